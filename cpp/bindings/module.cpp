@@ -1,0 +1,64 @@
+// bindings/module.cpp — the Python module: exceptions here, one bind_<level>() a level beside it.
+#include <pybind11/pybind11.h>
+
+#include "support/error.hpp"
+
+namespace py = pybind11;
+
+void bind_program(py::module_& m);
+void bind_pgraph(py::module_& m);
+void bind_lower(py::module_& m);
+void bind_synth(py::module_& m);
+void bind_schedule(py::module_& m);
+void bind_jit(py::module_& m);
+void bind_emit(py::module_& m);
+
+namespace {
+
+void bind_errors(py::module_& m) {
+  static py::exception<syno::Error> base(m, "SynoError", PyExc_RuntimeError);
+#define SYNO_BIND_ERROR(Name) static py::exception<syno::Name> error_##Name(m, #Name, base.ptr())
+  SYNO_BIND_ERROR(ShapeError);
+  SYNO_BIND_ERROR(ParseError);
+  SYNO_BIND_ERROR(VerifyError);
+  SYNO_BIND_ERROR(SpecError);
+  SYNO_BIND_ERROR(ScheduleError);
+  SYNO_BIND_ERROR(KernelError);
+  SYNO_BIND_ERROR(FormatError);
+  SYNO_BIND_ERROR(UnknownName);
+#undef SYNO_BIND_ERROR
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    if (!thrown) return;
+    try {
+      std::rethrow_exception(thrown);
+#define SYNO_TRANSLATE(Name) \
+  }                          \
+  catch (const syno::Name& error) { py::set_error(error_##Name, error.what());
+      SYNO_TRANSLATE(ShapeError)
+      SYNO_TRANSLATE(ParseError)
+      SYNO_TRANSLATE(VerifyError)
+      SYNO_TRANSLATE(SpecError)
+      SYNO_TRANSLATE(ScheduleError)
+      SYNO_TRANSLATE(KernelError)
+      SYNO_TRANSLATE(FormatError)
+      SYNO_TRANSLATE(UnknownName)
+#undef SYNO_TRANSLATE
+    } catch (const syno::Error& error) {
+      py::set_error(base, error.what());
+    }
+  });
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "The engine of syno: tensor programs, pGraphs, synthesis, schedules and native kernels.";
+  bind_errors(m);
+  bind_program(m);
+  bind_pgraph(m);
+  bind_lower(m);
+  bind_synth(m);
+  bind_schedule(m);
+  bind_jit(m);
+  bind_emit(m);
+}

@@ -1,0 +1,81 @@
+// jit/kernel.hpp — native kernels: loop nest -> LLVM IR -> machine code, called on the caller's buffers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+#include "schedule/loop_nest.hpp"
+#include "schedule/schedule.hpp"
+
+namespace syno::jit {
+
+/// The CPU code is generated for: the host's name and exact feature string, or what SYNO_CPU names
+/// (`x86-64-v3`, `generic`). Part of every cache key.
+struct Cpu {
+  std::string triple, name, features;
+  schedule::Target target;  ///< vector width, registers and caches that go with it
+};
+const Cpu& host_cpu();
+Cpu cpu_named(const std::string& name);  ///< UnknownName
+
+struct View {  ///< caller's memory; strides in elements, any sign
+  void* data = nullptr;
+  std::vector<std::int64_t> shape, strides;
+};
+
+struct CompileOptions {
+  std::string cache_directory;  ///< empty: no object cache
+  const Cpu* cpu = nullptr;     ///< default: host_cpu()
+};
+
+struct CompileReport {
+  double build_ms = 0, codegen_ms = 0, link_ms = 0;
+  bool from_cache = false;
+  std::int64_t code_bytes = 0;
+  int spills = 0;  ///< stack stores and reloads of vector registers in the emitted object
+};
+
+class Kernel {
+ public:
+  ~Kernel();
+  /// One call on `threads` threads of syno's own pool. Views in argument order (inputs, then outputs), of the
+  /// nest's dtype, with the strides the nest was made for. Thread-safe; never throws once the views fit.
+  void call(std::span<const View> arguments, int threads) const;
+  /// The same without any check or allocation, for callers that hold raw pointers.
+  void call_unchecked(void* const* pointers, int threads) const noexcept;
+
+  const schedule::LoopNest& nest() const;
+  const CompileReport& report() const;
+  std::string llvm() const;      ///< the IR, as text
+  std::string assembly() const;
+  std::string object() const;    ///< ELF bytes; needs no LLVM to load
+  std::string key() const;       ///< of the object cache
+
+ private:
+  struct State;
+  friend std::shared_ptr<Kernel> compile(const schedule::LoopNest&, const CompileOptions&);
+  explicit Kernel(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOptions& options = {});
+
+/// Compares a kernel with the interpreter: all corners of every output, both sides of every tail and border
+/// region of the nest, and at least 256 random points. max_rel_err = largest |y - ref| / (sum of the absolute
+/// terms of that element); limit 1e-5 in f32 (1e-12 in f64, 2e-2 in bf16) for linear programs, 1e-4 of the
+/// output's largest value otherwise.
+struct Verification {
+  bool passed = false;
+  double max_rel_err = 0;
+  double limit = 0;
+  std::int64_t points = 0;
+  std::string detail;  ///< worst point: its indices, value and reference
+};
+Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed = 0);
+
+}  // namespace syno::jit

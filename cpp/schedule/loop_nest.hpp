@@ -1,0 +1,121 @@
+// schedule/loop_nest.hpp — loop nests: what a schedule makes of a concrete program. Explicit loops, buffers and
+// register tiles; prints, parses back, interprets (the second oracle) and is what the JIT compiles.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/interpret.hpp"
+#include "program/program.hpp"
+
+namespace syno::schedule {
+
+using symbolic::ExprId;
+
+enum class Dtype : std::uint8_t { F32, F64, BF16 };
+std::string_view name_of(Dtype dtype);
+std::size_t byte_size(Dtype dtype);
+
+enum class BufferId : std::uint32_t {};
+enum class StatementId : std::uint32_t {};
+enum class ValueId : std::uint32_t {};
+
+/// Argument buffers are the caller's, in call order. Temporary: memory the kernel's runtime provides for the
+/// extent of its Allocate. Register: a tile with constant extents whose indices are constant after unrolling;
+/// held in SSA values, never in memory. Constant: literal values in the kernel.
+enum class BufferKind : std::uint8_t { Input, Output, Constant, Temporary, Register };
+
+struct Buffer {
+  std::string name;
+  Dtype dtype = Dtype::F32;
+  BufferKind kind = BufferKind::Input;
+  std::vector<std::int64_t> extents;
+  std::vector<std::int64_t> strides;  ///< elements; may be any integers for arguments, row-major otherwise
+  std::uint8_t memory_level = 0;      ///< of the machine file; 0 is main memory
+  std::vector<double> literal;        ///< Constant only
+};
+
+enum class LoopKind : std::uint8_t {
+  Serial,
+  Unroll,    ///< constant bounds; the body is repeated at compile time
+  Vector,    ///< constant extent; one SIMD operation over the loop (a tail is masked by an If inside)
+  Parallel,  ///< iterations are independent; `level` says whose (machine file; 0: threads)
+};
+
+/// expr in [begin, end), all over the loop variables.
+struct Condition {
+  ExprId expr{};
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+enum class ValueKind : std::uint8_t { Literal, Load, Index, Unary, Binary, Select };
+/// A scalar computation. Load reads a buffer where all `guards` hold and is `literal` elsewhere; an index
+/// outside a buffer without a guard is a defect of the nest (verify() finds it).
+struct Value {
+  ValueKind kind = ValueKind::Literal;
+  program::Function function{};
+  ValueId a{}, b{}, c{};
+  double literal = 0;
+  ExprId index{};
+  BufferId buffer{};
+  std::vector<ExprId> indices;
+  std::vector<Condition> guards;
+};
+
+enum class StatementKind : std::uint8_t { Sequence, For, If, Store, Allocate };
+enum class StoreMode : std::uint8_t { Assign, Add, Max, Min, Multiply };
+
+struct Statement {
+  StatementKind kind = StatementKind::Sequence;
+  std::vector<StatementId> children;  ///< Sequence: all; For, If, Allocate: the body
+  // For
+  std::uint32_t slot = 0;
+  std::string name;                   ///< of the loop variable
+  ExprId begin{}, end{};              ///< over outer loop variables; constant for Unroll and Vector
+  LoopKind loop = LoopKind::Serial;
+  std::uint8_t level = 0;
+  // If
+  std::vector<Condition> conditions;
+  // Store: buffer[indices] <mode>= value. Allocate: buffer.
+  BufferId buffer{};
+  std::vector<ExprId> indices;
+  ValueId value{};
+  StoreMode mode = StoreMode::Assign;
+};
+
+/// A value. `arena` holds the index expressions; every size in them is a concrete integer.
+struct LoopNest {
+  std::string name;  ///< a C identifier: the kernel's symbol
+  symbolic::Arena arena;
+  std::vector<Buffer> buffers;        ///< arguments first, in call order: inputs, then outputs
+  std::vector<Value> values;
+  std::vector<Statement> statements;
+  StatementId root{};
+  std::uint32_t next_slot = 0;
+
+  const Buffer& buffer(BufferId id) const { return buffers[static_cast<std::uint32_t>(id)]; }
+  const Value& value(ValueId id) const { return values[static_cast<std::uint32_t>(id)]; }
+  const Statement& statement(StatementId id) const { return statements[static_cast<std::uint32_t>(id)]; }
+  BufferId add(Buffer buffer);
+  ValueId add(Value value);
+  StatementId add(Statement statement);
+};
+
+/// Throws ScheduleError naming the loop, buffer and index: reads of unwritten memory that can be seen
+/// statically, indices that can leave their buffer (interval arithmetic under loops and guards), Register
+/// buffers indexed by a loop that is not unrolled or vectorised, Vector loops nested in one another, races in
+/// Parallel loops that can be seen statically.
+void verify(const LoopNest& nest);
+
+std::string to_text(const LoopNest& nest);
+LoopNest parse_loop_nest(std::string_view text);
+
+/// Runs the nest, one iteration after the other, in double precision. Arguments by buffer name.
+std::map<std::string, program::Values<double>> interpret(
+    const LoopNest& nest, const std::map<std::string, program::Values<double>>& inputs);
+
+}  // namespace syno::schedule

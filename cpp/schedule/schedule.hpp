@@ -1,0 +1,54 @@
+// schedule/schedule.hpp — schedules: traces of decisions that turn a concrete program into a loop nest.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "program/program.hpp"
+#include "schedule/loop_nest.hpp"
+
+namespace syno::schedule {
+
+/// One decision, by name with named arguments; replaying a trace is deterministic. Records store traces, never
+/// artefacts. Structure (which loops, in which order: the sketch) is separate from numbers (tile sizes), so
+/// that a sketch fits another shape (ETO). The decisions and their arguments are rows of one table
+/// (schedule/decisions.cpp): split, fuse, reorder, unroll, vectorize, parallel, stage (pack or cache a tensor
+/// at a loop, with a layout), compute_at, inline, register_tile, peel, layout (ALT's primitives on a tensor).
+struct Decision {
+  std::string name;
+  std::string scope;                  ///< output tensor of the scope it applies to
+  std::vector<std::string> loops;     ///< loop or iterator names
+  std::vector<std::int64_t> numbers;  ///< tile sizes, factors
+  std::string tensor;                 ///< stage, layout: which tensor
+  std::vector<std::string> words;     ///< further named choices
+  bool operator==(const Decision&) const = default;
+};
+
+struct Schedule {
+  Dtype dtype = Dtype::F32;
+  std::vector<Decision> trace;
+  bool operator==(const Schedule&) const = default;
+};
+
+/// Applies the trace. ScheduleError names the decision, its index in the trace and why it does not apply.
+LoopNest apply(const program::Program& concrete, const Schedule& schedule);
+
+/// What default_schedule() may assume of the target; jit fills it from the host.
+struct Target {
+  int vector_bits = 512;
+  int vector_registers = 32;
+  int threads = 1;
+  std::int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
+};
+
+/// A good schedule for any program without measuring: register tiles over two of the parallel iterators, vectors
+/// along the one that makes accesses contiguous, padded and packed operands staged, stages fused where they fit
+/// a cache, the outermost loops parallel. Depends on program, dtype and target only.
+Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target);
+
+std::string to_text(const Schedule& schedule);
+nlohmann::json to_json(const Schedule& schedule);
+Schedule schedule_from_json(const nlohmann::json& json);  ///< FormatError with the path of what is wrong
+
+}  // namespace syno::schedule

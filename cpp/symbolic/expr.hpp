@@ -1,0 +1,111 @@
+// symbolic/expr.hpp — index expressions: quasi-affine integers over iterators and sizes.
+// Semantics: integers that never overflow silently; `/` and `%` round towards minus infinity; divisors are
+// sizes, hence positive. `inside(e, S)` is e where 0 <= e < S and makes the whole read take its fill elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "symbolic/size.hpp"
+
+namespace syno::symbolic {
+
+enum class ExprId : std::uint32_t {};  ///< within one arena: ids are equal exactly when structures are
+enum class SizeId : std::uint32_t {};
+
+enum class Op : std::uint8_t {
+  Iterator,   ///< a: slot
+  Constant,   ///< value
+  SizeValue,  ///< size: the integer a size stands for
+  Add,        ///< a + b
+  Multiply,   ///< a * size, or a * value (value may be negative); size is one when unused
+  Divide,     ///< floor(a / size)
+  Modulo,     ///< a - size * floor(a / size)
+  Inside,     ///< a where 0 <= a < size
+};
+
+struct Expr {
+  Op op = Op::Constant;
+  ExprId a{};
+  ExprId b{};
+  SizeId size{};
+  std::int64_t value = 0;
+  bool operator==(const Expr&) const = default;
+};
+
+/// Owns expressions and the sizes in them; children precede parents. Copyable: ids stay valid in the copy.
+/// The builders fold constants and identities that need no ranges (x + 0, x * 1, x / 1, x % 1); everything
+/// else is simplify()'s (symbolic/simplify.hpp).
+class Arena {
+ public:
+  Arena();
+  ExprId iterator(std::uint32_t slot);
+  ExprId constant(std::int64_t value);
+  ExprId size(const Size& size);
+  ExprId add(ExprId a, ExprId b);
+  ExprId subtract(ExprId a, ExprId b);
+  ExprId multiply(ExprId a, std::int64_t factor);
+  ExprId multiply(ExprId a, const Size& factor);  ///< a factor that is a constant integer becomes `value`
+  ExprId divide(ExprId a, const Size& divisor);
+  ExprId modulo(ExprId a, const Size& divisor);
+  ExprId inside(ExprId a, const Size& extent);
+
+  const Expr& operator[](ExprId id) const { return nodes_[static_cast<std::uint32_t>(id)]; }
+  const Size& operator[](SizeId id) const { return sizes_[static_cast<std::uint32_t>(id)]; }
+  std::size_t node_count() const { return nodes_.size(); }
+
+  /// Rebuilds `root` with every iterator replaced: `replacement(slot)` gives the expression to put there.
+  ExprId substitute(ExprId root, const std::function<ExprId(std::uint32_t)>& replacement);
+  /// Rebuilds `root` of `source` here; `resize` (may be empty) maps each of its sizes.
+  ExprId import(const Arena& source, ExprId root, const std::function<Size(const Size&)>& resize = {});
+  /// The slots `root` depends on, ascending.
+  std::vector<std::uint32_t> iterators(ExprId root) const;
+
+ private:
+  ExprId intern(Expr node);
+  SizeId intern(const Size& size);
+  struct NodeHash { std::size_t operator()(const Expr& node) const; };
+  struct SizeHash { std::size_t operator()(const Size& size) const; };
+  std::vector<Expr> nodes_;
+  std::vector<Size> sizes_;
+  std::unordered_map<Expr, ExprId, NodeHash> node_ids_;
+  std::unordered_map<Size, SizeId, SizeHash> size_ids_;
+};
+
+/// The value of `root` at a valuation; nothing where an `inside` fails.
+std::optional<std::int64_t> evaluate(const Arena& arena, ExprId root, const Sizes& sizes, std::size_t valuation,
+                                     std::span<const std::int64_t> iterator_values);
+
+/// Half-open range of an iterator; the bounds hold no iterators.
+struct Range {
+  ExprId begin{};
+  ExprId end{};
+  bool operator==(const Range&) const = default;
+};
+
+/// What the simplifier may assume: the sizes with their valuations and the range of every slot.
+struct Context {
+  const Sizes* sizes = nullptr;
+  std::function<Range(std::uint32_t slot)> range;
+};
+
+/// Least and greatest value (inclusive) of `root` at a valuation by interval arithmetic; `inside(e, S)` lies
+/// in [0, S). Conservative: never narrower than the truth.
+struct Interval { std::int64_t least = 0; std::int64_t greatest = 0; };
+Interval bounds(const Arena& arena, ExprId root, const Context& context, std::size_t valuation);
+
+/// Text: `i + (j % C_in*g^-1) * g - k/2`; names give the iterators. The operators bind as in Python; `/` is floor.
+using Names = std::function<std::string(std::uint32_t slot)>;
+std::string to_text(const Arena& arena, ExprId root, const Sizes& sizes, const Names& names);
+/// Parses the same language; `slot_of(name)` gives an iterator's slot, nothing when the name is none.
+/// Accepts every operator's operand order (`2*h`, `h*2`, `s*h`) and operators-small.json's parenthesised form.
+using SlotOf = std::function<std::optional<std::uint32_t>(std::string_view name)>;
+ExprId parse_expr(Arena& arena, std::string_view text, const Sizes& sizes, const SlotOf& slot_of);
+
+}  // namespace syno::symbolic
