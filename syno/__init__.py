@@ -1,0 +1,53 @@
+"""syno: invents linear operators for a neural network and compiles them to native kernels.
+
+Importing the package loads neither torch nor matplotlib; names are resolved when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> module that holds it.
+_EXPORTS = {
+    "Operator": "syno.operator",
+    "Kernel": "syno.kernel",
+    "compile": "syno.kernel",
+    "Program": "syno._core",
+    "PGraph": "syno._core",
+    "Spec": "syno._core",
+    "Schedule": "syno._core",
+    "LoopNest": "syno._core",
+    "SynoError": "syno.errors",
+    "Task": "syno.tasks",
+    "Session": "syno.session",
+    "Budget": "syno.session",
+    "sites": "syno.torch",
+    "replace": "syno.torch",
+    "search": "syno.search",
+    "Result": "syno.search",
+    "bench": "syno.bench",
+    "export": "syno.export",
+    "load": "syno.operator",
+}
+
+if TYPE_CHECKING:
+    from syno._core import LoopNest as LoopNest
+    from syno._core import PGraph as PGraph
+    from syno._core import Program as Program
+    from syno._core import Schedule as Schedule
+    from syno._core import Spec as Spec
+
+__all__ = ["__version__", *sorted(_EXPORTS)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module 'syno' has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return __all__
