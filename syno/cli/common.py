@@ -1,0 +1,68 @@
+"""What all commands share: printing, JSON, exit codes, errors as one sentence."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NO_IMPROVEMENT = 3
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    import msgspec
+
+    encoded = msgspec.json.format(msgspec.json.encode(value), indent=1)
+    sys.stdout.write(encoded.decode() + "\n")
+
+
+def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """A table on standard output: boxed on a terminal, aligned text elsewhere."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    width = None if console.is_terminal else 200
+    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=width).print(table, markup=False)
+
+
+def guarded(command: F) -> F:
+    """Turns the library's errors into a sentence on standard error and an exit code.
+
+    Ctrl-C leaves with 130 after saying that the session can be continued.
+    """
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        from syno.errors import SynoError
+
+        try:
+            return command(*args, **kwargs)
+        except SynoError as error:
+            typer.echo(f"{type(error).__name__}: {error}", err=True)
+            raise typer.Exit(Exit.FAILED) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted; run the same command again to continue", err=True)
+            raise typer.Exit(130) from None
+
+    return wrapper  # type: ignore[return-value]

@@ -1,0 +1,83 @@
+"""``syno doctor``: what was found, and proof that kernels work here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+# Run in a child: an illegal instruction must be a line of the report, not the end of it.
+_PROBE = """
+import sys, syno
+op = syno.Operator.parse(
+    "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]", n=1, o=20, c=8, h=13, w=13, r=3, s=3
+)
+kernel = op.compile(dtype=sys.argv[1])
+check = kernel.verify()
+print(check.max_rel_err if check.passed else "failed: " + check.detail)
+sys.exit(0 if check.passed else 1)
+"""
+
+
+def _probe(dtype: str, cpu: str | None) -> dict[str, Any]:
+    environment = dict(os.environ)
+    if cpu:
+        environment["SYNO_CPU"] = cpu
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE, dtype],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"ok": False, "detail": "no answer within 120 s"}
+    text = done.stdout.strip() or done.stderr.strip().splitlines()[-1:] or [""]
+    detail = text if isinstance(text, str) else text[0]
+    if done.returncode < 0:
+        detail = f"killed by signal {-done.returncode}"
+    return {"ok": done.returncode == 0, "detail": detail}
+
+
+def _writable(directory: Path) -> bool:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(directory, os.W_OK)
+
+
+def examine() -> dict[str, Any]:
+    """Everything ``syno doctor`` shows; ``usable`` is false when a kernel could not be built or is wrong."""
+    from syno import _core
+    from syno.config import cache_directory
+    from syno.machine import describe_machine
+
+    cpu = _core.host_cpu()
+    kernels = {"float32": _probe("float32", None), "float64": _probe("float64", None)}
+    for name in ("x86-64-v3", "generic"):
+        kernels[f"float32 on {name}"] = _probe("float32", name)
+    report: dict[str, Any] = {
+        "machine": describe_machine(),
+        "cpu": {"name": cpu.name, "vector_bits": cpu.vector_bits, "features": cpu.features},
+        "llvm": _core.llvm_version(),
+        "cache_directory": str(cache_directory()),
+        "cache_writable": _writable(cache_directory()),
+        "kernels": kernels,
+    }
+    try:
+        import torch
+
+        report["torch"] = {
+            "version": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "cuda": torch.cuda.is_available(),
+        }
+    except ImportError:
+        report["torch"] = None
+    report["usable"] = kernels["float32"]["ok"] and kernels["float64"]["ok"]
+    return report

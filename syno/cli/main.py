@@ -1,0 +1,380 @@
+"""The ``syno`` command. Only typer is imported here: ``syno --help`` must be instant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from syno.cli.common import Exit, guarded, print_json, print_table
+
+app = typer.Typer(
+    name="syno",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    help="Invents linear operators for a neural network and compiles them to native kernels.",
+)
+cache_app = typer.Typer(no_args_is_help=True, help="The cache of compiled kernels.")
+app.add_typer(cache_app, name="cache")
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+SessionDir = Annotated[Path, typer.Argument(help="Session directory.")]
+CandidateId = Annotated[str, typer.Argument(help="Candidate, as 'syno status' names it.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Workers = Annotated[
+    Optional[int],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
+    typer.Option(help="Training processes; default: one a usable core."),
+]
+Progress = Annotated[str, typer.Option(help="auto, bar, log or off.")]
+BudgetText = Annotated[str, typer.Option(help="'10min', '2h' or a number of candidates, '40'.")]
+
+
+def _version(show: bool) -> None:
+    if show:
+        import syno
+
+        typer.echo(f"syno {syno.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+@guarded
+def doctor(json: AsJson = False) -> None:
+    """What syno finds on this machine; compiles and checks kernels. Exit 1 when unusable."""
+    from syno.cli.doctor import examine
+
+    report = examine()
+    if json:
+        print_json(report)
+    else:
+        machine = report["machine"]
+        rows = [
+            ["machine", str(machine)],
+            ["CPU target", f"{report['cpu']['name']}, {report['cpu']['vector_bits']}-bit vectors"],
+            ["LLVM", report["llvm"]],
+            [
+                "kernel cache",
+                report["cache_directory"] + ("" if report["cache_writable"] else " (not writable)"),
+            ],
+        ]
+        rows += [
+            [f"kernel, {name}", ("verified, error " if check["ok"] else "FAILED: ") + check["detail"]]
+            for name, check in report["kernels"].items()
+        ]
+        torch = report["torch"]
+        rows.append(
+            [
+                "torch",
+                f"{torch['version']}, {torch['threads']} threads, CUDA {'yes' if torch['cuda'] else 'no'}"
+                if torch
+                else 'not installed: pip install "syno[torch]" for models and training',
+            ]
+        )
+        print_table("syno doctor", ["", ""], rows)
+    if not report["usable"]:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+@guarded
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Session directory.")] = Path(
+        "runs/demo"
+    ),
+    data: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Directory of Fashion-MNIST's four idx files."),
+    ] = None,
+    candidates: Annotated[int, typer.Option(help="Operators to train.")] = 12,
+    seed: Seed = 0,
+    workers: Workers = None,
+    progress: Progress = "auto",
+    json: AsJson = False,
+) -> None:
+    """The whole path on Fashion-MNIST: invent, train, rank, compile, swap, report. About five minutes."""
+    from syno.demo import run_demo
+
+    report = run_demo(
+        output, data=data, candidates=candidates, seed=seed, workers=workers, progress=progress
+    )
+    _finish(report, output, json)
+
+
+@app.command()
+@guarded
+def sites(
+    model: Annotated[str, typer.Argument(help="'package.module:factory' of a torch module.")],
+    example: Annotated[str, typer.Option(help="Shape of the example input: '1,3,32,32'.")],
+    json: AsJson = False,
+) -> None:
+    """What could be replaced in a model: layers, shapes, FLOPs, share of time."""
+    from syno.cli.targets import example_tensor, load_target
+    from syno.torch import sites as find_sites
+
+    factory = load_target(model)
+    found = find_sites(factory(), example_tensor(example))
+    if json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(str(found))
+
+
+@app.command()
+@guarded
+def search(
+    task: Annotated[str, typer.Argument(help="'package.module:function' that returns a syno.Task.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Session directory.")],
+    budget: BudgetText = "10min",
+    seed: Seed = 0,
+    workers: Workers = None,
+    finalists: Annotated[int, typer.Option(help="Candidates trained again with more seeds.")] = 3,
+    resume: Annotated[
+        bool, typer.Option(help="Continue a session that exists (the default); --no-resume refuses.")
+    ] = True,
+    progress: Progress = "auto",
+    json: AsJson = False,
+) -> None:
+    """Searches operators for a task's model. Run it again to continue. Exit 3: nothing better found."""
+    from syno.errors import SessionError
+    from syno.pipeline import search_task
+
+    if not resume and (output / "session.sqlite").exists():
+        raise SessionError(
+            f"[search] {output} holds a session; give another directory or drop --no-resume"
+        )
+    result = search_task(
+        task,
+        output,
+        budget=budget,
+        seed=seed,
+        workers=workers,
+        finalists=finalists,
+        progress=progress,
+    )
+    _finish(result.report, output, json)
+
+
+def _finish(report: Any, output: Path, json: bool) -> None:
+    from syno.report import rows, write_report
+
+    for name in ("report.html", "report.json"):
+        write_report(report, output / name)
+    if json:
+        print_json(report)
+    else:
+        columns = ["id", "front", "accuracy", "latency", "op latency", "FLOPs", "params", "state"]
+        print_table(report.title, columns, [[row[c] for c in columns] for row in rows(report)])
+        typer.echo(report.conclusion)
+        typer.echo(f"report: {output / 'report.html'}")
+    if report.best is None:
+        raise typer.Exit(Exit.NO_IMPROVEMENT)
+
+
+@app.command()
+@guarded
+def status(
+    session: SessionDir,
+    watch: Annotated[bool, typer.Option(help="Refresh until the session ends.")] = False,
+    json: AsJson = False,
+) -> None:
+    """The state of a session; reads only, safe during a run."""
+    from syno.cli.inspect import print_status
+
+    print_status(session, watch=watch, json=json)
+
+
+@app.command()
+@guarded
+def show(session: SessionDir, candidate: CandidateId, json: AsJson = False) -> None:
+    """One candidate: formula, pGraph, numbers, loops."""
+    from syno.cli.inspect import candidate_details, print_details
+
+    details = candidate_details(session, candidate)
+    if json:
+        print_json(details)
+    else:
+        print_details(details)
+
+
+@app.command()
+@guarded
+def explain(
+    session: SessionDir,
+    candidate: CandidateId,
+    svg: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Also draw the pGraph into this file."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """How an operator was derived: every step, the frontier, the distance left, what was pruned."""
+    from syno.cli.inspect import explain_candidate
+
+    text, picture = explain_candidate(session, candidate)
+    if svg:
+        svg.write_text(picture)
+    if json:
+        print_json({"id": candidate, "explanation": text, "svg": picture})
+    else:
+        typer.echo(text)
+
+
+@app.command()
+@guarded
+def report(
+    session: SessionDir,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help=".html, .md, .csv, .json, .png or .svg")
+    ] = Path("report.html"),
+    json: AsJson = False,
+) -> None:
+    """Writes the report of a session, running or finished."""
+    from syno.pipeline import session_report
+    from syno.report import write_report
+
+    made = session_report(session)
+    write_report(made, output)
+    if json:
+        print_json(made)
+    else:
+        typer.echo(made.conclusion)
+        typer.echo(f"written: {output}")
+
+
+@app.command()
+@guarded
+def bench(
+    session: SessionDir,
+    candidate: CandidateId,
+    against: Annotated[str, typer.Option(help="Comma-separated: eager, compile.")] = "eager,compile",
+    threads: Annotated[int, typer.Option(help="Threads of every contestant.")] = 1,
+    json: AsJson = False,
+) -> None:
+    """Times the network with a candidate against the original, interleaved in one run."""
+    from syno.pipeline import bench_candidate
+
+    result = bench_candidate(session, candidate, against=against.split(","), threads=threads)
+    if json:
+        print_json(result.to_dict())
+    else:
+        typer.echo(str(result))
+
+
+@app.command()
+@guarded
+def replay(
+    session: SessionDir,
+    candidate: CandidateId,
+    tolerance: Annotated[
+        float, typer.Option(help="Accuracy may differ by this many points (of 100).")
+    ] = 0.5,
+    json: AsJson = False,
+) -> None:
+    """Derives, trains and times one candidate again and compares. Exit 1 outside the tolerance."""
+    from syno.pipeline import replay_candidate
+
+    comparison = replay_candidate(session, candidate, tolerance=tolerance / 100)
+    if json:
+        print_json(comparison)
+    else:
+        print_table(
+            f"replay of {candidate}",
+            ["quantity", "recorded", "again", "same"],
+            [
+                [row["quantity"], row["recorded"], row["again"], "yes" if row["same"] else "NO"]
+                for row in comparison["rows"]
+            ],
+        )
+    if not comparison["same"]:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+@guarded
+def export(
+    session: SessionDir,
+    candidate: CandidateId,
+    format: Annotated[str, typer.Option(help="c, torch, onnx or safetensors.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Directory or file to write.")],
+    json: AsJson = False,
+) -> None:
+    """Exports a candidate; every export checks itself before it says so."""
+    from syno.pipeline import export_candidate
+
+    written = export_candidate(session, candidate, format=format, output=output)
+    if json:
+        print_json({"written": [str(path) for path in written]})
+    else:
+        for path in written:
+            typer.echo(f"written: {path}")
+
+
+@cache_app.command("info")
+@guarded
+def cache_info(json: AsJson = False) -> None:
+    """Where the cache is and how much it holds."""
+    from syno.cli.cache import info
+
+    facts = info()
+    if json:
+        print_json(facts)
+    else:
+        typer.echo(f"{facts['directory']}: {facts['kernels']} kernels, {facts['bytes']:,} bytes")
+
+
+@cache_app.command("clear")
+@guarded
+def cache_clear(json: AsJson = False) -> None:
+    """Removes every kernel of the cache."""
+    from syno.cli.cache import clear
+
+    removed = clear()
+    print_json({"removed": removed}) if json else typer.echo(f"removed {removed} kernels")
+
+
+@cache_app.command("export")
+@guarded
+def cache_export(
+    archive: Annotated[Path, typer.Argument(help="A .zip to write.")], json: AsJson = False
+) -> None:
+    """Packs the cache, to be used on a machine with the same CPU."""
+    from syno.cli.cache import pack
+
+    count = pack(archive)
+    print_json({"kernels": count}) if json else typer.echo(f"packed {count} kernels")
+
+
+@cache_app.command("import")
+@guarded
+def cache_import(
+    archive: Annotated[Path, typer.Argument(help="A .zip of 'syno cache export'.")],
+    json: AsJson = False,
+) -> None:
+    """Unpacks kernels into the cache; each is checked when it is first used."""
+    from syno.cli.cache import unpack
+
+    count = unpack(archive)
+    print_json({"kernels": count}) if json else typer.echo(f"imported {count} kernels")
+
+
+def main() -> None:
+    """Entry point of the ``syno`` command. The working directory is importable, as with ``python -m``."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    app()
+
+
+if __name__ == "__main__":
+    main()

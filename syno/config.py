@@ -1,0 +1,50 @@
+"""Settings by environment variable, mirrored in :func:`config`.
+
+========================  =================================================================
+``SYNO_CACHE``            directory of compiled kernels; empty: no cache
+``SYNO_CPU``              code for this CPU instead of the host's: ``x86-64-v3``, ``generic``
+``SYNO_PROGRESS``         ``auto``, ``bar``, ``log`` or ``off``
+========================  =================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from syno.errors import UnknownName
+
+VARIABLES = ("cache", "cpu", "progress")
+
+
+def cache_directory() -> Path:
+    """Where compiled kernels are kept."""
+    from platformdirs import user_cache_dir
+
+    given = os.environ.get("SYNO_CACHE")
+    return Path(given) if given else Path(user_cache_dir("syno")) / "kernels"
+
+
+@contextlib.contextmanager
+def config(**settings: str) -> Iterator[None]:
+    """Sets ``SYNO_*`` variables for a block: ``with syno.config(cpu="generic"): ...``.
+
+    Raises:
+        UnknownName: a setting that does not exist.
+    """
+    unknown = sorted(set(settings) - set(VARIABLES))
+    if unknown:
+        raise UnknownName(f"[config] unknown setting '{unknown[0]}'. Valid: {', '.join(VARIABLES)}")
+    names = {f"SYNO_{name.upper()}": value for name, value in settings.items()}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

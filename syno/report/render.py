@@ -1,0 +1,165 @@
+"""Renders a report as self-contained HTML, Markdown or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import msgspec
+
+from syno.errors import FormatError
+from syno.report.model import Entry, Report, pareto_front
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def _percent(report: Report, value: float | None, digits: int = 2) -> str:
+    if value is None:
+        return "–"
+    return f"{100 * value:.{digits}f} %" if report.metric == "accuracy" else f"{value:.4g}"
+
+
+def accuracy_text(report: Report, entry: Entry) -> str:
+    """``88.31 % ± 0.35`` with the standard error, and the seeds' deviation where there are several."""
+    text = _percent(report, entry.accuracy)
+    scale = 100 if report.metric == "accuracy" else 1
+    if entry.accuracy is not None and entry.accuracy_stderr is not None:
+        text += f" ± {scale * entry.accuracy_stderr:.2f}"
+    if entry.accuracy_std is not None and entry.seeds_count > 1:
+        text += f" (sd {scale * entry.accuracy_std:.2f}, {entry.seeds_count} seeds)"
+    return text
+
+
+def _number(value: float | int | None, unit: str = "") -> str:
+    if value is None:
+        return "–"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    return f"{text} {unit}".strip()
+
+
+def rows(report: Report) -> list[dict[str, str]]:
+    """The table of a report, one row a network: the original first, then by accuracy."""
+    sign = -1.0 if report.higher_is_better else 1.0
+    ordered = sorted(
+        report.candidates,
+        key=lambda e: (e.accuracy is None, sign * (e.accuracy or 0.0), e.id),
+    )
+    on_front = {e.id for e in pareto_front([report.baseline, *ordered])}
+    table = []
+    for entry in [report.baseline, *ordered]:
+        table.append(
+            {
+                "id": entry.id,
+                "mark": "best" if entry.id == report.best else "",
+                "front": "●" if entry.id in on_front else "",
+                "accuracy": accuracy_text(report, entry),
+                "latency": _number(entry.latency_us, "µs"),
+                "op latency": _number(entry.op_latency_us, "µs"),
+                "FLOPs": _number(entry.flops),
+                "params": _number(entry.params),
+                "verified": (
+                    f"yes, {entry.max_rel_err:.1e}"
+                    if entry.verified and entry.max_rel_err is not None
+                    else ("yes" if entry.verified else "no")
+                ),
+                "state": entry.state + (f": {entry.reason}" if entry.reason else ""),
+                "formula": entry.expr,
+            }
+        )
+    return table
+
+
+def to_html(report: Report) -> str:
+    """One HTML file with no outside references."""
+    import jinja2
+
+    from syno.report.plot import figure_svg, pareto_figure
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    best = next((e for e in report.candidates if e.id == report.best), None)
+    return environment.get_template("report.html").render(
+        report=report,
+        rows=rows(report),
+        best=best,
+        best_accuracy=accuracy_text(report, best) if best else "",
+        baseline_accuracy=accuracy_text(report, report.baseline),
+        plot=figure_svg(pareto_figure(report)),
+    )
+
+
+def to_markdown(report: Report) -> str:
+    """A Markdown page: conclusion, table, conditions."""
+    table = rows(report)
+    columns = [c for c in table[0] if c not in ("mark", "front")]
+    lines = [f"# {report.title}", "", report.conclusion, ""]
+    lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for row in table:
+        cells = [row[c].replace("|", "\\|") for c in columns]
+        if row["mark"]:
+            cells[0] = f"**{cells[0]}**"
+        cells[-1] = f"`{cells[-1]}`"
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", f"Machine: {report.machine}; measured {report.machine.measured_at}."]
+    lines += [f"Latency: batch {report.batch}, {report.threads} thread(s), median."]
+    lines += [f"Seeds: {', '.join(map(str, report.seeds))}. Again: `{report.command}`"]
+    lines += [f"- {note}" for note in report.notes]
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(report: Report) -> str:
+    """One line a network, raw numbers."""
+    buffer = io.StringIO()
+    fields = [f.name for f in msgspec.structs.fields(Entry)]
+    writer = csv.DictWriter(buffer, fields)
+    writer.writeheader()
+    for entry in [report.baseline, *report.candidates]:
+        writer.writerow({name: getattr(entry, name) for name in fields})
+    return buffer.getvalue()
+
+
+def write_report(report: Report, path: Path) -> None:
+    """Writes ``path`` in the format its suffix names: .html, .md, .csv, .json, .png or .svg.
+
+    Raises:
+        FormatError: another suffix.
+    """
+    suffix = path.suffix.lower()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if suffix in (".png", ".svg"):
+        from syno.report.plot import pareto_figure
+
+        pareto_figure(report).savefig(path, dpi=150)
+        return
+    if suffix == ".html":
+        text = to_html(report)
+    elif suffix == ".md":
+        text = to_markdown(report)
+    elif suffix == ".csv":
+        text = to_csv(report)
+    elif suffix == ".json":
+        text = msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
+    else:
+        raise FormatError(
+            f"[report] cannot write '{path.name}': the suffix must be one of "
+            ".html, .md, .csv, .json, .png, .svg"
+        )
+    temporary = path.with_name(path.name + ".partial")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_report(path: Path) -> Report:
+    """Reads ``report.json``; FormatError when it is something else or newer."""
+    try:
+        report = msgspec.json.decode(path.read_bytes(), type=Report)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"[report] {path} is not a syno report: {error}") from error
+    if report.format != "syno-report" or report.version > 1:
+        raise FormatError(
+            f"[report] {path} has format {report.format!r} version {report.version}; "
+            "this syno reads 'syno-report' version 1"
+        )
+    return report
