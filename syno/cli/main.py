@@ -70,7 +70,10 @@ def doctor(json: AsJson = False) -> None:
             ],
         ]
         rows += [
-            [f"kernel, {name}", ("verified, error " if check["ok"] else "FAILED: ") + check["detail"]]
+            [
+                f"kernel, {name}",
+                ("verified, error " if check["ok"] else "FAILED: ") + check["detail"],
+            ]
             for name, check in report["kernels"].items()
         ]
         torch = report["torch"]
@@ -134,14 +137,17 @@ def sites(
 @app.command()
 @guarded
 def search(
-    task: Annotated[str, typer.Argument(help="'package.module:function' that returns a syno.Task.")],
+    task: Annotated[
+        str, typer.Argument(help="'package.module:function' that returns a syno.Task.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Session directory.")],
     budget: BudgetText = "10min",
     seed: Seed = 0,
     workers: Workers = None,
     finalists: Annotated[int, typer.Option(help="Candidates trained again with more seeds.")] = 3,
     resume: Annotated[
-        bool, typer.Option(help="Continue a session that exists (the default); --no-resume refuses.")
+        bool,
+        typer.Option(help="Continue a session that exists (the default); --no-resume refuses."),
     ] = True,
     progress: Progress = "auto",
     json: AsJson = False,
@@ -258,7 +264,9 @@ def report(
 def bench(
     session: SessionDir,
     candidate: CandidateId,
-    against: Annotated[str, typer.Option(help="Comma-separated: eager, compile.")] = "eager,compile",
+    against: Annotated[
+        str, typer.Option(help="Comma-separated: eager, compile.")
+    ] = "eager,compile",
     threads: Annotated[int, typer.Option(help="Threads of every contestant.")] = 1,
     json: AsJson = False,
 ) -> None:

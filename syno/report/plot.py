@@ -18,9 +18,7 @@ def pareto_figure(report: Report) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes: Any = figure.add_subplot()
     scale = 100.0 if report.metric == "accuracy" else 1.0
-    measured = [
-        e for e in report.candidates if e.accuracy is not None and e.latency_us is not None
-    ]
+    measured = [e for e in report.candidates if e.accuracy is not None and e.latency_us is not None]
     for entry in measured:
         axes.errorbar(
             entry.latency_us,

@@ -1,0 +1,83 @@
+"""``syno cache``: the compiled kernels on disk, and carrying them to another machine."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from syno.config import cache_directory
+from syno.errors import FormatError
+
+# The engine names every entry by its 128-bit key; nothing else is read from or written to the cache.
+_ENTRY = re.compile(r"[0-9a-f]{32}\.[a-z]+")
+_LARGEST = 64 << 20
+
+
+def _entries(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        return []
+    return sorted(p for p in directory.iterdir() if p.is_file() and _ENTRY.fullmatch(p.name))
+
+
+def _kernels(names: list[str]) -> int:
+    return len({name.split(".")[0] for name in names})
+
+
+def info() -> dict[str, Any]:
+    """Directory, number of kernels and size in bytes."""
+    directory = cache_directory()
+    entries = _entries(directory)
+    return {
+        "directory": str(directory),
+        "kernels": _kernels([p.name for p in entries]),
+        "bytes": sum(p.stat().st_size for p in entries),
+    }
+
+
+def clear() -> int:
+    """Removes all entries; returns how many kernels there were."""
+    entries = _entries(cache_directory())
+    for path in entries:
+        path.unlink(missing_ok=True)
+    return _kernels([p.name for p in entries])
+
+
+def pack(archive: Path) -> int:
+    """Writes all entries into a zip; returns the number of kernels."""
+    entries = _entries(cache_directory())
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+        for path in entries:
+            out.write(path, path.name)
+    return _kernels([p.name for p in entries])
+
+
+def unpack(archive: Path) -> int:
+    """Copies the entries of a zip made by :func:`pack` into the cache.
+
+    Entries already there are kept. The engine compares key text and checksum when it first uses one.
+
+    Raises:
+        FormatError: not a zip, or it holds something that is no kernel.
+    """
+    try:
+        with zipfile.ZipFile(archive) as source:
+            for item in source.infolist():
+                if not _ENTRY.fullmatch(item.filename) or item.file_size > _LARGEST:
+                    raise FormatError(
+                        f"[cache] {archive} holds '{item.filename}' ({item.file_size} bytes), "
+                        "which is no kernel; nothing was imported"
+                    )
+            directory = cache_directory()
+            directory.mkdir(parents=True, exist_ok=True)
+            names = [item.filename for item in source.infolist()]
+            for name in names:
+                target = directory / name
+                if not target.exists():
+                    temporary = target.with_suffix(".partial")
+                    temporary.write_bytes(source.read(name))
+                    temporary.replace(target)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise FormatError(f"[cache] cannot read {archive}: {error}") from error
+    return _kernels(names)

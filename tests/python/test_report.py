@@ -1,0 +1,163 @@
+"""Reports say what was measured and claim nothing beyond the uncertainty."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syno.errors import FormatError
+from syno.machine import describe_machine
+from syno.report import (
+    Entry,
+    Report,
+    binomial_stderr,
+    compare,
+    pareto_front,
+    read_report,
+    rows,
+    to_csv,
+    to_html,
+    to_markdown,
+    write_report,
+)
+
+
+def entry(name: str, accuracy: float | None, latency_us: float | None, **more: object) -> Entry:
+    return Entry(
+        id=name,
+        expr=f"y[n] = {name} < & | x[n]",
+        state="done",
+        accuracy=accuracy,
+        accuracy_stderr=0.004,
+        latency_us=latency_us,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def report() -> Report:
+    best = entry(
+        "c2", 0.88, 400.0, verified=True, max_rel_err=2e-7, seeds_count=3, accuracy_std=0.001
+    )
+    return Report(
+        title="Search <demo>",
+        task="a task",
+        metric="accuracy",
+        higher_is_better=True,
+        machine=describe_machine(),
+        threads=1,
+        batch=1,
+        seeds=[0, 1, 2],
+        command="syno demo --seed 0",
+        baseline=entry("original", 0.882, 800.0),
+        candidates=[entry("c1", 0.7, 500.0), best, entry("c3", None, None, reason="a|b")],
+        best="c2",
+        comparison=compare(best, entry("original", 0.882, 800.0)),
+        conclusion="Twice as fast.",
+        pictures={"c2": "<svg></svg>"},
+        loops={"c2": "for i < 3"},
+    )
+
+
+def test_json_is_read_back_equal(report: Report, tmp_path: Path) -> None:
+    write_report(report, tmp_path / "report.json")
+    assert read_report(tmp_path / "report.json") == report
+
+
+def test_html_is_self_contained_and_escapes_what_it_shows(report: Report) -> None:
+    page = to_html(report)
+    assert "Search &lt;demo&gt;" in page
+    assert "c2 &lt; &amp; | x[n]" in page
+    assert "<svg></svg>" in page
+    assert "http://" not in page.replace("http://www.w3.org", "").replace(
+        "http://purl.org", ""
+    ).replace("http://creativecommons.org", "")
+    assert "<script" not in page and "<link" not in page
+
+
+def test_markdown_and_csv_hold_every_network(report: Report) -> None:
+    text = to_markdown(report)
+    assert "**c2**" in text and "a\\|b" in text
+    parsed = list(csv.DictReader(io.StringIO(to_csv(report))))
+    assert [row["id"] for row in parsed] == ["original", "c1", "c2", "c3"]
+    assert float(parsed[2]["latency_us"]) == 400.0
+
+
+def test_the_original_is_the_first_row_and_missing_numbers_are_dashes(report: Report) -> None:
+    table = rows(report)
+    assert [row["id"] for row in table] == ["original", "c2", "c1", "c3"]
+    assert table[-1]["accuracy"] == "–"
+
+
+@pytest.mark.parametrize("suffix", [".html", ".md", ".csv", ".json", ".png", ".svg"])
+def test_every_format_is_written(report: Report, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "deep" / f"report{suffix}"
+    write_report(report, path)
+    assert path.stat().st_size > 100
+
+
+def test_an_unknown_suffix_names_the_valid_ones(report: Report, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"\.html, \.md"):
+        write_report(report, tmp_path / "report.docx")
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"format": "other"}', b"\xff\xfe", b"[1,2]"])
+def test_a_damaged_report_is_refused_with_a_sentence(damage: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(damage)
+    with pytest.raises(FormatError, match="is not a syno report"):
+        read_report(path)
+
+
+def test_a_newer_report_is_refused(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(report, version=2)))
+    with pytest.raises(FormatError, match="version 2"):
+        read_report(path)
+
+
+def test_a_difference_within_the_uncertainty_is_no_win() -> None:
+    base = entry("o", 0.880, 100.0)
+    near = compare(entry("a", 0.885, 50.0), base)
+    far = compare(entry("b", 0.900, 50.0), base)
+    low = compare(entry("c", 0.860, 50.0), base)
+    assert near is not None and near.verdict == "as good within the uncertainty"
+    assert far is not None and far.verdict == "better" and far.speedup == 2.0
+    assert low is not None and low.verdict == "worse"
+    assert compare(entry("d", None, 50.0), base) is None
+    lower_is_better = compare(entry("b", 0.900, 50.0), base, higher_is_better=False)
+    assert lower_is_better is not None and lower_is_better.verdict == "worse"
+
+
+@given(st.floats(0, 1), st.integers(1, 10**6))
+def test_the_binomial_error_is_positive_and_near_the_textbook_one(p: float, n: int) -> None:
+    error = binomial_stderr(p, n)
+    assert 0 < error <= 0.5 / math.sqrt(n) + 1e-12
+    if n > 1000 and 0.1 < p < 0.9:
+        assert error == pytest.approx(math.sqrt(p * (1 - p) / n), rel=0.02)
+
+
+ENTRIES = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=12)
+
+
+@given(ENTRIES)
+def test_the_front_holds_exactly_what_nothing_beats(points: list[tuple[int, int]]) -> None:
+    entries = [entry(f"c{i}", a / 10, float(t)) for i, (a, t) in enumerate(points)]
+    front = pareto_front(entries)
+    for e in entries:
+        beaten = any(
+            (o.accuracy or 0) >= (e.accuracy or 0)
+            and (o.latency_us or 0) <= (e.latency_us or 0)
+            and (o.accuracy, o.latency_us) != (e.accuracy, e.latency_us)
+            for o in entries
+        )
+        assert beaten == all(
+            (f.accuracy, f.latency_us) != (e.accuracy, e.latency_us) for f in front
+        )
