@@ -32,76 +32,113 @@ struct Signature {
   std::vector<std::pair<std::size_t, std::size_t>> fixed;  ///< (output dim, input dim) passed through untouched: batch
   bool operator==(const Signature&) const = default;
 };
+/// SpecError unless every extent is an integer at every valuation and the fixed pairs exist, are distinct
+/// and join dimensions of one extent.
+void check(const Signature& signature);
 
 enum class CoordinateId : std::uint32_t {};  ///< an edge: a coordinate expression with its extent
 
 /// The primitives of Table 1. A Contraction is every Share, Match and Expand that brings in one new weight.
 enum class Primitive : std::uint8_t { Reduce, Merge, Split, Shift, Stride, Unfold, Expand, Contraction };
+inline constexpr std::size_t kPrimitiveCount = 8;
 std::string_view name_of(Primitive primitive);
+std::optional<Primitive> primitive_named(std::string_view name);
 
 /// One step: consumes bottom coordinates of the frontier, yields top ones. (bottom -> top)
+///
+///     Reduce(N)          []                ->  [i] : [N], summed over
+///     Merge(B)           [i]    : [N]      ->  [i / B, i % B] : [N/B, B]
+///     Split              [i, j] : [G, B]   ->  [B*i + j] : [G*B]
+///     Shift(a)           [i]    : [N]      ->  [(i + a) % N] : [N]
+///     Stride(S)          [i]    : [K]      ->  [S*i] : [S*K]
+///     Unfold             [i, j] : [N, K]   ->  [i + j - K/2] : [N], zero outside
+///     Expand             [i]    : [C]      ->  []
+///     Contraction        shares coordinates that stay, matches coordinates that leave -> no new coordinate
 struct Step {
   Primitive primitive = Primitive::Reduce;
   /// Reduce: none. Merge, Shift, Stride, Expand: [i]. Split: [i: G, j: B]. Unfold: [i: N, j: K].
-  /// Contraction: the coordinates the new weight shares with the data (Share).
+  /// Contraction: the coordinates the new weight shares with the data (Share); they stay in the frontier.
   std::vector<CoordinateId> operands;
   /// Contraction only: coordinates that index the new weight alone and leave the data (Match: Share + Expand).
   std::vector<CoordinateId> matched;
   Size size;       ///< Reduce: extent. Merge: block B. Stride: factor S.
-  int amount = 0;  ///< Shift
+  int amount = 0;  ///< Shift: places, not 0
   bool operator==(const Step&) const = default;
 };
 
 /// Why a step cannot be taken: a value, not an exception. `reason` is a full sentence for people.
-struct Illegal { std::string reason; };
+struct Illegal {
+  std::string reason;
+};
 
 struct Coordinate {
   Size extent;
   std::optional<std::size_t> step;  ///< the step that yields it; none: an iterator of the output
   std::size_t position = 0;         ///< which of the step's results, or which output dimension
+  bool operator==(const Coordinate&) const = default;
 };
 
-/// A partial or complete pGraph: a value. Coordinates 0..n-1 are the output's dimensions.
+/// A partial or complete pGraph: a value. Coordinates 0..n-1 are the output's dimensions; each step appends
+/// its results in order, so that ids follow from the steps alone.
 class PGraph {
  public:
-  explicit PGraph(Signature signature);
+  explicit PGraph(Signature signature);  ///< checks the signature: SpecError
 
   const Signature& signature() const { return signature_; }
   const std::vector<Step>& steps() const { return steps_; }
-  const std::vector<CoordinateId>& frontier() const { return frontier_; }  ///< data coordinates not yet consumed
+  /// Data coordinates not yet consumed, without the fixed output dimensions, ascending by id.
+  const std::vector<CoordinateId>& frontier() const { return frontier_; }
   const Coordinate& coordinate(CoordinateId id) const { return coordinates_[static_cast<std::uint32_t>(id)]; }
   std::size_t coordinate_count() const { return coordinates_.size(); }
-  /// Coordinates that index each weight, in the weight's dimension order.
+  /// Coordinates that index each weight, in the weight's dimension order: matched first, then shared.
   const std::vector<std::vector<CoordinateId>>& weights() const { return weights_; }
+  /// The ids a step yields: [first, first + results).
+  std::vector<CoordinateId> results_of(std::size_t step) const;
 
   /// Structural legality only (operands in the frontier, exact divisions, extents); canonicality is synth's.
   std::variant<PGraph, Illegal> apply(const Step& step) const;
 
-  /// For every input dimension the frontier coordinate that indexes it, when the frontier is exactly the
-  /// input up to a permutation of equal dimensions (several assignments may exist; these are all of them).
+  /// For every input dimension the coordinate that indexes it, when the frontier is exactly the input up to
+  /// a permutation of equal dimensions (several assignments may exist; these are all of them, in order).
   std::vector<std::vector<CoordinateId>> completions() const;
 
-  /// Equal for pGraphs that differ only in the order of commuting steps; the same on every machine.
+  /// Equal for pGraphs that differ only in the order of commuting steps, in the order of weights, or in which
+  /// of several Reduces of one extent is which; the same on every machine.
   Hash128 hash() const;
+
+  /// The steps, signature and therefore every coordinate are equal; hash() is the coarser equality.
+  bool operator==(const PGraph& other) const {
+    return steps_ == other.steps_ && signature_ == other.signature_;
+  }
 
  private:
   Signature signature_;
   std::vector<Step> steps_;
+  std::vector<std::size_t> first_result_;  ///< per step
   std::vector<Coordinate> coordinates_;
   std::vector<CoordinateId> frontier_;
   std::vector<std::vector<CoordinateId>> weights_;
 };
 
+/// apply() for steps known to be legal (named operators, replayed traces): VerifyError with the reason if not.
+PGraph apply_all(PGraph graph, const std::vector<Step>& steps);
+
 /// A finished operator: a pGraph and which frontier coordinate indexes which input dimension.
 struct CompleteGraph {
   PGraph graph;
   std::vector<CoordinateId> input;  ///< one per input dimension
+  bool operator==(const CompleteGraph&) const = default;
 };
+/// VerifyError unless `input` is one of the graph's completions().
+CompleteGraph complete(PGraph graph, std::vector<CoordinateId> input);
+Hash128 hash_of(const CompleteGraph& graph);  ///< as PGraph::hash, with the assignment to the input
 
 /// Text form, one step a line; parse(to_text(g)) equals g. ParseError with line and reason.
 std::string to_text(const CompleteGraph& graph);
 std::string to_text(const PGraph& graph);
+std::string to_text(const PGraph& graph, const Step& step);  ///< one line: `c4 = merge ...`; step not yet applied
 CompleteGraph parse(std::string_view text);
+PGraph parse_partial(std::string_view text);  ///< a text without its `input` line
 
 std::string to_graphviz(const CompleteGraph& graph);  ///< dot language
 std::string to_svg(const CompleteGraph& graph);       ///< self-contained; needs no Graphviz
