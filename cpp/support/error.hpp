@@ -20,10 +20,10 @@ class Error : public std::runtime_error {
       : std::runtime_error(fmt::format("[{}] {}", where, message)) {}
 };
 
-#define SYNO_ERROR(Name)             \
-  class Name final : public Error {  \
-   public:                           \
-    using Error::Error;              \
+#define SYNO_ERROR(Name)            \
+  class Name final : public Error { \
+   public:                          \
+    using Error::Error;             \
   }
 SYNO_ERROR(ShapeError);     ///< sizes or index ranges do not fit together
 SYNO_ERROR(ParseError);     ///< a text form is not well formed
@@ -42,8 +42,7 @@ template <class E, class... Args>
 }
 
 /// The sentence for an unknown name: lists the valid ones and the nearest of them.
-std::string unknown_name(std::string_view kind, std::string_view name,
-                         const std::vector<std::string>& valid);
+std::string unknown_name(std::string_view kind, std::string_view name, const std::vector<std::string>& valid);
 
 /// A broken invariant: a defect of syno, not of the caller. Aborts with the text.
 [[noreturn]] void broken_invariant(const char* file, int line, const char* condition, const char* what);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string_view>
 
+#include "support/checked.hpp"
 #include "support/hash.hpp"
 
 namespace syno {
@@ -28,8 +29,9 @@ class Random {
   /// Uniform in [0, n); n > 0. Without modulo bias (Lemire 2019).
   std::uint64_t below(std::uint64_t n) {
     for (;;) {
-      const auto product = static_cast<unsigned __int128>((*this)()) * n;
-      if (static_cast<std::uint64_t>(product) >= (0 - n) % n) return static_cast<std::uint64_t>(product >> 64);
+      const auto product = static_cast<UInt128>((*this)()) * n;
+      if (static_cast<std::uint64_t>(product) >= (0 - n) % n)
+        return static_cast<std::uint64_t>(product >> 64);
     }
   }
   double unit() { return static_cast<double>((*this)() >> 11) * 0x1.0p-53; }  ///< uniform in [0, 1)

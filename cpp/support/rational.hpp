@@ -1,4 +1,5 @@
-// support/rational.hpp — exact numbers: what exact interpretation computes with and what fills and literals hold.
+// support/rational.hpp — exact numbers: what exact interpretation computes with and what fills and literals
+// hold.
 #pragma once
 
 #include <compare>

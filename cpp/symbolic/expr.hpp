@@ -1,6 +1,7 @@
 // symbolic/expr.hpp — index expressions: quasi-affine integers over iterators and sizes.
 // Semantics: integers that never overflow silently; `/` and `%` round towards minus infinity; divisors are
-// sizes, hence positive. `inside(e, S)` is e where 0 <= e < S and makes the whole read take its fill elsewhere.
+// sizes, hence positive. `inside(e, S)` is e where 0 <= e < S and makes the whole read take its fill
+// elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ enum class Op : std::uint8_t {
   Constant,   ///< value
   SizeValue,  ///< size: the integer a size stands for
   Add,        ///< a + b
-  Multiply,   ///< a * size, or a * value (value may be negative); size is one when unused
+  Multiply,   ///< a * value * size; at most one of value (may be <= 0) and size differs from one
   Divide,     ///< floor(a / size)
   Modulo,     ///< a - size * floor(a / size)
   Inside,     ///< a where 0 <= a < size
@@ -41,7 +42,7 @@ struct Expr {
 
 /// Owns expressions and the sizes in them; children precede parents. Copyable: ids stay valid in the copy.
 /// The builders fold constants and identities that need no ranges (x + 0, x * 1, x / 1, x % 1); everything
-/// else is simplify()'s (symbolic/simplify.hpp).
+/// else is simplify()'s (symbolic/simplify.hpp). No builder drops an `inside`: x * 0 stays where x holds one.
 class Arena {
  public:
   Arena();
@@ -59,6 +60,10 @@ class Arena {
   const Expr& operator[](ExprId id) const { return nodes_[static_cast<std::uint32_t>(id)]; }
   const Size& operator[](SizeId id) const { return sizes_[static_cast<std::uint32_t>(id)]; }
   std::size_t node_count() const { return nodes_.size(); }
+  std::size_t size_count() const { return sizes_.size(); }
+  SizeId intern(const Size& size);
+  bool has_inside(ExprId id) const { return traits_[static_cast<std::uint32_t>(id)] & kHasInside; }
+  bool has_iterator(ExprId id) const { return traits_[static_cast<std::uint32_t>(id)] & kHasIterator; }
 
   /// Rebuilds `root` with every iterator replaced: `replacement(slot)` gives the expression to put there.
   ExprId substitute(ExprId root, const std::function<ExprId(std::uint32_t)>& replacement);
@@ -68,19 +73,24 @@ class Arena {
   std::vector<std::uint32_t> iterators(ExprId root) const;
 
  private:
+  static constexpr std::uint8_t kHasInside = 1, kHasIterator = 2;
   ExprId intern(Expr node);
-  SizeId intern(const Size& size);
-  struct NodeHash { std::size_t operator()(const Expr& node) const; };
-  struct SizeHash { std::size_t operator()(const Size& size) const; };
+  struct NodeHash {
+    std::size_t operator()(const Expr& node) const;
+  };
+  struct SizeHash {
+    std::size_t operator()(const Size& size) const;
+  };
   std::vector<Expr> nodes_;
+  std::vector<std::uint8_t> traits_;  ///< of nodes_, same order
   std::vector<Size> sizes_;
   std::unordered_map<Expr, ExprId, NodeHash> node_ids_;
   std::unordered_map<Size, SizeId, SizeHash> size_ids_;
 };
 
 /// The value of `root` at a valuation; nothing where an `inside` fails.
-std::optional<std::int64_t> evaluate(const Arena& arena, ExprId root, const Sizes& sizes, std::size_t valuation,
-                                     std::span<const std::int64_t> iterator_values);
+std::optional<std::int64_t> evaluate(const Arena& arena, ExprId root, const Sizes& sizes,
+                                     std::size_t valuation, std::span<const std::int64_t> iterator_values);
 
 /// Half-open range of an iterator; the bounds hold no iterators.
 struct Range {
@@ -97,14 +107,19 @@ struct Context {
 
 /// Least and greatest value (inclusive) of `root` at a valuation by interval arithmetic; `inside(e, S)` lies
 /// in [0, S). Conservative: never narrower than the truth.
-struct Interval { std::int64_t least = 0; std::int64_t greatest = 0; };
+struct Interval {
+  std::int64_t least = 0;
+  std::int64_t greatest = 0;
+};
 Interval bounds(const Arena& arena, ExprId root, const Context& context, std::size_t valuation);
 
-/// Text: `i + (j % C_in*g^-1) * g - k/2`; names give the iterators. The operators bind as in Python; `/` is floor.
+/// Text: `i + j % (C_in*g^-1) * g - k / 2`; names give the iterators. The operators bind as in Python; `/` is
+/// floor; a size's powers are written with `^`, its fractions as `2^-1`. parse_expr(to_text(e)) is e.
 using Names = std::function<std::string(std::uint32_t slot)>;
 std::string to_text(const Arena& arena, ExprId root, const Sizes& sizes, const Names& names);
 /// Parses the same language; `slot_of(name)` gives an iterator's slot, nothing when the name is none.
-/// Accepts every operator's operand order (`2*h`, `h*2`, `s*h`) and operators-small.json's parenthesised form.
+/// Accepts every operand order (`2*h`, `h*2`, `s*h`). A monomial written without spaces after a `/` or `%`
+/// written with spaces is one divisor: `i % H*k^-1` is `i % (H*k^-1)`. ParseError points at the place.
 using SlotOf = std::function<std::optional<std::uint32_t>(std::string_view name)>;
 ExprId parse_expr(Arena& arena, std::string_view text, const Sizes& sizes, const SlotOf& slot_of);
 

@@ -25,8 +25,8 @@ struct Variable {
 
 inline constexpr std::size_t kMaxVariables = 16;
 
-/// A monomial: a positive rational factor times powers of variables. A concrete size is one without variables.
-/// Products and quotients that leave 64 bits or 8-bit exponents throw ShapeError.
+/// A monomial: a positive rational factor times powers of variables. A concrete size is one without
+/// variables. Products and quotients that leave 64 bits or 8-bit exponents throw ShapeError.
 class Size {
  public:
   constexpr Size() = default;  ///< one
@@ -68,7 +68,8 @@ class Sizes {
   bool operator==(const Sizes&) const = default;
 
   Rational value(const Size& size, std::size_t valuation) const;
-  std::int64_t integer_value(const Size& size, std::size_t valuation) const;  ///< ShapeError if not an integer
+  std::int64_t integer_value(const Size& size,
+                             std::size_t valuation) const;  ///< ShapeError if not an integer
 
   // Predicates: true when they hold for every valuation.
   bool integral(const Size& size) const;
@@ -78,7 +79,8 @@ class Sizes {
   bool equal_values(const Size& a, const Size& b) const;
   bool much_larger(const Size& large, const Size& small, Rational ratio) const;  ///< large >= ratio * small
 
-  /// `C_in*g^-1`, `3*H`, `1/2*k`, `1`. Variables in table order; parse accepts any order, `/` and parentheses.
+  /// `C_in*g^-1`, `3*H`, `1/2*k`, `1`. Variables in table order; parse accepts any order, `/` and
+  /// parentheses.
   std::string to_text(const Size& size) const;
   Size parse(std::string_view text) const;
 

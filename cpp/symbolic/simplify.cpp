@@ -1,0 +1,98 @@
+// The driver of the simplifier; the rules themselves are in rules.cpp.
+#include "symbolic/simplify.hpp"
+
+#include <algorithm>
+
+#include "support/error.hpp"
+
+namespace syno::symbolic {
+namespace {
+
+constexpr ExprId kUnseen{0xffffffff};
+std::size_t raw(ExprId id) { return static_cast<std::size_t>(id); }
+
+}  // namespace
+
+Simplifier::Simplifier(Arena& arena, Context context, const SimplifyOptions& options)
+    : context_(std::move(context)), facts_(arena, context_), trace_(options.trace) {
+  for (const Rule& rule : rules()) {
+    if (!options.disabled.contains(rule.name)) enabled_.push_back(&rule);
+  }
+  if (enabled_.size() + options.disabled.size() == rules().size()) return;
+  std::vector<std::string> names;
+  for (const Rule& rule : rules()) names.emplace_back(rule.name);
+  for (const std::string& name : options.disabled) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw UnknownName("simplify", unknown_name("simplifier rule", name, names));
+    }
+  }
+}
+
+void Simplifier::remember(ExprId id, ExprId result) {
+  if (raw(id) >= memo_.size()) memo_.resize(std::max(raw(id) + 1, facts_.arena().node_count()), kUnseen);
+  memo_[raw(id)] = result;
+}
+
+ExprId Simplifier::operator()(ExprId root) {
+  if (raw(root) < memo_.size() && memo_[raw(root)] != kUnseen) return memo_[raw(root)];
+  const ExprId result = rewrite(rebuild(root));
+  remember(root, result);
+  remember(result, result);
+  return result;
+}
+
+/// The node over simplified operands. Of a sum the operands are the ends of its tree: partial sums are not
+/// worth simplifying.
+ExprId Simplifier::rebuild(ExprId id) {
+  Arena& arena = facts_.arena();
+  const Expr node = arena[id];
+  const auto operand = [&](ExprId child) {
+    const Op op = arena[child].op;
+    return op == Op::Add || op == Op::Multiply ? rebuild(child) : (*this)(child);
+  };
+  switch (node.op) {
+    case Op::Iterator:
+    case Op::Constant:
+    case Op::SizeValue:
+      return id;
+    case Op::Add: {
+      const ExprId a = operand(node.a);
+      return arena.add(a, operand(node.b));
+    }
+    case Op::Multiply: {
+      const ExprId a = arena.multiply(operand(node.a), node.value);
+      const Size size = arena[node.size];
+      return size.is_one() ? a : arena.multiply(a, size);
+    }
+    case Op::Divide: {
+      const ExprId a = (*this)(node.a);
+      return arena.divide(a, Size(arena[node.size]));
+    }
+    case Op::Modulo: {
+      const ExprId a = (*this)(node.a);
+      return arena.modulo(a, Size(arena[node.size]));
+    }
+    case Op::Inside: {
+      const ExprId a = (*this)(node.a);
+      return arena.inside(a, Size(arena[node.size]));
+    }
+  }
+  SYNO_ASSERT(false, "an index expression has a known operation");
+  return id;
+}
+
+ExprId Simplifier::rewrite(ExprId id) {
+  for (const Rule* rule : enabled_) {
+    const ExprId next = rule->apply(facts_, id);
+    if (next == id) continue;
+    if (trace_) trace_->push_back(rule->name);
+    return (*this)(next);
+  }
+  return id;
+}
+
+ExprId simplify(Arena& arena, ExprId root, const Context& context, const SimplifyOptions& options) {
+  return Simplifier(arena, context, options)(root);
+}
+
+}  // namespace syno::symbolic
