@@ -63,6 +63,17 @@ struct Step {
   std::vector<CoordinateId> matched;
   Size size;       ///< Reduce: extent. Merge: block B. Stride: factor S.
   int amount = 0;  ///< Shift: places, not 0
+
+  static Step reduce(Size extent) { return {Primitive::Reduce, {}, {}, extent, 0}; }
+  static Step merge(CoordinateId i, Size block) { return {Primitive::Merge, {i}, {}, block, 0}; }
+  static Step split(CoordinateId i, CoordinateId j) { return {Primitive::Split, {i, j}, {}, {}, 0}; }
+  static Step shift(CoordinateId i, int amount) { return {Primitive::Shift, {i}, {}, {}, amount}; }
+  static Step stride(CoordinateId i, Size factor) { return {Primitive::Stride, {i}, {}, factor, 0}; }
+  static Step unfold(CoordinateId i, CoordinateId window) { return {Primitive::Unfold, {i, window}, {}, {}, 0}; }
+  static Step expand(CoordinateId i) { return {Primitive::Expand, {i}, {}, {}, 0}; }
+  static Step contraction(std::vector<CoordinateId> shared, std::vector<CoordinateId> matched) {
+    return {Primitive::Contraction, std::move(shared), std::move(matched), {}, 0};
+  }
   bool operator==(const Step&) const = default;
 };
 

@@ -1,0 +1,281 @@
+#include "pgraph/named.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "support/error.hpp"
+
+namespace syno::pgraph {
+namespace {
+
+/// Applies steps one by one and hands out the coordinates they yield.
+class Grower {
+ public:
+  explicit Grower(const Signature& signature) : graph_(signature), input_(signature.input.size()) {
+    for (const auto& [out, in] : signature.fixed) input_[in] = static_cast<CoordinateId>(out);
+  }
+
+  static CoordinateId output(std::size_t dim) { return static_cast<CoordinateId>(dim); }
+  CoordinateId reduce(const Size& extent) { return apply(Step::reduce(extent)); }
+  std::pair<CoordinateId, CoordinateId> merge(CoordinateId i, const Size& block) {
+    const CoordinateId major = apply(Step::merge(i, block));
+    return {major, static_cast<CoordinateId>(static_cast<std::uint32_t>(major) + 1)};
+  }
+  CoordinateId split(CoordinateId i, CoordinateId j) { return apply(Step::split(i, j)); }
+  CoordinateId unfold(CoordinateId i, CoordinateId window) { return apply(Step::unfold(i, window)); }
+  CoordinateId shift(CoordinateId i, int amount) { return apply(Step::shift(i, amount)); }
+  CoordinateId stride(CoordinateId i, const Size& factor) {
+    return factor.is_one() ? i : apply(Step::stride(i, factor));
+  }
+  void contract(std::vector<CoordinateId> shared, std::vector<CoordinateId> matched) {
+    apply(Step::contraction(std::move(shared), std::move(matched)));
+  }
+  void assign(std::size_t input_dim, CoordinateId id) { input_[input_dim] = id; }
+  CompleteGraph finish() { return complete(std::move(graph_), std::move(input_)); }
+
+ private:
+  CoordinateId apply(Step step) {
+    const auto first = static_cast<CoordinateId>(graph_.coordinate_count());
+    graph_ = apply_all(std::move(graph_), {std::move(step)});
+    return first;
+  }
+  PGraph graph_;
+  std::vector<CoordinateId> input_;
+};
+
+const Size& out_channels(const Signature& s, const Roles& roles) { return s.output[roles.channel_out].extent; }
+const Size& in_channels(const Signature& s, const Roles& roles) { return s.input[roles.channel_in].extent; }
+
+std::vector<CoordinateId> windows(Grower& grow, const Roles& roles, const Size& kernel) {
+  std::vector<CoordinateId> result;
+  for (std::size_t i = 0; i < roles.spatial.size(); ++i) result.push_back(grow.reduce(kernel));
+  return result;
+}
+
+/// [h] -> [stride*h + window - k/2] for every spatial dimension, assigned to the input.
+void slide(Grower& grow, const Roles& roles, const std::vector<CoordinateId>& windows) {
+  for (std::size_t i = 0; i < roles.spatial.size(); ++i) {
+    const auto& [output, input, stride] = roles.spatial[i];
+    grow.assign(input, grow.unfold(grow.stride(Grower::output(output), stride), windows[i]));
+  }
+}
+
+/// Spatial dimensions as they are; strided ones drop points.
+void pass(Grower& grow, const Roles& roles) {
+  for (const auto& [output, input, stride] : roles.spatial) {
+    grow.assign(input, grow.stride(Grower::output(output), stride));
+  }
+}
+
+std::vector<CoordinateId> with(std::vector<CoordinateId> list, const std::vector<CoordinateId>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+
+CompleteGraph conv1x1(const Signature& signature, const NamedParameters&) {
+  const Roles roles = roles_of(signature);
+  Grower grow(signature);
+  const CoordinateId c = grow.reduce(in_channels(signature, roles));
+  grow.contract({c}, {Grower::output(roles.channel_out)});
+  grow.assign(roles.channel_in, c);
+  pass(grow, roles);
+  return grow.finish();
+}
+
+CompleteGraph conv(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  Grower grow(signature);
+  const CoordinateId c = grow.reduce(in_channels(signature, roles));
+  const auto r = windows(grow, roles, parameters.kernel);
+  grow.contract(with({c}, r), {Grower::output(roles.channel_out)});
+  grow.assign(roles.channel_in, c);
+  slide(grow, roles, r);
+  return grow.finish();
+}
+
+CompleteGraph grouped_conv(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  Grower grow(signature);
+  const CoordinateId c = grow.reduce(in_channels(signature, roles) / parameters.groups);
+  const auto r = windows(grow, roles, parameters.kernel);
+  const auto [group, within] =
+      grow.merge(Grower::output(roles.channel_out), out_channels(signature, roles) / parameters.groups);
+  grow.contract(with({group, c}, r), {within});
+  grow.assign(roles.channel_in, grow.split(group, c));
+  slide(grow, roles, r);
+  return grow.finish();
+}
+
+/// Stride spreads the taps, Shift centres them: d*r + d/2 never reaches d*k, so that the shift never wraps.
+CompleteGraph dilated_conv(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  const std::int64_t dilation = signature.sizes.integer_value(parameters.dilation, 0);
+  if (!signature.sizes.equal_values(parameters.dilation, Size(dilation))) {
+    fail<SpecError>("dilated_conv", "the dilation {} has different values at different valuations; give one number",
+                    signature.sizes.to_text(parameters.dilation));
+  }
+  Grower grow(signature);
+  const CoordinateId c = grow.reduce(in_channels(signature, roles));
+  auto r = windows(grow, roles, parameters.kernel);
+  grow.contract(with({c}, r), {Grower::output(roles.channel_out)});
+  grow.assign(roles.channel_in, c);
+  for (CoordinateId& window : r) {
+    window = grow.stride(window, parameters.dilation);
+    if (dilation > 1) window = grow.shift(window, static_cast<int>(dilation / 2));
+  }
+  slide(grow, roles, r);
+  return grow.finish();
+}
+
+void require_equal_channels(std::string_view name, const Signature& signature, const Roles& roles) {
+  if (out_channels(signature, roles) != in_channels(signature, roles)) {
+    fail<SpecError>(name, "output channels {} and input channels {} must be the same size",
+                    signature.sizes.to_text(out_channels(signature, roles)),
+                    signature.sizes.to_text(in_channels(signature, roles)));
+  }
+}
+
+CompleteGraph depthwise_conv(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  require_equal_channels("depthwise_conv", signature, roles);
+  Grower grow(signature);
+  const auto r = windows(grow, roles, parameters.kernel);
+  grow.contract(with({Grower::output(roles.channel_out)}, r), {});
+  grow.assign(roles.channel_in, Grower::output(roles.channel_out));
+  slide(grow, roles, r);
+  return grow.finish();
+}
+
+CompleteGraph separable_conv(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  Grower grow(signature);
+  const CoordinateId c = grow.reduce(in_channels(signature, roles));
+  const auto r = windows(grow, roles, parameters.kernel);
+  grow.contract({c}, {Grower::output(roles.channel_out)});  // pointwise
+  grow.contract(with({c}, r), {});                          // depthwise
+  grow.assign(roles.channel_in, c);
+  slide(grow, roles, r);
+  return grow.finish();
+}
+
+/// Sums blocks of `stride` neighbours; divide by the block for the mean.
+CompleteGraph average_pool(const Signature& signature, const NamedParameters&) {
+  const Roles roles = roles_of(signature);
+  require_equal_channels("average_pool", signature, roles);
+  Grower grow(signature);
+  for (const auto& [output, input, stride] : roles.spatial) {
+    grow.assign(input, stride.is_one() ? Grower::output(output)
+                                       : grow.split(Grower::output(output), grow.reduce(stride)));
+  }
+  grow.assign(roles.channel_in, Grower::output(roles.channel_out));
+  return grow.finish();
+}
+
+/// out[i] = in[(H/B) * (i % B) + i / B] along every spatial dimension.
+CompleteGraph pixel_shuffle(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  require_equal_channels("pixel_shuffle", signature, roles);
+  Grower grow(signature);
+  for (const auto& [output, input, stride] : roles.spatial) {
+    if (!stride.is_one()) {
+      fail<SpecError>("pixel_shuffle", "output and input dimension {} must be the same size", output);
+    }
+    const auto [block, within] = grow.merge(Grower::output(output), parameters.block);
+    grow.assign(input, grow.split(within, block));
+  }
+  grow.assign(roles.channel_in, Grower::output(roles.channel_out));
+  return grow.finish();
+}
+
+/// Figs. 8 and 9: two stages joined by a window that the first weight indexes and only the second reduces.
+CompleteGraph operator1(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  if (roles.spatial.size() != 2) {
+    fail<SpecError>("operator1", "the signature has {} spatial dimensions; Operator 1 is defined for 2",
+                    roles.spatial.size());
+  }
+  Grower grow(signature);
+  const Size& groups = parameters.groups;
+  const CoordinateId window_h = grow.reduce(parameters.kernel);
+  const CoordinateId window_w = grow.reduce(parameters.kernel);
+  const CoordinateId group = grow.reduce(groups);
+  const CoordinateId middle = grow.reduce(out_channels(signature, roles) / groups / parameters.shrink);
+  const CoordinateId c = grow.reduce(in_channels(signature, roles) / groups);
+  grow.contract({window_h, window_w, group, middle}, {Grower::output(roles.channel_out)});
+  const CoordinateId channel = grow.split(group, c);
+  const auto& [out_h, in_h, stride_h] = roles.spatial[0];
+  const auto& [out_w, in_w, stride_w] = roles.spatial[1];
+  grow.assign(in_h, grow.unfold(grow.stride(Grower::output(out_h), stride_h), window_h));
+  grow.contract({window_w, channel}, {middle});
+  grow.assign(in_w, grow.unfold(grow.stride(Grower::output(out_w), stride_w), window_w));
+  grow.assign(roles.channel_in, channel);
+  return grow.finish();
+}
+
+constexpr std::array kNamed = {
+    NamedOperator{"matmul", "matrix product over the channel dimension: y[m,n] = sum_k x[m,k] * w[n,k]", conv1x1},
+    NamedOperator{"conv", "dense convolution, one window per spatial dimension (Fig. 3)", conv},
+    NamedOperator{"conv1x1", "pointwise convolution", conv1x1},
+    NamedOperator{"grouped_conv", "convolution within each of `groups` groups of channels", grouped_conv},
+    NamedOperator{"dilated_conv", "convolution whose taps are `dilation` apart", dilated_conv},
+    NamedOperator{"depthwise_conv", "one window per channel", depthwise_conv},
+    NamedOperator{"separable_conv", "depthwise then pointwise convolution, as two weights", separable_conv},
+    NamedOperator{"average_pool", "sum over blocks of stride neighbours (Table 2); no weight", average_pool},
+    NamedOperator{"pixel_shuffle", "exchange blocks and their elements along space (Table 2); no weight",
+                  pixel_shuffle},
+    NamedOperator{"operator1", "two grouped stages that share an unreduced window (Figs. 8 and 9)", operator1},
+};
+
+}  // namespace
+
+Roles roles_of(const Signature& signature) {
+  Roles roles;
+  const auto open = [&](const std::vector<Dim>& dims, bool output, std::vector<std::size_t>& spatial) {
+    std::vector<std::size_t> channels;
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+      const bool fixed = std::any_of(signature.fixed.begin(), signature.fixed.end(), [&](const auto& pair) {
+        return (output ? pair.first : pair.second) == i;
+      });
+      if (!fixed) (dims[i].unordered ? channels : spatial).push_back(i);
+    }
+    if (channels.size() != 1) {
+      fail<SpecError>("named operator",
+                      "the {} has {} unordered dimensions that are not fixed; a named operator needs exactly one, its "
+                      "channels",
+                      output ? "output" : "input", channels.size());
+    }
+    return channels.front();
+  };
+  std::vector<std::size_t> spatial_out;
+  std::vector<std::size_t> spatial_in;
+  roles.channel_out = open(signature.output, true, spatial_out);
+  roles.channel_in = open(signature.input, false, spatial_in);
+  if (spatial_out.size() != spatial_in.size()) {
+    fail<SpecError>("named operator", "the output has {} spatial dimensions and the input {}", spatial_out.size(),
+                    spatial_in.size());
+  }
+  for (std::size_t i = 0; i < spatial_out.size(); ++i) {
+    const Size stride = signature.input[spatial_in[i]].extent / signature.output[spatial_out[i]].extent;
+    if (!signature.sizes.integral(stride)) {
+      fail<SpecError>("named operator", "spatial input dimension {} is {} times its output, not an integer", i,
+                      signature.sizes.to_text(stride));
+    }
+    roles.spatial.push_back({spatial_out[i], spatial_in[i], stride});
+  }
+  return roles;
+}
+
+std::span<const NamedOperator> named_operators() { return kNamed; }
+
+const NamedOperator& named_operator(std::string_view name) {
+  const auto* found =
+      std::find_if(kNamed.begin(), kNamed.end(), [&](const NamedOperator& row) { return row.name == name; });
+  if (found == kNamed.end()) {
+    std::vector<std::string> names;
+    for (const NamedOperator& row : kNamed) names.emplace_back(row.name);
+    throw UnknownName("named operator", unknown_name("operator", name, names));
+  }
+  return *found;
+}
+
+}  // namespace syno::pgraph

@@ -1,0 +1,47 @@
+// pgraph/named.hpp — operators people know, as sequences of primitives for any signature that fits (Syno Table 2, Figs. 3, 8).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "pgraph/pgraph.hpp"
+
+namespace syno::pgraph {
+
+/// Sizes a named operator takes beside its signature's; those it does not use are ignored. Each is a size over
+/// the signature's variables (`k`) or a number.
+struct NamedParameters {
+  Size kernel = Size(3);    ///< window of every spatial dimension; odd at every valuation
+  Size groups = Size(2);    ///< divides both channel counts
+  Size dilation = Size(2);  ///< the same value at every valuation
+  Size shrink = Size(2);    ///< operator1: the factor s by which its middle channels shrink
+  Size block = Size(2);     ///< pixel_shuffle: the block B
+};
+
+/// What the dimensions of a signature are for: fixed pairs are batch, the unordered ones channels, the others
+/// spatial, matched in order. A spatial input that is S times its output means stride S.
+struct Roles {
+  struct Spatial {
+    std::size_t output = 0;
+    std::size_t input = 0;
+    Size stride;
+  };
+  std::size_t channel_out = 0;
+  std::size_t channel_in = 0;
+  std::vector<Spatial> spatial;
+};
+Roles roles_of(const Signature& signature);  ///< SpecError, saying which dimensions do not fit
+
+struct NamedOperator {
+  std::string_view name;
+  std::string_view description;
+  CompleteGraph (*build)(const Signature& signature, const NamedParameters& parameters);
+};
+
+/// matmul, conv, conv1x1, grouped_conv, dilated_conv, depthwise_conv, separable_conv, average_pool, pixel_shuffle,
+/// operator1. `conv` is conv2d where the signature has two spatial dimensions.
+std::span<const NamedOperator> named_operators();
+const NamedOperator& named_operator(std::string_view name);  ///< UnknownName
+
+}  // namespace syno::pgraph
