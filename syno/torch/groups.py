@@ -1,0 +1,330 @@
+"""Groups of sites with the same symbolic shapes: one search space with all their valuations.
+
+The signature of a group is written with primary variables `N, C_in, C_out, H, W` (or `L`, or
+`D, H, W`) and small coefficients taken from the layers: kernel extents, strides, groups. Layers of
+one group differ in the values of these variables only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from syno.errors import SpecError
+from syno.torch.layers import Fit, Layer
+
+if TYPE_CHECKING:
+    from syno import _core
+    from syno.torch.sites import Site
+
+_DEFAULT_WINDOW = 3
+_LARGEST_GROUPS = 32  # the paper's g for ResNet
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The symbolic shapes of a group, extents as products of variable names."""
+
+    output: tuple[tuple[str, str], ...]
+    """(dimension name, extent) pairs; extents such as `s*H`."""
+    input: tuple[tuple[str, str], ...]
+    unordered: tuple[str, ...]
+    """Names of the dimensions that hold channels."""
+
+
+@dataclass(frozen=True)
+class SiteGroup:
+    """Sites that one operator can serve.
+
+    `valuations` lists the distinct values of the variables over all calls of all sites, in the order
+    they are met; `members[i]` says which of them site i needs, one per call shape.
+    """
+
+    key: str
+    sites: tuple[Site, ...]
+    signature: Signature
+    variables: tuple[tuple[str, str, int], ...]
+    """(name, "primary" or "coefficient", occurrences allowed)."""
+    valuations: tuple[dict[str, int], ...]
+    members: tuple[tuple[int, ...], ...]
+
+    @property
+    def share_of_time(self) -> float:
+        return sum(site.share_of_time for site in self.sites)
+
+    @property
+    def layer_flops(self) -> int:
+        """Multiply-adds of the layers themselves, summed over the distinct valuations."""
+        flops: dict[int, int] = {}
+        for site, indices in zip(self.sites, self.members, strict=True):
+            assert site.layer is not None
+            for call, index in zip(site.calls, indices, strict=True):
+                flops.setdefault(index, site.layer.flops(call.output))
+        return sum(flops.values())
+
+    @property
+    def layer_params(self) -> int:
+        """Weight elements of the layers, summed over the distinct valuations."""
+        params: dict[int, int] = {}
+        for site, indices in zip(self.sites, self.members, strict=True):
+            assert site.layer is not None
+            weight = site.layer.out_channels * site.layer.fan_in
+            for index in indices:
+                params.setdefault(index, weight)
+        return sum(params.values())
+
+    def valuation_of(self, site: Site | str) -> int:
+        """The valuation of a site's first call shape.
+
+        Raises SpecError when the site is not of this group.
+        """
+        name = site if isinstance(site, str) else site.name
+        for member, indices in zip(self.sites, self.members, strict=True):
+            if member.name == name:
+                return indices[0]
+        names = ", ".join(member.name for member in self.sites)
+        raise SpecError(f"[site group] {name!r} is not in the group {self.key}, which has: {names}")
+
+    def to_json(
+        self,
+        *,
+        flops_ratio: float = 1.0,
+        min_flops_ratio: float = 0.0,
+        params_ratio: float | None = None,
+        **budgets: int,
+    ) -> str:
+        """The search space of the group as the JSON that `Spec.from_json` reads.
+
+        Args:
+            flops_ratio, min_flops_ratio: budgets of multiply-adds, as parts of the layers' own,
+                summed over the valuations.
+            params_ratio: budget of weight elements likewise; None for no budget.
+            budgets: further ones by name (`max_steps=9`), over the defaults.
+        Raises:
+            SpecError: a ratio is negative, or no operator could lie between the two.
+        """
+        for name, ratio in (("flops_ratio", flops_ratio), ("min_flops_ratio", min_flops_ratio)):
+            if ratio < 0 or not math.isfinite(ratio):
+                raise SpecError(
+                    f"[site group] {name}={ratio} must be a number that is not negative"
+                )
+        if min_flops_ratio >= flops_ratio:
+            raise SpecError(
+                f"[site group] min_flops_ratio={min_flops_ratio} leaves nothing below "
+                f"flops_ratio={flops_ratio}"
+            )
+        limits = {
+            **self._default_budgets(),
+            "max_flops": int(self.layer_flops * flops_ratio),
+            "min_flops": int(self.layer_flops * min_flops_ratio),
+        }
+        if params_ratio is not None:
+            limits["max_params"] = int(self.layer_params * params_ratio)
+        limits.update(budgets)
+        return json.dumps(
+            {
+                "variables": [
+                    {"name": name, "kind": kind, "occurrences": occurrences}
+                    for name, kind, occurrences in self.variables
+                ],
+                "valuations": list(self.valuations),
+                "output": self._dims(self.signature.output),
+                "input": self._dims(self.signature.input),
+                "fixed": [[0, 0]],
+                "budgets": limits,
+            }
+        )
+
+    def spec(self, **options: Any) -> _core.Spec:
+        """The search space itself; options as for `to_json`."""
+        from syno import _core
+
+        return _core.Spec.from_json(self.to_json(**options))
+
+    def _dims(self, dims: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        unordered = self.signature.unordered
+        return [{"name": n, "extent": e, "unordered": n in unordered} for n, e in dims]
+
+    def _default_budgets(self) -> dict[str, int]:
+        strided = sum("*" in extent for _, extent in self.signature.input)
+        return {
+            "max_steps": 9,
+            "max_weights": 2,
+            "max_reductions": 5,
+            "max_merges": 1,
+            "max_splits": 3,
+            "max_shifts": 2,
+            "max_strides": strided,
+        }
+
+    def __repr__(self) -> str:
+        shape = " -> ".join(
+            "[" + ", ".join(extent for _, extent in dims) + "]"
+            for dims in (self.signature.input, self.signature.output)
+        )
+        names = ", ".join(site.name for site in self.sites)
+        return (
+            f"SiteGroup({self.key}: {shape}, {len(self.valuations)} valuations, "
+            f"{self.share_of_time:.1%} of the time; {names})"
+        )
+
+
+def joined(numbers: Sequence[int]) -> str:
+    """`2` when all are equal, `2x1` otherwise."""
+    return "x".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
+
+
+def group_key(layer: Layer, fit: Fit) -> str:
+    """What decides which group a layer is in; a name for people too: `conv2d 3x3 s2`."""
+    parts = [layer.kind]
+    if layer.kind == "linear":
+        parts += fit.spatial
+    else:
+        parts.append("x".join(map(str, layer.kernel)))
+        if set(layer.stride) != {1}:
+            parts.append("s" + joined(layer.stride))
+        if set(layer.dilation) != {1}:
+            parts.append("d" + joined(layer.dilation))
+        if layer.depthwise:
+            multiplier = layer.out_channels // layer.in_channels
+            parts.append("depthwise" + (f" x{multiplier}" if multiplier > 1 else ""))
+        elif layer.groups > 1:
+            parts.append(f"g{layer.groups}")
+    return " ".join(parts)
+
+
+def group_sites(sites: Sequence[Site]) -> list[SiteGroup]:
+    """Groups of replaceable sites, the greatest share of time first, ties by first site."""
+    by_key: dict[str, list[Site]] = {}
+    for site in sites:
+        assert site.layer is not None
+        keys = {group_key(site.layer, fit) for fit in site.fits}
+        # A layer that is called at several ranks has no single signature.
+        if len(keys) == 1:
+            by_key.setdefault(keys.pop(), []).append(site)
+    groups = [_build(key, members) for key, members in by_key.items()]
+    return sorted(groups, key=lambda group: -group.share_of_time)
+
+
+def _build(key: str, sites: Sequence[Site]) -> SiteGroup:
+    layer, fit = sites[0].layer, sites[0].fits[0]
+    assert layer is not None
+    signature, strides = _signature(layer, fit)
+    layers = [(site.layer, f) for site in sites if site.layer for f in site.fits]
+    coefficients = _coefficients(layers, strides)
+    variables = [("N", "primary", 0)]
+    if layer.depthwise:
+        variables.append(("C", "primary", 3))
+    else:
+        variables += [("C_in", "primary", 2), ("C_out", "primary", 4)]
+    variables += [(name, "primary", 0) for name in fit.spatial]
+    variables += [
+        (name, "coefficient", _occurrences(name, strides, len(fit.spatial)))
+        for name in coefficients
+    ]
+    valuations: list[dict[str, int]] = []
+    members = []
+    for site in sites:
+        indices = []
+        for f in site.fits:
+            assert site.layer is not None
+            valuation = _valuation(site.layer, f, coefficients)
+            if valuation not in valuations:
+                valuations.append(valuation)
+            indices.append(valuations.index(valuation))
+        members.append(tuple(indices))
+    return SiteGroup(
+        key, tuple(sites), signature, tuple(variables), tuple(valuations), tuple(members)
+    )
+
+
+def _signature(layer: Layer, fit: Fit) -> tuple[Signature, dict[str, int]]:
+    """The signature, and how often each stride coefficient occurs in it."""
+    batch = ("n", "N")
+    if layer.depthwise:
+        multiplier = layer.out_channels // layer.in_channels
+        channel_in = ("c", "C")
+        channel_out = ("o", "C" if multiplier == 1 else "m*C")
+    else:
+        channel_in, channel_out = ("c", "C_in"), ("o", "C_out")
+    names = {name: name.lower() for name in fit.spatial}
+    out = [(names[name], name) for name in fit.spatial]
+    strides = layer.stride if layer.kind != "linear" else (1,) * len(fit.spatial)
+    distinct = sorted({s for s in strides if s > 1})
+    coefficient = {s: "s" if len(distinct) == 1 else f"s_{i + 1}" for i, s in enumerate(distinct)}
+    inputs = [
+        (names[name], f"{coefficient[s]}*{name}" if s > 1 else name)
+        for name, s in zip(fit.spatial, strides, strict=True)
+    ]
+    count = {coefficient[s]: sum(other == s for other in strides) for s in distinct}
+    if fit.channels_last:
+        dims_out, dims_in = (batch, *out, channel_out), (batch, *inputs, channel_in)
+    else:
+        dims_out, dims_in = (batch, channel_out, *out), (batch, channel_in, *inputs)
+    return Signature(tuple(dims_out), tuple(dims_in), (channel_in[0], channel_out[0])), count
+
+
+def _occurrences(name: str, strides: dict[str, int], spatial: int) -> int:
+    """How often an operator may use a coefficient: windows once an axis, strides once more."""
+    if name.startswith("k"):
+        return max(2, spatial)
+    return 2 + strides.get(name, 0) + (name == "g")
+
+
+def _coefficients(
+    layers: Sequence[tuple[Layer, Fit]], stride_names: dict[str, int]
+) -> dict[str, int]:
+    """Values of the small variables, the same in the whole group."""
+    first = layers[0][0]
+    values: dict[str, int] = {}
+    windows = sorted({k for k in first.kernel if k > 1})
+    if not windows and _smallest_extent(layers) >= _DEFAULT_WINDOW:
+        windows = [_DEFAULT_WINDOW]
+    for i, window in enumerate(windows):
+        values["k" if len(windows) == 1 else f"k_{i + 1}"] = window
+    strides = sorted({s for s in first.stride if s > 1})
+    values.update(zip(stride_names, strides, strict=True))
+    if first.depthwise and first.out_channels > first.in_channels:
+        values["m"] = first.out_channels // first.in_channels
+    channels = math.gcd(*(n for layer, _ in layers for n in _channels(layer)))
+    if "s" not in values and channels % 2 == 0:
+        values["s"] = 2
+    groups = first.groups if first.groups > 1 and not first.depthwise else 0
+    if not groups:
+        # Half the channels at most, so that a group still holds two.
+        groups = math.gcd(_LARGEST_GROUPS, channels)
+        while groups * 2 > channels:
+            groups //= 2
+    if groups > 1:
+        values["g"] = groups
+    return values
+
+
+def _channels(layer: Layer) -> tuple[int, int]:
+    return layer.in_channels, layer.out_channels
+
+
+def _smallest_extent(layers: Sequence[tuple[Layer, Fit]]) -> int:
+    extents: list[int] = []
+    for _, fit in layers:
+        spatial = fit.output[1:-1] if fit.channels_last else fit.output[2:]
+        extents += spatial
+    return min(extents, default=0)
+
+
+def _valuation(layer: Layer, fit: Fit, coefficients: dict[str, int]) -> dict[str, int]:
+    spatial = fit.output[1:-1] if fit.channels_last else fit.output[2:]
+    channels = (
+        {"C": layer.in_channels}
+        if layer.depthwise
+        else {"C_in": layer.in_channels, "C_out": layer.out_channels}
+    )
+    return {
+        "N": fit.input[0],
+        **channels,
+        **dict(zip(fit.spatial, spatial, strict=True)),
+        **coefficients,
+    }

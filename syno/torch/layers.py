@@ -1,0 +1,259 @@
+"""Layers that an operator can take the place of, described without their module.
+
+A `Layer` says what a convolution or linear layer computes at any input size; `describe()` reads one
+from a module or explains in a sentence why that module cannot be replaced. `Fit` is how a layer's
+input is brought to the shape an operator's signature asks for: a strided convolution's operator
+takes `[N, C_in, s*H, s*W]` to `[N, C_out, H, W]`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+#: Names of spatial dimensions by how many there are; further leading dimensions join the batch.
+SPATIAL_NAMES: dict[int, tuple[str, ...]] = {
+    0: (),
+    1: ("L",),
+    2: ("H", "W"),
+    3: ("D", "H", "W"),
+}
+
+CONVOLUTIONS: dict[Any, tuple[str, int]] = {
+    nn.Conv1d: ("conv1d", 1),
+    nn.Conv2d: ("conv2d", 2),
+    nn.Conv3d: ("conv3d", 3),
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or linear layer.
+
+    For a convolution the tuples have one entry per spatial axis, `pad` being zeros (before, after).
+    A linear layer has empty tuples: its leading dimensions are known at a call only.
+    """
+
+    kind: str
+    in_channels: int
+    out_channels: int
+    kernel: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    pad: tuple[tuple[int, int], ...] = ()
+    groups: int = 1
+    bias: bool = False
+
+    @property
+    def params(self) -> int:
+        """Elements of the weight and the bias."""
+        weight = self.out_channels * (self.in_channels // self.groups) * math.prod(self.kernel)
+        return weight + (self.out_channels if self.bias else 0)
+
+    @property
+    def fan_in(self) -> int:
+        """Terms of one output element, borders apart."""
+        return (self.in_channels // self.groups) * math.prod(self.kernel)
+
+    @property
+    def depthwise(self) -> bool:
+        """Every input channel has filters of its own."""
+        return self.groups > 1 and self.groups == self.in_channels
+
+    def flops(self, output: Sequence[int]) -> int:
+        """Multiply-adds of one call with an output of this shape (the bias counts nothing)."""
+        return math.prod(output) * self.fan_in
+
+    def fit(self, input_shape: Sequence[int], output_shape: Sequence[int]) -> Fit:
+        """How an input of `input_shape` becomes the operator's, given the layer's output shape."""
+        if self.kind == "linear":
+            return _fit_linear(self, tuple(input_shape))
+        return _fit_convolution(self, tuple(input_shape), tuple(output_shape))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The operator's view of one call of a layer.
+
+    `input` and `output` are the operator's shapes, batch first. `pad` holds zeros added (or, when
+    negative, elements cropped) before and after each spatial axis.
+    """
+
+    spatial: tuple[str, ...]
+    input: tuple[int, ...]
+    output: tuple[int, ...]
+    pad: tuple[tuple[int, int], ...]
+    layer_input: tuple[int, ...]
+    layer_output: tuple[int, ...]
+    channels_last: bool
+
+    @property
+    def exact(self) -> bool:
+        """Whether the operator sees the layer's input as it is."""
+        return all(before == 0 and after == 0 for before, after in self.pad)
+
+    def describe(self) -> str:
+        """What happens to the input, for people; empty when nothing does."""
+        parts = []
+        for name, sides in zip(self.spatial, self.pad, strict=True):
+            for side, amount in zip(("start", "end"), sides, strict=True):
+                if amount:
+                    verb = "crops" if amount < 0 else "pads"
+                    parts.append(f"{verb} {abs(amount)} at the {side} of {name}")
+        return ", ".join(parts)
+
+    def enter(self, x: torch.Tensor) -> torch.Tensor:
+        """The layer's input as the operator wants it; a view unless it has to be padded."""
+        if not self.exact:
+            # torch lists the last axis first; a convolution's spatial axes are its last ones.
+            amounts = [n for before_after in reversed(self.pad) for n in before_after]
+            x = functional.pad(x, amounts)
+        return x.reshape(self.input)
+
+    def leave(self, y: torch.Tensor) -> torch.Tensor:
+        """The operator's output as the layer would have returned it."""
+        return y.reshape(self.layer_output)
+
+
+def _fit_linear(layer: Layer, shape: tuple[int, ...]) -> Fit:
+    leading = shape[:-1]
+    spatial_rank = min(max(len(leading) - 1, 0), 3)
+    split = len(leading) - spatial_rank
+    batch, spatial = math.prod(leading[:split]), leading[split:]
+    return Fit(
+        spatial=SPATIAL_NAMES[spatial_rank],
+        input=(batch, *spatial, layer.in_channels),
+        output=(batch, *spatial, layer.out_channels),
+        pad=((0, 0),) * spatial_rank,
+        layer_input=shape,
+        layer_output=(*leading, layer.out_channels),
+        channels_last=True,
+    )
+
+
+def _fit_convolution(layer: Layer, shape: tuple[int, ...], output: tuple[int, ...]) -> Fit:
+    rank = len(layer.kernel)
+    extents, results = shape[-rank:], output[-rank:]
+    batch = shape[0] if len(shape) == rank + 2 else 1
+    pad = tuple(
+        _alignment(extent, result, kernel, stride, dilation, before)
+        for extent, result, kernel, stride, dilation, (before, _) in zip(
+            extents, results, layer.kernel, layer.stride, layer.dilation, layer.pad, strict=True
+        )
+    )
+    wanted = tuple(s * r for s, r in zip(layer.stride, results, strict=True))
+    return Fit(
+        spatial=SPATIAL_NAMES[rank],
+        input=(batch, layer.in_channels, *wanted),
+        output=(batch, layer.out_channels, *results),
+        pad=pad,
+        layer_input=shape,
+        layer_output=output,
+        channels_last=False,
+    )
+
+
+def _alignment(
+    extent: int, result: int, kernel: int, stride: int, dilation: int, before: int
+) -> tuple[int, int]:
+    """Zeros to add before and after an axis so that it has `stride * result` elements.
+
+    Where the extents already fit nothing moves; otherwise the centre of the layer's window at
+    output 0 becomes element 0, so that an operator's centred window looks where the layer did.
+    """
+    wanted = stride * result
+    if extent == wanted:
+        return 0, 0
+    centre = dilation * (kernel - 1) // 2 - before
+    return -centre, wanted - extent + centre
+
+
+def output_shape(layer: Layer, shape: Sequence[int]) -> tuple[int, ...]:
+    """What the layer returns for an input of this shape."""
+    if layer.kind == "linear":
+        return (*shape[:-1], layer.out_channels)
+    rank = len(layer.kernel)
+    spatial = tuple(
+        (extent + sum(pad) - dilation * (kernel - 1) - 1) // stride + 1
+        for extent, pad, kernel, stride, dilation in zip(
+            shape[-rank:], layer.pad, layer.kernel, layer.stride, layer.dilation, strict=True
+        )
+    )
+    return (*shape[: -rank - 1], layer.out_channels, *spatial)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `describe()` read: the layer where it could be read, and why it cannot be replaced."""
+
+    kind: str
+    layer: Layer | None
+    reason: str = ""
+
+
+def describe(module: nn.Module) -> Description | None:
+    """The layer that a module is; None for a module of any other kind."""
+    base: Any = next((c for c in (*CONVOLUTIONS, nn.Linear) if isinstance(module, c)), None)
+    if base is None:
+        return None
+    kind, rank = CONVOLUTIONS.get(base, ("linear", 0))
+    if type(module).forward is not base.forward:
+        name = type(module).__name__
+        return Description(
+            kind, None, f"{name} has a forward of its own, which may compute something else"
+        )
+    if getattr(module, "parametrizations", None) or "weight" not in module._parameters:
+        return Description(
+            kind, None, "its weight is parametrised (weight or spectral norm); remove that first"
+        )
+    if isinstance(module, nn.Linear):
+        layer = Layer(kind, module.in_features, module.out_features, bias=module.bias is not None)
+        return Description(kind, layer)
+    assert isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+    return _describe_convolution(module, kind, rank)
+
+
+def _describe_convolution(
+    module: nn.Conv1d | nn.Conv2d | nn.Conv3d, kind: str, rank: int
+) -> Description:
+    kernel, stride, dilation = (
+        tuple(int(n) for n in t)[:rank]
+        for t in (module.kernel_size, module.stride, module.dilation)
+    )
+    if isinstance(module.padding, str):
+        pad = _named_padding(module.padding, kernel, dilation)
+    else:
+        pad = tuple((int(p), int(p)) for p in module.padding)
+    reason = ""
+    if module.padding_mode != "zeros" and any(a or b for a, b in pad):
+        reason = (
+            f"padding_mode={module.padding_mode!r} fills the border with values of the image; "
+            "operators see zeros there"
+        )
+    layer = Layer(
+        kind,
+        module.in_channels,
+        module.out_channels,
+        kernel=kernel,
+        stride=stride,
+        dilation=dilation,
+        pad=pad,
+        groups=module.groups,
+        bias=module.bias is not None,
+    )
+    return Description(kind, layer, reason)
+
+
+def _named_padding(
+    name: str, kernel: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
+    if name == "valid":
+        return ((0, 0),) * len(kernel)
+    totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return tuple((total // 2, total - total // 2) for total in totals)

@@ -1,0 +1,418 @@
+"""Sites: the layers of a user's model that an operator could take the place of.
+
+`sites()` runs the model on an example with forward hooks; nothing is traced and nothing changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import html
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
+
+from syno.errors import ShapeError, UnknownName
+from syno.torch.groups import SiteGroup, group_key, group_sites, joined
+from syno.torch.layers import CONVOLUTIONS, Description, Fit, Layer, describe
+
+KINDS = (*(kind for kind, _ in CONVOLUTIONS.values()), "linear")
+
+
+@dataclass(frozen=True)
+class Call:
+    """Calls of a layer with one shape during the example run."""
+
+    input: tuple[int, ...]
+    output: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """One layer of the model.
+
+    `flops` are multiply-adds of all its calls in one run of the example, `time_us` their median time
+    in microseconds, `share_of_time` that time in the whole run's. `reason` says why the layer cannot
+    be replaced, and is empty when it can.
+    """
+
+    name: str
+    kind: str
+    layer: Layer | None
+    calls: tuple[Call, ...]
+    time_us: float
+    share_of_time: float
+    reason: str = ""
+    also: tuple[str, ...] = ()
+    """Further names under which the model holds the same module."""
+
+    @property
+    def replaceable(self) -> bool:
+        return not self.reason
+
+    @property
+    def flops(self) -> int:
+        if self.layer is None:
+            return 0
+        return sum(self.layer.flops(call.output) * call.count for call in self.calls)
+
+    @property
+    def params(self) -> int:
+        return self.layer.params if self.layer else 0
+
+    @property
+    def call_count(self) -> int:
+        return sum(call.count for call in self.calls)
+
+    @property
+    def fits(self) -> tuple[Fit, ...]:
+        """The operator's view of each call, in the order of `calls`."""
+        if self.layer is None:
+            return ()
+        return tuple(self.layer.fit(call.input, call.output) for call in self.calls)
+
+    def to_dict(self) -> dict[str, Any]:
+        layer = dataclasses.asdict(self.layer) if self.layer else None
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "layer": layer,
+            "calls": [dataclasses.asdict(call) for call in self.calls],
+            "flops": self.flops,
+            "params": self.params,
+            "time_us": self.time_us,
+            "share_of_time": self.share_of_time,
+            "replaceable": self.replaceable,
+            "reason": self.reason,
+            "also": list(self.also),
+        }
+
+
+_COLUMNS = ("site", "kind", "layer", "input", "output", "calls", "MFLOPs", "time us", "share", "")
+
+
+class Sites(Sequence[Site]):
+    """The sites of one model, in the order of its modules; prints as a table."""
+
+    def __init__(self, sites: Sequence[Site], total_us: float, threads: int) -> None:
+        self._sites = tuple(sites)
+        self.total_us = total_us
+        """Median time of the whole model on the example, microseconds."""
+        self.threads = threads
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __iter__(self) -> Iterator[Site]:
+        return iter(self._sites)
+
+    def __getitem__(self, index: int | slice | str) -> Any:
+        """A site by position or by name; a slice gives `Sites`."""
+        if isinstance(index, slice):
+            return Sites(self._sites[index], self.total_us, self.threads)
+        if isinstance(index, int):
+            return self._sites[index]
+        for site in self._sites:
+            if index == site.name or index in site.also:
+                return site
+        names = ", ".join(site.name for site in self._sites) or "none"
+        raise UnknownName(f"[sites] no site is named {index!r}; there are: {names}")
+
+    def where(
+        self,
+        *,
+        kind: str | Sequence[str] | None = None,
+        share_of_time: float = 0.0,
+        name: str | None = None,
+        predicate: Callable[[Site], bool] | None = None,
+    ) -> Sites:
+        """The replaceable sites of these kinds with at least this share of time.
+
+        `name` is a shell pattern (`layer3.*`). Raises UnknownName for a kind there is none of.
+        """
+        kinds = (kind,) if isinstance(kind, str) else tuple(kind) if kind is not None else KINDS
+        for wanted in kinds:
+            if wanted not in KINDS:
+                raise UnknownName(
+                    f"[sites] kind {wanted!r} is not one of the kinds there are: {', '.join(KINDS)}"
+                )
+        chosen = [
+            site
+            for site in self._sites
+            if site.replaceable
+            and site.kind in kinds
+            and site.share_of_time >= share_of_time
+            and (name is None or fnmatch.fnmatchcase(site.name, name))
+            and (predicate is None or predicate(site))
+        ]
+        return Sites(chosen, self.total_us, self.threads)
+
+    def groups(self) -> list[SiteGroup]:
+        """Replaceable sites by symbolic shapes, the greatest share of time first."""
+        return group_sites([site for site in self._sites if site.replaceable])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "total_us": self.total_us,
+            "threads": self.threads,
+            "sites": [site.to_dict() for site in self._sites],
+        }
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of the table, one row per site."""
+        return [_row(site) for site in self._sites]
+
+    def __repr__(self) -> str:
+        rows = [_COLUMNS, *self.rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+        lines = [
+            "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows
+        ]
+        lines.append(
+            f"{sum(s.replaceable for s in self)} of {len(self)} sites can be replaced; the model "
+            f"takes {self.total_us:,.0f} us on {self.threads} thread{'s' * (self.threads != 1)}"
+        )
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        def cells(tag: str, row: Sequence[str]) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in row) + "</tr>"
+
+        body = "".join(cells("td", row) for row in self.rows())
+        return f"<table><thead>{cells('th', _COLUMNS)}</thead><tbody>{body}</tbody></table>"
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _row(site: Site) -> tuple[str, ...]:
+    inputs = " ".join(_shape(call.input) for call in site.calls)
+    outputs = " ".join(_shape(call.output) for call in site.calls)
+    note = site.reason and f"skipped: {site.reason}"
+    if not note:
+        note = "; ".join(dict.fromkeys(fit.describe() for fit in site.fits if not fit.exact))
+    return (
+        site.name,
+        site.kind,
+        _attributes(site.layer),
+        inputs,
+        outputs,
+        str(site.call_count),
+        f"{site.flops / 1e6:.2f}",
+        f"{site.time_us:.0f}",
+        f"{site.share_of_time:.1%}",
+        note,
+    )
+
+
+def _attributes(layer: Layer | None) -> str:
+    if layer is None or layer.kind == "linear":
+        return ""
+    parts = [_shape(layer.kernel)]
+    for letter, values in (("s", layer.stride), ("d", layer.dilation), ("g", (layer.groups,))):
+        if set(values) != {1}:
+            parts.append(letter + joined(values))
+    return " ".join(parts)
+
+
+def sites(
+    model: nn.Module,
+    *example: Any,
+    repeats: int = 5,
+    threads: int = 1,
+    **named_example: Any,
+) -> Sites:
+    """Every convolution and linear layer of `model`, from runs on an example input.
+
+    Args:
+        model: any module; it runs in evaluation mode without gradients and is left as it was.
+        example: positional arguments of one call; `named_example` its keyword arguments.
+        repeats: timed runs; times are medians over them.
+        threads: of PyTorch during the runs.
+    Raises:
+        ShapeError: the model holds no convolution or linear layer at all, or `repeats` or
+            `threads` is below 1.
+    """
+    if repeats < 1 or threads < 1:
+        raise ShapeError(f"[sites] repeats={repeats} and threads={threads} must be at least 1")
+    found = _candidates(model)
+    if not found:
+        raise ShapeError(
+            f"[sites] {type(model).__name__} has no Conv1d, Conv2d, Conv3d or Linear layer: there is "
+            "nothing an operator could replace"
+        )
+    lazy = next(
+        (n for n, p in model.named_parameters() if isinstance(p, UninitializedParameter)), None
+    )
+    if lazy is not None:
+        raise ShapeError(
+            f"[sites] {lazy} has no shape yet (a lazy layer), and a run of the example would give it "
+            "one: call the model once yourself, then look for sites"
+        )
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        record = _observe(model, found, example, named_example, repeats)
+    finally:
+        torch.set_num_threads(before)
+    total = record.total_us
+    result = []
+    shared = _shared_parameters(model)
+    for names, module, description in found:
+        calls = record.calls(module)
+        reason = description.reason or record.trouble.get(id(module), "")
+        if not reason and not calls:
+            reason = "the example never calls it (its parent may read the weight itself)"
+        if not reason and any(0 in call.input for call in calls):
+            reason = "the example calls it with an empty tensor"
+        if not reason and id(module.weight) in shared:
+            reason = "its weight is shared with another layer"
+        us = record.time_us(module)
+        share = us / total if total else 0.0
+        site = Site(
+            names[0], description.kind, description.layer, calls, us, share, reason, names[1:]
+        )
+        if not reason and len({group_key(site.layer, fit) for fit in site.fits if site.layer}) > 1:
+            reason = "the example calls it with inputs of different ranks"
+            site = dataclasses.replace(site, reason=reason)
+        result.append(site)
+    return Sites(result, total, threads)
+
+
+def _candidates(model: nn.Module) -> list[tuple[tuple[str, ...], nn.Module, Description]]:
+    names: dict[int, list[str]] = {}
+    modules: dict[int, tuple[nn.Module, Description]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        description = describe(module)
+        if description is not None:
+            names.setdefault(id(module), []).append(name)
+            modules[id(module)] = (module, description)
+    return [(tuple(names[key]), *modules[key]) for key in modules]
+
+
+def _shared_parameters(model: nn.Module) -> set[int]:
+    owners: dict[int, set[int]] = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                owners.setdefault(id(parameter), set()).add(id(module))
+    return {key for key, modules in owners.items() if len(modules) > 1}
+
+
+class _Record:
+    """What the hooks saw: shapes of the first run, times of all."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, dict[tuple[tuple[int, ...], tuple[int, ...]], int]] = {}
+        self.times: dict[int, list[float]] = {}
+        self.totals: list[float] = []
+        self.trouble: dict[int, str] = {}
+
+    @property
+    def total_us(self) -> float:
+        return _median(self.totals) * 1e6
+
+    def calls(self, module: nn.Module) -> tuple[Call, ...]:
+        return tuple(Call(i, o, n) for (i, o), n in self.shapes.get(id(module), {}).items())
+
+    def time_us(self, module: nn.Module) -> float:
+        return _median(self.times.get(id(module), [])) * 1e6
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else 0.0
+
+
+def _observe(
+    model: nn.Module,
+    found: Sequence[tuple[tuple[str, ...], nn.Module, Description]],
+    example: Sequence[Any],
+    named_example: dict[str, Any],
+    repeats: int,
+) -> _Record:
+    record = _Record()
+    modules = [module for _, module, _ in found]
+    with evaluating(model), torch.no_grad():
+        with _hooked(modules, None, _shape_hook(record)):
+            model(*example, **named_example)
+        for _ in range(repeats):
+            _timed_run(model, modules, example, named_example, record)
+    return record
+
+
+def _shape_hook(record: _Record) -> Callable[..., None]:
+    def saw(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        x = args[0] if args else kwargs.get("input")
+        if not isinstance(x, torch.Tensor) or not isinstance(output, torch.Tensor):
+            record.trouble[id(module)] = "the example calls it with something that is no tensor"
+            return
+        if not x.is_floating_point():
+            record.trouble[id(module)] = f"the example calls it with {x.dtype}, not a real dtype"
+        counts = record.shapes.setdefault(id(module), {})
+        key = (tuple(x.shape), tuple(output.shape))
+        counts[key] = counts.get(key, 0) + 1
+
+    return saw
+
+
+def _timed_run(
+    model: nn.Module,
+    modules: Sequence[nn.Module],
+    example: Sequence[Any],
+    named_example: dict[str, Any],
+    record: _Record,
+) -> None:
+    clock = time.perf_counter
+    started: dict[int, float] = {}
+    spent: dict[int, float] = {}
+
+    def before(module: nn.Module, *_: Any) -> None:
+        started[id(module)] = clock()
+
+    def after(module: nn.Module, *_: Any) -> None:
+        key = id(module)
+        spent[key] = spent.get(key, 0.0) + clock() - started[key]
+
+    with _hooked(modules, before, after):
+        start = clock()
+        model(*example, **named_example)
+        record.totals.append(clock() - start)
+    for key, seconds in spent.items():
+        record.times.setdefault(key, []).append(seconds)
+
+
+@contextmanager
+def _hooked(
+    modules: Sequence[nn.Module], before: Callable[..., None] | None, after: Callable[..., None]
+) -> Iterator[None]:
+    handles: list[Any] = []
+    try:
+        for module in modules:
+            if before is not None:
+                handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+            handles.append(module.register_forward_hook(after, with_kwargs=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for the block; each module gets its own mode back, not one for all."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

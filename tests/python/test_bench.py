@@ -1,0 +1,82 @@
+"""Timings are medians of turns; contestants that cannot run get a sentence."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import syno  # noqa: E402
+import syno.bench as bench_module  # noqa: E402
+from syno.errors import ShapeError  # noqa: E402
+
+
+def test_a_slower_function_is_shown_slower():
+    result = syno.bench(
+        {"slow": lambda x: time.sleep(0.004), "fast": lambda x: time.sleep(0.001)}, 0, turns=5
+    )
+    assert 2 < result["fast"].speed_up < 6
+    assert result["slow"].speed_up == 1
+    assert result["slow"].median_us > 4000
+    assert result["fast"].samples == 5
+
+
+def test_the_module_is_left_as_it_was_and_runs_without_gradients():
+    seen = []
+
+    class Probe(torch.nn.Module):
+        def forward(self, x):
+            seen.append((self.training, torch.is_grad_enabled(), torch.get_num_threads()))
+            return x
+
+    probe = Probe()
+    threads = torch.get_num_threads()
+    syno.bench({"probe": probe}, torch.zeros(1), turns=3, threads=1)
+    assert set(seen) == {(False, False, 1)}
+    assert probe.training
+    assert torch.get_num_threads() == threads
+
+
+def test_short_calls_are_repeated_within_a_sample():
+    timings = bench_module.measure({"nothing": lambda: None}, turns=3)
+    assert timings[0].calls > 100
+
+
+def test_a_time_limit_ends_the_turns_early():
+    start = time.perf_counter()
+    timings = bench_module.measure({"s": lambda: time.sleep(0.02)}, turns=1000, timeout_s=0.1)
+    assert time.perf_counter() - start < 2
+    assert 3 <= timings[0].samples < 1000
+
+
+def test_a_missing_compiler_is_a_row_with_a_reason(monkeypatch):
+    monkeypatch.setattr(bench_module.shutil, "which", lambda _: None)
+    model = torch.nn.Linear(2, 2)
+    result = syno.bench({"eager": model}, torch.zeros(1, 2), compile="eager", turns=3)
+    assert "C++ compiler" in result.skipped["eager, torch.compile"]
+    assert "C++ compiler" in repr(result)
+
+
+def test_results_print_and_serialise():
+    result = syno.bench({"a": lambda x: x, "b": lambda x: x}, 0, turns=3)
+    assert "speed-up" in repr(result)
+    assert "1 thread" in repr(result)
+    assert "<td>a</td>" in result._repr_html_()
+    assert [t["name"] for t in json.loads(json.dumps(result.to_dict()))["timings"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"models": {}}, "nothing to time"),
+        ({"models": {"a": abs}, "turns": 1}, "at least 3"),
+        ({"models": {"a": abs}, "compile": "b"}, "compile='b' is not one of the models: a"),
+    ],
+)
+def test_mistakes_get_a_sentence(arguments, message):
+    models = arguments.pop("models")
+    with pytest.raises(ShapeError, match=message):
+        syno.bench(models, 1, **arguments)
