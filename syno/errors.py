@@ -1,0 +1,140 @@
+"""Every error a user can cause, in one place: what was wrong, the values, and what to do.
+
+The engine's errors (``ShapeError``, ``ParseError``, …) are re-exported from ``syno._core``; the
+ones below belong to the Python side. All derive from :class:`SynoError`, and all have ``code``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+
+    class SynoError(RuntimeError):
+        """Base of every error that syno raises for a caller's mistake."""
+
+        code: str
+
+    class ShapeError(SynoError):
+        """Sizes or index ranges do not fit together."""
+
+    class ParseError(SynoError):
+        """A text form is not well formed."""
+
+    class VerifyError(SynoError):
+        """A program or graph breaks one of its invariants."""
+
+    class SpecError(SynoError):
+        """A specification contradicts itself."""
+
+    class ScheduleError(SynoError):
+        """A schedule does not apply to its program."""
+
+    class KernelError(SynoError):
+        """A kernel cannot be built, or computes the wrong values."""
+
+    class FormatError(SynoError):
+        """A file is corrupt, of another kind, or of a newer version."""
+
+    class UnknownName(SynoError):
+        """A name that is not one of the valid ones."""
+
+else:
+    from syno._core import (
+        FormatError,
+        KernelError,
+        ParseError,
+        ScheduleError,
+        ShapeError,
+        SpecError,
+        SynoError,
+        UnknownName,
+        VerifyError,
+    )
+
+    # The letter says which part complains; the engine's types carry one code each.
+    for _type, _code in (
+        (SynoError, "E000"),
+        (ShapeError, "S001"),
+        (ParseError, "P001"),
+        (VerifyError, "V001"),
+        (SpecError, "C001"),
+        (ScheduleError, "L001"),
+        (KernelError, "K001"),
+        (FormatError, "F001"),
+        (UnknownName, "N001"),
+    ):
+        _type.code = _code
+    del _type, _code
+
+
+class _Coded(SynoError):
+    """An error with a code and a remedy; prints as ``[R003] what`` and a line ``fix: …``."""
+
+    code = "E000"
+
+    def __init__(self, what: str, *, fix: str = "", code: str | None = None) -> None:
+        self.what = what
+        self.fix = fix
+        if code is not None:
+            self.code = code
+        super().__init__(f"[{self.code}] {what}" + (f"\n  fix: {fix}" if fix else ""))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.what, self.fix, self.code))
+
+
+def _rebuild(kind: type[_Coded], what: str, fix: str, code: str) -> _Coded:
+    return kind(what, fix=fix, code=code)
+
+
+class SessionError(_Coded):
+    """A session directory cannot be created, opened, resumed or written."""
+
+    code = "R000"
+
+
+class TaskError(_Coded):
+    """A task cannot be imported, built, or trained as it stands."""
+
+    code = "T000"
+
+
+class DataError(_Coded):
+    """Data are missing, empty, truncated or of another format."""
+
+    code = "D000"
+
+
+class BudgetError(_Coded):
+    """A budget cannot be understood or allows nothing."""
+
+    code = "B000"
+
+
+def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UnknownName:
+    """The error for a name that is none of ``valid``: lists them, and the nearest first."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return UnknownName(f"[{kind}] unknown {kind} {name!r}{hint} Valid: {', '.join(names)}")
+
+
+__all__ = [
+    "BudgetError",
+    "DataError",
+    "FormatError",
+    "KernelError",
+    "ParseError",
+    "ScheduleError",
+    "SessionError",
+    "ShapeError",
+    "SpecError",
+    "SynoError",
+    "TaskError",
+    "UnknownName",
+    "VerifyError",
+    "unknown_name",
+]
