@@ -37,7 +37,9 @@ def idx_bytes(array: np.ndarray[Any, Any]) -> bytes:
 def test_idx_round_trips(
     tmp_path_factory: pytest.TempPathFactory, kind: str, shape: list[int], zipped: bool, seed: int
 ) -> None:
-    array = np.random.default_rng(seed).integers(-100 if kind != "u1" else 0, 100, shape).astype(kind)
+    array = (
+        np.random.default_rng(seed).integers(-100 if kind != "u1" else 0, 100, shape).astype(kind)
+    )
     path = tmp_path_factory.mktemp("idx") / "file"
     raw = idx_bytes(array)
     path.write_bytes(gzip.compress(raw) if zipped else raw)
@@ -93,7 +95,9 @@ def break_kind(folder: Path) -> None:
 
 
 def break_header(folder: Path) -> None:
-    (folder / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\0\0")
+    (folder / "train-images-idx3-ubyte").write_bytes(
+        b"\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\0\0"
+    )
 
 
 def break_huge(folder: Path) -> None:
@@ -266,7 +270,9 @@ def tiny(count: int = 10) -> data.Dataset:
     seed=st.integers(0, 5),
     drop_last=st.booleans(),
 )
-def test_an_epoch_has_every_example_once(count: int, batch: int, seed: int, drop_last: bool) -> None:
+def test_an_epoch_has_every_example_once(
+    count: int, batch: int, seed: int, drop_last: bool
+) -> None:
     torch = pytest.importorskip("torch")
     images = np.arange(count, dtype=np.uint8)[:, None, None, None]
     dataset = data.Dataset("numbers", images, np.arange(count), ())

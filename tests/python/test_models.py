@@ -70,7 +70,9 @@ def test_every_model_gets_a_gradient_everywhere(name: str) -> None:
     model = models.make(name, **options)
     channels = {"fashion_resnet": 1}.get(name, 3)
     size = {"fashion_resnet": 28, "cifar_resnet18": 32}.get(name, 64)
-    inputs = torch.randint(0, 256, (2, 8)) if name == "gpt" else torch.randn(2, channels, size, size)
+    inputs = (
+        torch.randint(0, 256, (2, 8)) if name == "gpt" else torch.randn(2, channels, size, size)
+    )
     model(inputs).square().mean().backward()
     missing = [n for n, p in model.named_parameters() if p.grad is None]
     assert not missing

@@ -1,0 +1,681 @@
+"""What is trained, on what, and how it is judged: every field of a :class:`Task` is the user's to replace.
+
+A task is named in three ways: a built-in (``"fashion-mnist"``), ``"module:function"``, or
+``"path/to/file.py:function"``; the function returns a :class:`Task`. Worker processes build theirs from
+that name, so nothing has to be sent to them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from syno.errors import SynoError, TaskError, unknown_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    Batches = Iterable[tuple[Tensor, Tensor]]
+    Loader = Batches | Callable[[int], Batches]
+    Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Metric(Protocol):
+    """How an evaluation is judged. ``values`` are per example, so that their spread gives an error."""
+
+    name: str
+    higher_is_better: bool
+
+    def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """One float an example, ``[N]``, for outputs ``[N, ...]``."""
+        ...
+
+    def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
+        """The metric and its standard error from the examples' mean, variance and number."""
+        ...
+
+
+class Accuracy:
+    """Share of right answers, in 0 … 1; the error is the binomial one."""
+
+    name = "accuracy"
+    higher_is_better = True
+
+    def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        right = (outputs.argmax(-1) == targets).float()
+        return right.flatten(1).mean(1) if right.ndim > 1 else right
+
+    def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
+        # One pseudo-example either way keeps the error above zero where every answer was right.
+        adjusted = (mean * count + 1) / (count + 2)
+        return mean, math.sqrt(adjusted * (1 - adjusted) / count)
+
+
+class CrossEntropy:
+    """Mean negative log likelihood, in nats."""
+
+    name = "loss"
+    higher_is_better = False
+
+    def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        from torch.nn import functional
+
+        losses = functional.cross_entropy(
+            outputs.flatten(0, -2), targets.flatten(), reduction="none"
+        )
+        return losses.view(len(targets), -1).mean(1)
+
+    def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
+        return mean, math.sqrt(variance / count)
+
+
+class Perplexity(CrossEntropy):
+    """``exp`` of the mean negative log likelihood of a token."""
+
+    name = "perplexity"
+
+    def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
+        value = math.exp(min(mean, 700.0))
+        return value, value * math.sqrt(variance / count)
+
+
+METRICS: dict[str, Callable[[], Metric]] = {
+    "accuracy": Accuracy,
+    "loss": CrossEntropy,
+    "perplexity": Perplexity,
+}
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of ``[N, ..., classes]`` logits and ``[N, ...]`` classes."""
+    from torch.nn import functional
+
+    return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+
+def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean squared difference."""
+    from torch.nn import functional
+
+    return functional.mse_loss(outputs, targets)
+
+
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mean_squared_error}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A training: model, data, recipe and metric.
+
+    Attributes:
+        model: a name of :mod:`syno.models`, or a function without arguments that returns a new module.
+        train, validation, test: batches ``(inputs, targets)`` to iterate over once an epoch, or a function
+            of a seed that returns such. Candidates are chosen on ``validation``; finalists are judged on
+            ``test``, which is ``validation`` when left out.
+        loss: ``"cross_entropy"``, ``"mse"``, or a function of outputs and targets.
+        optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of parameters.
+        schedule: ``"one_cycle"``, ``"cosine"``, ``"constant"``, or a function of optimiser and total steps;
+            stepped after every batch.
+        metric: ``"accuracy"``, ``"loss"``, ``"perplexity"``, or a :class:`Metric`.
+        epochs, steps: length of a training; ``steps`` decides when given.
+        learning_rate, momentum, weight_decay: for the optimisers known by name.
+        gradient_clip: greatest norm of the gradient; 0 for no limit.
+        evaluations: points of the learning curve before the last, evenly spaced.
+        curve_batches: validation batches a point; 0 for all. The last point always uses all.
+        device: torch device of the training. Native kernels run on ``"cpu"``.
+        channels_last: memory format of the model's convolution weights.
+        seeds: seeds of the finalists' trainings; candidates are trained with ``seeds[0]`` derived.
+    """
+
+    name: str = "task"
+    model: str | Callable[[], nn.Module]
+    train: Loader
+    validation: Loader
+    test: Loader | None = None
+    loss: str | Loss = "cross_entropy"
+    optimizer: str | Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = "sgd"
+    schedule: str | Callable[[torch.optim.Optimizer, int], Any] = "one_cycle"
+    metric: str | Metric = "accuracy"
+    epochs: int = 1
+    steps: int | None = None
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    gradient_clip: float = 0.0
+    evaluations: int = 3
+    curve_batches: int = 0
+    device: str = "cpu"
+    channels_last: bool = False
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+    def __post_init__(self) -> None:
+        for field in ("epochs", "steps"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise TaskError(f"{field}={value}", fix="choose at least 1", code="T003")
+        if self.evaluations < 0 or self.curve_batches < 0:
+            raise TaskError(
+                f"evaluations={self.evaluations}, curve_batches={self.curve_batches}",
+                fix="choose 0 or more",
+                code="T003",
+            )
+        if not self.learning_rate > 0 or not math.isfinite(self.learning_rate):
+            raise TaskError(
+                f"learning_rate={self.learning_rate}", fix="choose a positive number", code="T003"
+            )
+        if not self.seeds:
+            raise TaskError("a task without seeds", fix="give at least one", code="T003")
+        for kind, table in (
+            ("loss", LOSSES),
+            ("metric", METRICS),
+            ("optimizer", OPTIMIZERS),
+            ("schedule", SCHEDULES),
+        ):
+            value = getattr(self, kind)
+            if isinstance(value, str) and value not in table:
+                raise unknown_name(kind, value, table)
+
+    def but(self, **changes: Any) -> Task:
+        """This task with some fields replaced.
+
+        Raises:
+            TaskError: no such field.
+        """
+        fields = {f.name for f in dataclasses.fields(self)}
+        unknown = sorted(set(changes) - fields)
+        if unknown:
+            raise TaskError(
+                f"a task has no field {unknown[0]!r}",
+                fix=f"it has {', '.join(sorted(fields))}",
+                code="T003",
+            )
+        return dataclasses.replace(self, **changes)
+
+    def make_model(self, seed: int) -> nn.Module:
+        """A new model, its weights drawn with ``seed``."""
+        import torch
+
+        from syno import models
+
+        torch.manual_seed(seed)
+        model = models.make(self.model) if isinstance(self.model, str) else self.model()
+        if not isinstance(model, torch.nn.Module):
+            raise TaskError(
+                f"the model of task {self.name!r} is a {type(model).__name__}, not a torch module",
+                fix="return a new torch.nn.Module from the model function",
+                code="T002",
+            )
+        return model
+
+    def batches(self, part: str, seed: int = 0) -> Batches:
+        """The batches of ``"train"``, ``"validation"`` or ``"test"``."""
+        if part not in ("train", "validation", "test"):
+            raise unknown_name("part", part, ("train", "validation", "test"))
+        loader = getattr(self, part)
+        if loader is None:
+            loader = self.validation
+        batches: Batches = loader(seed) if callable(loader) else loader
+        return batches
+
+    def example(self, batch: int = 1) -> Tensor:
+        """The first ``batch`` inputs of the validation part, as the model gets them."""
+        for inputs, _ in self.batches("validation"):
+            return inputs[:batch]
+        raise TaskError(
+            f"the validation part of task {self.name!r} has no batches",
+            fix="give a loader that can be iterated over again and again",
+            code="T005",
+        )
+
+    @property
+    def metric_object(self) -> Metric:
+        """The metric itself."""
+        return METRICS[self.metric]() if isinstance(self.metric, str) else self.metric
+
+    @property
+    def loss_function(self) -> Loss:
+        """The loss itself."""
+        return LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
+
+    def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """A new optimiser over ``parameters``."""
+        if isinstance(self.optimizer, str):
+            return OPTIMIZERS[self.optimizer](self, parameters)
+        return self.optimizer(parameters)
+
+    def make_schedule(self, optimizer: torch.optim.Optimizer, total_steps: int) -> Any:
+        """The learning-rate schedule over ``total_steps`` batches."""
+        if isinstance(self.schedule, str):
+            return SCHEDULES[self.schedule](self, optimizer, total_steps)
+        return self.schedule(optimizer, total_steps)
+
+
+def _sgd(task: Task, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    import torch
+
+    return torch.optim.SGD(
+        parameters,
+        lr=task.learning_rate,
+        momentum=task.momentum,
+        weight_decay=task.weight_decay,
+        nesterov=task.momentum > 0,
+    )
+
+
+def _adam(task: Task, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    import torch
+
+    return torch.optim.Adam(parameters, lr=task.learning_rate, weight_decay=task.weight_decay)
+
+
+def _adamw(task: Task, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    import torch
+
+    return torch.optim.AdamW(parameters, lr=task.learning_rate, weight_decay=task.weight_decay)
+
+
+OPTIMIZERS: dict[str, Callable[[Task, Iterable[nn.Parameter]], torch.optim.Optimizer]] = {
+    "adam": _adam,
+    "adamw": _adamw,
+    "sgd": _sgd,
+}
+
+
+def _factor(optimizer: torch.optim.Optimizer, factor: Callable[[int], float]) -> Any:
+    import torch
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def _one_cycle(task: Task, optimizer: torch.optim.Optimizer, total: int) -> Any:
+    """Linear warm-up over the first quarter, then linear down to almost nothing."""
+    peak = max(1, total // 4)
+
+    def factor(step: int) -> float:
+        if step < peak:
+            return (step + 1) / peak
+        return max(0.01, (total - step) / max(1, total - peak))
+
+    return _factor(optimizer, factor)
+
+
+def _cosine(task: Task, optimizer: torch.optim.Optimizer, total: int) -> Any:
+    return _factor(optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * min(1.0, step / total))))
+
+
+def _constant(task: Task, optimizer: torch.optim.Optimizer, total: int) -> Any:
+    return _factor(optimizer, lambda step: 1.0)
+
+
+SCHEDULES: dict[str, Callable[[Task, torch.optim.Optimizer, int], Any]] = {
+    "constant": _constant,
+    "cosine": _cosine,
+    "one_cycle": _one_cycle,
+}
+
+
+# --- built-in tasks -----------------------------------------------------------------------------------
+
+
+def fashion_mnist(
+    path: str | None = None,
+    *,
+    widths: tuple[int, ...] = (16, 32, 64),
+    examples: int = 8_000,
+    validation_examples: int = 4_000,
+    test_examples: int = 10_000,
+    batch: int = 64,
+    epochs: int = 1,
+) -> Task:
+    """Fashion-MNIST with :func:`syno.models.fashion.fashion_resnet`, seconds a training on one core.
+
+    Training and validation come from the 60,000 training images and do not overlap; finalists are
+    judged on the 10,000 test images.
+    """
+    from functools import partial
+
+    from syno import data
+    from syno.models.fashion import fashion_resnet
+
+    splits = data.fashion_mnist(path)
+    rest, validation = splits.train.split(validation_examples)
+    return _classification(
+        "fashion-mnist",
+        partial(fashion_resnet, widths=tuple(widths)),
+        rest.subset(examples),
+        validation,
+        splits.test.subset(test_examples),
+        batch=batch,
+        epochs=epochs,
+        learning_rate=0.1,
+        curve_batches=2,
+    )
+
+
+def digits(*, width: int = 8, batch: int = 32, epochs: int = 3) -> Task:
+    """scikit-learn's digits with a network of three small stages: a second or two a training."""
+    from functools import partial
+
+    from syno import data
+    from syno.models.fashion import fashion_resnet
+
+    splits = data.digits()
+    train, validation = splits.train.split(300)
+    return _classification(
+        "digits",
+        partial(fashion_resnet, widths=(width, 2 * width)),
+        train,
+        validation,
+        splits.test,
+        batch=batch,
+        epochs=epochs,
+        learning_rate=0.1,
+    )
+
+
+def cifar10(path: str | None = None, *, epochs: int = 20, batch: int = 128) -> Task:
+    """CIFAR-10 with the ResNet-18 for 32x32 images."""
+    from syno import data
+
+    return _cifar("cifar10", data.cifar10(path), 10, epochs, batch)
+
+
+def cifar100(path: str | None = None, *, epochs: int = 20, batch: int = 128) -> Task:
+    """CIFAR-100 with the ResNet-18 for 32x32 images."""
+    from syno import data
+
+    return _cifar("cifar100", data.cifar100(path), 100, epochs, batch)
+
+
+def _cifar(name: str, splits: Any, classes: int, epochs: int, batch: int) -> Task:
+    from functools import partial
+
+    from syno.models.resnet import cifar_resnet18
+
+    train, validation = splits.train.split(min(5_000, len(splits.train) // 10))
+    return _classification(
+        name,
+        partial(cifar_resnet18, classes=classes),
+        train,
+        validation,
+        splits.test,
+        batch=batch,
+        epochs=epochs,
+        learning_rate=0.2,
+        augment="flip+shift",
+    )
+
+
+def text(path: str | None = None, *, context: int = 128, epochs: int = 1, batch: int = 16) -> Task:
+    """Byte-level language modelling of a text file with a small GPT, judged by perplexity."""
+    from functools import partial
+
+    from syno import data
+    from syno.models.gpt import gpt
+
+    splits = data.text_bytes(path, context=context)
+    return Task(
+        name="text",
+        model=partial(gpt, context=context),
+        train=lambda seed: data.BatchLoader(splits.train, batch=batch, seed=seed),
+        validation=data.BatchLoader(splits.test, batch=64, shuffle=False),
+        optimizer="adamw",
+        learning_rate=2e-3,
+        weight_decay=0.01,
+        gradient_clip=1.0,
+        schedule="cosine",
+        metric="perplexity",
+        epochs=epochs,
+    )
+
+
+def _classification(
+    name: str,
+    model: Callable[[], nn.Module],
+    train: Any,
+    validation: Any,
+    test: Any,
+    *,
+    batch: int,
+    augment: str | None = None,
+    **recipe: Any,
+) -> Task:
+    from syno.data import BatchLoader
+
+    return Task(
+        name=name,
+        model=model,
+        train=lambda seed: BatchLoader(
+            train, batch=min(batch, len(train)), seed=seed, drop_last=True, augment=augment
+        ),
+        validation=BatchLoader(validation, batch=500, shuffle=False),
+        test=BatchLoader(test, batch=500, shuffle=False),
+        **recipe,
+    )
+
+
+TASKS: dict[str, Callable[..., Task]] = {
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "digits": digits,
+    "fashion-mnist": fashion_mnist,
+    "text": text,
+}
+
+
+# --- by name ------------------------------------------------------------------------------------------
+
+
+def resolve(reference: str) -> Callable[..., Any]:
+    """What ``"module:name"`` or ``"path/to/file.py:name"`` stands for; built-in tasks by their name.
+
+    Raises:
+        TaskError: the form is wrong, the module cannot be imported, or has no such name.
+        UnknownName: no colon, and no built-in task of that name.
+    """
+    module_name, separator, name = reference.rpartition(":")
+    if not separator:
+        try:
+            return TASKS[reference]
+        except KeyError:
+            raise unknown_name("task", reference, [*TASKS, "module:function"]) from None
+    if not module_name or not name:
+        raise TaskError(
+            f"{reference!r} is not of the form 'module:function'",
+            fix="write for example 'train:make_task'",
+            code="T006",
+        )
+    try:
+        if module_name.endswith(".py"):
+            module = _import_file(Path(module_name))
+        else:
+            module = importlib.import_module(module_name)
+    except SynoError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"could not import {reference!r}: {type(error).__name__}: {error}",
+            fix="run from the project's root, or install it (pip install -e .); functions defined in a "
+            "notebook cell can't be sent to workers: put them into a file",
+            code="T007",
+        ) from error
+    try:
+        found: Callable[..., Any] = getattr(module, name)
+    except AttributeError:
+        public = ", ".join(n for n in dir(module) if not n.startswith("_")) or "nothing public"
+        raise TaskError(
+            f"{module_name!r} has no {name!r}", fix=f"it has {public}", code="T007"
+        ) from None
+    return found
+
+
+def _import_file(path: Path) -> Any:
+    """Imports a source file under a name of its own, once a process."""
+    path = path.resolve()
+    if not path.is_file():
+        raise TaskError(f"{path} is no file", fix="check the path", code="T007")
+    name = f"syno_task_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def load_task(reference: str | Task, options: Mapping[str, Any] | None = None) -> Task:
+    """The task a reference stands for; a :class:`Task` is itself.
+
+    Raises:
+        TaskError: it cannot be imported, its function fails, or it returns something else.
+    """
+    if isinstance(reference, Task):
+        return reference
+    function = resolve(reference)
+    try:
+        task = function(**dict(options or {}))
+    except SynoError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"{reference!r} failed: {type(error).__name__}: {error}",
+            fix=f"call it yourself: {reference.partition(':')[2] or reference}"
+            f"({', '.join(f'{k}={v!r}' for k, v in (options or {}).items())})",
+            code="T008",
+        ) from error
+    if not isinstance(task, Task):
+        raise TaskError(
+            f"{reference!r} returned a {type(task).__name__}, not a syno.Task",
+            fix="return syno.Task(model=…, train=…, validation=…)",
+            code="T002",
+        )
+    return task
+
+
+def check_task(task: Task) -> dict[str, Any]:
+    """Makes the model and runs it on one batch with its loss; what it found as plain data.
+
+    Raises:
+        TaskError: a part is empty, the model fails on the data, or the loss is not one number.
+    """
+    import torch
+
+    model = task.make_model(task.seeds[0])
+    found: dict[str, Any] = {
+        "task": task.name,
+        "metric": task.metric_object.name,
+        "params": sum(p.numel() for p in model.parameters()),
+    }
+    for part in ("train", "validation", "test"):
+        batch: tuple[Tensor, Tensor] | None = next(_first(task.batches(part)), None)
+        if batch is None:
+            raise TaskError(
+                f"the {part} part of task {task.name!r} has no batches",
+                fix="give a loader with at least one batch that can be iterated over again",
+                code="T005",
+            )
+        found[part] = list(batch[0].shape)
+        if part != "train":
+            continue
+        inputs, targets = batch
+        try:
+            loss = task.loss_function(model(inputs), targets)
+        except SynoError:
+            raise
+        except Exception as error:
+            raise TaskError(
+                f"the model of task {task.name!r} fails on inputs of shape {list(inputs.shape)}: {error}",
+                fix="make model, loader and loss fit together: loss(model(inputs), targets)",
+                code="T009",
+            ) from error
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise TaskError(
+                f"the loss of task {task.name!r} is not one number",
+                fix="return a scalar tensor, the mean over the batch",
+                code="T009",
+            )
+        found["loss"] = float(loss.detach())
+    return found
+
+
+def _first(batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+    for inputs, targets in batches:
+        yield inputs, targets
+        return
+
+
+def preflight(
+    reference: str, options: Mapping[str, Any] | None = None, *, timeout_s: float = 120.0
+) -> dict[str, Any]:
+    """Loads and checks a task in a fresh process, as workers will; what :func:`check_task` found.
+
+    Raises:
+        TaskError: with what the fresh process said, before any search starts.
+    """
+    command = [sys.executable, "-m", "syno.tasks", reference, json.dumps(dict(options or {}))]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TaskError(
+            f"task {reference!r} was not ready after {timeout_s:.0f} s in a fresh process",
+            fix="make it load less, or give a longer timeout_s",
+            code="T010",
+        ) from None
+    lines = done.stdout.strip().splitlines()
+    try:
+        answer = json.loads(lines[-1]) if lines else {}
+    except json.JSONDecodeError:
+        answer = {}
+    if done.returncode == 0 and "found" in answer:
+        found: dict[str, Any] = answer["found"]
+        return found
+    error = answer.get("error") or done.stderr.strip()[-500:] or f"exit code {done.returncode}"
+    raise TaskError(
+        f"worker could not load {reference!r} in a fresh process: {error}",
+        fix=answer.get("fix") or "run it alone to see why",
+        code=answer.get("code", "T007"),
+    )
+
+
+def _main(arguments: list[str]) -> int:
+    try:
+        found = check_task(load_task(arguments[0], json.loads(arguments[1])))
+    except SynoError as error:
+        what = getattr(error, "what", str(error))
+        answer = {"error": what, "fix": getattr(error, "fix", ""), "code": error.code}
+        print(json.dumps(answer))
+        return 1
+    print(json.dumps({"found": found}))
+    return 0
+
+
+if __name__ == "__main__":
+    # Run under its own name, so that the Task it checks is the one everybody else knows.
+    from syno.tasks import _main as main
+
+    sys.exit(main(sys.argv[1:]))

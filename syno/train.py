@@ -1,0 +1,377 @@
+"""One training: a model and a task in, a metric with its uncertainty and a learning curve out."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from syno.errors import TaskError
+from syno.tasks import CrossEntropy, Metric, Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from syno.tasks import Batches
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One evaluation: the metrics after ``step`` batches and ``seconds`` of training."""
+
+    step: int
+    seconds: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a training gave.
+
+    Attributes:
+        state: ``"done"``, ``"pruned"`` (a stop rule ended it) or ``"failed"``.
+        reason: why, when it is not done.
+        metric, value, stderr: the task's metric on ``part`` and the standard error that comes from the
+            number of examples (binomial for accuracy); NaN when there was no evaluation.
+        metrics: all metrics of the last evaluation.
+        count: examples of that evaluation.
+        curve: every evaluation, the last one included.
+        steps, total_steps: batches trained, and batches a whole training has.
+        seconds: wall time of the training without evaluations; ``examples_per_s`` over that time.
+    """
+
+    state: str
+    reason: str
+    metric: str
+    value: float
+    stderr: float
+    metrics: dict[str, float]
+    count: int
+    part: str
+    curve: list[CurvePoint]
+    steps: int
+    total_steps: int
+    seconds: float
+    examples_per_s: float
+    seed: int
+    threads: int
+
+
+class Report(Protocol):
+    """Receives every evaluation as it is made."""
+
+    def __call__(self, step: int, **metrics: float) -> None: ...
+
+
+class StopRule(Protocol):
+    """Decides after each evaluation but the last whether a training is worth its time."""
+
+    def __call__(self, step: int, total_steps: int, value: float) -> str | None:
+        """A reason to stop, or ``None``."""
+        ...
+
+
+@dataclass(frozen=True)
+class CurveFloor:
+    """Stops a training whose metric is below a floor at its point of the curve.
+
+    Attributes:
+        floors: pairs of (share of the steps done, least value), ascending; the floor between two points
+            is that of the earlier one, and before the first there is none.
+        why: what the floor stands for, for the reason.
+    """
+
+    floors: Sequence[tuple[float, float]]
+    higher_is_better: bool = True
+    why: str = "the curves of other candidates"
+
+    def __call__(self, step: int, total_steps: int, value: float) -> str | None:
+        share = step / total_steps
+        reached = [floor for at, floor in self.floors if at <= share + 1e-9]
+        if not reached:
+            return None
+        sign = 1.0 if self.higher_is_better else -1.0
+        if sign * value < sign * reached[-1]:
+            relation = "below" if self.higher_is_better else "above"
+            return f"{value:.4g} after {share:.0%} of the steps, {relation} {reached[-1]:.4g}: {self.why}"
+        return None
+
+
+@dataclass
+class _Sums:
+    metric: Metric
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: Any) -> None:
+        doubles = values.double()
+        self.count += doubles.numel()
+        self.total += float(doubles.sum())
+        self.squares += float((doubles * doubles).sum())
+
+    def finish(self) -> tuple[float, float]:
+        mean = self.total / self.count
+        if not math.isfinite(mean):
+            return math.nan, math.nan
+        variance = max(0.0, self.squares / self.count - mean * mean)
+        return self.metric.finish(mean, variance, self.count)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of a model over some batches."""
+
+    value: float
+    stderr: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    count: int = 0
+
+
+def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) -> Evaluation:
+    """The task's metric and the loss of ``model`` over the first ``limit`` batches (0: all).
+
+    Raises:
+        TaskError: there is no batch.
+    """
+    import torch
+
+    main = _Sums(task.metric_object)
+    metrics = [main]
+    if task.loss == "cross_entropy" and main.metric.name != "loss":
+        metrics.append(_Sums(CrossEntropy()))
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for index, (inputs, targets) in enumerate(batches):
+                if limit and index >= limit:
+                    break
+                outputs = model(inputs.to(task.device))
+                for sums in metrics:
+                    sums.add(sums.metric.values(outputs, targets.to(task.device)))
+    finally:
+        model.train(was_training)
+    if not main.count:
+        raise TaskError(
+            f"task {task.name!r} has nothing to evaluate on",
+            fix="give a validation loader with at least one batch",
+            code="T005",
+        )
+    finished = {sums.metric.name: sums.finish() for sums in metrics}
+    value, stderr = finished[main.metric.name]
+    return Evaluation(value, stderr, {name: v for name, (v, _) in finished.items()}, main.count)
+
+
+@contextlib.contextmanager
+def torch_threads(threads: int | None) -> Iterator[int]:
+    """A fixed number of torch threads for a block: results depend on it, so it is part of a training."""
+    import torch
+
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+
+def train(
+    task: Task,
+    model: nn.Module | None = None,
+    *,
+    seed: int = 0,
+    part: str = "validation",
+    threads: int | None = 1,
+    time_limit_s: float | None = None,
+    report: Report | None = None,
+    stop: StopRule | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> TrainResult:
+    """Trains ``model`` (the task's own when left out) in place by the task's recipe and judges it.
+
+    The same task, model, seed and threads give the same result. A loss that is not finite and a time
+    limit are outcomes (``state="failed"``), not exceptions.
+
+    Args:
+        seed: of the data order and of everything random in the model.
+        part: what the result is judged on: ``"validation"`` or ``"test"``.
+        threads: torch threads of this training; ``None`` leaves them as they are.
+        time_limit_s: wall time after which the training ends as failed.
+        report: called after every evaluation with the step and the metrics.
+        stop: asked after every evaluation but the last.
+
+    Raises:
+        TaskError: the training has no batches, or no length.
+    """
+    import torch
+
+    with torch_threads(threads) as used:
+        if model is None:
+            model = task.make_model(seed)
+        torch.manual_seed(seed)
+        model.to(device=task.device)
+        if task.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        run = _Run(task, model, seed, part, used, time_limit_s, report, stop, clock)
+        return run.run()
+
+
+class _Run:
+    def __init__(
+        self,
+        task: Task,
+        model: nn.Module,
+        seed: int,
+        part: str,
+        threads: int,
+        time_limit_s: float | None,
+        report: Report | None,
+        stop: StopRule | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.task, self.model, self.seed, self.part, self.threads = task, model, seed, part, threads
+        self.time_limit_s, self.report, self.stop, self.clock = time_limit_s, report, stop, clock
+        self.batches = task.batches("train", seed)
+        self.total = task.steps or task.epochs * self._length()
+        if self.total < 1:
+            raise TaskError(
+                f"the training part of task {task.name!r} has no batches",
+                fix="give a loader with at least one batch",
+                code="T005",
+            )
+        self.curve: list[CurvePoint] = []
+        self.last: Evaluation | None = None
+        self.step = 0
+        self.examples = 0
+        self.training_s = 0.0
+
+    def _length(self) -> int:
+        try:
+            return len(self.batches)  # type: ignore[arg-type]
+        except TypeError:
+            raise TaskError(
+                f"the training loader of task {self.task.name!r} has no length",
+                fix="give it __len__, or give the task steps=",
+                code="T005",
+            ) from None
+
+    def run(self) -> TrainResult:
+        task, model = self.task, self.model
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        if not parameters:
+            raise TaskError(
+                f"the model of task {task.name!r} has no trainable parameters",
+                fix="give a model with parameters that require a gradient",
+                code="T002",
+            )
+        optimizer = task.make_optimizer(parameters)
+        schedule = task.make_schedule(optimizer, self.total)
+        loss_function = task.loss_function
+        marks = {
+            round(self.total * (i + 1) / (task.evaluations + 1)) for i in range(task.evaluations)
+        } - {0, self.total}
+        started = self.clock()
+        model.train()
+        for inputs, targets in self._endless():
+            began = self.clock()
+            optimizer.zero_grad(set_to_none=True)
+            loss = loss_function(model(inputs.to(task.device)), targets.to(task.device))
+            number = float(loss.detach())
+            if not math.isfinite(number):
+                return self._result(
+                    "failed", f"loss is {number} at step {self.step} of {self.total}"
+                )
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._clip(parameters)
+            optimizer.step()
+            schedule.step()
+            self.step += 1
+            self.examples += len(inputs)
+            self.training_s += self.clock() - began
+            if self.time_limit_s is not None and self.clock() - started > self.time_limit_s:
+                return self._result(
+                    "failed",
+                    f"time limit of {self.time_limit_s:g} s reached at step {self.step} of {self.total}",
+                )
+            if self.step in marks:
+                value = self._evaluate("validation", task.curve_batches)
+                if not math.isfinite(value):
+                    return self._result("failed", self._not_finite(value))
+                reason = self.stop and self.stop(self.step, self.total, value)
+                if reason:
+                    return self._result("pruned", reason)
+            if self.step == self.total:
+                break
+        value = self._evaluate(self.part, 0)
+        if not math.isfinite(value):
+            return self._result("failed", self._not_finite(value))
+        return self._result("done", "")
+
+    def _not_finite(self, value: float) -> str:
+        return f"{self.task.metric_object.name} is {value} after step {self.step} of {self.total}"
+
+    def _clip(self, parameters: list[Any]) -> None:
+        if self.task.gradient_clip > 0:
+            import torch
+
+            torch.nn.utils.clip_grad_norm_(parameters, self.task.gradient_clip)
+
+    def _endless(self) -> Iterator[tuple[Any, Any]]:
+        while True:
+            seen = 0
+            for batch in self.batches:
+                seen += 1
+                yield batch
+            if not seen:
+                raise TaskError(
+                    f"the training loader of task {self.task.name!r} ran empty at step {self.step}",
+                    fix="give a loader that can be iterated over again, or a function of the seed",
+                    code="T005",
+                )
+
+    def _evaluate(self, part: str, limit: int) -> float:
+        batches = self.task.batches(part, self.seed)
+        self.last = evaluate(self.model, self.task, batches, limit=limit)
+        point = CurvePoint(self.step, self.training_s, self.last.metrics)
+        self.curve.append(point)
+        if self.report is not None:
+            self.report(self.step, **self.last.metrics)
+        return self.last.value
+
+    def _result(self, state: str, reason: str) -> TrainResult:
+        last = self.last or Evaluation(math.nan, math.nan)
+        return TrainResult(
+            state=state,
+            reason=reason,
+            metric=self.task.metric_object.name,
+            value=last.value,
+            stderr=last.stderr,
+            metrics=last.metrics,
+            count=last.count,
+            part=self.part,
+            curve=self.curve,
+            steps=self.step,
+            total_steps=self.total,
+            seconds=self.training_s,
+            examples_per_s=self.examples / self.training_s if self.training_s > 0 else 0.0,
+            seed=self.seed,
+            threads=self.threads,
+        )
+
+
+__all__ = [
+    "CurveFloor",
+    "CurvePoint",
+    "Evaluation",
+    "Report",
+    "StopRule",
+    "TrainResult",
+    "evaluate",
+    "torch_threads",
+    "train",
+]
