@@ -154,12 +154,15 @@ void Facts::collect(Terms& terms) const {
     if (is_needed(term)) terms[kept++] = term;
   }
   terms.resize(kept);
-  // A kept 0 * x is idle beside another multiple of x, which holds the same inside().
-  std::erase_if(terms, [&](const Term& term) {
-    return term.factor == Rational(0) && std::any_of(terms.begin(), terms.end(), [&](const Term& other) {
-             return &other != &term && other.atom == term.atom;
-           });
-  });
+  // Of the multiples of one x, a kept 0 * x is idle beside any other, which holds the same inside().
+  std::size_t out = 0;
+  for (std::size_t i = 0; i < terms.size(); ++i) {
+    const bool idle =
+        terms[i].factor == Rational(0) && ((out > 0 && terms[out - 1].atom == terms[i].atom) ||
+                                           (i + 1 < terms.size() && terms[i + 1].atom == terms[i].atom));
+    if (!idle) terms[out++] = terms[i];
+  }
+  terms.resize(out);
 }
 
 Terms Facts::terms(ExprId id) {

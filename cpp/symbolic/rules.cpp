@@ -37,6 +37,13 @@ Parts divided(Facts& facts, const Terms& all, const Size& block) {
   return parts;
 }
 
+/// Appends 0 * x for each x that may fail: what is dropped from a value is kept as a guard.
+void keep_guards(Facts& facts, const Terms& dropped, Terms& kept) {
+  for (const Term& term : dropped) {
+    if (facts.arena().has_inside(term.atom)) kept.push_back({term.atom, 0, Size()});
+  }
+}
+
 Terms scaled(const Terms& terms, Rational factor, const Size& monomial) {
   Terms result = terms;
   for (Term& term : result) {
@@ -62,7 +69,8 @@ bool take_out(Terms& sum, const Terms& parts) {
 std::vector<Size> blocks(Facts& facts, const Terms& terms, const Size& divisor) {
   std::vector<Size> result;
   const auto consider = [&](const Size& size) {
-    if (size.is_one() || size == divisor || std::find(result.begin(), result.end(), size) != result.end())
+    if (facts.less_equal(size, Size()) || size == divisor ||
+        std::find(result.begin(), result.end(), size) != result.end())
       return;
     if (facts.integral(size) && facts.divides(size, divisor)) result.push_back(size);
   };
@@ -76,7 +84,9 @@ std::vector<Size> blocks(Facts& facts, const Terms& terms, const Size& divisor) 
     return gcd;
   };
   for (const Term& term : terms) {
-    if (term.factor != Rational(0) && term.atom != facts.one()) consider(term.magnitude());
+    if (term.factor == Rational(0) || term.atom == facts.one()) continue;
+    consider(term.magnitude());
+    consider(term.monomial);
   }
   for (std::size_t i = 0; i < terms.size(); ++i) {
     if (terms[i].factor == Rational(0) || terms[i].atom == facts.one()) continue;
@@ -210,12 +220,22 @@ ExprId quotient_from_remainder(Facts& facts, ExprId id) {
   return id;
 }
 
+/// k / 2 is left as it is even when k is 3 at every valuation: forms hold for more than today's valuations
+/// where that costs nothing. What is smaller than its divisor is another matter: that is a legal size's
+/// nature.
+bool stays_symbolic(Facts& facts, ExprId x, std::int64_t block) {
+  return block != 0 && !facts.arena().has_iterator(x);
+}
+
 ExprId divide_within_block(Facts& facts, ExprId id) {
   Arena& arena = facts.arena();
   const Expr node = arena[id];
-  if (node.op != Op::Divide || !arena.has_iterator(node.a) || arena.has_inside(node.a)) return id;
+  if (node.op != Op::Divide) return id;
   const auto block = facts.block_of(node.a, arena[node.size]);
-  return block ? arena.constant(*block) : id;
+  if (!block || stays_symbolic(facts, node.a, *block)) return id;
+  Terms result{{facts.one(), *block, Size()}};
+  keep_guards(facts, facts.terms(node.a), result);
+  return facts.sum(std::move(result));
 }
 
 ExprId divide_multiples(Facts& facts, ExprId id) {
@@ -235,8 +255,10 @@ ExprId divide_common_block(Facts& facts, ExprId id) {
   if (node.op != Op::Divide) return id;
   const Size divisor = arena[node.size];
   const auto parts = split(facts, node.a, divisor);
-  if (!parts || arena.has_inside(parts->low)) return id;
-  return arena.divide(facts.sum(parts->high), divisor / parts->block);
+  if (!parts) return id;
+  Terms result{{arena.divide(facts.sum(parts->high), divisor / parts->block), 1, Size()}};
+  keep_guards(facts, facts.terms(parts->low), result);
+  return facts.sum(std::move(result));
 }
 
 ExprId divide_nested(Facts& facts, ExprId id) {
@@ -272,10 +294,10 @@ ExprId divide_remainder(Facts& facts, ExprId id) {
 ExprId modulo_within_block(Facts& facts, ExprId id) {
   Arena& arena = facts.arena();
   const Expr node = arena[id];
-  if (node.op != Op::Modulo || !arena.has_iterator(node.a)) return id;
+  if (node.op != Op::Modulo) return id;
   const Size modulus = arena[node.size];
   const auto block = facts.block_of(node.a, modulus);
-  if (!block) return id;
+  if (!block || stays_symbolic(facts, node.a, *block)) return id;
   if (*block == 0) return node.a;
   Terms all = facts.terms(node.a);
   all.push_back({facts.one(), Rational(-*block) * modulus.factor(), modulus / Size(modulus.factor())});
@@ -290,9 +312,7 @@ ExprId modulo_multiples(Facts& facts, ExprId id) {
   const Terms all = facts.terms(node.a);
   Parts parts = divided(facts, all, modulus);
   if (parts.multiples.empty()) return id;
-  for (const Term& term : parts.multiples) {  // a multiple that may fail stays, worth nothing
-    if (arena.has_inside(term.atom)) parts.rest.push_back({term.atom, 0, Size()});
-  }
+  keep_guards(facts, parts.multiples, parts.rest);
   return arena.modulo(facts.sum(std::move(parts.rest)), modulus);
 }
 
