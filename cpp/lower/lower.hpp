@@ -11,9 +11,13 @@ namespace syno::lower {
 program::Program one_scope(const pgraph::CompleteGraph& graph);
 
 /// The operator staged for the least FLOPs summed over all valuations, ties by the bytes of intermediates:
-/// the order of contractions and where each reduction is materialised are searched exhaustively up to
-/// `max_states`, then greedily. Equal in meaning to one_scope().
-struct StagingOptions { std::size_t max_states = 20'000; };
+/// the order of contractions, where each reduction is materialised and which weights are multiplied with each
+/// other first are searched exhaustively while that takes at most `max_stages` candidate stages, and along
+/// one greedy order of the contractions and reductions otherwise. Equal in meaning to one_scope(); also names
+/// t1, t2, ... (intermediates) and v1, ... (products of weights).
+struct StagingOptions {
+  std::size_t max_stages = 200'000;
+};
 program::Program staged(const pgraph::CompleteGraph& graph, const StagingOptions& options = {});
 
 }  // namespace syno::lower
