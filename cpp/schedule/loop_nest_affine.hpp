@@ -1,0 +1,93 @@
+// schedule/loop_nest_affine.hpp — index expressions of a loop nest as linear forms: a sum of loop variables
+// and of quotients and remainders, each times an integer. What verification and code generation reason with.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "schedule/loop_nest.hpp"
+
+namespace syno::schedule {
+
+/// Σ coefficient · atom + constant; atoms ascending, no coefficient is zero.
+struct LinearForm {
+  std::vector<std::pair<std::uint32_t, std::int64_t>> terms;
+  std::int64_t constant = 0;
+  bool is_constant() const { return terms.empty(); }
+  auto operator<=>(const LinearForm&) const = default;
+};
+
+LinearForm add(const LinearForm& a, const LinearForm& b);
+LinearForm multiply(const LinearForm& a, std::int64_t factor);
+LinearForm with_constant(LinearForm a, std::int64_t added);
+
+/// What a linear form is made of: a loop variable, floor(inner / divisor) or inner mod divisor.
+struct Atom {
+  enum class Kind : std::uint8_t { Slot, Quotient, Remainder } kind = Kind::Slot;
+  std::uint32_t slot = 0;
+  LinearForm inner;
+  std::int64_t divisor = 1;
+  auto operator<=>(const Atom&) const = default;
+};
+
+/// Inclusive.
+using symbolic::Interval;
+
+/// `form` lies in [least, greatest]: what an If or the guards of a load say.
+struct Fact {
+  LinearForm form;
+  Interval interval;
+};
+
+/// Makes linear forms under an environment of loop variables. Quotients and remainders are simplified by what
+/// is known of the ranges: (16*i + v) / 16 is i for 0 <= v < 16, and 16 * (f / 16) + f % 16 is f.
+class LinearForms {
+ public:
+  /// What a loop variable is now: a constant once unrolled, else its own atom (the default) plus an offset.
+  void bind(std::uint32_t slot, Interval range);
+  void bind_constant(std::uint32_t slot, std::int64_t value);
+  bool bound(std::uint32_t slot) const { return slot < bindings_.size() && bindings_[slot].bound; }
+  void unbind(std::uint32_t slot);
+
+  /// Facts hold until pop_facts() is given the count that was before.
+  std::size_t fact_count() const { return facts_.size(); }
+  void push_fact(const LinearForm& form, Interval interval) { facts_.push_back({form, interval}); }
+  void pop_facts(std::size_t count) { facts_.resize(count); }
+
+  LinearForm form(const symbolic::Arena& arena, ExprId expr);
+  LinearForm slot_form(std::uint32_t slot);
+  /// floor(form / divisor) and form mod divisor, simplified.
+  LinearForm quotient(const LinearForm& form, std::int64_t divisor);
+  LinearForm remainder(const LinearForm& form, std::int64_t divisor);
+  LinearForm joined(LinearForm form);  ///< m*(x/m) + x%m -> x
+  /// Replaces one atom of a slot by a constant everywhere, also inside quotients and remainders.
+  LinearForm substitute(const LinearForm& form, std::uint32_t slot, std::int64_t value);
+  bool depends_on(const LinearForm& form, std::uint32_t slot) const;
+  /// Coefficient of a slot where it occurs linearly; `linear` is false when a quotient or remainder holds it
+  /// too.
+  std::int64_t coefficient(const LinearForm& form, std::uint32_t slot, bool* linear) const;
+
+  /// Never narrower than the truth.
+  Interval bounds(const LinearForm& form) const;
+  const Atom& atom(std::uint32_t id) const { return atoms_[id]; }
+  std::size_t atom_count() const { return atoms_.size(); }
+
+ private:
+  struct Binding {
+    bool bound = false;
+    bool constant = false;
+    std::int64_t value = 0;
+    Interval range;
+  };
+  std::uint32_t intern(Atom atom);
+  Interval bounds_without_facts(const LinearForm& form) const;
+  std::vector<Atom> atoms_;
+  std::map<Atom, std::uint32_t> ids_;
+  std::vector<Binding> bindings_;
+  std::vector<Fact> facts_;
+};
+
+}  // namespace syno::schedule
