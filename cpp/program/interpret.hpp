@@ -21,10 +21,11 @@ struct Values {
 /// Returns every output by name. Instantiated for double and Rational (exact: a function that is not rational
 /// throws VerifyError naming it).
 template <class T>
-std::map<std::string, Values<T>> interpret(const Program& program, const std::map<std::string, Values<T>>& inputs);
+std::map<std::string, Values<T>> interpret(const Program& program,
+                                           const std::map<std::string, Values<T>>& inputs);
 
-/// The same for single points of one output: what kernels are verified with. `absolute_terms[i]` is the sum of
-/// the absolute values of the terms that make point i (intermediates are computed on demand and memoised).
+/// The same for single points of one output: what kernels are verified with. `absolute_terms[i]` is the sum
+/// of the absolute values of the terms that make point i (intermediates are computed on demand and memoised).
 struct PointValues {
   std::vector<double> values;
   std::vector<double> absolute_terms;

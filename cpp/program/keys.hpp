@@ -14,7 +14,10 @@ Hash128 structural_key(const Program& program);
 /// Operator equality: at every valuation the one-scope forms have the same terms up to a permutation of each
 /// weight's elements and of the channels in `unordered` (tensor dimensions). A weight enters only by which
 /// points of the iteration space share an element. Weights of an operator commute with each other.
-struct UnorderedDim { TensorId tensor; std::size_t dim; };
+struct UnorderedDim {
+  TensorId tensor;
+  std::size_t dim;
+};
 Hash128 operator_key(const Program& one_scope, const std::vector<UnorderedDim>& unordered);
 
 /// Substitutes producers into consumers until one scope per output is left (EINNET's fusion): what operator

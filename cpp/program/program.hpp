@@ -1,5 +1,6 @@
 // program/program.hpp — tensor programs: DAGs of tensor expressions, which EINNET calls scopes (§3).
-// What pGraphs lower to, models are imported as, derivation rewrites, schedules apply to and the interpreter runs.
+// What pGraphs lower to, models are imported as, derivation rewrites, schedules apply to and the interpreter
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ using symbolic::Sizes;
 enum class TensorId : std::uint32_t {};
 enum class ScalarId : std::uint32_t {};
 
-/// Input: data the caller passes. Weight: a parameter the caller passes; operator equality permutes its elements.
-/// Constant: literal values in the program. Computed: written by scopes.
+/// Input: data the caller passes. Weight: a parameter the caller passes; operator equality permutes its
+/// elements. Constant: literal values in the program. Computed: written by scopes.
 enum class Role : std::uint8_t { Input, Weight, Constant, Computed };
 
 struct Tensor {
@@ -41,11 +42,33 @@ struct Iterator {
 
 enum class Reduction : std::uint8_t { None, Sum, Max, Min, Product, Mean };
 
-/// Scalar functions. Unary: Negate..Gelu (Gelu is the exact erf form). Binary: Add..Power. Comparisons give 0 or 1.
+/// Scalar functions. Unary: Negate..Gelu (Gelu is the exact erf form). Binary: Add..Power. Comparisons give 0
+/// or 1.
 enum class Function : std::uint8_t {
-  Negate, Exp, Log, Sqrt, Rsqrt, Erf, Tanh, Sigmoid, Relu, Abs, Gelu,
-  Add, Subtract, Multiply, Divide, Maximum, Minimum, Power,
-  Less, LessEqual, Equal, NotEqual, And, Or,
+  Negate,
+  Exp,
+  Log,
+  Sqrt,
+  Rsqrt,
+  Erf,
+  Tanh,
+  Sigmoid,
+  Relu,
+  Abs,
+  Gelu,
+  Add,
+  Subtract,
+  Multiply,
+  Divide,
+  Maximum,
+  Minimum,
+  Power,
+  Less,
+  LessEqual,
+  Equal,
+  NotEqual,
+  And,
+  Or,
 };
 bool is_unary(Function function);
 std::string_view name_of(Function function);  ///< the word in the text form: "exp", "max", ...
@@ -106,10 +129,14 @@ struct Program {
 
   ScalarId literal(Rational value);
   ScalarId read(TensorId tensor, std::vector<ExprId> indices, Rational fill = 0);
+  ScalarId index_value(ExprId index);
   ScalarId unary(Function function, ScalarId a);
   ScalarId binary(Function function, ScalarId a, ScalarId b);
   ScalarId select(ScalarId condition, ScalarId yes, ScalarId no);
 };
+
+/// The scalars a body is made of, operands before their users; each once however often it is used.
+std::vector<ScalarId> scalars_of(const Program& program, ScalarId root);
 
 /// The ranges of all iterators of a program, as the simplifier wants them. Keeps a pointer to `program`.
 symbolic::Context context_of(const Program& program);
@@ -117,7 +144,18 @@ symbolic::Context context_of(const Program& program);
 /// The concrete program at one valuation: every size replaced by its integer, every expression simplified.
 Program at(const Program& symbolic, std::size_t valuation);
 
-/// Extents of a tensor of a concrete program.
+/// Extents of a tensor of a concrete program, or of any program at a valuation.
 std::vector<std::int64_t> shape_of(const Program& concrete, TensorId tensor);
+std::vector<std::int64_t> shape_of(const Program& program, TensorId tensor, std::size_t valuation);
+
+/// The integers of a range at a valuation, half open.
+struct Extent {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+Extent extent_of(const Program& program, const Range& range, std::size_t valuation);
+
+/// Product of sizes; ShapeError(where, ...) when it leaves 64 bits.
+std::int64_t checked_product(std::string_view where, const std::vector<std::int64_t>& factors);
 
 }  // namespace syno::program

@@ -14,13 +14,14 @@ namespace syno::program {
 /// a size that is not an integer at some valuation, a literal of the wrong length.
 void verify(const Program& program);
 
-/// One line per tensor with its shape (at every valuation) and role: what a caller who left sizes out should see.
+/// One line per tensor with its shape (at every valuation) and role: what a caller who left sizes out should
+/// see.
 std::string describe_shapes(const Program& program);
 
 /// Exact cost at one valuation. `flops` counts one multiply-add as one: for every scope, points of its
-/// iteration space times max(1, reads in the product - 1) when it sums, other scalar functions one each a point; a scope that only
-/// copies counts 0. `params`: elements of weights. `bytes`: compulsory traffic, every tensor each scope
-/// touches once, 4 bytes an element.
+/// iteration space times max(1, reads in the product - 1) when it sums, other scalar functions one each a
+/// point; a scope that only copies counts 0. `params`: elements of weights. `bytes`: compulsory traffic,
+/// every tensor each scope touches once, 4 bytes an element.
 struct Cost {
   std::int64_t flops = 0;
   std::int64_t params = 0;

@@ -1,0 +1,67 @@
+#include <set>
+
+#include "program/verify.hpp"
+#include "support/error.hpp"
+
+namespace syno::program {
+namespace {
+
+constexpr std::string_view kWhere = "cost";
+
+std::int64_t checked_add(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) fail<ShapeError>(kWhere, "{} + {} does not fit 64 bits", a, b);
+  return sum;
+}
+
+std::int64_t elements(const Program& program, TensorId tensor, std::size_t valuation) {
+  return checked_product(kWhere, shape_of(program, tensor, valuation));
+}
+
+// What one point of the iteration space costs. Where values are summed, one multiplication joins the
+// addition.
+std::int64_t point_flops(const Program& program, const Scope& scope) {
+  std::int64_t multiplications = 0, others = 0;
+  for (const ScalarId id : scalars_of(program, scope.body)) {
+    const Scalar& scalar = program.scalar(id);
+    const bool multiplies = scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply;
+    if (multiplies)
+      ++multiplications;
+    else if (scalar.kind == ScalarKind::Unary || scalar.kind == ScalarKind::Binary ||
+             scalar.kind == ScalarKind::Select)
+      ++others;
+  }
+  const bool sums = !scope.sums.empty() || !scope.target.empty();
+  return (sums ? std::max<std::int64_t>(1, multiplications) : multiplications) + others;
+}
+
+}  // namespace
+
+Cost cost(const Program& program, std::size_t valuation) {
+  if (valuation >= program.sizes.valuation_count())
+    fail<ShapeError>(kWhere, "valuation {} asked for, but the program has {}", valuation,
+                     program.sizes.valuation_count());
+  Cost total;
+  for (const Scope& scope : program.scopes) {
+    std::vector<std::int64_t> factors = {point_flops(program, scope)};
+    for (const auto* iterators : {&scope.traversal, &scope.sums})
+      for (const Iterator& iterator : *iterators) {
+        const Extent extent = extent_of(program, iterator.range, valuation);
+        factors.push_back(extent.end - extent.begin);
+      }
+    total.flops = checked_add(total.flops, checked_product(kWhere, factors));
+
+    std::set<TensorId> touched = {scope.output};
+    for (const ScalarId id : scalars_of(program, scope.body))
+      if (program.scalar(id).kind == ScalarKind::Read) touched.insert(program.scalar(id).tensor);
+    for (const TensorId tensor : touched)
+      total.bytes =
+          checked_add(total.bytes, checked_product(kWhere, {4, elements(program, tensor, valuation)}));
+  }
+  for (std::uint32_t t = 0; t < program.tensors.size(); ++t)
+    if (program.tensors[t].role == Role::Weight)
+      total.params = checked_add(total.params, elements(program, TensorId{t}, valuation));
+  return total;
+}
+
+}  // namespace syno::program

@@ -1,0 +1,428 @@
+#include "program/interpret.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "program/evaluator.hpp"
+#include "program/verify.hpp"
+#include "support/error.hpp"
+
+namespace syno::program {
+namespace detail {
+
+double apply(Function function, double a, double b) {
+  switch (function) {
+    case Function::Negate:
+      return -a;
+    case Function::Exp:
+      return std::exp(a);
+    case Function::Log:
+      return std::log(a);
+    case Function::Sqrt:
+      return std::sqrt(a);
+    case Function::Rsqrt:
+      return 1 / std::sqrt(a);
+    case Function::Erf:
+      return std::erf(a);
+    case Function::Tanh:
+      return std::tanh(a);
+    case Function::Sigmoid:
+      return a >= 0 ? 1 / (1 + std::exp(-a)) : std::exp(a) / (1 + std::exp(a));
+    case Function::Relu:
+      return a > 0 || std::isnan(a) ? a : 0;
+    case Function::Abs:
+      return std::abs(a);
+    case Function::Gelu:
+      return 0.5 * a * (1 + std::erf(a / std::numbers::sqrt2));
+    case Function::Add:
+      return a + b;
+    case Function::Subtract:
+      return a - b;
+    case Function::Multiply:
+      return a * b;
+    case Function::Divide:
+      return a / b;
+    case Function::Maximum:
+      return a > b || std::isnan(a) ? a : b;  // a NaN on either side stays visible
+    case Function::Minimum:
+      return a < b || std::isnan(a) ? a : b;
+    case Function::Power:
+      return std::pow(a, b);
+    case Function::Less:
+      return a < b;
+    case Function::LessEqual:
+      return a <= b;
+    case Function::Equal:
+      return a == b;
+    case Function::NotEqual:
+      return a != b;
+    case Function::And:
+      return a != 0 && b != 0;
+    case Function::Or:
+      return a != 0 || b != 0;
+  }
+  return 0;
+}
+
+namespace {
+
+constexpr const char* kDivisionByZero = "a division by zero";
+constexpr const char* kPower = "a power whose exponent is not an integer";
+
+Exact power(Rational base, Rational exponent) {
+  if (!exponent.integral()) return {Rational(), kPower};
+  if (exponent < Rational(0) && base == Rational(0)) return {Rational(), kDivisionByZero};
+  if (exponent < Rational(0)) return power(Rational(1) / base, Rational(0) - exponent);
+  Rational result = 1;
+  for (std::int64_t left = exponent.num(); left > 0; left /= 2) {  // squares only what is still needed
+    if (left % 2 == 1) result = result * base;
+    if (left > 1) base = base * base;
+  }
+  return {result};
+}
+
+}  // namespace
+
+Exact Numbers<Exact>::function(Function f, const Exact& a, const Exact& b) {
+  if (a.undefined) return a;
+  if (b.undefined) return b;
+  const Rational x = a.value, y = b.value, zero = 0;
+  switch (f) {
+    case Function::Negate:
+      return {zero - x};
+    case Function::Relu:
+      return {std::max(x, zero)};
+    case Function::Abs:
+      return {x < zero ? zero - x : x};
+    case Function::Add:
+      return {x + y};
+    case Function::Subtract:
+      return {x - y};
+    case Function::Multiply:
+      return {x * y};
+    case Function::Divide:
+      return y == zero ? Exact{Rational(), kDivisionByZero} : Exact{x / y};
+    case Function::Maximum:
+      return {std::max(x, y)};
+    case Function::Minimum:
+      return {std::min(x, y)};
+    case Function::Power:
+      return power(x, y);
+    case Function::Less:
+      return {Rational(x < y)};
+    case Function::LessEqual:
+      return {Rational(x <= y)};
+    case Function::Equal:
+      return {Rational(x == y)};
+    case Function::NotEqual:
+      return {Rational(!(x == y))};
+    case Function::And:
+      return {Rational(x != zero && y != zero)};
+    case Function::Or:
+      return {Rational(x != zero || y != zero)};
+    default:
+      return {Rational(), "a function that is not rational"};
+  }
+}
+
+namespace {
+
+constexpr std::string_view kWhere = "interpret";
+
+bool rational(Function function) {
+  return function == Function::Negate || function == Function::Relu || function == Function::Abs ||
+         !is_unary(function);
+}
+
+void require_rational(const Program& program) {
+  for (const Scope& scope : program.scopes)
+    for (const ScalarId id : scalars_of(program, scope.body)) {
+      const Scalar& scalar = program.scalar(id);
+      if (scalar.kind == ScalarKind::Unary && !rational(scalar.function))
+        fail<VerifyError>(kWhere,
+                          "'{}' in the scope of '{}' is not a rational function: interpret it in float64",
+                          name_of(scalar.function), program.tensor(scope.output).name);
+    }
+}
+
+template <class T>
+void check_inputs(const Program& program, const std::map<std::string, Values<T>>& inputs) {
+  if (!program.concrete())
+    fail<ShapeError>(kWhere, "the program has symbolic sizes: choose one of its {} valuations with at()",
+                     program.sizes.valuation_count());
+  verify(program);
+  std::vector<std::string> names;
+  for (const TensorId id : program.inputs()) {
+    const Tensor& tensor = program.tensor(id);
+    names.push_back(tensor.name);
+    const auto found = inputs.find(tensor.name);
+    const std::vector<std::int64_t> shape = shape_of(program, id);
+    if (found == inputs.end())
+      fail<ShapeError>(kWhere, "no values for '{}' of shape [{}]", tensor.name, fmt::join(shape, ", "));
+    if (found->second.shape != shape)
+      fail<ShapeError>(kWhere, "'{}' has shape [{}], but the program wants [{}]", tensor.name,
+                       fmt::join(found->second.shape, ", "), fmt::join(shape, ", "));
+    if (static_cast<std::int64_t>(found->second.data.size()) != checked_product(kWhere, shape))
+      fail<ShapeError>(kWhere, "'{}' has {} values, but its shape [{}] needs {}", tensor.name,
+                       found->second.data.size(), fmt::join(shape, ", "), checked_product(kWhere, shape));
+  }
+  for (const auto& [name, values] : inputs)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw UnknownName(kWhere, unknown_name("input", name, names));
+}
+
+// Registers hold Exact where tensors hold Rational.
+template <class T>
+using RegisterOf = std::conditional_t<std::is_same_v<T, Rational>, Exact, T>;
+
+double store(double value, const Program&, const Scope&) { return value; }
+Rational store(const Exact& value, const Program& program, const Scope& scope) {
+  if (value.undefined)
+    fail<VerifyError>(kWhere, "{} in the scope of '{}' has no exact value", value.undefined,
+                      program.tensor(scope.output).name);
+  return value.value;
+}
+
+template <class T>
+void run_scope(const Program& program, const Scope& scope, std::vector<std::vector<T>>& owned,
+               std::vector<const T*>& data) {
+  Evaluator<RegisterOf<T>> evaluator(program, scope);
+  const ScopeCode& code = evaluator.code();
+  const auto output = static_cast<std::size_t>(scope.output);
+  owned[output].assign(static_cast<std::size_t>(checked_product(kWhere, shape_of(program, scope.output))),
+                       T(0));
+  T* result = owned[output].data();
+  data[output] = result;
+
+  const auto load = [&](std::uint32_t tensor, std::int64_t offset) {
+    return RegisterOf<T>{data[tensor][static_cast<std::size_t>(offset)]};
+  };
+  const std::vector<std::int64_t> begin(
+      code.begin.begin(), code.begin.begin() + static_cast<std::ptrdiff_t>(code.traversal_count));
+  std::vector<std::int64_t> point = begin;
+  std::int64_t next = 0;
+  do {
+    evaluator.move_to(point.data());
+    if (!code.accumulates) {
+      result[next++] = store(evaluator.value(load), program, scope);
+    } else if (std::int64_t offset = 0; evaluator.target(offset)) {
+      result[offset] = result[offset] + store(evaluator.value(load), program, scope);
+    }
+  } while (advance(point, begin, code.extent));
+}
+
+// Computes single elements of a program's tensors, and of intermediates only those asked for.
+class PointMachine {
+ public:
+  PointMachine(const Program& program, const std::map<std::string, Values<double>>& inputs)
+      : program_(program), data_(program.tensors.size()), scopes_(program.tensors.size()) {
+    for (std::size_t t = 0; t < program.tensors.size(); ++t) {
+      const Tensor& tensor = program.tensors[t];
+      if (tensor.role == Role::Constant)
+        for (const Rational& value : tensor.literal) data_[t].literal.push_back(value.to_double());
+      data_[t].shape = shape_of(program, TensorId{static_cast<std::uint32_t>(t)});
+      data_[t].strides = strides_of(data_[t].shape);
+      for (const Range& dim : tensor.dims) data_[t].begin.push_back(extent_of(program, dim, 0).begin);
+      if (tensor.role == Role::Constant)
+        data_[t].values = data_[t].literal.data();
+      else if (tensor.role != Role::Computed)
+        data_[t].values = inputs.at(tensor.name).data.data();
+    }
+    for (const Scope& scope : program.scopes) scopes_[static_cast<std::size_t>(scope.output)] = &scope;
+  }
+
+  Tracked element(std::uint32_t tensor, std::int64_t offset) {
+    TensorState& state = data_[tensor];
+    if (state.values) {
+      const double value = state.values[offset];
+      return {value, std::abs(value)};
+    }
+    if (!scopes_[tensor]->target.empty()) {
+      if (!state.accumulated) accumulate(tensor, nullptr);
+      return state.sums[static_cast<std::size_t>(offset)];
+    }
+    if (const Tracked* known = state.memo.find(offset, state)) return *known;
+    const Tracked value = compute(tensor, offset);
+    state.memo.set(offset, value);
+    return value;
+  }
+
+  std::int64_t offset_of(TensorId id, const std::vector<std::int64_t>& point) const {
+    const TensorState& state = data_[static_cast<std::size_t>(id)];
+    std::int64_t offset = 0;
+    bool inside = point.size() == state.shape.size();
+    for (std::size_t d = 0; inside && d < point.size(); ++d) {
+      const std::int64_t index = point[d] - state.begin[d];
+      inside = index >= 0 && index < state.shape[d];
+      offset += index * state.strides[d];
+    }
+    if (!inside)
+      fail<ShapeError>(kWhere, "point [{}] is not one of '{}', whose shape is [{}]", fmt::join(point, ", "),
+                       program_.tensor(id).name, fmt::join(state.shape, ", "));
+    return offset;
+  }
+
+  /// Runs an accumulating scope, computing only what lands on `wanted` offsets (all when null).
+  void accumulate(std::uint32_t tensor, const std::unordered_set<std::int64_t>* wanted) {
+    TensorState& state = data_[tensor];
+    state.sums.assign(static_cast<std::size_t>(checked_product(kWhere, state.shape)), Tracked{});
+    Evaluator<Tracked>& evaluator = evaluator_of(tensor);
+    const ScopeCode& code = evaluator.code();
+    const std::vector<std::int64_t> begin(
+        code.begin.begin(), code.begin.begin() + static_cast<std::ptrdiff_t>(code.traversal_count));
+    std::vector<std::int64_t> point = begin;
+    do {
+      std::int64_t offset = 0;
+      evaluator.move_to(point.data());
+      if (!evaluator.target(offset) || (wanted && !wanted->contains(offset))) continue;
+      Tracked& sum = state.sums[static_cast<std::size_t>(offset)];
+      sum = Numbers<Tracked>::function(Function::Add, sum, evaluator.value(loader()));
+    } while (advance(point, begin, code.extent));
+    state.accumulated = true;
+  }
+
+ private:
+  struct TensorState;
+
+  // Dense for tensors of a usual size: an element is looked up far more often than it is computed.
+  struct Memo {
+    std::vector<Tracked> dense;
+    std::vector<bool> known;
+    std::unordered_map<std::int64_t, Tracked> sparse;  // looked up by key only, never iterated
+
+    const Tracked* find(std::int64_t offset, const TensorState& state);
+    void set(std::int64_t offset, const Tracked& value) {
+      if (dense.empty()) {
+        sparse.emplace(offset, value);
+      } else {
+        dense[static_cast<std::size_t>(offset)] = value;
+        known[static_cast<std::size_t>(offset)] = true;
+      }
+    }
+  };
+  struct TensorState {
+    const double* values = nullptr;
+    std::vector<double> literal;
+    std::vector<std::int64_t> shape, strides, begin;
+    Memo memo;
+    bool accumulated = false;
+    std::vector<Tracked> sums;
+    std::unique_ptr<Evaluator<Tracked>> evaluator;
+  };
+
+  struct Loader {
+    PointMachine* machine;
+    Tracked operator()(std::uint32_t tensor, std::int64_t offset) const {
+      return machine->element(tensor, offset);
+    }
+  };
+  Loader loader() { return {this}; }
+
+  Evaluator<Tracked>& evaluator_of(std::uint32_t tensor) {
+    TensorState& state = data_[tensor];
+    if (!state.evaluator) state.evaluator = std::make_unique<Evaluator<Tracked>>(program_, *scopes_[tensor]);
+    return *state.evaluator;
+  }
+
+  Tracked compute(std::uint32_t tensor, std::int64_t offset) {
+    const TensorState& state = data_[tensor];
+    std::vector<std::int64_t> point(state.shape.size());
+    for (std::size_t d = 0; d < point.size(); ++d)
+      point[d] = state.begin[d] + offset / state.strides[d] % state.shape[d];
+    Evaluator<Tracked>& evaluator = evaluator_of(tensor);
+    evaluator.move_to(point.data());
+    return evaluator.value(loader());
+  }
+
+  const Program& program_;
+  std::vector<TensorState> data_;
+  std::vector<const Scope*> scopes_;  // by tensor: what writes it
+};
+
+const Tracked* PointMachine::Memo::find(std::int64_t offset, const TensorState& state) {
+  constexpr std::int64_t kDenseElements = 1 << 22;
+  if (dense.empty()) {
+    const std::int64_t elements = checked_product(kWhere, state.shape);
+    if (elements <= kDenseElements) {
+      dense.resize(static_cast<std::size_t>(elements));
+      known.resize(static_cast<std::size_t>(elements));
+      return nullptr;
+    }
+    const auto found = sparse.find(offset);
+    return found == sparse.end() ? nullptr : &found->second;
+  }
+  return known[static_cast<std::size_t>(offset)] ? &dense[static_cast<std::size_t>(offset)] : nullptr;
+}
+
+}  // namespace
+}  // namespace detail
+
+template <class T>
+std::map<std::string, Values<T>> interpret(const Program& program,
+                                           const std::map<std::string, Values<T>>& inputs) {
+  using namespace detail;
+  check_inputs(program, inputs);
+  if constexpr (std::is_same_v<T, Rational>) require_rational(program);
+  std::vector<std::vector<T>> owned(program.tensors.size());
+  std::vector<const T*> data(program.tensors.size());
+  for (std::size_t t = 0; t < program.tensors.size(); ++t) {
+    const Tensor& tensor = program.tensors[t];
+    if (tensor.role == Role::Computed) continue;
+    if (tensor.role == Role::Constant) {
+      for (const Rational& value : tensor.literal) {
+        if constexpr (std::is_same_v<T, Rational>)
+          owned[t].push_back(value);
+        else
+          owned[t].push_back(value.to_double());
+      }
+      data[t] = owned[t].data();
+    } else {
+      data[t] = inputs.at(tensor.name).data.data();
+    }
+  }
+  for (const Scope& scope : program.scopes) run_scope(program, scope, owned, data);
+  std::map<std::string, Values<T>> outputs;
+  for (const TensorId id : program.outputs)
+    outputs[program.tensor(id).name] = {shape_of(program, id),
+                                        std::move(owned[static_cast<std::size_t>(id)])};
+  return outputs;
+}
+
+template std::map<std::string, Values<double>> interpret(const Program&,
+                                                         const std::map<std::string, Values<double>>&);
+template std::map<std::string, Values<Rational>> interpret(const Program&,
+                                                           const std::map<std::string, Values<Rational>>&);
+
+PointValues interpret_points(const Program& program, const std::map<std::string, Values<double>>& inputs,
+                             const std::string& output,
+                             const std::vector<std::vector<std::int64_t>>& points) {
+  using namespace detail;
+  check_inputs(program, inputs);
+  std::vector<std::string> names;
+  for (const TensorId id : program.outputs) names.push_back(program.tensor(id).name);
+  if (std::find(names.begin(), names.end(), output) == names.end())
+    throw UnknownName(kWhere, unknown_name("output", output, names));
+
+  PointMachine machine(program, inputs);
+  const TensorId id = *program.find_tensor(output);
+  std::vector<std::int64_t> offsets;
+  for (const std::vector<std::int64_t>& point : points) offsets.push_back(machine.offset_of(id, point));
+  const auto writes = [&](const Scope& scope) { return scope.output == id; };
+  const Scope& scope = *std::find_if(program.scopes.begin(), program.scopes.end(), writes);
+  if (!scope.target.empty()) {
+    const std::unordered_set<std::int64_t> wanted(offsets.begin(), offsets.end());
+    machine.accumulate(static_cast<std::uint32_t>(id), &wanted);
+  }
+  PointValues result;
+  for (const std::int64_t offset : offsets) {
+    const Tracked value = machine.element(static_cast<std::uint32_t>(id), offset);
+    result.values.push_back(value.value);
+    result.absolute_terms.push_back(value.absolute);
+  }
+  return result;
+}
+
+}  // namespace syno::program

@@ -1,0 +1,279 @@
+// Programs as text: the full form, which parses back to the same program, and the short form for people.
+#include <algorithm>
+#include <set>
+
+#include "program/names.hpp"
+#include "program/text.hpp"
+#include "support/error.hpp"
+
+namespace syno::program {
+namespace {
+
+// Binding strength of body operators, loosest first; a product is what a reduction takes.
+enum Level { kOr, kAnd, kCompare, kSum, kProduct, kUnary, kPower, kAtom };
+
+Level level_of(Function function) {
+  switch (function) {
+    case Function::Or:
+      return kOr;
+    case Function::And:
+      return kAnd;
+    case Function::Less:
+    case Function::LessEqual:
+    case Function::Equal:
+    case Function::NotEqual:
+      return kCompare;
+    case Function::Add:
+    case Function::Subtract:
+      return kSum;
+    case Function::Multiply:
+    case Function::Divide:
+      return kProduct;
+    default:
+      return kAtom;
+  }
+}
+
+std::string_view word_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::None:
+      return "";
+    case Reduction::Sum:
+      return "sum";
+    case Reduction::Max:
+      return "max";
+    case Reduction::Min:
+      return "min";
+    case Reduction::Product:
+      return "prod";
+    case Reduction::Mean:
+      return "mean";
+  }
+  return "";
+}
+
+std::string_view word_of(Role role) {
+  return role == Role::Weight ? "weight" : role == Role::Constant ? "constant" : "input";
+}
+
+// Exact: an integer, a decimal where one of at most six places exists, or ratio(a, b).
+std::string number_text(const Rational& value) {
+  if (!value.finite() || value.integral()) return value.to_text();
+  std::int64_t scale = 10;
+  for (int places = 1; places <= 6; ++places, scale *= 10) {
+    if (scale % value.den() != 0) continue;
+    std::int64_t digits = 0;
+    if (__builtin_mul_overflow(value.num(), scale / value.den(), &digits)) break;
+    const std::int64_t magnitude = digits < 0 ? -digits : digits;
+    return fmt::format("{}{}.{:0{}}", digits < 0 ? "-" : "", magnitude / scale, magnitude % scale, places);
+  }
+  return fmt::format("ratio({}, {})", value.num(), value.den());
+}
+
+class Printer {
+ public:
+  Printer(const Program& program, bool full) : program_(program), full_(full), names_(program.next_slot) {
+    for (const symbolic::Variable& variable : program.sizes.variables()) sizes_.insert(variable.name);
+  }
+
+  std::string run() {
+    std::string result;
+    if (full_) result += size_statements();
+    for (const Tensor& tensor : program_.tensors)
+      if (tensor.role == Role::Constant || (full_ && tensor.role != Role::Computed))
+        result += declaration(tensor);
+    for (const Scope& scope : program_.scopes) result += statement(scope);
+    const bool last = program_.outputs.size() == 1 && !program_.scopes.empty() &&
+                      program_.outputs[0] == program_.scopes.back().output;
+    if (full_ || !last) {
+      std::vector<std::string> names;
+      for (const TensorId id : program_.outputs) names.push_back(program_.tensor(id).name);
+      result += fmt::format("return {}\n", fmt::join(names, ", "));
+    }
+    return result;
+  }
+
+ private:
+  std::string size_statements() const {
+    std::string result;
+    const auto& variables = program_.sizes.variables();
+    for (std::size_t first = 0; first < variables.size();) {
+      std::size_t end = first;
+      while (end < variables.size() && variables[end].kind == variables[first].kind) ++end;
+      std::vector<std::string> names, rows;
+      for (std::size_t i = first; i < end; ++i) names.push_back(variables[i].name);
+      for (std::size_t v = 0; v < program_.sizes.valuation_count(); ++v) {
+        const auto row = program_.sizes.valuation(v).subspan(first, end - first);
+        rows.push_back(row.size() == 1 ? std::to_string(row[0]) : fmt::format("({})", fmt::join(row, ", ")));
+      }
+      result +=
+          fmt::format("size {} : {}", fmt::join(names, ", "),
+                      variables[first].kind == symbolic::VariableKind::Primary ? "primary" : "coefficient");
+      if (!rows.empty()) result += fmt::format(" = {}", fmt::join(rows, ", "));
+      result += "\n";
+      first = end;
+    }
+    return result;
+  }
+
+  std::string declaration(const Tensor& tensor) const {
+    std::vector<std::string> dims, values;
+    for (const Range& dim : tensor.dims) dims.push_back(range(dim));
+    std::string result = fmt::format("{} {}[{}]", word_of(tensor.role), tensor.name, fmt::join(dims, ", "));
+    if (tensor.role == Role::Constant) {
+      for (const Rational& value : tensor.literal) values.push_back(value.to_text());
+      result += fmt::format(" = {{{}}}", fmt::join(values, ", "));
+    }
+    return result + "\n";
+  }
+
+  std::string statement(const Scope& scope) {
+    name_iterators(scope);
+    const Tensor& output = program_.tensor(scope.output);
+    std::string result = output.name;
+    if (scope.target.empty()) {
+      result += fmt::format("[{}] = ", iterators(scope.traversal));
+    } else {
+      if (full_ || !short_target(scope)) {
+        std::vector<std::string> dims;
+        for (const Range& dim : output.dims) dims.push_back(range(dim));
+        result += fmt::format("[{}] : [{}]", fmt::join(dims, ", "), iterators(scope.traversal));
+      }
+      result += fmt::format("[{}] += ", indices(scope.target));
+    }
+    const bool reduces = scope.reduction != Reduction::None;
+    if (reduces) result += fmt::format("{}[{}] ", word_of(scope.reduction), iterators(scope.sums));
+    result += body(scope.body, reduces ? kProduct : kOr);
+    if (scope.label) {
+      std::vector<std::string> attributes;
+      for (const auto& [name, value] : scope.label->attributes)
+        attributes.push_back(fmt::format("{}={}", name, value));
+      result += fmt::format(" @{}({})", scope.label->operation, fmt::join(attributes, ", "));
+    }
+    return result + "\n";
+  }
+
+  // The short form of an accumulation takes its iterators from the left side.
+  bool short_target(const Scope& scope) const {
+    std::set<std::uint32_t> used;
+    for (const ExprId index : scope.target)
+      for (const std::uint32_t slot : program_.arena.iterators(index)) used.insert(slot);
+    return used.size() == scope.traversal.size();
+  }
+
+  // Unique in the scope, distinct from sizes, and words the language can hold.
+  void name_iterators(const Scope& scope) {
+    std::set<std::string> taken(sizes_.begin(), sizes_.end());
+    for (const auto* group : {&scope.traversal, &scope.sums})
+      for (const Iterator& iterator : *group) {
+        std::string name = iterator.name;
+        for (char& c : name)
+          if (!is_identifier(std::string("a") + c)) c = '_';
+        if (!is_identifier(name)) name = "i" + name;
+        if (is_reserved(name)) name += "_";
+        const std::string base = name;
+        for (std::size_t number = 1; !taken.insert(name).second; ++number)
+          name = fmt::format("{}_{}", base, number);
+        names_.at(iterator.slot) = name;
+      }
+  }
+
+  std::string iterators(const std::vector<Iterator>& iterators) const {
+    std::vector<std::string> words;
+    for (const Iterator& iterator : iterators) {
+      const symbolic::Expr& begin = program_.arena[iterator.range.begin];
+      const bool from_zero = begin.op == symbolic::Op::Constant && begin.value == 0;
+      const std::string& name = names_[iterator.slot];
+      words.push_back(full_ || !from_zero ? fmt::format("{}: {}", name, range(iterator.range)) : name);
+    }
+    return join(words);
+  }
+
+  std::string range(const Range& range) const {
+    const symbolic::Expr& begin = program_.arena[range.begin];
+    if (begin.op == symbolic::Op::Constant && begin.value == 0) return index(range.end);
+    return index(range.begin) + ".." + index(range.end);
+  }
+
+  std::string index(ExprId id) const {
+    std::string text = symbolic::to_text(program_.arena, id, program_.sizes,
+                                         [&](std::uint32_t slot) { return names_.at(slot); });
+    if (!full_) text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+    return text;
+  }
+
+  std::string indices(const std::vector<ExprId>& ids) const {
+    std::vector<std::string> words;
+    for (const ExprId id : ids) words.push_back(index(id));
+    return join(words);
+  }
+
+  std::string join(const std::vector<std::string>& words) const {
+    return fmt::format("{}", fmt::join(words, full_ ? ", " : ","));
+  }
+
+  /// The text of a scalar, in parentheses where it binds looser than `outer`.
+  std::string body(ScalarId id, Level outer) const {
+    const Scalar& scalar = program_.scalar(id);
+    const auto wrapped = [&](std::string text, Level inner) {
+      return inner < outer ? "(" + text + ")" : text;
+    };
+    switch (scalar.kind) {
+      case ScalarKind::Literal: {
+        const bool negative = scalar.literal < Rational(0);
+        return wrapped(number_text(scalar.literal), negative ? kUnary : kAtom);
+      }
+      case ScalarKind::Index: {
+        const bool plain = program_.arena[scalar.index].op == symbolic::Op::Iterator;
+        return plain ? index(scalar.index) : fmt::format("index({})", index(scalar.index));
+      }
+      case ScalarKind::Read: {
+        std::string text =
+            fmt::format("{}[{}]", program_.tensor(scalar.tensor).name, indices(scalar.indices));
+        if (scalar.fill != Rational(0)) text += " fill " + number_text(scalar.fill);
+        return text;
+      }
+      case ScalarKind::Unary:
+        if (scalar.function == Function::Negate) {
+          // In parentheses, so that a negated number stays distinct from a negative one.
+          const bool number = program_.scalar(scalar.a).kind == ScalarKind::Literal;
+          const std::string inner = body(scalar.a, kUnary);
+          return wrapped(number ? "-(" + inner + ")" : "-" + inner, kUnary);
+        }
+        return fmt::format("{}({})", name_of(scalar.function), body(scalar.a, kOr));
+      case ScalarKind::Binary: {
+        const Level level = level_of(scalar.function);
+        if (level == kAtom)
+          return fmt::format("{}({}, {})", name_of(scalar.function), body(scalar.a, kOr),
+                             body(scalar.b, kOr));
+        // Comparisons do not chain; the others group to the left.
+        const Level left = level == kCompare ? kSum : level;
+        const auto right = static_cast<Level>(level + 1);
+        return wrapped(
+            fmt::format("{} {} {}", body(scalar.a, left), name_of(scalar.function), body(scalar.b, right)),
+            level);
+      }
+      case ScalarKind::Select:
+        return fmt::format("select({}, {}, {})", body(scalar.a, kOr), body(scalar.b, kOr),
+                           body(scalar.c, kOr));
+    }
+    return {};
+  }
+
+  const Program& program_;
+  bool full_;
+  std::vector<std::string> names_;  // by slot, for the scope being printed
+  std::set<std::string> sizes_;
+};
+
+}  // namespace
+
+std::string to_text(const Program& program) { return Printer(program, true).run(); }
+
+std::string to_short_text(const Program& program) {
+  std::string text = Printer(program, false).run();
+  if (!text.empty()) text.pop_back();
+  return text;
+}
+
+}  // namespace syno::program
