@@ -13,8 +13,9 @@ namespace syno::schedule {
 /// One decision, by name with named arguments; replaying a trace is deterministic. Records store traces, never
 /// artefacts. Structure (which loops, in which order: the sketch) is separate from numbers (tile sizes), so
 /// that a sketch fits another shape (ETO). The decisions and their arguments are rows of one table
-/// (schedule/decisions.cpp): split, fuse, reorder, unroll, vectorize, parallel, stage (pack or cache a tensor
-/// at a loop, with a layout), compute_at, inline, register_tile, peel, layout (ALT's primitives on a tensor).
+/// (schedule/decisions.cpp): split, fuse, reorder, relax, unroll, vectorize, parallel, register_tile, peel, stage
+/// (a copy of what is read or written), layout (ALT's primitives on a tensor), compute_at, inline. Decisions about
+/// a consumer's loops come before those about what is computed for it: they say how much of it there is.
 struct Decision {
   std::string name;
   std::string scope;                  ///< output tensor of the scope it applies to
@@ -31,7 +32,7 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// Applies the trace. ScheduleError names the decision, its index in the trace and why it does not apply.
+/// Applies the trace; the empty one gives the plain loops. ScheduleError names the decision, its index in the trace and why it does not apply.
 LoopNest apply(const program::Program& concrete, const Schedule& schedule);
 
 /// What default_schedule() may assume of the target; jit fills it from the host.
@@ -47,7 +48,10 @@ struct Target {
 /// a cache, the outermost loops parallel. Depends on program, dtype and target only.
 Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target);
 
+/// One decision a line: `split y loops=h numbers=8`; parse_schedule(to_text(s)) is s.
 std::string to_text(const Schedule& schedule);
+std::string to_text(const Decision& decision);
+Schedule parse_schedule(std::string_view text);  ///< ParseError with the line
 nlohmann::json to_json(const Schedule& schedule);
 Schedule schedule_from_json(const nlohmann::json& json);  ///< FormatError with the path of what is wrong
 

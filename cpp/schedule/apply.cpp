@@ -1,0 +1,633 @@
+// Program + trace -> loop nest: the decisions build a plan, which is emitted here in one pass.
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "schedule/decisions.hpp"
+#include "schedule/plan.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+using program::Reduction;
+using program::Scalar;
+using program::ScalarId;
+using program::ScalarKind;
+using program::TensorId;
+
+constexpr const char* kWhere = "apply";
+
+/// A range check that the loops alone do not promise: value in [0, live).
+struct Rest {
+  ExprId value{};
+  std::int64_t live = 0;
+  bool reduction = false;
+};
+
+struct Identity {
+  double value;
+  StoreMode mode;
+};
+
+Identity identity_of(Reduction reduction) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  switch (reduction) {
+    case Reduction::Max:
+      return {-infinity, StoreMode::Max};
+    case Reduction::Min:
+      return {infinity, StoreMode::Min};
+    case Reduction::Product:
+      return {1, StoreMode::Multiply};
+    default:
+      return {0, StoreMode::Add};
+  }
+}
+
+class Emission {
+ public:
+  explicit Emission(Plan plan) : plan_(std::move(plan)) {}
+
+  LoopNest run() {
+    for (std::size_t s = plan_.scopes.size(); s-- > 0;) plan_.need_domain(s);
+    prepare_scopes();
+    nest_.arena = plan_.program.arena;
+    nest_.next_slot = plan_.program.next_slot;
+    nest_.name = "kernel_" + plan_.program.tensor(plan_.program.outputs.at(0)).name;
+    forms_ = plan_.bound_forms();
+    for (const auto& scope : plan_.scopes)
+      for (const auto& loop : scope.loops) forms_.unbind(loop.slot);
+    make_buffers();
+    StatementId body{};
+    bool any = false;
+    for (std::size_t s = plan_.scopes.size(); s-- > 0;) {
+      if (plan_.scopes[s].attach_scope >= 0) continue;
+      std::vector<StatementId> parts{emit_scope(s)};
+      if (any) parts.push_back(body);
+      body = with_memory(s, nest_.sequence(std::move(parts)));
+      any = true;
+    }
+    nest_.root = any ? body : nest_.sequence({});
+    finish_buffers();
+    return std::move(nest_);
+  }
+
+ private:
+  // --- what does not change while emitting ---
+
+  struct ScopeFacts {
+    std::map<std::uint32_t, ExprId> values;  ///< of the iterators, over loops
+    std::vector<ExprId> outputs;             ///< where a point is written, by dimension
+    std::vector<Rest> rests;
+    std::vector<std::string> names;
+    std::vector<std::int64_t> trips;  ///< of each loop, now
+  };
+
+  void prepare_scopes() {
+    std::set<std::string> taken;
+    for (const auto& tensor : plan_.program.tensors) taken.insert(tensor.name);
+    facts_.resize(plan_.scopes.size());
+    for (std::size_t s = 0; s < plan_.scopes.size(); ++s) {
+      ScopeFacts& facts = facts_[s];
+      const program::Scope& scope = plan_.program.scopes[s];
+      const std::string& tensor = plan_.program.tensor(scope.output).name;
+      for (std::size_t i = 0; i < plan_.iterator_count(s); ++i) {
+        const ExprId value = plan_.iterator_value(s, i);
+        facts.values.emplace(plan_.iterator(s, i).slot, value);
+        if (i < scope.traversal.size() && scope.target.empty()) facts.outputs.push_back(value);
+      }
+      for (std::size_t l = 0; l < plan_.scopes[s].loops.size(); ++l) {
+        const PlannedLoop& loop = plan_.scopes[s].loops[l];
+        facts.trips.push_back(loop.extent);
+        const bool overruns = loop.outer >= 0 && plan_.greatest(s, static_cast<int>(l)) >= loop.extent;
+        if (overruns || loop.live < loop.extent)
+          facts.rests.push_back({plan_.value_of(s, static_cast<int>(l)), loop.live, loop.reduction});
+        std::string name = loop.name;
+        if (taken.contains(name)) name = loop.name + "_" + tensor;
+        for (int i = 2; taken.contains(name); ++i) name = fmt::format("{}_{}{}", loop.name, tensor, i);
+        if (loop.is_leaf()) taken.insert(name);
+        facts.names.push_back(std::move(name));
+      }
+    }
+  }
+
+  bool owned(TensorId tensor) const { return !plan_.is_argument(tensor); }
+  static std::size_t raw(TensorId id) { return static_cast<std::size_t>(id); }
+
+  void make_buffers() {
+    const program::Program& program = plan_.program;
+    buffer_of_.resize(program.tensors.size());
+    shapes_.resize(program.tensors.size());
+    std::vector<TensorId> ids = program.inputs();
+    ids.insert(ids.end(), program.outputs.begin(), program.outputs.end());
+    for (std::uint32_t t = 0; t < program.tensors.size(); ++t)
+      if (std::find(ids.begin(), ids.end(), TensorId{t}) == ids.end()) ids.push_back(TensorId{t});
+    for (const TensorId id : ids) {
+      const program::Tensor& tensor = program.tensor(id);
+      Buffer buffer;
+      buffer.name = tensor.name;
+      shapes_[raw(id)] = plan_.storage(id);
+      if (tensor.role == program::Role::Computed) {
+        if (!plan_.producer(id)) continue;  // inlined everywhere
+        buffer.kind = plan_.is_output(id) ? BufferKind::Output : BufferKind::Temporary;
+      } else if (tensor.role == program::Role::Constant) {
+        buffer.kind = BufferKind::Constant;
+        for (const auto& number : tensor.literal) buffer.literal.push_back(number.to_double());
+      } else {
+        buffer.kind = BufferKind::Input;
+      }
+      const bool caller = buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Output;
+      buffer.dtype = caller || plan_.dtype != Dtype::BF16 ? plan_.dtype : Dtype::F32;
+      buffer.extents =
+          owned(id) ? shape_after(plan_.tensors[raw(id)].layout, shapes_[raw(id)]) : shapes_[raw(id)];
+      buffer_of_[raw(id)] = nest_.add(std::move(buffer));
+    }
+  }
+
+  /// Memory grew where dead iterations reach past it.
+  void finish_buffers() {
+    for (auto& buffer : nest_.buffers)
+      if (buffer.kind == BufferKind::Temporary) buffer.strides = row_major_strides(buffer.extents);
+  }
+
+  // --- index expressions ---
+
+  Dtype register_dtype() const { return plan_.dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32; }
+  ExprId tidy(ExprId e) { return to_expr(nest_.arena, forms_, forms_.form(nest_.arena, e)); }
+  ExprId over_loops(std::size_t s, ExprId e) {
+    const auto& values = facts_[s].values;
+    return nest_.arena.substitute(e, [&](std::uint32_t slot) {
+      const auto found = values.find(slot);
+      return found == values.end() ? nest_.arena.iterator(slot) : found->second;
+    });
+  }
+  bool within(ExprId e, std::int64_t begin, std::int64_t end) {
+    const Interval range = forms_.bounds(forms_.form(nest_.arena, e));
+    return begin <= range.least && range.greatest < end;
+  }
+
+  /// Where the element at `indices` of a tensor lies in its buffer.
+  std::vector<ExprId> place(TensorId tensor, std::vector<ExprId> indices) {
+    const auto made_by = plan_.producer(tensor);
+    const auto& dims = plan_.program.tensor(tensor).dims;
+    for (std::size_t d = 0; d < indices.size(); ++d) {
+      ExprId base{};
+      if (made_by && plan_.scopes[*made_by].bases.size() > d) {
+        base = plan_.scopes[*made_by].bases[d];
+      } else {
+        base = nest_.arena.constant(plan_.range(dims[d]).first);
+      }
+      indices[d] = nest_.arena.subtract(indices[d], base);
+    }
+    if (owned(tensor))
+      indices =
+          access(nest_.arena, plan_.tensors[raw(tensor)].layout, shapes_[raw(tensor)], std::move(indices));
+    for (auto& index : indices) index = tidy(index);
+    return indices;
+  }
+
+  /// Makes owned memory as large as the places that are touched; a place that may lie before it is guarded.
+  void make_room(TensorId tensor, const std::vector<ExprId>& places, std::vector<Condition>& guards) {
+    Buffer& buffer = nest_.buffers[static_cast<std::size_t>(buffer_of_[raw(tensor)])];
+    for (std::size_t d = 0; d < places.size(); ++d) {
+      const Interval range = forms_.bounds(forms_.form(nest_.arena, places[d]));
+      if (range.least < 0)
+        guards.push_back({places[d], 0, buffer.extents[d]});
+      else
+        buffer.extents[d] = std::max(buffer.extents[d], range.greatest + 1);
+    }
+  }
+
+  // --- values ---
+
+  ValueId read(std::size_t s, const Scalar& scalar) {
+    const TensorId tensor = scalar.tensor;
+    const auto made_by = plan_.producer(tensor);
+    const bool total = made_by && plan_.scopes[*made_by].total;
+    std::vector<Condition> wanted, guards;
+    std::vector<ExprId> indices;
+    for (const ExprId index : scalar.indices) indices.push_back(without_inside(nest_.arena, index, wanted));
+    const auto& dims = plan_.program.tensor(tensor).dims;
+    for (std::size_t d = 0; !total && d < dims.size(); ++d) {
+      const auto [begin, end] = plan_.range(dims[d]);
+      wanted.push_back({indices[d], begin, end});
+    }
+    // A check is left out where every live point passes it, or every iteration of the loops as they are here.
+    for (const auto& condition : wanted) {
+      if (within(condition.expr, condition.begin, condition.end)) continue;
+      const ExprId e = tidy(over_loops(s, condition.expr));
+      if (within(e, condition.begin, condition.end)) continue;
+      const bool again = std::any_of(guards.begin(), guards.end(), [&](const Condition& other) {
+        return other.expr == e && other.begin == condition.begin && other.end == condition.end;
+      });
+      if (!again) guards.push_back({e, condition.begin, condition.end});
+    }
+    for (auto& index : indices) index = over_loops(s, index);
+    const std::size_t known = forms_.fact_count();
+    for (const auto& guard : guards)
+      forms_.push_fact(forms_.form(nest_.arena, guard.expr), {guard.begin, guard.end - 1});
+    std::vector<Condition> safety;
+    std::vector<ExprId> places = place(tensor, indices);
+    if (owned(tensor)) {
+      make_room(tensor, places, safety);
+    } else {
+      for (std::size_t d = 0; d < places.size(); ++d)
+        if (!within(places[d], 0, shapes_[raw(tensor)][d]))
+          safety.push_back({places[d], 0, shapes_[raw(tensor)][d]});
+    }
+    forms_.pop_facts(known);
+    guards.insert(guards.end(), safety.begin(), safety.end());
+    return nest_.load(buffer_of_[raw(tensor)], std::move(places), std::move(guards), scalar.fill.to_double());
+  }
+
+  ValueId value(std::size_t s, ScalarId id, std::map<ScalarId, ValueId>& done) {
+    if (const auto found = done.find(id); found != done.end()) return found->second;
+    const Scalar scalar = plan_.program.scalar(id);
+    ValueId made{};
+    switch (scalar.kind) {
+      case ScalarKind::Literal:
+        made = nest_.literal(scalar.literal.to_double());
+        break;
+      case ScalarKind::Index: {
+        std::vector<Condition> ignored;
+        made = nest_.index_value(tidy(over_loops(s, without_inside(nest_.arena, scalar.index, ignored))));
+        break;
+      }
+      case ScalarKind::Read:
+        made = read(s, scalar);
+        break;
+      case ScalarKind::Unary:
+        made = nest_.unary(scalar.function, value(s, scalar.a, done));
+        break;
+      case ScalarKind::Binary: {
+        const ValueId a = value(s, scalar.a, done), b = value(s, scalar.b, done);
+        made = nest_.binary(scalar.function, a, b);
+        break;
+      }
+      case ScalarKind::Select: {
+        const ValueId a = value(s, scalar.a, done), b = value(s, scalar.b, done),
+                      c = value(s, scalar.c, done);
+        made = nest_.select(a, b, c);
+        break;
+      }
+    }
+    done.emplace(id, made);
+    return made;
+  }
+  ValueId body_value(std::size_t s) {
+    std::map<ScalarId, ValueId> done;
+    return value(s, plan_.program.scopes[s].body, done);
+  }
+
+  // --- stores ---
+
+  /// The conditions of a scope that are not promised here; `reductions` or those of the traversal.
+  std::vector<Condition> rests(std::size_t s, bool reductions) {
+    std::vector<Condition> conditions;
+    for (const auto& rest : facts_[s].rests) {
+      if (rest.reduction != reductions || within(rest.value, 0, rest.live)) continue;
+      conditions.push_back({tidy(rest.value), 0, rest.live});
+    }
+    return conditions;
+  }
+
+  /// If (conditions) `make()`, which may rely on them.
+  StatementId where(std::vector<Condition> conditions, const std::function<StatementId()>& make) {
+    const std::size_t known = forms_.fact_count();
+    for (const auto& condition : conditions)
+      forms_.push_fact(forms_.form(nest_.arena, condition.expr), {condition.begin, condition.end - 1});
+    const StatementId made = make();
+    forms_.pop_facts(known);
+    return nest_.guard(std::move(conditions), made);
+  }
+
+  /// Writes a point of the scope's output.
+  StatementId write(std::size_t s, StoreMode mode, const std::function<ValueId()>& make) {
+    const program::Scope& scope = plan_.program.scopes[s];
+    const TensorId tensor = scope.output;
+    std::vector<Condition> conditions;
+    if (!owned(tensor) || !scope.target.empty()) conditions = rests(s, false);
+    std::vector<ExprId> indices = facts_[s].outputs;
+    if (!scope.target.empty()) {
+      std::vector<Condition> wanted;
+      const auto& dims = plan_.program.tensor(tensor).dims;
+      for (std::size_t d = 0; d < dims.size(); ++d) {
+        const ExprId e = without_inside(nest_.arena, scope.target[d], wanted);
+        const auto [begin, end] = plan_.range(dims[d]);
+        wanted.push_back({e, begin, end});
+        indices.push_back(over_loops(s, e));
+      }
+      for (const auto& condition : wanted) {
+        const ExprId e = tidy(over_loops(s, condition.expr));
+        if (!within(e, condition.begin, condition.end))
+          conditions.push_back({e, condition.begin, condition.end});
+      }
+    }
+    return where(std::move(conditions), [&] {
+      std::vector<ExprId> places = place(tensor, indices);
+      std::vector<Condition> none;
+      if (owned(tensor)) {
+        make_room(tensor, places, none);
+        SYNO_ASSERT(none.empty(), "an owned tensor is written from its first element on");
+      }
+      const ValueId written = make();
+      return nest_.store(buffer_of_[raw(tensor)], std::move(places), written, mode);
+    });
+  }
+
+  // --- loops ---
+
+  /// Fewer iterations of a loop, in the rest of a split. Vectors keep their lanes unless half as many do.
+  void restrict_trips(std::size_t s, int index, std::int64_t count) {
+    const PlannedLoop& loop = plan_.scopes[s].loops[static_cast<std::size_t>(index)];
+    if (loop.fused >= 0 || count >= loop.extent) return;
+    if (loop.outer >= 0) {
+      restrict_trips(s, loop.outer, (count + loop.factor - 1) / loop.factor);
+      if (count < loop.factor) restrict_trips(s, loop.inner, count);
+      return;
+    }
+    if (loop.kind == LoopKind::Vector && (count & (count - 1)) != 0) return;
+    facts_[s].trips[static_cast<std::size_t>(index)] = count;
+  }
+
+  StatementId emit_loop(std::size_t s, int index, const std::function<StatementId()>& body) {
+    const PlannedLoop& loop = plan_.scopes[s].loops[static_cast<std::size_t>(index)];
+    std::vector<std::int64_t> ends;
+    for (const auto cut : loop.cuts)
+      if (cut < facts_[s].trips[static_cast<std::size_t>(index)]) ends.push_back(cut);
+    ends.push_back(facts_[s].trips[static_cast<std::size_t>(index)]);
+    std::vector<StatementId> nests;
+    std::int64_t begin = 0;
+    for (const std::int64_t end : ends) {
+      const auto saved = facts_[s].trips;
+      if (end == begin + 1) {
+        forms_.bind_constant(loop.slot, begin);
+        if (loop.parent >= 0) {
+          const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
+          const std::int64_t left = parent.extent - begin * parent.factor;
+          if (parent.outer == index && left < parent.factor) restrict_trips(s, parent.inner, left);
+        }
+        nests.push_back(body());
+      } else {
+        forms_.bind(loop.slot, {begin, end - 1});
+        const StatementId inside = body();
+        nests.push_back(nest_.loop(facts_[s].names[static_cast<std::size_t>(index)], loop.slot,
+                                   nest_.arena.constant(begin), nest_.arena.constant(end), loop.kind,
+                                   inside));
+      }
+      forms_.unbind(loop.slot);
+      facts_[s].trips = saved;
+      begin = end;
+    }
+    return nest_.sequence(std::move(nests));
+  }
+
+  StatementId with_memory(std::size_t s, StatementId body) {
+    const TensorId tensor = plan_.program.scopes[s].output;
+    return owned(tensor) ? nest_.allocate(buffer_of_[raw(tensor)], body) : body;
+  }
+
+  /// A loop with what is computed at it before its body.
+  StatementId emit_loop_with_producers(std::size_t s, int index, const std::function<StatementId()>& body) {
+    return emit_loop(s, index, [&] {
+      std::vector<std::size_t> producers;
+      for (std::size_t p = 0; p < plan_.scopes.size(); ++p)
+        if (plan_.scopes[p].attach_scope == static_cast<int>(s) && plan_.scopes[p].attach_loop == index)
+          producers.push_back(p);
+      std::vector<StatementId> made;
+      for (const std::size_t p : producers) made.push_back(emit_scope(p));
+      StatementId inside = body();
+      for (std::size_t i = producers.size(); i-- > 0;)
+        inside = with_memory(producers[i], nest_.sequence({made[i], inside}));
+      return inside;
+    });
+  }
+
+  bool reduces(std::size_t s) const {
+    const program::Scope& scope = plan_.program.scopes[s];
+    return scope.reduction != Reduction::None && !scope.sums.empty();
+  }
+  const PlannedLoop& leaf(std::size_t s, int index) const {
+    return plan_.scopes[s].loops[static_cast<std::size_t>(index)];
+  }
+
+  StatementId emit_scope(std::size_t s) {
+    check_order(s);
+    const StatementId made = emit_loops(s, 0);
+    if (plan_.program.scopes[s].target.empty()) return made;
+    return nest_.sequence({zero(plan_.program.scopes[s].output), made});
+  }
+
+  void check_order(std::size_t s) const {
+    const auto& order = plan_.scopes[s].order;
+    for (std::size_t p = 0; p + 1 < order.size(); ++p)
+      if (leaf(s, order[p]).kind == LoopKind::Vector)
+        fail<ScheduleError>(kWhere, "the vectorised loop '{}' of '{}' has loop '{}' inside",
+                            leaf(s, order[p]).name, plan_.program.tensor(plan_.program.scopes[s].output).name,
+                            leaf(s, order[p + 1]).name);
+  }
+
+  StatementId emit_loops(std::size_t s, std::size_t k) {
+    const auto& order = plan_.scopes[s].order;
+    if (k == order.size() || leaf(s, order[k]).reduction) return emit_core(s, k);
+    return emit_loop_with_producers(s, order[k], [&, k] { return emit_loops(s, k + 1); });
+  }
+
+  StatementId emit_over(std::size_t s, const std::vector<int>& loops, std::size_t k,
+                        const std::function<StatementId()>& body) {
+    if (k == loops.size()) return body();
+    return emit_loop(s, loops[k], [&, k] { return emit_over(s, loops, k + 1, body); });
+  }
+
+  StatementId emit_reduction(std::size_t s, std::size_t k, const std::function<StatementId()>& update) {
+    const auto& order = plan_.scopes[s].order;
+    if (k == order.size()) return where(rests(s, true), update);
+    return emit_loop_with_producers(s, order[k], [&, k] { return emit_reduction(s, k + 1, update); });
+  }
+
+  StatementId emit_core(std::size_t s, std::size_t k) {
+    const program::Scope& scope = plan_.program.scopes[s];
+    const bool accumulates = !scope.target.empty();
+    if (!reduces(s))
+      return write(s, accumulates ? StoreMode::Add : StoreMode::Assign, [&] { return body_value(s); });
+
+    const auto& order = plan_.scopes[s].order;
+    const auto& tile = plan_.scopes[s].tile;
+    const auto in_tile = [&](int loop) { return std::find(tile.begin(), tile.end(), loop) != tile.end(); };
+    std::vector<int> traversal, lanes;
+    for (std::size_t p = k; p < order.size(); ++p) {
+      if (!leaf(s, order[p]).reduction)
+        traversal.push_back(order[p]);
+      else if (in_tile(order[p]))
+        lanes.push_back(order[p]);
+    }
+    const auto [start, mode] = identity_of(scope.reduction);
+    std::int64_t count = 1;
+    for (const auto& sum : scope.sums) {
+      const auto [begin, end] = plan_.range(sum.range);
+      count *= end - begin;
+    }
+    const bool mean = scope.reduction == Reduction::Mean;
+    const auto scaled = [&](ValueId v) {
+      return mean ? nest_.binary(program::Function::Multiply, v,
+                                 nest_.literal(1.0 / static_cast<double>(count)))
+                  : v;
+    };
+
+    if (tile.empty() && !traversal.empty()) return accumulate_in_memory(s, k, traversal, start, mode, scaled);
+    for (const int loop : traversal)
+      if (!in_tile(loop))
+        fail<ScheduleError>(kWhere,
+                            "loop '{}' of '{}' runs inside a reduction but is not part of the register tile",
+                            leaf(s, loop).name, plan_.program.tensor(scope.output).name);
+    for (const int loop : tile)
+      if (!leaf(s, loop).reduction && std::find(traversal.begin(), traversal.end(), loop) == traversal.end())
+        fail<ScheduleError>(kWhere,
+                            "loop '{}' of '{}' is part of the register tile but runs outside the reduction",
+                            leaf(s, loop).name, plan_.program.tensor(scope.output).name);
+
+    std::vector<int> all = traversal;
+    all.insert(all.end(), lanes.begin(), lanes.end());
+    // A vector loop stays innermost in the nests around the reduction, too.
+    std::stable_partition(all.begin(), all.end(), [&](int l) { return leaf(s, l).kind != LoopKind::Vector; });
+    const BufferId sums = accumulator(s, all, "acc");
+    const auto at = [&](const std::vector<int>& loops) {
+      std::vector<ExprId> indices;
+      for (const int loop : loops) indices.push_back(tidy(nest_.arena.iterator(leaf(s, loop).slot)));
+      return indices;
+    };
+    std::vector<StatementId> parts;
+    parts.push_back(emit_over(s, all, 0, [&] { return nest_.store(sums, at(all), nest_.literal(start)); }));
+    parts.push_back(emit_reduction(s, k, [&] {
+      const ValueId term = body_value(s);
+      return nest_.store(sums, at(all), term, mode);
+    }));
+    BufferId result = sums;
+    if (!lanes.empty()) {
+      result = accumulator(s, traversal, "sum");
+      parts.push_back(emit_over(s, traversal, 0,
+                                [&] { return nest_.store(result, at(traversal), nest_.literal(start)); }));
+      parts.push_back(emit_over(
+          s, all, 0, [&] { return nest_.store(result, at(traversal), nest_.load(sums, at(all)), mode); }));
+    }
+    parts.push_back(emit_over(s, traversal, 0, [&] {
+      return write(s, accumulates ? StoreMode::Add : StoreMode::Assign,
+                   [&] { return scaled(nest_.load(result, at(traversal))); });
+    }));
+    StatementId made = nest_.sequence(std::move(parts));
+    if (!lanes.empty()) made = nest_.allocate(result, made);
+    return nest_.allocate(sums, made);
+  }
+
+  BufferId accumulator(std::size_t s, const std::vector<int>& loops, const char* word) {
+    Buffer buffer;
+    const std::string& tensor = plan_.program.tensor(plan_.program.scopes[s].output).name;
+    buffer.name = fmt::format("{}_{}", tensor, word);
+    const auto taken = [&] {
+      return std::any_of(nest_.buffers.begin(), nest_.buffers.end(),
+                         [&](const Buffer& other) { return other.name == buffer.name; });
+    };
+    for (int i = 2; taken(); ++i) buffer.name = fmt::format("{}_{}{}", tensor, word, i);
+    buffer.kind = BufferKind::Register;
+    buffer.dtype = register_dtype();
+    for (const int loop : loops) buffer.extents.push_back(facts_[s].trips[static_cast<std::size_t>(loop)]);
+    return nest_.add(std::move(buffer));
+  }
+
+  /// Traversal loops run inside the reduction and no register holds their results: the output itself does.
+  StatementId accumulate_in_memory(std::size_t s, std::size_t k, const std::vector<int>& traversal,
+                                   double start, StoreMode mode,
+                                   const std::function<ValueId(ValueId)>& scaled) {
+    const program::Scope& scope = plan_.program.scopes[s];
+    const bool accumulates = !scope.target.empty();
+    const std::string& name = plan_.program.tensor(scope.output).name;
+    if (nest_.buffer(buffer_of_[raw(scope.output)]).dtype == Dtype::BF16)
+      fail<ScheduleError>(kWhere, "'{}' would sum up in bf16; give it a register tile or stage it", name);
+    if (accumulates && mode != StoreMode::Add)
+      fail<ScheduleError>(
+          kWhere, "'{}' accumulates reductions other than sums; its traversal loops stay outside", name);
+    if (accumulates)
+      return emit_reduction(s, k,
+                            [&] { return write(s, StoreMode::Add, [&] { return scaled(body_value(s)); }); });
+    std::vector<StatementId> parts;
+    parts.push_back(emit_over(
+        s, traversal, 0, [&] { return write(s, StoreMode::Assign, [&] { return nest_.literal(start); }); }));
+    parts.push_back(emit_reduction(s, k, [&] { return write(s, mode, [&] { return body_value(s); }); }));
+    if (scope.reduction == Reduction::Mean)
+      parts.push_back(emit_over(s, traversal, 0, [&] {
+        return write(s, StoreMode::Multiply, [&] { return scaled(nest_.literal(1)); });
+      }));
+    return nest_.sequence(std::move(parts));
+  }
+
+  /// An accumulating scope starts from zero.
+  StatementId zero(TensorId tensor) {
+    constexpr std::int64_t kLanes = 16;
+    const BufferId buffer = buffer_of_[raw(tensor)];
+    const Shape extents = nest_.buffer(buffer).extents;
+    std::vector<ExprId> indices;
+    const std::function<StatementId(std::size_t)> over = [&](std::size_t d) -> StatementId {
+      if (d == extents.size()) return nest_.store(buffer, indices, nest_.literal(0));
+      const std::uint32_t slot = nest_.new_slot();
+      const ExprId variable = nest_.arena.iterator(slot);
+      const std::string name = fmt::format("zero{}", slot);
+      if (d + 1 < extents.size() || extents[d] <= kLanes) {
+        indices.push_back(variable);
+        const StatementId inside = over(d + 1);
+        indices.pop_back();
+        return nest_.loop(name, slot, extents[d],
+                          d + 1 < extents.size() ? LoopKind::Serial : LoopKind::Vector, inside);
+      }
+      // The last dimension: whole vectors, then the rest.
+      std::vector<StatementId> parts;
+      const std::uint32_t lane = nest_.new_slot();
+      indices.push_back(nest_.arena.add(nest_.arena.multiply(variable, kLanes), nest_.arena.iterator(lane)));
+      StatementId inside = nest_.store(buffer, indices, nest_.literal(0));
+      indices.pop_back();
+      inside = nest_.loop(fmt::format("zero{}", lane), lane, kLanes, LoopKind::Vector, inside);
+      parts.push_back(nest_.loop(name, slot, extents[d] / kLanes, LoopKind::Serial, inside));
+      if (const std::int64_t left = extents[d] % kLanes; left > 0) {
+        const std::uint32_t rest = nest_.new_slot();
+        indices.push_back(
+            nest_.arena.add(nest_.arena.constant(extents[d] - left), nest_.arena.iterator(rest)));
+        inside = nest_.store(buffer, indices, nest_.literal(0));
+        indices.pop_back();
+        parts.push_back(nest_.loop(fmt::format("zero{}", rest), rest, left, LoopKind::Vector, inside));
+      }
+      return nest_.sequence(std::move(parts));
+    };
+    return over(0);
+  }
+
+  Plan plan_;
+  LoopNest nest_;
+  LinearForms forms_;
+  std::vector<ScopeFacts> facts_;
+  std::vector<BufferId> buffer_of_;
+  std::vector<Shape> shapes_;  ///< logical, of every tensor's memory
+};
+
+}  // namespace
+
+LoopNest emit(Plan plan) { return Emission(std::move(plan)).run(); }
+
+LoopNest apply(const program::Program& concrete, const Schedule& schedule) {
+  Plan plan(concrete, schedule.dtype);
+  for (std::size_t i = 0; i < schedule.trace.size(); ++i) {
+    const Decision& decision = schedule.trace[i];
+    const std::string where = fmt::format("decision {} ({} of '{}')", i, decision.name, decision.scope);
+    try {
+      decide(plan, decision);
+    } catch (const UnknownName& error) {
+      throw UnknownName(where, error.what());
+    } catch (const Error& error) {
+      throw ScheduleError(where, error.what());
+    }
+  }
+  return emit(std::move(plan));
+}
+
+}  // namespace syno::schedule

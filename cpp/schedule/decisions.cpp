@@ -1,0 +1,389 @@
+#include "schedule/decisions.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+constexpr const char* kWhere = "schedule";
+constexpr std::int64_t kMaxUnroll = 64;
+constexpr std::int64_t kMaxVector = 256;
+
+/// The scope a decision names, with its loops known.
+std::size_t loops_of(Plan& plan, const Decision& decision) {
+  const std::size_t scope = plan.scope_named(decision.scope);
+  plan.need_domain(scope);
+  return scope;
+}
+
+/// The same for decisions that change which loops there are, or their order.
+std::size_t free_loops_of(Plan& plan, const Decision& decision) {
+  const std::size_t scope = loops_of(plan, decision);
+  if (plan.scopes[scope].frozen)
+    fail<ScheduleError>(
+        kWhere,
+        "the loops of '{}' already decide what one of its producers computes; put this decision "
+        "before the first one about that producer",
+        decision.scope);
+  return scope;
+}
+
+PlannedLoop& loop_at(Plan& plan, std::size_t scope, int index) {
+  return plan.scopes[scope].loops[static_cast<std::size_t>(index)];
+}
+
+void need_loops(const Decision& decision, std::size_t least, std::size_t most = 64) {
+  if (decision.loops.size() < least || decision.loops.size() > most)
+    fail<ScheduleError>(kWhere, "{} needs {} loop(s), not {}", decision.name, least, decision.loops.size());
+}
+
+std::int64_t one_number(const Decision& decision, std::int64_t least) {
+  if (decision.numbers.size() != 1)
+    fail<ScheduleError>(kWhere, "{} needs one number, not {}", decision.name, decision.numbers.size());
+  if (decision.numbers[0] < least)
+    fail<ScheduleError>(kWhere, "{} by {}: the number must be at least {}", decision.name,
+                        decision.numbers[0], least);
+  return decision.numbers[0];
+}
+
+void need_serial(const Decision& decision, const PlannedLoop& loop) {
+  if (loop.kind != LoopKind::Serial || !loop.cuts.empty())
+    fail<ScheduleError>(kWhere,
+                        "loop '{}' is already unrolled, vectorised, parallel or peeled; {} comes before that",
+                        loop.name, decision.name);
+}
+
+bool in_tile(const Plan& plan, std::size_t scope, int loop) {
+  const auto& tile = plan.scopes[scope].tile;
+  return std::find(tile.begin(), tile.end(), loop) != tile.end();
+}
+
+void split(Plan& plan, const Decision& decision) {
+  const std::size_t scope = free_loops_of(plan, decision);
+  need_loops(decision, 1, 1);
+  const std::int64_t factor = one_number(decision, 1);
+  const int index = plan.leaf_named(scope, decision.loops[0]);
+  const PlannedLoop loop = loop_at(plan, scope, index);
+  need_serial(decision, loop);
+  if (in_tile(plan, scope, index))
+    fail<ScheduleError>(kWhere, "loop '{}' is part of the register tile; split it before", loop.name);
+  PlannedLoop outer, inner;
+  outer.name = plan.fresh_loop_name(scope, decision.words.size() > 0 ? decision.words[0] : loop.name + "_o");
+  outer.extent = outer.live = (loop.extent + factor - 1) / factor;
+  inner.extent = inner.live = factor;
+  outer.reduction = inner.reduction = loop.reduction;
+  outer.parent = inner.parent = index;
+  const int made_outer = plan.add_loop(scope, std::move(outer));
+  inner.name = plan.fresh_loop_name(scope, decision.words.size() > 1 ? decision.words[1] : loop.name + "_i");
+  const int made_inner = plan.add_loop(scope, std::move(inner));
+  PlannedLoop& parent = loop_at(plan, scope, index);
+  parent.outer = made_outer;
+  parent.inner = made_inner;
+  parent.factor = factor;
+  auto& order = plan.scopes[scope].order;
+  const auto at = std::find(order.begin(), order.end(), index);
+  *at = made_outer;
+  order.insert(at + 1, made_inner);
+}
+
+void fuse(Plan& plan, const Decision& decision) {
+  const std::size_t scope = free_loops_of(plan, decision);
+  need_loops(decision, 2, 2);
+  const int a = plan.leaf_named(scope, decision.loops[0]), b = plan.leaf_named(scope, decision.loops[1]);
+  const PlannedLoop first = loop_at(plan, scope, a), second = loop_at(plan, scope, b);
+  need_serial(decision, first);
+  need_serial(decision, second);
+  if (plan.position(scope, b) != plan.position(scope, a) + 1)
+    fail<ScheduleError>(kWhere, "loop '{}' is not the loop just outside '{}'; reorder them first", first.name,
+                        second.name);
+  if (first.reduction != second.reduction)
+    fail<ScheduleError>(kWhere, "one of '{}' and '{}' is a reduction and the other is not", first.name,
+                        second.name);
+  PlannedLoop joint;
+  joint.name = plan.fresh_loop_name(
+      scope, decision.words.empty() ? first.name + "_" + second.name : decision.words[0]);
+  joint.extent = joint.live = first.extent * second.extent;
+  joint.reduction = first.reduction;
+  joint.first = a;
+  joint.second = b;
+  const int made = plan.add_loop(scope, std::move(joint));
+  loop_at(plan, scope, a).fused = made;
+  loop_at(plan, scope, b).fused = made;
+  auto& order = plan.scopes[scope].order;
+  const auto at = std::find(order.begin(), order.end(), a);
+  *at = made;
+  order.erase(at + 1);
+}
+
+void reorder(Plan& plan, const Decision& decision) {
+  const std::size_t scope = free_loops_of(plan, decision);
+  need_loops(decision, 1);
+  std::vector<int> wanted, positions;
+  for (const auto& name : decision.loops) {
+    const int loop = plan.leaf_named(scope, name);
+    if (std::find(wanted.begin(), wanted.end(), loop) != wanted.end())
+      fail<ScheduleError>(kWhere, "reorder names loop '{}' twice", name);
+    wanted.push_back(loop);
+    positions.push_back(plan.position(scope, loop));
+  }
+  std::sort(positions.begin(), positions.end());
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    plan.scopes[scope].order[static_cast<std::size_t>(positions[i])] = wanted[i];
+}
+
+/// Iterations past what the tensor holds: they are computed on whatever lies there and never seen. What a row
+/// of vectors ends with, and what lets an image's rows follow each other at the pitch of the padded input.
+void relax(Plan& plan, const Decision& decision) {
+  const std::size_t scope = free_loops_of(plan, decision);
+  need_loops(decision, 1, 1);
+  const int index = plan.leaf_named(scope, decision.loops[0]);
+  const PlannedLoop loop = loop_at(plan, scope, index);
+  const std::int64_t extent = one_number(decision, loop.extent);
+  need_serial(decision, loop);
+  if (loop.reduction)
+    fail<ScheduleError>(kWhere, "'{}' is a reduction: iterations past its range would count", loop.name);
+  if (loop.parent >= 0)
+    fail<ScheduleError>(kWhere, "'{}' is part of a split; relax the loop before it", loop.name);
+  if (plan.is_argument(plan.program.scopes[scope].output) || !plan.program.scopes[scope].target.empty())
+    fail<ScheduleError>(
+        kWhere, "'{}' is the caller's memory, which has no room for iterations past its end; stage it first",
+        decision.scope);
+  loop_at(plan, scope, index).extent = extent;
+}
+
+void annotate(Plan& plan, const Decision& decision, LoopKind kind, std::int64_t most) {
+  const std::size_t scope = loops_of(plan, decision);
+  need_loops(decision, 1);
+  for (const auto& name : decision.loops) {
+    PlannedLoop& loop = loop_at(plan, scope, plan.leaf_named(scope, name));
+    if (loop.kind != LoopKind::Serial)
+      fail<ScheduleError>(kWhere, "loop '{}' is already unrolled, vectorised or parallel", name);
+    if (loop.extent > most)
+      fail<ScheduleError>(kWhere, "{} of loop '{}' with {} iterations; split it to at most {} first",
+                          decision.name, name, loop.extent, most);
+    if (!loop.cuts.empty() && kind != LoopKind::Parallel)
+      fail<ScheduleError>(kWhere, "loop '{}' is peeled; {} one of its parts instead", name, decision.name);
+    loop.kind = kind;
+  }
+}
+
+/// Every pair of iterations of `loop` writes other elements: some dimension of the target moves by more than
+/// the other loops can make up for.
+bool separates(Plan& plan, std::size_t scope, std::uint32_t slot) {
+  LinearForms forms = plan.bound_forms();
+  for (const ExprId e : plan.program.scopes[scope].target) {
+    std::vector<Condition> ignored;
+    const ExprId index = without_inside(plan.program.arena, plan.over_loops(scope, e), ignored);
+    const LinearForm form = forms.form(plan.program.arena, index);
+    bool linear = false;
+    const std::int64_t step = forms.coefficient(form, slot, &linear);
+    if (!linear || step == 0) continue;
+    const Interval rest = forms.bounds(forms.substitute(form, slot, 0));
+    if (rest.greatest - rest.least < std::abs(step)) return true;
+  }
+  return false;
+}
+
+void unroll(Plan& plan, const Decision& decision) { annotate(plan, decision, LoopKind::Unroll, kMaxUnroll); }
+
+void vectorize(Plan& plan, const Decision& decision) {
+  const std::size_t scope = loops_of(plan, decision);
+  need_loops(decision, 1, 1);
+  const int index = plan.leaf_named(scope, decision.loops[0]);
+  if (plan.scopes[scope].order.back() != index)
+    fail<ScheduleError>(kWhere,
+                        "only the innermost loop can be vectorised: '{}' has '{}' inside; reorder them first",
+                        decision.loops[0], loop_at(plan, scope, plan.scopes[scope].order.back()).name);
+  const PlannedLoop& loop = loop_at(plan, scope, index);
+  if (!plan.program.scopes[scope].target.empty() && !separates(plan, scope, loop.slot))
+    fail<ScheduleError>(kWhere,
+                        "iterations of '{}' may add to the same element; they cannot be lanes of a vector",
+                        loop.name);
+  annotate(plan, decision, LoopKind::Vector, kMaxVector);
+}
+
+void parallel(Plan& plan, const Decision& decision) {
+  const std::size_t scope = loops_of(plan, decision);
+  need_loops(decision, 1);
+  for (const auto& name : decision.loops) {
+    const int index = plan.leaf_named(scope, name);
+    const PlannedLoop& loop = loop_at(plan, scope, index);
+    if (loop.reduction)
+      fail<ScheduleError>(kWhere, "'{}' is a reduction; its iterations meet in one sum", name);
+    for (int p = 0; p < plan.position(scope, index); ++p) {
+      const PlannedLoop& outside =
+          loop_at(plan, scope, plan.scopes[scope].order[static_cast<std::size_t>(p)]);
+      if (outside.reduction)
+        fail<ScheduleError>(kWhere, "'{}' runs inside the reduction '{}'; reorder them first", name,
+                            outside.name);
+    }
+    if (plan.scopes[scope].attach_scope >= 0)
+      fail<ScheduleError>(kWhere, "'{}' is computed at a loop of another scope; make that one parallel",
+                          decision.scope);
+    if (in_tile(plan, scope, index)) fail<ScheduleError>(kWhere, "'{}' is part of the register tile", name);
+    if (!plan.program.scopes[scope].target.empty() && !separates(plan, scope, loop.slot))
+      fail<ScheduleError>(kWhere, "iterations of '{}' may add to the same element", name);
+  }
+  annotate(plan, decision, LoopKind::Parallel, std::int64_t{1} << 40);
+}
+
+void register_tile(Plan& plan, const Decision& decision) {
+  const std::size_t scope = loops_of(plan, decision);
+  if (plan.program.scopes[scope].reduction == program::Reduction::None ||
+      plan.program.scopes[scope].sums.empty())
+    fail<ScheduleError>(kWhere, "'{}' has no reduction whose partial results registers could hold",
+                        decision.scope);
+  if (!plan.scopes[scope].tile.empty())
+    fail<ScheduleError>(kWhere, "'{}' has a register tile already", decision.scope);
+  std::int64_t elements = 1;
+  std::vector<int> tile;
+  for (const auto& name : decision.loops) {
+    const int index = plan.leaf_named(scope, name);
+    if (std::find(tile.begin(), tile.end(), index) != tile.end())
+      fail<ScheduleError>(kWhere, "register_tile names loop '{}' twice", name);
+    if (!loop_at(plan, scope, index).cuts.empty())
+      fail<ScheduleError>(kWhere, "loop '{}' is peeled; a register tile has one size", name);
+    elements *= loop_at(plan, scope, index).extent;
+    tile.push_back(index);
+  }
+  if (elements > 4096)
+    fail<ScheduleError>(kWhere, "a register tile of {} elements; no machine has that many", elements);
+  plan.scopes[scope].tile = std::move(tile);
+}
+
+void peel(Plan& plan, const Decision& decision) {
+  const std::size_t scope = loops_of(plan, decision);
+  need_loops(decision, 1, 1);
+  const int index = plan.leaf_named(scope, decision.loops[0]);
+  PlannedLoop& loop = loop_at(plan, scope, index);
+  if (loop.kind == LoopKind::Vector || loop.kind == LoopKind::Unroll || loop.kind == LoopKind::Parallel)
+    fail<ScheduleError>(
+        kWhere, "loop '{}' is unrolled, vectorised or parallel; only a serial loop can be peeled", loop.name);
+  if (in_tile(plan, scope, index))
+    fail<ScheduleError>(kWhere, "'{}' is part of the register tile", loop.name);
+  std::vector<std::int64_t> cuts = decision.numbers;
+  if (cuts.empty()) {
+    // The tail of a split: where the first incomplete iteration begins.
+    if (loop.parent < 0 || loop_at(plan, scope, loop.parent).outer != index)
+      fail<ScheduleError>(kWhere, "'{}' is no outer loop of a split; give the iterations to cut at",
+                          loop.name);
+    const PlannedLoop& parent = loop_at(plan, scope, loop.parent);
+    const std::int64_t full = parent.extent / parent.factor;
+    if (full == loop.extent || full == 0) return;  // nothing is left over, or nothing else
+    cuts = {full};
+  }
+  std::int64_t last = 0;
+  for (const auto cut : cuts) {
+    if (cut <= last || cut >= loop.extent)
+      fail<ScheduleError>(kWhere, "cut {} of loop '{}': cuts ascend and lie inside (0, {})", cut, loop.name,
+                          loop.extent);
+    last = cut;
+  }
+  loop.cuts = std::move(cuts);
+}
+
+void compute_at(Plan& plan, const Decision& decision) {
+  const std::size_t scope = plan.scope_named(decision.scope);
+  const std::size_t consumer = plan.scope_named(decision.tensor);
+  need_loops(decision, 1, 1);
+  plan.need_domain(consumer);
+  const int loop = plan.leaf_named(consumer, decision.loops[0]);
+  const auto tensor = plan.program.scopes[scope].output;
+  if (plan.scopes[scope].has_domain || plan.scopes[scope].attach_scope >= 0)
+    fail<ScheduleError>(
+        kWhere, "'{}' has its place and loops already: it is an output, or decisions about it came before",
+        decision.scope);
+  if (!plan.program.scopes[scope].target.empty())
+    fail<ScheduleError>(kWhere, "'{}' accumulates; it is computed whole", decision.scope);
+  const auto readers = plan.consumers(tensor);
+  if (readers.empty()) fail<ScheduleError>(kWhere, "nothing reads '{}'", decision.scope);
+  const int depth = plan.position(consumer, loop);
+  for (const std::size_t reader : readers) {
+    // Follow the reader outwards until the consumer's loop is met at, or outside of, where it is computed.
+    std::size_t at = reader;
+    int where = static_cast<int>(plan.scopes[at].order.size());
+    while (at != consumer && plan.scopes[at].attach_scope >= 0) {
+      where =
+          plan.position(static_cast<std::size_t>(plan.scopes[at].attach_scope), plan.scopes[at].attach_loop);
+      at = static_cast<std::size_t>(plan.scopes[at].attach_scope);
+    }
+    if (at != consumer || where < depth)
+      fail<ScheduleError>(kWhere, "'{}' is read by '{}', which is not computed inside loop '{}' of '{}'",
+                          decision.scope, plan.program.tensor(plan.program.scopes[reader].output).name,
+                          decision.loops[0], decision.tensor);
+  }
+  const PlannedLoop& place = loop_at(plan, consumer, loop);
+  if (place.kind == LoopKind::Vector || place.kind == LoopKind::Unroll || in_tile(plan, consumer, loop))
+    fail<ScheduleError>(kWhere,
+                        "nothing can be computed inside loop '{}': it is unrolled, vectorised or tiled",
+                        decision.loops[0]);
+  plan.scopes[scope].attach_scope = static_cast<int>(consumer);
+  plan.scopes[scope].attach_loop = loop;
+  plan.scopes[consumer].frozen = true;
+}
+
+void layout(Plan& plan, const Decision& decision) {
+  const auto tensor = plan.tensor_named(decision.tensor);
+  if (plan.is_argument(tensor))
+    fail<ScheduleError>(kWhere,
+                        "'{}' is the caller's memory and keeps its layout; stage it and lay out the copy",
+                        decision.tensor);
+  if (decision.words.size() != 1) fail<ScheduleError>(kWhere, "layout needs one word: the primitive");
+  const auto made_by = plan.producer(tensor);
+  SYNO_ASSERT(made_by.has_value(), "a computed tensor has a scope");
+  plan.need_domain(*made_by);
+  LayoutStep step;
+  step.kind = layout_primitive(decision.words[0]).kind;
+  step.numbers = decision.numbers;
+  if (step.kind != LayoutKind::Reorder) {
+    if (step.numbers.empty() || step.numbers[0] < 0)
+      fail<ScheduleError>(kWhere, "layout {} needs the dimension as its first number", decision.words[0]);
+    step.dim = static_cast<std::size_t>(step.numbers[0]);
+    step.numbers.erase(step.numbers.begin());
+  }
+  Layout& layout = plan.tensors[static_cast<std::size_t>(tensor)].layout;
+  layout.push_back(std::move(step));
+  shape_after(layout, plan.storage(tensor));  // throws where the step does not fit
+}
+
+constexpr std::array kDecisions = {
+    DecisionRow{"split", "loops=[i], numbers=[factor], words=[outer, inner]?",
+                "i becomes i_o * factor + i_i; a rest is guarded until peeled", split},
+    DecisionRow{"fuse", "loops=[i, j], words=[name]?", "two loops directly inside one another become one",
+                fuse},
+    DecisionRow{"reorder", "loops=[...]", "these loops take their places in this order", reorder},
+    DecisionRow{"relax", "loops=[i], numbers=[extent]", "i runs further, on dead iterations", relax},
+    DecisionRow{"unroll", "loops=[...]", "bodies repeated at compile time", unroll},
+    DecisionRow{"vectorize", "loops=[innermost]", "iterations become SIMD lanes", vectorize},
+    DecisionRow{"parallel", "loops=[...]", "iterations run on several threads", parallel},
+    DecisionRow{"register_tile", "loops=[...]",
+                "partial results of these loops stay in registers over the reduction", register_tile},
+    DecisionRow{"peel", "loops=[i], numbers=[cuts...]?",
+                "one nest for each part of i's range: tails and borders", peel},
+    DecisionRow{"stage", "tensor=read or written, words=[name]?, numbers=[which read]?",
+                "a copy of what the scope reads of (or writes to) a tensor, with a layout of its own", stage},
+    DecisionRow{"layout", "tensor=staged or intermediate, words=[primitive], numbers=[dim, ...]",
+                "one of ALT's primitives on a tensor's memory", layout},
+    DecisionRow{"compute_at", "tensor=consumer, loops=[i]",
+                "the scope is computed, in part, inside a consumer's loop", compute_at},
+    DecisionRow{"inline", "", "the scope's body takes the place of every read of it", inline_scope},
+};
+
+}  // namespace
+
+std::span<const DecisionRow> decisions() { return kDecisions; }
+
+void decide(Plan& plan, const Decision& decision) {
+  std::vector<std::string> valid;
+  for (const auto& row : kDecisions) {
+    if (row.name == decision.name) return row.apply(plan, decision);
+    valid.emplace_back(row.name);
+  }
+  throw UnknownName(kWhere, unknown_name("decision", decision.name, valid));
+}
+
+}  // namespace syno::schedule

@@ -1,0 +1,28 @@
+// schedule/decisions.hpp — the decisions a schedule may hold: a table of named rows over a plan.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "schedule/plan.hpp"
+#include "schedule/schedule.hpp"
+
+namespace syno::schedule {
+
+/// One kind of decision. `apply` changes the plan, or throws ScheduleError and leaves the plan unusable.
+struct DecisionRow {
+  std::string_view name;
+  std::string_view arguments;  ///< which fields of the Decision it reads, for people
+  std::string_view meaning;
+  void (*apply)(Plan& plan, const Decision& decision);
+};
+
+/// The rows, in the order people learn them.
+std::span<const DecisionRow> decisions();
+void decide(Plan& plan, const Decision& decision);  ///< UnknownName lists the valid ones
+
+// The rows that rewrite the program rather than the loops (schedule/rewrites.cpp).
+void stage(Plan& plan, const Decision& decision);
+void inline_scope(Plan& plan, const Decision& decision);
+
+}  // namespace syno::schedule

@@ -1,0 +1,360 @@
+#include "schedule/layout.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+using symbolic::Arena;
+using symbolic::Size;
+
+constexpr const char* kWhere = "layout";
+
+std::int64_t product(std::span<const std::int64_t> extents) {
+  return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::string list(std::span<const std::int64_t> numbers) {
+  return fmt::format("{}", fmt::join(numbers, ", "));
+}
+
+void need_dim(const LayoutStep& step, const Shape& shape) {
+  if (step.dim >= shape.size())
+    fail<ScheduleError>(kWhere, "{} names dimension {} of a tensor with {} dimensions", to_text(step),
+                        step.dim, shape.size());
+}
+
+void need_numbers(const LayoutStep& step, std::size_t least, std::size_t most) {
+  if (step.numbers.size() < least || step.numbers.size() > most)
+    fail<ScheduleError>(kWhere, "{} takes {} to {} numbers, not {}", layout_primitive(step.kind).name, least,
+                        most, step.numbers.size());
+}
+
+Shape split_shape(const LayoutStep& step, const Shape& shape) {
+  need_dim(step, shape);
+  need_numbers(step, 1, 16);
+  for (const auto extent : step.numbers)
+    if (extent < 1) fail<ScheduleError>(kWhere, "{} holds an extent below 1", to_text(step));
+  if (product(step.numbers) != shape[step.dim])
+    fail<ScheduleError>(kWhere, "{}: the product of {} is not the extent {} of dimension {}; pad it first",
+                        to_text(step), list(step.numbers), shape[step.dim], step.dim);
+  Shape after(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(step.dim));
+  after.insert(after.end(), step.numbers.begin(), step.numbers.end());
+  after.insert(after.end(), shape.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1, shape.end());
+  return after;
+}
+
+std::vector<ExprId> split_access(Arena& arena, const LayoutStep& step, const Shape&,
+                                 std::vector<ExprId> indices) {
+  const ExprId index = indices[step.dim];
+  std::vector<ExprId> parts(step.numbers.size());
+  std::int64_t inside = 1;
+  for (std::size_t i = step.numbers.size(); i-- > 0;) {
+    // The first part keeps no modulo: an index beyond the extent shows there instead of wrapping round.
+    ExprId part = arena.divide(index, Size(inside));
+    if (i > 0) part = arena.modulo(part, Size(step.numbers[i]));
+    parts[i] = part;
+    inside *= step.numbers[i];
+  }
+  indices.erase(indices.begin() + static_cast<std::ptrdiff_t>(step.dim));
+  indices.insert(indices.begin() + static_cast<std::ptrdiff_t>(step.dim), parts.begin(), parts.end());
+  return indices;
+}
+
+/// `count` places from `dim` on, as one index.
+ExprId joined(Arena& arena, std::span<const ExprId> places, std::span<const std::int64_t> extents) {
+  ExprId sum = arena.constant(0);
+  std::int64_t inside = 1;
+  for (std::size_t i = places.size(); i-- > 0;) {
+    sum = arena.add(arena.multiply(places[i], inside), sum);
+    inside *= extents[i];
+  }
+  return sum;
+}
+
+std::vector<ExprId> split_inverse(Arena& arena, const LayoutStep& step, const Shape&,
+                                  std::vector<ExprId> places, std::vector<Condition>&) {
+  const auto first = places.begin() + static_cast<std::ptrdiff_t>(step.dim);
+  const ExprId index = joined(arena, {&*first, step.numbers.size()}, step.numbers);
+  *first = index;
+  places.erase(first + 1, first + static_cast<std::ptrdiff_t>(step.numbers.size()));
+  return places;
+}
+
+Shape reorder_shape(const LayoutStep& step, const Shape& shape) {
+  std::vector<std::int64_t> sorted = step.numbers;
+  std::sort(sorted.begin(), sorted.end());
+  bool permutation = sorted.size() == shape.size();
+  for (std::size_t d = 0; permutation && d < sorted.size(); ++d)
+    permutation = sorted[d] == static_cast<std::int64_t>(d);
+  if (!permutation)
+    fail<ScheduleError>(kWhere, "{} is no permutation of the {} dimensions", to_text(step), shape.size());
+  Shape after;
+  for (const auto d : step.numbers) after.push_back(shape[static_cast<std::size_t>(d)]);
+  return after;
+}
+
+std::vector<ExprId> reorder_access(Arena&, const LayoutStep& step, const Shape&,
+                                   std::vector<ExprId> indices) {
+  std::vector<ExprId> after;
+  for (const auto d : step.numbers) after.push_back(indices[static_cast<std::size_t>(d)]);
+  return after;
+}
+
+std::vector<ExprId> reorder_inverse(Arena&, const LayoutStep& step, const Shape&, std::vector<ExprId> places,
+                                    std::vector<Condition>&) {
+  std::vector<ExprId> before(places.size());
+  for (std::size_t d = 0; d < places.size(); ++d)
+    before[static_cast<std::size_t>(step.numbers[d])] = places[d];
+  return before;
+}
+
+std::size_t fused_count(const LayoutStep& step, const Shape& shape) {
+  need_dim(step, shape);
+  need_numbers(step, 1, 1);
+  const std::int64_t count = step.numbers[0];
+  if (count < 1 || step.dim + static_cast<std::size_t>(count) > shape.size())
+    fail<ScheduleError>(kWhere, "{}: there are no {} dimensions from {} on, the tensor has {}", to_text(step),
+                        count, step.dim, shape.size());
+  return static_cast<std::size_t>(count);
+}
+
+std::span<const std::int64_t> fused_extents(const LayoutStep& step, const Shape& shape) {
+  return std::span(shape).subspan(step.dim, static_cast<std::size_t>(step.numbers[0]));
+}
+
+Shape fuse_shape(const LayoutStep& step, const Shape& shape) {
+  const std::size_t count = fused_count(step, shape);
+  Shape after = shape;
+  after[step.dim] = product(fused_extents(step, shape));
+  const auto first = after.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1;
+  after.erase(first, first + static_cast<std::ptrdiff_t>(count) - 1);
+  return after;
+}
+
+std::vector<ExprId> fuse_access(Arena& arena, const LayoutStep& step, const Shape& shape,
+                                std::vector<ExprId> indices) {
+  const auto extents = fused_extents(step, shape);
+  const auto first = indices.begin() + static_cast<std::ptrdiff_t>(step.dim);
+  *first = joined(arena, {&*first, extents.size()}, extents);
+  indices.erase(first + 1, first + static_cast<std::ptrdiff_t>(extents.size()));
+  return indices;
+}
+
+std::vector<ExprId> fuse_inverse(Arena& arena, const LayoutStep& step, const Shape& shape,
+                                 std::vector<ExprId> places, std::vector<Condition>&) {
+  const auto extents = fused_extents(step, shape);
+  const LayoutStep split{LayoutKind::Split, step.dim, {extents.begin(), extents.end()}};
+  return split_access(arena, split, shape, std::move(places));
+}
+
+std::int64_t tiles_of(const LayoutStep& step, std::int64_t extent) {
+  const std::int64_t tile = step.numbers[0], stride = step.numbers[1];
+  return extent <= tile ? 1 : (extent - tile + stride - 1) / stride + 1;
+}
+
+Shape unfold_shape(const LayoutStep& step, const Shape& shape) {
+  need_dim(step, shape);
+  need_numbers(step, 2, 2);
+  const std::int64_t tile = step.numbers[0], stride = step.numbers[1];
+  if (stride < 1 || tile < stride)
+    fail<ScheduleError>(kWhere, "{}: tile {} and stride {} leave elements out; need 1 <= stride <= tile",
+                        to_text(step), tile, stride);
+  Shape after = shape;
+  after[step.dim] = tiles_of(step, shape[step.dim]);
+  after.insert(after.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1, tile);
+  return after;
+}
+
+std::vector<ExprId> unfold_access(Arena& arena, const LayoutStep& step, const Shape& shape,
+                                  std::vector<ExprId> indices) {
+  // The canonical owner is the tile the index starts in; only the last tile reaches further than its stride.
+  const std::int64_t stride = step.numbers[1];
+  const ExprId index = indices[step.dim];
+  const std::int64_t tiles = tiles_of(step, shape[step.dim]);
+  // min(index / stride, tiles - 1) without a minimum: what lies behind the last tile's start belongs to it.
+  ExprId tile = arena.divide(index, Size(stride));
+  const std::int64_t last_start = (tiles - 1) * stride;
+  if ((shape[step.dim] - 1) / stride > tiles - 1) {
+    // index / stride exceeds tiles - 1 by at most (tile - 1) / stride: count the starts passed.
+    tile = arena.constant(0);
+    for (std::int64_t t = 1; t < tiles; ++t) {
+      // 1 once index >= t * stride: floor((index + shift) / extent) with both below one extent.
+      const std::int64_t extent = shape[step.dim];
+      tile =
+          arena.add(tile, arena.divide(arena.add(index, arena.constant(extent - t * stride)), Size(extent)));
+    }
+  }
+  SYNO_ASSERT(last_start >= 0, "an unfolded dimension has a tile");
+  indices[step.dim] = tile;
+  indices.insert(indices.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1,
+                 arena.subtract(index, arena.multiply(tile, stride)));
+  return indices;
+}
+
+std::vector<ExprId> unfold_inverse(Arena& arena, const LayoutStep& step, const Shape& shape,
+                                   std::vector<ExprId> places, std::vector<Condition>& conditions) {
+  const auto at = places.begin() + static_cast<std::ptrdiff_t>(step.dim);
+  const ExprId index = arena.add(arena.multiply(at[0], step.numbers[1]), at[1]);
+  conditions.push_back({index, 0, shape[step.dim]});
+  at[0] = index;
+  places.erase(at + 1);
+  return places;
+}
+
+Shape pad_shape(const LayoutStep& step, const Shape& shape) {
+  need_dim(step, shape);
+  need_numbers(step, 2, 2);
+  if (step.numbers[0] < 0 || step.numbers[1] < 0)
+    fail<ScheduleError>(kWhere, "{} pads by a negative amount", to_text(step));
+  Shape after = shape;
+  after[step.dim] += step.numbers[0] + step.numbers[1];
+  return after;
+}
+
+std::vector<ExprId> pad_access(Arena& arena, const LayoutStep& step, const Shape&,
+                               std::vector<ExprId> indices) {
+  indices[step.dim] = arena.add(indices[step.dim], arena.constant(step.numbers[0]));
+  return indices;
+}
+
+std::vector<ExprId> pad_inverse(Arena& arena, const LayoutStep& step, const Shape& shape,
+                                std::vector<ExprId> places, std::vector<Condition>& conditions) {
+  places[step.dim] = arena.add(places[step.dim], arena.constant(-step.numbers[0]));
+  if (step.numbers[0] + step.numbers[1] > 0) conditions.push_back({places[step.dim], 0, shape[step.dim]});
+  return places;
+}
+
+Shape store_at_shape(const LayoutStep& step, const Shape& shape) {
+  need_dim(step, shape);
+  need_numbers(step, 1, 1);
+  if (step.numbers[0] < 1) fail<ScheduleError>(kWhere, "{} appends no slot", to_text(step));
+  Shape after = shape;
+  after[step.dim] += step.numbers[0];
+  return after;
+}
+
+std::vector<ExprId> store_at_access(Arena&, const LayoutStep&, const Shape&, std::vector<ExprId> indices) {
+  return indices;
+}
+
+std::vector<ExprId> store_at_inverse(Arena&, const LayoutStep& step, const Shape& shape,
+                                     std::vector<ExprId> places, std::vector<Condition>& conditions) {
+  conditions.push_back({places[step.dim], 0, shape[step.dim]});
+  return places;
+}
+
+constexpr std::array kPrimitives = {
+    LayoutRow{"split", "dimension k of extent F1*..*Fm becomes m dimensions", LayoutKind::Split, split_shape,
+              split_access, split_inverse},
+    LayoutRow{"reorder", "the dimensions in another order", LayoutKind::Reorder, reorder_shape,
+              reorder_access, reorder_inverse},
+    LayoutRow{"fuse", "consecutive dimensions become one", LayoutKind::Fuse, fuse_shape, fuse_access,
+              fuse_inverse},
+    LayoutRow{"unfold", "overlapping tiles of B elements every S elements", LayoutKind::Unfold, unfold_shape,
+              unfold_access, unfold_inverse},
+    LayoutRow{"pad", "room before and after the elements of a dimension", LayoutKind::Pad, pad_shape,
+              pad_access, pad_inverse},
+    LayoutRow{"store_at", "slots behind a dimension for the elements of another tensor", LayoutKind::StoreAt,
+              store_at_shape, store_at_access, store_at_inverse},
+};
+
+}  // namespace
+
+std::span<const LayoutRow> layout_primitives() { return kPrimitives; }
+
+const LayoutRow& layout_primitive(std::string_view name) {
+  std::vector<std::string> valid;
+  for (const auto& row : kPrimitives) {
+    if (row.name == name) return row;
+    valid.emplace_back(row.name);
+  }
+  throw UnknownName(kWhere, unknown_name("layout primitive", name, valid));
+}
+
+const LayoutRow& layout_primitive(LayoutKind kind) {
+  for (const auto& row : kPrimitives)
+    if (row.kind == kind) return row;
+  SYNO_ASSERT(false, "a layout primitive without a row");
+  return kPrimitives[0];
+}
+
+Shape shape_after(const Layout& layout, Shape shape) {
+  for (const auto& step : layout) shape = layout_primitive(step.kind).shape(step, shape);
+  return shape;
+}
+
+std::vector<ExprId> access(Arena& arena, const Layout& layout, const Shape& shape,
+                           std::vector<ExprId> indices) {
+  Shape current = shape;
+  for (const auto& step : layout) {
+    const LayoutRow& row = layout_primitive(step.kind);
+    indices = row.access(arena, step, current, std::move(indices));
+    current = row.shape(step, current);
+  }
+  return indices;
+}
+
+std::vector<ExprId> inverse(Arena& arena, const Layout& layout, const Shape& shape,
+                            std::vector<ExprId> places, std::vector<Condition>& conditions) {
+  std::vector<Shape> before{shape};
+  for (const auto& step : layout) before.push_back(layout_primitive(step.kind).shape(step, before.back()));
+  for (std::size_t i = layout.size(); i-- > 0;)
+    places =
+        layout_primitive(layout[i].kind).inverse(arena, layout[i], before[i], std::move(places), conditions);
+  return places;
+}
+
+std::vector<ExprId> unfolded_access(Arena& arena, const LayoutStep& step, const SlidingRead& read) {
+  const std::int64_t tile = step.numbers.at(0), stride = step.numbers.at(1);
+  const std::int64_t windows = tile < read.size ? 0 : (tile - read.size) / read.stride + 1;
+  if (windows == 0 || stride != read.stride * windows)
+    fail<ScheduleError>(
+        kWhere, "{}: windows of {} elements every {} do not each lie in one tile; the stride must be {}",
+        to_text(step), read.size, read.stride, read.stride * std::max<std::int64_t>(windows, 1));
+  const ExprId t = arena.divide(read.window, Size(windows));
+  const ExprId index = arena.add(arena.multiply(read.window, read.stride), read.offset);
+  return {t, arena.subtract(index, arena.multiply(t, stride))};
+}
+
+std::optional<Layout> inverse_layout(const Layout& layout, const Shape& shape) {
+  std::vector<Shape> before{shape};
+  for (const auto& step : layout) before.push_back(layout_primitive(step.kind).shape(step, before.back()));
+  Layout undo;
+  for (std::size_t i = layout.size(); i-- > 0;) {
+    const LayoutStep& step = layout[i];
+    switch (step.kind) {
+      case LayoutKind::Split:
+        undo.push_back({LayoutKind::Fuse, step.dim, {static_cast<std::int64_t>(step.numbers.size())}});
+        break;
+      case LayoutKind::Fuse: {
+        const auto extents = fused_extents(step, before[i]);
+        undo.push_back({LayoutKind::Split, step.dim, {extents.begin(), extents.end()}});
+        break;
+      }
+      case LayoutKind::Reorder: {
+        LayoutStep back{LayoutKind::Reorder, 0, std::vector<std::int64_t>(step.numbers.size())};
+        for (std::size_t d = 0; d < step.numbers.size(); ++d)
+          back.numbers[static_cast<std::size_t>(step.numbers[d])] = static_cast<std::int64_t>(d);
+        undo.push_back(std::move(back));
+        break;
+      }
+      default:
+        return std::nullopt;
+    }
+  }
+  return undo;
+}
+
+std::string to_text(const LayoutStep& step) {
+  const auto& row = layout_primitive(step.kind);
+  if (step.kind == LayoutKind::Reorder) return fmt::format("{}({})", row.name, list(step.numbers));
+  return fmt::format("{}({}{}{})", row.name, step.dim, step.numbers.empty() ? "" : ", ", list(step.numbers));
+}
+
+}  // namespace syno::schedule

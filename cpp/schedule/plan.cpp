@@ -1,0 +1,481 @@
+#include "schedule/plan.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+using program::Scalar;
+using program::ScalarId;
+using program::ScalarKind;
+using program::TensorId;
+using symbolic::Op;
+
+constexpr const char* kWhere = "schedule";
+
+std::uint32_t raw(TensorId id) { return static_cast<std::uint32_t>(id); }
+
+void visit_reads(const program::Program& program, ScalarId id, std::vector<ScalarId>& out) {
+  const Scalar& scalar = program.scalar(id);
+  switch (scalar.kind) {
+    case ScalarKind::Literal:
+    case ScalarKind::Index:
+      return;
+    case ScalarKind::Read:
+      out.push_back(id);
+      return;
+    case ScalarKind::Unary:
+      visit_reads(program, scalar.a, out);
+      return;
+    case ScalarKind::Binary:
+      visit_reads(program, scalar.a, out);
+      visit_reads(program, scalar.b, out);
+      return;
+    case ScalarKind::Select:
+      visit_reads(program, scalar.a, out);
+      visit_reads(program, scalar.b, out);
+      visit_reads(program, scalar.c, out);
+      return;
+  }
+}
+
+}  // namespace
+
+ExprId without_inside(symbolic::Arena& arena, ExprId e, std::vector<Condition>& conditions) {
+  const symbolic::Expr node = arena[e];
+  if (!arena.has_inside(e)) return e;
+  const auto factor = [&] { return node.value * arena[node.size].factor().num(); };
+  switch (node.op) {
+    case Op::Inside: {
+      const ExprId a = without_inside(arena, node.a, conditions);
+      conditions.push_back({a, 0, arena[node.size].factor().num()});
+      return a;
+    }
+    case Op::Add: {
+      const ExprId a = without_inside(arena, node.a, conditions);
+      return arena.add(a, without_inside(arena, node.b, conditions));
+    }
+    case Op::Multiply:
+      return arena.multiply(without_inside(arena, node.a, conditions), factor());
+    case Op::Divide: {
+      const symbolic::Size size = arena[node.size];
+      return arena.divide(without_inside(arena, node.a, conditions), size);
+    }
+    case Op::Modulo: {
+      const symbolic::Size size = arena[node.size];
+      return arena.modulo(without_inside(arena, node.a, conditions), size);
+    }
+    default:
+      return e;
+  }
+}
+
+ExprId to_expr(symbolic::Arena& arena, const LinearForms& forms, const LinearForm& form) {
+  ExprId sum = arena.constant(form.constant);
+  bool first = true;
+  for (const auto& [id, coefficient] : form.terms) {
+    const Atom atom = forms.atom(id);
+    ExprId value{};
+    switch (atom.kind) {
+      case Atom::Kind::Slot:
+        value = arena.iterator(atom.slot);
+        break;
+      case Atom::Kind::Quotient:
+        value = arena.divide(to_expr(arena, forms, atom.inner), symbolic::Size(atom.divisor));
+        break;
+      case Atom::Kind::Remainder:
+        value = arena.modulo(to_expr(arena, forms, atom.inner), symbolic::Size(atom.divisor));
+        break;
+    }
+    value = arena.multiply(value, coefficient);
+    if (first && form.constant == 0)
+      sum = value;
+    else
+      sum = arena.add(value, sum);
+    first = false;
+  }
+  return sum;
+}
+
+Plan::Plan(const program::Program& concrete, Dtype wanted) : program(concrete), dtype(wanted) {
+  if (!concrete.concrete())
+    fail<ScheduleError>(kWhere, "the program has symbolic sizes; take one valuation of it with at()");
+  // Every guard in an index is met again when the nest is made; sizes are plain integers from here on.
+  tensors.resize(program.tensors.size());
+  scopes.resize(program.scopes.size());
+  for (std::size_t s = 0; s < scopes.size(); ++s) {
+    const program::Scope& scope = program.scopes[s];
+    const bool rooted = is_argument(scope.output) || !scope.target.empty();
+    if (rooted) need_domain(s);
+  }
+}
+
+std::size_t Plan::scope_named(std::string_view tensor) const {
+  std::vector<std::string> valid;
+  for (std::size_t s = 0; s < program.scopes.size(); ++s) {
+    const std::string& name = program.tensor(program.scopes[s].output).name;
+    if (name == tensor) return s;
+    valid.push_back(name);
+  }
+  throw ScheduleError(kWhere, unknown_name("scope", tensor, valid));
+}
+
+TensorId Plan::tensor_named(std::string_view name) const {
+  if (const auto id = program.find_tensor(name)) return *id;
+  std::vector<std::string> valid;
+  for (const auto& tensor : program.tensors) valid.push_back(tensor.name);
+  throw ScheduleError(kWhere, unknown_name("tensor", name, valid));
+}
+
+int Plan::leaf_named(std::size_t scope, std::string_view loop) const {
+  const ScopePlan& plan = scopes[scope];
+  std::vector<std::string> valid;
+  for (const int leaf : plan.order) {
+    if (plan.loops[static_cast<std::size_t>(leaf)].name == loop) return leaf;
+    valid.push_back(plan.loops[static_cast<std::size_t>(leaf)].name);
+  }
+  throw ScheduleError(
+      kWhere,
+      unknown_name("loop of scope '" + program.tensor(program.scopes[scope].output).name + "'", loop, valid));
+}
+
+int Plan::position(std::size_t scope, int loop) const {
+  const auto& order = scopes[scope].order;
+  const auto found = std::find(order.begin(), order.end(), loop);
+  return found == order.end() ? -1 : static_cast<int>(found - order.begin());
+}
+
+std::optional<std::size_t> Plan::producer(TensorId tensor) const {
+  for (std::size_t s = 0; s < program.scopes.size(); ++s)
+    if (program.scopes[s].output == tensor) return s;
+  return std::nullopt;
+}
+
+std::vector<std::size_t> Plan::consumers(TensorId tensor) const {
+  std::vector<std::size_t> found;
+  for (std::size_t s = 0; s < program.scopes.size(); ++s)
+    if (!reads_of(s, tensor).empty()) found.push_back(s);
+  return found;
+}
+
+bool Plan::is_output(TensorId tensor) const {
+  return std::find(program.outputs.begin(), program.outputs.end(), tensor) != program.outputs.end();
+}
+
+bool Plan::is_argument(TensorId tensor) const {
+  return program.tensor(tensor).role != program::Role::Computed || is_output(tensor);
+}
+
+std::vector<ScalarId> Plan::reads(std::size_t scope) const {
+  std::vector<ScalarId> all, distinct;
+  visit_reads(program, program.scopes[scope].body, all);
+  for (const ScalarId id : all) {
+    const Scalar& scalar = program.scalar(id);
+    const bool seen = std::any_of(distinct.begin(), distinct.end(), [&](ScalarId other) {
+      const Scalar& o = program.scalar(other);
+      return o.tensor == scalar.tensor && o.indices == scalar.indices && o.fill == scalar.fill;
+    });
+    if (!seen) distinct.push_back(id);
+  }
+  return distinct;
+}
+
+std::vector<ScalarId> Plan::reads_of(std::size_t scope, TensorId tensor) const {
+  std::vector<ScalarId> found;
+  for (const ScalarId id : reads(scope))
+    if (program.scalar(id).tensor == tensor) found.push_back(id);
+  return found;
+}
+
+std::string Plan::fresh_tensor_name(std::string wanted) const {
+  std::string name = wanted;
+  for (int i = 2; program.find_tensor(name); ++i) name = fmt::format("{}{}", wanted, i);
+  return name;
+}
+
+std::string Plan::fresh_loop_name(std::size_t scope, std::string wanted) const {
+  const auto taken = [&](const std::string& name) {
+    return std::any_of(scopes[scope].loops.begin(), scopes[scope].loops.end(),
+                       [&](const PlannedLoop& loop) { return loop.name == name; });
+  };
+  std::string name = wanted;
+  for (int i = 2; taken(name); ++i) name = fmt::format("{}{}", wanted, i);
+  return name;
+}
+
+void Plan::insert_scope(std::size_t at, program::Scope scope, ScopePlan plan) {
+  program.scopes.insert(program.scopes.begin() + static_cast<std::ptrdiff_t>(at), std::move(scope));
+  scopes.insert(scopes.begin() + static_cast<std::ptrdiff_t>(at), std::move(plan));
+  for (auto& other : scopes)
+    if (other.attach_scope >= static_cast<int>(at)) ++other.attach_scope;
+}
+
+void Plan::erase_scope(std::size_t at) {
+  program.scopes.erase(program.scopes.begin() + static_cast<std::ptrdiff_t>(at));
+  scopes.erase(scopes.begin() + static_cast<std::ptrdiff_t>(at));
+  for (auto& other : scopes)
+    if (other.attach_scope > static_cast<int>(at)) --other.attach_scope;
+}
+
+int Plan::add_loop(std::size_t scope, PlannedLoop loop) {
+  loop.slot = program.next_slot++;
+  scopes[scope].loops.push_back(std::move(loop));
+  return static_cast<int>(scopes[scope].loops.size()) - 1;
+}
+
+std::size_t Plan::iterator_count(std::size_t scope) const {
+  return program.scopes[scope].traversal.size() + program.scopes[scope].sums.size();
+}
+
+const program::Iterator& Plan::iterator(std::size_t scope, std::size_t index) const {
+  const program::Scope& s = program.scopes[scope];
+  return index < s.traversal.size() ? s.traversal[index] : s.sums[index - s.traversal.size()];
+}
+
+std::pair<std::int64_t, std::int64_t> Plan::range(const program::Range& range) const {
+  const auto begin = symbolic::evaluate(program.arena, range.begin, program.sizes, 0, {});
+  const auto end = symbolic::evaluate(program.arena, range.end, program.sizes, 0, {});
+  SYNO_ASSERT(begin && end, "a range of a concrete program is two integers");
+  return {*begin, *end};
+}
+
+void Plan::start_loops(std::size_t scope, const std::vector<std::pair<std::int64_t, std::int64_t>>& ranges) {
+  ScopePlan& plan = scopes[scope];
+  const program::Scope& s = program.scopes[scope];
+  for (std::size_t i = 0; i < iterator_count(scope); ++i) {
+    PlannedLoop loop;
+    loop.name = fresh_loop_name(scope, iterator(scope, i).name);
+    loop.extent = loop.live = ranges[i].second - ranges[i].first;
+    loop.reduction = i >= s.traversal.size();
+    plan.order.push_back(add_loop(scope, std::move(loop)));
+  }
+  plan.has_domain = true;
+}
+
+ExprId Plan::value_of(std::size_t scope, int index) {
+  const PlannedLoop loop = scopes[scope].loops[static_cast<std::size_t>(index)];
+  if (loop.outer >= 0)
+    return program.arena.add(program.arena.multiply(value_of(scope, loop.outer), loop.factor),
+                             value_of(scope, loop.inner));
+  if (loop.fused >= 0) {
+    const PlannedLoop joint = scopes[scope].loops[static_cast<std::size_t>(loop.fused)];
+    const ExprId value = value_of(scope, loop.fused);
+    const symbolic::Size extent(scopes[scope].loops[static_cast<std::size_t>(joint.second)].extent);
+    return joint.first == index ? program.arena.divide(value, extent) : program.arena.modulo(value, extent);
+  }
+  return program.arena.iterator(loop.slot);
+}
+
+ExprId Plan::iterator_value(std::size_t scope, std::size_t index) {
+  const ExprId value = value_of(scope, static_cast<int>(index));
+  const ScopePlan& plan = scopes[scope];
+  if (index < plan.bases.size()) return program.arena.add(plan.bases[index], value);
+  return program.arena.add(program.arena.constant(range(iterator(scope, index).range).first), value);
+}
+
+ExprId Plan::over_loops(std::size_t scope, ExprId e) {
+  std::map<std::uint32_t, ExprId> values;
+  for (std::size_t i = 0; i < iterator_count(scope); ++i)
+    values.emplace(iterator(scope, i).slot, iterator_value(scope, i));
+  return program.arena.substitute(e, [&](std::uint32_t slot) {
+    const auto found = values.find(slot);
+    return found == values.end() ? program.arena.iterator(slot) : found->second;
+  });
+}
+
+std::int64_t Plan::greatest(std::size_t scope, int index) const {
+  const PlannedLoop& loop = scopes[scope].loops[static_cast<std::size_t>(index)];
+  if (loop.outer >= 0) return greatest(scope, loop.outer) * loop.factor + greatest(scope, loop.inner);
+  if (loop.fused >= 0) {
+    const PlannedLoop& joint = scopes[scope].loops[static_cast<std::size_t>(loop.fused)];
+    const std::int64_t extent = scopes[scope].loops[static_cast<std::size_t>(joint.second)].extent;
+    return joint.first == index ? greatest(scope, loop.fused) / extent : extent - 1;
+  }
+  return loop.extent - 1;
+}
+
+Shape Plan::storage(TensorId tensor) const {
+  Shape shape;
+  const auto made_by = producer(tensor);
+  const bool reached = made_by && !is_argument(tensor) && program.scopes[*made_by].target.empty();
+  const auto& dims = program.tensor(tensor).dims;
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    if (reached) {
+      shape.push_back(greatest(*made_by, static_cast<int>(d)) + 1);
+    } else {
+      const auto [begin, end] = range(dims[d]);
+      shape.push_back(end - begin);
+    }
+  }
+  return shape;
+}
+
+LinearForms Plan::bound_forms() const {
+  LinearForms forms;
+  for (std::size_t s = 0; s < scopes.size(); ++s) {
+    if (!scopes[s].has_domain) continue;
+    for (std::size_t i = 0; i < iterator_count(s); ++i) {
+      const auto [begin, end] = range(iterator(s, i).range);
+      forms.bind(iterator(s, i).slot, {begin, end - 1});
+    }
+    for (const auto& loop : scopes[s].loops) forms.bind(loop.slot, {0, loop.extent - 1});
+  }
+  return forms;
+}
+
+/// Bounding boxes of what consumers read, as seen from a loop.
+struct Regions {
+  Plan& plan;
+  LinearForms forms;
+  std::set<std::uint32_t> outer;  ///< slots of the loops around the place
+
+  struct Dim {
+    bool seen = false;
+    LinearForm base;  ///< over `outer` only, without constant
+    std::int64_t least = 0, greatest = 0;
+  };
+
+  bool is_outer(const LinearForm& form, bool* mixed) const {
+    bool any_outer = false, any_inner = false;
+    const auto visit = [&](const auto& self, const LinearForm& f) -> void {
+      for (const auto& [id, coefficient] : f.terms) {
+        const Atom& atom = forms.atom(id);
+        if (atom.kind == Atom::Kind::Slot)
+          (outer.contains(atom.slot) ? any_outer : any_inner) = true;
+        else
+          self(self, atom.inner);
+      }
+    };
+    visit(visit, form);
+    *mixed = any_outer && any_inner;
+    return any_outer && !any_inner;
+  }
+
+  void join(Dim& dim, const LinearForm& index) {
+    LinearForm base, rest;
+    rest.constant = index.constant;
+    for (const auto& term : index.terms) {
+      bool mixed = false;
+      const bool outside = is_outer(LinearForm{{term}, 0}, &mixed);
+      (outside ? base : rest).terms.push_back(term);
+    }
+    const Interval range = forms.bounds(rest);
+    if (!dim.seen) {
+      dim = {true, base, range.least, range.greatest};
+      return;
+    }
+    if (dim.base == base) {
+      dim.least = std::min(dim.least, range.least);
+      dim.greatest = std::max(dim.greatest, range.greatest);
+      return;
+    }
+    // Two reads that move apart: the box that holds both wherever the outer loops are.
+    const Interval a = forms.bounds(dim.base), b = forms.bounds(base);
+    dim.least = std::min(dim.least + a.least, range.least + b.least);
+    dim.greatest = std::max(dim.greatest + a.greatest, range.greatest + b.greatest);
+    dim.base = {};
+  }
+
+  /// What `scope` reads at `index`, its iterators taken whole where all their loops run inside the place, so
+  /// that dead iterations ask for nothing.
+  LinearForm seen_from(std::size_t scope, ExprId index) {
+    auto& arena = plan.program.arena;
+    std::map<std::uint32_t, ExprId> values;
+    for (std::size_t i = 0; i < plan.iterator_count(scope); ++i) {
+      const ExprId value = plan.iterator_value(scope, i);
+      const auto slots = arena.iterators(value);
+      const bool whole =
+          std::none_of(slots.begin(), slots.end(), [&](std::uint32_t slot) { return outer.contains(slot); });
+      const std::uint32_t slot = plan.iterator(scope, i).slot;
+      values.emplace(slot, whole ? arena.iterator(slot) : value);
+    }
+    std::vector<Condition> ignored;
+    index = without_inside(arena, index, ignored);
+    index = arena.substitute(index, [&](std::uint32_t slot) { return values.at(slot); });
+    return forms.form(arena, index);
+  }
+};
+
+void Plan::need_domain(std::size_t scope) {
+  if (scopes[scope].has_domain) return;
+  const program::Scope s = program.scopes[scope];
+  const TensorId tensor = s.output;
+  const std::string name = program.tensor(tensor).name;
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  for (const auto& dim : program.tensor(tensor).dims) ranges.push_back(range(dim));
+  const int at = scopes[scope].attach_scope;
+
+  if (!s.target.empty()) {
+    ranges.clear();
+    for (const auto& iterator : s.traversal) ranges.push_back(range(iterator.range));
+  } else if (!is_argument(tensor) && (scopes[scope].total || at >= 0)) {
+    const auto readers = consumers(tensor);
+    if (readers.empty())
+      fail<ScheduleError>(kWhere, "nothing reads '{}', so that it cannot be staged or computed at a loop",
+                          name);
+    for (const std::size_t reader : readers) need_domain(reader);
+    Regions regions{*this, bound_forms(), {}};
+    for (int around = at, loop = scopes[scope].attach_loop; around >= 0;) {
+      const ScopePlan& outer = scopes[static_cast<std::size_t>(around)];
+      const int last = position(static_cast<std::size_t>(around), loop);
+      SYNO_ASSERT(last >= 0, "a scope is attached to a leaf loop");
+      for (int p = 0; p <= last; ++p)
+        regions.outer.insert(
+            outer.loops[static_cast<std::size_t>(outer.order[static_cast<std::size_t>(p)])].slot);
+      loop = outer.attach_loop;
+      around = outer.attach_scope;
+    }
+    std::vector<Regions::Dim> dims(ranges.size());
+    for (const std::size_t reader : readers) {
+      scopes[reader].frozen = true;
+      for (const ScalarId id : reads_of(reader, tensor)) {
+        const Scalar read = program.scalar(id);
+        for (std::size_t d = 0; d < dims.size(); ++d)
+          regions.join(dims[d], regions.seen_from(reader, read.indices[d]));
+      }
+    }
+    std::vector<ExprId> bases;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      auto& dim = dims[d];
+      const auto domain = ranges[d];
+      if (!scopes[scope].total) {
+        const std::int64_t whole = domain.second - domain.first;
+        if (dim.base.terms.empty()) {
+          dim.least = std::max(dim.least, domain.first);
+          dim.greatest = std::min(dim.greatest, domain.second - 1);
+          if (dim.greatest < dim.least) dim.least = dim.greatest = domain.first;
+        } else if (dim.greatest - dim.least + 1 >= whole) {
+          dim.base = {};
+          dim.least = domain.first;
+          dim.greatest = domain.second - 1;
+        }
+      }
+      const Interval reach = regions.forms.bounds(dim.base);
+      // The range of the iterator: all it can be. The loop: what one visit needs, from the base on.
+      ranges[d] = {dim.least, dim.greatest + 1};
+      LinearForm base = dim.base;
+      base.constant += dim.least;
+      bases.push_back(to_expr(program.arena, regions.forms, base));
+      std::int64_t first = dim.least + reach.least, last = dim.greatest + reach.greatest + 1;
+      if (!scopes[scope].total) {
+        first = std::max(first, domain.first);
+        last = std::min(last, domain.second);
+      } else {
+        auto& range = program.tensors[raw(tensor)].dims[d];
+        range = {program.arena.constant(first), program.arena.constant(last)};
+      }
+      program.scopes[scope].traversal[d].range = {program.arena.constant(first),
+                                                  program.arena.constant(last)};
+    }
+    scopes[scope].bases = std::move(bases);
+  }
+  for (const auto& sum : s.sums) ranges.push_back(range(sum.range));
+  start_loops(scope, ranges);
+}
+
+}  // namespace syno::schedule

@@ -1,0 +1,117 @@
+// schedule/plan.hpp — what a trace of decisions builds up before it becomes a loop nest: the program with its
+// copies, and for each scope its loops, register tile and the place it is computed at.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "schedule/layout.hpp"
+#include "schedule/loop_nest_affine.hpp"
+#include "schedule/schedule.hpp"
+
+namespace syno::schedule {
+
+/// A loop over [0, extent). It is a leaf until it is split in two or fused with another; `value` in terms of
+/// the leaves is kept by Plan::value_of.
+struct PlannedLoop {
+  std::string name;
+  std::uint32_t slot = 0;
+  std::int64_t extent = 1;
+  std::int64_t live = 1;  ///< iterations from here to `extent` are dead: computed or skipped, never seen
+  LoopKind kind = LoopKind::Serial;
+  bool reduction = false;
+  int outer = -1, inner = -1;  ///< when split: value = outer * factor + inner
+  std::int64_t factor = 0;
+  int fused = -1;                  ///< when fused: the loop it went into
+  int first = -1, second = -1;     ///< of a fused loop: what it was made of
+  int parent = -1;                 ///< of a part of a split
+  std::vector<std::int64_t> cuts;  ///< where peel() cuts the range into nests of their own
+  bool is_leaf() const { return outer < 0 && fused < 0; }
+};
+
+/// The schedule of one scope. Loops come first the traversal iterators, then the sums, then what decisions
+/// made.
+struct ScopePlan {
+  std::vector<PlannedLoop> loops;
+  std::vector<int> order;   ///< leaves, outermost first
+  std::vector<int> tile;    ///< register tile: leaves kept in registers over the reduction
+  bool total = false;       ///< a staged copy: defined at every index, fill outside its source
+  bool has_domain = false;  ///< ranges and loops are known
+  bool frozen = false;      ///< a producer's domain was derived from these loops
+  int attach_scope = -1, attach_loop = -1;
+  std::vector<ExprId> bases;  ///< of the output's dimensions, when computed at a loop of another scope
+};
+
+struct TensorPlan {
+  Layout layout;
+  Shape shape;  ///< logical extents the layout starts from
+};
+
+class Plan {
+ public:
+  Plan(const program::Program& concrete, Dtype dtype);
+
+  program::Program program;
+  std::vector<ScopePlan> scopes;    ///< as program.scopes
+  std::vector<TensorPlan> tensors;  ///< as program.tensors
+  Dtype dtype = Dtype::F32;
+
+  std::size_t scope_named(std::string_view tensor) const;  ///< ScheduleError lists the scopes there are
+  program::TensorId tensor_named(std::string_view name) const;
+  int leaf_named(std::size_t scope,
+                 std::string_view loop) const;      ///< ScheduleError lists the loops there are
+  int position(std::size_t scope, int loop) const;  ///< in the order; -1 if no leaf
+  std::optional<std::size_t> producer(program::TensorId tensor) const;
+  std::vector<std::size_t> consumers(program::TensorId tensor) const;
+  bool is_output(program::TensorId tensor) const;
+  /// Memory that belongs to the caller: never padded, laid out or written where nothing is to be seen.
+  bool is_argument(program::TensorId tensor) const;
+
+  /// Derives where a scope is computed and over what, from the loops of its consumers, which it freezes.
+  void need_domain(std::size_t scope);
+  int add_loop(std::size_t scope, PlannedLoop loop);
+  std::string fresh_loop_name(std::size_t scope, std::string wanted) const;
+  std::string fresh_tensor_name(std::string wanted) const;
+  /// Inserts a scope before position `at`; attachments keep pointing at the scopes they meant.
+  void insert_scope(std::size_t at, program::Scope scope, ScopePlan plan);
+  void erase_scope(std::size_t at);
+
+  /// The value of a loop over the leaves' slots, from 0; the value of an iterator adds where its range
+  /// begins.
+  ExprId value_of(std::size_t scope, int loop);
+  ExprId iterator_value(std::size_t scope, std::size_t iterator);
+  std::size_t iterator_count(std::size_t scope) const;
+  const program::Iterator& iterator(std::size_t scope, std::size_t index) const;
+  /// `e` with the scope's iterators replaced by their values over loops.
+  ExprId over_loops(std::size_t scope, ExprId e);
+  /// The greatest value of a loop over the ranges of its leaves.
+  std::int64_t greatest(std::size_t scope, int loop) const;
+
+  std::pair<std::int64_t, std::int64_t> range(const program::Range& range) const;  ///< [begin, end)
+  /// Extents of a tensor's memory before its layout: what its scope's loops can reach.
+  Shape storage(program::TensorId tensor) const;
+  /// Binds every iterator (to its range) and every loop (to its trips).
+  LinearForms bound_forms() const;
+
+  /// Every read of `tensor` in the body of a scope, each distinct one once.
+  std::vector<program::ScalarId> reads_of(std::size_t scope, program::TensorId tensor) const;
+  std::vector<program::ScalarId> reads(std::size_t scope) const;
+
+ private:
+  void start_loops(std::size_t scope, const std::vector<std::pair<std::int64_t, std::int64_t>>& ranges);
+  friend struct Regions;
+};
+
+/// Makes the loop nest of a plan (schedule/apply.cpp).
+LoopNest emit(Plan plan);
+
+/// `e` without its `inside` guards, which become conditions.
+ExprId without_inside(symbolic::Arena& arena, ExprId e, std::vector<Condition>& conditions);
+/// The expression of a linear form.
+ExprId to_expr(symbolic::Arena& arena, const LinearForms& forms, const LinearForm& form);
+
+}  // namespace syno::schedule

@@ -1,0 +1,225 @@
+// Layout primitives: every element has a place of its own, and the inverse leads back to it.
+#include "schedule/layout.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "support/error.hpp"
+#include "support/random.hpp"
+
+namespace syno::schedule {
+namespace {
+
+std::int64_t draw(Random& random, std::int64_t least, std::int64_t most) {
+  return least + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least + 1)));
+}
+
+Shape random_shape(Random& random) {
+  Shape shape;
+  for (std::int64_t d = draw(random, 1, 4); d > 0; --d) shape.push_back(draw(random, 1, 6));
+  return shape;
+}
+
+LayoutStep random_step(Random& random, LayoutKind kind, const Shape& shape) {
+  LayoutStep step{
+      kind, static_cast<std::size_t>(draw(random, 0, static_cast<std::int64_t>(shape.size()) - 1)), {}};
+  const std::int64_t extent = shape[step.dim];
+  switch (kind) {
+    case LayoutKind::Split: {
+      std::int64_t left = extent;
+      for (std::int64_t f = 2; f <= left; ++f)
+        while (left % f == 0 && step.numbers.size() < 3) step.numbers.push_back(f), left /= f;
+      step.numbers.push_back(left);
+      break;
+    }
+    case LayoutKind::Reorder:
+      step.dim = 0;
+      for (std::size_t d = 0; d < shape.size(); ++d) step.numbers.push_back(static_cast<std::int64_t>(d));
+      for (std::size_t d = shape.size(); d-- > 1;)
+        std::swap(step.numbers[d], step.numbers[random.below(d + 1)]);
+      break;
+    case LayoutKind::Fuse:
+      step.numbers = {draw(random, 1, static_cast<std::int64_t>(shape.size() - step.dim))};
+      break;
+    case LayoutKind::Unfold: {
+      const std::int64_t tile = draw(random, 1, extent + 1);
+      step.numbers = {tile, draw(random, 1, tile)};
+      break;
+    }
+    case LayoutKind::Pad:
+      step.numbers = {draw(random, 0, 3), draw(random, 0, 3)};
+      break;
+    case LayoutKind::StoreAt:
+      step.numbers = {draw(random, 1, 3)};
+      break;
+  }
+  return step;
+}
+
+void for_each_index(const Shape& shape, const std::function<void(const std::vector<std::int64_t>&)>& body) {
+  std::vector<std::int64_t> index(shape.size(), 0);
+  for (;;) {
+    body(index);
+    std::size_t d = shape.size();
+    while (d-- > 0) {
+      if (++index[d] < shape[d]) break;
+      index[d] = 0;
+    }
+    if (d == static_cast<std::size_t>(-1)) return;
+  }
+}
+
+std::vector<ExprId> variables(symbolic::Arena& arena, std::size_t rank) {
+  std::vector<ExprId> out;
+  for (std::uint32_t d = 0; d < rank; ++d) out.push_back(arena.iterator(d));
+  return out;
+}
+
+std::vector<std::int64_t> values(const symbolic::Arena& arena, const std::vector<ExprId>& exprs,
+                                 std::span<const std::int64_t> at) {
+  std::vector<std::int64_t> out;
+  for (const ExprId e : exprs) out.push_back(*symbolic::evaluate(arena, e, {}, 0, at));
+  return out;
+}
+
+void expect_inverse(const Layout& layout, const Shape& shape) {
+  symbolic::Arena arena;
+  std::string text;
+  for (const auto& step : layout) text += to_text(step) + " ";
+  const Shape after = shape_after(layout, shape);
+  const auto places = access(arena, layout, shape, variables(arena, shape.size()));
+  std::vector<Condition> conditions;
+  const auto back = inverse(arena, layout, shape, variables(arena, after.size()), conditions);
+  std::set<std::vector<std::int64_t>> taken;
+  for_each_index(shape, [&](const std::vector<std::int64_t>& index) {
+    const auto place = values(arena, places, index);
+    for (std::size_t d = 0; d < after.size(); ++d) {
+      ASSERT_GE(place[d], 0) << text;
+      ASSERT_LT(place[d], after[d]) << text;
+    }
+    ASSERT_TRUE(taken.insert(place).second) << text << "two elements lie in one place";
+    ASSERT_EQ(values(arena, back, place), index) << text;
+    for (const auto& condition : conditions) {
+      const auto value = *symbolic::evaluate(arena, condition.expr, {}, 0, place);
+      ASSERT_TRUE(condition.begin <= value && value < condition.end) << text;
+    }
+  });
+  // A place whose conditions hold holds an element, and for data that is not doubled no other place holds it.
+  const bool doubled =
+      std::any_of(layout.begin(), layout.end(), [](const auto& s) { return s.kind == LayoutKind::Unfold; });
+  std::size_t held = 0;
+  for_each_index(after, [&](const std::vector<std::int64_t>& place) {
+    for (const auto& condition : conditions) {
+      const auto value = *symbolic::evaluate(arena, condition.expr, {}, 0, place);
+      if (value < condition.begin || value >= condition.end) return;
+    }
+    const auto index = values(arena, back, place);
+    for (std::size_t d = 0; d < shape.size(); ++d) ASSERT_TRUE(0 <= index[d] && index[d] < shape[d]) << text;
+    ++held;
+  });
+  if (!doubled) EXPECT_EQ(held, taken.size()) << text;
+}
+
+class EveryLayoutPrimitive : public testing::TestWithParam<LayoutRow> {};
+
+TEST_P(EveryLayoutPrimitive, InvertsItsAccess) {
+  Random random(7);
+  for (int trial = 0; trial < 200; ++trial) {
+    const Shape shape = random_shape(random);
+    expect_inverse({random_step(random, GetParam().kind, shape)}, shape);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EveryLayoutPrimitive,
+                         testing::ValuesIn(layout_primitives().begin(), layout_primitives().end()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Layout, SequencesInvertTheirAccess) {
+  Random random(11);
+  for (int trial = 0; trial < 200; ++trial) {
+    const Shape shape = random_shape(random);
+    Layout layout;
+    Shape current = shape;
+    for (int i = 0; i < 4; ++i) {
+      // Guards of an unfold or a pad under a later split are not ranges of one dimension any more.
+      const auto kind = static_cast<LayoutKind>(draw(random, 0, 2));
+      layout.push_back(random_step(random, kind, current));
+      current = shape_after({layout.back()}, current);
+    }
+    layout.push_back(random_step(random, LayoutKind::Pad, current));
+    expect_inverse(layout, shape);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Layout, SplitFuseAndReorderAreUndone) {
+  Random random(13);
+  for (int trial = 0; trial < 200; ++trial) {
+    const Shape shape = random_shape(random);
+    Layout layout;
+    Shape current = shape;
+    for (int i = 0; i < 4; ++i) {
+      layout.push_back(random_step(random, static_cast<LayoutKind>(draw(random, 0, 2)), current));
+      current = shape_after({layout.back()}, current);
+    }
+    const auto undo = inverse_layout(layout, shape);
+    ASSERT_TRUE(undo.has_value());
+    Layout both = layout;
+    both.insert(both.end(), undo->begin(), undo->end());
+    ASSERT_EQ(shape_after(both, shape), shape);
+    symbolic::Arena arena;
+    const auto places = access(arena, both, shape, variables(arena, shape.size()));
+    for_each_index(shape, [&](const auto& index) { ASSERT_EQ(values(arena, places, index), index); });
+  }
+  EXPECT_FALSE(inverse_layout({{LayoutKind::Pad, 0, {1, 1}}}, {4}).has_value());
+}
+
+TEST(Layout, EverySlidingWindowLiesInOneTile) {
+  Random random(17);
+  for (int trial = 0; trial < 300; ++trial) {
+    SlidingRead read;
+    read.stride = draw(random, 1, 3);
+    read.size = draw(random, 1, 5);
+    const std::int64_t windows_per_tile = draw(random, 1, 4);
+    const std::int64_t tile =
+        read.size + read.stride * (windows_per_tile - 1) + draw(random, 0, read.stride - 1);
+    const std::int64_t windows = draw(random, 1, 12);
+    const std::int64_t extent = read.stride * (windows - 1) + read.size;
+    const LayoutStep step{LayoutKind::Unfold, 0, {tile, read.stride * windows_per_tile}};
+    if (step.numbers[1] > tile) continue;  // would leave elements out
+    const Shape after = shape_after({step}, {extent});
+    symbolic::Arena arena;
+    read.window = arena.iterator(0);
+    read.offset = arena.iterator(1);
+    const auto places = unfolded_access(arena, step, read);
+    std::vector<Condition> conditions;
+    const auto back = inverse(arena, {step}, {extent}, variables(arena, 2), conditions);
+    for (std::int64_t w = 0; w < windows; ++w)
+      for (std::int64_t o = 0; o < read.size; ++o) {
+        const std::int64_t at[] = {w, o};
+        const auto place = values(arena, places, at);
+        ASSERT_LT(place[0], after[0]);
+        ASSERT_TRUE(0 <= place[1] && place[1] < after[1]);
+        ASSERT_EQ(values(arena, back, place), (std::vector<std::int64_t>{read.stride * w + o}));
+      }
+  }
+}
+
+TEST(Layout, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(shape_after({{LayoutKind::Split, 0, {2, 2}}}, {5}), ScheduleError);
+  EXPECT_THROW(shape_after({{LayoutKind::Split, 3, {5}}}, {5}), ScheduleError);
+  EXPECT_THROW(shape_after({{LayoutKind::Reorder, 0, {0, 0}}}, {5, 5}), ScheduleError);
+  EXPECT_THROW(shape_after({{LayoutKind::Fuse, 1, {2}}}, {5, 5}), ScheduleError);
+  EXPECT_THROW(shape_after({{LayoutKind::Unfold, 0, {2, 3}}}, {5}), ScheduleError);
+  EXPECT_THROW(shape_after({{LayoutKind::Pad, 0, {-1, 0}}}, {5}), ScheduleError);
+  EXPECT_THROW(shape_after({{LayoutKind::StoreAt, 0, {0}}}, {5}), ScheduleError);
+  EXPECT_THROW(layout_primitive("splitt"), UnknownName);
+  symbolic::Arena arena;
+  const SlidingRead read{arena.iterator(0), arena.iterator(1), 1, 3};
+  EXPECT_THROW(unfolded_access(arena, {LayoutKind::Unfold, 0, {5, 2}}, read), ScheduleError);
+}
+
+}  // namespace
+}  // namespace syno::schedule
