@@ -125,14 +125,33 @@ class Writer {
   }
 
   void clip(const Factor& factor, std::vector<ScalarId>& conditions) {
-    const std::size_t result = coordinates_.results[factor.step].front();
-    const ExprId guarded = simplified(expression(result));
-    const symbolic::Expr node = program_.arena[guarded];
-    if (node.op != symbolic::Op::Inside) return;  // it never clips
-    const ScalarId place = program_.index_value(node.a);
-    const ScalarId end = program_.index_value(program_.arena.size(coordinates_.all[result].extent));
+    strip_guards(simplified(expression(coordinates_.results[factor.step].front())), conditions);
+  }
+
+  /// The expression without its guards, each of which becomes two conditions: index values carry no guards.
+  ExprId strip_guards(ExprId root, std::vector<ScalarId>& conditions) {
+    symbolic::Arena& arena = program_.arena;
+    const symbolic::Expr node = arena[root];
+    if (!arena.has_inside(root)) return root;
+    const ExprId a = strip_guards(node.a, conditions);
+    const Size size = arena[node.size];
+    switch (node.op) {
+      case symbolic::Op::Add:
+        return arena.add(a, strip_guards(node.b, conditions));
+      case symbolic::Op::Multiply:
+        return arena.multiply(arena.multiply(a, node.value), size);
+      case symbolic::Op::Divide:
+        return arena.divide(a, size);
+      case symbolic::Op::Modulo:
+        return arena.modulo(a, size);
+      default:
+        break;
+    }
+    SYNO_ASSERT(node.op == symbolic::Op::Inside, "leaves hold no guard");
+    const ScalarId place = program_.index_value(a);
     conditions.push_back(program_.binary(Function::LessEqual, program_.literal(0), place));
-    conditions.push_back(program_.binary(Function::Less, place, end));
+    conditions.push_back(program_.binary(Function::Less, place, program_.index_value(arena.size(size))));
+    return a;
   }
 
   /// The coordinate over the iterators of the scope being written (Syno, Table 1, bottom to top).
