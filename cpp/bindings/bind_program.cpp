@@ -1,0 +1,566 @@
+// bindings/bind_program.cpp — tensor programs in Python: parse, inspect, interpret, build the usual
+// operators.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "lower/derivative.hpp"
+#include "program/builders.hpp"
+#include "program/interpret.hpp"
+#include "program/keys.hpp"
+#include "program/program.hpp"
+#include "program/text.hpp"
+#include "program/verify.hpp"
+#include "support/error.hpp"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace {
+
+using namespace syno;
+using namespace syno::program;
+
+using Array = py::array_t<double, py::array::c_style | py::array::forcecast>;
+using Shape = std::vector<std::int64_t>;
+
+// Runs C++ work without the interpreter lock; exceptions pass through.
+template <class Work>
+auto unlocked(Work&& work) {
+  const py::gil_scoped_release release;
+  return work();
+}
+
+TensorId tensor_named(const Program& program, const std::string& name) {
+  if (const auto id = program.find_tensor(name)) return *id;
+  std::vector<std::string> names;
+  for (const Tensor& tensor : program.tensors) names.push_back(tensor.name);
+  throw UnknownName("program", unknown_name("tensor", name, names));
+}
+
+std::vector<std::string> names_of(const Program& program, const std::vector<TensorId>& ids) {
+  std::vector<std::string> names;
+  for (const TensorId id : ids) names.push_back(program.tensor(id).name);
+  return names;
+}
+
+std::string role_of(const Program& program, const std::string& name) {
+  switch (program.tensor(tensor_named(program, name)).role) {
+    case Role::Input:
+      return "input";
+    case Role::Weight:
+      return "weight";
+    case Role::Constant:
+      return "constant";
+    case Role::Computed:
+      return "computed";
+  }
+  return "";
+}
+
+Program parse_program(const std::string& text, const std::map<std::string, std::int64_t>& sizes,
+                      const std::map<std::string, Shape>& shapes,
+                      const std::optional<std::vector<std::string>>& weights,
+                      const std::optional<std::vector<std::string>>& data) {
+  ParseOptions options;
+  options.sizes = {sizes.begin(), sizes.end()};
+  options.shapes = {shapes.begin(), shapes.end()};
+  if (data) options.data = *data;
+  if (weights) options.weights = *weights;
+  options.no_weights = weights && weights->empty() && options.data.empty();
+  return unlocked([&] { return parse(text, options); });
+}
+
+std::map<std::string, Values<double>> values_from(const py::dict& inputs) {
+  std::map<std::string, Values<double>> result;
+  for (const auto& [key, value] : inputs) {
+    const std::string name = py::cast<std::string>(key);
+    const Array array = Array::ensure(value);
+    if (!array) {
+      PyErr_Clear();
+      fail<ShapeError>("interpret", "'{}' is not an array of numbers", name);
+    }
+    Values<double> values;
+    values.shape.assign(array.shape(), array.shape() + array.ndim());
+    values.data.assign(array.data(), array.data() + array.size());
+    result.emplace(name, std::move(values));
+  }
+  return result;
+}
+
+py::array_t<double> array_from(const Values<double>& values) {
+  py::array_t<double> array(values.shape);
+  std::copy(values.data.begin(), values.data.end(), array.mutable_data());
+  return array;
+}
+
+py::dict interpret_float64(const Program& program, const py::dict& inputs) {
+  const auto values = values_from(inputs);
+  const auto outputs = unlocked([&] { return interpret(program, values); });
+  py::dict result;
+  for (const auto& [name, output] : outputs) result[py::str(name)] = array_from(output);
+  return result;
+}
+
+py::dict interpret_exactly(const Program& program, const py::dict& inputs) {
+  const py::module_ numpy = py::module_::import("numpy");
+  const py::object fraction = py::module_::import("fractions").attr("Fraction");
+  std::map<std::string, Values<Rational>> values;
+  for (const auto& [key, value] : inputs) {
+    const std::string name = py::cast<std::string>(key);
+    const py::object array = numpy.attr("asarray")(value, "dtype"_a = "object");
+    Values<Rational> tensor;
+    for (const auto& extent : array.attr("shape")) tensor.shape.push_back(py::cast<std::int64_t>(extent));
+    for (const auto& element : array.attr("flat")) {
+      const py::object exact = fraction(element);
+      try {
+        tensor.data.emplace_back(py::cast<std::int64_t>(exact.attr("numerator")),
+                                 py::cast<std::int64_t>(exact.attr("denominator")));
+      } catch (const py::cast_error&) {
+        fail<ShapeError>("interpret_exact", "an element of '{}' does not fit 64 bits as a fraction: {}", name,
+                         py::cast<std::string>(py::str(exact)));
+      }
+    }
+    values.emplace(name, std::move(tensor));
+  }
+  const auto outputs = unlocked([&] { return interpret(program, values); });
+  py::dict result;
+  for (const auto& [name, output] : outputs) {
+    py::object array = numpy.attr("empty")(py::tuple(py::cast(output.shape)), "dtype"_a = "object");
+    py::object flat = array.attr("flat");
+    for (std::size_t i = 0; i < output.data.size(); ++i) {
+      const Rational element = output.data[i];
+      flat.attr("__setitem__")(
+          i, element.finite() ? fraction(element.num(), element.den()) : py::float_(element.to_double()));
+    }
+    result[py::str(name)] = array;
+  }
+  return result;
+}
+
+py::tuple interpret_at_points(const Program& program, const py::dict& inputs, const std::string& output,
+                              const std::vector<Shape>& points) {
+  const auto values = values_from(inputs);
+  const PointValues result = unlocked([&] { return interpret_points(program, values, output, points); });
+  const auto to_array = [](const std::vector<double>& numbers) {
+    return py::array_t<double>(static_cast<py::ssize_t>(numbers.size()), numbers.data());
+  };
+  return py::make_tuple(to_array(result.values), to_array(result.absolute_terms));
+}
+
+std::vector<std::map<std::string, std::int64_t>> valuations_of(const Program& program) {
+  std::vector<std::map<std::string, std::int64_t>> result;
+  for (std::size_t v = 0; v < program.sizes.valuation_count(); ++v) {
+    std::map<std::string, std::int64_t> row;
+    for (std::size_t i = 0; i < program.sizes.variables().size(); ++i)
+      row[program.sizes.variables()[i].name] = program.sizes.valuation(v)[i];
+    result.push_back(std::move(row));
+  }
+  return result;
+}
+
+std::string operator_key_of(const Program& program,
+                            const std::vector<std::pair<std::string, std::size_t>>& unordered) {
+  std::vector<UnorderedDim> dims;
+  for (const auto& [name, dim] : unordered) {
+    const TensorId tensor = tensor_named(program, name);
+    if (dim >= program.tensor(tensor).dims.size())
+      fail<ShapeError>("operator_key", "dimension {} is not one of the {} of '{}'", dim,
+                       program.tensor(tensor).dims.size(), name);
+    dims.push_back({tensor, dim});
+  }
+  return unlocked([&] { return to_hex(operator_key(one_scope_form(program), dims)); });
+}
+
+void bind_class(py::module_& m) {
+  py::class_<Cost>(m, "Cost", R"doc(
+    What a program costs at one valuation.
+
+    ``flops`` counts a multiply-add as one; ``params`` is the number of weight elements; ``bytes`` is compulsory
+    traffic, every tensor once for each scope that touches it, 4 bytes an element.
+)doc")
+      .def_readonly("flops", &Cost::flops, "Multiply-adds, and one for each other scalar function.")
+      .def_readonly("params", &Cost::params, "Elements of all weights.")
+      .def_readonly("bytes", &Cost::bytes, "Compulsory traffic in bytes, 4 bytes an element.")
+      .def("__repr__", [](const Cost& cost) {
+        return fmt::format("Cost(flops={}, params={}, bytes={})", cost.flops, cost.params, cost.bytes);
+      });
+
+  py::class_<Program>(m, "Program", R"doc(
+    A tensor program: a DAG of tensor expressions (EINNET's scopes, §3). Immutable.
+
+    Example:
+        >>> from syno._core import Program
+        >>> p = Program.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", shapes={"a": [2, 3], "b": [3, 4]})
+        >>> p.shape("y"), p.cost().flops
+        ([2, 4], 24)
+)doc")
+      .def_static(
+          "parse", &parse_program, "text"_a, py::kw_only(), "sizes"_a = std::map<std::string, std::int64_t>(),
+          "shapes"_a = std::map<std::string, Shape>(), "weights"_a = py::none(), "data"_a = py::none(), R"doc(
+    Parse the text form, short or full.
+
+    One statement a line or separated by ``;``. An iterator that alone indexes a dimension runs over it. An input
+    dimension whose least index is -p counts as padded by p on both sides (extent = greatest index + 1 - p), otherwise
+    its extent is greatest index + 1. Reads outside a tensor give their fill, 0 unless ``x[...] fill -inf`` says else.
+    A reduction ``sum[k]`` (also max, min, prod, mean) takes the product on its right.
+
+    Args:
+        text: such as ``y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]``.
+        sizes: extents of iterators, or values of sizes, by name. Those that follow from shapes may be left out.
+        shapes: shapes of inputs by name; they override the padding rule.
+        weights: names of the inputs that are weights; the rest is data. ``[]`` for none.
+        data: names of the data inputs; the rest are weights. With neither, every input but the first one read is a weight.
+    Returns:
+        The program, verified; ``verify()`` says which shapes were assumed.
+    Raises:
+        ParseError: the text is not well formed; the message points at the place.
+        ShapeError: sizes are missing or contradict each other.
+        UnknownName: an option names nothing in the text.
+        VerifyError: the program breaks an invariant.
+    Example:
+        >>> from syno._core import Program
+        >>> p = Program.parse("y[n,o,h] = sum[c,r] x[n,c,2*h+r-1] * k[o,c,r]", sizes=dict(n=1, o=8, c=4, h=16, r=3))
+        >>> print(p.verify(), end="")
+        input x [1, 4, 32]
+        weight k [8, 4, 3]
+        output y [1, 8, 16]
+)doc")
+      .def(
+          "text", [](const Program& p) { return unlocked([&] { return to_text(p); }); },
+          "The full text form: every range, shape, role and fill. ``Program.parse(p.text())`` is the same "
+          "program.")
+      .def(
+          "short_text", [](const Program& p) { return unlocked([&] { return to_short_text(p); }); },
+          "The text form for people, without ranges and shapes.")
+      .def(
+          "verify",
+          [](const Program& p) {
+            return unlocked([&] {
+              verify(p);
+              return describe_shapes(p);
+            });
+          },
+          R"doc(
+    Check every invariant and describe the shapes.
+
+    Returns:
+        One line a tensor: role, name, shape (at every valuation).
+    Raises:
+        VerifyError: names the scope, the tensor and the index that are wrong.
+)doc")
+      .def_property_readonly(
+          "inputs", [](const Program& p) { return names_of(p, p.inputs()); },
+          "Names of the data inputs and weights, in the order kernels take them.")
+      .def_property_readonly(
+          "outputs", [](const Program& p) { return names_of(p, p.outputs); },
+          "Names of the outputs, in order.")
+      .def_property_readonly(
+          "tensors",
+          [](const Program& p) {
+            std::vector<std::string> names;
+            for (const Tensor& tensor : p.tensors) names.push_back(tensor.name);
+            return names;
+          },
+          "Names of all tensors.")
+      .def("role", &role_of, "name"_a, R"doc(
+    Role of a tensor: ``"input"``, ``"weight"``, ``"constant"`` or ``"computed"``.
+
+    Raises:
+        UnknownName: there is no tensor of this name.
+)doc")
+      .def(
+          "shape",
+          [](const Program& p, const std::string& name, std::optional<std::size_t> valuation) {
+            const TensorId id = tensor_named(p, name);
+            if (!valuation) return shape_of(p, id);
+            if (*valuation >= p.sizes.valuation_count())
+              fail<ShapeError>("shape", "valuation {} asked for, but the program has {}", *valuation,
+                               p.sizes.valuation_count());
+            return shape_of(p, id, *valuation);
+          },
+          "name"_a, "valuation"_a = py::none(), R"doc(
+    Extents of a tensor, as integers.
+
+    Args:
+        name: of any tensor of the program.
+        valuation: position in ``valuations``; only a symbolic program needs it.
+    Raises:
+        ShapeError: the program is symbolic and no valuation is given, or there is no such valuation.
+        UnknownName: there is no tensor of this name.
+)doc")
+      .def_property_readonly(
+          "valuation_count", [](const Program& p) { return p.sizes.valuation_count(); },
+          "Number of valuations of the sizes; 1 for a concrete program.")
+      .def_property_readonly("valuations", &valuations_of,
+                             "Value of every size variable by name, one dictionary a valuation.")
+      .def_property_readonly("concrete", &Program::concrete, "Whether no size is symbolic.")
+      .def(
+          "at", [](const Program& p, std::size_t i) { return unlocked([&] { return at(p, i); }); }, "i"_a,
+          R"doc(
+    The concrete program at a valuation: every size an integer, every index simplified.
+
+    Raises:
+        ShapeError: there is no such valuation.
+)doc")
+      .def(
+          "cost", [](const Program& p, std::size_t i) { return unlocked([&] { return cost(p, i); }); },
+          "i"_a = 0, R"doc(
+    Exact cost at valuation ``i``.
+
+    Returns:
+        ``Cost(flops, params, bytes)``; flops counts one multiply-add as one.
+    Raises:
+        ShapeError: there is no such valuation, or a number does not fit 64 bits.
+)doc")
+      .def(
+          "structural_key",
+          [](const Program& p) { return unlocked([&] { return to_hex(structural_key(p)); }); }, R"doc(
+    Key of the program as it stands, 32 hexadecimal digits, the same on every machine.
+
+    Equal up to names, order of commuting terms and equal index expressions.
+)doc")
+      .def("operator_key", &operator_key_of,
+           "unordered"_a = std::vector<std::pair<std::string, std::size_t>>(), R"doc(
+    Key of the operator the program computes, 32 hexadecimal digits, the same on every machine.
+
+    Two operators are the same when, at every valuation, their one-scope forms have the same terms up to a permutation of
+    each weight's elements and of unordered channels.
+
+    Args:
+        unordered: ``(tensor, dimension)`` pairs whose channels may be permuted.
+    Raises:
+        UnknownName, ShapeError: a pair names no dimension of the program.
+)doc")
+      .def(
+          "one_scope_form", [](const Program& p) { return unlocked([&] { return one_scope_form(p); }); },
+          "The program with producers substituted into consumers, one scope an output (EINNET's fusion).")
+      .def("interpret", &interpret_float64, "inputs"_a, R"doc(
+    Run the reference interpreter in float64: slow, the meaning of the program.
+
+    Args:
+        inputs: arrays by name, one for each of ``inputs``, of exactly its shape; converted to float64.
+    Returns:
+        Every output by name, float64, C-contiguous.
+    Raises:
+        ShapeError: an input is missing or of another shape, or the program is symbolic (choose a valuation with ``at``).
+        UnknownName: an array for no input of the program.
+    Example:
+        >>> from syno._core import Program
+        >>> p = Program.parse("y[i] = sum[j] x[i,j]", shapes={"x": [2, 2]})
+        >>> p.interpret({"x": [[1, 2], [3, 4]]})["y"].tolist()
+        [3.0, 7.0]
+)doc")
+      .def("interpret_exact", &interpret_exactly, "inputs"_a, R"doc(
+    Run the reference interpreter in exact fractions.
+
+    Args:
+        inputs: arrays or nested lists of integers, fractions or (exactly converted) floats, by name.
+    Returns:
+        Every output by name, as an object array of ``fractions.Fraction``; infinities as floats.
+    Raises:
+        VerifyError: a function of the program is not rational, or a value is undefined, such as 1/0.
+        ShapeError: as ``interpret``, or a fraction does not fit 64 bits.
+)doc")
+      .def("interpret_points", &interpret_at_points, "inputs"_a, "output"_a, "points"_a, R"doc(
+    Single elements of one output, computing only what they need.
+
+    Args:
+        inputs: as for ``interpret``.
+        output: name of an output.
+        points: index tuples, one number a dimension.
+    Returns:
+        ``(values, absolute_terms)``, float64 arrays; ``absolute_terms`` is the sum of the absolute values of the terms
+        that make each element, the scale of its rounding error.
+    Raises:
+        ShapeError, UnknownName: as ``interpret``; also a point outside the output.
+)doc")
+      .def(
+          "derivative",
+          [](const Program& p, const std::string& name) {
+            return unlocked([&] { return lower::derivative(p, name); });
+          },
+          "name"_a, R"doc(
+    The vector-Jacobian product with respect to an input, as a program.
+
+    Its inputs are those of this program that it needs and a cotangent ``d<output>`` for each output; its output is
+    ``d<name>``.
+
+    Raises:
+        VerifyError: the program is not differentiable there.
+        UnknownName: ``name`` is not an input.
+)doc")
+      .def(
+          "__eq__", [](const Program& a, const Program& b) { return to_text(a) == to_text(b); },
+          py::is_operator())
+      .def("__hash__", [](const Program& p) { return hash_text(to_text(p)).low >> 1; })
+      .def("__copy__", [](const Program& p) { return p; })
+      .def(
+          "__deepcopy__", [](const Program& p, const py::dict&) { return p; }, "memo"_a)
+      .def("__str__", &to_text)
+      .def("__repr__", [](const Program& p) { return "Program(\"" + to_short_text(p) + "\")"; });
+}
+
+Program build_conv(bool transposed, std::int64_t batch, std::int64_t in_channels, std::int64_t out_channels,
+                   Shape in_size, Shape kernel, Shape stride, Shape dilation, Shape pad_begin, Shape pad_end,
+                   Shape output_padding, std::int64_t groups, bool bias) {
+  ConvAttributes a;
+  a.batch = batch;
+  a.in_channels = in_channels;
+  a.out_channels = out_channels;
+  a.groups = groups;
+  a.in_size = std::move(in_size);
+  a.kernel = std::move(kernel);
+  a.stride = std::move(stride);
+  a.dilation = std::move(dilation);
+  a.pad_begin = std::move(pad_begin);
+  a.pad_end = std::move(pad_end);
+  a.output_padding = std::move(output_padding);
+  a.bias = bias;
+  return transposed ? conv_transposed(a) : conv(a);
+}
+
+Program build_pool(const std::string& kind, std::int64_t batch, std::int64_t channels, Shape in_size,
+                   Shape kernel, Shape stride, Shape dilation, Shape pad_begin, Shape pad_end,
+                   bool count_include_pad) {
+  if (kind != "max" && kind != "average")
+    throw UnknownName("pool", unknown_name("kind", kind, {"max", "average"}));
+  PoolAttributes a;
+  a.batch = batch;
+  a.channels = channels;
+  a.in_size = std::move(in_size);
+  a.kernel = std::move(kernel);
+  a.stride = std::move(stride);
+  a.dilation = std::move(dilation);
+  a.pad_begin = std::move(pad_begin);
+  a.pad_end = std::move(pad_end);
+  a.count_include_pad = count_include_pad;
+  return pool(kind == "max" ? Pool::Max : Pool::Average, a);
+}
+
+void bind_builders(py::module_& m) {
+  const Shape none;
+  m.def(
+      "conv",
+      [](std::int64_t batch, std::int64_t in_channels, std::int64_t out_channels, Shape in_size, Shape kernel,
+         Shape stride, Shape dilation, Shape pad_begin, Shape pad_end, std::int64_t groups, bool bias) {
+        return build_conv(false, batch, in_channels, out_channels, std::move(in_size), std::move(kernel),
+                          std::move(stride), std::move(dilation), std::move(pad_begin), std::move(pad_end),
+                          {}, groups, bias);
+      },
+      py::kw_only(), "batch"_a = 1, "in_channels"_a, "out_channels"_a, "in_size"_a, "kernel"_a,
+      "stride"_a = none, "dilation"_a = none, "pad_begin"_a = none, "pad_end"_a = none, "groups"_a = 1,
+      "bias"_a = false, R"doc(
+    A convolution of any rank, as ``torch.nn.functional.conv1d/2d/3d``.
+
+    Inputs ``x`` (batch, in_channels, *in_size), weights ``w`` (out_channels, in_channels/groups, *kernel) and with
+    ``bias`` ``b`` (out_channels,); output ``y``.
+
+    Args:
+        in_size, kernel: extents per spatial dimension; their length is the rank.
+        stride, dilation: per spatial dimension; empty for ones.
+        pad_begin, pad_end: zeros before and after, per spatial dimension; empty for none.
+        groups: divides both channels; ``groups=in_channels`` is depthwise.
+    Raises:
+        ShapeError: attributes that do not fit together.
+    Example:
+        >>> from syno._core import conv
+        >>> conv(in_channels=8, out_channels=16, in_size=[32], kernel=[4], stride=[2], pad_begin=[1]).shape("y")
+        [1, 16, 15]
+)doc");
+  m.def(
+      "conv_transposed",
+      [](std::int64_t batch, std::int64_t in_channels, std::int64_t out_channels, Shape in_size, Shape kernel,
+         Shape stride, Shape dilation, Shape pad_begin, Shape pad_end, Shape output_padding,
+         std::int64_t groups, bool bias) {
+        return build_conv(true, batch, in_channels, out_channels, std::move(in_size), std::move(kernel),
+                          std::move(stride), std::move(dilation), std::move(pad_begin), std::move(pad_end),
+                          std::move(output_padding), groups, bias);
+      },
+      py::kw_only(), "batch"_a = 1, "in_channels"_a, "out_channels"_a, "in_size"_a, "kernel"_a,
+      "stride"_a = none, "dilation"_a = none, "pad_begin"_a = none, "pad_end"_a = none,
+      "output_padding"_a = none, "groups"_a = 1, "bias"_a = false, R"doc(
+    A transposed convolution of any rank, as ``torch.nn.functional.conv_transpose1d/2d/3d``.
+
+    Weights ``w`` (in_channels, out_channels/groups, *kernel); the other arguments as for ``conv``. Output extents are
+    (in - 1)*stride - pad_begin - pad_end + dilation*(kernel - 1) + output_padding + 1.
+
+    Raises:
+        ShapeError: attributes that do not fit together.
+)doc");
+  m.def("pool", &build_pool, "kind"_a, py::kw_only(), "batch"_a = 1, "channels"_a, "in_size"_a, "kernel"_a,
+        "stride"_a = none, "dilation"_a = none, "pad_begin"_a = none, "pad_end"_a = none,
+        "count_include_pad"_a = true,
+        R"doc(
+    Pooling of any rank over ``x`` (batch, channels, *in_size).
+
+    Args:
+        kind: ``"max"`` (what is outside counts as minus infinity) or ``"average"``.
+        stride: per spatial dimension; empty for the kernel's extents.
+        count_include_pad: average divides by the kernel's size; otherwise by the number of elements inside.
+    Raises:
+        ShapeError: attributes that do not fit together.
+        UnknownName: another kind.
+)doc");
+  m.def("matmul", &matmul, py::kw_only(), "m"_a, "n"_a, "k"_a, "batch"_a = none, "transpose_a"_a = false,
+        "transpose_b"_a = false, R"doc(
+    ``y[*batch, m, n] = sum_k a[*batch, m, k] * b[*batch, k, n]``; ``b`` is the weight.
+
+    Args:
+        batch: leading extents of both operands.
+        transpose_a, transpose_b: whether the operand's last two dimensions are swapped.
+    Raises:
+        ShapeError: an extent below 1.
+)doc");
+  m.def("g2bmm", &g2bmm, py::kw_only(), "batch"_a, "length"_a, "features"_a, "width"_a, "dilation"_a, R"doc(
+    EINNET's general-to-band matrix product (§6).
+
+    ``y[b, m, w] = sum_k a[b, m, k] * c[b, m + dilation*(w - width), k]`` for w in [0, 2*width]; ``a`` and ``c`` have
+    shape (batch, length, features), and are zero outside.
+
+    Raises:
+        ShapeError: an extent below 1.
+)doc");
+  m.def("softmax", &softmax, py::kw_only(), "shape"_a, "dim"_a, R"doc(
+    Softmax of ``x`` along ``dim`` (from 0), computed with the greatest element subtracted; output ``y``.
+
+    Raises:
+        ShapeError: no such dimension.
+)doc");
+  m.def("layer_norm", &layer_norm, py::kw_only(), "shape"_a, "normalized_dims"_a = 1, "epsilon"_a = 1e-5,
+        "affine"_a = true, R"doc(
+    Layer normalisation of ``x`` over its last ``normalized_dims`` dimensions.
+
+    With ``affine`` it has weights ``gamma`` and ``beta`` of the normalised shape. ``epsilon`` is kept as the exact
+    decimal that it prints as.
+
+    Raises:
+        ShapeError: no such dimensions, or an epsilon that is no such decimal.
+)doc");
+  m.def(
+      "elementwise",
+      [](const std::string& function, const Shape& a, const Shape& b) {
+        return elementwise(function_named(function), a, b);
+      },
+      "function"_a, py::kw_only(), "a"_a, "b"_a = none, R"doc(
+    ``y = f(a)`` or ``y = f(a, b)`` with numpy broadcasting between the two shapes (``[]`` is a scalar).
+
+    Args:
+        function: ``neg exp log sqrt rsqrt erf tanh sigmoid relu abs gelu``, or with two operands ``add sub mul div max min
+            pow less less_equal equal not_equal and or``; comparisons give 0 or 1.
+        a, b: shapes of the operands.
+    Raises:
+        UnknownName: another function.
+        ShapeError: shapes that do not broadcast.
+)doc");
+}
+
+}  // namespace
+
+void bind_program(py::module_& m) {
+  bind_class(m);
+  bind_builders(m);
+}
