@@ -162,6 +162,55 @@ std::vector<std::map<std::string, std::int64_t>> valuations_of(const Program& pr
   return result;
 }
 
+std::vector<std::string> symbolic_shape_of(const Program& program, const std::string& name) {
+  std::vector<std::string> result;
+  for (const Range& dim : program.tensor(tensor_named(program, name)).dims) {
+    const symbolic::Expr& begin = program.arena[dim.begin];
+    const symbolic::Expr& end = program.arena[dim.end];
+    const bool from_zero = begin.op == symbolic::Op::Constant && begin.value == 0;
+    if (from_zero && end.op == symbolic::Op::SizeValue)
+      result.push_back(program.sizes.to_text(program.arena[end.size]));
+    else if (from_zero && end.op == symbolic::Op::Constant)
+      result.push_back(std::to_string(end.value));
+    else
+      fail<ShapeError>("symbolic_shape", "dimension {} of '{}' is not one size counted from 0", result.size(),
+                       name);
+  }
+  return result;
+}
+
+std::vector<std::string> coefficients_of(const Program& program) {
+  std::vector<std::string> names;
+  for (const symbolic::Variable& variable : program.sizes.variables())
+    if (variable.kind == symbolic::VariableKind::Coefficient) names.push_back(variable.name);
+  return names;
+}
+
+Program with_valuations(const Program& program,
+                        const std::vector<std::map<std::string, std::int64_t>>& rows) {
+  std::vector<std::string> names;
+  for (const symbolic::Variable& variable : program.sizes.variables()) names.push_back(variable.name);
+  std::vector<std::vector<std::int64_t>> valuations;
+  for (const auto& row : rows) {
+    for (const auto& [name, value] : row) {
+      if (!program.sizes.find(name)) throw UnknownName("with_valuations", unknown_name("size", name, names));
+      if (value < 1) fail<ShapeError>("with_valuations", "size {}={} is below 1", name, value);
+    }
+    std::vector<std::int64_t> values;
+    for (const std::string& name : names) {
+      const auto found = row.find(name);
+      if (found == row.end()) fail<ShapeError>("with_valuations", "no value for size {}", name);
+      values.push_back(found->second);
+    }
+    valuations.push_back(std::move(values));
+  }
+  if (valuations.empty()) fail<ShapeError>("with_valuations", "no valuation is given");
+  Program result = program;
+  result.sizes = symbolic::Sizes(program.sizes.variables(), std::move(valuations));
+  verify(result);
+  return result;
+}
+
 std::string operator_key_of(const Program& program,
                             const std::vector<std::pair<std::string, std::size_t>>& unordered) {
   std::vector<UnorderedDim> dims;
@@ -298,6 +347,29 @@ void bind_class(py::module_& m) {
       .def_property_readonly("valuations", &valuations_of,
                              "Value of every size variable by name, one dictionary a valuation.")
       .def_property_readonly("concrete", &Program::concrete, "Whether no size is symbolic.")
+      .def("symbolic_shape", &symbolic_shape_of, "name"_a, R"doc(
+    Extents of a tensor as sizes: ``["N", "C_in", "2*H"]``; numbers in a concrete program.
+
+    Raises:
+        ShapeError: a dimension does not start at 0, or its extent is no single size.
+        UnknownName: there is no tensor of this name.
+)doc")
+      .def_property_readonly("coefficients", &coefficients_of, "Names of the coefficient variables.")
+      .def(
+          "with_valuations",
+          [](const Program& p, const std::vector<std::map<std::string, std::int64_t>>& rows) {
+            return unlocked([&] { return with_valuations(p, rows); });
+          },
+          "valuations"_a, R"doc(
+    The same symbolic program at other valuations, such as another batch.
+
+    Args:
+        valuations: a value >= 1 for every size variable, one dictionary a valuation.
+    Raises:
+        ShapeError: a variable has no value or one below 1.
+        VerifyError: a size of the program is not an integer there.
+        UnknownName: no such variable.
+)doc")
       .def(
           "at", [](const Program& p, std::size_t i) { return unlocked([&] { return at(p, i); }); }, "i"_a,
           R"doc(
