@@ -1,0 +1,79 @@
+"""What the formats share: example inputs, and the verdict on an exported artefact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from syno.errors import FormatError
+from syno.operator import Operator
+from syno.torch.module import Op
+
+#: Artefacts may add in another order than the kernel: of the largest value.
+TOLERANCE = 1e-4
+
+
+def example_arrays(operator: Operator, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    """Standard normal float32 values for every input, the same on every machine."""
+    rng = np.random.default_rng(seed)
+    shapes = operator.shapes
+    return {name: rng.standard_normal(shapes[name]).astype(np.float32) for name in operator.inputs}
+
+
+def as_module(what: Operator | nn.Module) -> nn.Module:
+    """An operator as a module with weights of its own; a module as it is."""
+    if isinstance(what, nn.Module):
+        return what
+    state = torch.random.get_rng_state()
+    torch.manual_seed(0)
+    try:
+        return Op(what)
+    finally:
+        torch.random.set_rng_state(state)
+
+
+def example_tensors(what: Operator | nn.Module, inputs: Sequence[Any] | None) -> tuple[Any, ...]:
+    """The caller's example, or random data of an operator's shapes."""
+    if inputs is not None:
+        return tuple(inputs)
+    assert isinstance(what, Operator)
+    arrays = example_arrays(what)
+    return tuple(torch.from_numpy(arrays[name]) for name in what.data)
+
+
+def operators_in(model: nn.Module) -> Iterator[tuple[str, Op]]:
+    """Names and modules of the operators in a model."""
+    for name, module in model.named_modules():
+        if isinstance(module, Op):
+            yield name, module
+
+
+def compare(name: str, got: Any, expected: Any, tolerance: float = TOLERANCE) -> float:
+    """Largest difference; FormatError when it is beyond `tolerance` of the largest value."""
+    differences = []
+    for a, b in zip(_arrays(got), _arrays(expected), strict=True):
+        if a.shape != b.shape:
+            raise FormatError(f"[export] the exported {name} returns {a.shape}, not {b.shape}")
+        scale = float(np.abs(b).max(initial=0.0))
+        difference = float(np.abs(a - b).max(initial=0.0))
+        if not difference <= tolerance * max(scale, 1e-30):
+            raise FormatError(
+                f"[export] the exported {name} differs by {difference:.1e} where values reach "
+                f"{scale:.1e}; it was not kept"
+            )
+        differences.append(difference)
+    return max(differences, default=0.0)
+
+
+def _arrays(value: Any) -> list[np.ndarray[Any, Any]]:
+    if isinstance(value, Tensor):
+        return [value.detach().to(torch.float64).numpy()]
+    if isinstance(value, (tuple, list)):
+        return [array for part in value for array in _arrays(part)]
+    if isinstance(value, dict):
+        return [array for part in value.values() for array in _arrays(part)]
+    return [np.asarray(value, dtype=np.float64)]

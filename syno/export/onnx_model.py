@@ -1,0 +1,162 @@
+"""ONNX: the model with every operator as a function of standard operations in domain `ai.syno`.
+
+A function runs in any ONNX runtime; one that knows the operator may replace the call by a kernel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from syno.errors import FormatError
+from syno.export.check import as_module, compare, example_tensors, operators_in
+from syno.operator import Operator
+from syno.torch.ops import OperatorFunction, as_function
+
+DOMAIN = "ai.syno"
+
+
+def write(
+    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None
+) -> tuple[str, float]:
+    """Writes `model.onnx` and runs it in ONNX Runtime, if that is installed, else in the reference."""
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  (torch's exporter needs it)
+    except ImportError as error:
+        raise FormatError(
+            f'[export] ONNX needs the packages onnx and onnxscript: pip install "syno[onnx]" ({error})'
+        ) from error
+    model = as_module(what).eval()
+    example = example_tensors(what, inputs)
+    exported = _convert(model, example)
+    path = directory / "model.onnx"
+    onnx.checker.check_model(exported, full_check=False)
+    onnx.save(exported, path)
+    with torch.no_grad():
+        expected = model(*example)
+    runner, got = _run(path, example)
+    return f"run by {runner}", compare("ONNX model", got, expected)
+
+
+def _convert(model: nn.Module, example: Sequence[Any]) -> Any:
+    import onnx
+
+    functions: dict[str, Any] = {}
+    table = {}
+    for _, module in operators_in(model):
+        function = as_function(module.operator)
+        overload = getattr(torch.ops.syno, function.name).default
+        table[overload] = _call_translation(function, functions)
+    program = _export(model, tuple(example), table)
+    proto = program.model_proto
+    for function_proto in functions.values():
+        proto.functions.append(function_proto)
+    known = {entry.domain for entry in proto.opset_import}
+    if functions and DOMAIN not in known:
+        proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+    return proto
+
+
+def _export(model: nn.Module, example: tuple[Any, ...], table: dict[Any, Any]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.onnx.export(
+            model,
+            example,
+            dynamo=True,
+            verbose=False,
+            external_data=False,
+            custom_translation_table=table,
+        )
+
+
+def _call_translation(function: OperatorFunction, functions: dict[str, Any]) -> Any:
+    """Turns a call of an operator into a call of its ONNX function, made at these shapes."""
+    import onnx
+    import onnxscript
+
+    opset = onnxscript.values.Opset(DOMAIN, 1)
+
+    def translate(*values: Any) -> Any:
+        shapes = tuple(tuple(int(n) for n in value.shape) for value in values)
+        name = f"{function.name}_{'_'.join('x'.join(map(str, shape)) for shape in shapes)}"
+        if name not in functions:
+            functions[name] = _function_proto(function, name, shapes)
+        formal = onnx.defs.OpSchema.FormalParameter
+        schema = onnx.defs.OpSchema(
+            name,
+            DOMAIN,
+            1,
+            inputs=[formal(argument, "T") for argument in function.inputs],
+            outputs=[formal(function.output, "T")],
+            type_constraints=[("T", ["tensor(float)", "tensor(double)"], "")],
+        )
+        return onnxscript.values.Op(opset, name, schema)(*values)
+
+    return translate
+
+
+class _Emitted(nn.Module):
+    """The emitted functions of an operator, weights as inputs."""
+
+    def __init__(self, function: OperatorFunction) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        return self._function.emitted(tensors)
+
+
+def _function_proto(function: OperatorFunction, name: str, shapes: Sequence[Sequence[int]]) -> Any:
+    import onnx
+
+    example = tuple(torch.zeros(tuple(shape)) for shape in shapes)
+    graph = _export(_Emitted(function).eval(), example, {}).model_proto.graph
+    constants = [
+        onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
+        for tensor in graph.initializer
+    ]
+    used = {domain for node in graph.node for domain in [node.domain]}
+    if used - {""}:
+        raise FormatError(f"[export] {function.name} needs ONNX domains {sorted(used - {''})}")
+    return onnx.helper.make_function(
+        DOMAIN,
+        name,
+        [value.name for value in graph.input],
+        [value.name for value in graph.output],
+        [*constants, *graph.node],
+        [onnx.helper.make_opsetid("", _opset(graph))],
+        doc_string=function.operator_for(tuple(map(tuple, shapes))).expr,
+    )
+
+
+def _opset(graph: Any) -> int:
+    # The exporter writes every graph of one version of torch at one opset.
+    from torch.onnx import _constants
+
+    return int(getattr(_constants, "ONNX_DYNAMO_OPSET", 18))
+
+
+def _run(path: Path, example: Sequence[Any]) -> tuple[str, Any]:
+    import onnx
+
+    arrays = [value.numpy() for value in example if isinstance(value, Tensor)]
+    try:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        names = [value.name for value in session.get_inputs()]
+        runner = f"ONNX Runtime {onnxruntime.__version__}"
+        return runner, session.run(None, dict(zip(names, arrays, strict=True)))
+    except ImportError:
+        from onnx.reference import ReferenceEvaluator
+
+        evaluator = ReferenceEvaluator(str(path))
+        named = dict(zip(evaluator.input_names, arrays, strict=True))
+        return f"the ONNX {onnx.__version__} reference", evaluator.run(None, named)

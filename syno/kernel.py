@@ -1,0 +1,396 @@
+"""Native kernels: an operator compiled for this CPU, checked before its first use, called in place.
+
+A kernel takes anything with `__dlpack__` or the buffer protocol and reads it where it lies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syno import _core
+from syno.config import cache_directory
+from syno.errors import KernelError, ShapeError, unknown_name
+from syno.operator import Operator
+
+if TYPE_CHECKING:
+    from syno.bench import Timing
+
+Array = np.ndarray[Any, Any]
+
+#: Names of the element types that kernels compute in.
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A kernel against the interpreter; true when it passed.
+
+    `max_rel_err` is the largest |y - ref| over the sum of the absolute terms of that element.
+    """
+
+    passed: bool
+    max_rel_err: float
+    limit: float
+    points: int
+    detail: str
+    expr: str
+    shapes: dict[str, tuple[int, ...]]
+    dtype: str
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        shapes = ", ".join(f"{name} {list(shape)}" for name, shape in self.shapes.items())
+        verdict = "verified" if self.passed else "WRONG"
+        lines = [
+            f"{verdict}: {self.expr}",
+            f"  shapes: {shapes}; {self.dtype}",
+            f"  {self.points} points, max_rel_err {self.max_rel_err:.2e} (limit {self.limit:.0e})",
+        ]
+        if self.detail and not self.passed:
+            lines.append(f"  worst: {self.detail}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Kernel:
+    """A verified kernel of one concrete operator. Thread-safe; `compile()` makes it."""
+
+    def __init__(
+        self,
+        core: _core.Kernel,
+        operator: Operator,
+        dtype: str,
+        threads: int,
+        schedule: _core.Schedule,
+    ) -> None:
+        self._core = core
+        self._dtype = DTYPES[dtype]
+        self._threads = threads
+        self._schedule = schedule
+        self._timing: Timing | None = None
+        self.operator = operator
+        self._shapes = operator.shapes
+        self._inputs = tuple(operator.inputs)
+        self._outputs = tuple(operator.outputs)
+        self.verification: Verification | None = None
+        """The check made before the first use; None only while it has not been made."""
+
+    # Calling
+
+    def __call__(self, *arrays: Any, out: Any = None, num_threads: int | None = None) -> Any:
+        """Computes the operator.
+
+        Args:
+            arrays: inputs in the order of `operator.inputs`, of the kernel's dtype. Anything that is
+                not row-major is copied once.
+            out: a row-major array (or a sequence of them) to write to; default a new one.
+            num_threads: of syno's own pool; default what the kernel was compiled for.
+        Returns:
+            The output, a torch tensor when the first input is one, else a NumPy array; a tuple when
+            the operator has several outputs.
+        Raises:
+            ShapeError: an array is missing or of another shape; a stride is negative where the
+                library that owns the array cannot share it.
+            KernelError: another dtype, or `out` overlaps an input.
+        """
+        if len(arrays) != len(self._inputs):
+            raise ShapeError(
+                f"[kernel] {len(arrays)} arrays for {len(self._inputs)} inputs: "
+                + ", ".join(self._inputs)
+            )
+        inputs = [
+            np.ascontiguousarray(self._checked(name, array))
+            for name, array in zip(self._inputs, arrays, strict=True)
+        ]
+        as_torch = type(arrays[0]).__module__.split(".")[0] == "torch" if arrays else False
+        results = self._outputs_for(out, inputs, as_torch)
+        views = [self._as_array(result) for result in results]
+        threads = self._threads if num_threads is None else int(num_threads)
+        if threads < 1:
+            raise KernelError(f"[kernel] num_threads={threads} must be at least 1")
+        self.call_pointers([a.ctypes.data for a in (*inputs, *views)], threads)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def call_pointers(self, pointers: Sequence[int], threads: int) -> None:
+        """One call on addresses of row-major buffers, inputs then outputs; nothing is checked."""
+        self._core.call_pointers(list(pointers), threads)
+
+    def _as_array(self, value: Any) -> Array:
+        if isinstance(value, np.ndarray):
+            return value
+        if hasattr(value, "detach") and hasattr(value, "numpy"):
+            if value.device.type != "cpu":
+                raise KernelError(
+                    f"[kernel] the tensor is on {value.device}; native kernels run on the CPU. "
+                    "Use operator.to_torch() there, or .cpu() first"
+                )
+            return value.detach().numpy()  # type: ignore[no-any-return]
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+
+    def _checked(self, name: str, value: Any) -> Array:
+        array = self._as_array(value)
+        if array.dtype != self._dtype:
+            raise KernelError(
+                f"[kernel] {name} is {array.dtype}, and this kernel computes in {self._dtype}; "
+                f"convert it, or compile(dtype={str(array.dtype)!r})"
+            )
+        if array.shape != self._shapes[name]:
+            raise ShapeError(
+                f"[kernel] {name} has shape {array.shape}; {self.operator.expr} "
+                f"was compiled for {self._shapes[name]}"
+            )
+        return array
+
+    def _outputs_for(self, out: Any, inputs: Sequence[Array], as_torch: bool) -> list[Any]:
+        if out is None:
+            return [self._new(self._shapes[name], as_torch) for name in self._outputs]
+        results = list(out) if isinstance(out, (tuple, list)) else [out]
+        if len(results) != len(self._outputs):
+            raise ShapeError(f"[kernel] {len(results)} arrays for {len(self._outputs)} outputs")
+        for name, result in zip(self._outputs, results, strict=True):
+            array = self._checked(name, result)
+            if not array.flags.c_contiguous or not array.flags.writeable:
+                raise ShapeError(f"[kernel] out for {name} must be row-major and writeable")
+            if any(np.may_share_memory(array, x) for x in inputs):
+                raise KernelError(
+                    f"[kernel] out for {name} overlaps an input, which would change while it is read"
+                )
+        return results
+
+    def _new(self, shape: tuple[int, ...], as_torch: bool) -> Any:
+        if as_torch:
+            import torch
+
+            return torch.empty(shape, dtype=getattr(torch, self._dtype.name))
+        return np.empty(shape, self._dtype)
+
+    # Checking and timing
+
+    def verify(self, seed: int = 0) -> Verification:
+        """Compares with the interpreter: corners, borders, tails and at least 256 random points."""
+        result = self._core.verify(self.operator.program, seed)
+        return Verification(
+            passed=bool(result.passed),
+            max_rel_err=float(result.max_rel_err),
+            limit=float(result.limit),
+            points=int(result.points),
+            detail=str(result.detail),
+            expr=self.operator.expr,
+            shapes=dict(self._shapes),
+            dtype=self._dtype.name,
+        )
+
+    @property
+    def timing(self) -> Timing:
+        """One call on random data in cache, on the kernel's threads; measured when first asked."""
+        if self._timing is None:
+            self._timing = self.time()
+        return self._timing
+
+    def time(self, *, num_threads: int | None = None, turns: int = 15) -> Timing:
+        """Measures now; microseconds, median and interquartile range."""
+        from syno.bench import measure
+
+        rng = np.random.default_rng(0)
+        threads = self._threads if num_threads is None else num_threads
+        arrays = [
+            rng.standard_normal(self._shapes[name]).astype(self._dtype) for name in self._inputs
+        ]
+        arrays += [np.empty(self._shapes[name], self._dtype) for name in self._outputs]
+        pointers = [array.ctypes.data for array in arrays]
+        call = self._core.call_pointers
+        return measure({"kernel": lambda: call(pointers, threads)}, turns=turns, threads=threads)[0]
+
+    # Looking inside
+
+    @property
+    def dtype(self) -> str:
+        return str(self._dtype.name)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a call that does not say."""
+        return self._threads
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return dict(self._shapes)
+
+    @property
+    def schedule(self) -> _core.Schedule:
+        """The decisions that made the loop nest."""
+        return self._schedule
+
+    @property
+    def key(self) -> str:
+        """The object cache's key: everything that can change the code."""
+        return str(self._core.key)
+
+    @property
+    def report(self) -> Any:
+        """Milliseconds of compilation, bytes of code, spills, and whether it came from the cache."""
+        return self._core.report
+
+    def loops(self) -> str:
+        """The loop nest as text."""
+        return str(self._core.loops())
+
+    def llvm(self) -> str:
+        """The LLVM IR as text."""
+        return str(self._core.llvm())
+
+    def asm(self) -> str:
+        """The machine code as text."""
+        return str(self._core.assembly())
+
+    def object_bytes(self) -> bytes:
+        """The ELF object; needs no LLVM to be linked."""
+        return bytes(self._core.object_bytes())
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{n}: {list(s)}" for n, s in self._shapes.items())
+        checked = self.verification
+        state = f"max_rel_err {checked.max_rel_err:.1e}" if checked else "not verified"
+        return f"Kernel({self.operator.expr}\n       {shapes}; {self.dtype}, {state})"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        def fold(title: str, text: str) -> str:
+            return f"<details><summary>{title}</summary><pre>{html.escape(text)}</pre></details>"
+
+        return (
+            f"<div><pre>{html.escape(repr(self))}</pre>{fold('loop nest', self.loops())}"
+            f"{fold('schedule', str(self._schedule.text()))}{fold('assembly', self.asm())}</div>"
+        )
+
+
+_lock = threading.Lock()
+_kernels: dict[tuple[str, str, int, str, str], Kernel] = {}
+
+
+def compile(
+    operator: Operator,
+    *,
+    dtype: str = "float32",
+    threads: int = 1,
+    schedule: _core.Schedule | None = None,
+    cache: bool = True,
+) -> Kernel:
+    """Compiles an operator for this CPU and checks the kernel before anyone can use it.
+
+    Args:
+        operator: at one valuation.
+        dtype: "float32" or "float64"; all arrays of a call have it.
+        threads: the default schedule spreads work over this many; calls may use fewer or more.
+        schedule: decisions to use instead of the default ones.
+        cache: read and write compiled objects under `syno.config.cache_directory()`.
+    Raises:
+        ShapeError: the operator is symbolic with several valuations.
+        ScheduleError: `schedule` does not apply to this operator.
+        KernelError: the kernel computes something else; it is discarded, not cached.
+        UnknownName: no such dtype.
+    """
+    if dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+    if threads < 1:
+        raise KernelError(f"[compile] threads={threads} must be at least 1")
+    concrete = operator._one_valuation("kernels")
+    directory = _usable_cache() if cache else None
+    program = concrete.program
+    chosen = schedule or _core.default_schedule(program, dtype=dtype, threads=threads)
+    key = (str(program.text()), dtype, threads, str(chosen.text()), os.environ.get("SYNO_CPU", ""))
+    with _lock:
+        known = _kernels.get(key)
+    if known is not None:
+        return known
+    nest = _core.apply_schedule(program, chosen)
+    core = _core.compile_nest(nest, cache_directory=str(directory) if directory else "")
+    kernel = Kernel(core, concrete, dtype, threads, chosen)
+    kernel.verification = _verified(kernel, directory)
+    with _lock:
+        return _kernels.setdefault(key, kernel)
+
+
+def _usable_cache() -> Path | None:
+    """The cache directory, or None where it cannot be written: then kernels are compiled anew."""
+    if os.environ.get("SYNO_CACHE") == "":
+        return None
+    directory = cache_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return directory if os.access(directory, os.W_OK) else None
+
+
+def _verified(kernel: Kernel, directory: Path | None) -> Verification:
+    """The check of this very object: remembered beside it in the cache, else made now."""
+    record = directory / f"{kernel.key}.verified" if directory else None
+    if record is not None and kernel.report.from_cache:
+        remembered = _read_record(record, kernel)
+        if remembered is not None:
+            return remembered
+    result = kernel.verify()
+    if not result.passed:
+        if directory is not None:
+            for stale in directory.glob(f"{kernel.key}.*"):
+                stale.unlink(missing_ok=True)
+        raise KernelError(
+            f"[kernel] kernel {kernel.key[:12]} gave max_rel_err {result.max_rel_err:.1e} (limit "
+            f"{result.limit:.0e}) against the reference; it was discarded, not cached. "
+            f"{result.detail}"
+        )
+    if record is not None:
+        _write_record(record, result)
+    return result
+
+
+def _read_record(path: Path, kernel: Kernel) -> Verification | None:
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        if saved["passed"] is not True:
+            return None
+        return Verification(
+            passed=True,
+            max_rel_err=float(saved["max_rel_err"]),
+            limit=float(saved["limit"]),
+            points=int(saved["points"]),
+            detail=str(saved["detail"]),
+            expr=kernel.operator.expr,
+            shapes=kernel.shapes,
+            dtype=kernel.dtype,
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # a damaged record is a missing one
+
+
+def _write_record(path: Path, result: Verification) -> None:
+    text = json.dumps(
+        {k: v for k, v in result.to_dict().items() if k not in ("expr", "shapes", "dtype")}
+    )
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        pass  # a full disk costs the next process a verification, nothing else

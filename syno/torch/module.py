@@ -1,0 +1,154 @@
+"""An operator as an `nn.Module`, alone or in the place of a layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from syno.errors import ShapeError
+from syno.operator import Operator
+from syno.torch.initialize import initialize
+from syno.torch.layers import Fit, Layer, output_shape
+from syno.torch.ops import OperatorFunction, as_function
+
+
+class Op(nn.Module):
+    """Runs an operator on native kernels, forward and backward.
+
+    As a layer's replacement it takes the layer's input at any batch and image size, has its
+    parameters named like the layer's (`weight`, further ones `weight_2`, ...; `bias`), and returns
+    the layer's output shape. Alone, parameters are named as in the formula.
+
+    Args:
+        operator: at the valuation whose weight shapes the module gets; one output.
+        layer: the layer it stands for.
+        bias: whether to add one per output channel; default as the layer had it.
+        variance: of an output element for inputs of variance 1, to initialise the weights by.
+        native: False computes by the emitted PyTorch functions instead of kernels.
+    Raises:
+        ShapeError: the operator is symbolic, or is to replace a layer and has two data inputs.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        *,
+        layer: Layer | None = None,
+        bias: bool | None = None,
+        variance: float | None = None,
+        native: bool = True,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        self.operator = operator._one_valuation("the shapes of parameters")
+        self.layer = layer
+        self.native = native
+        if layer is not None and len(self.operator.data) != 1:
+            raise ShapeError(
+                f"[torch] {self.operator.expr} takes {len(self.operator.data)} data inputs; "
+                f"a {layer.kind} layer has one"
+            )
+        self._names = self._parameter_names()
+        self._fits: dict[torch.Size, Fit] = {}
+        shapes = self.operator.shapes
+        for weight, name in self._names.items():
+            values = torch.empty(shapes[weight], dtype=dtype, device=device)
+            self.register_parameter(name, nn.Parameter(values))
+        channels = layer.out_channels if layer else 0
+        wanted = layer.bias if bias is None and layer else bool(bias)
+        if wanted and not layer:
+            raise ShapeError("[torch] a bias needs the layer that says where the channels are")
+        empty = torch.zeros(channels, dtype=dtype, device=device)
+        self.bias = nn.Parameter(empty) if wanted else None
+        self.reset_parameters(variance)
+
+    def reset_parameters(self, variance: float | None = None) -> None:
+        """New random weights by the fan-in of the operator's terms; the bias becomes zero."""
+        weights = {weight: getattr(self, name).data for weight, name in self._names.items()}
+        initialize(self.operator, weights, variance)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def _parameter_names(self) -> dict[str, str]:
+        weights = self.operator.weights
+        if self.layer is None:
+            return {name: name for name in weights}
+        return {name: f"weight_{i + 1}" if i else "weight" for i, name in enumerate(weights)}
+
+    @property
+    def function(self) -> OperatorFunction:
+        """The registered PyTorch operator that computes."""
+        return as_function(self.operator)
+
+    def forward(self, *data: Tensor) -> Tensor:
+        """The operator of the data inputs; parameters are the module's own."""
+        fit = None
+        if self.layer is not None:
+            fit = self._fit(data[0])
+            data = (fit.enter(data[0]),)
+        first = data[0]
+        values = dict(zip(self.operator.data, data, strict=True))
+        for weight, name in self._names.items():
+            parameter = getattr(self, name)
+            # Under autocast the data may be narrower than the parameters.
+            values[weight] = (
+                parameter if parameter.dtype == first.dtype else parameter.to(first.dtype)
+            )
+        tensors = [values[name] for name in self.operator.inputs]
+        function = self.function
+        y = function(*tensors) if self.native else function.emitted(tensors)
+        if self.bias is not None:
+            assert fit is not None
+            bias = self.bias.to(y.dtype)
+            y = y + (bias if fit.channels_last else bias.view(-1, *[1] * len(fit.spatial)))
+        return y if fit is None else fit.leave(y)
+
+    def _fit(self, x: Tensor) -> Fit:
+        assert self.layer is not None
+        fit = self._fits.get(x.shape)
+        if fit is None:
+            _check_channels(self.layer, x)
+            fit = self.layer.fit(tuple(x.shape), output_shape(self.layer, tuple(x.shape)))
+            if not torch.compiler.is_compiling():
+                self._fits[x.shape] = fit
+        return fit
+
+    def to_aten(self) -> Op:
+        """A copy that computes by plain PyTorch functions, sharing the parameters."""
+        twin = Op.__new__(Op)
+        nn.Module.__init__(twin)
+        twin.__dict__.update({k: v for k, v in self.__dict__.items() if not k.startswith("_p")})
+        twin._parameters = dict(self._parameters)
+        twin.native = False
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op:
+        import copy
+
+        twin = Op.__new__(Op)
+        memo[id(self)] = twin
+        nn.Module.__init__(twin)
+        for key, value in self.__dict__.items():
+            twin.__dict__[key] = {} if key == "_fits" else copy.deepcopy(value, memo)
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_fits": {}}
+
+    def extra_repr(self) -> str:
+        sizes = f"in place of {self.layer.kind}, " if self.layer else ""
+        return f"{self.operator.expr}, {sizes}{self.operator.flops:,} FLOPs"
+
+
+def _check_channels(layer: Layer, x: Tensor) -> None:
+    axis = -1 if layer.kind == "linear" else -1 - len(layer.kernel)
+    rank = x.dim()
+    allowed = rank >= 1 if layer.kind == "linear" else rank in (-axis, 1 - axis)
+    if not allowed or x.shape[axis] != layer.in_channels:
+        raise ShapeError(
+            f"[torch] the operator stands for a {layer.kind} of {layer.in_channels} input channels; "
+            f"it got an input of shape {tuple(x.shape)}"
+        )

@@ -1,0 +1,264 @@
+"""Operators as PyTorch operators: `torch.ops.syno.<name>` with a shape function and gradients.
+
+Every operator gets one PyTorch operator for all its shapes. A kernel is compiled when a shape is
+first met and kept for that shape. Gradients are operators of their own, made from the derivative of
+the program, so that they too run on native kernels and have gradients again.
+
+On a CPU, float32 and float64 run natively; half precision computes in float32. On other devices, and
+where a kernel cannot be built, the emitted PyTorch functions compute instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syno.errors import ShapeError, SynoError
+from syno.kernel import Kernel, compile
+from syno.operator import Operator
+from syno.torch.aten import aten_module
+
+_log = logging.getLogger("syno.torch")
+_library = torch.library.Library("syno", "FRAGMENT")
+_lock = threading.RLock()
+
+_NATIVE = {torch.float32: "float32", torch.float64: "float64"}
+_WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+Shapes = tuple[tuple[int, ...], ...]
+Plan = Callable[[Sequence[Tensor]], Tensor]
+
+
+class OperatorFunction:
+    """An operator, or a derivative of one, as a function of tensors of any fitting shapes."""
+
+    def __init__(self, name: str, inputs: Sequence[str], output: str) -> None:
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.output = output
+        self._plans: dict[Any, Plan] = {}
+        self._operators: dict[Shapes, Operator] = {}
+        self._derivatives: dict[int, OperatorFunction] = {}
+        self._warned = False
+        arguments = ", ".join(f"Tensor {argument}" for argument in _schema_names(self.inputs))
+        _library.define(f"{name}({arguments}) -> Tensor")
+        _library.impl(name, self._compute, "CPU")
+        _library.impl(name, self._compute_elsewhere, "CompositeExplicitAutograd")
+        qualified = f"syno::{name}"
+        torch.library.register_fake(qualified, self._fake, lib=_library)
+        torch.library.register_autograd(
+            qualified, self._backward, setup_context=_save_inputs, lib=_library
+        )
+        self._call: Callable[..., Tensor] = getattr(torch.ops.syno, name).default
+
+    def __call__(self, *tensors: Tensor) -> Tensor:
+        return self._call(*tensors)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OperatorFunction:
+        return self
+
+    def operator_for(self, shapes: Shapes) -> Operator:
+        """The concrete operator for inputs of these shapes; it may not need all of them."""
+        found = self._operators.get(shapes)
+        if found is None:
+            found = self._operators[shapes] = self._build(shapes)
+        return found
+
+    def output_shape(self, shapes: Shapes) -> tuple[int, ...]:
+        """Shape of the result for inputs of these shapes."""
+        if all(all(shape) for shape in shapes):
+            return self.operator_for(shapes).shapes[self.output]
+        # Extents are affine in those of the inputs: go back from one and two to an empty one.
+        one, two = (
+            self.output_shape(tuple(tuple(n or instead for n in s) for s in shapes))
+            for instead in (1, 2)
+        )
+        return tuple(max(0, 2 * a - b) for a, b in zip(one, two, strict=True))
+
+    def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The same by plain PyTorch functions, on any device and in any dtype."""
+        raise NotImplementedError
+
+    def _build(self, shapes: Shapes) -> Operator:
+        raise NotImplementedError
+
+    # What PyTorch calls
+
+    def _compute(self, *tensors: Tensor) -> Tensor:
+        threads = torch.get_num_threads()
+        key = (tensors[0].dtype, threads, *[t.shape for t in tensors])
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(tensors, threads)
+        return plan(tensors)
+
+    def _compute_elsewhere(self, *tensors: Tensor) -> Tensor:
+        return self.emitted(tensors)
+
+    def _fake(self, *tensors: Tensor) -> Tensor:
+        shapes = tuple(tuple(int(n) for n in t.shape) for t in tensors)
+        return tensors[0].new_empty(self.output_shape(shapes))
+
+    def _backward(self, ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = ctx.saved_tensors
+        return tuple(
+            self._gradient(i, (cotangent, *inputs)) if needed else None
+            for i, needed in enumerate(ctx.needs_input_grad)
+        )
+
+    def _gradient(self, index: int, tensors: Sequence[Tensor]) -> Tensor | None:
+        shapes = tuple(tuple(int(n) for n in t.shape) for t in tensors[1:])
+        if all(all(shape) for shape in shapes):
+            if self.inputs[index] not in self.operator_for(shapes).inputs:
+                return None
+            return self.derivative(index)(*tensors)
+        return torch.zeros_like(tensors[1 + index])
+
+    def derivative(self, index: int) -> OperatorFunction:
+        """The gradient with respect to one input: of (cotangent, *inputs)."""
+        with _lock:
+            found = self._derivatives.get(index)
+            if found is None:
+                found = self._derivatives[index] = _Derivative(self, index)
+            return found
+
+    # How a combination of dtype and shapes is computed
+
+    def _plan(self, tensors: Sequence[Tensor], threads: int) -> Plan:
+        dtype = tensors[0].dtype
+        for name, tensor in zip(self.inputs, tensors, strict=True):
+            if tensor.dtype != dtype:
+                raise TypeError(
+                    f"syno::{self.name}: {name} is {tensor.dtype} and {self.inputs[0]} is {dtype}; "
+                    "all inputs need one dtype"
+                )
+        if dtype in _WIDENED:
+            wide = _WIDENED[dtype]
+            return lambda ts: self(*(t.to(wide) for t in ts)).to(dtype)
+        if dtype not in _NATIVE:
+            raise TypeError(f"syno::{self.name}: {dtype} is not a dtype that operators compute in")
+        shapes = tuple(tuple(t.shape) for t in tensors)
+        if not all(all(shape) for shape in shapes):
+            extents = self.output_shape(shapes)
+            return lambda ts: ts[0].new_zeros(extents)
+        operator = self.operator_for(shapes)
+        try:
+            kernel = compile(operator, dtype=_NATIVE[dtype], threads=threads)
+        except SynoError as error:
+            if not self._warned:
+                self._warned = True
+                _log.warning(
+                    "syno::%s runs as plain PyTorch functions, no native kernel: %s",
+                    self.name,
+                    error,
+                )
+            return self.emitted
+        return self._run_natively(kernel, threads)
+
+    def _run_natively(self, kernel: Kernel, threads: int) -> Plan:
+        order = [self.inputs.index(name) for name in kernel.operator.inputs]
+        shape = kernel.shapes[self.output]
+        call = kernel.call_pointers
+
+        def run(tensors: Sequence[Tensor]) -> Tensor:
+            held = [tensors[i].contiguous() for i in order]
+            result = tensors[0].new_empty(shape)
+            pointers = [t.data_ptr() for t in held]
+            pointers.append(result.data_ptr())
+            call(pointers, threads)
+            return result
+
+        return run
+
+
+class _Whole(OperatorFunction):
+    """An operator itself."""
+
+    def __init__(self, name: str, operator: Operator) -> None:
+        self._operator = operator
+        super().__init__(name, operator.inputs, operator.outputs[0])
+
+    def _build(self, shapes: Shapes) -> Operator:
+        return self._operator.for_shapes(shapes)
+
+    def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
+        operator = self.operator_for(tuple(tuple(t.shape) for t in tensors))
+        named = dict(zip(self.inputs, tensors, strict=True))
+        weights = {name: named[name] for name in operator.weights}
+        data = tuple(named[name] for name in operator.data)
+        module = aten_module(operator)
+        result = torch.func.functional_call(module, weights, data)
+        assert isinstance(result, Tensor)
+        # A registered operator may not return a view of its input.
+        return result.clone() if result._is_view() else result
+
+
+class _Derivative(OperatorFunction):
+    """The vector-Jacobian product of another function with respect to one of its inputs."""
+
+    def __init__(self, parent: OperatorFunction, index: int) -> None:
+        self._parent = parent
+        self._index = index
+        target = parent.inputs[index]
+        super().__init__(
+            f"{parent.name}_d{index}", (f"d{parent.output}", *parent.inputs), f"d{target}"
+        )
+
+    def _build(self, shapes: Shapes) -> Operator:
+        program = self._parent.operator_for(shapes[1:]).program
+        return Operator(program.derivative(self._parent.inputs[self._index]))
+
+    def output_shape(self, shapes: Shapes) -> tuple[int, ...]:
+        return shapes[1 + self._index]
+
+    def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
+        cotangent, *inputs = (t.detach() for t in tensors)
+        with torch.enable_grad():
+            inputs[self._index].requires_grad_()
+            value = self._parent.emitted(inputs)
+            (gradient,) = torch.autograd.grad(value, inputs[self._index], cotangent)
+        return gradient
+
+
+def _schema_names(names: Sequence[str]) -> list[str]:
+    """Argument names that a schema accepts: the formula's, or numbered where it would clash."""
+    return [f"{name}_{i}" for i, name in enumerate(names)]
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+_functions: dict[str, OperatorFunction] = {}
+
+
+def operator_name(operator: Operator) -> str:
+    """The name under `torch.ops.syno`: the same for the same text on every machine."""
+    source = operator._source.expr if operator._source is not None else ""
+    text = f"{operator.symbolic.program.text()}\n{source}"
+    return "op_" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def as_function(operator: Operator) -> OperatorFunction:
+    """The operator as a differentiable function of tensors, registered with PyTorch.
+
+    Raises:
+        ShapeError: the operator has several outputs.
+    """
+    if len(operator.outputs) != 1:
+        raise ShapeError(
+            f"[torch] {operator.expr} has {len(operator.outputs)} outputs; a PyTorch operator of "
+            "syno has one"
+        )
+    name = operator_name(operator)
+    with _lock:
+        found = _functions.get(name)
+        if found is None:
+            found = _functions[name] = _Whole(name, operator)
+        return found
