@@ -1,0 +1,605 @@
+#include "synth/engine.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "support/error.hpp"
+
+namespace syno::synth {
+namespace {
+
+using P = pgraph::Primitive;
+
+constexpr std::size_t index(P primitive) { return static_cast<std::size_t>(primitive); }
+
+bool within(const Usage& usage, const Usage& left) {
+  bool ok = true;
+  for (std::size_t i = 0; i < usage.size(); ++i) ok = ok && usage[i] <= left[i];
+  return ok;
+}
+void take_from(Usage& left, const Usage& usage) {
+  for (std::size_t i = 0; i < usage.size(); ++i) left[i] = static_cast<std::int8_t>(left[i] - usage[i]);
+}
+bool may(int used, int limit) { return limit == kNoLimit || used < limit; }
+int open_count(int used, int limit) { return limit == kNoLimit ? 100 : limit - used; }
+
+constexpr std::array<std::string_view, 12> kLimitNames = {
+    "order",      "distance",  "max_chain", "max_reduction_ratio", "min_weight_params", "max_params",
+    "max_flops",  "min_flops", "max_bytes", "max_matched",         "matched_reduce",    "max_pooling"};
+
+std::uint64_t scramble(std::uint64_t x) {
+  x ^= x >> 31;
+  x *= 0x7fb5d329728ea185ULL;
+  x ^= x >> 27;
+  x *= 0x81dadef4bc2dd44dULL;
+  return x ^ (x >> 33);
+}
+
+}  // namespace
+
+Reason reason_of(Limit limit) { return static_cast<Reason>(rules().size() + static_cast<std::size_t>(limit)); }
+
+std::string_view name_of(Reason reason) {
+  if (reason < rules().size()) return rules()[reason].name;
+  return kLimitNames[reason - rules().size()];
+}
+
+void Counters::add(const Counters& other) {
+  children += other.children;
+  states += other.states;
+  finished += other.finished;
+  for (std::size_t i = 0; i < rejected.size(); ++i) rejected[i] += other.rejected[i];
+}
+
+Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_) {
+  const auto& signature = spec_.signature;
+  for (std::size_t r = 0; r < rules().size(); ++r) {
+    const Rule& rule = rules()[r];
+    enabled_.push_back(!spec_.disabled_rules.contains(rule.name));
+    if (!enabled_[r]) continue;
+    if (rule.removes != nullptr) {
+      rules_of_[index(rule.primitive)].push_back(static_cast<std::uint16_t>(r));
+    } else {
+      finished_rules_.push_back(static_cast<std::uint16_t>(r));
+    }
+  }
+  for (const std::string_view name : {"merge-above-reduce", "merge-above-share", "merge-above-split",
+                                      "merge-above-uneven-split", "merge-left-chain"}) {
+    free_merges_ = free_merges_ || spec_.disabled_rules.contains(name);
+  }
+  for (const auto& dim : signature.output) output_elements_ = sizes_.times(output_elements_, sizes_.intern(dim.extent));
+  for (std::size_t i = 0; i < signature.input.size(); ++i) {
+    const SizeNumber extent = sizes_.intern(signature.input[i].extent);
+    input_elements_ = sizes_.times(input_elements_, extent);
+    if (std::any_of(signature.fixed.begin(), signature.fixed.end(), [&](const auto& p) { return p.second == i; })) continue;
+    open_inputs_.push_back(i);
+    wanted_.push_back(extent);
+    open_input_elements_ = sizes_.times(open_input_elements_, extent);
+  }
+  wanted_sorted_ = wanted_;
+  std::sort(wanted_sorted_.begin(), wanted_sorted_.end());
+  for (const SizeNumber extent : sizes_.reduce_extents()) {
+    reduce_choices_.emplace_back(extent, sizes_[extent].magnitude);
+    if (sizes_[extent].coefficient) stride_choices_.push_back(extent);
+  }
+  even_windows_ = spec_.extensions.contains("even_windows") || spec_.extensions.contains("dilated_windows") ||
+                  spec_.disabled_rules.contains("unfold-even-window");
+  weightless_ = spec_.extensions.contains("weightless") || spec_.disabled_rules.contains("has-no-weight");
+  if (spec_.budgets.max_strides != 0) {
+    const int count = spec_.budgets.max_strides == kNoLimit ? spec_.budgets.max_steps : spec_.budgets.max_strides;
+    double largest = 1;
+    for (const SizeNumber stride : stride_choices_) largest = std::max(largest, sizes_[stride].greatest);
+    for (int i = 0; i < count; ++i) largest_stride_ *= largest;
+  }
+  distance_.emplace(sizes_, wanted_, even_windows_);
+  work_.emplace(sizes_, input_elements_, output_elements_);
+}
+
+State Engine::root() {
+  State state;
+  for (std::size_t i = 0; i < spec_.occurrences.size(); ++i) {
+    state.left[i] = static_cast<std::int8_t>(spec_.occurrences[i]);
+  }
+  const auto& signature = spec_.signature;
+  for (std::size_t i = 0; i < signature.output.size(); ++i) {
+    if (std::any_of(signature.fixed.begin(), signature.fixed.end(), [&](const auto& p) { return p.first == i; })) continue;
+    CoordinateNode node;
+    node.kind = Kind::Output;
+    node.unordered = signature.output[i].unordered;
+    node.amount = static_cast<std::int8_t>(i);
+    node.extent = sizes_.intern(signature.output[i].extent);
+    FrontierDim dim;
+    dim.coordinate = pool_.make(node, sizes_);
+    dim.extent = node.extent;
+    state.dims[state.dim_count++] = dim;
+  }
+  return state;
+}
+
+std::vector<Coordinate> Engine::root_coordinates(const State& root) const {
+  std::vector<Coordinate> result(spec_.signature.output.size());
+  for (std::size_t k = 0; k < root.dim_count; ++k) {
+    result[static_cast<std::size_t>(pool_[root.dims[k].coordinate].amount)] = root.dims[k].coordinate;
+  }
+  return result;
+}
+
+bool Engine::reduces_open(const State& state) const { return state.used[index(P::Reduce)] == state.step_count; }
+
+void Engine::moves(const State& state, std::vector<Move>& out) {
+  out.clear();
+  const Budgets& budgets = spec_.budgets;
+  if (state.step_count >= kMaxSteps) return;
+  const bool room = state.dim_count < kMaxFrontier;
+  if (room && reduces_open(state) && state.step_count < budgets.max_reductions) {
+    const SizeNumber least = state.step_count == 0 ? 0 : state.path[state.step_count - 1U].parameter;
+    for (const auto& [extent, usage] : reduce_choices_) {
+      if (extent >= least && within(usage, state.left)) out.push_back({.primitive = P::Reduce, .parameter = extent});
+    }
+  }
+  for (std::uint8_t i = 0; i < state.dim_count; ++i) {
+    if (room && may(state.used[index(P::Merge)], budgets.max_merges)) {
+      for (const BlockChoice& choice : sizes_.blocks(state.dims[i].extent)) {
+        if (within(choice.usage, state.left)) out.push_back({.primitive = P::Merge, .i = i, .parameter = choice.block});
+      }
+    }
+    if (may(state.used[index(P::Shift)], budgets.max_shifts)) {
+      out.push_back({.primitive = P::Shift, .i = i, .amount = 1});
+      if (spec_.extensions.contains("negative_shifts")) out.push_back({.primitive = P::Shift, .i = i, .amount = -1});
+    }
+    if (may(state.used[index(P::Stride)], budgets.max_strides)) {
+      for (const SizeNumber stride : stride_choices_) {
+        if (within(sizes_[stride].magnitude, state.left) && sizes_[sizes_.times(stride, state.dims[i].extent)].legal) {
+          out.push_back({.primitive = P::Stride, .i = i, .parameter = stride});
+        }
+      }
+    }
+    if (may(state.used[index(P::Expand)], budgets.max_expands)) out.push_back({.primitive = P::Expand, .i = i});
+    for (std::uint8_t j = 0; j < state.dim_count; ++j) {
+      if (i == j) continue;
+      if (may(state.used[index(P::Split)], budgets.max_splits) &&
+          sizes_[sizes_.times(state.dims[i].extent, state.dims[j].extent)].legal) {
+        out.push_back({.primitive = P::Split, .i = i, .j = j});
+      }
+      if (may(state.used[index(P::Unfold)], budgets.max_unfolds) && sizes_[state.dims[j].extent].coefficient) {
+        out.push_back({.primitive = P::Unfold, .i = i, .j = j});
+      }
+    }
+  }
+  if (state.weight_count < budgets.max_weights) contraction_moves(state, out);
+}
+
+/// Every way to mark frontier positions as shared, matched or neither within the occurrence limits.
+void Engine::contraction_moves(const State& state, std::vector<Move>& out) {
+  Move move{.primitive = P::Contraction};
+  const auto choose = [&](const auto& self, std::uint8_t at, const Usage& left) -> void {
+    if (at == state.dim_count) {
+      if ((move.inner | move.outer) != 0) out.push_back(move);
+      return;
+    }
+    self(self, static_cast<std::uint8_t>(at + 1), left);
+    const FrontierDim& dim = state.dims[at];
+    const Usage& usage = sizes_[dim.extent].primary;
+    if (!within(usage, left)) return;
+    Usage rest = left;
+    take_from(rest, usage);
+    const auto bit = static_cast<std::uint16_t>(1U << at);
+    move.inner = static_cast<std::uint16_t>(move.inner | bit);
+    self(self, static_cast<std::uint8_t>(at + 1), rest);
+    move.inner = static_cast<std::uint16_t>(move.inner & ~bit);
+    const Kind kind = pool_[dim.coordinate].kind;
+    const bool matchable = kind == Kind::Output || kind == Kind::MergeMajor || kind == Kind::MergeMinor ||
+                           (kind == Kind::Reduce && dim.shared != 0);
+    if (!matchable) return;
+    move.outer = static_cast<std::uint16_t>(move.outer | bit);
+    self(self, static_cast<std::uint8_t>(at + 1), rest);
+    move.outer = static_cast<std::uint16_t>(move.outer & ~bit);
+  };
+  choose(choose, 0, state.left);
+}
+
+Reason Engine::judge(const State& state, const Move& move) {
+  const Candidate candidate{spec_, sizes_, pool_, state, move};
+  for (const std::uint16_t rule : rules_of_[index(move.primitive)]) {
+    if (rules()[rule].removes(candidate)) return rule;
+  }
+  return kAccepted;
+}
+
+std::uint64_t Engine::letter_key(const State& state, const Move& move) const {
+  if (move.primitive == P::Reduce) return 0;
+  std::uint64_t h = scramble(static_cast<std::uint64_t>(move.primitive) + 1);
+  if (move.primitive == P::Contraction) {
+    for (std::size_t k = 0; k < state.dim_count; ++k) {
+      const std::uint64_t dim = pool_[state.dims[k].coordinate].hash;
+      if ((move.inner >> k & 1) != 0) h += scramble(dim);
+      if ((move.outer >> k & 1) != 0) h += scramble(~dim);
+    }
+    return scramble(h) >> 2 | 1ULL << 63;
+  }
+  h = scramble(h ^ pool_[state.dims[move.i].coordinate].hash);
+  if (move.primitive == P::Split || move.primitive == P::Unfold) h = scramble(h + pool_[state.dims[move.j].coordinate].hash);
+  h = scramble(h ^ sizes_[move.parameter].hash ^ static_cast<std::uint64_t>(static_cast<std::int64_t>(move.amount)));
+  return h >> 2 | 1ULL << 62;
+}
+
+/// Of all orders in which commuting steps can be taken only the lexicographically least is generated: a step is
+/// refused when a greater one stands among those it could have preceded. Reduces are least and contractions
+/// greatest, so that Reduces come first and views are pushed below contractions (Syno §6, Fig. 4b).
+bool Engine::in_order(const State& state, const Move& move, std::uint64_t key) const {
+  std::size_t after = 0;
+  const auto follow = [&](std::uint8_t step) { after = std::max<std::size_t>(after, step); };
+  if (move.primitive == P::Contraction) {
+    for (std::size_t k = 0; k < state.dim_count; ++k) {
+      if ((move.inner >> k & 1) != 0) follow(state.dims[k].producer);
+      if ((move.outer >> k & 1) != 0) follow(state.dims[k].touched);
+    }
+  } else if (move.primitive != P::Reduce) {
+    follow(state.dims[move.i].touched);
+    if (move.primitive == P::Split || move.primitive == P::Unfold) follow(state.dims[move.j].touched);
+  }
+  for (std::size_t t = after; t < state.step_count; ++t) {
+    if (state.path[t].key > key) return false;
+  }
+  return true;
+}
+
+void Engine::apply(const State& state, const Move& move, State& next) {
+  next = state;
+  Letter& letter = next.path[next.step_count];
+  letter = Letter();
+  letter.primitive = move.primitive;
+  letter.amount = move.amount;
+  letter.parameter = move.parameter;
+  letter.key = letter_key(state, move);
+  const auto number = static_cast<std::uint8_t>(++next.step_count);
+  ++next.used[index(move.primitive)];
+  const FrontierDim i = state.dims[move.i];
+  const FrontierDim j = state.dims[move.j];
+  const auto remove = [&](std::size_t position) {
+    for (std::size_t k = position; k + 1 < next.dim_count; ++k) next.dims[k] = next.dims[k + 1];
+    --next.dim_count;
+  };
+  const auto yield = [&](Kind kind, SizeNumber extent, Coordinate a, Coordinate b) {
+    CoordinateNode node;
+    node.kind = kind;
+    node.extent = extent;
+    node.a = a;
+    node.b = b;
+    node.amount = move.amount;
+    if (kind == Kind::MergeMajor || kind == Kind::MergeMinor || kind == Kind::Stride) node.parameter = move.parameter;
+    if (kind == Kind::MergeMajor || kind == Kind::MergeMinor) node.unordered = pool_[a].unordered;
+    if (kind == Kind::Reduce) {
+      for (std::size_t t = 0; t + 1 < next.step_count; ++t) {
+        if (next.path[t].primitive == P::Reduce && next.path[t].parameter == extent) ++node.amount;
+      }
+    }
+    FrontierDim dim;
+    dim.coordinate = pool_.make(node, sizes_);
+    dim.extent = extent;
+    dim.producer = dim.touched = number;
+    if (kind != Kind::Reduce) {
+      dim.history = i.history;
+      dim.height = static_cast<std::uint8_t>(i.height + 1);
+      dim.discards = i.discards;
+    }
+    if (b != 0) {
+      dim.history = static_cast<std::uint8_t>(dim.history | j.history);
+      dim.height = static_cast<std::uint8_t>(std::max(i.height, j.height) + 1);
+      dim.discards = i.discards || j.discards;
+    }
+    next.dims[next.dim_count++] = dim;
+    (letter.first == 0 ? letter.first : letter.second) = dim.coordinate;
+    return &next.dims[next.dim_count - 1U];
+  };
+  switch (move.primitive) {
+    case P::Reduce:
+      take_from(next.left, sizes_[move.parameter].magnitude);
+      next.reduces = sizes_.times(next.reduces, move.parameter);
+      yield(Kind::Reduce, move.parameter, 0, 0);
+      break;
+    case P::Merge: {
+      letter.a = i.coordinate;
+      for (const BlockChoice& choice : sizes_.blocks(i.extent)) {
+        if (choice.block == move.parameter) take_from(next.left, choice.usage);
+      }
+      remove(move.i);
+      const SizeNumber group = sizes_.over(i.extent, move.parameter);
+      yield(Kind::MergeMajor, group, i.coordinate, 0);
+      yield(Kind::MergeMinor, move.parameter, i.coordinate, 0);
+      break;
+    }
+    case P::Shift:
+      letter.a = i.coordinate;
+      remove(move.i);
+      yield(Kind::Shift, i.extent, i.coordinate, 0);
+      break;
+    case P::Stride:
+      letter.a = i.coordinate;
+      take_from(next.left, sizes_[move.parameter].magnitude);
+      remove(move.i);
+      yield(Kind::Stride, sizes_.times(i.extent, move.parameter), i.coordinate, 0)->discards = true;
+      break;
+    case P::Split:
+    case P::Unfold: {
+      letter.a = i.coordinate;
+      letter.b = j.coordinate;
+      remove(std::max(move.i, move.j));
+      remove(std::min(move.i, move.j));
+      if (move.primitive == P::Split) {
+        yield(Kind::Split, sizes_.times(i.extent, j.extent), i.coordinate, j.coordinate);
+        break;
+      }
+      FrontierDim* dim = yield(Kind::Unfold, i.extent, i.coordinate, j.coordinate);
+      // A window at least as wide as the gaps of a strided dimension reads everything; a dilated window slides
+      // over every element.
+      const CoordinateNode& left = pool_[i.coordinate];
+      dim->discards = i.discards && !(left.kind == Kind::Stride && sizes_[j.extent].least >= sizes_[left.parameter].greatest);
+      break;
+    }
+    case P::Expand:
+      letter.a = i.coordinate;
+      remove(move.i);
+      next.expanded[next.expanded_count++] = i.coordinate;
+      break;
+    case P::Contraction: {
+      const std::uint8_t w = next.weight_count++;
+      letter.weight = w;
+      WeightRecord& weight = next.weights[w];
+      weight = WeightRecord();
+      std::size_t kept = 0;
+      for (std::size_t k = 0; k < state.dim_count; ++k) {
+        FrontierDim dim = state.dims[k];
+        const bool inner = (move.inner >> k & 1) != 0;
+        const bool outer = (move.outer >> k & 1) != 0;
+        if (inner || outer) take_from(next.left, sizes_[dim.extent].primary);
+        if (outer) {
+          weight.outer[weight.outer_count++] = dim.coordinate;
+          continue;
+        }
+        if (inner) {
+          weight.inner[weight.inner_count++] = dim.coordinate;
+          dim.shared = static_cast<std::uint8_t>(dim.shared | 1U << w);
+          dim.history = static_cast<std::uint8_t>(dim.history | 1U << w);
+          ++dim.height;
+          dim.touched = number;
+        }
+        next.dims[kept++] = dim;
+      }
+      next.dim_count = static_cast<std::uint8_t>(kept);
+      break;
+    }
+  }
+}
+
+Reason Engine::check_contraction(const State& state, const Move& move) {
+  SizeNumber elements = kOne;
+  SizeNumber matched = kOne;
+  for (std::size_t k = 0; k < state.dim_count; ++k) {
+    const FrontierDim& dim = state.dims[k];
+    if (((move.inner | move.outer) >> k & 1) == 0) continue;
+    elements = sizes_.times(elements, dim.extent);
+    if ((move.outer >> k & 1) == 0) continue;
+    if (pool_[dim.coordinate].kind == Kind::Reduce) {
+      const double greatest = sizes_[dim.extent].greatest;
+      if (greatest < spec_.thresholds.min_matched_reduce || greatest > spec_.thresholds.max_matched_reduce) {
+        return reason_of(Limit::MatchedReduce);
+      }
+    } else {
+      matched = sizes_.times(matched, dim.extent);
+    }
+  }
+  if (sizes_[matched].greatest > spec_.thresholds.max_matched) return reason_of(Limit::Matched);
+  if (sizes_[elements].least < spec_.budgets.min_weight_params) return reason_of(Limit::WeightParams);
+  return kAccepted;
+}
+
+double Engine::unshared_reduces(const State& state) const {
+  double product = 1;
+  for (std::size_t k = 0; k < state.dim_count; ++k) {
+    if (state.dims[k].shared == 0) product *= pooled(state, pool_, sizes_, state.dims[k].coordinate);
+  }
+  return product;
+}
+
+bool Engine::must_contract(const State& state) const {
+  if (state.weight_count == 0 && !weightless_) return true;
+  return unshared_reduces(state) > spec_.budgets.max_pooling;
+}
+
+Reason Engine::check_budgets(const State& next, const Move& move) {
+  const Budgets& budgets = spec_.budgets;
+  for (std::size_t k = 0; k < next.dim_count; ++k) {
+    if (next.dims[k].height > budgets.max_chain) return reason_of(Limit::Chain);
+  }
+  if (move.primitive == P::Reduce) {
+    for (std::size_t v = 0; v < sizes_.valuation_count(); ++v) {
+      if (sizes_.value(next.reduces, v) > budgets.max_reduction_ratio * sizes_.value(open_input_elements_, v)) {
+        return reason_of(Limit::ReductionRatio);
+      }
+    }
+  }
+  if (move.primitive == P::Contraction) {
+    if (budgets.max_params < kUnbounded && work_->params(next, pool_) > budgets.max_params) return reason_of(Limit::Params);
+    if (next.weight_count >= budgets.max_weights && unshared_reduces(next) > budgets.max_pooling) {
+      return reason_of(Limit::Pooling);
+    }
+  }
+  return kAccepted;
+}
+
+int Engine::distance(const State& state, int limit) {
+  std::array<DistanceItem, kMaxFrontier> items;
+  for (std::size_t k = 0; k < state.dim_count; ++k) {
+    const FrontierDim& dim = state.dims[k];
+    const SizeFacts& facts = sizes_[dim.extent];
+    const Kind kind = pool_[dim.coordinate].kind;
+    DistanceItem item{dim.extent, Removal::Steps, true};
+    const bool affordable = within(facts.primary, state.left);
+    if (kind == Kind::Reduce) {
+      if (affordable && facts.greatest >= spec_.thresholds.min_matched_reduce &&
+          facts.greatest <= spec_.thresholds.max_matched_reduce) {
+        item.removal = dim.shared != 0 ? Removal::Match : Removal::SecondWeight;
+      }
+    } else if (kind == Kind::Output || kind == Kind::MergeMajor || kind == Kind::MergeMinor) {
+      if (affordable && facts.greatest <= spec_.thresholds.max_matched) item.removal = Removal::Match;
+    }
+    item.mergeable = free_merges_ || !(kind == Kind::Reduce || kind == Kind::Split || kind == Kind::MergeMajor || dim.shared != 0);
+    items[k] = item;
+  }
+  const Budgets& budgets = spec_.budgets;
+  Remaining remaining;
+  remaining.merges = open_count(state.used[index(P::Merge)], budgets.max_merges);
+  remaining.splits = open_count(state.used[index(P::Split)], budgets.max_splits);
+  remaining.unfolds = open_count(state.used[index(P::Unfold)], budgets.max_unfolds);
+  remaining.strides = open_count(state.used[index(P::Stride)], budgets.max_strides);
+  remaining.expands = open_count(state.used[index(P::Expand)], budgets.max_expands);
+  remaining.contractions = budgets.max_weights - state.weight_count;
+  remaining.reduces = reduces_open(state) ? budgets.max_reductions - state.step_count : 0;
+  remaining.must_contract = must_contract(state);
+  return (*distance_)({items.data(), state.dim_count}, remaining, limit);
+}
+
+Reason Engine::take(const State& state, const Move& move, int steps_left, State& next) {
+  ++counters.children;
+  const auto reject = [&](Reason reason) {
+    ++counters.rejected[reason];
+    return reason;
+  };
+  if (!in_order(state, move, letter_key(state, move))) return reject(reason_of(Limit::Order));
+  if (const Reason reason = judge(state, move); reason != kAccepted) return reject(reason);
+  if (move.primitive == P::Contraction) {
+    if (const Reason reason = check_contraction(state, move); reason != kAccepted) return reject(reason);
+  }
+  apply(state, move, next);
+  if (const Reason reason = check_budgets(next, move); reason != kAccepted) return reject(reason);
+  if (distance(next, steps_left) > steps_left) return reject(reason_of(Limit::Distance));
+  const bool enlarges = move.primitive == P::Contraction || move.primitive == P::Unfold;
+  if (enlarges && spec_.budgets.max_flops < kUnbounded &&
+      work_->least_flops(next, pool_, largest_stride_) > spec_.budgets.max_flops) {
+    return reject(reason_of(Limit::Flops));
+  }
+  ++counters.states;
+  return kAccepted;
+}
+
+bool Engine::finished(const State& state) const {
+  if (state.dim_count != wanted_sorted_.size()) return false;
+  std::array<SizeNumber, kMaxFrontier> extents{};
+  for (std::size_t k = 0; k < state.dim_count; ++k) extents[k] = state.dims[k].extent;
+  std::sort(extents.begin(), extents.begin() + state.dim_count);
+  return std::equal(wanted_sorted_.begin(), wanted_sorted_.end(), extents.begin());
+}
+
+void Engine::completions(const State& state, const OnOperator& on_operator) {
+  if (!finished(state)) return;
+  std::optional<Work> work;
+  std::array<std::uint8_t, kMaxFrontier> position{};
+  std::uint32_t used = 0;
+  const auto place = [&](const auto& self, std::size_t at) -> void {
+    if (at < wanted_.size()) {
+      for (std::uint8_t k = 0; k < state.dim_count; ++k) {
+        if ((used >> k & 1) != 0 || state.dims[k].extent != wanted_[at]) continue;
+        used |= 1U << k;
+        position[at] = k;
+        self(self, at + 1);
+        used &= ~(1U << k);
+      }
+      return;
+    }
+    const std::span<const std::uint8_t> assigned{position.data(), wanted_.size()};
+    const Finished candidate{spec_, sizes_, pool_, state, assigned, open_inputs_};
+    for (const std::uint16_t rule : finished_rules_) {
+      if (rules()[rule].removes_finished(candidate)) {
+        ++counters.rejected[rule];
+        return;
+      }
+    }
+    if (!work) work = work_->finished(state, pool_);
+    const Budgets& budgets = spec_.budgets;
+    const auto reject = [&](Limit limit) { ++counters.rejected[reason_of(limit)]; };
+    if (work->flops > budgets.max_flops) return reject(Limit::Flops);
+    if (work->flops < budgets.min_flops) return reject(Limit::MinFlops);
+    if (work->params > budgets.max_params) return reject(Limit::Params);
+    if (work->bytes > budgets.max_bytes) return reject(Limit::Bytes);
+    ++counters.finished;
+    on_operator(state, assigned, *work);
+  };
+  place(place, 0);
+}
+
+Move Engine::move_for(const State& state, const pgraph::Step& step, const std::vector<Coordinate>& coordinate_of) {
+  const auto position = [&](pgraph::CoordinateId id) -> std::uint8_t {
+    const Coordinate wanted = coordinate_of[static_cast<std::uint32_t>(id)];
+    for (std::uint8_t k = 0; k < state.dim_count; ++k) {
+      if (state.dims[k].coordinate == wanted) return k;
+    }
+    fail<VerifyError>("synthesis", "coordinate c{} is not in the frontier", static_cast<std::uint32_t>(id));
+  };
+  Move move{.primitive = step.primitive, .amount = static_cast<std::int8_t>(step.amount)};
+  if (step.primitive == P::Contraction) {
+    for (const auto id : step.operands) move.inner = static_cast<std::uint16_t>(move.inner | 1U << position(id));
+    for (const auto id : step.matched) move.outer = static_cast<std::uint16_t>(move.outer | 1U << position(id));
+    return move;
+  }
+  if (!step.operands.empty()) move.i = position(step.operands[0]);
+  if (step.operands.size() > 1) move.j = position(step.operands[1]);
+  if (step.primitive == P::Reduce || step.primitive == P::Merge || step.primitive == P::Stride) {
+    move.parameter = sizes_.intern(step.size);
+  }
+  return move;
+}
+
+void Engine::record_results(const State& next, std::vector<Coordinate>& coordinate_of) {
+  const Letter& letter = next.path[next.step_count - 1U];
+  if (letter.first != 0) coordinate_of.push_back(letter.first);
+  if (letter.second != 0) coordinate_of.push_back(letter.second);
+}
+
+pgraph::PGraph Engine::to_graph(const State& state) const {
+  pgraph::PGraph graph(spec_.signature);
+  std::unordered_map<Coordinate, pgraph::CoordinateId> ids;
+  for (Coordinate c = 1; c < pool_.size() && c <= spec_.signature.output.size(); ++c) {
+    if (pool_[c].kind == Kind::Output) ids[c] = static_cast<pgraph::CoordinateId>(pool_[c].amount);
+  }
+  for (std::size_t t = 0; t < state.step_count; ++t) {
+    const Letter& letter = state.path[t];
+    pgraph::Step step;
+    step.primitive = letter.primitive;
+    if (letter.a != 0) step.operands.push_back(ids.at(letter.a));
+    if (letter.b != 0) step.operands.push_back(ids.at(letter.b));
+    if (letter.primitive == P::Contraction) {
+      const WeightRecord& weight = state.weights[letter.weight];
+      for (std::size_t k = 0; k < weight.inner_count; ++k) step.operands.push_back(ids.at(weight.inner[k]));
+      for (std::size_t k = 0; k < weight.outer_count; ++k) step.matched.push_back(ids.at(weight.outer[k]));
+    }
+    if (letter.parameter != kOne) step.size = sizes_[letter.parameter].size;
+    if (letter.primitive == P::Shift) step.amount = letter.amount;
+    const auto first = static_cast<std::uint32_t>(graph.coordinate_count());
+    graph = pgraph::apply_all(std::move(graph), {step});
+    if (letter.first != 0) ids[letter.first] = static_cast<pgraph::CoordinateId>(first);
+    if (letter.second != 0) ids[letter.second] = static_cast<pgraph::CoordinateId>(first + 1);
+  }
+  return graph;
+}
+
+pgraph::CompleteGraph Engine::to_graph(const State& state, std::span<const std::uint8_t> position) const {
+  pgraph::PGraph graph = to_graph(state);
+  std::vector<pgraph::CoordinateId> input(spec_.signature.input.size());
+  for (const auto& [out, in] : spec_.signature.fixed) input[in] = static_cast<pgraph::CoordinateId>(out);
+  std::unordered_map<Coordinate, pgraph::CoordinateId> ids;
+  for (Coordinate c = 1; c < pool_.size() && c <= spec_.signature.output.size(); ++c) {
+    if (pool_[c].kind == Kind::Output) ids[c] = static_cast<pgraph::CoordinateId>(pool_[c].amount);
+  }
+  for (std::size_t t = 0; t < state.step_count; ++t) {
+    const auto results = graph.results_of(t);
+    if (!results.empty()) ids[state.path[t].first] = results[0];
+    if (results.size() > 1) ids[state.path[t].second] = results[1];
+  }
+  for (std::size_t k = 0; k < open_inputs_.size(); ++k) {
+    input[open_inputs_[k]] = ids.at(state.dims[position[k]].coordinate);
+  }
+  return pgraph::complete(std::move(graph), std::move(input));
+}
+
+}  // namespace syno::synth

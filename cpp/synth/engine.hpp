@@ -1,0 +1,100 @@
+// synth/engine.hpp — one thread's search: which steps may follow, which are pruned and why, what is finished.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pgraph/pgraph.hpp"
+#include "synth/distance.hpp"
+#include "synth/rules.hpp"
+#include "synth/work.hpp"
+
+namespace syno::synth {
+
+/// Why a step is not taken. Below rules().size(): the number of a rule.
+using Reason = std::uint16_t;
+inline constexpr Reason kAccepted = 0xffff;
+enum class Limit : std::uint8_t { Order, Distance, Chain, ReductionRatio, WeightParams, Params, Flops, MinFlops, Bytes, Matched, MatchedReduce, Pooling };
+Reason reason_of(Limit limit);
+std::string_view name_of(Reason reason);  ///< a rule's name, or `order`, `distance`, `max_flops`, ...
+
+/// How often each reason pruned a step.
+struct Counters {
+  std::uint64_t children = 0;  ///< steps looked at
+  std::uint64_t states = 0;    ///< partial operators kept
+  std::uint64_t finished = 0;  ///< operators that met the input, before duplicates are removed
+  std::array<std::uint64_t, 128> rejected{};
+  void add(const Counters& other);
+};
+
+class Engine {
+ public:
+  explicit Engine(Spec spec);  ///< check(spec)
+
+  const Spec& spec() const { return spec_; }
+  State root();
+  /// All steps that the budgets' counts and occurrence limits allow, in a fixed order.
+  void moves(const State& state, std::vector<Move>& out);
+  /// Rules, order of commuting steps, budgets and distance with `steps_left` after this step; `next` is
+  /// valid when the answer is kAccepted.
+  Reason take(const State& state, const Move& move, int steps_left, State& next);
+  /// The rules alone on a move: the first that removes it.
+  Reason judge(const State& state, const Move& move);
+  void apply(const State& state, const Move& move, State& next);
+  /// The move that takes a pGraph's step here; `coordinate_of` maps the pGraph's coordinates to this search's
+  /// and gains the results of the step once it is applied with record_results().
+  Move move_for(const State& state, const pgraph::Step& step, const std::vector<Coordinate>& coordinate_of);
+  static void record_results(const State& next, std::vector<Coordinate>& coordinate_of);
+  std::vector<Coordinate> root_coordinates(const State& root) const;  ///< coordinate_of for the outputs
+  int distance(const State& state, int limit);
+  /// True when the frontier's sizes are the input's.
+  bool finished(const State& state) const;
+  /// Calls back for each assignment to the input that the rules and budgets keep; others are counted.
+  using OnOperator = std::function<void(const State&, std::span<const std::uint8_t> position, const Work&)>;
+  void completions(const State& state, const OnOperator& on_operator);
+  /// Replays the state's steps as a pGraph; `position` assigns the frontier to the open input dimensions.
+  pgraph::CompleteGraph to_graph(const State& state, std::span<const std::uint8_t> position) const;
+  pgraph::PGraph to_graph(const State& state) const;
+
+  const SizePool& sizes() const { return sizes_; }
+  const CoordinatePool& pool() const { return pool_; }
+  Counters counters;
+
+ private:
+  void contraction_moves(const State& state, std::vector<Move>& out);
+  bool enabled(std::size_t rule) const { return enabled_[rule]; }
+  bool reduces_open(const State& state) const;
+  bool must_contract(const State& state) const;
+  Reason check_budgets(const State& next, const Move& move);
+  std::uint64_t letter_key(const State& state, const Move& move) const;
+  bool in_order(const State& state, const Move& move, std::uint64_t key) const;
+  double unshared_reduces(const State& state) const;
+  Reason check_contraction(const State& state, const Move& move);
+
+  Spec spec_;
+  SizePool sizes_;
+  CoordinatePool pool_;
+  std::vector<bool> enabled_;
+  std::array<std::vector<std::uint16_t>, pgraph::kPrimitiveCount> rules_of_;
+  std::vector<std::uint16_t> finished_rules_;
+  std::vector<std::size_t> open_inputs_;       ///< signature numbers of the input dimensions that are not fixed
+  std::vector<SizeNumber> wanted_;             ///< their extents
+  std::vector<SizeNumber> wanted_sorted_;
+  std::vector<std::pair<SizeNumber, Usage>> reduce_choices_;
+  std::vector<SizeNumber> stride_choices_;
+  SizeNumber input_elements_ = kOne;
+  SizeNumber open_input_elements_ = kOne;
+  SizeNumber output_elements_ = kOne;
+  bool even_windows_ = false;
+  bool weightless_ = false;
+  bool free_merges_ = false;  ///< a rule that keeps Merges off some coordinates is disabled
+  double largest_stride_ = 1;
+  std::optional<ShapeDistance> distance_;
+  std::optional<WorkModel> work_;
+  State scratch_;
+};
+
+}  // namespace syno::synth

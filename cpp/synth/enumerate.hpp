@@ -1,0 +1,50 @@
+// synth/enumerate.hpp — all operators of a spec, each once, the same for any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pgraph/pgraph.hpp"
+#include "synth/work.hpp"
+
+namespace syno::synth {
+
+/// An operator that the search found.
+struct Found {
+  pgraph::CompleteGraph graph;
+  Work work;       ///< summed over the valuations
+  Hash128 key;     ///< equal for equal operators
+  int steps = 0;
+};
+
+struct SearchStatistics {
+  std::uint64_t children = 0;  ///< steps looked at
+  std::uint64_t states = 0;    ///< partial operators kept
+  std::uint64_t finished = 0;  ///< operators met, duplicates included
+  std::map<std::string, std::uint64_t> rejected;  ///< by rule, budget, `distance` or `order`
+  std::vector<std::uint64_t> by_steps;            ///< operators kept, by number of steps
+  double seconds = 0;
+  bool truncated = false;      ///< the limit was reached before the space was exhausted
+};
+
+struct EnumerationOptions {
+  int max_steps = 0;  ///< 0: the spec's
+  int threads = 1;
+  std::optional<std::size_t> limit;  ///< stop after this many operators, in the order of the search
+};
+
+struct Enumeration {
+  std::vector<Found> operators;  ///< by steps, then in the order of the search
+  SearchStatistics statistics;
+};
+
+/// Every operator with at most `max_steps` steps that rules and budgets allow.
+Enumeration enumerate(const Spec& spec, const EnumerationOptions& options = {});
+
+/// The key by which duplicates are recognised.
+Hash128 duplicate_key(const pgraph::CompleteGraph& graph);
+
+}  // namespace syno::synth

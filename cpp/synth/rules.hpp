@@ -1,0 +1,55 @@
+// synth/rules.hpp — canonicality rules as a table of named rows (Syno §6).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "synth/state.hpp"
+
+namespace syno::synth {
+
+/// What justifies a rule, and what its test checks.
+///   Exact    what it removes equals something kept
+///   Similar  what it removes differs from something kept at no more than a stated share of points
+///   Futile   a named property fails: pooling, data discarded, only a multiplier changes
+enum class RuleClass : std::uint8_t { Exact, Similar, Futile };
+std::string_view name_of(RuleClass kind);
+
+/// Where the rules look: one move on one partial operator.
+struct Candidate {
+  const Spec& spec;
+  const SizePool& sizes;
+  const CoordinatePool& pool;
+  const State& state;
+  Move move;
+
+  const FrontierDim& i() const { return state.dims[move.i]; }
+  const FrontierDim& j() const { return state.dims[move.j]; }
+  const CoordinateNode& node_i() const { return pool[i().coordinate]; }
+  const CoordinateNode& node_j() const { return pool[j().coordinate]; }
+  bool extension(std::string_view name) const { return spec.extensions.contains(name); }
+};
+
+/// A finished operator: which frontier position indexes which input dimension (fixed ones are no frontier).
+struct Finished {
+  const Spec& spec;
+  const SizePool& sizes;
+  const CoordinatePool& pool;
+  const State& state;
+  std::span<const std::uint8_t> position;   ///< per open input dimension
+  std::span<const std::size_t> input_dim;   ///< its number in the signature
+};
+
+struct Rule {
+  std::string_view name;
+  RuleClass kind;
+  pgraph::Primitive primitive;  ///< which moves it looks at; unused by rules of finished operators
+  std::string_view statement;
+  bool (*removes)(const Candidate&);         ///< null: the rule looks at finished operators
+  bool (*removes_finished)(const Finished&);
+};
+
+/// "X above Y": X would be applied to a coordinate that Y makes, nearer to the input.
+std::span<const Rule> rules();
+
+}  // namespace syno::synth

@@ -1,0 +1,193 @@
+#include "synth/sizes.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/error.hpp"
+
+namespace syno::synth {
+namespace {
+
+using symbolic::Size;
+using symbolic::VariableKind;
+
+std::uint64_t stable_hash(const Size& size) {
+  Hasher hasher;
+  hasher.add(size.factor().num()).add(size.factor().den());
+  for (std::size_t i = 0; i < symbolic::kMaxVariables; ++i) hasher.add(static_cast<std::int8_t>(size.exponent(i)));
+  return hasher.finish().low;
+}
+
+}  // namespace
+
+SizePool::SizePool(const Spec& spec) : spec_(spec) {
+  const auto& sizes = spec_.signature.sizes;
+  for (std::size_t v = 0; v < sizes.valuation_count(); ++v) {
+    std::size_t same = 0;
+    while (same < representative_.size() &&
+           !std::ranges::equal(sizes.variables().empty() ? std::span<const std::int64_t>() : sizes.valuation(v),
+                               sizes.variables().empty() ? std::span<const std::int64_t>()
+                                                         : sizes.valuation(representative_[same]))) {
+      ++same;
+    }
+    if (same == representative_.size()) {
+      representative_.push_back(v);
+      weights_.push_back(0);
+    }
+    weights_[same] += 1;
+  }
+  intern(Size());
+  enumerate_reduce_extents();
+}
+
+bool SizePool::within_limits(const Size& size) const {
+  int variables = 0;
+  int powers = 0;
+  for (std::size_t i = 0; i < spec_.occurrences.size(); ++i) {
+    variables += size.exponent(i) != 0;
+    powers += std::abs(size.exponent(i));
+  }
+  return variables <= spec_.budgets.max_variables_in_size && powers <= spec_.budgets.max_powers_in_size;
+}
+
+SizeNumber SizePool::intern(const Size& size) {
+  const std::uint64_t hash = stable_hash(size);
+  auto& bucket = by_hash_[hash];
+  for (const SizeNumber number : bucket) {
+    if (facts_[number].size == size) return number;
+  }
+  SYNO_ASSERT(facts_.size() < 65535, "fewer than 65535 different sizes occur in one search");
+  const auto number = static_cast<SizeNumber>(facts_.size());
+  bucket.push_back(number);
+  SizeFacts facts;
+  facts.size = size;
+  facts.hash = hash;
+  facts.integral = true;
+  facts.odd = true;
+  facts.coefficient = true;
+  bool negative_coefficient = false;
+  const auto& variables = spec_.signature.sizes.variables();
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const int exponent = size.exponent(i);
+    facts.magnitude[i] = static_cast<std::int8_t>(std::abs(exponent));
+    if (variables[i].kind == VariableKind::Primary) {
+      facts.primary[i] = static_cast<std::int8_t>(exponent);
+      if (exponent != 0) facts.coefficient = false;
+      if (exponent < 0) facts.negative_primary = true;
+    } else if (exponent < 0) {
+      negative_coefficient = true;
+    }
+  }
+  facts.least = kUnbounded;
+  for (const std::size_t v : representative_) {
+    // Numbers beyond 2^53 are no extent of anything: their value stays approximate and they are not legal.
+    double numerator = static_cast<double>(size.factor().num());
+    double denominator = static_cast<double>(size.factor().den());
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      const auto value = static_cast<double>(spec_.signature.sizes.valuation(v)[i]);
+      for (int e = size.exponent(i); e > 0; --e) numerator *= value;
+      for (int e = size.exponent(i); e < 0; ++e) denominator *= value;
+    }
+    const bool whole = numerator < 0x1p53 && denominator < 0x1p53 && std::fmod(numerator, denominator) == 0;
+    const double value = numerator / denominator;
+    facts.integral = facts.integral && whole;
+    facts.odd = facts.odd && whole && std::fmod(value, 2) == 1;
+    facts.least = std::min(facts.least, value);
+    facts.greatest = std::max(facts.greatest, value);
+    values_.push_back(value);
+  }
+  facts.legal = facts.integral && !size.is_one() && !facts.negative_primary &&
+                !(facts.coefficient && negative_coefficient) && within_limits(size);
+  facts_.push_back(facts);
+  return number;
+}
+
+SizeNumber SizePool::times(SizeNumber a, SizeNumber b) {
+  if (a == kOne) return b;
+  if (b == kOne) return a;
+  if (b < a) std::swap(a, b);
+  const auto [found, inserted] = products_.try_emplace(static_cast<std::uint32_t>(a) << 16 | b);
+  if (inserted) found->second = intern(facts_[a].size * facts_[b].size);
+  return found->second;
+}
+
+SizeNumber SizePool::over(SizeNumber a, SizeNumber b) {
+  if (b == kOne) return a;
+  if (a == b) return kOne;
+  const auto [found, inserted] = quotients_.try_emplace(static_cast<std::uint32_t>(a) << 16 | b);
+  if (inserted) found->second = intern(facts_[a].size / facts_[b].size);
+  return found->second;
+}
+
+bool SizePool::lexicographic_less(SizeNumber a, SizeNumber b) const {
+  const auto& variables = spec_.signature.sizes.variables();
+  for (const VariableKind kind : {VariableKind::Primary, VariableKind::Coefficient}) {
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      if (variables[i].kind != kind) continue;
+      const int left = facts_[a].size.exponent(i);
+      const int right = facts_[b].size.exponent(i);
+      if (left != right) return left < right;
+    }
+  }
+  return facts_[a].size.factor() < facts_[b].size.factor();
+}
+
+/// Primary exponents 0 to 4, coefficient exponents -2 to 2, within the occurrence limits (the authors' ranges).
+void SizePool::enumerate_reduce_extents() {
+  const auto& variables = spec_.signature.sizes.variables();
+  std::vector<Size> found;
+  const auto choose = [&](const auto& self, std::size_t variable, const Size& size) -> void {
+    if (variable == variables.size()) {
+      if (within_limits(size)) found.push_back(size);
+      return;
+    }
+    const bool primary = variables[variable].kind == VariableKind::Primary;
+    const int limit = std::min(spec_.occurrences[variable], primary ? 4 : 2);
+    for (int exponent = primary ? 0 : -limit; exponent <= limit; ++exponent) {
+      self(self, variable + 1, exponent == 0 ? size : size * Size::variable(variable, exponent));
+    }
+  };
+  choose(choose, 0, Size());
+  for (const Size& size : found) {
+    const SizeNumber number = intern(size);
+    if (facts_[number].legal) reduce_extents_.push_back(number);
+  }
+}
+
+const std::vector<BlockChoice>& SizePool::blocks(SizeNumber extent) {
+  const auto [found, inserted] = blocks_.try_emplace(extent);
+  if (!inserted) return found->second;
+  const auto& variables = spec_.signature.sizes.variables();
+  const Size whole = facts_[extent].size;
+  std::vector<std::pair<Size, Usage>> choices;
+  Usage usage{};
+  const auto choose = [&](const auto& self, std::size_t variable, const Size& size) -> void {
+    if (variable == variables.size()) {
+      choices.emplace_back(size, usage);
+      return;
+    }
+    const int exponent = whole.exponent(variable);
+    const bool primary = variables[variable].kind == VariableKind::Primary;
+    const int limit = spec_.occurrences[variable];
+    for (int block = -limit - 2; block <= limit + std::abs(exponent) + 2; ++block) {
+      const int used = (std::abs(block) + std::abs(exponent - block) - std::abs(exponent)) / 2;
+      if (used > limit || (primary && (block < 0 || exponent - block < 0)) || std::abs(block) > 4) continue;
+      usage[variable] = static_cast<std::int8_t>(used);
+      self(self, variable + 1, block == 0 ? size : size * Size::variable(variable, block));
+    }
+    usage[variable] = 0;
+  };
+  choose(choose, 0, Size());
+  std::vector<BlockChoice> result;
+  for (const auto& [size, used] : choices) {
+    for (const Size& factor : {Size(), Size(whole.factor())}) {
+      const SizeNumber block = intern(size * factor);
+      const SizeNumber group = over(extent, block);
+      if (facts_[block].legal && facts_[group].legal) result.push_back({block, group, used});
+      if (whole.factor() == Rational(1)) break;
+    }
+  }
+  return blocks_[extent] = std::move(result);
+}
+
+}  // namespace syno::synth

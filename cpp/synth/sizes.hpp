@@ -1,0 +1,78 @@
+// synth/sizes.hpp — sizes as small numbers: the search's inner loop compares ids and looks values up.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "synth/spec.hpp"
+
+namespace syno::synth {
+
+using SizeNumber = std::uint16_t;  ///< within one SizePool; 0 is the size one
+inline constexpr SizeNumber kOne = 0;
+
+/// Exponents of all variables: what a step takes from the occurrence limits, or what is left of them.
+using Usage = std::array<std::int8_t, symbolic::kMaxVariables>;
+
+/// Everything about a size that the search asks for, for all valuations at once.
+struct SizeFacts {
+  symbolic::Size size;
+  bool integral = false;       ///< an integer >= 1 at every valuation
+  bool legal = false;          ///< may be the extent of a coordinate: integral, not one, within the limits of the spec
+  bool coefficient = false;    ///< no primary variable
+  bool negative_primary = false;
+  bool odd = false;            ///< odd at every valuation
+  double least = 0;            ///< over the valuations
+  double greatest = 0;
+  std::uint64_t hash = 0;      ///< stable; orders sizes the same way in every thread
+  Usage magnitude{};           ///< |exponent| of every variable
+  Usage primary{};             ///< exponents of the primary variables, 0 elsewhere
+};
+
+/// A way to Merge a coordinate: the block and what it takes from the occurrence limits.
+struct BlockChoice {
+  SizeNumber block = 0;
+  SizeNumber group = 0;
+  Usage usage{};
+};
+
+/// Interns sizes, products and quotients; one per thread. Repeated valuations are held once with a weight.
+class SizePool {
+ public:
+  explicit SizePool(const Spec& spec);
+
+  SizeNumber intern(const symbolic::Size& size);
+  SizeNumber times(SizeNumber a, SizeNumber b);
+  SizeNumber over(SizeNumber a, SizeNumber b);
+  const SizeFacts& operator[](SizeNumber number) const { return facts_[number]; }
+  std::size_t valuation_count() const { return weights_.size(); }  ///< distinct ones
+  double weight(std::size_t valuation) const { return weights_[valuation]; }
+  double value(SizeNumber number, std::size_t valuation) const { return values_[number * weights_.size() + valuation]; }
+
+  /// Extents a Reduce may have, in a fixed order.
+  const std::vector<SizeNumber>& reduce_extents() const { return reduce_extents_; }
+  /// Blocks a coordinate of this extent may be merged by, in a fixed order.
+  const std::vector<BlockChoice>& blocks(SizeNumber extent);
+
+  /// Primary variables first, greatest exponent greatest: the order that keeps one of two equal layouts.
+  bool lexicographic_less(SizeNumber a, SizeNumber b) const;
+
+ private:
+  void enumerate_reduce_extents();
+  bool within_limits(const symbolic::Size& size) const;
+
+  Spec spec_;
+  std::vector<std::size_t> representative_;  ///< valuations, without repetitions
+  std::vector<double> weights_;
+  std::vector<SizeFacts> facts_;
+  std::vector<double> values_;
+  std::unordered_map<std::uint64_t, std::vector<SizeNumber>> by_hash_;
+  std::unordered_map<std::uint32_t, SizeNumber> products_;
+  std::unordered_map<std::uint32_t, SizeNumber> quotients_;
+  std::unordered_map<SizeNumber, std::vector<BlockChoice>> blocks_;
+  std::vector<SizeNumber> reduce_extents_;
+};
+
+}  // namespace syno::synth

@@ -1,0 +1,108 @@
+#include "synth/spec.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "support/error.hpp"
+#include "synth/rules.hpp"
+
+namespace syno::synth {
+namespace {
+
+constexpr std::array<std::string_view, 8> kExtensions = {"depthwise",      "weightless",      "even_windows", "dilated_windows",
+                                                         "strided_inputs", "negative_shifts", "repeat",       "tile"};
+
+void check_names(const Spec& spec) {
+  for (const std::string& name : spec.extensions) {
+    if (std::find(kExtensions.begin(), kExtensions.end(), name) == kExtensions.end()) {
+      throw UnknownName("spec", unknown_name("extension", name, {kExtensions.begin(), kExtensions.end()}));
+    }
+  }
+  for (const std::string& name : spec.disabled_rules) {
+    std::vector<std::string> names;
+    for (const Rule& rule : rules()) names.emplace_back(rule.name);
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw UnknownName("spec", unknown_name("rule", name, names));
+    }
+  }
+}
+
+void check_budgets(const Budgets& b) {
+  if (b.max_steps < 1 || b.max_steps > 16) {
+    fail<SpecError>("spec", "max_steps is {}; it must lie in 1 to 16", b.max_steps);
+  }
+  if (b.max_weights < 0 || b.max_weights > 4) {
+    fail<SpecError>("spec", "max_weights is {}; it must lie in 0 to 4", b.max_weights);
+  }
+  if (b.max_reductions < 0 || b.max_reductions > 8) {
+    fail<SpecError>("spec", "max_reductions is {}; it must lie in 0 to 8", b.max_reductions);
+  }
+  for (const auto& [name, value] : {std::pair{"max_merges", b.max_merges}, {"max_splits", b.max_splits},
+                                    {"max_shifts", b.max_shifts}, {"max_strides", b.max_strides},
+                                    {"max_unfolds", b.max_unfolds}, {"max_expands", b.max_expands}}) {
+    if (value < kNoLimit) fail<SpecError>("spec", "{} is {}; give a count from 0, or null for no limit", name, value);
+  }
+  for (const auto& [name, value] : {std::pair{"max_flops", b.max_flops}, {"max_params", b.max_params},
+                                    {"max_bytes", b.max_bytes}, {"max_reduction_ratio", b.max_reduction_ratio},
+                                    {"max_pooling", b.max_pooling}}) {
+    if (!(value > 0)) fail<SpecError>("spec", "{} is {}; it must be positive, or null for no limit", name, value);
+  }
+  if (!(b.min_flops >= 0) || b.min_flops > b.max_flops) {
+    fail<SpecError>("spec", "min_flops {} must lie between 0 and max_flops {}", b.min_flops, b.max_flops);
+  }
+}
+
+/// The least work any operator of this signature does: each output element is written once.
+void check_reachable(const Spec& spec) {
+  const auto& sizes = spec.signature.sizes;
+  double least = 0;
+  for (std::size_t v = 0; v < sizes.valuation_count(); ++v) {
+    double output = 1;
+    for (const auto& dim : spec.signature.output) output *= sizes.value(dim.extent, v).to_double();
+    least += output;
+  }
+  if (spec.budgets.max_flops < least) {
+    fail<SpecError>("spec",
+                    "max_flops is {}, but writing the output alone takes {} multiply-adds summed over the {} "
+                    "valuation(s); raise it above that",
+                    spec.budgets.max_flops, least, sizes.valuation_count());
+  }
+}
+
+}  // namespace
+
+std::vector<std::string_view> extension_names() { return {kExtensions.begin(), kExtensions.end()}; }
+
+void check(const Spec& spec) {
+  const Sizes& sizes = spec.signature.sizes;
+  if (spec.occurrences.size() != sizes.variables().size()) {
+    fail<SpecError>("spec", "{} occurrence limits for {} variables", spec.occurrences.size(), sizes.variables().size());
+  }
+  if (!sizes.variables().empty() && sizes.valuation_count() == 0) {
+    fail<SpecError>("spec", "there is no valuation; give every variable its values, one row for each layer");
+  }
+  for (std::size_t i = 0; i < spec.occurrences.size(); ++i) {
+    if (spec.occurrences[i] < 0 || spec.occurrences[i] > 8) {
+      fail<SpecError>("spec", "variable '{}' may occur {} times; give a number from 0 to 8", sizes.variables()[i].name,
+                      spec.occurrences[i]);
+    }
+  }
+  pgraph::check(spec.signature);
+  for (const auto& dim : spec.signature.input) {
+    for (std::size_t i = 0; i < sizes.variables().size(); ++i) {
+      if (sizes.variables()[i].kind == symbolic::VariableKind::Primary && dim.extent.exponent(i) < 0) {
+        fail<SpecError>("spec", "input dimension '{}' of extent {} divides by the primary variable '{}'", dim.name,
+                        sizes.to_text(dim.extent), sizes.variables()[i].name);
+      }
+    }
+  }
+  if (spec.signature.input.size() > 8 || spec.signature.output.size() > 8) {
+    fail<SpecError>("spec", "output and input may have at most 8 dimensions, not {} and {}",
+                    spec.signature.output.size(), spec.signature.input.size());
+  }
+  check_names(spec);
+  check_budgets(spec.budgets);
+  check_reachable(spec);
+}
+
+}  // namespace syno::synth

@@ -1,0 +1,118 @@
+// synth/state.hpp — partial operators as the search holds them: plain data, no allocation, copied freely.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "synth/sizes.hpp"
+
+namespace syno::synth {
+
+inline constexpr std::size_t kMaxSteps = 16;
+inline constexpr std::size_t kMaxFrontier = 16;
+inline constexpr std::size_t kMaxWeights = 4;
+
+using Coordinate = std::uint32_t;  ///< within one CoordinatePool; 0 is none
+
+/// What makes a coordinate. A Merge yields two kinds.
+enum class Kind : std::uint8_t { Output, Reduce, MergeMajor, MergeMinor, Split, Shift, Stride, Unfold };
+
+/// A coordinate expression, structurally: equal expressions are one coordinate.
+struct CoordinateNode {
+  Kind kind = Kind::Output;
+  bool unordered = false;   ///< part of an unordered output dimension
+  std::int8_t amount = 0;   ///< Output: dimension. Reduce: which of several of one extent. Shift: places
+  SizeNumber extent = 0;
+  SizeNumber parameter = 0;  ///< Merge: block. Stride: factor
+  Coordinate a = 0;
+  Coordinate b = 0;
+  std::uint64_t hash = 0;    ///< stable
+};
+
+class CoordinatePool {
+ public:
+  CoordinatePool() : nodes_(1) {}
+  Coordinate make(CoordinateNode node, const SizePool& sizes);
+  const CoordinateNode& operator[](Coordinate coordinate) const { return nodes_[coordinate]; }
+  std::size_t size() const { return nodes_.size(); }
+  void clear() { nodes_.resize(1); ids_.clear(); }
+
+ private:
+  std::vector<CoordinateNode> nodes_;
+  std::unordered_map<std::uint64_t, Coordinate> ids_;
+};
+
+/// A coordinate of the frontier and what happened to it.
+struct FrontierDim {
+  Coordinate coordinate = 0;
+  SizeNumber extent = 0;
+  std::uint8_t shared = 0;     ///< weights that share this very coordinate, as bits
+  std::uint8_t history = 0;    ///< weights that share it or anything below it
+  std::uint8_t height = 0;     ///< steps in a row below it
+  std::uint8_t producer = 0;   ///< 1 + index of the step that made it; 0: an output dimension
+  std::uint8_t touched = 0;    ///< 1 + index of the last step that made or shared it; 0: none
+  bool discards = false;       ///< below a Stride whose gaps nothing fills yet
+};
+
+/// One step as taken. Operands are coordinates; a contraction's are in State::weights.
+struct Letter {
+  pgraph::Primitive primitive = pgraph::Primitive::Reduce;
+  std::uint8_t weight = 0;
+  std::int8_t amount = 0;
+  SizeNumber parameter = 0;
+  Coordinate a = 0;
+  Coordinate b = 0;
+  Coordinate first = 0;   ///< what it yields
+  Coordinate second = 0;
+  std::uint64_t key = 0;  ///< order among commuting steps
+};
+
+struct WeightRecord {
+  std::uint8_t inner_count = 0;
+  std::uint8_t outer_count = 0;
+  std::array<Coordinate, kMaxFrontier> inner{};  ///< shared with the data
+  std::array<Coordinate, kMaxFrontier> outer{};  ///< matched: leave the data
+};
+
+/// Which step to take: frontier positions, not coordinates.
+struct Move {
+  pgraph::Primitive primitive = pgraph::Primitive::Reduce;
+  std::uint8_t i = 0;
+  std::uint8_t j = 0;
+  std::int8_t amount = 0;
+  SizeNumber parameter = 0;
+  std::uint16_t inner = 0;  ///< contraction: frontier positions as bits
+  std::uint16_t outer = 0;
+  bool operator==(const Move&) const = default;
+};
+
+struct State {
+  std::uint8_t dim_count = 0;
+  std::uint8_t step_count = 0;
+  std::uint8_t weight_count = 0;
+  std::array<std::uint8_t, pgraph::kPrimitiveCount> used{};  ///< steps of each primitive
+  SizeNumber reduces = kOne;                                 ///< product of the extents of all Reduces
+  Usage left{};                                              ///< occurrences left of each variable
+  std::array<FrontierDim, kMaxFrontier> dims{};
+  std::array<Letter, kMaxSteps> path{};
+  std::array<WeightRecord, kMaxWeights> weights{};
+  std::array<Coordinate, kMaxSteps> expanded{};
+  std::uint8_t expanded_count = 0;
+};
+
+/// The weights that share `coordinate`, as bits.
+std::uint8_t weights_sharing(const State& state, Coordinate coordinate);
+
+/// The first and last part of a coordinate seen as a chain of Splits: Split(a, Split(b, c)) is a … c.
+Coordinate first_part(const CoordinatePool& pool, Coordinate coordinate);
+Coordinate last_part(const CoordinatePool& pool, Coordinate coordinate);
+
+/// `left * B + right` is one coordinate again: right follows left in some Merge.
+bool adjacent(const CoordinatePool& pool, Coordinate left, Coordinate right);
+
+/// Product of the Reduces that reach `coordinate` without meeting a weight, at the largest valuation.
+double pooled(const State& state, const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate);
+
+}  // namespace syno::synth

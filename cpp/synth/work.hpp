@@ -1,0 +1,35 @@
+// synth/work.hpp — multiply-adds, parameters and bytes of partial and finished operators, for the budgets.
+#pragma once
+
+#include "synth/state.hpp"
+
+namespace syno::synth {
+
+/// Summed over all valuations.
+struct Work {
+  double flops = 0;   ///< multiply-adds of the best stage plan
+  double params = 0;
+  double bytes = 0;   ///< input, weights, output and intermediates of that plan, float32
+};
+
+/// Plays the steps backwards, from the input to the output, as stages: which Reduces to perform next, after the
+/// windows and matched coordinates they need have enlarged the data (materialised reduction, Syno §8). All orders
+/// are tried; the cheapest counts.
+class WorkModel {
+ public:
+  WorkModel(SizePool& sizes, SizeNumber input_elements, SizeNumber output_elements);
+
+  Work finished(const State& state, const CoordinatePool& pool);
+  /// No completion of `state` costs less, provided that no further Reduce comes.
+  double least_flops(const State& state, const CoordinatePool& pool, double largest_stride);
+  double params(const State& state, const CoordinatePool& pool);
+
+ private:
+  double best_plan(const State& state, const CoordinatePool& pool, bool complete, double* intermediates);
+
+  SizePool& sizes_;
+  SizeNumber input_;
+  SizeNumber output_;
+};
+
+}  // namespace syno::synth
