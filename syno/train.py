@@ -34,7 +34,7 @@ class TrainResult:
     Attributes:
         state: ``"done"``, ``"pruned"`` (a stop rule ended it) or ``"failed"``.
         reason: why, when it is not done.
-        metric, value, stderr: the task's metric on ``part`` and the standard error that comes from the
+        metric, higher_is_better, value, stderr: the task's metric on ``part`` and the standard error that comes from the
             number of examples (binomial for accuracy); NaN when there was no evaluation.
         metrics: all metrics of the last evaluation.
         count: examples of that evaluation.
@@ -46,6 +46,7 @@ class TrainResult:
     state: str
     reason: str
     metric: str
+    higher_is_better: bool
     value: float
     stderr: float
     metrics: dict[str, float]
@@ -349,6 +350,7 @@ class _Run:
             state=state,
             reason=reason,
             metric=self.task.metric_object.name,
+            higher_is_better=self.task.metric_object.higher_is_better,
             value=last.value,
             stderr=last.stderr,
             metrics=last.metrics,

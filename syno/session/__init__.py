@@ -1,0 +1,73 @@
+"""Search sessions: a directory that survives anything, and the loop that fills it.
+
+>>> from syno.session import Session, Budget
+>>> session = Session.open("runs/a", proposer=…, evaluator="pkg.mod:make", seed=0)   # doctest: +SKIP
+>>> session.run(budget=Budget(candidates=12), finalists=3)                           # doctest: +SKIP
+>>> session.pareto()                                                                 # doctest: +SKIP
+
+Importing this package imports neither torch nor the engine.
+"""
+
+from __future__ import annotations
+
+from syno.session.budget import Budget
+from syno.session.config import Component, Limits, Prune, SessionConfig, Stage
+from syno.session.executors import (
+    Call,
+    Executor,
+    FuturesExecutor,
+    InlineExecutor,
+    Outcome,
+    ProcessExecutor,
+)
+from syno.session.protocols import (
+    Callback,
+    Evaluator,
+    Measurement,
+    Measurer,
+    MeasureRequest,
+    OperatorText,
+    Proposal,
+    Proposer,
+    Reward,
+    SiteTiming,
+    TrainRequest,
+)
+from syno.session.records import Candidate, Score, Timing
+from syno.session.rewards import QualityTimesSpeed
+from syno.session.session import RunSummary, Session
+from syno.session.view import SessionView, open_view
+
+__all__ = [
+    "Budget",
+    "Call",
+    "Callback",
+    "Candidate",
+    "Component",
+    "Evaluator",
+    "Executor",
+    "FuturesExecutor",
+    "InlineExecutor",
+    "Limits",
+    "MeasureRequest",
+    "Measurement",
+    "Measurer",
+    "OperatorText",
+    "Outcome",
+    "ProcessExecutor",
+    "Proposal",
+    "Proposer",
+    "Prune",
+    "QualityTimesSpeed",
+    "Reward",
+    "RunSummary",
+    "Score",
+    "Session",
+    "SessionConfig",
+    "SessionView",
+    "SiteTiming",
+    "Stage",
+    "Timing",
+    "TrainRequest",
+    "open_view",
+]

@@ -1,0 +1,268 @@
+"""The settings of a session: what decides its results and may not change, and what may."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from syno.errors import SessionError, TaskError
+
+FORMAT = "syno-session"
+VERSION = 1
+
+
+class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A replaceable part by name: ``factory(**options)``, importable in any process.
+
+    ``reference`` is ``"module:function"`` or ``"path/to/file.py:function"``.
+    """
+
+    reference: str
+    options: dict[str, Any] = {}
+
+    def make(self, **more: Any) -> Any:
+        """The part itself.
+
+        Raises:
+            TaskError: it cannot be imported, or its factory refuses the options.
+        """
+        from syno.tasks import resolve
+
+        factory = resolve(self.reference)
+        try:
+            return factory(**more, **self.options)
+        except TypeError as error:
+            raise TaskError(
+                f"{self.reference!r} cannot be made with {', '.join([*more, *self.options])}: {error}",
+                fix="give the options its signature has",
+                code="T008",
+            ) from error
+
+    @classmethod
+    def of(cls, value: Component | str) -> Component:
+        """A component from its reference."""
+        return value if isinstance(value, Component) else cls(reference=value)
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One search space: the operators for one group of sites.
+
+    Stages are searched in order, each on top of the best so far. ``share`` is the stage's part of the
+    budget, in proportion to the others'.
+    """
+
+    name: str
+    proposer: Component
+    share: float = 1.0
+
+
+class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a candidate is given up early.
+
+    Attributes:
+        after: candidates (the baseline is one) that must be done before curves stop others.
+        margin: standard errors by which a curve must miss its floor.
+        max_drop: a candidate that cannot come within this of the baseline is stopped; absolute for
+            metrics where more is better, a share of the baseline's value else. Infinity: no such limit.
+        max_latency_ratio, max_flops_ratio, max_params_ratio: a candidate with more than this many times
+            the baseline's is not trained at all. ``None``: no such limit.
+    """
+
+    after: int = 4
+    margin: float = 2.0
+    max_drop: float = 0.15
+    max_latency_ratio: float | None = None
+    max_flops_ratio: float | None = None
+    max_params_ratio: float | None = None
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may change when a session goes on.
+
+    Attributes:
+        workers: processes that train at the same time; 0: one a core.
+        train_limit_s, measure_limit_s: wall time after which a worker's process is killed.
+        start_limit_s: what a new worker may take for imports and data on top of its first call.
+        retries: times a call is repeated whose worker was lost (killed from outside).
+    """
+
+    workers: int = 0
+    train_limit_s: float = 3_600.0
+    measure_limit_s: float = 120.0
+    start_limit_s: float = 120.0
+    retries: int = 1
+
+
+class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings. Everything but ``limits`` and ``note`` decides results and is fixed for good.
+
+    Attributes:
+        seed: of the search's trainings; finalists are trained with ``seed + 1``, ``seed + 2``, …
+        stages: search spaces with their proposers.
+        evaluator, measurer: who trains and who times; without a measurer FLOPs stand for latency.
+        batch_width: candidates proposed together, before any of them is told: decides the search, while
+            the number of workers does not.
+        threads_per_training, threads_per_measurement: torch and kernel threads of each.
+        reward: factory of the reward.
+        space: free text or numbers that describe the space, compared like all other fields.
+        note: free text.
+    """
+
+    seed: int = 0
+    stages: tuple[Stage, ...] = ()
+    evaluator: Component
+    measurer: Component | None = None
+    batch_width: int = 4
+    threads_per_training: int = 1
+    threads_per_measurement: int = 1
+    reward: Component = Component(reference="syno.session:QualityTimesSpeed")
+    prune: Prune = Prune()
+    space: dict[str, Any] = {}
+    limits: Limits = Limits()
+    note: str = ""
+
+    def check(self) -> None:
+        """Raises SessionError for values that make no session."""
+        names = [stage.name for stage in self.stages]
+        problems = [
+            (not names, "stages is empty", "give at least one stage with a proposer"),
+            (len(set(names)) < len(names), f"stages share a name: {names}", "name them apart"),
+            (
+                any(not stage.share > 0 for stage in self.stages),
+                f"shares {[stage.share for stage in self.stages]}",
+                "give each stage a positive share",
+            ),
+            (self.batch_width < 1, f"batch_width={self.batch_width}", "choose at least 1"),
+            (
+                self.threads_per_training < 1 or self.threads_per_measurement < 1,
+                f"threads_per_training={self.threads_per_training}, "
+                f"threads_per_measurement={self.threads_per_measurement}",
+                "choose at least 1",
+            ),
+            (self.limits.workers < 0, f"workers={self.limits.workers}", "choose 0 or more"),
+            (
+                min(self.limits.train_limit_s, self.limits.measure_limit_s) <= 0,
+                f"limits of {self.limits.train_limit_s} and {self.limits.measure_limit_s} s",
+                "choose positive limits",
+            ),
+            (self.limits.retries < 0, f"retries={self.limits.retries}", "choose 0 or more"),
+        ]
+        for wrong, what, fix in problems:
+            if wrong:
+                raise SessionError(what, fix=fix, code="R008")
+
+
+CHANGEABLE = ("limits", "note")
+FIXED = tuple(name for name in SessionConfig.__struct_fields__ if name not in CHANGEABLE)
+
+
+def fixed_json(config: SessionConfig) -> str:
+    """The fields that may not change, as canonical JSON."""
+    fixed = {name: msgspec.to_builtins(getattr(config, name)) for name in FIXED}
+    return msgspec.json.encode(_without_none(fixed), order="deterministic").decode()
+
+
+def first_difference(stored: str, asked: str) -> tuple[str, Any, Any] | None:
+    """The first field in which two :func:`fixed_json` differ, with both values."""
+    old, new = msgspec.json.decode(stored), msgspec.json.decode(asked)
+    for name in FIXED:
+        if old.get(name) != new.get(name):
+            return _deepest(name, old.get(name), new.get(name))
+    return None
+
+
+def _deepest(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            if old.get(key) != new.get(key):
+                return _deepest(f"{name}.{key}", old.get(key), new.get(key))
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (a, b) in enumerate(zip(old, new, strict=True)):
+            if a != b:
+                return _deepest(f"{name}[{index}]", a, b)
+    return name, old, new
+
+
+class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    format: str
+    version: int
+    session: SessionConfig
+    made_with: dict[str, str] = {}
+
+
+def write_config(path: Path, config: SessionConfig) -> None:
+    """Writes ``session.toml`` beside itself and renames, so that no reader sees half of it."""
+    content = _File(format=FORMAT, version=VERSION, session=config, made_with=made_with())
+    plain = _without_none(msgspec.to_builtins(content))
+    temporary = path.with_suffix(".part")
+    temporary.write_bytes(msgspec.toml.encode(plain))
+    temporary.replace(path)
+
+
+def read_config(path: Path) -> SessionConfig:
+    """Reads ``session.toml``.
+
+    Raises:
+        SessionError: it is missing, no TOML, of another kind, newer, or has a wrong field (named).
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SessionError(
+            f"{path.parent} has no session.toml", fix="give the directory of a session", code="R005"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SessionError(f"{path} cannot be read: {error}", code="R005") from None
+    try:
+        head = msgspec.toml.decode(text)
+    except msgspec.DecodeError as error:
+        raise SessionError(
+            f"{path} is not TOML: {error}", fix="undo the last edit of the file", code="R005"
+        ) from None
+    if head.get("format") != FORMAT:
+        raise SessionError(
+            f"{path} does not describe a session: format is {head.get('format')!r}",
+            fix="give the directory of a session",
+            code="R005",
+        )
+    version = head.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise SessionError(
+            f"{path} has version {version!r}; this syno reads up to {VERSION}",
+            fix="install a newer syno",
+            code="R004",
+        )
+    try:
+        return msgspec.convert(head, _File).session
+    except msgspec.ValidationError as error:
+        raise SessionError(f"{path}: {error}", fix="correct that field", code="R005") from None
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: a field that is absent has its default, which is null wherever null is allowed."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [_without_none(item) for item in value]
+    return value
+
+
+def made_with() -> dict[str, str]:
+    """Versions and machine, for the reader of a session."""
+    from importlib import metadata
+
+    from syno.machine import cpu_model
+
+    found = {"python": sys.version.split()[0], "cpu": cpu_model()}
+    for package in ("syno", "torch", "numpy"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    if "syno" not in found:
+        found["syno"] = str(importlib.import_module("syno").__version__)
+    return found

@@ -1,0 +1,448 @@
+"""Who runs trainings and measurements: processes that can be killed, this process, or any pool."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import msgspec
+
+from syno.errors import SessionError
+from syno.session.config import Component
+from syno.session.worker import Parts, describe, perform, take_frame, write_frame
+
+Reported = Callable[[int, int, dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One piece of work: ``request`` for the part that ``component`` makes, within ``limit_s`` seconds."""
+
+    kind: str
+    component: Component
+    request: Any
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call ended.
+
+    ``state``: ``"ok"`` (``value`` is plain data), ``"error"`` (an exception), ``"crash"`` (the process
+    died by itself), ``"limit"`` (killed at its time limit), ``"lost"`` (killed from outside).
+    """
+
+    state: str
+    value: Any = None
+    reason: str = ""
+    code: str = ""
+    seconds: float = 0.0
+    worker: int = 0
+
+
+class Executor(Protocol):
+    """Runs calls and says how each ended, whatever happens to it."""
+
+    def run(
+        self,
+        calls: Sequence[Call],
+        *,
+        started: Callable[[int, int], None] | None = None,
+        reported: Reported | None = None,
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Index and outcome of each call as it ends, in any order.
+
+        ``started(index, worker)`` before a call; ``reported(index, step, metrics)`` during it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends all workers, busy or not."""
+        ...
+
+
+class InlineExecutor:
+    """Runs calls one after the other in this process: for debugging, and for parts that are no names.
+
+    Time limits are not enforced, and a crash is the crash of this process.
+    """
+
+    def __init__(self, parts: dict[str, Any] | None = None) -> None:
+        self._given = dict(parts or {})
+        self._parts = Parts()
+
+    def run(
+        self,
+        calls: Sequence[Call],
+        *,
+        started: Callable[[int, int], None] | None = None,
+        reported: Reported | None = None,
+    ) -> Iterator[tuple[int, Outcome]]:
+        for index, call in enumerate(calls):
+            if started:
+                started(index, 0)
+
+            def report(step: int, _index: int = index, **metrics: float) -> None:
+                if reported:
+                    reported(_index, step, metrics)
+
+            begun = time.monotonic()
+            try:
+                part = self._given.get(call.component.reference) or self._parts.get(call.component)
+                request = msgspec.to_builtins(call.request)
+                value = perform(part, call.kind, request, report)
+                outcome = Outcome("ok", value, seconds=time.monotonic() - begun)
+            except Exception as error:
+                outcome = Outcome(
+                    "error",
+                    reason=describe(error),
+                    code=str(getattr(error, "code", "")),
+                    seconds=time.monotonic() - begun,
+                )
+            yield index, outcome
+
+    def close(self) -> None:
+        pass
+
+
+class _Worker:
+    """One child process and what it is doing."""
+
+    def __init__(self, number: int, log: Path | None, threads: int) -> None:
+        self.number = number
+        self.log = log
+        self.buffer = bytearray()
+        self.index: int | None = None
+        self.begun = 0.0
+        self.deadline = 0.0
+        self.fresh = True
+        environment = dict(os.environ)
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            environment[name] = str(threads)
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        stderr: int | IO[bytes] = subprocess.DEVNULL if log is None else open(log, "ab")  # noqa: SIM115
+        self.log_start = 0 if isinstance(stderr, int) else stderr.tell()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "syno.session.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is the coordinator's alone
+            )
+        finally:
+            if not isinstance(stderr, int):
+                stderr.close()
+        assert self.process.stdout is not None
+        os.set_blocking(self.process.stdout.fileno(), False)
+
+    @property
+    def output(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def send(self, message: Any) -> None:
+        assert self.process.stdin is not None
+        # A worker that died meanwhile is noticed when its output ends.
+        with contextlib.suppress(BrokenPipeError):
+            write_frame(self.process.stdin, message)  # type: ignore[arg-type]
+
+    def messages(self) -> tuple[list[Any], bool]:
+        """What it sent since the last time, and whether it has closed its end."""
+        ended = False
+        while True:
+            try:
+                chunk = os.read(self.output.fileno(), 1 << 16)
+            except BlockingIOError:
+                break
+            if not chunk:
+                ended = True
+                break
+            self.buffer += chunk
+        found = []
+        while (message := take_frame(self.buffer)) is not None:
+            found.append(message)
+        return found, ended
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError, OSError):
+                    stream.close()
+
+    def last_words(self) -> str:
+        """The last line it wrote to its log."""
+        if self.log is None:
+            return ""
+        try:
+            with open(self.log, "rb") as log:
+                log.seek(max(self.log_start, os.path.getsize(self.log) - 2_000))
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1].strip()[:300] if lines else ""
+
+
+class ProcessExecutor:
+    """Runs calls in ``workers`` child processes, each killed when its call passes its limit.
+
+    Workers stay alive between calls, so that imports and data are loaded once. ``start_limit_s`` is added
+    to the limit of a worker's first call. They end when this process does, however it ends.
+    """
+
+    def __init__(
+        self,
+        workers: int = 0,
+        *,
+        threads: int = 1,
+        start_limit_s: float = 120.0,
+        logs: Path | None = None,
+    ) -> None:
+        from syno.machine import usable_cores
+
+        self.count = workers if workers > 0 else max(1, usable_cores() // threads)
+        self._threads = threads
+        self._start_limit_s = start_limit_s
+        self._logs = logs
+        self._workers: dict[int, _Worker] = {}
+
+    def __enter__(self) -> ProcessExecutor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for worker in list(self._workers.values()):
+            worker.kill()
+        self._workers.clear()
+
+    def run(
+        self,
+        calls: Sequence[Call],
+        *,
+        started: Callable[[int, int], None] | None = None,
+        reported: Reported | None = None,
+    ) -> Iterator[tuple[int, Outcome]]:
+        waiting = list(range(len(calls)))[::-1]
+        open_calls = len(calls)
+        selector = selectors.DefaultSelector()
+        watched: set[int] = set()
+        try:
+            while open_calls:
+                for number in range(min(self.count, open_calls)):
+                    worker = self._workers.get(number)
+                    if not waiting or (worker is not None and worker.index is not None):
+                        continue
+                    if worker is None or worker.process.poll() is not None:
+                        worker = self._start(number)
+                        watched.discard(number)
+                    self._assign(worker, waiting.pop(), calls)
+                    if number not in watched:
+                        selector.register(worker.output, selectors.EVENT_READ, worker)
+                        watched.add(number)
+                    if started:
+                        assert worker.index is not None
+                        started(worker.index, number)
+                busy = [w for w in self._workers.values() if w.index is not None]
+                pause = min(w.deadline for w in busy) - time.monotonic()
+                for key, _ in selector.select(max(0.0, min(pause, 1.0))):
+                    worker = key.data
+                    for outcome in self._hear(worker, reported):
+                        open_calls -= 1
+                        yield outcome
+                    if worker.number not in self._workers:
+                        selector.unregister(key.fileobj)
+                        watched.discard(worker.number)
+                        worker.kill()
+                for worker in list(self._workers.values()):
+                    if worker.index is not None and time.monotonic() > worker.deadline:
+                        index, seconds = worker.index, time.monotonic() - worker.begun
+                        selector.unregister(worker.output)
+                        watched.discard(worker.number)
+                        del self._workers[worker.number]
+                        worker.kill()
+                        open_calls -= 1
+                        yield (
+                            index,
+                            Outcome(
+                                "limit",
+                                reason=f"killed after {seconds:.1f} s (limit {calls[index].limit_s:g} s)",
+                                seconds=seconds,
+                                worker=worker.number,
+                            ),
+                        )
+        except BaseException:
+            # Nobody will read what busy workers answer now.
+            for worker in list(self._workers.values()):
+                if worker.index is not None:
+                    del self._workers[worker.number]
+                    worker.kill()
+            raise
+        finally:
+            selector.close()
+
+    def _start(self, number: int) -> _Worker:
+        old = self._workers.pop(number, None)
+        if old is not None:
+            old.kill()
+        log = None if self._logs is None else self._logs / f"worker-{number}.log"
+        try:
+            worker = _Worker(number, log, self._threads)
+        except OSError as error:
+            raise SessionError(
+                f"a worker process cannot be started: {error}",
+                fix="free memory or processes, or use fewer workers",
+                code="R010",
+            ) from None
+        self._workers[number] = worker
+        return worker
+
+    def _assign(self, worker: _Worker, index: int, calls: Sequence[Call]) -> None:
+        call = calls[index]
+        worker.index = index
+        worker.begun = time.monotonic()
+        worker.deadline = worker.begun + call.limit_s + (self._start_limit_s if worker.fresh else 0)
+        worker.fresh = False
+        worker.send(
+            {
+                "call": index,
+                "kind": call.kind,
+                "component": msgspec.to_builtins(call.component),
+                "request": msgspec.to_builtins(call.request),
+            }
+        )
+
+    def _hear(self, worker: _Worker, reported: Reported | None) -> list[tuple[int, Outcome]]:
+        messages, ended = worker.messages()
+        outcomes: list[tuple[int, Outcome]] = []
+        for message in messages:
+            index = worker.index
+            if "report" in message and message["report"] == index:
+                if reported and index is not None:
+                    reported(index, message["step"], message["metrics"])
+                continue
+            answered = message.get("result", message.get("error"))
+            if answered is None or answered != index:
+                continue
+            seconds = time.monotonic() - worker.begun
+            worker.index = None
+            if "result" in message:
+                outcome = Outcome("ok", message["value"], seconds=seconds, worker=worker.number)
+            else:
+                outcome = Outcome(
+                    "error",
+                    reason=message["reason"],
+                    code=message["code"],
+                    seconds=seconds,
+                    worker=worker.number,
+                )
+            outcomes.append((answered, outcome))
+        if ended:
+            del self._workers[worker.number]
+            if worker.index is not None:
+                outcomes.append((worker.index, self._died(worker)))
+        return outcomes
+
+    def _died(self, worker: _Worker) -> Outcome:
+        try:
+            code = worker.process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            code = 1  # it closed its channel and went on: no better than dead
+        seconds = time.monotonic() - worker.begun
+        if code == -signal.SIGKILL:
+            reason = "the worker was killed from outside (out of memory?)"
+            return Outcome("lost", reason=reason, seconds=seconds, worker=worker.number)
+        if code < 0:
+            try:
+                how = f"by signal {signal.Signals(-code).name}"
+            except ValueError:
+                how = f"by signal {-code}"
+        else:
+            how = f"with exit code {code}"
+        words = worker.last_words()
+        reason = f"the worker died {how}" + (f": {words}" if words else "")
+        return Outcome("crash", reason=reason, seconds=seconds, worker=worker.number)
+
+
+class FuturesExecutor:
+    """Runs calls on any :class:`concurrent.futures.Executor`, for example one that spans machines.
+
+    A call past its limit is given up as ``"limit"``; whether its work stops is up to the pool.
+    """
+
+    def __init__(self, pool: concurrent.futures.Executor) -> None:
+        self._pool = pool
+
+    def run(
+        self,
+        calls: Sequence[Call],
+        *,
+        started: Callable[[int, int], None] | None = None,
+        reported: Reported | None = None,
+    ) -> Iterator[tuple[int, Outcome]]:
+        begun = time.monotonic()
+        futures: dict[concurrent.futures.Future[Any], int] = {}
+        for index, call in enumerate(calls):
+            if started:
+                started(index, 0)
+            plain = (
+                msgspec.to_builtins(call.component),
+                call.kind,
+                msgspec.to_builtins(call.request),
+            )
+            futures[self._pool.submit(run_call, *plain)] = index
+        open_futures = set(futures)
+        while open_futures:
+            done, open_futures = concurrent.futures.wait(
+                open_futures, timeout=0.2, return_when=concurrent.futures.FIRST_COMPLETED
+            )
+            seconds = time.monotonic() - begun
+            for future in done:
+                yield futures[future], _future_outcome(future, seconds)
+            for future in sorted(open_futures, key=futures.__getitem__):
+                limit = calls[futures[future]].limit_s
+                if seconds > limit:
+                    future.cancel()
+                    open_futures.discard(future)
+                    yield (
+                        futures[future],
+                        Outcome("limit", reason=f"given up after {limit:g} s", seconds=seconds),
+                    )
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _future_outcome(future: concurrent.futures.Future[Any], seconds: float) -> Outcome:
+    try:
+        return Outcome("ok", future.result(), seconds=seconds)
+    except concurrent.futures.BrokenExecutor as error:
+        return Outcome("crash", reason=describe(error), seconds=seconds)
+    except Exception as error:
+        code = str(getattr(error, "code", ""))
+        return Outcome("error", reason=describe(error), code=code, seconds=seconds)
+
+
+_PARTS = Parts()
+
+
+def run_call(component: dict[str, Any], kind: str, request: Any) -> Any:
+    """One call in a process of somebody else's pool."""
+    part = _PARTS.get(msgspec.convert(component, Component))
+    return perform(part, kind, request, lambda step, **metrics: None)

@@ -1,0 +1,30 @@
+"""Files beside the database: operators and weights, named so that any key is a file name."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
+
+def file_name(key: str) -> str:
+    """The key itself where it is a plain word, else a hash of it."""
+    return key if _PLAIN.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def operator_path(directory: Path, key: str) -> Path:
+    return directory / "operators" / f"{file_name(key)}.json"
+
+
+def weights_path(directory: Path, key: str, seed: int) -> Path:
+    """Weights of a network trained with ``seed``; the baseline's key is empty."""
+    return directory / "weights" / f"{file_name(key) if key else 'baseline'}-{seed}.safetensors"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes beside the target and renames, so that no reader sees half of it."""
+    temporary = path.with_suffix(path.suffix + ".part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

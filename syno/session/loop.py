@@ -1,0 +1,600 @@
+"""The search loop: batches of candidates, proposed together, measured, trained, told in ticket order.
+
+Batch-synchronous: nothing that happens inside a batch decides what is proposed or stopped in it, so that
+the candidates are the same for any number of workers and any order of their answers.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from syno.errors import SessionError
+from syno.session.budget import Budget
+from syno.session.config import SessionConfig, Stage
+from syno.session.executors import Call, Executor, Outcome
+from syno.session.files import operator_path, weights_path, write_text
+from syno.session.protocols import (
+    Callback,
+    Measurement,
+    MeasureRequest,
+    OperatorText,
+    Proposal,
+    Proposer,
+    Reward,
+    TrainRequest,
+)
+from syno.session.pruning import Finished, curve_floors, not_worth_training
+from syno.session.records import Candidate, Score
+from syno.session.store import Store
+from syno.session.view import SessionView
+from syno.train import TrainResult
+
+_MOST_ASKS = 64  # of one batch, while all that is proposed is known already
+
+
+@dataclass
+class _Batch:
+    number: int
+    stage: Stage
+    asks: list[int]
+    tickets: list[tuple[int, int, str]] = field(default_factory=list)  # ticket, candidate, hash
+
+
+class Loop:
+    """One run of a session. Everything it decides is in the database before it acts on it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        store: Store,
+        config: SessionConfig,
+        view: SessionView,
+        executor: Executor | None,
+        make: Callable[..., Any],
+        callbacks: Sequence[Callback] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.directory, self.store, self.config, self.view = directory, store, config, view
+        self._executor = executor
+        self._make = make
+        self._callbacks = list(callbacks)
+        self._clock = clock
+        self._since = clock()
+        self._proposers: dict[str, Proposer] = {}
+        self._replayed: set[int] = set()
+        reward: Reward = make(config.reward)
+        self._reward = reward
+
+    # --- bookkeeping
+
+    @property
+    def executor(self) -> Executor:
+        assert self._executor is not None
+        return self._executor
+
+    def tell_callbacks(self, what: str, number: int | None = None) -> None:
+        candidate = None if number is None else self.store.candidate(number)
+        for callback in self._callbacks:
+            callback(what, candidate, self.view)
+
+    def spend(self) -> None:
+        """Adds the time since the last call to the session's account."""
+        moment = self._clock()
+        total = self.view.elapsed_s + moment - self._since
+        self._since = moment
+        self.store.set_meta("elapsed_s", f"{total:.3f}")
+
+    def proposer(self, stage: Stage) -> Proposer:
+        """The stage's proposer, in the state it had after the last complete batch."""
+        if stage.name not in self._proposers:
+            made: Proposer = self._make(stage.proposer, seed=self.config.seed)
+            row = self.store.execute(
+                "SELECT proposer_state FROM stage WHERE name = ?", stage.name
+            ).fetchone()
+            if row is not None and row[0] is not None:
+                made.restore(row[0])
+            self._proposers[stage.name] = made
+        return self._proposers[stage.name]
+
+    def baseline(self) -> Candidate:
+        """The original network, registered at the first call."""
+        found = self.view.baseline
+        if found is None:
+            with self.store.transaction():
+                self.store.add_candidate("baseline", "", None)
+            found = self.view.baseline
+        assert found is not None
+        return found
+
+    def assignment(self, candidate: Candidate) -> dict[str, OperatorText]:
+        keys = self.view.assignment(candidate)
+        return {stage: self.store.operator(key) for stage, key in keys.items()}
+
+    # --- batches
+
+    def open_batch(self, stage: Stage) -> _Batch | None:
+        """The stage's unfinished batch, its proposer brought to where it was inside it."""
+        row = self.store.execute(
+            "SELECT * FROM batch WHERE stage = ? AND state = 'open'", stage.name
+        ).fetchone()
+        if row is None:
+            return None
+        batch = _Batch(row["number"], stage, msgspec.json.decode(row["asks"], type=list[int]))
+        batch.tickets = [
+            (t["ticket"], t["candidate"], t["hash"])
+            for t in self.store.execute(
+                "SELECT * FROM ticket WHERE stage = ? AND batch = ? ORDER BY ticket",
+                stage.name,
+                batch.number,
+            )
+        ]
+        if batch.number not in self._replayed:
+            self._ask_again(batch)
+            self._replayed.add(batch.number)
+        return batch
+
+    def _ask_again(self, batch: _Batch) -> None:
+        """Repeats a batch's asks after a restart: the proposer's state was kept before them."""
+        proposer = self.proposer(batch.stage)
+        given = [
+            (proposal.ticket, proposal.operator.key)
+            for count in batch.asks
+            for proposal in proposer.ask(count)
+        ]
+        recorded = [(ticket, key) for ticket, _, key in batch.tickets]
+        if sorted(given) != recorded:
+            raise SessionError(
+                f"{self.directory}: the proposer of stage {batch.stage.name!r} no longer proposes what it did "
+                f"in batch {batch.number} ({given[:2]}… instead of {recorded[:2]}…)",
+                fix="continue with the version of syno that made the session, or start a new one",
+                code="R007",
+            )
+
+    def propose(self, stage: Stage, width: int) -> _Batch | None:
+        """A new batch: enqueued candidates first, then proposals; ``None`` when there is nothing left."""
+        proposer = self.proposer(stage)
+        if self.store.execute(
+            "SELECT proposer_state IS NULL FROM stage WHERE name = ?", stage.name
+        ).fetchone()[0]:
+            # The state before the first ask, so that a restart begins where this run did.
+            self.store.execute(
+                "UPDATE stage SET proposer_state = ? WHERE name = ?", proposer.state(), stage.name
+            )
+        waiting = [
+            int(row[0])
+            for row in self.store.execute(
+                "SELECT number FROM candidate WHERE kind = 'enqueued' AND batch IS NULL AND stage = ?"
+                " ORDER BY number LIMIT ?",
+                stage.name,
+                width,
+            )
+        ]
+        known = {
+            str(row[0]): int(row[1])
+            for row in self.store.execute(
+                "SELECT operator, number FROM candidate WHERE stage = ? AND operator IS NOT NULL",
+                stage.name,
+            )
+        }
+        asks: list[int] = []
+        proposals: list[Proposal] = []
+        fresh: set[str] = set()
+        while len(waiting) + len(fresh) < width and len(asks) < _MOST_ASKS:
+            count = width - len(waiting) - len(fresh)
+            found = list(proposer.ask(count))
+            asks.append(count)
+            if not found:
+                break
+            proposals += found
+            fresh |= {p.operator.key for p in found if p.operator.key not in known}
+        if not waiting and not proposals:
+            return None
+        with self.store.transaction():
+            cursor = self.store.execute(
+                "INSERT INTO batch(stage, asks, state) VALUES(?, ?, 'open')",
+                stage.name,
+                msgspec.json.encode(asks).decode(),
+            )
+            assert cursor.lastrowid is not None
+            batch = _Batch(cursor.lastrowid, stage, asks)
+            for number in waiting:
+                self.store.execute(
+                    "UPDATE candidate SET batch = ? WHERE number = ?", batch.number, number
+                )
+            for proposal in sorted(proposals, key=lambda p: p.ticket):
+                key = proposal.operator.key
+                if key not in known:
+                    known[key] = self.store.add_candidate(
+                        "proposed",
+                        stage.name,
+                        proposal.operator,
+                        batch=batch.number,
+                        proposal=proposal,
+                    )
+                    write_text(operator_path(self.directory, key), proposal.operator.text)
+                self.store.execute(
+                    "INSERT INTO ticket VALUES(?, ?, ?, ?, ?)",
+                    stage.name,
+                    proposal.ticket,
+                    batch.number,
+                    known[key],
+                    key,
+                )
+                batch.tickets.append((proposal.ticket, known[key], key))
+            self.store.event(
+                f"batch {batch.number} of stage {stage.name}: {len(waiting) + len(fresh)} candidates"
+            )
+            self.spend()
+        self._replayed.add(batch.number)
+        return batch
+
+    def members(self, batch: _Batch) -> list[Candidate]:
+        return self.store.candidates("WHERE c.batch = ?", batch.number)
+
+    def measure(self, candidates: Sequence[Candidate]) -> None:
+        """Times those not yet timed, one after the other, while no training runs."""
+        if self.config.measurer is None:
+            return
+        open_ones = [c for c in candidates if c.state == "queued" and not c.measured]
+        limit = self.config.limits.measure_limit_s
+        for candidate in open_ones:
+            request = MeasureRequest(
+                candidate=candidate.number,
+                assignment=self.assignment(candidate),
+                threads=self.config.threads_per_measurement,
+                time_limit_s=limit,
+            )
+            call = Call("measure", self.config.measurer, request, limit)
+            for _, outcome in self._run([call], [candidate.number]):
+                self._record_measurement(candidate.number, outcome)
+
+    def _record_measurement(self, number: int, outcome: Outcome) -> None:
+        from syno.machine import cpu_model
+
+        with self.store.transaction():
+            if outcome.state == "ok":
+                found = msgspec.convert(outcome.value, Measurement)
+                self.store.add_measurement(number, found, cpu_model(), os.getloadavg()[0])
+                self.store.set_state(number, "queued")
+            else:
+                self._fail(number, outcome, "measuring")
+            self.spend()
+        self.tell_callbacks("measured" if outcome.state == "ok" else "failed", number)
+
+    def _fail(self, number: int, outcome: Outcome, doing: str) -> None:
+        state = "lost" if outcome.state == "lost" else "failed"
+        reason = f"{outcome.state} while {doing}: {outcome.reason}"
+        self.store.set_state(number, state, reason)
+        self.store.event(f"candidate {number} {state}: {reason}", "warning", candidate=number)
+
+    def prune(self, candidates: Sequence[Candidate], baseline: Candidate) -> None:
+        """Gives up those whose cost alone rules them out."""
+        for candidate in candidates:
+            if candidate.state != "queued":
+                continue
+            reason = not_worth_training(candidate, baseline, self.config.prune)
+            if reason is not None:
+                with self.store.transaction():
+                    self.store.set_state(candidate.number, "pruned", f"before training: {reason}")
+                self.tell_callbacks("pruned", candidate.number)
+
+    def train(self, candidates: Sequence[Candidate], baseline: Candidate | None) -> None:
+        """Trains those still queued, as many at a time as the executor has workers."""
+        chosen = [c for c in candidates if c.state == "queued"]
+        finished = [] if baseline is None else self._finished(chosen)
+        calls = []
+        for candidate in chosen:
+            floors: list[tuple[float, float]] = []
+            why = ""
+            if baseline is not None:
+                floors, why = curve_floors(candidate, finished, baseline, self.config.prune)
+            calls.append(self._training(candidate, self.config.seed, "validation", floors, why))
+        numbers = [c.number for c in chosen]
+        for index, outcome in self._run(calls, numbers, "search", self.config.seed):
+            self._record_training(numbers[index], outcome)
+
+    def _training(
+        self,
+        candidate: Candidate,
+        seed: int,
+        part: str,
+        floors: list[tuple[float, float]],
+        why: str,
+        weights: Path | None = None,
+    ) -> Call:
+        limit = self.config.limits.train_limit_s
+        request = TrainRequest(
+            candidate=candidate.number,
+            assignment=self.assignment(candidate),
+            seed=seed,
+            part=part,
+            threads=self.config.threads_per_training,
+            time_limit_s=limit,
+            floors=floors,
+            floors_why=why,
+            weights=None if weights is None else str(weights.resolve()),
+        )
+        return Call("train", self.config.evaluator, request, limit)
+
+    def _finished(self, excluded: Sequence[Candidate]) -> list[Finished]:
+        """Finished trainings of complete batches; those of the open one must not decide inside it."""
+        numbers = {c.number for c in excluded}
+        batches = {c.batch for c in excluded} - {None}
+        found = []
+        for candidate in self.store.candidates("WHERE c.state = 'done'"):
+            score = candidate.score
+            if score is None or candidate.number in numbers or candidate.batch in batches:
+                continue
+            points = self.store.curve(candidate.number, "search", score.seed)
+            curve = [
+                (step / score.total_steps, metrics[score.metric])
+                for step, metrics in points
+                if score.metric in metrics
+            ]
+            found.append(Finished(candidate, curve))
+        return found
+
+    def _record_training(self, number: int, outcome: Outcome) -> None:
+        what = "failed"
+        with self.store.transaction():
+            if outcome.state == "ok":
+                result = msgspec.convert(outcome.value, TrainResult)
+                self._add_result(number, "search", result)
+                self.store.set_state(number, result.state, result.reason)
+                what = {"done": "trained", "pruned": "pruned"}.get(result.state, "failed")
+                if what == "failed":
+                    self.store.event(f"candidate {number} failed: {result.reason}", "warning")
+            else:
+                self._fail(number, outcome, "training")
+            self.store.execute("UPDATE candidate SET trained = 1 WHERE number = ?", number)
+            self.spend()
+        self.tell_callbacks(what, number)
+
+    def _add_result(self, number: int, phase: str, result: TrainResult) -> None:
+        for point in result.curve:
+            self.store.add_curve_point(number, phase, result.seed, point.step, point.metrics)
+        if math.isfinite(result.value):
+            self.store.add_score(
+                number,
+                Score(
+                    phase=phase,
+                    seed=result.seed,
+                    part=result.part,
+                    metric=result.metric,
+                    higher_is_better=result.higher_is_better,
+                    value=result.value,
+                    stderr=result.stderr if math.isfinite(result.stderr) else 0.0,
+                    count=result.count,
+                    steps=result.steps,
+                    total_steps=result.total_steps,
+                    seconds=result.seconds,
+                    examples_per_s=result.examples_per_s,
+                    threads=result.threads,
+                ),
+            )
+
+    def fold(self, batch: _Batch) -> None:
+        """Tells the rewards in ticket order and keeps the proposer's new state, all in one transaction."""
+        baseline = self.baseline()
+        proposer = self.proposer(batch.stage)
+        rewards: dict[int, float] = {}
+        with self.store.transaction():
+            for member in self.members(batch):
+                rewards[member.number] = self._reward(member, baseline)
+                self.store.execute(
+                    "UPDATE candidate SET reward = ? WHERE number = ?",
+                    rewards[member.number],
+                    member.number,
+                )
+            for ticket, number, _ in batch.tickets:
+                if number not in rewards:  # proposed before, in an earlier batch
+                    row = self.store.execute(
+                        "SELECT reward FROM candidate WHERE number = ?", number
+                    ).fetchone()
+                    rewards[number] = float(row[0] or 0.0)
+                proposer.tell(ticket, rewards[number])
+            self.store.execute(
+                "UPDATE stage SET proposer_state = ? WHERE name = ?",
+                proposer.state(),
+                batch.stage.name,
+            )
+            self.store.execute("UPDATE batch SET state = 'folded' WHERE number = ?", batch.number)
+            self.spend()
+        self.tell_callbacks("folded")
+
+    # --- running calls
+
+    def _run(
+        self,
+        calls: Sequence[Call],
+        numbers: Sequence[int],
+        phase: str = "search",
+        seed: int = 0,
+        seeds: Sequence[int] | None = None,
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Runs calls, repeating those whose worker was lost as often as the session allows."""
+        todo = list(range(len(calls)))
+        losses = [0] * len(calls)
+        searching = phase == "search"
+        while todo:
+            positions, todo = todo, []
+
+            def started(index: int, worker: int, _positions: list[int] = positions) -> None:
+                number = numbers[_positions[index]]
+                if searching:
+                    with self.store.transaction():
+                        self.store.set_state(number, "running")
+                        self.store.execute(
+                            "UPDATE candidate SET worker = ?, tries = tries + 1 WHERE number = ?",
+                            worker,
+                            number,
+                        )
+                self.tell_callbacks("started", number)
+
+            def reported(
+                index: int, step: int, metrics: dict[str, float], _positions: list[int] = positions
+            ) -> None:
+                position = _positions[index]
+                own_seed = seeds[position] if seeds is not None else seed
+                with self.store.transaction():
+                    self.store.add_curve_point(numbers[position], phase, own_seed, step, metrics)
+                    self.spend()
+
+            for index, outcome in self.executor.run(
+                [calls[p] for p in positions], started=started, reported=reported
+            ):
+                position = positions[index]
+                if outcome.state == "lost" and losses[position] < self.config.limits.retries:
+                    losses[position] += 1
+                    todo.append(position)
+                    self.store.event(
+                        f"candidate {numbers[position]}: {outcome.reason}; repeated", "warning"
+                    )
+                    continue
+                yield position, outcome
+            todo.sort()
+
+    # --- a whole run
+
+    def start_baseline(self) -> Candidate:
+        """Measures and trains the original; nothing can be judged without it.
+
+        Raises:
+            SessionError: it cannot be measured or trained.
+        """
+        baseline = self.baseline()
+        if baseline.state != "done":
+            with self.store.transaction():
+                self.store.set_state(baseline.number, "queued")
+            for work in (self.measure, lambda rows: self.train(rows, None)):
+                work([self.baseline()])
+                baseline = self.baseline()
+                if baseline.state not in ("queued", "done"):
+                    raise SessionError(
+                        f"the original network: {baseline.reason}",
+                        fix="make the task train on its own first: nothing can be compared without it",
+                        code="R011",
+                    )
+        return baseline
+
+    def search(self, stage: Stage, budget: Budget, most_candidates: int | None) -> str:
+        """Searches a stage until its budget is used up or its space is exhausted; returns which."""
+        baseline = self.start_baseline()
+        while True:
+            batch = self.open_batch(stage)
+            if batch is None:
+                width = self.config.batch_width
+                if most_candidates is not None:
+                    width = min(width, most_candidates - self._used(stage))
+                if width < 1 or self._out_of_time(budget, stage):
+                    return "budget"
+                if self._proposed(stage) >= 20 * (most_candidates or 1 << 30):
+                    return "hardly any candidate is worth training"
+                batch = self.propose(stage, width)
+                if batch is None:
+                    return "exhausted"
+                if not self.members(batch):
+                    self.fold(batch)  # the proposer has only what is known already
+                    return "exhausted"
+            self.measure(self.members(batch))
+            self.prune(self.members(batch), baseline)
+            self.train(self.members(batch), baseline)
+            self.fold(batch)
+
+    def _used(self, stage: Stage) -> int:
+        row = self.store.execute(
+            "SELECT count(*) FROM candidate WHERE stage = ? AND trained = 1", stage.name
+        ).fetchone()
+        return int(row[0])
+
+    def _proposed(self, stage: Stage) -> int:
+        row = self.store.execute(
+            "SELECT count(*) FROM candidate WHERE stage = ?", stage.name
+        ).fetchone()
+        return int(row[0])
+
+    def finals_cost_s(self, finalists: int, seeds: int) -> float:
+        """Seconds that the finalists' trainings are likely to take."""
+        seconds = [c.score.seconds for c in self.store.candidates() if c.score is not None]
+        if not seconds:
+            return 0.0
+        rounds = math.ceil((finalists + 1) * seeds / self._width())
+        return 1.2 * statistics.median(seconds) * rounds
+
+    def _width(self) -> int:
+        return max(1, int(getattr(self.executor, "count", 1)))
+
+    def _out_of_time(self, budget: Budget, stage: Stage) -> bool:
+        if budget.time_s is None:
+            return False
+        self.spend()
+        left = budget.time_s - self.view.elapsed_s
+        rows = [c for c in self.store.candidates() if c.score is not None and c.kind != "baseline"]
+        if not rows:
+            return left <= 0
+        one = statistics.median(c.score.seconds for c in rows if c.score is not None)
+        return left < one * math.ceil(self.config.batch_width / self._width())
+
+    def finals(self, finalists: int, seeds: Sequence[int]) -> None:
+        """Trains the best candidates and the original once for each seed, judged on the test part.
+
+        The search's own score chose them, so it is not counted again.
+        """
+        done = [c for c in self.store.candidates("WHERE c.state = 'done'") if c.kind != "baseline"]
+        ranked = sorted(done, key=lambda c: (-(c.reward or 0.0), c.number))[:finalists]
+        rows = []
+        for seed in seeds:
+            for candidate in [self.baseline(), *ranked]:
+                if seed not in {score.seed for score in candidate.finals}:
+                    rows.append((candidate, seed))
+        calls = []
+        for candidate, seed in rows:
+            weights = weights_path(self.directory, candidate.key, seed)
+            calls.append(self._training(candidate, seed, "test", [], "", weights))
+        numbers = [candidate.number for candidate, _ in rows]
+        own_seeds = [seed for _, seed in rows]
+        for index, outcome in self._run(calls, numbers, "final", seeds=own_seeds):
+            number = numbers[index]
+            with self.store.transaction():
+                if outcome.state == "ok":
+                    result = msgspec.convert(outcome.value, TrainResult)
+                    if result.state == "done":
+                        self._add_result(number, "final", result)
+                    else:
+                        self.store.event(
+                            f"candidate {number}, seed {own_seeds[index]}: {result.reason}",
+                            "warning",
+                        )
+                else:
+                    self.store.event(
+                        f"candidate {number}, seed {own_seeds[index]}: {outcome.reason}", "warning"
+                    )
+                self.spend()
+            self.tell_callbacks("finalist", number)
+
+    def choose(self, stage: Stage) -> None:
+        """Ends a stage: its best candidate serves its sites from now on, if it beats the original's layer."""
+        baseline = self.baseline()
+        reference = self._reward(baseline, baseline)
+        done = self.store.candidates("WHERE c.state = 'done' AND c.stage = ?", stage.name)
+        better = [c for c in done if (c.reward or 0.0) > reference]
+        chosen = (
+            min(better, key=lambda c: (-(c.reward or 0.0), c.number)).number if better else None
+        )
+        with self.store.transaction():
+            self.store.execute(
+                "UPDATE stage SET state = 'closed', chosen = ? WHERE name = ?", chosen, stage.name
+            )
+            self.store.event(
+                f"stage {stage.name} ends with "
+                + (f"candidate {chosen}" if chosen is not None else "the original layers")
+            )

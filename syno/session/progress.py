@@ -1,0 +1,169 @@
+"""Progress of a run: a live table on a terminal, a line now and then elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from types import TracebackType
+from typing import Any, Protocol
+
+from syno.errors import unknown_name
+from syno.session.budget import Budget
+from syno.session.records import Candidate
+from syno.session.view import SessionView
+
+MODES = ("auto", "bar", "log", "off")
+_LOG = logging.getLogger("syno.session")
+
+
+class Progress(Protocol):
+    """A callback that is entered for the length of a run."""
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None: ...
+
+
+def make_progress(mode: str, budget: Budget) -> Progress:
+    """The progress called ``mode``; ``"auto"`` follows ``SYNO_PROGRESS``, then asks whether anybody watches.
+
+    Raises:
+        UnknownName: no such mode.
+    """
+    if mode == "auto":
+        mode = os.environ.get("SYNO_PROGRESS", "auto")
+    if mode == "auto":
+        mode = "bar" if sys.stderr.isatty() else "log"
+    if mode not in MODES:
+        raise unknown_name("progress", mode, MODES)
+    kinds: dict[str, type[_Off]] = {"bar": _Bar, "log": _Log, "off": _Off}
+    return kinds[mode](budget)
+
+
+class _Off:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
+        return None
+
+
+class _Log(_Off):
+    """A line for each outcome, at most one in ``every_s`` seconds, on standard error."""
+
+    def __init__(self, budget: Budget, every_s: float = 5.0) -> None:
+        super().__init__(budget)
+        self._every_s = every_s
+        self._last = 0.0
+
+    def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
+        if what not in ("trained", "pruned", "failed", "finalist", "ended"):
+            return
+        moment = time.monotonic()
+        if what != "ended" and moment - self._last < self._every_s:
+            return
+        self._last = moment
+        parts = [f"{view.elapsed_s:.0f} s", f"{view.trained} trained"]
+        if self.budget.candidates is not None:
+            parts[-1] = f"{view.trained}/{self.budget.candidates} trained"
+        if candidate is not None:
+            parts.append(f"{candidate.id} {what}{_numbers(candidate)}")
+        if best := view.best():
+            parts.append(f"best {best.id}{_numbers(best)}")
+        print("syno: " + ", ".join(parts), file=sys.stderr, flush=True)
+
+
+def _numbers(candidate: Candidate) -> str:
+    text = ""
+    if candidate.value is not None:
+        text += f" {candidate.value:.4g}"
+    if candidate.latency_us is not None:
+        text += f" at {candidate.latency_us:.0f} us"
+    return text
+
+
+class _Bar(_Off):
+    """A live table: what runs now, the Pareto front, and the latest candidates."""
+
+    def __enter__(self) -> Any:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._running: dict[int, str] = {}
+        self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
+        self._live.update(progress_table(view, self.budget))
+
+
+def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 16) -> Any:
+    """The session as a rich table: front and latest candidates first cut to ``rows``."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    limit = "" if budget is None or budget.candidates is None else f"/{budget.candidates}"
+    table = Table(
+        title=f"{view.directory}: {view.trained}{limit} trained, {view.elapsed_s:.0f} s",
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+    )
+    for name, justify in (
+        ("id", "left"),
+        ("operator", "left"),
+        ("FLOPs", "right"),
+        ("params", "right"),
+        ("latency us", "right"),
+        ("metric", "right"),
+        ("front", "center"),
+        ("state", "left"),
+    ):
+        table.add_column(name, justify=justify, no_wrap=True, max_width=48)  # type: ignore[arg-type]
+    front = {c.number for c in view.pareto()}
+    everyone = view.candidates()
+    shown = [c for c in everyone if c.number in front or c.state == "running"]
+    latest = [c for c in reversed(everyone) if c not in shown][: max(0, rows - len(shown))]
+    baseline = view.baseline
+    chosen = sorted([*shown, *latest], key=lambda c: c.number)
+    for candidate in [*([baseline] if baseline else []), *chosen]:
+        table.add_row(
+            candidate.id,
+            Text(candidate.expr),
+            "" if candidate.flops is None else f"{candidate.flops:,}",
+            "" if candidate.params is None else f"{candidate.params:,}",
+            "" if candidate.latency_us is None else f"{candidate.latency_us:.0f}",
+            "" if candidate.value is None else f"{candidate.value:.4g}",
+            "*" if candidate.number in front else "",
+            Text(candidate.state + (f": {candidate.reason}" if candidate.reason else "")),
+        )
+    return table

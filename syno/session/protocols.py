@@ -1,0 +1,155 @@
+"""What a session needs from others, each replaceable: who proposes, trains, measures and watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from syno.session.records import Candidate
+    from syno.session.view import SessionView
+    from syno.train import TrainResult
+
+
+class OperatorText(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator as a session keeps it: its key, and a text from which it can be rebuilt.
+
+    ``key`` names the operator: equal operators have equal keys. ``text`` is JSON, one file a key in
+    ``operators/``. ``flops`` (multiply-adds) and ``params`` are sums over the spec's valuations.
+    """
+
+    key: str
+    expr: str
+    text: str
+    flops: int | None = None
+    params: int | None = None
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator to try; ``ticket`` ascends over all proposals of a proposer; ``why`` is for people."""
+
+    ticket: int
+    operator: OperatorText
+    why: str = ""
+
+
+class Proposer(Protocol):
+    """A search policy. Deterministic: the same asks and tells after the same state give the same proposals.
+
+    A factory named in the session makes it, ``factory(seed=…, **options)``.
+    """
+
+    def ask(self, count: int) -> Sequence[Proposal]:
+        """Up to ``count`` proposals; fewer when there are no more, none when the space is exhausted."""
+        ...
+
+    def tell(self, ticket: int, reward: float) -> None:
+        """The reward of a proposal, in 0 … 1; called in ascending order of tickets."""
+        ...
+
+    def state(self) -> str:
+        """All it knows, as text; called only when every ticket has been told."""
+        ...
+
+    def restore(self, state: str) -> None:
+        """Back to a ``state()``."""
+        ...
+
+
+class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One training for a worker.
+
+    ``assignment`` maps a stage's name to the operator that serves its sites; the baseline has none.
+    ``floors`` are points of a :class:`syno.train.CurveFloor`. ``weights`` is where to leave the trained
+    weights as safetensors.
+    """
+
+    candidate: int
+    assignment: dict[str, OperatorText]
+    seed: int
+    part: str
+    threads: int
+    time_limit_s: float
+    floors: list[tuple[float, float]] = []
+    floors_why: str = ""
+    weights: str | None = None
+
+
+class Evaluator(Protocol):
+    """Trains a network with operators in it, in a worker process. Made by ``factory(**options)``."""
+
+    def evaluate(self, request: TrainRequest, report: Callable[..., None]) -> TrainResult:
+        """``report(step, **metrics)`` after each evaluation."""
+        ...
+
+
+class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement for a worker; ``assignment`` as in :class:`TrainRequest`."""
+
+    candidate: int
+    assignment: dict[str, OperatorText]
+    threads: int
+    time_limit_s: float
+
+
+class SiteTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """One replaced layer: time of one call, in microseconds, and what its kernel's check gave."""
+
+    latency_us: float
+    iqr_us: float = 0.0
+    verified: bool = False
+    max_rel_err: float | None = None
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a network before it is trained.
+
+    ``latency_us`` is the whole network at batch ``batch`` on ``threads`` threads, the median of
+    ``samples`` runs with interquartile range ``iqr_us``; ``flops`` (multiply-adds) and ``params`` are the
+    whole network's. ``peers_us`` has other ways to run the same network, by name.
+    """
+
+    latency_us: float
+    iqr_us: float = 0.0
+    samples: int = 0
+    threads: int = 1
+    batch: int = 1
+    flops: int | None = None
+    params: int | None = None
+    verified: bool = False
+    max_rel_err: float | None = None
+    sites: dict[str, SiteTiming] = {}
+    peers_us: dict[str, float] = {}
+    notes: list[str] = []
+
+
+class Measurer(Protocol):
+    """Builds, verifies and times a network, in a worker process, while nothing else of the session runs.
+
+    A network that computes the wrong values is an exception, hence a failed candidate.
+    """
+
+    def measure(self, request: MeasureRequest) -> Measurement: ...
+
+
+class Reward(Protocol):
+    """Turns what is known of a candidate into the number a proposer learns from."""
+
+    def __call__(self, candidate: Candidate, baseline: Candidate) -> float:
+        """In 0 … 1; greater is better."""
+        ...
+
+
+class Callback(Protocol):
+    """Watches a session; exceptions from it end the run, and the session stays resumable."""
+
+    def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
+        """``what``: started, measured, trained, pruned, failed, folded, finalist, ended."""
+        ...
+
+
+def to_plain(value: Any) -> Any:
+    """Structs and dataclasses as dictionaries and lists."""
+    return msgspec.to_builtins(value)

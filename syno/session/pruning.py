@@ -1,0 +1,85 @@
+"""When a candidate is given up: by what is known before training, and by its learning curve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from syno.session.config import Prune
+from syno.session.records import Candidate
+
+Curve = Sequence[tuple[float, float]]  # (share of the steps done, metric), ascending
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished training to compare with."""
+
+    candidate: Candidate
+    curve: Curve
+
+
+def not_worth_training(candidate: Candidate, baseline: Candidate, prune: Prune) -> str | None:
+    """A reason to skip the training altogether, or ``None``: a cost beyond its limit."""
+    for name, ratio, own, reference in (
+        ("latency", prune.max_latency_ratio, candidate.latency_us, baseline.latency_us),
+        ("FLOPs", prune.max_flops_ratio, candidate.flops, baseline.flops),
+        ("parameters", prune.max_params_ratio, candidate.params, baseline.params),
+    ):
+        if ratio is None or own is None or not reference:
+            continue
+        if own > ratio * reference:
+            return f"{name} {own / reference:.2f} times the original's, limit {ratio:g}"
+    return None
+
+
+def dominated_cost(candidate: Candidate, other: Candidate) -> bool:
+    """Whether ``other`` costs no more than ``candidate`` in all that is known before training."""
+    pairs = [
+        (candidate.latency_us, other.latency_us),
+        (candidate.flops, other.flops),
+        (candidate.params, other.params),
+    ]
+    known = [(own, its) for own, its in pairs if own is not None and its is not None]
+    return bool(known) and all(its <= own for own, its in known)
+
+
+def curve_floors(
+    candidate: Candidate, finished: Sequence[Finished], baseline: Candidate, prune: Prune
+) -> tuple[list[tuple[float, float]], str]:
+    """Points of the curve below which a training cannot end well, and why; none while too little is known.
+
+    A candidate must get past the best finished one that costs no more than it in latency, FLOPs and
+    parameters (else it is dominated), and to within ``max_drop`` of the baseline. What it may still gain
+    after a point of the curve is taken as the most that any finished training gained after it.
+    """
+    usable = [f for f in finished if f.candidate.score is not None and f.curve]
+    if len(usable) < prune.after or baseline.score is None:
+        return [], ""
+    sign = 1.0 if baseline.score.higher_is_better else -1.0
+    reference = baseline.score.value
+    allowed = prune.max_drop if sign > 0 else prune.max_drop * abs(reference)
+    target = sign * reference - allowed
+    stderr = baseline.score.stderr
+    why = f"it cannot come within {prune.max_drop:g} of the original"
+    for other in usable:
+        score = other.candidate.score
+        if score is None or other.candidate.number == candidate.number:
+            continue
+        if dominated_cost(candidate, other.candidate) and sign * score.value > target:
+            target, stderr = sign * score.value, score.stderr
+            why = f"{other.candidate.id} costs no more and is better"
+    if not math.isfinite(target):
+        return [], ""
+    shares = sorted({round(share, 6) for f in usable for share, _ in f.curve if share < 1})
+    floors = []
+    for share in shares:
+        gains = []
+        for other in usable:
+            at = [value for s, value in other.curve if abs(s - share) < 1e-6]
+            if at and other.candidate.score is not None:
+                gains.append(sign * (other.candidate.score.value - at[-1]))
+        if len(gains) >= prune.after:
+            floors.append((share, sign * (target - max(gains) - prune.margin * stderr)))
+    return floors, why

@@ -1,0 +1,151 @@
+"""What a session knows of a candidate, as read from its database."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import msgspec
+
+STATES = ("queued", "running", "done", "pruned", "failed", "lost")
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """One training: ``value`` of ``metric`` on ``count`` examples of ``part``, with its standard error."""
+
+    phase: str
+    seed: int
+    part: str
+    metric: str
+    higher_is_better: bool
+    value: float
+    stderr: float
+    count: int
+    steps: int
+    total_steps: int
+    seconds: float
+    examples_per_s: float
+    threads: int
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded latency; ``site`` is empty for the whole network, ``runner`` says who ran it."""
+
+    site: str
+    runner: str
+    latency_us: float
+    iqr_us: float
+    samples: int
+    threads: int
+    batch: int
+    cpu: str
+    load1: float
+    at: str
+    verified: bool
+    max_rel_err: float | None
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator in the network, or the original (``kind`` is ``"baseline"``).
+
+    ``flops`` and ``params`` are the whole network's where it was measured, else the operator's.
+    ``score`` is the search's training, judged on the validation part; ``finals`` are the trainings on the
+    finalists' seeds, judged on the test part.
+    """
+
+    number: int
+    kind: str
+    stage: str
+    state: str
+    reason: str
+    key: str
+    expr: str
+    batch: int | None
+    ticket: int | None
+    why: str
+    tries: int
+    reward: float | None
+    flops: int | None
+    params: int | None
+    verified: bool
+    max_rel_err: float | None
+    latency_us: float | None
+    latency_iqr_us: float | None
+    op_latency_us: float | None
+    timings: list[Timing]
+    score: Score | None
+    finals: list[Score]
+    started: str | None
+    ended: str | None
+
+    @property
+    def id(self) -> str:
+        """``"baseline"``, or ``c`` and the number."""
+        return "baseline" if self.kind == "baseline" else f"c{self.number}"
+
+    @property
+    def measured(self) -> bool:
+        """Whether a latency of the whole network is recorded."""
+        return self.latency_us is not None
+
+    @property
+    def value(self) -> float | None:
+        """The metric: mean over the finalists' seeds on the test part, else the search's one training."""
+        if self.finals:
+            return statistics.fmean(score.value for score in self.finals)
+        return self.score.value if self.score else None
+
+    @property
+    def std(self) -> float | None:
+        """Sample standard deviation over the finalists' seeds; ``None`` with fewer than two."""
+        if len(self.finals) < 2:
+            return None
+        return statistics.stdev(score.value for score in self.finals)
+
+    def stderr(self, pooled_std: float | None = None) -> float | None:
+        """Standard error of :attr:`value`: error of the examples and of the seeds together.
+
+        The seeds share the examples, so that only the seeds' part shrinks with their number.
+        ``pooled_std`` is the seeds' standard deviation over several candidates, better known than one's.
+        """
+        scores = self.finals or ([self.score] if self.score else [])
+        if not scores:
+            return None
+        spread = pooled_std if pooled_std is not None else self.std
+        examples = statistics.fmean(score.stderr for score in scores)
+        return math.hypot(examples, (spread or 0.0) / math.sqrt(len(scores)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return {"id": self.id, "value": self.value, "std": self.std, **plain}
+
+
+def pooled_std(candidates: list[Candidate]) -> float | None:
+    """Standard deviation over seeds, pooled over all candidates with two or more of them."""
+    squares, freedom = 0.0, 0
+    for candidate in candidates:
+        if len(candidate.finals) >= 2:
+            values = [score.value for score in candidate.finals]
+            squares += statistics.variance(values) * (len(values) - 1)
+            freedom += len(values) - 1
+    return math.sqrt(squares / freedom) if freedom else None
+
+
+def pareto_front(candidates: list[Candidate], *, higher_is_better: bool) -> list[Candidate]:
+    """Those no other beats in both latency and metric, fastest first; by FLOPs where nothing was timed."""
+    timed = any(c.latency_us is not None for c in candidates)
+    sign = 1.0 if higher_is_better else -1.0
+    rows = []
+    for candidate in candidates:
+        cost = candidate.latency_us if timed else candidate.flops
+        if candidate.state == "done" and candidate.value is not None and cost is not None:
+            rows.append((float(cost), -sign * candidate.value, candidate.number, candidate))
+    front: list[Candidate] = []
+    best = math.inf
+    for _, negated, _, candidate in sorted(rows, key=lambda row: row[:3]):
+        if negated < best:
+            best = negated
+            front.append(candidate)
+    return front

@@ -1,0 +1,44 @@
+"""Rewards: one number from a metric and a recorded latency."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from syno.session.records import Candidate
+
+
+class QualityTimesSpeed(msgspec.Struct, frozen=True, kw_only=True):
+    """``quality * speed``, each in 0 … 1; the original has 1 * 1/2.
+
+    ``quality = exp(-drop / tolerance)`` where the metric is worse than the original's by ``drop`` (a share
+    of the original's value for metrics without an upper end, such as loss), 1 where it is not;
+    ``speed = b / (b + l)`` for latencies ``b`` of the original and ``l`` of the candidate, or their FLOPs
+    where nothing is timed. A candidate that failed, or was pruned before training, has 0.
+    """
+
+    tolerance: float = 0.03
+
+    def __call__(self, candidate: Candidate, baseline: Candidate) -> float:
+        score, reference = candidate.score, baseline.score
+        if candidate.state not in ("done", "pruned") or score is None or reference is None:
+            return 0.0
+        if not math.isfinite(score.value):
+            return 0.0
+        if score.higher_is_better:
+            drop = reference.value - score.value
+        else:
+            drop = (score.value - reference.value) / max(abs(reference.value), 1e-12)
+        quality = math.exp(-max(0.0, drop) / self.tolerance)
+        return quality * self.speed(candidate, baseline)
+
+    def speed(self, candidate: Candidate, baseline: Candidate) -> float:
+        """The latency's half of the reward."""
+        if candidate.latency_us is not None and baseline.latency_us is not None:
+            own, reference = candidate.latency_us, baseline.latency_us
+        elif candidate.flops is not None and baseline.flops is not None:
+            own, reference = float(candidate.flops), float(baseline.flops)
+        else:
+            return 0.5
+        return reference / (reference + own) if reference + own > 0 else 0.5

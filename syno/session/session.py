@@ -1,0 +1,563 @@
+"""A search session: create or resume, run, ask and tell, and read what was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from syno.errors import SessionError
+from syno.session.budget import Budget
+from syno.session.config import (
+    CHANGEABLE,
+    FIXED,
+    Component,
+    Limits,
+    Prune,
+    SessionConfig,
+    Stage,
+    first_difference,
+    fixed_json,
+    made_with,
+    read_config,
+    write_config,
+)
+from syno.session.executors import Executor, ProcessExecutor
+from syno.session.files import operator_path, write_text
+from syno.session.lock import SessionLock
+from syno.session.loop import Loop
+from syno.session.progress import make_progress
+from syno.session.protocols import Callback, Measurement, OperatorText
+from syno.session.records import Candidate, Score
+from syno.session.store import Store
+from syno.session.view import SessionView
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How a run ended.
+
+    ``why``: ``"budget"``, ``"exhausted"`` (no operators left), ``"interrupted"`` (Ctrl-C), or another
+    sentence. ``best`` is the fastest candidate that is not worse than the original, if there is one.
+    """
+
+    why: str
+    trained: int
+    elapsed_s: float
+    baseline: Candidate | None
+    best: Candidate | None
+    pareto: list[Candidate]
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the run; running again continues it."""
+        return self.why == "interrupted"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {
+            "why": self.why,
+            "trained": self.trained,
+            "elapsed_s": self.elapsed_s,
+            "baseline": self.baseline.to_dict() if self.baseline else None,
+            "best": self.best.to_dict() if self.best else None,
+            "pareto": [candidate.id for candidate in self.pareto],
+        }
+
+
+class Trial:
+    """A candidate in the hands of a caller who evaluates it: between ``ask`` and ``tell``."""
+
+    def __init__(self, session: Session, candidate: Candidate) -> None:
+        self._session = session
+        self.candidate = candidate
+        self._steps: list[tuple[int, dict[str, float]]] = []
+
+    @property
+    def operator(self) -> OperatorText | None:
+        """What to put into the network; ``None`` for the original, which is always asked about first."""
+        key = self.candidate.key
+        return self._session._store.operator(key) if key else None
+
+    def report(self, step: int, **metrics: float) -> None:
+        """Records metrics after ``step`` batches."""
+        self._steps.append((step, metrics))
+        store = self._session._store
+        with store.transaction():
+            store.add_curve_point(
+                self.candidate.number, "search", self._session.config.seed, step, metrics
+            )
+
+    def should_stop(self) -> str | None:
+        """A reason to give the candidate up after the last report, or ``None``: its metric is not finite."""
+        for step, metrics in self._steps[-1:]:
+            for name, value in metrics.items():
+                if not math.isfinite(value):
+                    return f"{name} is {value} after step {step}"
+        return None
+
+
+class Session(SessionView):
+    """A session open for writing: one process at a time; readers are welcome."""
+
+    def __init__(
+        self, directory: Path, store: Store, config: SessionConfig, lock: SessionLock
+    ) -> None:
+        super().__init__(directory, store, config)
+        self._lock = lock
+        self._parts: dict[str, Callable[..., Any]] = {}
+        self._manual: Loop | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | Path,
+        *,
+        proposer: Component | str | None = None,
+        stages: Sequence[Stage] | None = None,
+        evaluator: Component | str | None = None,
+        measurer: Component | str | None = None,
+        reward: Component | str | None = None,
+        seed: int | None = None,
+        batch_width: int | None = None,
+        threads_per_training: int | None = None,
+        threads_per_measurement: int | None = None,
+        prune: Prune | None = None,
+        space: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        note: str | None = None,
+        parts: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> Session:
+        """Creates a session, or resumes the one that is there; what is left out is as it was, or default.
+
+        Args:
+            directory: made when it does not exist.
+            proposer: the search policy of a session with one stage; give ``stages`` for several.
+            evaluator, measurer, reward: parts by name, see :class:`SessionConfig`.
+            parts: factories for references that are no importable names; for parts of the coordinator
+                (proposers and reward), and for others with an :class:`InlineExecutor`.
+
+        Raises:
+            SessionError: the directory cannot be used, is in use, holds a damaged or newer session, or was
+                made with another value of a field that may not change (named).
+        """
+        path = Path(directory)
+        if proposer is not None and stages is not None:
+            raise SessionError(
+                "both proposer and stages were given", fix="give one of them", code="R008"
+            )
+        if proposer is not None:
+            stages = [Stage(name="all", proposer=Component.of(proposer))]
+        asked: dict[str, Any] = {
+            "stages": None if stages is None else tuple(stages),
+            "evaluator": None if evaluator is None else Component.of(evaluator),
+            "measurer": None if measurer is None else Component.of(measurer),
+            "reward": None if reward is None else Component.of(reward),
+            "seed": seed,
+            "batch_width": batch_width,
+            "threads_per_training": threads_per_training,
+            "threads_per_measurement": threads_per_measurement,
+            "prune": prune,
+            "space": None if space is None else dict(space),
+            "limits": limits,
+            "note": note,
+        }
+        asked = {name: value for name, value in asked.items() if value is not None}
+        _make_directories(path)
+        lock = SessionLock(path)
+        store: Store | None = None
+        try:
+            if (path / "session.sqlite").exists():
+                store, config = _resume(path, asked)
+            else:
+                store, config = _create(path, asked)
+            session = cls(path, store, config, lock)
+            session._parts = dict(parts or {})
+            session._after_a_crash()
+            return session
+        except BaseException:
+            if store is not None:
+                store.close()
+            lock.release()
+            raise
+
+    def __enter__(self) -> Session:
+        return self
+
+    def close(self) -> None:
+        """Closes the database and lets the next writer in."""
+        super().close()
+        self._lock.release()
+
+    def _after_a_crash(self) -> None:
+        """What was running when a process was killed is queued again; damaged operator files are rewritten."""
+        with self._store.transaction():
+            interrupted = self._store.execute(
+                "UPDATE candidate SET state = 'queued' WHERE state = 'running'"
+            ).rowcount
+            if interrupted:
+                self._store.event(f"{interrupted} candidates were running: queued again", "warning")
+        for operator in self._store.operators():
+            path = operator_path(self.directory, operator.key)
+            try:
+                intact = path.read_text(encoding="utf-8") == operator.text
+            except (OSError, UnicodeDecodeError):
+                intact = False
+            if not intact:
+                write_text(path, operator.text)
+                self._store.event(f"{path.name} was missing or damaged: written again", "warning")
+
+    def _make(self, component: Component, **more: Any) -> Any:
+        factory = self._parts.get(component.reference)
+        if factory is not None:
+            return factory(**more, **component.options)
+        return component.make(**more)
+
+    def _loop(self, executor: Executor | None, callbacks: Sequence[Callback] = ()) -> Loop:
+        return Loop(self.directory, self._store, self.config, self, executor, self._make, callbacks)
+
+    # --- running
+
+    def run(
+        self,
+        *,
+        budget: str | int | Budget,
+        finalists: int = 0,
+        final_seeds: int | Sequence[int] = 3,
+        executor: Executor | None = None,
+        callbacks: Sequence[Callback] = (),
+        progress: str = "auto",
+    ) -> RunSummary:
+        """Searches until the budget is used up, then trains the best ``finalists`` on fresh seeds.
+
+        Running again with the same budget finishes what an interruption left; with a greater one it goes on.
+        Ctrl-C ends the workers and returns what there is.
+
+        Args:
+            budget: in total over all runs of the session; see :meth:`Budget.parse`.
+            finalists: candidates trained again, beside the original, to be judged on the test part.
+            final_seeds: how many seeds, beginning after the session's, or which.
+            executor: left out, ``limits.workers`` processes.
+            progress: ``"auto"``, ``"bar"``, ``"log"`` or ``"off"``.
+
+        Raises:
+            SessionError: the original cannot be measured or trained, or the disk is full.
+            BudgetError: the budget is not understood.
+        """
+        allowed = Budget.parse(budget)
+        if isinstance(final_seeds, int):
+            final_seeds = [self.config.seed + 1 + i for i in range(final_seeds)]
+        limits = self.config.limits
+        own = executor is None
+        runner: Executor = executor or ProcessExecutor(
+            limits.workers,
+            threads=self.config.threads_per_training,
+            start_limit_s=limits.start_limit_s,
+            logs=self.directory / "logs",
+        )
+        shown = make_progress(progress, allowed)
+        loop = self._loop(runner, [*callbacks, shown])
+        self._store.event(f"run begins: {allowed}")
+        try:
+            with shown:
+                why = self._search(loop, allowed, finalists, len(final_seeds))
+                if finalists:
+                    loop.finals(finalists, final_seeds)
+                loop.tell_callbacks("ended")
+        except KeyboardInterrupt:
+            why = "interrupted"
+            with self._store.transaction():
+                self._store.execute("UPDATE candidate SET state = 'queued' WHERE state = 'running'")
+                loop.spend()
+        finally:
+            if own:
+                runner.close()
+        self._store.event(f"run ends: {why}")
+        return RunSummary(
+            why=why,
+            trained=self.trained,
+            elapsed_s=self.elapsed_s,
+            baseline=self.baseline,
+            best=self.best(),
+            pareto=self.pareto(),
+        )
+
+    def _search(self, loop: Loop, budget: Budget, finalists: int, seeds: int) -> str:
+        shares = [stage.share for stage in self.config.stages]
+        total = sum(shares)
+        why = "budget"
+        left = None if budget.candidates is None else budget.candidates
+        for index, stage in enumerate(self.config.stages):
+            last = index == len(self.config.stages) - 1
+            state = self._store.execute(
+                "SELECT state FROM stage WHERE name = ?", stage.name
+            ).fetchone()[0]
+            if state == "closed":
+                if left is not None:
+                    left -= loop._used(stage)
+                continue
+            part = sum(shares[: index + 1]) / total
+            time_s = None if budget.time_s is None else budget.time_s * part
+            if last and budget.time_s is not None and finalists:
+                time_s = max(1e-3, budget.time_s - loop.finals_cost_s(finalists, seeds))
+            most = None
+            if left is not None:
+                rest = sum(shares[index:])
+                most = left if last else max(1, round(left * stage.share / rest))
+            why = loop.search(stage, Budget(time_s, budget.candidates), most)
+            if left is not None:
+                left -= loop._used(stage)
+            if not last:
+                loop.choose(stage)
+        return why
+
+    # --- driven by the caller
+
+    def ask(self) -> Trial | None:
+        """The next candidate to evaluate, the original first; ``None`` when the space is exhausted.
+
+        Ask and tell in any order; a batch is complete when all of its candidates are told.
+        """
+        loop = self._manual_loop()
+        baseline = loop.baseline()
+        if baseline.state == "queued":
+            return self._hand_out(baseline)
+        for stage in self.config.stages:
+            batch = loop.open_batch(stage)
+            if batch is None:
+                batch = loop.propose(stage, self.config.batch_width)
+            if batch is None:
+                continue
+            members = loop.members(batch)
+            for candidate in members:
+                if candidate.state == "queued":
+                    return self._hand_out(candidate)
+            if not members:
+                loop.fold(batch)
+                continue
+            raise SessionError(
+                f"all {len(members)} candidates of batch {batch.number} are asked but not all told",
+                fix="tell() them first, or choose a greater batch_width",
+                code="R014",
+            )
+        return None
+
+    def _manual_loop(self) -> Loop:
+        if self._manual is None:
+            self._manual = self._loop(None)
+        return self._manual
+
+    def _hand_out(self, candidate: Candidate) -> Trial:
+        with self._store.transaction():
+            self._store.set_state(candidate.number, "running")
+        return Trial(self, candidate)
+
+    def tell(
+        self,
+        trial: Trial | Candidate | str,
+        *,
+        latency_us: float | None = None,
+        failed: str = "",
+        higher_is_better: bool | None = None,
+        count: int = 0,
+        stderr: float = 0.0,
+        **metrics: float,
+    ) -> None:
+        """The outcome of a candidate: one metric by name and its latency, or ``failed="why"``.
+
+        Raises:
+            SessionError: the candidate is not open, or there is not exactly one metric.
+        """
+        if isinstance(trial, Trial):
+            number = trial.candidate.number
+        elif isinstance(trial, Candidate):
+            number = trial.number
+        else:
+            number = self.candidate(trial).number
+        candidate = self._store.candidate(number)
+        assert candidate is not None
+        if candidate.state != "running":
+            raise SessionError(
+                f"{candidate.id} is {candidate.state}: it was told before, or never asked",
+                fix="tell what ask() returned, once",
+                code="R014",
+            )
+        if bool(failed) == bool(metrics) or len(metrics) > 1:
+            raise SessionError(
+                f"{candidate.id} was told {sorted(metrics) or 'no metric'}"
+                + (f" and failed={failed!r}" if failed else ""),
+                fix="tell one metric, such as accuracy=0.9, or failed='why'",
+                code="R014",
+            )
+        with self._store.transaction():
+            self._store.execute("UPDATE candidate SET trained = 1 WHERE number = ?", number)
+            if latency_us is not None:
+                self._store.add_measurement(number, Measurement(latency_us=latency_us), "", 0.0)
+            name, value = next(iter(metrics.items()), ("", math.nan))
+            if failed or not math.isfinite(value):
+                self._store.set_state(number, "failed", failed or f"{name} is {value}")
+            else:
+                self._store.add_score(
+                    number, self._told(name, value, higher_is_better, count, stderr)
+                )
+                self._store.set_state(number, "done")
+        self._fold_complete(candidate)
+
+    def _told(
+        self, name: str, value: float, higher_is_better: bool | None, count: int, stderr: float
+    ) -> Score:
+        from syno.tasks import METRICS
+
+        if higher_is_better is None:
+            higher_is_better = METRICS[name]().higher_is_better if name in METRICS else True
+        return Score(
+            phase="search",
+            seed=self.config.seed,
+            part="validation",
+            metric=name,
+            higher_is_better=higher_is_better,
+            value=value,
+            stderr=stderr,
+            count=count,
+            steps=0,
+            total_steps=0,
+            seconds=0.0,
+            examples_per_s=0.0,
+            threads=self.config.threads_per_training,
+        )
+
+    def _fold_complete(self, candidate: Candidate) -> None:
+        loop = self._manual_loop()
+        for stage in self.config.stages:
+            if stage.name != candidate.stage:
+                continue
+            batch = loop.open_batch(stage)
+            if batch is None:
+                return
+            if all(member.state not in ("queued", "running") for member in loop.members(batch)):
+                loop.fold(batch)
+
+    def enqueue(self, operator: OperatorText, *, stage: str | None = None) -> Candidate:
+        """Adds an operator of the caller's to the next batch; what is known already is returned as it is.
+
+        Raises:
+            SessionError: there is no such stage.
+        """
+        names = [s.name for s in self.config.stages]
+        chosen = stage or names[-1]
+        if chosen not in names:
+            raise SessionError(
+                f"there is no stage {chosen!r}",
+                fix=f"choose one of {', '.join(names)}",
+                code="R012",
+            )
+        found = self._store.candidates("WHERE c.operator = ? AND c.stage = ?", operator.key, chosen)
+        if found:
+            return found[0]
+        with self._store.transaction():
+            number = self._store.add_candidate("enqueued", chosen, operator)
+            write_text(operator_path(self.directory, operator.key), operator.text)
+        candidate = self._store.candidate(number)
+        assert candidate is not None
+        return candidate
+
+    def warm_start(self, other: SessionView) -> list[Candidate]:
+        """Enqueues the operators on another session's Pareto front."""
+        return [
+            self.enqueue(other._store.operator(candidate.key))
+            for candidate in other.pareto()
+            if candidate.key
+        ]
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_()
+
+
+def _make_directories(path: Path) -> None:
+    try:
+        for folder in (path, path / "operators", path / "weights", path / "logs"):
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SessionError(
+            f"{path} cannot be made: {error.strerror}",
+            fix="choose a directory you may write to",
+            code="R002",
+        ) from None
+
+
+def _create(path: Path, asked: dict[str, Any]) -> tuple[Store, SessionConfig]:
+    missing = [name for name in ("stages", "evaluator") if name not in asked]
+    if missing:
+        raise SessionError(
+            f"{path} holds no session, and a new one needs {' and '.join(missing)}",
+            fix="give a proposer (or stages) and an evaluator, or the directory of a session",
+            code="R005",
+        )
+    config = SessionConfig(**asked)
+    config.check()
+    try:
+        write_config(path / "session.toml", config)
+        store = Store(path, write=True, create=True)
+    except OSError as error:
+        raise SessionError(
+            f"{path} cannot be written: {error.strerror}",
+            fix="choose a directory you may write to",
+            code="R002",
+        ) from None
+    try:
+        _register(store, config)
+    except BaseException:
+        store.close()
+        raise
+    return store, config
+
+
+def _register(store: Store, config: SessionConfig) -> None:
+    """Keeps the fixed settings beside the results, where no editor reaches them."""
+    with store.transaction():
+        if not store.meta("fixed"):
+            store.set_meta("fixed", fixed_json(config))
+            store.set_meta("made_with", msgspec.json.encode(made_with()).decode())
+            for position, stage in enumerate(config.stages):
+                store.execute(
+                    "INSERT OR IGNORE INTO stage VALUES(?, ?, 'open', NULL, NULL)",
+                    stage.name,
+                    position,
+                )
+            store.event("session created")
+
+
+def _resume(path: Path, asked: dict[str, Any]) -> tuple[Store, SessionConfig]:
+    stored = read_config(path / "session.toml")
+    store = Store(path, write=True)
+    try:
+        _register(store, stored)
+        config = msgspec.structs.replace(stored, **asked)
+        config.check()
+        for source, candidate in (("session.toml says", stored), ("was asked for", config)):
+            different = first_difference(store.meta("fixed"), fixed_json(candidate))
+            if different is not None:
+                name, made, now = different
+                raise SessionError(
+                    f"{path} was made with {name}={_short(made)}; {source} {_short(now)}"
+                    if source.startswith("session")
+                    else f"{path} was made with {name}={_short(made)}; {name}={_short(now)} {source}",
+                    fix=f"use another directory, or leave {name} as it is. A resumed session may change "
+                    f"{', '.join(CHANGEABLE)} and the budget, not {', '.join(FIXED)}",
+                    code="R003",
+                )
+        if config != stored:
+            write_config(path / "session.toml", config)
+        return store, config
+    except BaseException:
+        store.close()
+        raise
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

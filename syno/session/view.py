@@ -1,0 +1,327 @@
+"""Reading a session: while it runs, from any process, without disturbing it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from syno.errors import SessionError, unknown_name
+from syno.session.config import SessionConfig, read_config
+from syno.session.lock import locked
+from syno.session.records import STATES, Candidate, pareto_front, pooled_std
+from syno.session.store import Store
+
+if TYPE_CHECKING:
+    import pandas
+
+    from syno.operator import Operator
+
+
+class SessionView:
+    """All that can be asked of a session. Numbers are as recorded; nothing is measured or trained."""
+
+    def __init__(self, directory: Path, store: Store, config: SessionConfig) -> None:
+        self.directory = directory
+        self.config = config
+        self._store = store
+
+    def __enter__(self) -> SessionView:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the database."""
+        self._store.close()
+
+    # --- candidates
+
+    def candidates(self) -> list[Candidate]:
+        """All candidates but the baseline, in the order they were proposed."""
+        return self._store.candidates("WHERE c.kind != 'baseline'")
+
+    @property
+    def baseline(self) -> Candidate | None:
+        """The original network, once it is part of the session."""
+        found = self._store.candidates("WHERE c.kind = 'baseline'")
+        return found[0] if found else None
+
+    def candidate(self, id: str | int) -> Candidate:
+        """One candidate by id (``"c7"``, ``7``, ``"baseline"``) or by the beginning of its operator's hash.
+
+        Raises:
+            UnknownName: there is none, or more than one.
+        """
+        everyone = self._store.candidates()
+        text = str(id)
+        found = [c for c in everyone if text in (c.id, str(c.number))]
+        if not found and len(text) >= 4:
+            found = [c for c in everyone if c.key.startswith(text)]
+        if len(found) != 1:
+            raise unknown_name("candidate", text, [c.id for c in everyone])
+        return found[0]
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Direction of the metric; true until something was trained."""
+        row = self._store.execute("SELECT higher_is_better FROM score LIMIT 1").fetchone()
+        return bool(row[0]) if row else True
+
+    def pareto(self) -> list[Candidate]:
+        """Candidates and baseline that no other beats in both latency and metric, fastest first."""
+        return pareto_front(self._store.candidates(), higher_is_better=self.higher_is_better)
+
+    def stderr(self, candidate: Candidate) -> float | None:
+        """Standard error of a candidate's metric: examples and seeds, the seeds' part pooled."""
+        return candidate.stderr(pooled_std(self._store.candidates()))
+
+    def uncertainty(self, candidate: Candidate, other: Candidate) -> float | None:
+        """Two standard errors of the difference of their metrics; ``None`` where one has none."""
+        spread = pooled_std(self._store.candidates())
+        own, its = candidate.stderr(spread), other.stderr(spread)
+        return None if own is None or its is None else 2.0 * math.hypot(own, its)
+
+    def best(self, *, max_drop: float | None = None) -> Candidate | None:
+        """The fastest candidate that is not worse than the original; ``None`` if there is none.
+
+        Not worse: its metric is not below the original's by more than ``max_drop``; left out, by more
+        than the uncertainty of the difference. Where candidates were trained again on several seeds,
+        only those are asked, since the search's own numbers favour who was lucky.
+        """
+        baseline = self.baseline
+        if baseline is None or baseline.value is None:
+            return None
+        everyone = self.candidates()
+        finalists = [c for c in everyone if c.finals]
+        sign = 1.0 if self.higher_is_better else -1.0
+        good = []
+        for candidate in finalists or everyone:
+            if candidate.state != "done" or candidate.value is None:
+                continue
+            allowed = max_drop if max_drop is not None else self.uncertainty(candidate, baseline)
+            cost, reference = candidate.latency_us, baseline.latency_us
+            if cost is None or reference is None:
+                cost, reference = candidate.flops, baseline.flops
+            if allowed is None or cost is None or reference is None or cost >= reference:
+                continue
+            if sign * (candidate.value - baseline.value) >= -allowed:
+                good.append((cost, candidate.number, candidate))
+        return min(good, key=lambda row: row[:2])[2] if good else None
+
+    def operator(self, id: str | int | Candidate) -> Operator:
+        """The operator of a candidate, rebuilt from its text and checked against its hash.
+
+        Raises:
+            SessionError: the baseline was asked for.
+        """
+        from syno.operator import Operator
+
+        candidate = id if isinstance(id, Candidate) else self.candidate(id)
+        if not candidate.key:
+            raise SessionError(
+                "the baseline has no operator", fix="ask for a candidate, such as c1", code="R012"
+            )
+        return Operator.from_json(self._store.operator(candidate.key).text)
+
+    def operator_text(self, candidate: Candidate) -> str:
+        """The text of a candidate's operator file."""
+        return self._store.operator(candidate.key).text
+
+    def assignment(self, candidate: Candidate) -> dict[str, str]:
+        """Which operator (by key) serves which stage's sites in a candidate's network."""
+        chosen: dict[str, str] = {}
+        for row in self._store.execute(
+            "SELECT s.name, c.operator FROM stage s LEFT JOIN candidate c ON c.number = s.chosen"
+            " ORDER BY s.position"
+        ):
+            if row["name"] == candidate.stage:
+                chosen[row["name"]] = candidate.key
+                break
+            if row["operator"]:
+                chosen[row["name"]] = row["operator"]
+        return chosen if candidate.key else {}
+
+    def weights(self, candidate: Candidate) -> dict[int, Path]:
+        """Files of trained weights (safetensors) by seed, the finalists' only."""
+        from syno.session.files import weights_path
+
+        found = {}
+        for score in candidate.finals:
+            path = weights_path(self.directory, candidate.key, score.seed)
+            if path.exists():
+                found[score.seed] = path
+        return found
+
+    def curve(
+        self, candidate: Candidate, phase: str = "search", seed: int | None = None
+    ) -> list[tuple[int, dict[str, float]]]:
+        """Steps and metrics of a training, as far as it is."""
+        return self._store.curve(candidate.number, phase, seed)
+
+    # --- the session as a whole
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of searching over all runs."""
+        return float(self._store.meta("elapsed_s", "0"))
+
+    @property
+    def trained(self) -> int:
+        """Candidates whose training was started and ended."""
+        row = self._store.execute(
+            "SELECT count(*) FROM candidate WHERE kind != 'baseline' AND trained = 1"
+        ).fetchone()
+        return int(row[0])
+
+    def status(self) -> dict[str, Any]:
+        """Where the session stands, as plain data."""
+        counts = dict.fromkeys(STATES, 0)
+        for row in self._store.execute("SELECT state, count(*) FROM candidate GROUP BY state"):
+            counts[row[0]] = row[1]
+        stages = [
+            {"name": row["name"], "state": row["state"], "chosen": row["chosen"]}
+            for row in self._store.execute("SELECT * FROM stage ORDER BY position")
+        ]
+        best, baseline = self.best(), self.baseline
+        last = self._store.execute("SELECT at, what FROM event ORDER BY id DESC LIMIT 1").fetchone()
+        return {
+            "session": str(self.directory),
+            "running": locked(self.directory),
+            "elapsed_s": self.elapsed_s,
+            "trained": self.trained,
+            "states": counts,
+            "stages": stages,
+            "baseline": None if baseline is None else _row(baseline),
+            "best": None if best is None else _row(best),
+            "pareto": [c.id for c in self.pareto()],
+            "last_event": None if last is None else {"at": last["at"], "what": last["what"]},
+        }
+
+    def events(self, limit: int = 50) -> list[dict[str, str]]:
+        """The latest events, oldest first."""
+        rows = self._store.execute(
+            "SELECT at, level, what FROM event ORDER BY id DESC LIMIT ?", limit
+        ).fetchall()
+        return [dict(row) for row in reversed(rows)]
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """Baseline and candidates as a table, one a row.
+
+        Raises:
+            SessionError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise SessionError(
+                "a data frame needs pandas", fix="pip install pandas", code="R013"
+            ) from None
+        front = {c.number for c in self.pareto()}
+        rows = []
+        for candidate in self._store.candidates():
+            row = _row(candidate)
+            row["stderr"] = self.stderr(candidate)
+            row["pareto"] = candidate.number in front
+            rows.append(row)
+        return pandas.DataFrame(rows, columns=[*_ROW, "stderr", "pareto"])
+
+    def explain(self, id: str | int | Candidate) -> str:
+        """How a candidate came to be and what became of it, in lines of text."""
+        candidate = id if isinstance(id, Candidate) else self.candidate(id)
+        lines = [f"{candidate.id}: {candidate.expr}"]
+        if candidate.key:
+            lines.append(f"operator {candidate.key} for stage {candidate.stage!r}")
+            steps = _steps(self._store.operator(candidate.key).text)
+            lines += [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
+        if candidate.ticket is not None:
+            why = f": {candidate.why}" if candidate.why else ""
+            lines.append(f"proposed as ticket {candidate.ticket} of batch {candidate.batch}{why}")
+        for label, number in (("FLOPs", candidate.flops), ("parameters", candidate.params)):
+            if number is not None:
+                lines.append(f"{label}: {number:,}")
+        for timing in candidate.timings:
+            where = f"site {timing.site}" if timing.site else "whole network"
+            lines.append(
+                f"{where}, {timing.runner}: {timing.latency_us:.1f} us (IQR {timing.iqr_us:.1f}, "
+                f"{timing.samples} samples, {timing.threads} threads, batch {timing.batch}) at {timing.at}"
+            )
+        for step, metrics in self.curve(candidate):
+            lines.append(f"step {step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
+        for score in [*([candidate.score] if candidate.score else []), *candidate.finals]:
+            lines.append(
+                f"{score.phase}, seed {score.seed}: {score.metric} {score.value:.4f} +- {score.stderr:.4f} "
+                f"on {score.count} examples of {score.part}"
+            )
+        if candidate.reward is not None:
+            lines.append(f"reward: {candidate.reward:.4f}")
+        lines.append(candidate.state + (f": {candidate.reason}" if candidate.reason else ""))
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        status = self.status()
+        states = ", ".join(f"{n} {state}" for state, n in status["states"].items() if n)
+        running = "running" if status["running"] else "idle"
+        return f"Session({self.directory}: {running}, {states or 'empty'})"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        front = {c.number for c in self.pareto()}
+        head = "".join(f"<th>{name}</th>" for name in _ROW)
+        body = []
+        for candidate in self._store.candidates():
+            style = " style='font-weight:bold'" if candidate.number in front else ""
+            cells = "".join(f"<td>{html.escape(_cell(v))}</td>" for v in _row(candidate).values())
+            body.append(f"<tr{style}>{cells}</tr>")
+        return f"<p>{html.escape(repr(self))}</p><table><tr>{head}</tr>{''.join(body)}</table>"
+
+
+_ROW = (
+    "id",
+    "state",
+    "expr",
+    "value",
+    "std",
+    "latency_us",
+    "op_latency_us",
+    "flops",
+    "params",
+    "reward",
+    "verified",
+    "max_rel_err",
+    "reason",
+)
+
+
+def _row(candidate: Candidate) -> dict[str, Any]:
+    return {name: getattr(candidate, name) for name in _ROW}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _steps(text: str) -> list[str]:
+    try:
+        content = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return []
+    steps = content.get("steps", []) if isinstance(content, dict) else []
+    return [str(step) for step in steps]
+
+
+def open_view(directory: str | Path) -> SessionView:
+    """Opens a session for reading; safe while it runs.
+
+    Raises:
+        SessionError: no session there, damaged, or made by a newer syno.
+    """
+    path = Path(directory)
+    config = read_config(path / "session.toml")
+    return SessionView(path, Store(path, write=False), config)

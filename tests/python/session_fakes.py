@@ -1,0 +1,195 @@
+"""Parts of a session that need no engine and no torch: a space of numbers with a known best one.
+
+The operator ``n`` has quality ``1 - ((n - 20) / 40)**2``, costs ``n`` FLOPs and runs ``10 + n`` us; some
+numbers misbehave as their options say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from syno.session.protocols import (
+    Measurement,
+    MeasureRequest,
+    OperatorText,
+    Proposal,
+    SiteTiming,
+    TrainRequest,
+)
+from syno.train import CurveFloor, CurvePoint, TrainResult
+
+BASELINE = 30
+
+
+def operator(number: int) -> OperatorText:
+    text = json.dumps({"format": "fake", "number": number, "steps": [f"take {number}"]})
+    return OperatorText(
+        key=f"op{number}", expr=f"y = {number}", text=text, flops=number, params=number
+    )
+
+
+class Climber:
+    """Proposes near the best reward so far, so that what it proposes depends on what it was told."""
+
+    def __init__(self, seed: int = 0, size: int = 60, repeat: bool = False) -> None:
+        self.seed, self.size, self.repeat = seed, size, repeat
+        self.tickets = 0
+        self.told: list[tuple[int, float]] = []
+        self.asked: list[int] = []
+
+    def ask(self, count: int) -> Sequence[Proposal]:
+        best = max(self.told, key=lambda row: row[1])[0] if self.told else self.size // 2 + self.seed
+        order = sorted(range(self.size), key=lambda n: (abs(n - best), n))
+        if not self.repeat:
+            order = [n for n in order if n not in self.asked]
+        chosen = order[:count]
+        found = []
+        for number in chosen:
+            found.append(
+                Proposal(ticket=self.tickets, operator=operator(number), why=f"near {best}")
+            )
+            self.tickets += 1
+            self.asked.append(number)
+        self.pending = {p.ticket: p.operator.flops for p in found} | getattr(self, "pending", {})
+        return found
+
+    def tell(self, ticket: int, reward: float) -> None:
+        assert not self.told_tickets or ticket > self.told_tickets[-1], "tickets out of order"
+        self.told_tickets.append(ticket)
+        self.told.append((self.pending.pop(ticket), reward))
+
+    @property
+    def told_tickets(self) -> list[int]:
+        return self.__dict__.setdefault("_told_tickets", [])
+
+    def state(self) -> str:
+        assert not getattr(self, "pending", {}), "state asked for inside a batch"
+        return json.dumps([self.tickets, self.told, self.asked])
+
+    def restore(self, state: str) -> None:
+        self.tickets, told, self.asked = json.loads(state)
+        self.told = [(int(n), float(r)) for n, r in told]
+
+
+def numbers(assignment: dict[str, OperatorText]) -> list[int]:
+    return [json.loads(op.text)["number"] for op in assignment.values()]
+
+
+class Trainer:
+    """Gives each number its quality; ``crash``, ``hang``, … are numbers that end otherwise."""
+
+    def __init__(
+        self,
+        journal: str = "",
+        pause_s: float = 0.0,
+        crash: Sequence[int] = (),
+        hang: Sequence[int] = (),
+        nan: Sequence[int] = (),
+        raises: Sequence[int] = (),
+        killed: Sequence[int] = (),
+        leaves: Sequence[int] = (),
+        broken_baseline: bool = False,
+    ) -> None:
+        self.journal, self.pause_s = journal, pause_s
+        self.crash, self.hang, self.nan, self.raises = crash, hang, nan, raises
+        self.killed, self.leaves, self.broken_baseline = killed, leaves, broken_baseline
+
+    def evaluate(self, request: TrainRequest, report: Callable[..., None]) -> TrainResult:
+        chosen = numbers(request.assignment)
+        if self.journal:
+            with open(self.journal, "a") as file:
+                file.write(f"{request.candidate} {request.seed} {request.part}\n")
+        print("what a user prints does not disturb the channel")
+        number = chosen[-1] if chosen else BASELINE
+        if not chosen and self.broken_baseline:
+            raise ValueError("no data at all")
+        if chosen:
+            self._misbehave(number, request)
+        quality = 1 - sum(((n - 20) / 40) ** 2 for n in chosen or [BASELINE])
+        quality += 1e-4 * ((request.seed * 7919 + number * 31) % 11 - 5)
+        stop = CurveFloor(request.floors, why=request.floors_why) if request.floors else None
+        curve = []
+        for step in (1, 2, 3, 4):
+            time.sleep(self.pause_s / 4)
+            value = quality * step / 4 if step < 4 else quality
+            report(step, accuracy=value)
+            curve.append(CurvePoint(step, 0.0, {"accuracy": value}))
+            reason = stop(step, 4, value) if stop and step < 4 else None
+            if reason:
+                return self._result("pruned", reason, value, curve, request)
+        if request.weights:
+            Path(request.weights).write_bytes(b"weights")
+        return self._result("done", "", quality, curve, request)
+
+    def _misbehave(self, number: int, request: TrainRequest) -> None:
+        if number in self.crash:
+            print("about to abort", file=sys.stderr, flush=True)
+            os.abort()
+        if number in self.leaves:
+            sys.exit(3)
+        if number in self.killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number in self.hang:
+            time.sleep(1_000)
+        if number in self.raises:
+            raise ZeroDivisionError("this operator divides by zero")
+
+    def _result(
+        self, state: str, reason: str, value: float, curve: Any, request: TrainRequest
+    ) -> TrainResult:
+        chosen = numbers(request.assignment)
+        if chosen and chosen[-1] in self.nan:
+            state, reason, value, curve = "failed", "loss is nan at step 1 of 4", math.nan, []
+        return TrainResult(
+            state=state,
+            reason=reason,
+            metric="accuracy",
+            higher_is_better=True,
+            value=value,
+            stderr=0.001,
+            metrics={"accuracy": value},
+            count=1_000,
+            part=request.part,
+            curve=curve,
+            steps=4,
+            total_steps=4,
+            seconds=0.01,
+            examples_per_s=1.0,
+            seed=request.seed,
+            threads=request.threads,
+        )
+
+
+class Clock:
+    """Latencies that follow from the number; ``wrong`` ones fail their check."""
+
+    def __init__(self, wrong: Sequence[int] = (), crash: Sequence[int] = ()) -> None:
+        self.wrong, self.crash = wrong, crash
+
+    def measure(self, request: MeasureRequest) -> Measurement:
+        chosen = numbers(request.assignment)
+        for number in chosen:
+            if number in self.wrong:
+                raise ValueError(f"operator {number} gave max_rel_err 0.3 (limit 1e-05)")
+            if number in self.crash:
+                os.abort()
+        cost = sum(chosen) if chosen else BASELINE
+        return Measurement(
+            latency_us=10.0 + cost,
+            iqr_us=0.5,
+            samples=7,
+            flops=1_000 + cost,
+            params=100 + cost,
+            verified=True,
+            max_rel_err=1e-7,
+            sites={f"site{n}": SiteTiming(latency_us=float(n), verified=True) for n in chosen},
+            peers_us={"eager": 50.0},
+        )
