@@ -169,6 +169,11 @@ class Emission {
     return begin <= range.least && range.greatest < end;
   }
 
+  bool never(ExprId e, std::int64_t begin, std::int64_t end) {
+    const Interval range = forms_.bounds(forms_.form(nest_.arena, e));
+    return range.greatest < begin || end <= range.least;
+  }
+
   /// Where the element at `indices` of a tensor lies in its buffer.
   std::vector<ExprId> place(TensorId tensor, std::vector<ExprId> indices) {
     const auto made_by = plan_.producer(tensor);
@@ -220,6 +225,7 @@ class Emission {
       if (within(condition.expr, condition.begin, condition.end)) continue;
       const ExprId e = tidy(over_loops(s, condition.expr));
       if (within(e, condition.begin, condition.end)) continue;
+      if (never(e, condition.begin, condition.end)) return nest_.literal(scalar.fill.to_double());
       const bool again = std::any_of(guards.begin(), guards.end(), [&](const Condition& other) {
         return other.expr == e && other.begin == condition.begin && other.end == condition.end;
       });
@@ -322,19 +328,18 @@ class Emission {
       }
       for (const auto& condition : wanted) {
         const ExprId e = tidy(over_loops(s, condition.expr));
+        if (never(e, condition.begin, condition.end)) return nest_.sequence({});
         if (!within(e, condition.begin, condition.end))
           conditions.push_back({e, condition.begin, condition.end});
       }
     }
     return where(std::move(conditions), [&] {
       std::vector<ExprId> places = place(tensor, indices);
-      std::vector<Condition> none;
-      if (owned(tensor)) {
-        make_room(tensor, places, none);
-        SYNO_ASSERT(none.empty(), "an owned tensor is written from its first element on");
-      }
+      std::vector<Condition> room;
+      if (owned(tensor)) make_room(tensor, places, room);
       const ValueId written = make();
-      return nest_.store(buffer_of_[raw(tensor)], std::move(places), written, mode);
+      return nest_.guard(std::move(room),
+                         nest_.store(buffer_of_[raw(tensor)], std::move(places), written, mode));
     });
   }
 
@@ -375,7 +380,7 @@ class Emission {
         forms_.bind(loop.slot, {begin, end - 1});
         const StatementId inside = body();
         nests.push_back(nest_.loop(facts_[s].names[static_cast<std::size_t>(index)], loop.slot,
-                                   nest_.arena.constant(begin), nest_.arena.constant(end), loop.kind,
+                                   nest_.arena.constant(begin), nest_.arena.constant(end), kind_of(s, index),
                                    inside));
       }
       forms_.unbind(loop.slot);
@@ -383,6 +388,14 @@ class Emission {
       begin = end;
     }
     return nest_.sequence(std::move(nests));
+  }
+
+  /// The loops of a register tile have constant indices: they are unrolled unless they are lanes.
+  LoopKind kind_of(std::size_t s, int index) const {
+    const auto& tile = plan_.scopes[s].tile;
+    const LoopKind kind = leaf(s, index).kind;
+    const bool tiled = std::find(tile.begin(), tile.end(), index) != tile.end();
+    return tiled && kind == LoopKind::Serial ? LoopKind::Unroll : kind;
   }
 
   StatementId with_memory(std::size_t s, StatementId body) {

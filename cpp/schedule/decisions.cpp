@@ -13,6 +13,13 @@ constexpr const char* kWhere = "schedule";
 constexpr std::int64_t kMaxUnroll = 64;
 constexpr std::int64_t kMaxVector = 256;
 
+/// Something is computed inside this loop, which therefore stays a loop.
+bool hosts(const Plan& plan, std::size_t scope, int loop) {
+  return std::any_of(plan.scopes.begin(), plan.scopes.end(), [&](const ScopePlan& other) {
+    return other.attach_scope == static_cast<int>(scope) && other.attach_loop == loop;
+  });
+}
+
 /// The scope a decision names, with its loops known.
 std::size_t loops_of(Plan& plan, const Decision& decision) {
   const std::size_t scope = plan.scope_named(decision.scope);
@@ -160,6 +167,8 @@ void annotate(Plan& plan, const Decision& decision, LoopKind kind, std::int64_t 
   need_loops(decision, 1);
   for (const auto& name : decision.loops) {
     PlannedLoop& loop = loop_at(plan, scope, plan.leaf_named(scope, name));
+    if (kind != LoopKind::Parallel && hosts(plan, scope, plan.leaf_named(scope, name)))
+      fail<ScheduleError>(kWhere, "another scope is computed inside loop '{}', which must stay a loop", name);
     if (loop.kind != LoopKind::Serial)
       fail<ScheduleError>(kWhere, "loop '{}' is already unrolled, vectorised or parallel", name);
     if (loop.extent > most)
@@ -233,6 +242,7 @@ void parallel(Plan& plan, const Decision& decision) {
 
 void register_tile(Plan& plan, const Decision& decision) {
   const std::size_t scope = loops_of(plan, decision);
+  need_loops(decision, 1);
   if (plan.program.scopes[scope].reduction == program::Reduction::None ||
       plan.program.scopes[scope].sums.empty())
     fail<ScheduleError>(kWhere, "'{}' has no reduction whose partial results registers could hold",
@@ -245,8 +255,17 @@ void register_tile(Plan& plan, const Decision& decision) {
     const int index = plan.leaf_named(scope, name);
     if (std::find(tile.begin(), tile.end(), index) != tile.end())
       fail<ScheduleError>(kWhere, "register_tile names loop '{}' twice", name);
+    if (hosts(plan, scope, index))
+      fail<ScheduleError>(kWhere, "another scope is computed inside loop '{}', which must stay a loop", name);
     if (!loop_at(plan, scope, index).cuts.empty())
       fail<ScheduleError>(kWhere, "loop '{}' is peeled; a register tile has one size", name);
+    if (loop_at(plan, scope, index).kind == LoopKind::Parallel)
+      fail<ScheduleError>(kWhere, "loop '{}' is parallel; registers belong to one thread", name);
+    if (loop_at(plan, scope, index).kind == LoopKind::Serial &&
+        loop_at(plan, scope, index).extent > kMaxUnroll)
+      fail<ScheduleError>(kWhere,
+                          "loop '{}' with {} iterations would be unrolled; split it to at most {} first",
+                          name, loop_at(plan, scope, index).extent, kMaxUnroll);
     elements *= loop_at(plan, scope, index).extent;
     tile.push_back(index);
   }

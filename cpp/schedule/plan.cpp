@@ -302,7 +302,8 @@ std::int64_t Plan::greatest(std::size_t scope, int index) const {
 Shape Plan::storage(TensorId tensor) const {
   Shape shape;
   const auto made_by = producer(tensor);
-  const bool reached = made_by && !is_argument(tensor) && program.scopes[*made_by].target.empty();
+  const bool reached = made_by && scopes[*made_by].has_domain && !is_argument(tensor) &&
+                       program.scopes[*made_by].target.empty();
   const auto& dims = program.tensor(tensor).dims;
   for (std::size_t d = 0; d < dims.size(); ++d) {
     if (reached) {

@@ -109,6 +109,7 @@ void stage_write(Plan& plan, std::size_t at, const std::string& name) {
   if (!scope.target.empty())
     fail<ScheduleError>(kWhere, "'{}' accumulates; its result cannot be staged", name);
   const program::Tensor written = program.tensor(scope.output);
+  if (plan.scopes[at].total) fail<ScheduleError>(kWhere, "'{}' is a staged copy already", written.name);
   if (plan.scopes[at].frozen || plan.scopes[at].attach_scope >= 0 ||
       plan.scopes[at].loops.size() != (plan.scopes[at].has_domain ? plan.iterator_count(at) : 0))
     fail<ScheduleError>(kWhere, "decisions about '{}' came before; stage what it writes first", written.name);

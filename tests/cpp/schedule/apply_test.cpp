@@ -1,0 +1,247 @@
+// Whatever is decided, the nest computes what the program says.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "fixture.hpp"
+#include "schedule/decisions.hpp"
+#include "schedule/schedule.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+namespace {
+
+std::string template_name(const testing::TestParamInfo<Template>& info) { return info.param.name; }
+
+class EveryProgram : public testing::TestWithParam<Template> {};
+
+TEST_P(EveryProgram, PlainLoopsComputeIt) {
+  Random random(3);
+  for (int trial = 0; trial < 8; ++trial) {
+    const auto p = instance(GetParam(), random);
+    const LoopNest nest = apply(p, Schedule{});
+    ASSERT_NO_THROW(verify(nest)) << to_text(nest);
+    expect_same(p, nest, random_arguments(p, random), "plain loops");
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// A decision that might apply: drawn without looking at what is legal, from the names there are.
+Decision random_decision(Random& random, const Plan& plan) {
+  const auto& rows = decisions();
+  Decision d;
+  d.name = rows[random.below(rows.size())].name;
+  const std::size_t s = random.below(plan.program.scopes.size());
+  d.scope = plan.program.tensor(plan.program.scopes[s].output).name;
+  const auto any_loop = [&](std::size_t scope) -> std::string {
+    const auto& order = plan.scopes[scope].order;
+    if (order.empty()) return "none";
+    return plan.scopes[scope].loops[static_cast<std::size_t>(order[random.below(order.size())])].name;
+  };
+  const auto& order = plan.scopes[s].order;
+  const auto name_at = [&](std::size_t p) {
+    return plan.scopes[s].loops[static_cast<std::size_t>(order[p])].name;
+  };
+  if (d.name == "split" || d.name == "relax") {
+    d.loops = {any_loop(s)};
+    d.numbers = {draw(random, 1, 9)};
+  } else if (d.name == "fuse" && order.size() > 1) {
+    const std::size_t p = random.below(order.size() - 1);
+    d.loops = {name_at(p), name_at(p + 1)};
+  } else if (d.name == "reorder" || d.name == "register_tile") {
+    for (std::size_t p = 0; p < order.size(); ++p)
+      if (random.below(2)) d.loops.push_back(name_at(p));
+    for (std::size_t i = d.loops.size(); i-- > 1;) std::swap(d.loops[i], d.loops[random.below(i + 1)]);
+    if (d.name == "register_tile") {
+      // What a reduction has inside, as it must be.
+      d.loops.clear();
+      bool inside = false;
+      for (std::size_t p = 0; p < order.size(); ++p) {
+        const bool reduction = plan.scopes[s].loops[static_cast<std::size_t>(order[p])].reduction;
+        inside = inside || reduction;
+        if (inside && (!reduction || random.below(4) == 0)) d.loops.push_back(name_at(p));
+      }
+    }
+  } else if (d.name == "peel") {
+    d.loops = {any_loop(s)};
+    if (random.below(2)) d.numbers = {draw(random, 1, 4)};
+  } else if (d.name == "vectorize" && !order.empty()) {
+    d.loops = {name_at(order.size() - 1)};
+  } else if (d.name == "stage") {
+    const auto reads = plan.reads(s);
+    d.tensor = reads.empty() || random.below(4) == 0
+                   ? d.scope
+                   : plan.program.tensor(plan.program.scalar(reads[random.below(reads.size())]).tensor).name;
+    if (random.below(3) == 0) d.numbers = {0};
+  } else if (d.name == "layout") {
+    d.tensor = d.scope;
+    const auto& tensor = plan.program.scopes[s].output;
+    const std::size_t rank = plan.program.tensor(tensor).dims.size();
+    const auto& row = layout_primitives()[random.below(layout_primitives().size())];
+    d.words = {std::string(row.name)};
+    if (rank == 0) return d;
+    if (row.kind == LayoutKind::Reorder) {
+      const Shape now =
+          shape_after(plan.tensors[static_cast<std::size_t>(tensor)].layout, plan.storage(tensor));
+      for (std::size_t i = 0; i < now.size(); ++i) d.numbers.push_back(static_cast<std::int64_t>(i));
+      for (std::size_t i = now.size(); i-- > 1;) std::swap(d.numbers[i], d.numbers[random.below(i + 1)]);
+    } else {
+      d.numbers = {draw(random, 0, static_cast<std::int64_t>(rank) - 1)};
+      if (row.kind == LayoutKind::Split) {
+        const Shape now =
+            shape_after(plan.tensors[static_cast<std::size_t>(tensor)].layout, plan.storage(tensor));
+        const auto dim = static_cast<std::size_t>(d.numbers[0]);
+        const std::int64_t factor = draw(random, 1, 3);
+        d.numbers.push_back(dim < now.size() ? std::max<std::int64_t>(1, now[dim] / factor) : 1);
+        d.numbers.push_back(factor);
+      } else if (row.kind == LayoutKind::Fuse || row.kind == LayoutKind::StoreAt) {
+        d.numbers.push_back(draw(random, 1, 2));
+      } else {
+        d.numbers.push_back(draw(random, 0, 2));
+        d.numbers.push_back(draw(random, 0, 2));
+      }
+    }
+  } else if (d.name == "compute_at") {
+    const std::size_t consumer = random.below(plan.program.scopes.size());
+    d.tensor = plan.program.tensor(plan.program.scopes[consumer].output).name;
+    d.loops = {any_loop(consumer)};
+  } else {
+    d.loops = {any_loop(s)};
+  }
+  return d;
+}
+
+struct Fuzzed {
+  int nests = 0;
+  std::map<std::string, int> used;
+};
+
+/// Random traces: what a row refuses is left out, all else must keep the meaning.
+void fuzz(const Template& t, std::uint64_t seed, int trials, int steps, Fuzzed& count) {
+  Random random(seed);
+  for (int trial = 0; trial < trials; ++trial) {
+    const auto p = instance(t, random);
+    Plan plan(p, Dtype::F32);
+    Schedule schedule;
+    for (int i = 0; i < steps; ++i) {
+      Plan named = plan;  // with every loop there would be
+      for (std::size_t s = named.scopes.size(); s-- > 0;) named.need_domain(s);
+      const Decision decision = random_decision(random, named);
+      Plan next = plan;
+      try {
+        decide(next, decision);
+      } catch (const ScheduleError&) {
+        continue;
+      }
+      plan = std::move(next);
+      schedule.trace.push_back(decision);
+    }
+    std::optional<LoopNest> nest;
+    try {
+      nest = apply(p, schedule);
+    } catch (const ScheduleError&) {
+      continue;  // a vectorised loop that is not innermost, a loop inside a reduction outside the tile
+    }
+    ASSERT_NO_THROW(verify(*nest)) << to_text(schedule) << to_text(*nest) << program::to_text(p);
+    expect_same(p, *nest, random_arguments(p, random), to_text(schedule));
+    if (testing::Test::HasFatalFailure()) return;
+    ++count.nests;
+    for (const auto& decision : schedule.trace) ++count.used[decision.name];
+  }
+}
+
+TEST_P(EveryProgram, RandomTracesKeepItsMeaning) {
+  Fuzzed count;
+  fuzz(GetParam(), 5, 200, 14, count);
+  EXPECT_GT(count.nests, 20) << "nearly every trace was refused: the property was hardly tested";
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, EveryProgram, testing::ValuesIn(templates()), template_name);
+
+TEST(Decisions, EachRowIsDrawnByTheProperty) {
+  Fuzzed count;
+  for (const auto& t : templates()) fuzz(t, 23, 40, 14, count);
+  for (const auto& row : decisions())
+    EXPECT_GT(count.used[std::string(row.name)], 5) << row.name << " hardly ever applied";
+}
+
+program::Program conv() {
+  return program::parse("y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+                        {.sizes = {{"o", 4}, {"h", 7}, {"w", 9}, {"c", 3}, {"r", 3}, {"s", 3}}});
+}
+
+void expect_refused(const program::Program& p, const std::vector<Decision>& trace,
+                    const std::string& reason) {
+  try {
+    apply(p, {Dtype::F32, trace});
+    FAIL() << "accepted: " << to_text(trace.back());
+  } catch (const ScheduleError& error) {
+    EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(fmt::format("decision {}", trace.size() - 1)), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Decisions, RefusalsNameTheDecisionAndTheReason) {
+  const auto p = conv();
+  expect_refused(p, {{"split", "y", {"z"}, {2}, "", {}}}, "z");
+  expect_refused(p, {{"split", "q", {"h"}, {2}, "", {}}}, "q");
+  expect_refused(p, {{"split", "y", {"h"}, {0}, "", {}}}, "at least 1");
+  expect_refused(p, {{"split", "y", {"h"}, {2, 3}, "", {}}}, "one number");
+  expect_refused(p, {{"fuse", "y", {"o", "w"}, {}, "", {}}}, "not the loop just outside");
+  expect_refused(p, {{"fuse", "y", {"w", "c"}, {}, "", {}}}, "reduction");
+  expect_refused(p, {{"reorder", "y", {"o", "o"}, {}, "", {}}}, "twice");
+  expect_refused(p, {{"relax", "y", {"w"}, {12}, "", {}}}, "caller's memory");
+  expect_refused(p, {{"stage", "y", {}, {}, "y", {"t"}}, {"relax", "t", {"c"}, {12}, "", {}}},
+                 "is a reduction");
+  expect_refused(p, {{"vectorize", "y", {"w"}, {}, "", {}}}, "innermost");
+  expect_refused(p, {{"parallel", "y", {"c"}, {}, "", {}}}, "reduction");
+  expect_refused(p, {{"reorder", "y", {"c", "h"}, {}, "", {}}, {"parallel", "y", {"h"}, {}, "", {}}},
+                 "inside");
+  expect_refused(p, {{"split", "y", {"h"}, {4}, "", {}}, {"peel", "y", {"h_i"}, {}, "", {}}},
+                 "no outer loop");
+  expect_refused(p, {{"peel", "y", {"h"}, {9}, "", {}}}, "lie inside");
+  expect_refused(p, {{"layout", "", {}, {0, 2, 2}, "x", {"split"}}}, "caller's memory");
+  expect_refused(p, {{"stage", "y", {}, {}, "x", {}}, {"layout", "", {}, {0, 2, 2}, "x_s", {"split"}}},
+                 "product");
+  expect_refused(p, {{"stage", "y", {}, {3}, "x", {}}}, "no number 3");
+  expect_refused(p, {{"stage", "y", {}, {}, "x", {"k"}}}, "already");
+  expect_refused(p, {{"inline", "y", {}, {}, "", {}}}, "output");
+  expect_refused(p, {{"unroll", "y", {"h"}, {}, "", {}}, {"split", "y", {"h"}, {2}, "", {}}},
+                 "already unrolled");
+  expect_refused(p,
+                 {{"stage", "y", {}, {}, "x", {}},
+                  {"compute_at", "x_s", {"h"}, {}, "y", {}},
+                  {"split", "y", {"h"}, {2}, "", {}}},
+                 "before");
+  EXPECT_THROW(apply(p, {Dtype::F32, {{"spilt", "y", {"h"}, {2}, "", {}}}}), UnknownName);
+}
+
+TEST(Decisions, APeeledAndStagedNestHasNoGuards) {
+  const auto p = conv();
+  const Schedule schedule{Dtype::F32,
+                          {{"stage", "y", {}, {}, "x", {"x_s"}},
+                           {"split", "y", {"w"}, {4}, "", {}},
+                           {"peel", "y", {"w_o"}, {}, "", {}},
+                           {"reorder", "y", {"c", "r", "s", "w_i"}, {}, "", {}},
+                           {"register_tile", "y", {"w_i"}, {}, "", {}},
+                           {"vectorize", "y", {"w_i"}, {}, "", {}}}};
+  const LoopNest nest = apply(p, schedule);
+  for (const auto& statement : nest.statements)
+    EXPECT_FALSE(statement.kind == StatementKind::If) << to_text(nest);
+  Random random(1);
+  expect_same(p, nest, random_arguments(p, random), to_text(schedule));
+  // Border and interior: the interior reads without guards.
+  const Schedule borders{Dtype::F32,
+                         {{"peel", "y", {"h"}, {1, 6}, "", {}}, {"peel", "y", {"w"}, {1, 8}, "", {}}}};
+  const LoopNest cut = apply(p, borders);
+  EXPECT_TRUE(std::any_of(cut.values.begin(), cut.values.end(), [](const Value& v) {
+    return v.kind == ValueKind::Load && v.buffer == BufferId{0} && v.guards.empty();
+  })) << to_text(cut);
+  expect_same(p, cut, random_arguments(p, random), to_text(borders));
+}
+
+}  // namespace
+}  // namespace syno::schedule

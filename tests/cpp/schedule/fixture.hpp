@@ -1,0 +1,145 @@
+// What tests of schedules share: programs of every kind at odd sizes, and the comparison with the
+// interpreter.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/interpret.hpp"
+#include "program/program.hpp"
+#include "program/text.hpp"
+#include "schedule/loop_nest.hpp"
+#include "support/random.hpp"
+
+namespace syno::schedule {
+
+using Arguments = std::map<std::string, program::Values<double>>;
+
+inline std::int64_t draw(Random& random, std::int64_t least, std::int64_t most) {
+  return least + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least + 1)));
+}
+
+inline Arguments random_arguments(const program::Program& p, Random& random) {
+  Arguments arguments;
+  for (const auto id : p.inputs()) {
+    program::Values<double> values;
+    values.shape = program::shape_of(p, id);
+    std::int64_t count = 1;
+    for (const auto extent : values.shape) count *= extent;
+    for (std::int64_t i = 0; i < count; ++i)
+      values.data.push_back(static_cast<double>(draw(random, 1, 8)) / 4 - 1);
+    arguments.emplace(p.tensor(id).name, std::move(values));
+  }
+  return arguments;
+}
+
+inline void expect_same(const program::Program& p, const LoopNest& nest, const Arguments& arguments,
+                        const std::string& what) {
+  const auto wanted = program::interpret(p, arguments);
+  const auto got = interpret(nest, arguments);
+  for (const auto id : p.outputs) {
+    const auto& name = p.tensor(id).name;
+    const auto& a = wanted.at(name);
+    ASSERT_TRUE(got.contains(name)) << what;
+    const auto& b = got.at(name);
+    ASSERT_EQ(a.shape, b.shape) << what;
+    for (std::size_t i = 0; i < a.data.size(); ++i) {
+      if (a.data[i] == b.data[i] || (std::isnan(a.data[i]) && std::isnan(b.data[i]))) continue;
+      ASSERT_NEAR(a.data[i], b.data[i], 1e-9 * std::max(1.0, std::abs(a.data[i])))
+          << "element " << i << " of " << name << "\n"
+          << what << "\n"
+          << program::to_text(p) << "\n"
+          << to_text(nest);
+    }
+  }
+}
+
+/// Programs of every shape this level meets, in the text form with sizes left open.
+struct Template {
+  const char* name;
+  const char* text;
+  std::vector<std::pair<const char*, std::pair<std::int64_t, std::int64_t>>>
+      sizes;  ///< extents: least, greatest
+};
+
+inline void PrintTo(const Template& t, std::ostream* out) { *out << t.name; }
+
+inline const std::vector<Template>& templates() {
+  static const std::vector<Template> all{
+      {"matmul", "y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", {1, 9}}, {"n", {1, 21}}, {"k", {1, 7}}}},
+      {"linear", "y[m,n] = sum[k] a[m,k] * b[n,k]", {{"m", {1, 6}}, {"n", {1, 9}}, {"k", {1, 20}}}},
+      {"batched_matmul",
+       "y[b,m,n] = sum[k] a[b,m,k] * c[b,k,n]",
+       {{"b", {1, 3}}, {"m", {1, 5}}, {"n", {1, 9}}, {"k", {1, 5}}}},
+      {"conv",
+       "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
+       {{"n", {1, 2}},
+        {"o", {1, 5}},
+        {"h", {1, 6}},
+        {"w", {1, 7}},
+        {"c", {1, 3}},
+        {"r", {3, 3}},
+        {"s", {3, 3}}}},
+      {"strided_conv",
+       "y[o,h,w] = sum[c,r,s] x[c,2*h+r-1,2*w+s-1] * k[o,c,r,s]",
+       {{"o", {1, 5}}, {"h", {1, 5}}, {"w", {1, 6}}, {"c", {1, 3}}, {"r", {3, 3}}, {"s", {3, 3}}}},
+      {"dilated_conv",
+       "y[o,i] = sum[c,r] x[c,i+2*r-2] * k[o,c,r]",
+       {{"o", {1, 5}}, {"i", {1, 20}}, {"c", {1, 3}}, {"r", {3, 3}}}},
+      {"grouped_conv",
+       "y[g,o,h,w] = sum[c,r,s] x[g,c,h+r-1,w+s-1] * k[g,o,c,r,s]",
+       {{"g", {1, 3}},
+        {"o", {1, 3}},
+        {"h", {1, 5}},
+        {"w", {1, 6}},
+        {"c", {1, 2}},
+        {"r", {3, 3}},
+        {"s", {3, 3}}}},
+      {"depthwise",
+       "y[c,h,w] = sum[r,s] x[c,h+r-1,w+s-1] * k[c,r,s]",
+       {{"c", {1, 4}}, {"h", {1, 6}}, {"w", {1, 7}}, {"r", {3, 3}}, {"s", {3, 3}}}},
+      {"max_pool",
+       "y[c,h,w] = max[r,s] x[c,2*h+r-1,2*w+s-1] fill -inf",
+       {{"c", {1, 4}}, {"h", {1, 5}}, {"w", {1, 6}}, {"r", {3, 3}}, {"s", {3, 3}}}},
+      {"average_pool",
+       "y[c,h,w] = mean[r,s] x[c,2*h+r,2*w+s]",
+       {{"c", {1, 4}}, {"h", {1, 5}}, {"w", {1, 6}}, {"r", {2, 2}}, {"s", {2, 2}}}},
+      {"softmax",
+       "y[i,j] = exp(x[i,j] - max[k] x[i,k]) / sum[k] exp(x[i,k] - max[l] x[i,l])",
+       {{"i", {1, 4}}, {"j", {1, 19}}, {"k", {1, 19}}, {"l", {1, 19}}}},
+      {"product", "y[i] = prod[j] x[i,j]", {{"i", {1, 7}}, {"j", {1, 4}}}},
+      {"least", "y[i] = min[j] x[i,j] + 1", {{"i", {1, 7}}, {"j", {1, 9}}}},
+      {"elementwise",
+       "t[i,j] = relu(a[i,j] + b[j]); y[i,j] = t[i,j] * a[i,j]",
+       {{"i", {1, 6}}, {"j", {1, 19}}}},
+      {"select", "y[i,j] = select(i < j, x[i,j], x[i,j] * 2)", {{"i", {1, 6}}, {"j", {1, 9}}}},
+      {"shift_unfold", "y[i] = sum[r] x[inside(i + r - 1, 6) % 5] * k[r]", {{"i", {5, 5}}, {"r", {3, 3}}}},
+      {"shift_over_unfold",
+       "y[i] = sum[r] x[(inside(i + r - 1, 8) + 1) % 8] * k[r]",
+       {{"i", {8, 8}}, {"r", {3, 3}}}},
+      {"split_merge", "y[i] = sum[j] x[(i*4 + j) / 3, (i*4 + j) % 3] * k[j]", {{"i", {3, 6}}, {"j", {4, 4}}}},
+      {"scatter", "y[2*h + r] += x[h] * w[r]", {{"h", {1, 9}}, {"r", {1, 4}}}},
+      {"scatter_rows", "y[h, 2*i + r] += x[h,i] * w[r]", {{"h", {1, 5}}, {"i", {1, 9}}, {"r", {1, 3}}}},
+      {"two_stages",
+       "t[g,h,w] = sum[c] x[c,h,w] * a[g,c]; y[o,h,w] = sum[g,r] t[g,h+r-1,w] * b[o,g,r]",
+       {{"g", {1, 3}}, {"h", {1, 6}}, {"w", {1, 7}}, {"c", {1, 3}}, {"o", {1, 4}}, {"r", {3, 3}}}},
+      {"offset_range", "t[h: -1..7] = sum[c: 3] x[c, h + 1]; y[i: 6] = sum[r: 3] t[i + r - 1]", {}},
+  };
+  return all;
+}
+
+inline program::Program instance(const Template& t, Random& random) {
+  program::ParseOptions options;
+  for (const auto& [name, range] : t.sizes)
+    options.sizes.emplace(name, draw(random, range.first, range.second));
+  if (const auto j = options.sizes.find("j"); j != options.sizes.end())  // softmax's rows
+    for (const char* name : {"k", "l"})
+      if (std::string(t.name) == "softmax") options.sizes[name] = j->second;
+  return program::parse(t.text, options);
+}
+
+}  // namespace syno::schedule
