@@ -1,0 +1,36 @@
+// emit/emit.hpp — programs as text for other systems. Every text computes exactly what the interpreter computes.
+// Programs are concrete (program::at() chooses a valuation; one with a single valuation is taken at that one).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "program/program.hpp"
+
+namespace syno::emit {
+
+/// A PyTorch module in plain ATen: differentiable by autograd, no Python loops; views, pads, einsum and
+/// convolutions. `forward` takes the inputs with Role::Input in order; weights are parameters of the same
+/// names, drawn so that variances are kept. Where the first dimension of every input is passed through
+/// untouched, any batch size works. Needs only `torch`.
+std::string to_pytorch(const program::Program& program, const std::string& class_name = "Operator");
+
+/// TVM tensor expressions (Syno §8): a Python module with `build()`, which returns the placeholders in the
+/// order of Program::inputs() and the output tensors, and `CONSTANTS`. Needs only `tvm.te`.
+std::string to_te(const program::Program& program, const std::string& dtype = "float32");
+
+/// C11 with a `main`: one function a program, loops as written, no allocation but for intermediates. `main`
+/// fills the inputs from a fixed sequence, runs, and compares `points` sampled elements of every output with
+/// values that the interpreter gave; it prints a line and returns 0 only if all agree. `cc -std=c11 file.c -lm`.
+struct COptions {
+  std::string function = "syno_operator";
+  bool double_precision = false;
+  std::size_t points = 32;
+  std::uint64_t seed = 0;
+};
+std::string to_c(const program::Program& program, const COptions& options = {});
+
+/// Graphviz: tensors and the scopes between them, with shapes and formulas.
+std::string to_graphviz(const program::Program& program);
+
+}  // namespace syno::emit

@@ -1,0 +1,678 @@
+#include "emit/torch_scope.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "support/checked.hpp"
+#include "support/error.hpp"
+
+namespace syno::emit {
+namespace {
+
+using program::Function;
+using program::Reduction;
+using program::Scalar;
+using program::ScalarId;
+using program::ScalarKind;
+using symbolic::Expr;
+using symbolic::Op;
+
+std::string number(Rational value) {
+  if (!value.finite()) return value.num() > 0 ? "float(\"inf\")" : "float(\"-inf\")";
+  std::string text = fmt::format("{}", value.to_double());
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string tuple(const std::vector<std::string>& items) {
+  return fmt::format("({}{})", fmt::join(items, ", "), items.size() == 1 ? "," : "");
+}
+
+/// A value as Python text with one dimension per iterator of `slots`; a plain number when `slots` is nothing.
+struct Value {
+  std::string text;
+  bool number = false;   ///< a Python float
+  bool boolean = false;  ///< a tensor of truth values
+};
+
+class ScopeWriter {
+ public:
+  ScopeWriter(TorchContext& context, const program::Scope& scope, std::vector<std::string>& lines)
+      : context_(context), program_(*context.program), scope_(scope), lines_(lines), indices_(program_) {}
+
+  void write() {
+    for (const program::Iterator& i : scope_.traversal) traversal_.push_back(start_at_zero(i.slot));
+    for (const program::Iterator& i : scope_.sums) sums_.push_back(start_at_zero(i.slot));
+    split_iterators();
+    std::string value;
+    if (const auto factors = product()) {
+      value = convolution(*factors);
+      if (value.empty()) value = contraction(*factors);
+    }
+    if (value.empty()) value = general();
+    lines_.push_back(fmt::format("{} = {}", context_.variables[index_of(scope_.output)], finished(std::move(value))));
+  }
+
+ private:
+  static std::size_t index_of(program::TensorId id) { return static_cast<std::size_t>(id); }
+
+  /// Iterators walk from 0 from here on; `shift_` has what indices must add.
+  Slot start_at_zero(Slot slot) {
+    const std::int64_t begin = indices_.range(slot).begin;
+    const Slot fresh = indices_.new_slot(indices_.extent(slot));
+    replacement_[slot] = indices_.arena().add(indices_.arena().iterator(fresh), indices_.arena().constant(begin));
+    if (context_.batch_slots.contains(slot)) batch_.insert(fresh);
+    return fresh;
+  }
+
+  ExprId rewritten(ExprId root) {
+    const auto replace = [&](Slot slot) {
+      const auto found = replacement_.find(slot);
+      return found == replacement_.end() ? indices_.arena().iterator(slot) : found->second;
+    };
+    ExprId result = indices_.simplified(indices_.arena().substitute(root, replace));
+    while (!splits_.empty()) {
+      const ExprId next = indices_.simplified(indices_.arena().substitute(result, [&](Slot slot) {
+        const auto split = splits_.find(slot);
+        return split == splits_.end() ? indices_.arena().iterator(slot) : split->second;
+      }));
+      if (next == result) break;
+      result = next;
+    }
+    return result;
+  }
+
+  std::vector<ExprId> all_indices() {
+    std::vector<ExprId> all;
+    for (const ScalarId id : program::scalars_of(program_, scope_.body)) {
+      const Scalar& scalar = program_.scalar(id);
+      if (scalar.kind == ScalarKind::Read) all.insert(all.end(), scalar.indices.begin(), scalar.indices.end());
+    }
+    for (ExprId& index : all) index = rewritten(index);
+    return all;
+  }
+
+  /// i becomes i1*B + i0 where i / B or i % B occurs and B divides its extent: most quotients then vanish.
+  void split_iterators() {
+    for (;;) {
+      std::optional<std::pair<Slot, std::int64_t>> found;
+      const std::vector<ExprId> all = all_indices();
+      for (const ExprId root : all) find_split(root, found);
+      if (!found) return;
+      const auto [slot, block] = *found;
+      const Slot major = indices_.new_slot(indices_.extent(slot) / block), minor = indices_.new_slot(block);
+      splits_[slot] = indices_.arena().add(indices_.arena().multiply(indices_.arena().iterator(major), block),
+                                           indices_.arena().iterator(minor));
+      for (auto* slots : {&traversal_, &sums_}) {
+        const auto at = std::find(slots->begin(), slots->end(), slot);
+        if (at == slots->end()) continue;
+        *at = major;
+        slots->insert(at + 1, minor);
+      }
+    }
+  }
+
+  void find_split(ExprId root, std::optional<std::pair<Slot, std::int64_t>>& found) {
+    const Expr node = indices_.arena()[root];
+    if (node.op == Op::Iterator || node.op == Op::Constant || node.op == Op::SizeValue) return;
+    if (node.op == Op::Divide || node.op == Op::Modulo) {
+      const Slot slot = lower::slot_of(indices_.arena(), node.a);
+      const std::int64_t block = lower::integer_of(indices_.arena(), node.size);
+      if (slot != lower::kNoSlot && block > 1 && block < indices_.extent(slot) && indices_.extent(slot) % block == 0) {
+        if (!found || block < found->second) found = {slot, block};
+      }
+    }
+    find_split(node.a, found);
+    if (node.op == Op::Add) find_split(node.b, found);
+  }
+
+  TorchView view(const Scalar& read) {
+    const program::Tensor& tensor = program_.tensor(read.tensor);
+    const std::vector<std::int64_t> extents = program::shape_of(program_, read.tensor);
+    std::vector<ExprId> indices;
+    for (std::size_t d = 0; d < extents.size(); ++d) {
+      const std::int64_t begin = program::extent_of(program_, tensor.dims[d], 0).begin;
+      indices.push_back(indices_.arena().add(rewritten(read.indices[d]), indices_.arena().constant(-begin)));
+    }
+    return TorchView(indices_, context_.variables[index_of(read.tensor)], extents, std::move(indices), number(read.fill));
+  }
+
+  std::string extent_text(Slot slot) const {
+    return batch_.contains(slot) ? "batch" : std::to_string(indices_.extent(slot));
+  }
+  std::string extents_text(const std::vector<Slot>& slots) const {
+    std::vector<std::string> texts;
+    for (const Slot slot : slots) texts.push_back(extent_text(slot));
+    return tuple(texts);
+  }
+
+  // ---- products of reads, summed or not ----
+
+  struct Product {
+    std::vector<const Scalar*> reads;
+    Rational scale = 1;
+  };
+  /// The body as a product of reads with numbers; nothing where it is more than that, or not summed.
+  std::optional<Product> product() {
+    if (!scope_.target.empty()) return std::nullopt;
+    if (scope_.reduction != Reduction::None && scope_.reduction != Reduction::Sum && scope_.reduction != Reduction::Mean) {
+      return std::nullopt;
+    }
+    Product result;
+    if (!collect(scope_.body, result) || result.reads.empty()) return std::nullopt;
+    if (scope_.reduction == Reduction::Mean) {
+      for (const Slot slot : sums_) {
+        if (batch_.contains(slot)) return std::nullopt;
+        result.scale = result.scale / Rational(indices_.extent(slot));
+      }
+    }
+    return result;
+  }
+  bool collect(ScalarId id, Product& result) {
+    const Scalar& scalar = program_.scalar(id);
+    if (scalar.kind == ScalarKind::Read) {
+      result.reads.push_back(&scalar);
+      return true;
+    }
+    if (scalar.kind == ScalarKind::Literal && scalar.literal.finite()) {
+      result.scale = result.scale * scalar.literal;
+      return true;
+    }
+    if (scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply) {
+      return collect(scalar.a, result) && collect(scalar.b, result);
+    }
+    return false;
+  }
+
+  std::string scaled(std::string text, const Product& factors) {
+    if (factors.scale == Rational(1)) return text;
+    return fmt::format("{} * {}", text, number(factors.scale));
+  }
+
+  static bool contains(const std::vector<Slot>& slots, Slot slot) {
+    return std::find(slots.begin(), slots.end(), slot) != slots.end();
+  }
+
+  std::string contraction(Product factors) {
+    std::vector<TorchView> views;
+    std::set<Slot> present;
+    for (const Scalar* read : factors.reads) {
+      TorchView next = view(*read);
+      next.peel();
+      next.resolve();
+      for (const ViewDim& dim : next.dims()) present.insert(dim.slot);
+      views.push_back(std::move(next));
+    }
+    // A sum over an iterator that nothing depends on multiplies by its extent.
+    for (const Slot slot : sums_) {
+      if (present.contains(slot)) continue;
+      if (batch_.contains(slot)) return {};
+      factors.scale = factors.scale * Rational(indices_.extent(slot));
+    }
+    std::vector<Slot> result;
+    for (const Slot slot : traversal_) {
+      if (present.contains(slot)) result.push_back(slot);
+    }
+    std::string text;
+    if (views.size() == 1) {
+      views[0].sum(sums_);
+      arrange(views[0], result);
+      text = views[0].value();
+    } else {
+      std::map<Slot, char> letters;
+      if (present.size() > 52) return {};
+      for (const Slot slot : present) {
+        const auto next = letters.size();
+        letters[slot] = static_cast<char>(next < 26 ? 'a' + next : 'A' + (next - 26));
+      }
+      std::string equation;
+      std::string operands;
+      for (const TorchView& next : views) {
+        if (!equation.empty()) equation += ",";
+        for (const ViewDim& dim : next.dims()) equation += letters[dim.slot];
+        operands += ", " + next.value();
+      }
+      equation += "->";
+      for (const Slot slot : result) equation += letters[slot];
+      text = fmt::format("torch.einsum(\"{}\"{})", equation, operands);
+    }
+    return scaled(expanded(std::move(text), result), factors);
+  }
+
+  void arrange(TorchView& view, const std::vector<Slot>& wanted) {
+    std::vector<std::size_t> order;
+    for (const Slot slot : wanted) {
+      for (std::size_t d = 0; d < view.dims().size(); ++d) {
+        if (view.dims()[d].slot == slot) order.push_back(d);
+      }
+    }
+    view.permute(order);
+  }
+
+  /// Repeats along the traversal iterators that the value (over `present`, in order) does not depend on.
+  std::string expanded(std::string text, const std::vector<Slot>& present) {
+    if (present.size() == traversal_.size()) return text;
+    std::string index;
+    for (const Slot slot : traversal_) index += contains(present, slot) ? ":, " : "None, ";
+    index.resize(index.size() - 2);
+    return fmt::format("{}[{}].expand({})", text, index, extents_text(traversal_));
+  }
+
+  /// The scope as torch.conv1d/2d/3d where it is one: one factor (the data) has windows h*s + r*d + c in which r
+  /// is summed and indexes the other factor (the weight). Empty where it is not.
+  std::string convolution(const Product& factors) {
+    if (factors.reads.size() != 2) return {};
+    for (const std::size_t data : {std::size_t{0}, std::size_t{1}}) {
+      std::string text = convolution(factors, *factors.reads[data], *factors.reads[1 - data]);
+      if (!text.empty()) return text;
+    }
+    return {};
+  }
+
+  std::string convolution(const Product& factors, const Scalar& data_read, const Scalar& weight_read) {
+    if (!(data_read.fill == Rational(0))) return {};
+    TorchView weight = view(weight_read);
+    weight.peel();
+    weight.resolve();
+    std::vector<Slot> of_weight;
+    for (const ViewDim& dim : weight.dims()) of_weight.push_back(dim.slot);
+    const auto in_weight = [&](Slot slot) { return contains(of_weight, slot); };
+
+    TorchView data = view(data_read);
+    data.peel();
+    struct Window {
+      Slot place, tap;
+      std::int64_t stride, dilation, low, high, extent;
+    };
+    std::vector<Window> windows;
+    for (std::size_t d = 0; d < data.dims().size(); ++d) {
+      const ViewDim& dim = data.dims()[d];
+      if (dim.resolved) continue;
+      const lower::LinearForm form = indices_.linear(dim.index);
+      if (form.terms.size() != 2) continue;
+      std::optional<std::pair<Slot, std::int64_t>> place, tap;
+      for (const auto& [atom, factor] : form.terms) {
+        const Slot slot = lower::slot_of(indices_.arena(), atom);
+        if (slot == lower::kNoSlot || factor <= 0) continue;
+        if (contains(traversal_, slot) && !in_weight(slot)) place = {slot, factor};
+        if (contains(sums_, slot) && in_weight(slot)) tap = {slot, factor};
+      }
+      if (!place || !tap) continue;
+      const symbolic::Interval reach = indices_.bounds(dim.index);
+      windows.push_back({place->first, tap->first, place->second, tap->second, reach.least, reach.greatest, dim.extent});
+      data.keep(d);
+    }
+    if (windows.empty() || windows.size() > 3) return {};
+    data.resolve();
+
+    // Roles. Every iterator must have one, and a window's iterators no other.
+    std::vector<std::size_t> batch, group, channel, spatial;
+    std::vector<Slot> batch_slots, group_slots, channel_slots, spatial_slots, out_slots;
+    std::vector<const Window*> window_of;
+    std::size_t next_window = 0;
+    bool channels_seen = false;
+    std::size_t plain_spatial = 0;
+    for (std::size_t d = 0; d < data.dims().size(); ++d) {
+      const ViewDim& dim = data.dims()[d];
+      if (dim.kept) {
+        const Window& window = windows[next_window++];
+        spatial.push_back(d);
+        spatial_slots.push_back(window.place);
+        window_of.push_back(&window);
+        continue;
+      }
+      const bool summed = contains(sums_, dim.slot), weighed = in_weight(dim.slot);
+      for (const Window& window : windows) {
+        if (dim.slot == window.place || dim.slot == window.tap) return {};
+      }
+      if (summed && !weighed) return {};
+      if (summed) {
+        channel.push_back(d);
+        channel_slots.push_back(dim.slot);
+      } else if (weighed) {
+        group.push_back(d);
+        group_slots.push_back(dim.slot);
+      } else if (channels_seen && windows.size() + plain_spatial < 2) {
+        ++plain_spatial;
+        spatial.push_back(d);
+        spatial_slots.push_back(dim.slot);
+        window_of.push_back(nullptr);
+      } else {
+        batch.push_back(d);
+        batch_slots.push_back(dim.slot);
+      }
+      channels_seen = channels_seen || weighed;
+    }
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+      for (std::size_t j = i + 1; j < windows.size(); ++j) {
+        if (windows[i].place == windows[j].place || windows[i].tap == windows[j].tap) return {};
+      }
+    }
+    std::vector<std::size_t> weight_order;
+    const auto take = [&](Slot slot) {
+      weight_order.push_back(static_cast<std::size_t>(std::find(of_weight.begin(), of_weight.end(), slot) - of_weight.begin()));
+    };
+    for (const Slot slot : group_slots) take(slot);
+    for (const Slot slot : of_weight) {
+      if (contains(group_slots, slot) || contains(channel_slots, slot)) continue;
+      if (std::any_of(windows.begin(), windows.end(), [&](const Window& w) { return w.tap == slot; })) continue;
+      if (contains(sums_, slot)) return {};  // summed over the weight alone
+      out_slots.push_back(slot);
+      take(slot);
+    }
+    for (const Slot slot : channel_slots) take(slot);
+    for (const Window* window : window_of) {
+      if (window != nullptr) take(window->tap);
+    }
+    // Every sum must have been met.
+    if (channel_slots.size() + windows.size() != sums_.size()) return {};
+
+    std::vector<std::size_t> order = batch;
+    for (const auto* part : {&group, &channel, &spatial}) order.insert(order.end(), part->begin(), part->end());
+    data.permute(order);
+    std::vector<std::pair<std::int64_t, std::int64_t>> pads(order.size());
+    std::vector<std::int64_t> padding, stride, dilation;
+    bool symmetric = true;
+    const std::size_t first_spatial = order.size() - spatial.size();
+    for (std::size_t i = 0; i < window_of.size(); ++i) {
+      const Window* window = window_of[i];
+      padding.push_back(0);
+      stride.push_back(window == nullptr ? 1 : window->stride);
+      dilation.push_back(window == nullptr ? 1 : window->dilation);
+      if (window == nullptr) continue;
+      pads[first_spatial + i] = {-window->low, window->high - (window->extent - 1)};
+      padding.back() = -window->low;
+      symmetric = symmetric && pads[first_spatial + i].first == pads[first_spatial + i].second && window->low <= 0;
+    }
+    if (!symmetric) {
+      data.pad(pads);
+      std::fill(padding.begin(), padding.end(), 0);
+    }
+    data.flatten(batch.size(), group.size() + channel.size());
+    data.flatten(0, batch.size());
+
+    weight.permute(weight_order);
+    std::int64_t groups = 1;
+    for (const Slot slot : group_slots) groups *= indices_.extent(slot);
+    // [groups * out, channels, taps...]; dimensions without a window get one tap.
+    weight.flatten(group_slots.size() + out_slots.size(), channel_slots.size());
+    weight.flatten(0, group_slots.size() + out_slots.size());
+    std::string weight_text = weight.value();
+    if (plain_spatial > 0) {
+      std::string index = ":, :";
+      for (const Window* window : window_of) index += window == nullptr ? ", None" : ", :";
+      weight_text += fmt::format("[{}]", index);
+    }
+    const auto list = [](const std::vector<std::int64_t>& values) {
+      return values.size() == 1 ? std::to_string(values[0]) : fmt::format("({})", fmt::join(values, ", "));
+    };
+    const auto differs = [](const std::vector<std::int64_t>& values, std::int64_t from) {
+      return std::any_of(values.begin(), values.end(), [&](std::int64_t v) { return v != from; });
+    };
+    std::string text = fmt::format("F.conv{}d({}, {}", spatial.size(), data.value(), weight_text);
+    if (differs(stride, 1)) text += ", stride=" + list(stride);
+    if (differs(padding, 0)) text += ", padding=" + list(padding);
+    if (differs(dilation, 1)) text += ", dilation=" + list(dilation);
+    if (groups != 1) text += ", groups=" + std::to_string(groups);
+    text += ")";
+    // Back to one dimension per iterator, in traversal order.
+    std::vector<Slot> channels_out = group_slots;
+    channels_out.insert(channels_out.end(), out_slots.begin(), out_slots.end());
+    const auto open = [&](std::size_t at, const std::vector<Slot>& slots) {
+      if (slots.size() > 1) text += fmt::format(".unflatten({}, {})", at, extents_text(slots));
+      if (slots.empty()) text += fmt::format(".squeeze({})", at);
+    };
+    open(1, channels_out);
+    open(0, batch_slots);
+    std::vector<Slot> have = batch_slots;
+    have.insert(have.end(), channels_out.begin(), channels_out.end());
+    have.insert(have.end(), spatial_slots.begin(), spatial_slots.end());
+    std::vector<Slot> present;
+    std::vector<std::size_t> final_order;
+    for (const Slot slot : traversal_) {
+      const auto at = std::find(have.begin(), have.end(), slot);
+      if (at == have.end()) continue;
+      present.push_back(slot);
+      final_order.push_back(static_cast<std::size_t>(at - have.begin()));
+    }
+    if (!std::is_sorted(final_order.begin(), final_order.end())) {
+      text += fmt::format(".permute({})", fmt::join(final_order, ", "));
+    }
+    return scaled(expanded(std::move(text), present), factors);
+  }
+
+  // ---- everything else: element-wise over the whole iteration space, then a reduction ----
+
+  std::vector<Slot> space() const {
+    std::vector<Slot> all = traversal_;
+    all.insert(all.end(), sums_.begin(), sums_.end());
+    return all;
+  }
+
+  /// A value over some iterators, spread over the dimensions of space().
+  std::string spread(const TorchView& view) {
+    std::string index;
+    bool all = true;
+    for (const Slot slot : space()) {
+      const bool present = std::any_of(view.dims().begin(), view.dims().end(),
+                                       [&](const ViewDim& dim) { return dim.slot == slot; });
+      index += present ? ":, " : "None, ";
+      all = all && present;
+    }
+    if (all || index.empty()) return view.value();
+    index.resize(index.size() - 2);
+    return fmt::format("{}[{}]", view.value(), index);
+  }
+
+  std::string index_text(ExprId root, const std::string& device) {
+    const Expr node = indices_.arena()[root];
+    const auto size = [&] { return lower::integer_of(indices_.arena(), node.size); };
+    switch (node.op) {
+      case Op::Iterator: {
+        const auto slot = static_cast<Slot>(node.a);
+        const std::vector<Slot> all = space();
+        std::vector<std::string> shape(all.size(), "1");
+        for (std::size_t d = 0; d < all.size(); ++d) {
+          if (all[d] == slot) shape[d] = "-1";
+        }
+        return fmt::format("torch.arange({}{}).view({})", extent_text(slot), device, fmt::join(shape, ", "));
+      }
+      case Op::Constant: return node.value < 0 ? fmt::format("({})", node.value) : std::to_string(node.value);
+      case Op::SizeValue: return std::to_string(size());
+      case Op::Add: return fmt::format("({} + {})", index_text(node.a, device), index_text(node.b, device));
+      case Op::Multiply: return fmt::format("({} * {})", index_text(node.a, device), node.value * size());
+      case Op::Divide: return fmt::format("({} // {})", index_text(node.a, device), size());
+      case Op::Modulo: return fmt::format("({} % {})", index_text(node.a, device), size());
+      case Op::Inside: return index_text(node.a, device);  // its condition is checked apart
+    }
+    return {};
+  }
+  void guard_texts(ExprId root, const std::string& device, std::vector<std::string>& conditions) {
+    const Expr node = indices_.arena()[root];
+    if (node.op == Op::Iterator || node.op == Op::Constant || node.op == Op::SizeValue) return;
+    guard_texts(node.a, device, conditions);
+    if (node.op == Op::Add) guard_texts(node.b, device, conditions);
+    if (node.op == Op::Inside) {
+      const std::string text = index_text(node.a, device);
+      conditions.push_back(fmt::format("({} >= 0)", text));
+      conditions.push_back(fmt::format("({} < {})", text, lower::integer_of(indices_.arena(), node.size)));
+    }
+  }
+
+  std::string assign(std::string text) {
+    std::string name = fmt::format("v{}", ++temporaries_);
+    lines_.push_back(fmt::format("{} = {}", name, text));
+    return name;
+  }
+
+  std::string full(const std::string& text) {
+    return fmt::format("torch.full((), {}, dtype={}.dtype, device={}.device)", text, context_.like, context_.like);
+  }
+  std::string tensor_of(const Value& value) {
+    if (value.number) return full(value.text);
+    if (value.boolean) return fmt::format("{}.to({}.dtype)", value.text, context_.like);
+    return value.text;
+  }
+  std::string operand(const Value& value) { return value.number ? value.text : tensor_of(value); }
+  std::string truth(const Value& value) {
+    return value.boolean ? value.text : fmt::format("({} != 0)", tensor_of(value));
+  }
+
+  Value unary(Function function, const Value& a) {
+    if (function == Function::Negate) return {fmt::format("-{}", tensor_of(a))};
+    static const std::map<Function, std::string> kNames = {
+        {Function::Exp, "torch.exp"},   {Function::Log, "torch.log"},   {Function::Sqrt, "torch.sqrt"},
+        {Function::Rsqrt, "torch.rsqrt"}, {Function::Erf, "torch.erf"}, {Function::Tanh, "torch.tanh"},
+        {Function::Sigmoid, "torch.sigmoid"}, {Function::Relu, "torch.relu"}, {Function::Abs, "torch.abs"},
+        {Function::Gelu, "F.gelu"}};
+    return {fmt::format("{}({})", kNames.at(function), tensor_of(a))};
+  }
+
+  Value binary(Function function, Value a, Value b) {
+    if (a.number && b.number) a = {tensor_of(a)};
+    static const std::map<Function, std::string> kOperators = {
+        {Function::Add, "+"}, {Function::Subtract, "-"}, {Function::Multiply, "*"}, {Function::Divide, "/"}};
+    static const std::map<Function, std::string> kComparisons = {
+        {Function::Less, "<"}, {Function::LessEqual, "<="}, {Function::Equal, "=="}, {Function::NotEqual, "!="}};
+    if (const auto found = kOperators.find(function); found != kOperators.end()) {
+      return {fmt::format("{} {} {}", operand(a), found->second, operand(b))};
+    }
+    if (const auto found = kComparisons.find(function); found != kComparisons.end()) {
+      return {fmt::format("{} {} {}", operand(a), found->second, operand(b)), false, true};
+    }
+    switch (function) {
+      case Function::Maximum: return {fmt::format("torch.maximum({}, {})", tensor_of(a), tensor_of(b))};
+      case Function::Minimum: return {fmt::format("torch.minimum({}, {})", tensor_of(a), tensor_of(b))};
+      case Function::Power: return {fmt::format("torch.pow({}, {})", operand(a), operand(b))};
+      case Function::And: return {fmt::format("{} & {}", truth(a), truth(b)), false, true};
+      default: return {fmt::format("{} | {}", truth(a), truth(b)), false, true};
+    }
+  }
+
+  std::string general() {
+    std::map<ScalarId, Value> values;
+    const std::string device = fmt::format(", device={}.device", context_.like);
+    for (const ScalarId id : program::scalars_of(program_, scope_.body)) {
+      const Scalar& scalar = program_.scalar(id);
+      Value value;
+      switch (scalar.kind) {
+        case ScalarKind::Literal: values[id] = {number(scalar.literal), true}; continue;
+        case ScalarKind::Read: {
+          TorchView next = view(scalar);
+          next.peel();
+          next.resolve();
+          std::vector<Slot> present;
+          for (const Slot slot : space()) {
+            if (std::any_of(next.dims().begin(), next.dims().end(), [&](const auto& d) { return d.slot == slot; })) {
+              present.push_back(slot);
+            }
+          }
+          arrange(next, present);
+          value.text = spread(next);
+          break;
+        }
+        case ScalarKind::Index: {
+          const ExprId index = rewritten(scalar.index);
+          if (indices_.arena().iterators(index).empty()) {
+            const auto form = indices_.linear(index);
+            values[id] = {number(Rational(form.constant)), true};
+            continue;
+          }
+          value.text = fmt::format("{}.to({}.dtype)", index_text(index, device), context_.like);
+          break;
+        }
+        case ScalarKind::Unary: value = unary(scalar.function, values.at(scalar.a)); break;
+        case ScalarKind::Binary: value = binary(scalar.function, values.at(scalar.a), values.at(scalar.b)); break;
+        case ScalarKind::Select:
+          value.text = fmt::format("torch.where({}, {}, {})", truth(values.at(scalar.a)), tensor_of(values.at(scalar.b)),
+                                   tensor_of(values.at(scalar.c)));
+          break;
+      }
+      value.text = assign(std::move(value.text));
+      values[id] = std::move(value);
+    }
+    std::string body = tensor_of(values.at(scope_.body));
+    // Broadcast to the whole space: reductions count every point.
+    const std::vector<Slot> all = space();
+    if (!all.empty()) body = assign(fmt::format("{}.expand({})", body, extents_text(all)));
+    if (!sums_.empty()) {
+      std::vector<std::size_t> positions(sums_.size());
+      std::iota(positions.begin(), positions.end(), traversal_.size());
+      const std::string dims = fmt::format("({},)", fmt::join(positions, ", "));
+      switch (scope_.reduction) {
+        case Reduction::Sum: body = fmt::format("{}.sum({})", body, dims); break;
+        case Reduction::Mean: body = fmt::format("{}.mean({})", body, dims); break;
+        case Reduction::Max: body = fmt::format("{}.amax({})", body, dims); break;
+        case Reduction::Min: body = fmt::format("{}.amin({})", body, dims); break;
+        default:
+          body = fmt::format("{}.flatten({}).prod({})", body, traversal_.size(), traversal_.size());
+          break;
+      }
+    }
+    return scope_.target.empty() ? body : accumulated(std::move(body));
+  }
+
+  /// y[target] += value, as one index_add into the flat output; what falls outside lands in an extra element.
+  std::string accumulated(std::string body) {
+    const std::vector<std::int64_t> shape = program::shape_of(program_, scope_.output);
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : shape) elements *= extent;
+    std::string place = "0";
+    std::vector<std::string> conditions;
+    const std::vector<Slot> sums = std::exchange(sums_, {});  // the target does not depend on them
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      const std::int64_t begin = program::extent_of(program_, program_.tensor(scope_.output).dims[d], 0).begin;
+      const ExprId index = indices_.simplified(
+          indices_.arena().add(rewritten(scope_.target[d]), indices_.arena().constant(-begin)));
+      guard_texts(index, "", conditions);
+      const std::string text = index_text(index, "");
+      const symbolic::Interval reach = indices_.bounds(index);
+      if (reach.least < 0) conditions.push_back(fmt::format("({} >= 0)", text));
+      if (reach.greatest >= shape[d]) conditions.push_back(fmt::format("({} < {})", text, shape[d]));
+      place = d == 0 ? text : fmt::format("({} * {} + {})", place, shape[d], text);
+    }
+    const std::string name = fmt::format("place_{}", context_.buffers.size() + 1);
+    std::string line = fmt::format("torch.as_tensor({})", place);
+    if (!conditions.empty()) line = fmt::format("torch.where({}, {}, {})", fmt::join(conditions, " & "), line, elements);
+    context_.buffers.push_back(fmt::format(
+        "self.register_buffer(\"{}\", {}.expand({}).flatten(), persistent=False)", name, line, extents_text(traversal_)));
+    sums_ = sums;
+    body = assign(fmt::format("{}.flatten()", body));
+    accumulates_ = true;
+    return fmt::format("{}.new_zeros({}).index_add(0, self.{}, {})[:{}].view({})", body, elements + 1, name, body,
+                       elements, fmt::join(shape, ", "));
+  }
+
+  /// The split iterators of the traversal joined again.
+  std::string finished(std::string text) {
+    if (accumulates_ || traversal_.size() == scope_.traversal.size()) return text;
+    std::vector<std::string> shape;
+    for (const program::Iterator& i : scope_.traversal) {
+      shape.push_back(context_.batch_slots.contains(i.slot) ? "batch" : std::to_string(indices_.extent(i.slot)));
+    }
+    return fmt::format("({}).reshape({})", text, fmt::join(shape, ", "));
+  }
+
+  TorchContext& context_;
+  const program::Program& program_;
+  const program::Scope& scope_;
+  std::vector<std::string>& lines_;
+  Indices indices_;
+  std::vector<Slot> traversal_, sums_;
+  std::map<Slot, ExprId> replacement_, splits_;
+  std::set<Slot> batch_;
+  std::size_t temporaries_ = 0;
+  bool accumulates_ = false;
+};
+
+}  // namespace
+
+void write_torch_scope(TorchContext& context, const program::Scope& scope, std::vector<std::string>& lines) {
+  ScopeWriter(context, scope, lines).write();
+}
+
+}  // namespace syno::emit
