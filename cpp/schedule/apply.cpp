@@ -236,15 +236,20 @@ class Emission {
     for (const auto& guard : guards)
       forms_.push_fact(forms_.form(nest_.arena, guard.expr), {guard.begin, guard.end - 1});
     std::vector<Condition> safety;
+    bool outside = false;
     std::vector<ExprId> places = place(tensor, indices);
     if (owned(tensor)) {
       make_room(tensor, places, safety);
     } else {
-      for (std::size_t d = 0; d < places.size(); ++d)
-        if (!within(places[d], 0, shapes_[raw(tensor)][d]))
-          safety.push_back({places[d], 0, shapes_[raw(tensor)][d]});
+      for (std::size_t d = 0; d < places.size(); ++d) {
+        const std::int64_t extent = shapes_[raw(tensor)][d];
+        if (within(places[d], 0, extent)) continue;
+        safety.push_back({places[d], 0, extent});
+        outside = outside || never(places[d], 0, extent);
+      }
     }
     forms_.pop_facts(known);
+    if (outside) return nest_.literal(scalar.fill.to_double());
     guards.insert(guards.end(), safety.begin(), safety.end());
     return nest_.load(buffer_of_[raw(tensor)], std::move(places), std::move(guards), scalar.fill.to_double());
   }
@@ -302,6 +307,8 @@ class Emission {
 
   /// If (conditions) `make()`, which may rely on them.
   StatementId where(std::vector<Condition> conditions, const std::function<StatementId()>& make) {
+    for (const auto& condition : conditions)
+      if (never(condition.expr, condition.begin, condition.end)) return nest_.sequence({});
     const std::size_t known = forms_.fact_count();
     for (const auto& condition : conditions)
       forms_.push_fact(forms_.form(nest_.arena, condition.expr), {condition.begin, condition.end - 1});
@@ -315,7 +322,8 @@ class Emission {
     const program::Scope& scope = plan_.program.scopes[s];
     const TensorId tensor = scope.output;
     std::vector<Condition> conditions;
-    if (!owned(tensor) || !scope.target.empty()) conditions = rests(s, false);
+    // Dead iterations may write owned memory, where nobody looks; they must not add to it.
+    if (!owned(tensor) || mode != StoreMode::Assign) conditions = rests(s, false);
     std::vector<ExprId> indices = facts_[s].outputs;
     if (!scope.target.empty()) {
       std::vector<Condition> wanted;
@@ -336,7 +344,14 @@ class Emission {
     return where(std::move(conditions), [&] {
       std::vector<ExprId> places = place(tensor, indices);
       std::vector<Condition> room;
-      if (owned(tensor)) make_room(tensor, places, room);
+      if (owned(tensor)) {
+        make_room(tensor, places, room);
+      } else {
+        // What a fused loop's rest says of its parts is beyond interval arithmetic: say it of the index.
+        for (std::size_t d = 0; d < places.size(); ++d)
+          if (!within(places[d], 0, shapes_[raw(tensor)][d]))
+            room.push_back({places[d], 0, shapes_[raw(tensor)][d]});
+      }
       const ValueId written = make();
       return nest_.guard(std::move(room),
                          nest_.store(buffer_of_[raw(tensor)], std::move(places), written, mode));
