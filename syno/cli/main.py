@@ -123,10 +123,11 @@ def sites(
     json: AsJson = False,
 ) -> None:
     """What could be replaced in a model: layers, shapes, FLOPs, share of time."""
-    from syno.cli.targets import example_tensor, load_target
+    from syno.cli.targets import example_tensor
+    from syno.tasks import resolve
     from syno.torch import sites as find_sites
 
-    factory = load_target(model)
+    factory = resolve(model)
     found = find_sites(factory(), example_tensor(example))
     if json:
         print_json(found.to_dict())
@@ -226,7 +227,7 @@ def explain(
     json: AsJson = False,
 ) -> None:
     """How an operator was derived: every step, the frontier, the distance left, what was pruned."""
-    from syno.cli.inspect import explain_candidate
+    from syno.revisit import explain_candidate
 
     text, picture = explain_candidate(session, candidate)
     if svg:
@@ -247,8 +248,8 @@ def report(
     json: AsJson = False,
 ) -> None:
     """Writes the report of a session, running or finished."""
-    from syno.pipeline import session_report
     from syno.report import write_report
+    from syno.result import session_report
 
     made = session_report(session)
     write_report(made, output)
@@ -271,7 +272,7 @@ def bench(
     json: AsJson = False,
 ) -> None:
     """Times the network with a candidate against the original, interleaved in one run."""
-    from syno.pipeline import bench_candidate
+    from syno.revisit import bench_candidate
 
     result = bench_candidate(session, candidate, against=against.split(","), threads=threads)
     if json:
@@ -291,7 +292,7 @@ def replay(
     json: AsJson = False,
 ) -> None:
     """Derives, trains and times one candidate again and compares. Exit 1 outside the tolerance."""
-    from syno.pipeline import replay_candidate
+    from syno.revisit import replay_candidate
 
     comparison = replay_candidate(session, candidate, tolerance=tolerance / 100)
     if json:
@@ -319,14 +320,10 @@ def export(
     json: AsJson = False,
 ) -> None:
     """Exports a candidate; every export checks itself before it says so."""
-    from syno.pipeline import export_candidate
+    from syno.revisit import export_candidate
 
     written = export_candidate(session, candidate, format=format, output=output)
-    if json:
-        print_json({"written": [str(path) for path in written]})
-    else:
-        for path in written:
-            typer.echo(f"written: {path}")
+    print_json(written.to_dict()) if json else typer.echo(str(written))
 
 
 @cache_app.command("info")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from syno.report.model import Report, pareto_front
+from syno.report.model import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,10 @@ def pareto_figure(report: Report) -> Figure:
             color="black",
             label="original",
         )
-    front = pareto_front([*measured, base], higher_is_better=report.higher_is_better)
+    front = sorted(
+        (e for e in [*measured, base] if e.front and e.latency_us is not None),
+        key=lambda e: e.latency_us or 0.0,
+    )
     axes.step(
         [e.latency_us for e in front],
         [scale * (e.accuracy or 0.0) for e in front],

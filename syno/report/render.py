@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from syno.errors import FormatError
-from syno.report.model import Entry, Report, pareto_front
+from syno.report.model import Entry, Report
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -45,14 +45,13 @@ def rows(report: Report) -> list[dict[str, str]]:
         report.candidates,
         key=lambda e: (e.accuracy is None, sign * (e.accuracy or 0.0), e.id),
     )
-    on_front = {e.id for e in pareto_front([report.baseline, *ordered])}
     table = []
     for entry in [report.baseline, *ordered]:
         table.append(
             {
                 "id": entry.id,
                 "mark": "best" if entry.id == report.best else "",
-                "front": "●" if entry.id in on_front else "",
+                "front": "●" if entry.front else "",
                 "accuracy": accuracy_text(report, entry),
                 "latency": _number(entry.latency_us, "µs"),
                 "op latency": _number(entry.op_latency_us, "µs"),

@@ -1,0 +1,93 @@
+"""``syno status`` and ``syno show``: reading a session, also while it runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from syno.cli.common import print_json, print_table
+from syno.session import Candidate, SessionView, open_view
+
+
+def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str]:
+    def number(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    error = view.stderr(candidate)
+    value = number(candidate.value, ".4f") + (f" ± {error:.4f}" if error is not None else "")
+    return [
+        candidate.id + (" *" if candidate.id in front else ""),
+        candidate.state,
+        value,
+        number(candidate.latency_us, ",.0f"),
+        number(candidate.op_latency_us, ",.0f"),
+        number(candidate.flops, ","),
+        number(candidate.params, ","),
+        candidate.reason or candidate.expr,
+    ]
+
+
+_COLUMNS = [
+    "id",
+    "state",
+    "metric",
+    "latency µs",
+    "sites µs",
+    "FLOPs",
+    "params",
+    "formula or reason",
+]
+
+
+def _print_once(view: SessionView) -> bool:
+    status = view.status()
+    front = set(status["pareto"])
+    everyone = ([view.baseline] if view.baseline else []) + view.candidates()
+    running = "running" if status["running"] else "not running"
+    title = (
+        f"{status['session']}: {running}, {status['trained']} trained, {status['elapsed_s']:.0f} s"
+    )
+    print_table(title, _COLUMNS, [_cells(view, c, front) for c in everyone])
+    best = status["best"]
+    typer.echo(
+        f"best: {best['id']}" if best else "best: the original (nothing faster is as good yet)"
+    )
+    return bool(status["running"])
+
+
+def print_status(directory: Path, *, watch: bool, json: bool) -> None:
+    """The state of a session; with ``watch`` again every two seconds until it ends."""
+    with open_view(directory) as view:
+        if json:
+            print_json(view.status())
+            return
+        while _print_once(view) and watch:
+            time.sleep(2.0)
+
+
+def candidate_details(directory: Path, id: str) -> dict[str, Any]:
+    """All that is known of one candidate, as plain data."""
+    with open_view(directory) as view:
+        candidate = view.candidate(id)
+        details = candidate.to_dict()
+        details["stderr"] = view.stderr(candidate)
+        details["history"] = view.explain(candidate)
+        if candidate.key:
+            operator = view.operator(candidate)
+            details["stages"] = str(operator.program.short_text())
+            details["pgraph"] = None if operator.pgraph is None else str(operator.pgraph.text())
+            concrete = operator.at(0)
+            details["loops"] = concrete.compile().loops()
+        return details
+
+
+def print_details(details: dict[str, Any]) -> None:
+    """The same for people."""
+    typer.echo(details["history"])
+    for title in ("stages", "pgraph", "loops"):
+        if details.get(title):
+            typer.echo(f"\n{title}:")
+            typer.echo(details[title])

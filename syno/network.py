@@ -1,0 +1,209 @@
+"""A task's network with operators in some of its sites: built, trained, timed. What workers of a search run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from syno.errors import KernelError
+from syno.session.protocols import (
+    Measurement,
+    MeasureRequest,
+    OperatorText,
+    SiteTiming,
+    TrainRequest,
+)
+from syno.tasks import Task, load_task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from syno.operator import Operator
+    from syno.torch import Op, Site, Sites
+    from syno.train import TrainResult
+
+
+class Network:
+    """Builds the networks of a search.
+
+    Args:
+        task: a task, or the name of one (see :func:`syno.tasks.load_task`) with its options.
+        stages: names of the sites that each stage's operator serves.
+        batch: of the example that sites and latencies refer to.
+        native: whether operators run on native kernels; else on the emitted PyTorch functions.
+    """
+
+    def __init__(
+        self,
+        task: Task | str,
+        *,
+        task_options: Mapping[str, Any] | None = None,
+        stages: Mapping[str, Sequence[str]],
+        batch: int = 1,
+        native: bool = True,
+    ) -> None:
+        self.task = task if isinstance(task, Task) else load_task(task, dict(task_options or {}))
+        self.stages = {name: tuple(sites) for name, sites in stages.items()}
+        self.batch = batch
+        self.native = native
+        self._sites: Sites | None = None
+        self._operators: dict[str, Operator] = {}
+
+    def sites(self) -> Sites:
+        """The sites of the task's model; found once."""
+        if self._sites is None:
+            from syno.torch import sites
+
+            model = self.task.make_model(self.task.seeds[0])
+            self._sites = sites(model, self.task.example(self.batch), repeats=1)
+        return self._sites
+
+    def operator(self, text: OperatorText) -> Operator:
+        """The operator of a session's text; rebuilt once."""
+        from syno.operator import Operator
+
+        if text.key not in self._operators:
+            self._operators[text.key] = Operator.from_json(text.text)
+        return self._operators[text.key]
+
+    def assigned(self, assignment: Mapping[str, OperatorText]) -> dict[str, Operator]:
+        """Which operator serves which site."""
+        return {
+            site: self.operator(text)
+            for stage, text in assignment.items()
+            for site in self.stages[stage]
+        }
+
+    def build(self, assignment: Mapping[str, OperatorText], seed: int) -> nn.Module:
+        """A new network; all its weights are drawn with ``seed``."""
+        return place(
+            self.task.make_model(seed), self.sites(), self.assigned(assignment), self.native
+        )
+
+
+def place(
+    model: nn.Module, sites: Sites, operators: Mapping[str, Operator], native: bool = True
+) -> nn.Module:
+    """``model`` with ``operators`` in the sites of those names; a new module where there are any."""
+    from syno.torch import replace
+
+    if not operators:
+        return model
+    return replace(model, {sites[name]: op for name, op in operators.items()}, native=native)
+
+
+class NetworkEvaluator(Network):
+    """Trains a network with operators in it (the session's ``Evaluator``)."""
+
+    def evaluate(self, request: TrainRequest, report: Callable[..., None]) -> TrainResult:
+        """One training by the task's recipe; leaves the weights where the request says."""
+        from syno.train import CurveFloor, torch_threads, train
+
+        metric = self.task.metric_object
+        stop = None
+        if request.floors:
+            stop = CurveFloor(
+                request.floors,
+                higher_is_better=metric.higher_is_better,
+                why=request.floors_why or "the curves of other candidates",
+            )
+        with torch_threads(request.threads):
+            model = self.build(request.assignment, request.seed)
+            result = train(
+                self.task,
+                model,
+                seed=request.seed,
+                part=request.part,
+                threads=request.threads,
+                time_limit_s=request.time_limit_s,
+                report=report,
+                stop=stop,
+            )
+        if request.weights and result.state == "done":
+            from safetensors.torch import save_model
+
+            save_model(model, request.weights)
+        return result
+
+
+class NetworkMeasurer(Network):
+    """Builds, verifies and times a network (the session's ``Measurer``)."""
+
+    def measure(self, request: MeasureRequest) -> Measurement:
+        """Latency of the whole network and of one call of every site in a stage.
+
+        Raises:
+            KernelError: a site has no verified kernel.
+        """
+        import torch
+
+        from syno.bench import measure
+        from syno.train import torch_threads
+
+        with torch_threads(request.threads), torch.inference_mode():
+            model = self.build(request.assignment, self.task.seeds[0]).eval()
+            example = self.task.example(self.batch)
+            timings = {}
+            for name in (name for stage in self.stages.values() for name in stage):
+                timings[name] = self._site(model, self.sites()[name], request.threads)
+            network = measure({"network": lambda: model(example)}, threads=request.threads)[0]
+        checked = [timing for timing in timings.values() if timing.max_rel_err is not None]
+        return Measurement(
+            latency_us=network.median_us,
+            iqr_us=network.iqr_us,
+            samples=network.samples,
+            threads=request.threads,
+            batch=self.batch,
+            flops=self.flops(request.assignment),
+            params=sum(p.numel() for p in model.parameters()),
+            verified=bool(checked) and all(timing.verified for timing in checked),
+            max_rel_err=max(
+                (t.max_rel_err for t in checked if t.max_rel_err is not None), default=None
+            ),
+            sites=timings,
+        )
+
+    def flops(self, assignment: Mapping[str, OperatorText]) -> int:
+        """Multiply-adds of one run of the example: of all convolution and linear layers."""
+        from syno.torch.replace import at_fit
+
+        operators = self.assigned(assignment)
+        total = 0
+        for site in self.sites():
+            if site.name in operators:
+                operator = operators[site.name]
+                for call, fit in zip(site.calls, site.fits, strict=True):
+                    total += at_fit(operator, fit).flops * call.count
+            else:
+                total += site.flops
+        return total
+
+    def _site(self, model: nn.Module, site: Site, threads: int) -> SiteTiming:
+        import torch
+
+        from syno.bench import measure
+        from syno.torch import Op
+
+        module = model.get_submodule(site.name)
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(site.calls[0].input, generator=generator)
+        timing = measure({"site": lambda: module(x)}, threads=threads, turns=9)[0]
+        found = SiteTiming(latency_us=timing.median_us, iqr_us=timing.iqr_us)
+        if not isinstance(module, Op):
+            return found
+        error, verified = self._checked(module, site, threads)
+        return SiteTiming(
+            latency_us=found.latency_us, iqr_us=found.iqr_us, verified=verified, max_rel_err=error
+        )
+
+    def _checked(self, module: Op, site: Site, threads: int) -> tuple[float | None, bool]:
+        """Error and verdict of the kernel that serves a site, at the shapes of its first call."""
+        from syno.kernel import compile
+        from syno.torch.replace import at_fit
+
+        if not self.native:
+            return None, False
+        kernel = compile(at_fit(module.operator, site.fits[0]), threads=threads)
+        if kernel.verification is None:
+            raise KernelError(f"[measure] the kernel of {site.name} was never checked")
+        return kernel.verification.max_rel_err, kernel.verification.passed

@@ -1,0 +1,395 @@
+"""From a model to a faster model: sites, spaces, a session, finalists side by side.
+
+:func:`search` is ``syno.search``; the command line uses :func:`search_task`.
+"""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from syno.errors import SpecError, TaskError
+from syno.network import Network, NetworkEvaluator, NetworkMeasurer
+from syno.report.build import FINAL_FILE, FinalBench, read_final
+from syno.result import EVALUATOR, MEASURER, Result
+from syno.session import (
+    Budget,
+    Component,
+    InlineExecutor,
+    Limits,
+    Prune,
+    Session,
+    SessionView,
+    Stage,
+    open_view,
+)
+from syno.session.files import write_text
+from syno.tasks import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from syno.torch import SiteGroup, Sites
+
+_PROPOSER = "syno.proposers:make"
+
+#: Layers with fewer channels than this leave an operator nothing to group or reduce: stems and heads.
+LEAST_CHANNELS = 8
+
+
+def search(
+    model: nn.Module,
+    example: Tensor,
+    *,
+    data: Task | str | tuple[Iterable[Any], Iterable[Any]],
+    sites: Sites | None = None,
+    budget: str | int | Budget = "10min",
+    session: str | Path = "runs/search",
+    seed: int = 0,
+    policy: str = "mcts",
+    flops_ratio: float = 0.9,
+    min_flops_ratio: float = 0.0,
+    params_ratio: float | None = None,
+    max_steps: int = 8,
+    groups: int | None = None,
+    finalists: int = 3,
+    final_seeds: int = 3,
+    batch_width: int = 4,
+    workers: int | None = None,
+    native: bool = True,
+    pretrained: bool = False,
+    prune: Prune | None = None,
+    timeout_s: float | None = None,
+    progress: str = "auto",
+    **recipe: Any,
+) -> Result:
+    """Searches operators for the layers of ``model``, trains, times and ranks them.
+
+    The session's directory is created, or resumed if it exists; Ctrl-C leaves it resumable and returns
+    what there is.
+
+    Args:
+        model: is not changed.
+        example: one input, ``[N, ...]``; latencies are at its batch size N.
+        data: ``(train_loader, validation_loader)`` of ``(inputs, targets)`` batches, a :class:`Task`, or
+            ``"module:function"`` of one. A name lets workers train in processes of their own; objects
+            are trained in this process, one after the other.
+        sites: the layers to replace; default all convolutions and linear layers with at least
+            8 channels either way and 2 % of the time.
+        budget: ``"10min"``, ``"2h"``, a number of candidates, or a :class:`Budget`.
+        policy: of :data:`syno.proposers.POLICIES`.
+        flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces.
+        max_steps: most primitives of an operator.
+        groups: most groups of sites to search, the slowest first; default all.
+        finalists, final_seeds: the best are trained again, with the original, on that many new seeds.
+        batch_width: candidates proposed together; decides the search, ``workers`` does not.
+        native: train on native kernels, else on emitted PyTorch functions. Timing is always native.
+        pretrained: keep the model's weights where no operator stands; default every training starts
+            from freshly drawn weights, the original's too.
+        recipe: fields of :class:`Task` to replace (``epochs=5``, ``metric="loss"``).
+    Raises:
+        ShapeError: the model has nothing to replace.
+        SpecError: no space of operators fits the sites.
+        SessionError: the session was made with other settings.
+    """
+    reference, task = _task_of(model, data, pretrained, recipe)
+    if sites is None:
+        sites = default_sites(model, example)
+    plan = plan_stages(
+        sites.groups()[:groups],
+        policy=policy,
+        flops_ratio=flops_ratio,
+        min_flops_ratio=min_flops_ratio,
+        params_ratio=params_ratio,
+        max_steps=max_steps,
+    )
+    return _run(
+        task,
+        reference,
+        {} if reference is None else recipe,
+        plan,
+        Path(session),
+        batch=int(example.shape[0]),
+        budget=budget,
+        seed=seed,
+        finalists=finalists,
+        final_seeds=final_seeds,
+        batch_width=batch_width,
+        workers=workers,
+        native=native,
+        prune=prune,
+        timeout_s=timeout_s,
+        progress=progress,
+        note="syno.search(...)",
+    )
+
+
+def search_task(
+    reference: str,
+    directory: Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    budget: str | int | Budget,
+    seed: int = 0,
+    workers: int | None = None,
+    finalists: int = 3,
+    final_seeds: int = 3,
+    batch: int = 1,
+    groups: int | None = None,
+    policy: str = "mcts",
+    flops_ratio: float = 0.9,
+    max_steps: int = 8,
+    batch_width: int = 4,
+    native: bool = True,
+    prune: Prune | None = None,
+    progress: str = "auto",
+    command: str | None = None,
+) -> Result:
+    """:func:`search` for a task by name: its model, its data, its example.
+
+    Raises:
+        TaskError: the task cannot be made in a fresh process.
+    """
+    from syno.tasks import load_task
+
+    task = load_task(reference, dict(options or {}))
+    sites = default_sites(task.make_model(seed), task.example(batch))
+    plan = plan_stages(
+        sites.groups()[:groups],
+        policy=policy,
+        flops_ratio=flops_ratio,
+        min_flops_ratio=0.0,
+        params_ratio=None,
+        max_steps=max_steps,
+    )
+    if command is None:
+        command = (
+            f"syno search {shlex.quote(reference)} -o {shlex.quote(str(directory))} --seed {seed}"
+        )
+        if not isinstance(budget, Budget):
+            command += f" --budget {shlex.quote(str(budget))}"
+    return _run(
+        task,
+        reference,
+        dict(options or {}),
+        plan,
+        directory,
+        batch=batch,
+        budget=budget,
+        seed=seed,
+        finalists=finalists,
+        final_seeds=final_seeds,
+        batch_width=batch_width,
+        workers=workers,
+        native=native,
+        prune=prune,
+        timeout_s=None,
+        progress=progress,
+        note=command,
+    )
+
+
+def default_sites(model: nn.Module, example: Tensor) -> Sites:
+    """The layers worth replacing: enough channels to work with, and enough of the time to matter.
+
+    Raises:
+        ShapeError: there is none.
+    """
+    from syno.errors import ShapeError
+    from syno.torch import sites
+
+    found = sites(model, example)
+    worth = found.where(
+        share_of_time=0.02,
+        predicate=lambda site: (
+            site.layer is not None
+            and min(site.layer.in_channels, site.layer.out_channels) >= LEAST_CHANNELS
+        ),
+    )
+    if not len(worth):
+        raise ShapeError(
+            f"[search] none of the {len(found)} layers of the model is worth replacing: each has fewer "
+            f"than {LEAST_CHANNELS} channels, under 2 % of the time, or cannot be replaced. "
+            "Give sites=syno.sites(model, x).where(...) to choose yourself"
+        )
+    return worth
+
+
+def plan_stages(
+    groups: Sequence[SiteGroup],
+    *,
+    policy: str,
+    flops_ratio: float,
+    min_flops_ratio: float,
+    params_ratio: float | None,
+    max_steps: int,
+) -> dict[str, tuple[Stage, tuple[str, ...]]]:
+    """One stage a group of sites, the greatest share of time first; raises SpecError for a bad space."""
+    from syno.proposers import POLICIES
+
+    if policy not in POLICIES:
+        from syno.errors import unknown_name
+
+        raise unknown_name("policy", policy, POLICIES)
+    if not groups:
+        raise SpecError("[search] no group of sites to search; give sites that can be replaced")
+    plan = {}
+    for group in groups:
+        text = group.to_json(
+            flops_ratio=flops_ratio,
+            min_flops_ratio=min_flops_ratio,
+            params_ratio=params_ratio,
+            max_steps=max_steps,
+        )
+        group.spec(
+            flops_ratio=flops_ratio,
+            min_flops_ratio=min_flops_ratio,
+            params_ratio=params_ratio,
+            max_steps=max_steps,
+        )
+        stage = Stage(
+            name=group.key,
+            proposer=Component(reference=_PROPOSER, options={"spec": text, "policy": policy}),
+            share=max(group.share_of_time, 1e-6),
+        )
+        plan[group.key] = (stage, tuple(site.name for site in group.sites))
+    return plan
+
+
+def _task_of(
+    model: nn.Module,
+    data: Task | str | tuple[Iterable[Any], Iterable[Any]],
+    pretrained: bool,
+    recipe: dict[str, Any],
+) -> tuple[str | None, Task]:
+    """The task, and its name where workers can make it from that."""
+    from syno.tasks import load_task
+
+    if isinstance(data, str):
+        return data, load_task(data, recipe)
+    if isinstance(data, Task):
+        return None, data.but(**recipe) if recipe else data
+    try:
+        train, validation = data
+    except (TypeError, ValueError):
+        raise TaskError(
+            f"data is a {type(data).__name__}",
+            fix="give (train_loader, validation_loader), a syno.Task or 'module:function'",
+            code="T002",
+        ) from None
+    base = copy.deepcopy(model)
+
+    def fresh() -> nn.Module:
+        made = copy.deepcopy(base)
+        if not pretrained:
+            for module in made.modules():
+                reset = getattr(module, "reset_parameters", None)
+                if callable(reset):
+                    reset()
+        return made
+
+    fields = {
+        "name": type(model).__name__,
+        "model": fresh,
+        "train": train,
+        "validation": validation,
+    }
+    return None, Task(**{**fields, **recipe})
+
+
+def _run(
+    task: Task,
+    reference: str | None,
+    task_options: dict[str, Any],
+    plan: dict[str, tuple[Stage, tuple[str, ...]]],
+    directory: Path,
+    *,
+    batch: int,
+    budget: str | int | Budget,
+    seed: int,
+    finalists: int,
+    final_seeds: int,
+    batch_width: int,
+    workers: int | None,
+    native: bool,
+    prune: Prune | None,
+    timeout_s: float | None,
+    progress: str,
+    note: str,
+) -> Result:
+    allowed = Budget.parse(budget)
+    stages = {name: list(sites) for name, (_, sites) in plan.items()}
+    options: dict[str, Any] = {"stages": stages, "batch": batch}
+    if reference is None:
+        options["task"] = f"(in this process) {task.name}"
+    else:
+        options["task"] = reference
+        options["task_options"] = dict(task_options)
+    network = NetworkEvaluator(task, stages=stages, batch=batch, native=native)
+    executor = None
+    if reference is None:
+        measurer = NetworkMeasurer(task, stages=stages, batch=batch)
+        executor = InlineExecutor({EVALUATOR: network, MEASURER: measurer})
+    limits = Limits(workers=workers or 0)
+    if timeout_s is not None:
+        limits = msgspec.structs.replace(limits, train_limit_s=timeout_s)
+    session = Session.open(
+        directory,
+        stages=[stage for stage, _ in plan.values()],
+        evaluator=Component(reference=EVALUATOR, options={**options, "native": native}),
+        measurer=Component(reference=MEASURER, options=options),
+        seed=seed,
+        batch_width=batch_width,
+        prune=prune,
+        limits=limits,
+        note=note,
+    )
+    try:
+        summary = session.run(
+            budget=allowed,
+            finalists=finalists,
+            final_seeds=final_seeds,
+            executor=executor,
+            progress=progress,
+        )
+        if not summary.interrupted:
+            compare_finalists(session, network)
+    finally:
+        session.close()
+    return Result(open_view(directory), network)
+
+
+def compare_finalists(view: SessionView, network: Network) -> None:
+    """Times finalists and original in turns, in eager and under ``torch.compile``; kept in the session."""
+    known = read_final(view)
+    finalists = [c for c in view.candidates() if c.finals]
+    if known is not None and {"baseline", *(c.id for c in finalists)} == set(known.latencies_us):
+        return
+    threads = view.config.threads_per_measurement
+    result = Result(view, network)
+    models = {"baseline": network.task.make_model(network.task.seeds[0]).eval()}
+    for candidate in finalists:
+        models[candidate.id] = result.apply(candidate).eval()
+    from syno.bench import bench
+
+    best = view.best()
+    wanted = ["baseline", *([best.id] if best and best.id in models else [])]
+    timed = bench(models, network.task.example(network.batch), compile=wanted, threads=threads)
+    eager = {name: timed[name] for name in models}
+    compiled = {n: f"{n}, torch.compile" for n in wanted}
+    final = FinalBench(
+        latencies_us={name: timing.median_us for name, timing in eager.items()},
+        iqrs_us={name: timing.iqr_us for name, timing in eager.items()},
+        speedups={name: timing.speed_up for name, timing in eager.items()},
+        compiled_us={n: timed[label].median_us for n, label in compiled.items() if label in timed},
+        skipped=dict(timed.skipped),
+        threads=threads,
+        batch=network.batch,
+    )
+    text = msgspec.json.format(msgspec.json.encode(final), indent=1).decode()
+    write_text(view.directory / FINAL_FILE, text + "\n")

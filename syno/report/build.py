@@ -1,0 +1,176 @@
+"""From a session to a report: reads only what the session recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from syno.machine import describe_machine
+from syno.report.model import Comparison, Entry, Report
+from syno.session.records import Candidate
+from syno.session.view import SessionView
+
+
+class FinalBench(msgspec.Struct, kw_only=True):
+    """The last measurement of a search: finalists and original interleaved in one run."""
+
+    latencies_us: dict[str, float]
+    iqrs_us: dict[str, float]
+    speedups: dict[str, float]
+    compiled_us: dict[str, float]
+    skipped: dict[str, str]
+    threads: int
+    batch: int
+
+
+FINAL_FILE = "final.json"
+
+
+def read_final(view: SessionView) -> FinalBench | None:
+    """The session's last measurement; ``None`` before there is one."""
+    try:
+        return msgspec.json.decode((view.directory / FINAL_FILE).read_bytes(), type=FinalBench)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _entry(
+    view: SessionView, candidate: Candidate, final: FinalBench | None, front: set[str]
+) -> Entry:
+    latency, iqr = candidate.latency_us, candidate.latency_iqr_us
+    peers: dict[str, float] = {}
+    if final and candidate.id in final.latencies_us:
+        latency, iqr = final.latencies_us[candidate.id], final.iqrs_us[candidate.id]
+        peers["this network, side by side with the original"] = latency
+        peers["the original in eager"] = final.latencies_us["baseline"]
+        for name, value in final.compiled_us.items():
+            peers[f"{'the original' if name == 'baseline' else name} in torch.compile"] = value
+    sites = {t.site: t.latency_us for t in candidate.timings if t.site}
+    return Entry(
+        id=candidate.id,
+        expr=candidate.expr or "the original layers",
+        state=candidate.state,
+        accuracy=candidate.value,
+        accuracy_std=candidate.std,
+        accuracy_stderr=view.stderr(candidate),
+        seeds_count=len(candidate.finals),
+        latency_us=latency,
+        latency_iqr_us=iqr,
+        op_latency_us=candidate.op_latency_us,
+        op_latencies_us=sites,
+        peers_us=peers,
+        flops=candidate.flops,
+        params=candidate.params,
+        verified=candidate.verified,
+        max_rel_err=candidate.max_rel_err,
+        reason=candidate.reason or None,
+        front=candidate.id in front,
+    )
+
+
+def compare(view: SessionView, candidate: Candidate, final: FinalBench | None) -> Comparison | None:
+    """A candidate against the original, *better* or *worse* only beyond two standard errors."""
+    baseline = view.baseline
+    if baseline is None or candidate.value is None or baseline.value is None:
+        return None
+    uncertainty = view.uncertainty(candidate, baseline)
+    if uncertainty is None or not candidate.latency_us or not baseline.latency_us:
+        return None
+    speedup = baseline.latency_us / candidate.latency_us
+    if final and candidate.id in final.speedups:
+        speedup = final.speedups[candidate.id]
+    difference = candidate.value - baseline.value
+    gain = difference if view.higher_is_better else -difference
+    if abs(gain) <= uncertainty:
+        verdict = "as good within the uncertainty"
+    else:
+        verdict = "better" if gain > 0 else "worse"
+    return Comparison(
+        id=candidate.id,
+        speedup=speedup,
+        accuracy_difference=difference,
+        uncertainty=uncertainty,
+        verdict=verdict,
+    )
+
+
+def _conclusion(view: SessionView, comparison: Comparison | None, metric: str) -> str:
+    if view.baseline is None or view.baseline.value is None:
+        return "The original has not been trained yet: nothing can be compared."
+    if comparison is None:
+        done = [c for c in view.candidates() if c.state == "done"]
+        if not done:
+            return "No candidate has been trained to the end yet."
+        return (
+            f"None of the {len(done)} trained candidates is faster than the original and holds its "
+            f"{metric} within the uncertainty: the original stays."
+        )
+    scale, unit = (100.0, " points") if metric == "accuracy" else (1.0, "")
+    return (
+        f"{comparison.id} runs the network {comparison.speedup:.2f} times as fast as the original in "
+        f"eager PyTorch; its {metric} is {comparison.verdict} "
+        f"({scale * comparison.accuracy_difference:+.2f}{unit}, "
+        f"uncertainty {scale * comparison.uncertainty:.2f})."
+    )
+
+
+def build_report(
+    view: SessionView, *, title: str, task: str, command: str, notes: list[str] | None = None
+) -> Report:
+    """Everything the session knows, as a report.
+
+    Latencies are the session's own; those of finalists come from the last measurement, side by side
+    with the original.
+    """
+    final = read_final(view)
+    candidates = view.candidates()
+    baseline = view.baseline
+    scores = [c.score for c in ([baseline] if baseline else []) + candidates if c.score]
+    metric = scores[0].metric if scores else "accuracy"
+    best = view.best()
+    front = {c.id for c in view.pareto()}
+    comparison = compare(view, best, final) if best else None
+    pictures, loops = {}, {}
+    if best is not None:
+        operator = view.operator(best)
+        pictures[best.id] = operator._repr_svg_() or ""
+        loops[best.id] = loop_text(operator)
+    base = (
+        _entry(view, baseline, final, front)
+        if baseline
+        else Entry(id="baseline", expr="the original layers", state="queued")
+    )
+    settings: Any = view.config
+    seeds = sorted({s.seed for c in candidates for s in c.finals} | {settings.seed})
+    measured = baseline.timings if baseline else []
+    batch = final.batch if final else (measured[0].batch if measured else 1)
+    remarks = list(notes or [])
+    if final:
+        remarks += [f"{name}: {why}" for name, why in final.skipped.items()]
+    return Report(
+        title=title,
+        task=task,
+        metric=metric,
+        higher_is_better=view.higher_is_better,
+        machine=describe_machine(),
+        threads=settings.threads_per_measurement,
+        batch=batch,
+        seeds=seeds,
+        command=command,
+        baseline=base,
+        candidates=[_entry(view, c, final, front) for c in candidates],
+        best=best.id if best else None,
+        comparison=comparison,
+        conclusion=_conclusion(view, comparison, metric),
+        pictures=pictures,
+        loops=loops,
+        notes=remarks,
+    )
+
+
+def loop_text(operator: Any) -> str:
+    """The operator's stages as formulas, one a line, at its first valuation."""
+    concrete = operator.at(0)
+    sizes = ", ".join(f"{n} {list(s)}" for n, s in concrete.shapes.items())
+    return f"# {sizes}\n{concrete.program.short_text()}"
