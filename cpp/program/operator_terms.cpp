@@ -1,6 +1,7 @@
 #include "program/operator_terms.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <unordered_map>
 
@@ -18,19 +19,22 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return z ^ (z >> 29);
 }
 
-/// Terms of a factor at one row: each with the hash of its ordered coordinates and its elements.
+std::uint64_t word(const Name& name) { return static_cast<std::uint64_t>(name.tensor) << 32 | name.read; }
+
+/// Terms of a factor at one row: the values of its ordered coordinates, and its elements.
 struct Terms {
-  std::size_t arity = 0;            ///< elements of a term
-  std::vector<std::uint32_t> read;  ///< by position in a term: whose name colours the element's role
+  std::vector<const Place*> ordered;  ///< by position among a term's values
+  std::vector<std::int64_t> values;   ///< by term, then position
+  std::size_t arity = 0;              ///< elements of a term
+  std::vector<std::uint32_t> read;    ///< by position among a term's elements: whose name tells its role
   std::vector<std::uint32_t> dim;
-  std::vector<std::uint64_t> ordered;  ///< by term; holds no names of reads
-  std::vector<std::uint64_t> multiplicity;
-  std::vector<std::uint32_t> elements;    ///< by term, then position
-  std::vector<std::uint64_t> kind;        ///< by element: what it is an element of, without names
-  std::vector<std::uint32_t> first_read;  ///< by element: a read of its tensor
-  std::vector<bool> channel;              ///< by element: of an unordered dimension
-  std::int64_t divided = 1;               ///< the multiplicity divided out
-  std::size_t size() const { return ordered.size(); }
+  std::vector<std::uint64_t> multiplicity;  ///< by term
+  std::vector<std::uint32_t> elements;      ///< by term, then position
+  std::vector<std::uint64_t> kind;          ///< by element: what it is an element of, without names
+  std::vector<std::uint32_t> first_read;    ///< by element: a read of its tensor
+  std::vector<bool> channel;                ///< by element: of an unordered dimension
+  std::int64_t divided = 1;                 ///< the multiplicity divided out
+  std::size_t size() const { return multiplicity.size(); }
 };
 
 /// Numbers values in the order they are first seen.
@@ -117,21 +121,21 @@ Terms terms_at(const Space& space, const Factor& factor, std::size_t row) {
     all.channel.insert(all.channel.end(), count, channel);
   }
 
+  for (const Place& place : factor.places) {
+    if (place.kind == PlaceKind::Ordered) all.ordered.push_back(&place);
+  }
   struct Point {
-    std::uint64_t identity, ordered;
+    std::uint64_t identity;
     std::size_t point;
   };
   std::vector<Point> order;
   for (std::size_t p = 0; p < points; ++p) {
     if (!grid.alive()[p]) continue;
-    std::uint64_t ordered = 1;
-    for (std::size_t i = 0; i < factor.places.size(); ++i) {
-      if (factor.places[i].kind == PlaceKind::Ordered)
-        ordered = mix(ordered, static_cast<std::uint64_t>(values[i][p]));
-    }
-    std::uint64_t identity = ordered;
+    std::uint64_t identity = 1;
+    for (const Place* place : all.ordered)
+      identity = mix(identity, static_cast<std::uint64_t>(values_of(place)[p]));
     for (std::size_t r = 0; r < roles.size(); ++r) identity = mix(identity, element[r][p]);
-    order.push_back({identity, ordered, p});
+    order.push_back({identity, p});
   }
   std::sort(order.begin(), order.end(), [](const Point& a, const Point& b) {
     return a.identity != b.identity ? a.identity < b.identity : a.point < b.point;
@@ -141,7 +145,7 @@ Terms terms_at(const Space& space, const Factor& factor, std::size_t row) {
       ++all.multiplicity.back();
       continue;
     }
-    all.ordered.push_back(order[i].ordered);
+    for (const Place* place : all.ordered) all.values.push_back(values_of(place)[order[i].point]);
     all.multiplicity.push_back(1);
     for (std::size_t r = 0; r < roles.size(); ++r) {
       all.elements.push_back(offset[roles[r].first().family] + element[r][order[i].point]);
@@ -160,9 +164,21 @@ Terms terms_at(const Space& space, const Factor& factor, std::size_t row) {
 class Refinement {
  public:
   Refinement(const Terms& terms, const Naming& naming) : terms_(terms) {
-    for (std::size_t r = 0; r < terms.arity; ++r) roles_.push_back(mix(naming[terms.read[r]], terms.dim[r]));
+    for (std::size_t r = 0; r < terms.arity; ++r)
+      roles_.push_back(mix(word(naming[terms.read[r]]), terms.dim[r]));
     for (std::size_t e = 0; e < terms.kind.size(); ++e) {
-      colors_.push_back(mix(naming[terms.first_read[e]] + 0x100, terms.kind[e]));
+      colors_.push_back(mix(naming[terms.first_read[e]].tensor, terms.kind[e]));
+    }
+    fixed_.resize(terms.size());
+    const std::size_t width = terms.ordered.size();
+    for (std::size_t t = 0; t < terms.size(); ++t) {
+      std::uint64_t sum = 0;  // commutative: names, not places in a list, say which coordinate is which
+      for (std::size_t i = 0; i < width; ++i) {
+        const Place& place = *terms.ordered[i];
+        sum += mix(mix(word(naming[place.read]), place.dim),
+                   static_cast<std::uint64_t>(terms.values[t * width + i]));
+      }
+      fixed_[t] = mix(sum, terms.multiplicity[t]);
     }
     classes_ = count();
   }
@@ -206,13 +222,11 @@ class Refinement {
 
  private:
   std::uint64_t term_color(std::size_t t) const {
-    std::uint64_t color = mix(terms_.ordered[t], terms_.multiplicity[t]);
-    // Commutative over positions: names, not places in a list, say which element is which.
     std::uint64_t elements = 0;
     for (std::size_t r = 0; r < terms_.arity; ++r) {
       elements += mix(roles_[r], colors_[terms_.elements[t * terms_.arity + r]]);
     }
-    return mix(color, elements);
+    return mix(fixed_[t], elements);
   }
 
   bool round() {
@@ -236,18 +250,17 @@ class Refinement {
   }
 
   const Terms& terms_;
-  std::vector<std::uint64_t> roles_, colors_, sums_, sorted_;
+  std::vector<std::uint64_t> roles_, fixed_, colors_, sums_, sorted_;
   std::size_t classes_ = 0;
 };
 
-Hash128 up_to_renaming(const Terms& terms, const Naming& naming) {
-  constexpr std::size_t kSingledOutWork = std::size_t{1} << 19;
+Hash128 up_to_renaming(const Terms& terms, const Naming& naming, std::size_t most_work) {
   Refinement refinement(terms, naming);
   refinement.refine();
   const Hash128 whole = refinement.summary();
   Hash128 singled;
   const auto open = refinement.smallest_open_class();
-  if (open.size() * terms.size() <= kSingledOutWork) {
+  if (open.size() * terms.size() <= most_work) {
     for (const std::size_t element : open) {
       Refinement one = refinement;
       one.single_out(element);
@@ -291,7 +304,7 @@ Hash128 written_form(const Space& space, const Factor& factor, const Naming& nam
     for (const std::int64_t extent : space.extent[slot]) form.add(extent);
   }
   for (const Place& place : factor.places) {
-    form.add(place.kind).add(naming[place.read]).add(place.dim);
+    form.add(place.kind).add(word(naming[place.read])).add(place.dim);
     describe(form, space, place.index, factor.slots);
   }
   return form.finish();
@@ -387,9 +400,9 @@ Fingerprint fingerprint(const Space& space, const Factor& factor, std::span<cons
   Fingerprint result;
   for (std::size_t n = 0; n < namings.size(); ++n) {
     // Which coordinates these are, in the order of their names.
-    std::vector<std::array<std::uint32_t, 3>> names;
+    std::vector<std::array<std::uint64_t, 3>> names;
     for (const Place& place : factor.places) {
-      names.push_back({static_cast<std::uint32_t>(place.kind), namings[n][place.read],
+      names.push_back({static_cast<std::uint64_t>(place.kind), word(namings[n][place.read]),
                        place.kind == PlaceKind::Weight ? 0 : place.dim});
     }
     std::sort(names.begin(), names.end());
@@ -397,14 +410,16 @@ Fingerprint fingerprint(const Space& space, const Factor& factor, std::span<cons
     for (const auto& name : names) hashers[n].add(name[0]).add(name[1]).add(name[2]);
   }
   std::size_t listed = 0;
-  std::vector<std::vector<std::int64_t>> seen;
   for (std::size_t row = 0; row < space.rows.size(); ++row) {
     const std::size_t points = space.points(factor.slots, row);
     if (row == 0 ? points > kMostPoints : listed + points > kPoints) break;
     listed += points;
     const Terms terms = terms_at(space, factor, row);
     result.multiplicity.push_back(terms.divided);
-    for (std::size_t n = 0; n < namings.size(); ++n) hashers[n].add(up_to_renaming(terms, namings[n]));
+    // Singling out costs elements times terms; at the least valuation it may cost more than at the others.
+    const std::size_t most_work = row == 0 ? std::size_t{1} << 19 : std::size_t{1} << 16;
+    for (std::size_t n = 0; n < namings.size(); ++n)
+      hashers[n].add(up_to_renaming(terms, namings[n], most_work));
   }
   for (std::size_t n = 0; n < namings.size(); ++n) {
     if (listed == 0) hashers[n].add(written_form(space, factor, namings[n]));

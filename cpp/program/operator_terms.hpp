@@ -55,8 +55,9 @@ struct Factor {
 struct Space {
   const Arena& arena;
   const Sizes& sizes;
-  std::vector<std::size_t> rows;                         ///< different valuations, least first
-  std::vector<std::vector<std::int64_t>> begin, extent;  ///< by slot, then position in rows
+  std::vector<std::size_t> rows;  ///< different valuations, least first
+  /// By slot, then position in rows.
+  std::vector<std::vector<std::int64_t>> begin, extent;
 
   std::size_t points(std::span<const std::uint32_t> slots, std::size_t row) const;  ///< saturates at 2^62
 };
@@ -87,8 +88,13 @@ struct Fingerprint {
       multiplicity;  ///< by row: how often every term occurs at least, divided out above
 };
 
-/// A way to name the reads: by read, the name it goes by. Reads that may change places change names.
-using Naming = std::vector<std::uint32_t>;
+/// A way to name the reads: by read, the name it goes by. Tensors that may change places change names, and so
+/// do the reads of one tensor.
+struct Name {
+  std::uint32_t tensor = 0;
+  std::uint32_t read = 0;
+};
+using Naming = std::vector<Name>;
 
 Fingerprint fingerprint(const Space& space, const Factor& factor, std::span<const Naming> namings);
 

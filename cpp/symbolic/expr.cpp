@@ -103,6 +103,9 @@ ExprId Arena::multiply(ExprId a, const Size& factor) {
   const Expr node = (*this)[a];
   if (node.op == Op::Constant) return node.value == 0 ? a : multiply(size(factor), node.value);
   if (node.op == Op::SizeValue) return size((*this)[node.size] * factor);
+  if (node.op == Op::Multiply && node.value == 1) return multiply(node.a, (*this)[node.size] * factor);
+  // `x * H * k^-1`, read from the left, is x times the integer H/k.
+  if (node.op == Op::Multiply && !(*this)[node.size].is_one()) return multiply(node.a, (*this)[node.size] * factor);
   return intern({.op = Op::Multiply, .a = a, .size = intern(factor), .value = 1});
 }
 
