@@ -39,6 +39,24 @@ class Walk {
 
 }  // namespace
 
+SearchStatistics statistics_of(const Counters& counters, const std::vector<Found>& operators) {
+  SearchStatistics statistics;
+  statistics.children = counters.children;
+  statistics.states = counters.states;
+  statistics.finished = counters.finished;
+  for (std::size_t r = 0; r < counters.rejected.size(); ++r) {
+    if (counters.rejected[r] > 0) {
+      statistics.rejected[std::string(name_of(static_cast<Reason>(r)))] = counters.rejected[r];
+    }
+  }
+  for (const Found& op : operators) {
+    const auto steps = static_cast<std::size_t>(op.steps);
+    if (statistics.by_steps.size() <= steps) statistics.by_steps.resize(steps + 1);
+    ++statistics.by_steps[steps];
+  }
+  return statistics;
+}
+
 Hash128 duplicate_key(const pgraph::CompleteGraph& graph) { return pgraph::hash_of(graph); }
 
 Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
@@ -50,20 +68,10 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   Walk(engine, found).from(engine.root(), max_steps);
   std::unordered_set<Hash128, HashKey> seen;
   std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.steps < b.steps; });
-  result.statistics.by_steps.resize(static_cast<std::size_t>(max_steps) + 1);
   for (Found& op : found) {
-    if (!seen.insert(op.key).second) continue;
-    ++result.statistics.by_steps[static_cast<std::size_t>(op.steps)];
-    result.operators.push_back(std::move(op));
+    if (seen.insert(op.key).second) result.operators.push_back(std::move(op));
   }
-  result.statistics.children = engine.counters.children;
-  result.statistics.states = engine.counters.states;
-  result.statistics.finished = engine.counters.finished;
-  for (std::size_t r = 0; r < engine.counters.rejected.size(); ++r) {
-    if (engine.counters.rejected[r] > 0) {
-      result.statistics.rejected[std::string(name_of(static_cast<Reason>(r)))] = engine.counters.rejected[r];
-    }
-  }
+  result.statistics = statistics_of(engine.counters, result.operators);
   result.statistics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

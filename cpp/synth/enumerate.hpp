@@ -44,6 +44,9 @@ struct Enumeration {
 /// Every operator with at most `max_steps` steps that rules and budgets allow.
 Enumeration enumerate(const Spec& spec, const EnumerationOptions& options = {});
 
+struct Counters;
+SearchStatistics statistics_of(const Counters& counters, const std::vector<Found>& operators);
+
 /// The key by which duplicates are recognised.
 Hash128 duplicate_key(const pgraph::CompleteGraph& graph);
 

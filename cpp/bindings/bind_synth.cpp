@@ -1,0 +1,140 @@
+// bindings/bind_synth.cpp — synthesis in Python: specs, rules, enumeration, sampling.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "synth/enumerate.hpp"
+#include "synth/rules.hpp"
+#include "synth/sample.hpp"
+#include "synth/spec.hpp"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace {
+
+using namespace syno;
+using namespace syno::synth;
+
+template <class Work>
+auto unlocked(Work&& work) {
+  const py::gil_scoped_release release;
+  return work();
+}
+
+std::vector<pgraph::CompleteGraph> graphs_of(const Enumeration& result) {
+  std::vector<pgraph::CompleteGraph> graphs;
+  graphs.reserve(result.operators.size());
+  for (const Found& found : result.operators) graphs.push_back(found.graph);
+  return graphs;
+}
+
+py::dict stats_of(const Enumeration& result) {
+  const SearchStatistics& s = result.statistics;
+  py::dict by_steps;
+  for (std::size_t i = 0; i < s.by_steps.size(); ++i) {
+    if (s.by_steps[i] > 0) by_steps[py::int_(i)] = s.by_steps[i];
+  }
+  return py::dict("operators"_a = result.operators.size(), "by_steps"_a = by_steps, "children"_a = s.children,
+                  "states"_a = s.states, "finished"_a = s.finished, "rejected"_a = s.rejected,
+                  "seconds"_a = s.seconds, "truncated"_a = s.truncated);
+}
+
+template <class Field>
+py::object each(const Enumeration& result, Field field) {
+  py::list list;
+  for (const Found& found : result.operators) list.append(field(found));
+  return list;
+}
+
+}  // namespace
+
+void bind_synth(py::module_& m) {
+  py::class_<Spec>(m, "Spec", R"doc(
+    What to synthesise: signature, occurrence limits, budgets, thresholds, extensions, disabled rules.
+
+    FLOPs (one multiply-add counts as one), parameters and bytes are summed over all valuations.
+)doc")
+      .def_static("from_json", [](const std::string& text) { return spec_from_json(text); }, "text"_a, R"doc(
+    Read a spec, strictly.
+
+    Raises:
+        FormatError: a key is unknown or a value has the wrong type, with the path of the value.
+        SpecError: the spec contradicts itself, with the values and what would work.
+        UnknownName: an extension or rule that does not exist.
+)doc")
+      .def("to_json", &spec_to_json, "The spec as JSON that :meth:`from_json` reads; every field is written.")
+      .def_property_readonly("name", [](const Spec& spec) { return spec.name; })
+      .def_property_readonly("valuation_count", [](const Spec& spec) { return spec.signature.sizes.valuation_count(); })
+      .def_property_readonly("max_steps", [](const Spec& spec) { return spec.budgets.max_steps; })
+      .def("__eq__", [](const Spec& a, const Spec& b) { return a == b; }, py::is_operator())
+      .def("__repr__", [](const Spec& spec) {
+        return fmt::format("<Spec '{}': at most {} steps, {} valuation(s)>", spec.name, spec.budgets.max_steps,
+                           spec.signature.sizes.valuation_count());
+      });
+  m.def("spec_named", [](const std::string& name) { return spec_named(name); }, "name"_a, R"doc(
+    A spec of the paper's experiments (``resnet18``, ``test``, ``simple``, ``vit``, ``resnext``, ``gpt2``) or ``conv``,
+    the 3x3 convolutions of a small residual network for 28x28 images.
+
+    Raises:
+        UnknownName: no such spec.
+)doc");
+  m.def("spec_names", [] { return std::vector<std::string>(spec_names().begin(), spec_names().end()); },
+        "The names :func:`spec_named` knows.");
+  m.def("extension_names", [] {
+    const auto names = extension_names();
+    return std::vector<std::string>(names.begin(), names.end());
+  }, "Named extensions of the space; each is off unless a spec lists it.");
+  m.def("rules", [] {
+    py::list list;
+    for (const Rule& rule : rules()) {
+      list.append(py::dict("name"_a = std::string(rule.name), "class"_a = std::string(name_of(rule.kind)),
+                           "statement"_a = std::string(rule.statement),
+                           "looks_at"_a = rule.removes != nullptr ? std::string(pgraph::name_of(rule.primitive)) : "finished"));
+    }
+    return list;
+  }, R"doc(
+    The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar`` or ``futile``),
+    ``statement`` and ``looks_at`` (a primitive, or ``finished``). A spec's ``disabled_rules`` switches them off by name.
+)doc");
+
+  py::class_<Enumeration>(m, "EnumerationResult", "Operators that a search found, and what it looked at.")
+      .def_property_readonly("operators", &graphs_of, "The operators as PGraphs, each once.")
+      .def_property_readonly("flops", [](const Enumeration& r) { return each(r, [](const Found& f) { return f.work.flops; }); },
+                             "Multiply-adds of each operator's best stage plan, summed over the valuations.")
+      .def_property_readonly("params", [](const Enumeration& r) { return each(r, [](const Found& f) { return f.work.params; }); },
+                             "Elements of each operator's weights, summed over the valuations.")
+      .def_property_readonly("steps", [](const Enumeration& r) { return each(r, [](const Found& f) { return f.steps; }); },
+                             "Steps of each operator.")
+      .def_property_readonly("stats", &stats_of, R"doc(
+    ``operators, by_steps, children`` (steps looked at), ``states`` (partial operators kept), ``finished`` (operators met,
+    duplicates included), ``rejected`` (counts by rule, budget, ``distance`` and ``order``), ``seconds``, ``truncated``.
+)doc")
+      .def("__len__", [](const Enumeration& r) { return r.operators.size(); });
+
+  m.def("enumerate_operators", [](const Spec& spec, int max_steps, int threads, std::optional<std::size_t> limit) {
+    return unlocked([&] { return enumerate(spec, {max_steps, threads, limit}); });
+  }, "spec"_a, py::kw_only(), "max_steps"_a, "threads"_a = 1, "limit"_a = py::none(), R"doc(
+    All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
+
+    Args:
+        limit: keep at most this many, in the order of the search; ``stats["truncated"]`` tells.
+    Raises:
+        SpecError: the spec contradicts itself.
+)doc");
+  m.def("sample_operators", [](const Spec& spec, std::size_t n, std::uint64_t seed, int threads, int max_steps) {
+    const Enumeration result = unlocked([&] {
+      SampleOptions options;
+      options.max_steps = max_steps;
+      options.seed = seed;
+      options.threads = threads;
+      return sample(spec, n, options);
+    });
+    return graphs_of(result);
+  }, "spec"_a, py::kw_only(), "n"_a, "seed"_a, "threads"_a = 1, "max_steps"_a = 0, R"doc(
+    Up to ``n`` different random operators of a spec; fewer when the space seems exhausted.
+
+    Args:
+        seed: the same seed gives the same operators, whatever ``threads`` is.
+        max_steps: 0 for the spec's own limit.
+)doc");
+}
