@@ -274,7 +274,7 @@ void bind_class(py::module_& m) {
         >>> from syno._core import Program
         >>> p = Program.parse("y[n,o,h] = sum[c,r] x[n,c,2*h+r-1] * k[o,c,r]", sizes=dict(n=1, o=8, c=4, h=16, r=3))
         >>> print(p.verify(), end="")
-        input x [1, 4, 32]
+        input x [1, 4, 31]
         weight k [8, 4, 3]
         output y [1, 8, 16]
 )doc")

@@ -330,7 +330,10 @@ class Builder {
     if (tensor)
       parse_error(text_, node.position,
                   fmt::format("'{}' is a tensor: read it as `{}[...]`", node.name.text, node.name.text));
-    unknown_index_name(node.name, environment);
+    parse_error(
+        text_, node.position,
+        fmt::format("'{0}' is neither an iterator here nor a size; to read a tensor, write `{0}[...]`",
+                    node.name.text));
   }
 
   ScalarId read(const Node& node, const Environment& environment) {

@@ -1,0 +1,157 @@
+#include "program/interpret.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <chrono>
+
+#include "naive.hpp"
+#include "program/text.hpp"
+#include "program/verify.hpp"
+#include "random_program.hpp"
+#include "support/error.hpp"
+
+namespace syno::program {
+namespace {
+
+using testing::Naive;
+using testing::random_inputs;
+using testing::same;
+
+// One hundred random starts with twenty programs each.
+template <class Property>
+void holds(std::string_view name, Property property) {
+  EXPECT_TRUE(rc::check(std::string(name), [&](std::uint64_t start) {
+    for (std::uint64_t i = 0; i < 20; ++i) property(Random(start).fork(i)());
+  }));
+}
+
+TEST(Interpret, EveryProgramMeansWhatItsDefinitionSays) {
+  int finite = 0, values = 0;
+  holds("interpret == naive", [&](std::uint64_t seed) {
+    const Program symbolic = testing::ProgramGenerator(seed)();
+    for (std::size_t v = 0; v < symbolic.sizes.valuation_count(); ++v) {
+      const Program p = at(symbolic, v);
+      const auto inputs = random_inputs(p, seed);
+      const Naive naive(symbolic, v, inputs);  // of the symbolic expressions: at() is tested with it
+      const auto outputs = interpret(p, inputs);
+      for (const TensorId id : p.outputs) {
+        const Values<double>& got = outputs.at(p.tensor(id).name);
+        const Values<double>& expected = naive.values(id);
+        RC_ASSERT(got.shape == expected.shape);
+        RC_ASSERT(got.data.size() == expected.data.size());
+        for (std::size_t i = 0; i < got.data.size(); ++i) {
+          RC_ASSERT(same(got.data[i], expected.data[i]));
+          ++values;
+          finite += std::isfinite(expected.data[i]) && expected.data[i] != 0;
+        }
+      }
+    }
+  });
+  EXPECT_GT(finite, values / 10) << "nearly every value is 0, infinite or undefined: little was tested";
+}
+
+TEST(InterpretPoints, EveryPointIsTheElementOfTheWholeTensor) {
+  holds("points == interpret", [](std::uint64_t seed) {
+    const Program p = at(testing::ProgramGenerator(seed)(), 0);
+    const auto inputs = random_inputs(p, seed);
+    const auto whole = interpret(p, inputs);
+    for (const TensorId id : p.outputs) {
+      const Values<double>& expected = whole.at(p.tensor(id).name);
+      std::vector<std::int64_t> begin, point;
+      for (const Range& dim : p.tensor(id).dims) begin.push_back(extent_of(p, dim, 0).begin);
+      std::vector<std::vector<std::int64_t>> points;
+      point = begin;
+      do points.push_back(point);
+      while (detail::advance(point, begin, expected.shape));
+      const PointValues got = interpret_points(p, inputs, p.tensor(id).name, points);
+      for (std::size_t i = 0; i < points.size(); ++i) RC_ASSERT(same(got.values[i], expected.data[i]));
+    }
+  });
+}
+
+TEST(InterpretPoints, AbsoluteTermsAreTheSumOfAbsoluteProducts) {
+  const Program p = parse("t[i,j] = sum[k] a[i,k] * b[k,j]; y[i] = sum[j] t[i,j] * c[j] - a[i,0]",
+                          {{}, {{"a", {2, 3}}, {"b", {3, 2}}, {"c", {2}}}, {}, {}, false});
+  const std::map<std::string, Values<double>> inputs = {
+      {"a", {{2, 3}, {1, -2, 3, -1, 2, 0}}}, {"b", {{3, 2}, {1, -1, 2, 3, -1, 1}}}, {"c", {{2}, {-2, 5}}}};
+  const PointValues got = interpret_points(p, inputs, "y", {{1}, {0}});
+  // Row 0: t = (1*1 - 2*2 - 3*1, -1 - 6 + 3) = (-6, -4); |t| = (8, 10). y = 12 - 20 - 1; |y| = 16 + 50 + 1.
+  EXPECT_EQ(got.values[1], -9);
+  EXPECT_EQ(got.absolute_terms[1], 67);
+}
+
+TEST(InterpretPoints, ALargeConvolutionIsCheckedInMilliseconds) {
+  ParseOptions options;
+  options.sizes = {{"n", 1}, {"o", 64}, {"c", 64}, {"h", 56}, {"w", 56}, {"r", 3}, {"s", 3}};
+  const Program p = parse("y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]", options);
+  const auto inputs = random_inputs(p, 1);
+  std::vector<std::vector<std::int64_t>> points;
+  for (std::int64_t i = 0; i < 500; ++i) points.push_back({0, i % 64, i % 56, (i * 7) % 56});
+  const auto start = std::chrono::steady_clock::now();
+  const PointValues got = interpret_points(p, inputs, "y", points);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(got.values.size(), 500u);
+  EXPECT_LT(seconds.count(), 2.0);  // 10 ms on an idle core
+}
+
+Values<Rational> exact(std::vector<std::int64_t> shape, std::vector<Rational> data) {
+  return {std::move(shape), std::move(data)};
+}
+
+TEST(InterpretExact, FractionsStayExact) {
+  const Program p = parse("y[i] = mean[j] x[i,j] / ratio(1, 3) + 0.1", {{}, {{"x", {1, 3}}}, {}, {}, false});
+  const auto y = interpret<Rational>(p, {{"x", exact({1, 3}, {1, Rational(1, 2), 2})}});
+  EXPECT_EQ(y.at("y").data[0], Rational(7, 2) + Rational(1, 10));
+}
+
+TEST(InterpretExact, ADivisionByZeroCountsOnlyWhereItIsChosen) {
+  const Program p = parse("y[i] = select(x[i] == 0, 5, 1 / x[i])", {{}, {{"x", {2}}}, {}, {}, false});
+  const auto y = interpret<Rational>(p, {{"x", exact({2}, {0, 4})}});
+  EXPECT_EQ(y.at("y").data, (std::vector<Rational>{5, Rational(1, 4)}));
+  const Program bad = parse("y[i] = 1 / x[i]", {{}, {{"x", {1}}}, {}, {}, false});
+  EXPECT_THROW(interpret<Rational>(bad, {{"x", exact({1}, {0})}}), VerifyError);
+}
+
+TEST(InterpretExact, AnIrrationalFunctionIsNamed) {
+  const Program p = parse("y[i] = exp(x[i])", {{}, {{"x", {2}}}, {}, {}, false});
+  try {
+    interpret<Rational>(p, {{"x", exact({2}, {0, 1})}});
+    FAIL();
+  } catch (const VerifyError& error) {
+    EXPECT_NE(std::string(error.what()).find("'exp'"), std::string::npos) << error.what();
+  }
+}
+
+TEST(InterpretExact, AgreesWithFloat64OnPolynomials) {
+  const Program p =
+      parse("t[i] = max[j] x[i,j+1] * w[j] fill 2\ny[i] = t[i] ** 3 - min(t[i], 1) * index(i % 2)",
+            {{{"i", 3}, {"j", 2}}, {}, {}, {}, false});
+  std::map<std::string, Values<Rational>> exact_inputs;
+  const auto inputs = random_inputs(p, 3);
+  for (const auto& [name, values] : inputs) {
+    exact_inputs[name].shape = values.shape;
+    for (const double value : values.data)
+      exact_inputs[name].data.emplace_back(static_cast<std::int64_t>(value));
+  }
+  const auto expected = interpret(p, inputs).at("y").data;
+  const auto got = interpret(p, exact_inputs).at("y").data;
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(got[i].to_double(), expected[i]);
+}
+
+TEST(InterpretInputs, WrongOnesAreNamed) {
+  const Program p = parse("y[i] = x[i] * w[i]", {{}, {{"x", {2}}}, {}, {}, false});
+  const Values<double> two{{2}, {1, 2}}, three{{3}, {1, 2, 3}}, short_data{{2}, {1}};
+  EXPECT_THROW(interpret<double>(p, {{"x", two}}), ShapeError);
+  EXPECT_THROW(interpret<double>(p, {{"x", two}, {"w", three}}), ShapeError);
+  EXPECT_THROW(interpret<double>(p, {{"x", two}, {"w", short_data}}), ShapeError);
+  EXPECT_THROW(interpret<double>(p, {{"x", two}, {"w", two}, {"z", two}}), UnknownName);
+  EXPECT_THROW(interpret_points(p, {{"x", two}, {"w", two}}, "y", {{2}}), ShapeError);
+  EXPECT_THROW(interpret_points(p, {{"x", two}, {"w", two}}, "y", {{0, 0}}), ShapeError);
+  EXPECT_THROW(interpret_points(p, {{"x", two}, {"w", two}}, "x", {{0}}), UnknownName);
+  EXPECT_THROW(interpret<double>(parse("size N : primary; input x[N]; y[i: N] = x[i]"), {{"x", two}}),
+               ShapeError);
+}
+
+}  // namespace
+}  // namespace syno::program
