@@ -86,7 +86,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         workers: processes that train at the same time; 0: one a core.
         train_limit_s, measure_limit_s: wall time after which a worker's process is killed.
-        start_limit_s: what a new worker may take for imports and data on top of its first call.
+        start_limit_s: what a new worker may take for imports and data before a call's limit begins.
         retries: times a call is repeated whose worker was lost (killed from outside).
     """
 

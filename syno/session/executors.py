@@ -125,7 +125,7 @@ class _Worker:
         self.index: int | None = None
         self.begun = 0.0
         self.deadline = 0.0
-        self.fresh = True
+        self.limit_s = 0.0
         environment = dict(os.environ)
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             environment[name] = str(threads)
@@ -201,8 +201,8 @@ class _Worker:
 class ProcessExecutor:
     """Runs calls in ``workers`` child processes, each killed when its call passes its limit.
 
-    Workers stay alive between calls, so that imports and data are loaded once. ``start_limit_s`` is added
-    to the limit of a worker's first call. They end when this process does, however it ends.
+    Workers stay alive between calls, so that imports and data are loaded once; making a part may take
+    ``start_limit_s`` before a call's own limit begins. They end when this process does, however it ends.
     """
 
     def __init__(
@@ -282,7 +282,8 @@ class ProcessExecutor:
                             index,
                             Outcome(
                                 "limit",
-                                reason=f"killed after {seconds:.1f} s (limit {calls[index].limit_s:g} s)",
+                                reason=f"killed after {seconds:.1f} s (limit "
+                                f"{worker.deadline - worker.begun:g} s)",
                                 seconds=seconds,
                                 worker=worker.number,
                             ),
@@ -317,8 +318,9 @@ class ProcessExecutor:
         call = calls[index]
         worker.index = index
         worker.begun = time.monotonic()
-        worker.deadline = worker.begun + call.limit_s + (self._start_limit_s if worker.fresh else 0)
-        worker.fresh = False
+        worker.limit_s = call.limit_s
+        # The call's own limit begins when the worker says that its parts are made.
+        worker.deadline = worker.begun + self._start_limit_s
         worker.send(
             {
                 "call": index,
@@ -336,6 +338,10 @@ class ProcessExecutor:
             if "report" in message and message["report"] == index:
                 if reported and index is not None:
                     reported(index, message["step"], message["metrics"])
+                continue
+            if "begun" in message and message["begun"] == index:
+                worker.begun = time.monotonic()
+                worker.deadline = worker.begun + worker.limit_s
                 continue
             answered = message.get("result", message.get("error"))
             if answered is None or answered != index:

@@ -434,8 +434,9 @@ class Loop:
                     with self.store.transaction():
                         self.store.set_state(number, "running")
                         self.store.execute(
-                            "UPDATE candidate SET worker = ?, tries = tries + 1 WHERE number = ?",
+                            "UPDATE candidate SET worker = ?, tries = tries + ? WHERE number = ?",
                             worker,
+                            1 if calls[_positions[index]].kind == "train" else 0,
                             number,
                         )
                 self.tell_callbacks("started", number)

@@ -106,8 +106,9 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             check = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
             if check != "ok":
                 raise sqlite3.DatabaseError(check)
-        if version:
-            connection.execute("SELECT count(*) FROM candidate").fetchone()
+        if not version:
+            raise sqlite3.DatabaseError("it is empty")
+        connection.execute("SELECT count(*) FROM candidate").fetchone()
     except sqlite3.DatabaseError as error:
         if connection is not None:
             connection.close()

@@ -112,6 +112,7 @@ def main() -> None:
 
         try:
             part = parts.get(msgspec.convert(call["component"], Component))
+            send({"begun": number})
             answer = {
                 "result": number,
                 "value": perform(part, call["kind"], call["request"], report),

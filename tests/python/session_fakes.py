@@ -29,8 +29,9 @@ from syno.train import CurveFloor, CurvePoint, TrainResult
 BASELINE = 30
 
 
-def operator(number: int) -> OperatorText:
-    text = json.dumps({"format": "fake", "number": number, "steps": [f"take {number}"]})
+def operator(number: int, padding: int = 0) -> OperatorText:
+    content = {"format": "fake", "number": number, "steps": [f"take {number}"]}
+    text = json.dumps({**content, "padding": "x" * padding})
     return OperatorText(
         key=f"op{number}", expr=f"y = {number}", text=text, flops=number, params=number
     )
@@ -39,14 +40,18 @@ def operator(number: int) -> OperatorText:
 class Climber:
     """Proposes near the best reward so far, so that what it proposes depends on what it was told."""
 
-    def __init__(self, seed: int = 0, size: int = 60, repeat: bool = False) -> None:
-        self.seed, self.size, self.repeat = seed, size, repeat
+    def __init__(
+        self, seed: int = 0, size: int = 60, repeat: bool = False, padding: int = 0
+    ) -> None:
+        self.seed, self.size, self.repeat, self.padding = seed, size, repeat, padding
         self.tickets = 0
         self.told: list[tuple[int, float]] = []
         self.asked: list[int] = []
 
     def ask(self, count: int) -> Sequence[Proposal]:
-        best = max(self.told, key=lambda row: row[1])[0] if self.told else self.size // 2 + self.seed
+        best = (
+            max(self.told, key=lambda row: row[1])[0] if self.told else self.size // 2 + self.seed
+        )
         order = sorted(range(self.size), key=lambda n: (abs(n - best), n))
         if not self.repeat:
             order = [n for n in order if n not in self.asked]
@@ -54,7 +59,9 @@ class Climber:
         found = []
         for number in chosen:
             found.append(
-                Proposal(ticket=self.tickets, operator=operator(number), why=f"near {best}")
+                Proposal(
+                    ticket=self.tickets, operator=operator(number, self.padding), why=f"near {best}"
+                )
             )
             self.tickets += 1
             self.asked.append(number)
