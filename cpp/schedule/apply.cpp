@@ -323,7 +323,8 @@ class Emission {
     const TensorId tensor = scope.output;
     std::vector<Condition> conditions;
     // Dead iterations may write owned memory, where nobody looks; they must not add to it.
-    if (!owned(tensor) || mode != StoreMode::Assign) conditions = rests(s, false);
+    // A staged copy has no room for them.
+    if (!owned(tensor) || plan_.scopes[s].total || mode != StoreMode::Assign) conditions = rests(s, false);
     std::vector<ExprId> indices = facts_[s].outputs;
     if (!scope.target.empty()) {
       std::vector<Condition> wanted;

@@ -306,7 +306,9 @@ Shape Plan::storage(TensorId tensor) const {
                        program.scopes[*made_by].target.empty();
   const auto& dims = program.tensor(tensor).dims;
   for (std::size_t d = 0; d < dims.size(); ++d) {
-    if (reached) {
+    if (reached && scopes[*made_by].total) {
+      shape.push_back(scopes[*made_by].loops[d].extent);
+    } else if (reached) {
       shape.push_back(greatest(*made_by, static_cast<int>(d)) + 1);
     } else {
       const auto [begin, end] = range(dims[d]);

@@ -92,7 +92,8 @@ class Plan {
   std::int64_t greatest(std::size_t scope, int loop) const;
 
   std::pair<std::int64_t, std::int64_t> range(const program::Range& range) const;  ///< [begin, end)
-  /// Extents of a tensor's memory before its layout: what its scope's loops can reach.
+  /// Extents of a tensor's memory before its layout: what its scope's loops can reach, dead iterations
+  /// included. A staged copy is as large as what is read of it, so that its pitch can be relied on.
   Shape storage(program::TensorId tensor) const;
   /// Binds every iterator (to its range) and every loop (to its trips).
   LinearForms bound_forms() const;

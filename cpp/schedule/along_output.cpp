@@ -1,0 +1,318 @@
+// Vectors along the output's innermost dimensions. A read that is not contiguous along them, or meets a
+// border, is staged into a padded copy; where a row does not fill vectors, rows are flattened: the loops run
+// over the pitch of the padded copy, and what they compute between two rows is dead.
+#include <algorithm>
+
+#include "schedule/construct.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+enum class Way { Broadcast, Direct, Staged };
+
+/// How one read is made contiguous along the flattened iterators.
+struct ReadPlan {
+  Way way = Way::Broadcast;
+  std::vector<std::size_t> dims;      ///< Staged: the dimension each flattened iterator moves
+  std::vector<std::int64_t> strides;  ///< and by how much
+};
+
+struct OutputPlan {
+  std::size_t flattened = 1;  ///< trailing traversal iterators
+  std::vector<ReadPlan> reads;
+  std::vector<std::int64_t> pitch;  ///< extent each flattened iterator runs over
+  std::int64_t vector_extent = 1;
+  bool relaxed = false;
+  std::optional<std::size_t> row;  ///< iterator whose iterations share the vector operands
+  Tile tile;
+  double cycles = 0;
+};
+
+std::int64_t up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
+                                  std::size_t flattened) {
+  const std::size_t first = facts.traversal - flattened;
+  ReadPlan plan;
+  bool any = false, all = true;
+  for (std::size_t i = first; i < facts.traversal; ++i) {
+    any = any || read.depends[i];
+    all = all && read.depends[i];
+  }
+  if (!any) return plan;
+  if (!read.linear) return std::nullopt;
+  const auto made_by = c.plan.producer(read.tensor);
+  const bool plain = !made_by || c.plan.is_output(read.tensor);
+  bool direct = !read.guarded && read.address[facts.traversal - 1] == 1 && (plain || flattened == 1);
+  for (std::size_t i = first; direct && i + 1 < facts.traversal; ++i)
+    direct = read.address[i] == facts.extents[i + 1] * read.address[i + 1];
+  if (direct) {
+    plan.way = Way::Direct;
+    return plan;
+  }
+  if (!all) return std::nullopt;
+  plan.way = Way::Staged;
+  for (std::size_t i = first; i < facts.traversal; ++i) {
+    std::size_t found = read.extents.size();
+    for (std::size_t d = 0; d < read.extents.size(); ++d) {
+      if (read.coefficients[d][i] == 0) continue;
+      if (found != read.extents.size() || read.coefficients[d][i] < 0) return std::nullopt;
+      found = d;
+    }
+    if (found == read.extents.size() ||
+        std::find(plan.dims.begin(), plan.dims.end(), found) != plan.dims.end())
+      return std::nullopt;
+    plan.dims.push_back(found);
+    plan.strides.push_back(read.coefficients[found][i]);
+  }
+  return plan;
+}
+
+std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& facts, std::size_t flattened) {
+  OutputPlan plan;
+  plan.flattened = flattened;
+  const std::size_t first = facts.traversal - flattened;
+  for (std::size_t i = first; i < facts.traversal; ++i) plan.pitch.push_back(facts.extents[i]);
+  bool staged = false, direct = false;
+  for (const auto& read : facts.reads) {
+    const auto found = plan_read(c, facts, read, flattened);
+    if (!found) return std::nullopt;
+    staged = staged || found->way == Way::Staged;
+    direct = direct || found->way == Way::Direct;
+    if (found->way == Way::Staged)
+      for (std::size_t i = 1; i < flattened; ++i)
+        plan.pitch[i] = std::max(plan.pitch[i],
+                                 (read.extents[found->dims[i]] + found->strides[i] - 1) / found->strides[i]);
+    plan.reads.push_back(*found);
+  }
+  for (std::size_t i = 1; i < flattened; ++i)
+    plan.relaxed = plan.relaxed || plan.pitch[i] != facts.extents[first + i];
+  if (plan.relaxed && direct) return std::nullopt;
+  for (const auto extent : plan.pitch) plan.vector_extent *= extent;
+
+  for (std::size_t i = 0; i < first; ++i) {
+    bool shared = facts.extents[i] > 1;
+    for (std::size_t r = 0; r < facts.reads.size(); ++r)
+      if (plan.reads[r].way != Way::Broadcast && facts.reads[r].depends[i]) shared = false;
+    if (shared && (!plan.row || facts.extents[i] > facts.extents[*plan.row])) plan.row = i;
+  }
+  double steps = 1;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i)
+    if ((i < first && i != plan.row) || i >= facts.traversal) steps *= static_cast<double>(facts.extents[i]);
+  const std::int64_t vectors = up(plan.vector_extent, c.lanes) / c.lanes;
+  plan.tile = best_tile(c.target, plan.row ? facts.extents[*plan.row] : 1, vectors, steps);
+  plan.cycles = plan.tile.cycles;
+  double outputs = 1;
+  for (std::size_t i = 0; i < facts.traversal; ++i) outputs *= static_cast<double>(facts.extents[i]);
+  const auto vector = static_cast<double>(c.lanes);
+  if (plan.relaxed) plan.cycles += outputs / vector * 4;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.reads[r].way == Way::Staged)
+      plan.cycles += static_cast<double>(facts.reads[r].elements) *
+                     (facts.reads[r].address[facts.traversal - 1] == 1 ? 4 / vector : 1);
+  return plan;
+}
+
+/// Lays a staged copy out so that the flattened iterators are contiguous, and writes its loops.
+void write_copy(Construction& c, const std::string& copy, const ReadPlan& read,
+                const std::vector<std::int64_t>& pitch) {
+  const std::size_t s = c.index(copy);
+  c.plan.need_domain(s);
+  const auto tensor = c.plan.program.scopes[s].output;
+  const std::size_t rank = c.plan.program.tensor(tensor).dims.size();
+  std::vector<std::string> loops, phases, inner;
+  for (std::size_t d = 0; d < rank; ++d) loops.push_back(c.plan.scopes[s].loops[d].name);
+  const Shape shape = c.plan.storage(tensor);
+
+  // Dimension d of the shape is dimension at[d] once others were split.
+  std::vector<std::size_t> at(rank), phase_at;
+  for (std::size_t d = 0; d < rank; ++d) at[d] = d;
+  std::vector<std::string> order;
+  std::vector<std::pair<std::string, std::string>> parts(rank);
+  for (std::size_t i = 0; i < read.dims.size(); ++i) {
+    const std::size_t d = read.dims[i];
+    const std::int64_t stride = read.strides[i];
+    if (stride > 1) parts[d] = c.split(copy, loops[d], stride);
+    const std::int64_t rows = i == 0 ? up(shape[d], stride) : pitch[i] * stride;
+    const std::int64_t now = stride > 1 ? up(shape[d], stride) : shape[d];
+    if (rows > now || now > shape[d]) {
+      const std::int64_t have = c.plan.storage(tensor)[d];
+      if (rows > have)
+        c.add({"layout", copy, {}, {static_cast<std::int64_t>(at[d]), 0, rows - have}, copy, {"pad"}});
+    }
+    if (stride > 1) {
+      c.add({"layout", copy, {}, {static_cast<std::int64_t>(at[d]), rows / stride, stride}, copy, {"split"}});
+      for (auto& place : at)
+        if (place > at[d]) ++place;
+      for (auto& place : phase_at)
+        if (place > at[d]) ++place;
+      phase_at.push_back(at[d] + 1);
+      phases.push_back(parts[d].second);
+      inner.push_back(parts[d].first);
+    } else {
+      inner.push_back(loops[d]);
+    }
+  }
+  std::vector<std::int64_t> permutation;
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (std::find(read.dims.begin(), read.dims.end(), d) != read.dims.end()) continue;
+    permutation.push_back(static_cast<std::int64_t>(at[d]));
+    order.push_back(loops[d]);
+  }
+  const std::size_t rest = permutation.size() + phase_at.size();
+  for (const auto place : phase_at) permutation.push_back(static_cast<std::int64_t>(place));
+  for (const auto d : read.dims) permutation.push_back(static_cast<std::int64_t>(at[d]));
+  if (!std::is_sorted(permutation.begin(), permutation.end()))
+    c.add({"layout", copy, {}, permutation, copy, {"reorder"}});
+  if (read.dims.size() > 1)
+    c.add({"layout",
+           copy,
+           {},
+           {static_cast<std::int64_t>(rest), static_cast<std::int64_t>(read.dims.size())},
+           copy,
+           {"fuse"}});
+  order.insert(order.end(), phases.begin(), phases.end());
+  order.insert(order.end(), inner.begin(), inner.end());
+  c.add({"reorder", copy, order, {}, "", {}});
+  c.vectorize_innermost(copy);
+  c.parallel_outermost(copy);
+}
+
+void write_output(Construction& c, const std::string& name, const ScopeFacts& facts, const OutputPlan& plan) {
+  const std::size_t first = facts.traversal - plan.flattened;
+  const std::size_t before =
+      plan.row ? std::min(*plan.row, first) : first;  // leading iterators of every operand
+  std::int64_t batch = 1;
+  for (std::size_t i = 0; i < before; ++i) batch *= facts.extents[i];
+
+  std::string heavy = name;
+  std::string host, host_loop;  // where copies for one batch element are made
+  if (plan.relaxed && c.plan.is_output(c.plan.program.scopes[c.index(name)].output)) {
+    heavy = c.plan.fresh_tensor_name(name + "_tile");
+    c.add({"stage", name, {}, {}, name, {heavy}});
+    bool attached = false;
+    if (plan.row && *plan.row == before && facts.extents[*plan.row] % plan.tile.rows == 0 &&
+        facts.extents[*plan.row] > plan.tile.rows) {
+      const auto [outer, inner] = c.split(name, facts.names[*plan.row], plan.tile.rows);
+      c.vectorize_innermost(name);
+      c.add({"compute_at", heavy, {outer}, {}, name, {}});
+      attached = true;
+    } else if (batch > 1) {
+      c.vectorize_innermost(name);
+      c.add({"compute_at", heavy, {facts.names[before - 1]}, {}, name, {}});
+      attached = true;
+    } else {
+      c.vectorize_innermost(name);
+    }
+    if (attached && batch > 1) {
+      host = name;
+      host_loop = facts.names[before - 1];
+    }
+    c.parallel_outermost(name);
+  }
+
+  std::vector<std::string> copies(facts.reads.size());
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (plan.reads[r].way != Way::Staged) continue;
+    const program::TensorId tensor = facts.reads[r].tensor;
+    const std::string& source = c.plan.program.tensor(tensor).name;
+    const auto reads = c.plan.reads_of(c.index(heavy), tensor);
+    const auto which = std::find(reads.begin(), reads.end(), facts.reads[r].id) - reads.begin();
+    copies[r] = c.plan.fresh_tensor_name(source + "_pad");
+    c.add({"stage", heavy, {}, {which}, source, {copies[r]}});
+  }
+
+  const std::size_t s = c.index(heavy);
+  c.plan.need_domain(s);
+  std::vector<std::string> loops;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) loops.push_back(c.plan.scopes[s].loops[i].name);
+  std::string flat = loops[facts.traversal - 1];
+  for (std::size_t i = plan.flattened; i-- > 1;)
+    if (plan.pitch[i] > facts.extents[first + i])
+      c.add({"relax", heavy, {loops[first + i]}, {plan.pitch[i]}, "", {}});
+  for (std::size_t i = plan.flattened - 1; i-- > 0;) flat = c.fuse(heavy, loops[first + i], flat);
+
+  const std::int64_t vectors = up(plan.vector_extent, c.lanes) / c.lanes;
+  std::vector<std::string> order, tile, outer_rows, outer_vectors;
+  for (std::size_t i = 0; i < first; ++i)
+    if (i != plan.row) order.push_back(loops[i]);
+  std::string row_outer, flat_outer, lane = flat;
+  bool peel_rows = false, peel_flat = false;
+  if (plan.row && c.extent(heavy, loops[*plan.row]) > 1) {
+    const std::int64_t rows = c.extent(heavy, loops[*plan.row]);
+    if (rows > plan.tile.rows) {
+      const auto [outer, inner] = c.split(heavy, loops[*plan.row], plan.tile.rows);
+      row_outer = outer;
+      tile.push_back(inner);
+      peel_rows = rows % plan.tile.rows != 0;
+    } else {
+      tile.push_back(loops[*plan.row]);
+    }
+  } else if (plan.row) {
+    order.push_back(loops[*plan.row]);
+  }
+  const std::int64_t width = plan.tile.vectors * c.lanes;
+  if (plan.vector_extent > width) {
+    const auto [outer, inner] = c.split(heavy, flat, width);
+    flat_outer = outer;
+    lane = inner;
+    peel_flat = plan.vector_extent % width != 0;
+  }
+  if (plan.tile.vectors > 1 && vectors > 1) {
+    const auto [outer, inner] = c.split(heavy, lane, c.lanes);
+    tile.push_back(outer);
+    lane = inner;
+  }
+  tile.push_back(lane);
+
+  // The operand that stays is the one outside: rows outermost re-read the vectors, and the other way round.
+  double row_bytes = 0, vector_bytes = 0;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    (plan.reads[r].way == Way::Broadcast ? row_bytes : vector_bytes) +=
+        static_cast<double>(facts.reads[r].elements);
+  const bool vectors_outermost = row_bytes < vector_bytes;
+  if (vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
+  if (!row_outer.empty()) order.push_back(row_outer);
+  if (!vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) order.push_back(loops[i]);
+  order.insert(order.end(), tile.begin(), tile.end());
+  c.add({"reorder", heavy, order, {}, "", {}});
+  if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
+  c.add({"register_tile", heavy, tile, {}, "", {}});
+  if (peel_rows) c.add({"peel", heavy, {row_outer}, {}, "", {}});
+  if (peel_flat) c.add({"peel", heavy, {flat_outer}, {}, "", {}});
+  c.parallel_outermost(heavy);
+
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (copies[r].empty()) continue;
+    bool by_batch = batch > 1;
+    for (std::size_t i = 0; by_batch && i < before; ++i)
+      if (facts.extents[i] > 1 && !facts.reads[r].depends[i]) by_batch = false;
+    if (by_batch && !host.empty())
+      c.add({"compute_at", copies[r], {host_loop}, {}, host, {}});
+    else if (by_batch && heavy == name)
+      c.add({"compute_at", copies[r], {loops[before - 1]}, {}, heavy, {}});
+    write_copy(c, copies[r], plan.reads[r], plan.pitch);
+  }
+}
+
+}  // namespace
+
+std::optional<Strategy> along_output(Construction& c, const std::string& scope) {
+  const ScopeFacts facts = analyse(c.plan, c.index(scope));
+  if (facts.traversal == 0) return std::nullopt;
+  std::optional<OutputPlan> best;
+  for (std::size_t flattened = 1; flattened <= std::min<std::size_t>(3, facts.traversal); ++flattened) {
+    const auto plan = plan_output(c, facts, flattened);
+    if (plan && (!best || plan->cycles < best->cycles * 0.98)) best = plan;
+  }
+  if (!best) return std::nullopt;
+  return Strategy{best->cycles,
+                  [scope, facts, plan = *best](Construction& to) { write_output(to, scope, facts, plan); }};
+}
+
+}  // namespace syno::schedule

@@ -1,0 +1,231 @@
+// The default schedule: inline what is cheap, then write each scope by the strategy that counts the fewest
+// cycles.
+#include <algorithm>
+#include <array>
+
+#include "schedule/construct.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+using program::Function;
+using program::Scalar;
+using program::ScalarId;
+using program::ScalarKind;
+
+/// Iterations of scalar work below which starting threads costs more than it gives.
+constexpr double kParallelWork = 60'000;
+
+bool transcendental(Function function) {
+  constexpr std::array kCheap = {
+      Function::Negate,   Function::Relu,     Function::Abs,     Function::Add,  Function::Subtract,
+      Function::Multiply, Function::Maximum,  Function::Minimum, Function::Less, Function::LessEqual,
+      Function::Equal,    Function::NotEqual, Function::And,     Function::Or};
+  return std::find(kCheap.begin(), kCheap.end(), function) == kCheap.end();
+}
+
+bool expensive(const program::Program& program, ScalarId id) {
+  const Scalar& scalar = program.scalar(id);
+  switch (scalar.kind) {
+    case ScalarKind::Unary:
+      return transcendental(scalar.function) || expensive(program, scalar.a);
+    case ScalarKind::Binary:
+      return transcendental(scalar.function) || expensive(program, scalar.a) || expensive(program, scalar.b);
+    case ScalarKind::Select:
+      return expensive(program, scalar.a) || expensive(program, scalar.b) || expensive(program, scalar.c);
+    default:
+      return false;
+  }
+}
+
+/// A scope without a reduction is inlined where that repeats little work: every consumer uses an element
+/// about once, or it is cheap and few do.
+void inline_cheap_scopes(Construction& c) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t s = 0; s < c.plan.scopes.size() && !changed; ++s) {
+      const program::Scope& scope = c.plan.program.scopes[s];
+      if (c.plan.is_argument(scope.output) || !scope.sums.empty() || !scope.target.empty()) continue;
+      std::int64_t elements = 1;
+      for (const auto& iterator : scope.traversal) {
+        const auto [begin, end] = c.plan.range(iterator.range);
+        elements *= end - begin;
+      }
+      double uses = 0;
+      for (const std::size_t reader : c.plan.consumers(scope.output)) {
+        double points = 1;
+        for (std::size_t i = 0; i < c.plan.iterator_count(reader); ++i) {
+          const auto [begin, end] = c.plan.range(c.plan.iterator(reader, i).range);
+          points *= static_cast<double>(end - begin);
+        }
+        uses += points * static_cast<double>(c.plan.reads_of(reader, scope.output).size());
+      }
+      const double repeats = uses / static_cast<double>(std::max<std::int64_t>(elements, 1));
+      if (repeats > (expensive(c.plan.program, scope.body) ? 1.01 : 2.01)) continue;
+      c.add({"inline", c.plan.program.tensor(scope.output).name, {}, {}, "", {}});
+      changed = true;
+    }
+  }
+}
+
+/// Loops that follow each other in every tensor become one.
+void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts& facts) {
+  std::string last = facts.names[facts.traversal - 1];
+  for (std::size_t i = facts.traversal - 1; i-- > 0;) {
+    for (const auto& read : facts.reads) {
+      const auto made_by = c.plan.producer(read.tensor);
+      // An intermediate may get a wider pitch than its shape says.
+      const bool plain = !made_by || c.plan.is_output(read.tensor);
+      const bool moves = read.depends[i] || read.depends[i + 1];
+      if (moves && (!plain || read.guarded || !read.linear)) return;
+      if (moves && read.address[i] != facts.extents[i + 1] * read.address[i + 1]) return;
+    }
+    last = c.fuse(name, facts.names[i], last);
+  }
+}
+
+void write_pointwise(Construction& c, const std::string& name) {
+  const std::size_t s = c.index(name);
+  const ScopeFacts facts = analyse(c.plan, s);
+  if (facts.traversal == 0) return;
+  if (c.plan.program.scopes[s].target.empty() && !facts.reduces && !c.plan.scopes[s].frozen)
+    fuse_contiguous(c, name, facts);
+  if (!facts.reduces) c.vectorize_innermost(name);
+  c.parallel_outermost(name);
+}
+
+}  // namespace
+
+Construction::Construction(const program::Program& concrete, Dtype dtype, const Target& machine)
+    : plan(concrete, dtype), target(machine) {
+  schedule.dtype = dtype;
+  lanes = std::max<std::int64_t>(1, machine.vector_bits / (dtype == Dtype::F64 ? 64 : 32));
+}
+
+void Construction::add(Decision decision) {
+  decide(plan, decision);
+  schedule.trace.push_back(std::move(decision));
+}
+
+std::pair<std::string, std::string> Construction::split(const std::string& scope, const std::string& loop,
+                                                        std::int64_t factor) {
+  add({"split", scope, {loop}, {factor}, "", {}});
+  const auto& loops = plan.scopes[index(scope)].loops;
+  return {loops[loops.size() - 2].name, loops.back().name};
+}
+
+std::string Construction::fuse(const std::string& scope, const std::string& a, const std::string& b) {
+  add({"fuse", scope, {a, b}, {}, "", {}});
+  return plan.scopes[index(scope)].loops.back().name;
+}
+
+std::int64_t Construction::extent(const std::string& scope, const std::string& loop) const {
+  const std::size_t s = index(scope);
+  return plan.scopes[s].loops[static_cast<std::size_t>(plan.leaf_named(s, loop))].extent;
+}
+
+void Construction::vectorize_innermost(const std::string& scope) {
+  const std::size_t s = index(scope);
+  const auto innermost = [&] {
+    return plan.scopes[s].loops[static_cast<std::size_t>(plan.scopes[s].order.back())];
+  };
+  if (plan.scopes[s].order.empty()) return;
+  const PlannedLoop loop = innermost();
+  if (loop.extent == 1 || loop.kind != LoopKind::Serial) return;
+  const Plan before = plan;
+  const std::size_t length = schedule.trace.size();
+  try {
+    std::string lane = loop.name;
+    if (loop.extent > lanes) {
+      const auto [outer, inner] = split(scope, loop.name, lanes);
+      lane = inner;
+      add({"vectorize", scope, {lane}, {}, "", {}});
+      if (loop.extent % lanes != 0) add({"peel", scope, {outer}, {}, "", {}});
+    } else {
+      add({"vectorize", scope, {lane}, {}, "", {}});
+    }
+  } catch (const ScheduleError&) {  // iterations that meet in one element stay a loop
+    plan = before;
+    schedule.trace.resize(length);
+  }
+}
+
+void Construction::parallel_outermost(const std::string& scope) {
+  const std::size_t s = index(scope);
+  const ScopePlan& current = plan.scopes[s];
+  if (current.attach_scope >= 0) return;
+  double work = 1;
+  for (const int loop : current.order)
+    work *= static_cast<double>(current.loops[static_cast<std::size_t>(loop)].extent);
+  if (work < kParallelWork) return;
+  for (const int index : current.order) {
+    const PlannedLoop& loop = current.loops[static_cast<std::size_t>(index)];
+    if (loop.extent == 1) continue;
+    if (loop.reduction || loop.kind != LoopKind::Serial) return;
+    const Plan before = plan;
+    try {
+      add({"parallel", scope, {loop.name}, {}, "", {}});
+    } catch (const ScheduleError&) {
+      plan = before;
+    }
+    return;
+  }
+}
+
+Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, double steps) {
+  const std::int64_t registers = target.vector_registers;
+  Tile best;
+  for (std::int64_t nv = 1; nv <= std::min<std::int64_t>(vectors, 8); ++nv) {
+    for (std::int64_t mr = 1; mr <= std::min<std::int64_t>(rows, 28); ++mr) {
+      if (mr * nv + nv + 1 > registers - 1) break;
+      // One step of a tile: multiply-adds, loads, or the latency of a sum, whichever is longest.
+      const auto step = [](std::int64_t m, std::int64_t v) {
+        const auto fma = static_cast<double>(m * v),
+                   loads = static_cast<double>(m) + 1.5 * static_cast<double>(v);
+        return std::max({fma, loads, 4.0}) + 0.7;
+      };
+      const auto row = [&](std::int64_t m) {
+        const double full = static_cast<double>(vectors / nv) * step(m, nv);
+        return full + (vectors % nv ? step(m, vectors % nv) : 0);
+      };
+      const double cycles =
+          steps * (static_cast<double>(rows / mr) * row(mr) + (rows % mr ? row(rows % mr) : 0));
+      if (best.cycles == 0 || cycles < best.cycles * 0.999) best = {mr, nv, cycles};
+    }
+  }
+  return best;
+}
+
+Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target) {
+  Construction c(concrete, dtype, target);
+  inline_cheap_scopes(c);
+  std::vector<std::string> names;
+  for (const auto& scope : c.plan.program.scopes) names.push_back(c.plan.program.tensor(scope.output).name);
+  for (std::size_t i = names.size(); i-- > 0;) {
+    const std::string& name = names[i];
+    const std::size_t s = c.index(name);
+    std::optional<Strategy> best;
+    const program::Scope& scope = c.plan.program.scopes[s];
+    if (scope.reduction != program::Reduction::None && !scope.sums.empty() && scope.target.empty()) {
+      for (const auto& strategy : {along_output, along_channels, along_reduction}) {
+        auto found = strategy(c, name);
+        if (found && (!best || found->cycles < best->cycles)) best = std::move(found);
+      }
+    }
+    if (best) {
+      const Construction before = c;
+      try {
+        best->write(c);
+        continue;
+      } catch (const ScheduleError&) {  // a combination no row allows: the plain way is always open
+        c = before;
+      }
+    }
+    write_pointwise(c, name);
+  }
+  return c.schedule;
+}
+
+}  // namespace syno::schedule
