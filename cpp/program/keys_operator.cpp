@@ -221,7 +221,9 @@ class OperatorTerms {
       }
     }
     std::vector<std::uint32_t> data;  // data tensors are told apart by their place among the inputs
-    for (const TensorId id : program_.inputs()) data.push_back(static_cast<std::uint32_t>(id));
+    for (const TensorId id : program_.inputs()) {
+      if (!is_weight(id)) data.push_back(static_cast<std::uint32_t>(id));
+    }
     std::map<std::uint32_t, std::vector<std::size_t>> reads_of;
     for (std::size_t r = 0; r < product_.reads.size(); ++r) {
       reads_of[static_cast<std::uint32_t>(product_.reads[r]->tensor)].push_back(r + 1);

@@ -1,7 +1,6 @@
 #include "program/operator_terms.hpp"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <unordered_map>
 
@@ -88,17 +87,12 @@ Terms terms_at(const Space& space, const Factor& factor, std::size_t row) {
     return values[static_cast<std::size_t>(place - factor.places.data())];
   };
 
-  const std::vector<Role> roles = roles_of(factor);
-  Terms all;
-  all.arity = roles.size();
+  std::vector<Role> roles = roles_of(factor);
   std::vector<std::vector<std::uint32_t>> element(roles.size());
   std::unordered_map<std::uint32_t, Dense> families;
   std::unordered_map<std::uint32_t, std::uint32_t> offset;  // of a family's first element
   for (std::size_t r = 0; r < roles.size(); ++r) {
-    const Place& first = roles[r].first();
-    all.read.push_back(first.read);
-    all.dim.push_back(first.kind == PlaceKind::Weight ? 0 : first.dim + 1);
-    Dense& dense = families[first.family];
+    Dense& dense = families[roles[r].first().family];
     element[r].resize(points);
     for (std::size_t p = 0; p < points; ++p) {
       if (!grid.alive()[p]) continue;
@@ -109,6 +103,18 @@ Terms terms_at(const Space& space, const Factor& factor, std::size_t row) {
       }
       element[r][p] = dense(index);
     }
+  }
+  for (std::size_t r = roles.size(); r-- > 0;) {  // one weight element for all terms tells nothing
+    const Place& first = roles[r].first();
+    if (first.kind != PlaceKind::Weight || families[first.family].size() > 1) continue;
+    roles.erase(roles.begin() + static_cast<std::ptrdiff_t>(r));
+    element.erase(element.begin() + static_cast<std::ptrdiff_t>(r));
+  }
+  Terms all;
+  all.arity = roles.size();
+  for (const Role& role : roles) {
+    all.read.push_back(role.first().read);
+    all.dim.push_back(role.first().kind == PlaceKind::Weight ? 0 : role.first().dim + 1);
   }
   for (const Role& role : roles) {
     const Place& first = role.first();
@@ -163,7 +169,7 @@ Terms terms_at(const Space& space, const Factor& factor, std::size_t row) {
 /// Colour refinement of the elements of a term set.
 class Refinement {
  public:
-  Refinement(const Terms& terms, const Naming& naming) : terms_(terms) {
+  Refinement(const Terms& terms, const Naming& naming) : terms_(terms), naming_(naming) {
     for (std::size_t r = 0; r < terms.arity; ++r)
       roles_.push_back(mix(word(naming[terms.read[r]]), terms.dim[r]));
     for (std::size_t e = 0; e < terms.kind.size(); ++e) {
@@ -192,6 +198,9 @@ class Refinement {
   /// Independent of the order of terms and elements.
   Hash128 summary() const {
     Hash128 sum{terms_.size(), terms_.kind.size()};
+    for (const Place* place : terms_.ordered)
+      sum.high += mix(mix(word(naming_[place->read]), place->dim), 0x73);
+    for (const std::uint64_t role : roles_) sum.low += mix(role, 0x74);
     for (std::size_t t = 0; t < terms_.size(); ++t) {
       const std::uint64_t color = term_color(t);
       sum.high += mix(color, 0x71);
@@ -250,6 +259,7 @@ class Refinement {
   }
 
   const Terms& terms_;
+  const Naming& naming_;
   std::vector<std::uint64_t> roles_, fixed_, colors_, sums_, sorted_;
   std::size_t classes_ = 0;
 };
@@ -398,17 +408,6 @@ std::vector<std::int64_t> Grid::values(ExprId id) {
 Fingerprint fingerprint(const Space& space, const Factor& factor, std::span<const Naming> namings) {
   std::vector<Hasher> hashers(namings.size());
   Fingerprint result;
-  for (std::size_t n = 0; n < namings.size(); ++n) {
-    // Which coordinates these are, in the order of their names.
-    std::vector<std::array<std::uint64_t, 3>> names;
-    for (const Place& place : factor.places) {
-      names.push_back({static_cast<std::uint64_t>(place.kind), word(namings[n][place.read]),
-                       place.kind == PlaceKind::Weight ? 0 : place.dim});
-    }
-    std::sort(names.begin(), names.end());
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    for (const auto& name : names) hashers[n].add(name[0]).add(name[1]).add(name[2]);
-  }
   std::size_t listed = 0;
   for (std::size_t row = 0; row < space.rows.size(); ++row) {
     const std::size_t points = space.points(factor.slots, row);

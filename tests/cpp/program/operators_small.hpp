@@ -1,15 +1,17 @@
 // tests/data/operators_small.json: the 132 operators with 2 to 5 primitives that the code published with the
-// Syno paper (github.com/tsinghua-ideal/Syno) finds for ResNet-18, as programs. Format: `loops` [iterator,
-// size] in output order, `sums` [iterator, size], `reads` [tensor, [index, ...]]; the output is the sum of
-// the products.
+// Syno paper (github.com/tsinghua-ideal/Syno) finds for ResNet-18. Format: `loops` [iterator, size] in output
+// order, `sums` [iterator, size], `reads` [tensor, [index, ...]]; the output is the sum of the products.
 #pragma once
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/keys.hpp"
@@ -17,9 +19,63 @@
 
 namespace syno::program::testing {
 
-inline nlohmann::json operators_small() {
-  std::ifstream file(SYNO_TEST_DATA "/operators_small.json");
-  return nlohmann::json::parse(file);
+using Named = std::vector<std::pair<std::string, std::string>>;
+
+/// An operator as text in parts, easy to rewrite: iterators with sizes, reads with (index, extent of the
+/// dimension).
+struct OperatorText {
+  struct Read {
+    std::string tensor;
+    Named dims;
+  };
+  std::string sizes;
+  Named loops, sums;
+  std::vector<Read> reads;
+
+  std::string text() const {
+    const auto ranged = [](const Named& iterators) {
+      std::vector<std::string> result;
+      for (const auto& [name, size] : iterators) result.push_back(name + ": " + size);
+      return fmt::format("{}", fmt::join(result, ", "));
+    };
+    std::string declared;
+    std::vector<std::string> factors, names;
+    for (const Read& read : reads) {
+      std::vector<std::string> indices, extents;
+      for (const auto& [index, extent] : read.dims) {
+        indices.push_back(index);
+        extents.push_back(extent);
+      }
+      if (std::find(names.begin(), names.end(), read.tensor) == names.end()) {
+        declared += fmt::format("{} {}[{}]\n", read.tensor.starts_with("x") ? "input" : "weight", read.tensor,
+                                fmt::join(extents, ", "));
+        names.push_back(read.tensor);
+      }
+      factors.push_back(fmt::format("{}[{}]", read.tensor, fmt::join(indices, ", ")));
+    }
+    const std::string sum = sums.empty() ? "" : fmt::format("sum[{}] ", ranged(sums));
+    return fmt::format("{}{}y[{}] = {}{}\nreturn y\n", sizes, declared, ranged(loops), sum,
+                       fmt::join(factors, " * "));
+  }
+  Program program() const { return parse(text()); }
+};
+
+/// The extent of a weight's index, which the data leaves to the reader: `%` gives its divisor, `/` divides.
+inline std::string index_extent(std::string index, const Named& iterators) {
+  if (index.front() == '(') index = index.substr(1, index.size() - 2);
+  int depth = 0;
+  for (std::size_t i = index.size(); i-- > 0;) {
+    if (index[i] == ')') ++depth;
+    if (index[i] == '(') --depth;
+    if (depth == 0 && index[i] == '%') return index.substr(i + 2);
+    if (depth == 0 && index[i] == '/') {
+      return index_extent(index.substr(0, i - 1), iterators) + "*(" + index.substr(i + 2) + ")^-1";
+    }
+  }
+  for (const auto& [name, size] : iterators) {
+    if (name == index) return size;
+  }
+  throw std::runtime_error("no extent for " + index);
 }
 
 /// The seven different layers of ResNet-18 at 224x224, batch 128.
@@ -30,48 +86,28 @@ inline std::string resnet18_sizes() {
          "(3, 7, 2, 32), (3, 7, 2, 32), (3, 7, 2, 32)\n";
 }
 
-/// The extent of a weight's index, which the data leaves to the reader: % gives its divisor, / divides.
-inline std::string index_extent(std::string index, const nlohmann::json& iterators) {
-  if (index.front() == '(') index = index.substr(1, index.size() - 2);
-  int depth = 0;
-  for (std::size_t i = index.size(); i-- > 0;) {
-    if (index[i] == ')') ++depth;
-    if (index[i] == '(') --depth;
-    if (depth == 0 && index[i] == '%') return index.substr(i + 2);
-    if (depth == 0 && index[i] == '/') {
-      return index_extent(index.substr(0, i - 1), iterators) + " / (" + index.substr(i + 2) + ")";
+inline std::vector<OperatorText> operators_small() {
+  std::ifstream file(SYNO_TEST_DATA "/operators_small.json");
+  std::vector<OperatorText> result;
+  for (const auto& entry : nlohmann::json::parse(file)) {
+    OperatorText text;
+    text.sizes = resnet18_sizes();
+    for (const auto& loop : entry["loops"]) text.loops.emplace_back(loop[0], loop[1]);
+    for (const auto& sum : entry["sums"]) text.sums.emplace_back(sum[0], sum[1]);
+    Named iterators = text.loops;
+    iterators.insert(iterators.end(), text.sums.begin(), text.sums.end());
+    for (const auto& read : entry["reads"]) {
+      OperatorText::Read out{read[0], {}};
+      const char* const input[] = {"N", "C_in", "H", "H"};
+      for (std::size_t d = 0; d < read[1].size(); ++d) {
+        const std::string index = read[1][d];
+        out.dims.emplace_back(index, out.tensor == "x" ? input[d] : index_extent(index, iterators));
+      }
+      text.reads.push_back(std::move(out));
     }
+    result.push_back(std::move(text));
   }
-  for (const auto& iterator : iterators) {
-    if (iterator[0] == index) return iterator[1];
-  }
-  throw std::runtime_error("no extent for " + index);
-}
-
-inline std::string operator_text(const nlohmann::json& entry, const std::string& sizes = resnet18_sizes()) {
-  const auto ranged = [](const nlohmann::json& iterators) {
-    std::vector<std::string> result;
-    for (const auto& iterator : iterators) {
-      result.push_back(fmt::format("{}: {}", std::string(iterator[0]), std::string(iterator[1])));
-    }
-    return fmt::format("{}", fmt::join(result, ", "));
-  };
-  nlohmann::json iterators = entry["loops"];
-  for (const auto& sum : entry["sums"]) iterators.push_back(sum);
-  std::string declared = "input x[N, C_in, H, H]";
-  std::vector<std::string> factors;
-  for (const auto& read : entry["reads"]) {
-    const std::string tensor = read[0];
-    std::vector<std::string> indices, extents;
-    for (const auto& index : read[1]) {
-      indices.push_back(index);
-      if (tensor != "x") extents.push_back(index_extent(index, iterators));
-    }
-    if (tensor != "x") declared += fmt::format("; weight {}[{}]", tensor, fmt::join(extents, ", "));
-    factors.push_back(fmt::format("{}[{}]", tensor, fmt::join(indices, ", ")));
-  }
-  return fmt::format("{}{}\ny[{}] = sum[{}] {}\nreturn y\n", sizes, declared, ranged(entry["loops"]),
-                     ranged(entry["sums"]), fmt::join(factors, " * "));
+  return result;
 }
 
 /// x's and y's channels may be permuted.
