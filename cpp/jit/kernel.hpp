@@ -31,6 +31,7 @@ struct View {  ///< caller's memory; strides in elements, any sign
 struct CompileOptions {
   std::string cache_directory;  ///< empty: no object cache
   const Cpu* cpu = nullptr;     ///< default: host_cpu()
+  bool fresh = false;           ///< compile even what this process or the cache already has (to time it)
 };
 
 struct CompileReport {
@@ -46,15 +47,18 @@ class Kernel {
   /// One call on `threads` threads of syno's own pool. Views in argument order (inputs, then outputs), of the
   /// nest's dtype, with the strides the nest was made for. Thread-safe; never throws once the views fit.
   void call(std::span<const View> arguments, int threads) const;
-  /// The same without any check or allocation, for callers that hold raw pointers.
+  /// The same without any check, for callers that hold raw pointers with the strides of the nest.
   void call_unchecked(void* const* pointers, int threads) const noexcept;
+  /// This kernel, or the one for the strides of these views (compiled when first asked for, then kept).
+  /// ShapeError where a view does not fit: count, shape, an output that overlaps itself or another argument.
+  const Kernel& variant_for(std::span<const View> arguments) const;
 
   const schedule::LoopNest& nest() const;
   const CompileReport& report() const;
-  std::string llvm() const;      ///< the IR, as text
+  std::string llvm() const;  ///< the IR, as text
   std::string assembly() const;
-  std::string object() const;    ///< ELF bytes; needs no LLVM to load
-  std::string key() const;       ///< of the object cache
+  std::string object() const;  ///< ELF bytes; needs no LLVM to load
+  std::string key() const;     ///< of the object cache
 
  private:
   struct State;
@@ -63,7 +67,11 @@ class Kernel {
   std::unique_ptr<State> state_;
 };
 
+/// ScheduleError where the nest does not verify, KernelError where no code can be made of it.
 std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOptions& options = {});
+
+/// What goes wrong without stopping anything (an unusable cache directory) is said here, once a directory.
+void set_warning_handler(void (*handler)(const std::string& message));
 
 /// Compares a kernel with the interpreter: all corners of every output, both sides of every tail and border
 /// region of the nest, and at least 256 random points. max_rel_err = largest |y - ref| / (sum of the absolute

@@ -94,12 +94,14 @@ LinearForm with_constant(LinearForm a, std::int64_t added) {
 
 void LinearForms::bind(std::uint32_t slot, Interval range) {
   if (slot >= bindings_.size()) bindings_.resize(slot + 1);
-  bindings_[slot] = {true, false, 0, range};
+  bindings_[slot] = {true, false, {}, range};
 }
 
-void LinearForms::bind_constant(std::uint32_t slot, std::int64_t value) {
+void LinearForms::bind_constant(std::uint32_t slot, std::int64_t value) { bind_form(slot, {{}, value}); }
+
+void LinearForms::bind_form(std::uint32_t slot, LinearForm form) {
   if (slot >= bindings_.size()) bindings_.resize(slot + 1);
-  bindings_[slot] = {true, true, value, {value, value}};
+  bindings_[slot] = {true, true, std::move(form), {}};
 }
 
 void LinearForms::unbind(std::uint32_t slot) {
@@ -113,11 +115,8 @@ std::uint32_t LinearForms::intern(Atom atom) {
 }
 
 LinearForm LinearForms::slot_form(std::uint32_t slot) {
+  if (bound(slot) && bindings_[slot].aliased) return bindings_[slot].alias;
   LinearForm made;
-  if (bound(slot) && bindings_[slot].constant) {
-    made.constant = bindings_[slot].value;
-    return made;
-  }
   Atom atom;
   atom.slot = slot;
   made.terms.emplace_back(intern(std::move(atom)), 1);
@@ -259,7 +258,7 @@ std::int64_t LinearForms::coefficient(const LinearForm& form, std::uint32_t slot
   return found;
 }
 
-Interval LinearForms::bounds_without_facts(const LinearForm& form) const {
+Interval LinearForms::sum_of_bounds(const LinearForm& form, bool use_facts) const {
   Interval total{form.constant, form.constant};
   for (const auto& [id, times] : form.terms) {
     const Atom& atom = atoms_[id];
@@ -268,13 +267,14 @@ Interval LinearForms::bounds_without_facts(const LinearForm& form) const {
       SYNO_ASSERT(bound(atom.slot), "a loop variable is used outside its loop");
       range = bindings_[atom.slot].range;
     } else {
-      const Interval inner = bounds(atom.inner);
+      const Interval inner = bounds(atom.inner, use_facts);
       range = atom.kind == Atom::Kind::Quotient ? Interval{floor_divide(inner.least, atom.divisor),
                                                            floor_divide(inner.greatest, atom.divisor)}
                                                 : Interval{0, atom.divisor - 1};
     }
     // A fact about the atom alone narrows every form it occurs in.
     for (const Fact& fact : facts_) {
+      if (!use_facts) break;
       if (fact.form.terms.size() != 1 || fact.form.terms[0].first != id) continue;
       const std::int64_t scale = fact.form.terms[0].second, shift = fact.form.constant;
       const std::int64_t low = fact.interval.least - shift, high = fact.interval.greatest - shift;
@@ -290,8 +290,12 @@ Interval LinearForms::bounds_without_facts(const LinearForm& form) const {
   return total;
 }
 
-Interval LinearForms::bounds(const LinearForm& form) const {
-  Interval range = bounds_without_facts(form);
+Interval LinearForms::bounds(const LinearForm& form) const { return bounds(form, true); }
+Interval LinearForms::bounds_without_facts(const LinearForm& form) const { return bounds(form, false); }
+
+Interval LinearForms::bounds(const LinearForm& form, bool use_facts) const {
+  Interval range = sum_of_bounds(form, use_facts);
+  if (!use_facts) return range;
   for (const Fact& fact : facts_) {
     std::int64_t numerator = 0, denominator = 1;
     if (!proportional(form, fact.form, numerator, denominator)) continue;

@@ -46,9 +46,10 @@ struct Fact {
 /// is known of the ranges: (16*i + v) / 16 is i for 0 <= v < 16, and 16 * (f / 16) + f % 16 is f.
 class LinearForms {
  public:
-  /// What a loop variable is now: a constant once unrolled, else its own atom (the default) plus an offset.
+  /// What a loop variable is now: its own atom, a constant once unrolled, or any form of other variables.
   void bind(std::uint32_t slot, Interval range);
   void bind_constant(std::uint32_t slot, std::int64_t value);
+  void bind_form(std::uint32_t slot, LinearForm form);  ///< of slots that are bound already
   bool bound(std::uint32_t slot) const { return slot < bindings_.size() && bindings_[slot].bound; }
   void unbind(std::uint32_t slot);
 
@@ -72,18 +73,20 @@ class LinearForms {
 
   /// Never narrower than the truth.
   Interval bounds(const LinearForm& form) const;
+  Interval bounds_without_facts(const LinearForm& form) const;
   const Atom& atom(std::uint32_t id) const { return atoms_[id]; }
   std::size_t atom_count() const { return atoms_.size(); }
 
  private:
   struct Binding {
     bool bound = false;
-    bool constant = false;
-    std::int64_t value = 0;
+    bool aliased = false;
+    LinearForm alias;
     Interval range;
   };
   std::uint32_t intern(Atom atom);
-  Interval bounds_without_facts(const LinearForm& form) const;
+  Interval sum_of_bounds(const LinearForm& form, bool use_facts) const;
+  Interval bounds(const LinearForm& form, bool use_facts) const;
   std::vector<Atom> atoms_;
   std::map<Atom, std::uint32_t> ids_;
   std::vector<Binding> bindings_;

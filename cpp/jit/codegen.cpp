@@ -1,0 +1,167 @@
+#include "jit/codegen.hpp"
+
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/MCAsmInfo.h>
+#include <llvm/MC/MCContext.h>
+#include <llvm/MC/MCDisassembler/MCDisassembler.h>
+#include <llvm/MC/MCInst.h>
+#include <llvm/MC/MCRegisterInfo.h>
+#include <llvm/MC/MCSubtargetInfo.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Object/ObjectFile.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+
+#include <chrono>
+
+#include "jit/emitter.hpp"
+#include "support/error.hpp"
+
+namespace syno::jit {
+
+namespace {
+
+void initialise_target() {
+  static const bool done = [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    llvm::InitializeNativeTargetDisassembler();
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+const llvm::Target& target_of(const Cpu& cpu) {
+  initialise_target();
+  std::string error;
+  const llvm::Target* target = llvm::TargetRegistry::lookupTarget(cpu.triple, error);
+  if (target == nullptr) fail<KernelError>("compile", "no code generator for {}: {}", cpu.triple, error);
+  return *target;
+}
+
+std::unique_ptr<llvm::TargetMachine> target_machine(const Cpu& cpu) {
+  llvm::TargetOptions options;
+  std::unique_ptr<llvm::TargetMachine> machine(
+      target_of(cpu).createTargetMachine(cpu.triple, cpu.name, cpu.features, options, llvm::Reloc::PIC_,
+                                         llvm::CodeModel::Small, llvm::CodeGenOptLevel::Less, true));
+  if (!machine) fail<KernelError>("compile", "the code generator refuses CPU {} ({})", cpu.name, cpu.triple);
+  return machine;
+}
+
+std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType kind) {
+  module.setDataLayout(machine.createDataLayout());
+#ifndef NDEBUG
+  std::string wrong;
+  llvm::raw_string_ostream wrong_stream(wrong);
+  if (llvm::verifyModule(module, &wrong_stream))
+    broken_invariant(__FILE__, __LINE__, "verifyModule", wrong.c_str());
+#endif
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream out(bytes);
+  llvm::legacy::PassManager passes;
+  if (machine.addPassesToEmitFile(passes, out, nullptr, kind))
+    fail<KernelError>("compile", "the code generator cannot write this kind of file");
+  passes.run(module);
+  return {bytes.begin(), bytes.end()};
+}
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+std::string llvm_version() { return LLVM_VERSION_STRING; }
+
+CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+                              CompileReport& report) {
+  const CompileGuard guard;
+  auto start = std::chrono::steady_clock::now();
+  llvm::LLVMContext context;
+  EmittedModule emitted = emit(nest, cpu, symbol, context);
+  report.build_ms = milliseconds_since(start);
+  start = std::chrono::steady_clock::now();
+  const auto machine = target_machine(cpu);
+  CompiledObject object;
+  object.symbol = symbol;
+  object.bytes = generate(*emitted.module, *machine, llvm::CodeGenFileType::ObjectFile);
+  object.shared_bytes = emitted.shared_bytes;
+  object.private_bytes = emitted.private_bytes;
+  report.codegen_ms = milliseconds_since(start);
+  object.spills = count_spills(object.bytes, cpu, &object.code_bytes);
+  return object;
+}
+
+std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
+  const CompileGuard guard;
+  llvm::LLVMContext context;
+  const EmittedModule emitted = emit(nest, cpu, symbol, context);
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  emitted.module->print(out, nullptr);
+  return text;
+}
+
+std::string assembly_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
+  const CompileGuard guard;
+  llvm::LLVMContext context;
+  const EmittedModule emitted = emit(nest, cpu, symbol, context);
+  const auto machine = target_machine(cpu);
+  return generate(*emitted.module, *machine, llvm::CodeGenFileType::AssemblyFile);
+}
+
+int count_spills(const std::string& object, const Cpu& cpu, std::int64_t* code_bytes) {
+  *code_bytes = 0;
+  const llvm::Target& target = target_of(cpu);
+  const llvm::MCTargetOptions options;
+  const std::unique_ptr<llvm::MCRegisterInfo> registers(target.createMCRegInfo(cpu.triple));
+  const std::unique_ptr<llvm::MCAsmInfo> assembly(target.createMCAsmInfo(*registers, cpu.triple, options));
+  const std::unique_ptr<llvm::MCSubtargetInfo> subtarget(
+      target.createMCSubtargetInfo(cpu.triple, cpu.name, cpu.features));
+  llvm::MCContext context(llvm::Triple(cpu.triple), assembly.get(), registers.get(), subtarget.get());
+  const std::unique_ptr<llvm::MCDisassembler> disassembler(target.createMCDisassembler(*subtarget, context));
+  auto file = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(object, "kernel"));
+  if (!file) {
+    llvm::consumeError(file.takeError());
+    return 0;
+  }
+  std::vector<bool> vector(registers->getNumRegs()), stack(registers->getNumRegs());
+  for (unsigned r = 1; r < registers->getNumRegs(); ++r) {
+    const llvm::StringRef name = registers->getName(r);
+    vector[r] = name.starts_with("XMM") || name.starts_with("YMM") || name.starts_with("ZMM");
+    stack[r] = name == "RSP";
+  }
+  int spills = 0;
+  for (const llvm::object::SectionRef& section : (*file)->sections()) {
+    if (!section.isText()) continue;
+    auto contents = section.getContents();
+    if (!contents) {
+      llvm::consumeError(contents.takeError());
+      continue;
+    }
+    *code_bytes += static_cast<std::int64_t>(contents->size());
+    if (!disassembler) continue;
+    const llvm::ArrayRef<std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(contents->data()),
+                                             contents->size());
+    std::uint64_t size = 0;
+    for (std::uint64_t at = 0; at < bytes.size(); at += std::max<std::uint64_t>(size, 1)) {
+      llvm::MCInst instruction;
+      if (disassembler->getInstruction(instruction, size, bytes.slice(at), at, llvm::nulls()) !=
+          llvm::MCDisassembler::Success)
+        continue;
+      bool on_stack = false, with_vector = false;
+      for (const llvm::MCOperand& operand : instruction) {
+        if (!operand.isReg()) continue;
+        on_stack = on_stack || stack[operand.getReg()];
+        with_vector = with_vector || vector[operand.getReg()];
+      }
+      spills += on_stack && with_vector;
+    }
+  }
+  return spills;
+}
+
+}  // namespace syno::jit

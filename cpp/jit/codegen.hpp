@@ -1,0 +1,39 @@
+// jit/codegen.hpp — LLVM IR -> machine code, and machine code -> memory.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "jit/kernel.hpp"
+#include "jit/object_cache.hpp"
+#include "jit/runtime.hpp"
+
+namespace syno::jit {
+
+/// Emits and compiles. Runs no IR optimisation: the emitter's IR needs none. `report` gets the times.
+CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+                              CompileReport& report);
+std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
+std::string assembly_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
+
+/// Stack stores and reloads of vector registers in the code of an ELF object, by disassembling it.
+int count_spills(const std::string& object, const Cpu& cpu, std::int64_t* code_bytes);
+
+std::string llvm_version();
+
+/// Code in memory until destroyed. Only listed functions (memcpy, memset, memmove) are visible to it.
+class LoadedCode {
+ public:
+  explicit LoadedCode(const CompiledObject& object);
+  ~LoadedCode();
+  LoadedCode(const LoadedCode&) = delete;
+  LoadedCode& operator=(const LoadedCode&) = delete;
+  KernelFunction* function() const { return function_; }
+
+ private:
+  struct Tracker;
+  std::unique_ptr<Tracker> tracker_;
+  KernelFunction* function_ = nullptr;
+};
+
+}  // namespace syno::jit

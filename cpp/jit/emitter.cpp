@@ -1,0 +1,667 @@
+// Statements: loops, conditions, allocations, and the functions they are emitted into.
+#include "jit/emitter.hpp"
+
+#include <llvm/IR/Constants.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "support/error.hpp"
+
+namespace syno::jit {
+
+using schedule::Buffer;
+using schedule::BufferId;
+using schedule::BufferKind;
+using schedule::Interval;
+using schedule::LoopKind;
+using schedule::Statement;
+using schedule::StatementId;
+using schedule::StatementKind;
+
+namespace {
+
+constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t kLargestUnrolledChunks = 8;
+
+std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
+
+std::int64_t bytes_of(const Buffer& buffer) {
+  std::int64_t count = static_cast<std::int64_t>(schedule::byte_size(buffer.dtype));
+  for (const std::int64_t extent : buffer.extents) count *= extent;
+  return (count + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// How often `expr` holds the variable, and whether only as a plain summand.
+struct Occurrence {
+  int count = 0;
+  bool plain = true;
+};
+void count_variable(const symbolic::Arena& arena, schedule::ExprId id, std::uint32_t slot, bool plain,
+                    Occurrence& found) {
+  const symbolic::Expr& node = arena[id];
+  if (node.op == symbolic::Op::Iterator && static_cast<std::uint32_t>(node.a) == slot) {
+    ++found.count;
+    found.plain = found.plain && plain;
+  }
+  if (node.op == symbolic::Op::Iterator || node.op == symbolic::Op::Constant ||
+      node.op == symbolic::Op::SizeValue)
+    return;
+  count_variable(arena, node.a, slot, plain && node.op == symbolic::Op::Add, found);
+  if (node.op == symbolic::Op::Add) count_variable(arena, node.b, slot, plain, found);
+}
+
+/// Calls `visit(buffer, indices)` for every access in a statement and below.
+template <class Visit>
+void visit_value(const schedule::LoopNest& nest, schedule::ValueId id, const Visit& visit) {
+  const schedule::Value& node = nest.value(id);
+  switch (node.kind) {
+    case schedule::ValueKind::Literal:
+    case schedule::ValueKind::Index:
+      return;
+    case schedule::ValueKind::Load:
+      visit(node.buffer, node.indices);
+      return;
+    case schedule::ValueKind::Select:
+      visit_value(nest, node.c, visit);
+      [[fallthrough]];
+    case schedule::ValueKind::Binary:
+      visit_value(nest, node.b, visit);
+      [[fallthrough]];
+    case schedule::ValueKind::Unary:
+      visit_value(nest, node.a, visit);
+  }
+}
+template <class Visit>
+void visit_accesses(const schedule::LoopNest& nest, StatementId id, const Visit& visit) {
+  const Statement& statement = nest.statement(id);
+  if (statement.kind == StatementKind::Store) {
+    visit_value(nest, statement.value, visit);
+    visit(statement.buffer, statement.indices);
+  }
+  for (const StatementId child : statement.children) visit_accesses(nest, child, visit);
+}
+
+int lanes_for(std::int64_t extent, int native) {
+  return extent >= native
+             ? native
+             : static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(extent, 1))));
+}
+
+}  // namespace
+
+Emitter::Emitter(const schedule::LoopNest& nest, const Cpu& cpu, std::string symbol,
+                 llvm::LLVMContext& context)
+    : nest_(nest), cpu_(cpu), symbol_(std::move(symbol)), context_(context), b_(context), math_(b_) {
+  module_ = std::make_unique<llvm::Module>(symbol_, context);
+  module_->setTargetTriple(cpu.triple);
+  const bool has_double = std::any_of(nest.buffers.begin(), nest.buffers.end(), [](const Buffer& buffer) {
+    return buffer.dtype == schedule::Dtype::F64;
+  });
+  compute_ = has_double ? b_.getDoubleTy() : b_.getFloatTy();
+  native_lanes_ = std::max(1, cpu.target.vector_bits / (has_double ? 64 : 32));
+  next_slot_ = nest.next_slot;
+  versions_.assign(nest.buffers.size(), 0);
+  llvm::MDBuilder metadata(context);
+  llvm::MDNode* domain = metadata.createAnonymousAliasScopeDomain(nest.name);
+  std::vector<llvm::Metadata*> all;
+  for (const Buffer& buffer : nest.buffers) {
+    llvm::MDNode* scope = metadata.createAnonymousAliasScope(domain, buffer.name);
+    all.push_back(scope);
+    scopes_.push_back(llvm::MDNode::get(context, {scope}));
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::vector<llvm::Metadata*> others = all;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    no_alias_.push_back(llvm::MDNode::get(context, others));
+  }
+}
+
+namespace {
+
+llvm::Function* make_function(llvm::Module& module, llvm::FunctionType* type, const std::string& name,
+                              const Cpu& cpu, bool external) {
+  auto* made = llvm::Function::Create(
+      type, external ? llvm::GlobalValue::ExternalLinkage : llvm::GlobalValue::InternalLinkage, name, module);
+  made->addFnAttr(llvm::Attribute::NoUnwind);
+  made->addFnAttr("target-cpu", cpu.name);
+  made->addFnAttr("target-features", cpu.features);
+  return made;
+}
+
+}  // namespace
+
+EmittedModule Emitter::run() {
+  llvm::Type* pointer = b_.getPtrTy();
+  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, pointer, pointer}, false);
+  f_.function = make_function(*module_, type, symbol_, cpu_, true);
+  llvm::BasicBlock* entry = llvm::BasicBlock::Create(context_, "entry", f_.function);
+  llvm::BasicBlock* body = llvm::BasicBlock::Create(context_, "body", f_.function);
+  b_.SetInsertPoint(entry);
+  f_.bases.assign(nest_.buffers.size(), nullptr);
+  std::uint64_t argument = 0;
+  for (std::size_t i = 0; i < nest_.buffers.size(); ++i) {
+    const Buffer& buffer = nest_.buffers[i];
+    if (buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Output) {
+      llvm::Value* place = b_.CreateConstGEP1_64(pointer, f_.function->getArg(0), argument++);
+      f_.bases[i] = b_.CreateLoad(pointer, place, buffer.name);
+    } else if (buffer.kind == BufferKind::Constant) {
+      llvm::Type* element = storage_type(buffer.dtype);
+      std::vector<llvm::Constant*> values;
+      for (const double value : buffer.literal) {
+        if (buffer.dtype == schedule::Dtype::BF16) {
+          const auto word = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+          const bool nan = value != value;
+          values.push_back(
+              llvm::ConstantInt::get(element, nan ? 0x7fc0 : (word + 0x7fff + ((word >> 16) & 1)) >> 16));
+        } else {
+          values.push_back(llvm::ConstantFP::get(element, value));
+        }
+      }
+      auto* array = llvm::ArrayType::get(element, values.size());
+      auto* global =
+          new llvm::GlobalVariable(*module_, array, true, llvm::GlobalValue::PrivateLinkage,
+                                   llvm::ConstantArray::get(array, values), "constant." + buffer.name);
+      global->setAlignment(llvm::Align(kAlignment));
+      f_.bases[i] = global;
+    }
+  }
+  f_.shared = f_.function->getArg(1);
+  llvm::Instruction* branch = b_.CreateBr(body);
+  f_.loops.push_back({branch, 0});
+  b_.SetInsertPoint(body);
+  emit(nest_.root);
+  b_.CreateRetVoid();
+  if (llvm::GlobalVariable* size = module_->getNamedGlobal(symbol_ + ".shared_bytes")) {
+    size->setInitializer(b_.getInt64(static_cast<std::uint64_t>(shared_bytes_)));
+    size->setConstant(true);
+    size->setLinkage(llvm::GlobalValue::PrivateLinkage);
+  }
+  return {std::move(module_), shared_bytes_, private_bytes_};
+}
+
+void Emitter::emit(StatementId id) {
+  const Statement& statement = nest_.statement(id);
+  switch (statement.kind) {
+    case StatementKind::Sequence:
+      for (const StatementId child : statement.children) emit(child);
+      return;
+    case StatementKind::For:
+      return emit_for(statement);
+    case StatementKind::If:
+      return emit_if(statement);
+    case StatementKind::Store:
+      return store(statement);
+    case StatementKind::Allocate:
+      return emit_allocate(statement);
+  }
+}
+
+// ---- caches of values
+
+void Emitter::enter_loop(llvm::BasicBlock* header, llvm::BasicBlock* body) {
+  b_.SetInsertPoint(header);
+  llvm::Instruction* branch = b_.CreateBr(body);
+  f_.loops.push_back({branch, f_.placed_log.size()});
+  b_.SetInsertPoint(body);
+}
+
+void Emitter::leave_loop() {
+  const std::size_t mark = f_.loops.back().cache_mark;
+  while (f_.placed_log.size() > mark) {
+    f_.placed.erase(f_.placed_log.back());
+    f_.placed_log.pop_back();
+  }
+  f_.loops.pop_back();
+}
+
+void Emitter::forget_locals(std::size_t mark) {
+  while (f_.local_log.size() > mark) {
+    f_.local.erase(f_.local_log.back());
+    f_.local_log.pop_back();
+  }
+}
+
+void Emitter::stored_buffers(StatementId id, std::vector<bool>& stored) const {
+  const Statement& statement = nest_.statement(id);
+  if (statement.kind == StatementKind::Store) stored[raw(statement.buffer)] = true;
+  for (const StatementId child : statement.children) stored_buffers(child, stored);
+}
+
+void Emitter::invalidate_stored(StatementId body) {
+  std::vector<bool> stored(nest_.buffers.size());
+  stored_buffers(body, stored);
+  for (std::size_t i = 0; i < stored.size(); ++i)
+    if (stored[i]) ++versions_[i];
+}
+
+std::vector<std::pair<Emitter::Tile*, std::size_t>> Emitter::carried_slots(StatementId body) {
+  std::vector<bool> stored(nest_.buffers.size());
+  stored_buffers(body, stored);
+  std::vector<std::pair<Tile*, std::size_t>> carried;
+  for (auto& [buffer, tile] : tiles_) {
+    if (!stored[buffer]) continue;
+    for (std::size_t s = 0; s < tile.slots.size(); ++s) carried.emplace_back(&tile, s);
+  }
+  return carried;
+}
+
+// ---- loops
+
+void Emitter::emit_for(const Statement& loop) {
+  const Form begin = form(loop.begin), end = form(loop.end);
+  if (begin.is_constant() && end.is_constant()) {
+    const std::int64_t count = end.constant - begin.constant;
+    if (count <= 0) return;
+    if (count == 1 || loop.loop == LoopKind::Unroll) return emit_unrolled(loop, begin.constant, end.constant);
+    if (loop.loop == LoopKind::Vector) return emit_vector(loop, begin.constant, end.constant);
+  }
+  if (loop.loop == LoopKind::Parallel && !f_.parallel && !simd_) return emit_parallel(loop, begin, end);
+  emit_serial(loop, begin, end);
+}
+
+void Emitter::emit_unrolled(const Statement& loop, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t i = begin; i < end; ++i) {
+    forms_.bind_constant(loop.slot, i);
+    emit(loop.children[0]);
+  }
+  forms_.unbind(loop.slot);
+}
+
+/// The loop of a runtime variable: one phi for it and one for every register slot its body writes.
+template <class Body>
+void Emitter::emit_counted(std::uint32_t slot, StatementId stored_in, llvm::Value* begin, llvm::Value* end,
+                           bool may_be_empty, Interval range, const std::string& name, const Body& body) {
+  const auto carried = carried_slots(stored_in);
+  std::vector<llvm::Value*> before;
+  for (const auto& [tile, s] : carried) before.push_back(tile->slots[s]);
+  invalidate_stored(stored_in);
+  llvm::BasicBlock* preheader = b_.GetInsertBlock();
+  llvm::BasicBlock* header = llvm::BasicBlock::Create(context_, name, f_.function);
+  llvm::BasicBlock* inner = llvm::BasicBlock::Create(context_, name + ".body", f_.function);
+  llvm::BasicBlock* exit = llvm::BasicBlock::Create(context_, name + ".end", f_.function);
+  if (may_be_empty)
+    b_.CreateCondBr(b_.CreateICmpSLT(begin, end), header, exit);
+  else
+    b_.CreateBr(header);
+
+  b_.SetInsertPoint(header);
+  llvm::PHINode* variable = b_.CreatePHI(b_.getInt64Ty(), 2, name);
+  variable->addIncoming(begin, preheader);
+  std::vector<llvm::PHINode*> phis;
+  for (std::size_t i = 0; i < carried.size(); ++i) {
+    phis.push_back(b_.CreatePHI(before[i]->getType(), 2));
+    phis.back()->addIncoming(before[i], preheader);
+    carried[i].first->slots[carried[i].second] = phis.back();
+  }
+  forms_.bind(slot, range);
+  const std::size_t locals = f_.local_log.size();
+  enter_loop(header, inner);
+  f_.variables[slot] = {variable, f_.loops.size() - 1};
+  body();
+  f_.variables.erase(slot);
+  leave_loop();
+  forget_locals(locals);
+  forms_.unbind(slot);
+
+  llvm::BasicBlock* latch = b_.GetInsertBlock();
+  llvm::Value* next = b_.CreateAdd(variable, b_.getInt64(1), "", true, true);
+  b_.CreateCondBr(b_.CreateICmpSLT(next, end), header, exit);
+  variable->addIncoming(next, latch);
+  for (std::size_t i = 0; i < carried.size(); ++i)
+    phis[i]->addIncoming(carried[i].first->slots[carried[i].second], latch);
+
+  b_.SetInsertPoint(exit);
+  if (may_be_empty) {
+    for (std::size_t i = 0; i < carried.size(); ++i) {
+      llvm::Value*& held = carried[i].first->slots[carried[i].second];
+      llvm::PHINode* merged = b_.CreatePHI(held->getType(), 2);
+      merged->addIncoming(before[i], preheader);
+      merged->addIncoming(held, latch);
+      held = merged;
+    }
+  }
+  invalidate_stored(stored_in);
+}
+
+void Emitter::emit_serial(const Statement& loop, const Form& begin, const Form& end) {
+  const Interval first = forms_.bounds_without_facts(begin), last = forms_.bounds_without_facts(end);
+  const Form count = schedule::add(end, schedule::multiply(begin, -1));
+  const bool may_be_empty = forms_.bounds(count).least < 1;
+  emit_counted(loop.slot, loop.children[0], value_of(begin), value_of(end), may_be_empty,
+               {first.least, last.greatest - 1}, loop.name, [&] { emit(loop.children[0]); });
+}
+
+bool Emitter::indexes_registers(StatementId id, std::uint32_t slot) const {
+  bool found = false;
+  visit_accesses(nest_, id, [&](BufferId buffer, const std::vector<schedule::ExprId>& indices) {
+    if (nest_.buffer(buffer).kind != BufferKind::Register) return;
+    for (const schedule::ExprId index : indices) {
+      Occurrence seen;
+      count_variable(nest_.arena, index, slot, true, seen);
+      found = found || seen.count > 0;
+    }
+  });
+  return found;
+}
+
+/// Whether lanes can do the iterations of a vector loop together: loops inside run equally often in each, and
+/// no memory or register tile of an iteration's own is indexed by the lane.
+bool Emitter::vectorises(const Statement& loop) const {
+  if (simd_ || native_lanes_ == 1) return false;
+  std::vector<bool> own(nest_.buffers.size());
+  const std::function<bool(StatementId)> fits = [&](StatementId id) {
+    const Statement& inner = nest_.statement(id);
+    if (inner.kind == StatementKind::Allocate) {
+      if (nest_.buffer(inner.buffer).kind == BufferKind::Temporary) return false;
+      own[raw(inner.buffer)] = true;
+    }
+    if (inner.kind == StatementKind::For) {
+      Occurrence seen;
+      count_variable(nest_.arena, inner.begin, loop.slot, true, seen);
+      count_variable(nest_.arena, inner.end, loop.slot, true, seen);
+      if (seen.count > 0) return false;
+    }
+    return std::all_of(inner.children.begin(), inner.children.end(), fits);
+  };
+  if (!fits(loop.children[0])) return false;
+  bool lane_indexed = false;
+  visit_accesses(nest_, loop.children[0], [&](BufferId buffer, const std::vector<schedule::ExprId>& indices) {
+    if (!own[raw(buffer)]) return;
+    for (const schedule::ExprId index : indices) {
+      Occurrence seen;
+      count_variable(nest_.arena, index, loop.slot, true, seen);
+      lane_indexed = lane_indexed || seen.count > 0;
+    }
+  });
+  return !lane_indexed;
+}
+
+void Emitter::emit_vector(const Statement& loop, std::int64_t begin, std::int64_t end) {
+  const StatementId body = loop.children[0];
+  const bool registers = indexes_registers(body, loop.slot);
+  if (!vectorises(loop)) {
+    if (registers) return emit_unrolled(loop, begin, end);
+    return emit_serial(loop, {{}, begin}, {{}, end});
+  }
+  const std::int64_t native = native_lanes_, count = end - begin, chunks = count / native,
+                     rest = count % native;
+  const std::uint32_t lane_slot = next_slot_++;
+  const auto run = [&](const Form& first, int lanes, int active) {
+    Simd simd;
+    simd.slot = loop.slot;
+    simd.lane_slot = lane_slot;
+    simd.lanes = lanes;
+    simd.active = active;
+    if (active < lanes) {
+      std::vector<llvm::Constant*> on;
+      for (int l = 0; l < lanes; ++l) on.push_back(b_.getInt1(l < active));
+      simd.mask = llvm::ConstantVector::get(on);
+    }
+    forms_.bind(lane_slot, {0, active - 1});
+    forms_.bind_form(loop.slot, schedule::add(first, forms_.slot_form(lane_slot)));
+    simd_ = simd;
+    emit(body);
+    simd_.reset();
+    forms_.unbind(loop.slot);
+    forms_.unbind(lane_slot);
+  };
+  if (chunks > kLargestUnrolledChunks && !registers) {
+    const std::uint32_t chunk = next_slot_++;
+    emit_counted(chunk, body, b_.getInt64(0), b_.getInt64(static_cast<std::uint64_t>(chunks)), false,
+                 {0, chunks - 1}, loop.name, [&] {
+                   const Form first = schedule::multiply(forms_.slot_form(chunk), native);
+                   run(schedule::with_constant(first, begin), native_lanes_, native_lanes_);
+                 });
+  } else {
+    for (std::int64_t c = 0; c < chunks; ++c) run({{}, begin + c * native}, native_lanes_, native_lanes_);
+  }
+  if (rest == 0) return;
+  // Lanes of a tile are all of one width; elsewhere the narrowest vector does.
+  const int lanes = registers && chunks > 0 ? native_lanes_ : lanes_for(rest, native_lanes_);
+  run({{}, begin + chunks * native}, lanes, static_cast<int>(rest));
+}
+
+/// The body becomes a function of its own, body(context, begin, end, private memory); the context holds the
+/// arguments' addresses, the shared workspace and the variables of the loops around.
+void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form& end) {
+  const Form count_form = schedule::add(end, schedule::multiply(begin, -1));
+  const Interval first_range = forms_.bounds_without_facts(begin),
+                 last_range = forms_.bounds_without_facts(end);
+  llvm::Type* pointer_type = b_.getPtrTy();
+  llvm::Type* word = b_.getInt64Ty();
+
+  std::vector<std::size_t> passed;  // buffers by address
+  for (std::size_t i = 0; i < nest_.buffers.size(); ++i)
+    if (f_.bases[i] && nest_.buffers[i].kind != BufferKind::Constant) passed.push_back(i);
+  std::vector<std::uint32_t> slots;
+  for (const auto& [slot, value] : f_.variables) slots.push_back(slot);
+
+  // The caller's side: fill the context.
+  llvm::Value* first = value_of(begin);
+  llvm::Value* count = value_of(count_form);
+  const std::uint64_t words = passed.size() + slots.size() + 2;
+  llvm::Value* context = nullptr;
+  {
+    llvm::IRBuilder<>::InsertPointGuard keep(b_);
+    b_.SetInsertPoint(f_.loops[0].hoist_point);
+    context = b_.CreateAlloca(llvm::ArrayType::get(word, words), nullptr, "context");
+  }
+  const auto place = [&](llvm::Value* base, std::uint64_t index) {
+    return b_.CreateConstGEP1_64(word, base, index);
+  };
+  std::uint64_t at = 0;
+  for (const std::size_t buffer : passed) b_.CreateStore(f_.bases[buffer], place(context, at++));
+  for (const std::uint32_t slot : slots) b_.CreateStore(f_.variables.at(slot).first, place(context, at++));
+  b_.CreateStore(f_.shared, place(context, at++));
+  b_.CreateStore(first, place(context, at++));
+
+  auto* body_type = llvm::FunctionType::get(b_.getVoidTy(), {pointer_type, word, word, pointer_type}, false);
+  llvm::Function* body =
+      make_function(*module_, body_type,
+                    symbol_ + "." + loop.name + (outlined_ ? std::to_string(outlined_) : ""), cpu_, false);
+  ++outlined_;
+  // Sizes of private memory are known after the body: the pool gives the address, the serial path computes
+  // it.
+  llvm::BasicBlock* caller = b_.GetInsertBlock();
+
+  // The callee.
+  FunctionState outer = std::move(f_);
+  f_ = {};
+  f_.function = body;
+  f_.parallel = true;
+  f_.bases.assign(nest_.buffers.size(), nullptr);
+  llvm::BasicBlock* entry = llvm::BasicBlock::Create(context_, "entry", body);
+  llvm::BasicBlock* start = llvm::BasicBlock::Create(context_, "start", body);
+  b_.SetInsertPoint(entry);
+  at = 0;
+  for (const std::size_t buffer : passed)
+    f_.bases[buffer] = b_.CreateLoad(pointer_type, place(body->getArg(0), at++), nest_.buffers[buffer].name);
+  for (std::size_t i = 0; i < nest_.buffers.size(); ++i)
+    if (nest_.buffers[i].kind == BufferKind::Constant) f_.bases[i] = outer.bases[i];
+  for (const std::uint32_t slot : slots)
+    f_.variables[slot] = {b_.CreateLoad(word, place(body->getArg(0), at++)), 0};
+  f_.shared = b_.CreateLoad(pointer_type, place(body->getArg(0), at++));
+  llvm::Value* offset = b_.CreateLoad(word, place(body->getArg(0), at++));
+  f_.private_memory = body->getArg(3);
+  llvm::Value* from = b_.CreateAdd(offset, body->getArg(1));
+  llvm::Value* to = b_.CreateAdd(offset, body->getArg(2));
+  llvm::Instruction* branch = b_.CreateBr(start);
+  f_.loops.push_back({branch, 0});
+  b_.SetInsertPoint(start);
+  emit_counted(loop.slot, loop.children[0], from, to, true, {first_range.least, last_range.greatest - 1},
+               loop.name, [&] { emit(loop.children[0]); });
+  b_.CreateRetVoid();
+  f_ = std::move(outer);
+  b_.SetInsertPoint(caller);
+
+  llvm::BasicBlock* alone = llvm::BasicBlock::Create(context_, "alone", f_.function);
+  llvm::BasicBlock* together = llvm::BasicBlock::Create(context_, "together", f_.function);
+  llvm::BasicBlock* done = llvm::BasicBlock::Create(context_, "done", f_.function);
+  llvm::Value* parallel = f_.function->getArg(2);
+  b_.CreateCondBr(b_.CreateIsNull(parallel), alone, together);
+  b_.SetInsertPoint(alone);
+  llvm::Value* memory =
+      b_.CreateGEP(b_.getInt8Ty(), f_.shared,
+                   b_.CreateLoad(word, module_->getOrInsertGlobal(symbol_ + ".shared_bytes", word)));
+  b_.CreateCall(body_type, body, {context, b_.getInt64(0), count, memory});
+  b_.CreateBr(done);
+  b_.SetInsertPoint(together);
+  auto* run_type =
+      llvm::FunctionType::get(b_.getVoidTy(), {pointer_type, pointer_type, pointer_type, word}, false);
+  b_.CreateCall(run_type, parallel, {f_.function->getArg(3), body, context, count});
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  invalidate_stored(loop.children[0]);
+}
+
+// ---- conditions and buffers
+
+void Emitter::emit_branch(llvm::Value* condition, StatementId body) {
+  if (!condition) return emit(body);
+  const auto carried = carried_slots(body);
+  std::vector<llvm::Value*> before;
+  for (const auto& [tile, s] : carried) before.push_back(tile->slots[s]);
+  llvm::BasicBlock* from = b_.GetInsertBlock();
+  llvm::BasicBlock* yes = llvm::BasicBlock::Create(context_, "if", f_.function);
+  llvm::BasicBlock* end = llvm::BasicBlock::Create(context_, "endif", f_.function);
+  b_.CreateCondBr(condition, yes, end);
+  b_.SetInsertPoint(yes);
+  const std::size_t locals = f_.local_log.size();
+  emit(body);
+  forget_locals(locals);
+  llvm::BasicBlock* last = b_.GetInsertBlock();
+  b_.CreateBr(end);
+  b_.SetInsertPoint(end);
+  for (std::size_t i = 0; i < carried.size(); ++i) {
+    llvm::Value*& held = carried[i].first->slots[carried[i].second];
+    if (held == before[i]) continue;
+    llvm::PHINode* merged = b_.CreatePHI(held->getType(), 2);
+    merged->addIncoming(before[i], from);
+    merged->addIncoming(held, last);
+    held = merged;
+  }
+}
+
+void Emitter::emit_if(const Statement& statement) {
+  const std::size_t facts = forms_.fact_count();
+  llvm::Value* condition = nullptr;
+  llvm::Value* mask = nullptr;
+  bool some_lane = simd_ && !simd_->conditional;  // the first lane is on for certain
+  for (const schedule::Condition& clause : statement.conditions) {
+    const Form about = form(clause.expr);
+    const Truth known = truth(about, clause);
+    if (known == Truth::Never) {
+      forms_.pop_facts(facts);
+      return;
+    }
+    if (known == Truth::Always) continue;
+    if (uses_lanes(about)) {
+      some_lane = some_lane && truth(forms_.substitute(about, simd_->lane_slot, 0), clause) == Truth::Always;
+      mask = both(mask, condition_mask(about, clause));
+    } else {
+      condition = both(condition, condition_value(about, clause));
+    }
+    forms_.push_fact(about, {clause.begin, clause.end - 1});
+  }
+  if (!mask) {
+    emit_branch(condition, statement.children[0]);
+  } else {
+    const Simd outer = *simd_;
+    simd_->mask = both(outer.mask, mask);
+    simd_->conditional = true;
+    if (!some_lane) condition = both(condition, b_.CreateOrReduce(simd_->mask));
+    emit_branch(condition, statement.children[0]);
+    simd_ = outer;
+  }
+  forms_.pop_facts(facts);
+}
+
+Emitter::Tile Emitter::make_tile(BufferId id, StatementId body) const {
+  const Buffer& buffer = nest_.buffer(id);
+  Tile tile;
+  tile.slot_extents = buffer.extents;
+  if (simd_) {
+    tile.per_iteration = true;
+    return tile;
+  }
+  // The vector loops inside say along which dimension lanes lie, and how many.
+  std::vector<const Statement*> vectors;
+  const std::function<void(StatementId)> visit = [&](StatementId at) {
+    const Statement& statement = nest_.statement(at);
+    const bool vector = statement.kind == StatementKind::For && statement.loop == LoopKind::Vector;
+    if (vector) {
+      visit_accesses(nest_, at, [&](BufferId accessed, const std::vector<schedule::ExprId>& indices) {
+        if (accessed != id) return;
+        const auto& arena = nest_.arena;
+        if (arena[statement.begin].op != symbolic::Op::Constant ||
+            arena[statement.end].op != symbolic::Op::Constant)
+          return;
+        const std::int64_t extent = arena[statement.end].value - arena[statement.begin].value;
+        const int lanes = lanes_for(extent, native_lanes_);
+        std::size_t holding = 0, dim = 0;
+        bool plain = true;
+        for (std::size_t d = 0; d < indices.size(); ++d) {
+          Occurrence seen;
+          count_variable(arena, indices[d], statement.slot, true, seen);
+          if (seen.count == 0) continue;
+          ++holding;
+          dim = d;
+          plain = plain && seen.plain && seen.count == 1;
+        }
+        if (holding != 1 || !plain || lanes <= tile.lanes) return;
+        tile.lanes = lanes;
+        tile.lane_dim = dim;
+      });
+    }
+    for (const StatementId child : statement.children) visit(child);
+  };
+  visit(body);
+  if (!tile.slot_extents.empty()) {
+    std::int64_t& extent = tile.slot_extents[tile.lane_dim];
+    extent = (extent + tile.lanes - 1) / tile.lanes;
+  }
+  return tile;
+}
+
+void Emitter::emit_allocate(const Statement& statement) {
+  const std::uint32_t index = raw(statement.buffer);
+  const Buffer& buffer = nest_.buffers[index];
+  if (buffer.kind == BufferKind::Register) {
+    Tile tile = make_tile(statement.buffer, statement.children[0]);
+    std::size_t count = 1;
+    for (const std::int64_t extent : tile.slot_extents) count *= static_cast<std::size_t>(extent);
+    const int lanes = tile.per_iteration ? simd_->lanes : tile.lanes;
+    llvm::Type* type = compute_;
+    if (lanes > 1) type = llvm::FixedVectorType::get(compute_, static_cast<unsigned>(lanes));
+    tile.slots.assign(count, llvm::Constant::getNullValue(type));
+    tiles_[index] = std::move(tile);
+    emit(statement.children[0]);
+    tiles_.erase(index);
+    return;
+  }
+  // Temporaries live on a stack of their own in the workspace: siblings reuse the same bytes.
+  std::int64_t& top = f_.parallel ? private_top_ : shared_top_;
+  std::int64_t& most = f_.parallel ? private_bytes_ : shared_bytes_;
+  llvm::Value* memory = f_.parallel ? f_.private_memory : f_.shared;
+  const std::int64_t offset = top;
+  {
+    llvm::IRBuilder<>::InsertPointGuard keep(b_);
+    b_.SetInsertPoint(f_.loops[0].hoist_point);
+    f_.bases[index] =
+        b_.CreateGEP(b_.getInt8Ty(), memory, b_.getInt64(static_cast<std::uint64_t>(offset)), buffer.name);
+  }
+  top += bytes_of(buffer);
+  most = std::max(most, top);
+  ++versions_[index];
+  emit(statement.children[0]);
+  top = offset;
+  f_.bases[index] = nullptr;
+}
+
+EmittedModule emit(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+                   llvm::LLVMContext& context) {
+  return Emitter(nest, cpu, symbol, context).run();
+}
+
+}  // namespace syno::jit

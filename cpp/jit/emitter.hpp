@@ -1,0 +1,226 @@
+// jit/emitter.hpp — loop nest -> LLVM IR. Unrolled loops are repeated here, vector loops become SIMD values,
+// Register buffers become SSA values carried by phis, index arithmetic is placed in the outermost loop it
+// depends on; the IR needs no optimisation passes.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/MDBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "jit/kernel.hpp"
+#include "schedule/loop_nest_affine.hpp"
+
+namespace syno::jit {
+
+/// void symbol(void* const* arguments, char* workspace, Parallel* parallel, void* pool): the plain C
+/// interface of every kernel. `parallel` may be null; then everything runs in the caller. void Parallel(void*
+/// pool, Body* body, void* context, int64 count) runs body(context, begin, end, private) on disjoint ranges
+/// that cover [0, count), each with private memory of its own.
+struct EmittedModule {
+  std::unique_ptr<llvm::Module> module;
+  std::int64_t shared_bytes = 0;   ///< workspace: the first bytes
+  std::int64_t private_bytes = 0;  ///< then this many a thread
+};
+
+EmittedModule emit(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+                   llvm::LLVMContext& context);
+
+/// One scalar, or one value a lane.
+struct Lanes {
+  llvm::Value* value = nullptr;
+  bool vector = false;
+};
+
+/// Elementary functions on scalars or vectors of float or double, from polynomials, without branches or
+/// calls. f32 within 4 ulp, f64 within 8 ulp of the exact value (tests/cpp/jit/math_test.cpp measures them).
+class MathEmitter {
+ public:
+  MathEmitter(llvm::IRBuilder<>& builder) : b_(builder) {}
+  llvm::Value* exp(llvm::Value* x);
+  llvm::Value* log(llvm::Value* x);
+  llvm::Value* tanh(llvm::Value* x);
+  llvm::Value* erf(llvm::Value* x);
+  llvm::Value* sigmoid(llvm::Value* x);
+  llvm::Value* gelu(llvm::Value* x);
+  llvm::Value* power(llvm::Value* x, llvm::Value* y);
+  llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);
+  llvm::Value* maximum(llvm::Value* a, llvm::Value* b);  ///< not a number when either is
+  llvm::Value* minimum(llvm::Value* a, llvm::Value* b);
+
+ private:
+  llvm::Value* number(llvm::Value* like, double value);
+  llvm::Value* integer(llvm::Value* like, std::int64_t value);
+  llvm::Type* integer_type(llvm::Value* like);
+  bool is_double(llvm::Value* like);
+  llvm::Value* polynomial(llvm::Value* x, llvm::ArrayRef<double> coefficients);  ///< ascending powers
+  /// x = n * log 2 + r: gives exp(r) - 1 and 2^n in two factors.
+  struct Reduced {
+    llvm::Value* minus_one;
+    llvm::Value* scale_a;
+    llvm::Value* scale_b;
+  };
+  Reduced reduce_exp(llvm::Value* x);
+  llvm::Value* expm1(llvm::Value* x);
+  llvm::Value* absolute(llvm::Value* x);
+  llvm::Value* with_sign_of(llvm::Value* magnitude, llvm::Value* sign);
+  llvm::IRBuilder<>& b_;
+};
+
+class Emitter {
+ public:
+  Emitter(const schedule::LoopNest& nest, const Cpu& cpu, std::string symbol, llvm::LLVMContext& context);
+  EmittedModule run();
+
+ private:
+  using Form = schedule::LinearForm;
+  using Key = std::vector<std::int64_t>;
+
+  /// The vector loop being emitted: lane l stands for iteration base + l of it, l < active.
+  struct Simd {
+    std::uint32_t slot = 0;       ///< the nest's loop variable
+    std::uint32_t lane_slot = 0;  ///< a variable of our own for the lane
+    int lanes = 1;
+    int active = 1;
+    llvm::Value* mask = nullptr;  ///< null: all lanes; includes lanes >= active being off
+    bool conditional = false;     ///< an If, not only the loop's end, switches lanes off
+  };
+  /// An index or address over the lanes.
+  struct LaneForm {
+    Form first;                          ///< at lane 0
+    bool same_terms = true;              ///< lanes differ by constants only
+    std::vector<std::int64_t> offsets;   ///< of lane l to lane 0, when same_terms
+    std::vector<Form> each;              ///< otherwise
+    std::optional<std::int64_t> stride;  ///< offsets are stride * lane
+  };
+  /// A Register buffer in SSA values.
+  struct Tile {
+    std::size_t lane_dim = 0;  ///< the dimension laid along lanes
+    int lanes = 1;
+    bool per_iteration = false;  ///< allocated inside the vector loop: each slot holds all its lanes
+    std::vector<std::int64_t> slot_extents;
+    std::vector<llvm::Value*> slots;
+  };
+  struct Loop {
+    llvm::Instruction* hoist_point;  ///< code that depends on nothing deeper goes before it
+    std::size_t cache_mark;          ///< of placed_log_
+  };
+  /// What belongs to one LLVM function; outlining a parallel loop starts another one.
+  struct FunctionState {
+    llvm::Function* function = nullptr;
+    std::vector<llvm::Value*> bases;  ///< of buffers
+    llvm::Value* shared = nullptr;
+    llvm::Value* private_memory = nullptr;
+    std::vector<Loop> loops;
+    std::map<std::uint32_t, std::pair<llvm::Value*, std::size_t>> variables;  ///< slot -> value, depth
+    std::map<Key, llvm::Value*> placed;  ///< hoisted values: atoms, partial sums, pointers, conditions
+    std::vector<Key> placed_log;
+    std::map<Key, llvm::Value*> local;  ///< loads and splats valid on the current path
+    std::vector<Key> local_log;
+    bool parallel = false;
+  };
+
+  // emitter.cpp: statements
+  void emit(schedule::StatementId id);
+  void emit_for(const schedule::Statement& loop);
+  void emit_unrolled(const schedule::Statement& loop, std::int64_t begin, std::int64_t end);
+  void emit_serial(const schedule::Statement& loop, const Form& begin, const Form& end);
+  template <class Body>
+  void emit_counted(std::uint32_t slot, schedule::StatementId body_statement, llvm::Value* begin,
+                    llvm::Value* end, bool may_be_empty, schedule::Interval range, const std::string& name,
+                    const Body& body);
+  void emit_vector(const schedule::Statement& loop, std::int64_t begin, std::int64_t end);
+  void emit_parallel(const schedule::Statement& loop, const Form& begin, const Form& end);
+  void emit_if(const schedule::Statement& statement);
+  void emit_branch(llvm::Value* condition, schedule::StatementId body);
+  void emit_allocate(const schedule::Statement& statement);
+  bool vectorises(const schedule::Statement& loop) const;
+  bool indexes_registers(schedule::StatementId id, std::uint32_t slot) const;
+  void stored_buffers(schedule::StatementId id, std::vector<bool>& stored) const;
+  Tile make_tile(schedule::BufferId buffer, schedule::StatementId body) const;
+  void enter_loop(llvm::BasicBlock* header, llvm::BasicBlock* body);
+  void leave_loop();
+  void forget_locals(std::size_t mark);
+  void invalidate_stored(schedule::StatementId body);
+  std::vector<std::pair<Tile*, std::size_t>> carried_slots(schedule::StatementId body);
+
+  // emitter_index.cpp: index arithmetic, addresses, conditions
+  Form form(schedule::ExprId id) { return forms_.form(nest_.arena, id); }
+  std::size_t depth_of(std::uint32_t atom) const;
+  std::size_t depth_of(const Form& form) const;
+  llvm::Value* atom_value(std::uint32_t atom);
+  llvm::Value* value_of(const Form& form);  ///< i64
+  llvm::Value* terms_value(const Form& form);
+  llvm::Value* pointer(schedule::BufferId buffer, const Form& elements);
+  LaneForm over_lanes(const Form& form);
+  bool uses_lanes(const Form& form) const { return simd_ && forms_.depends_on(form, simd_->lane_slot); }
+  enum class Truth { Never, Sometimes, Always };
+  Truth truth(const Form& form, const schedule::Condition& condition) const;
+  llvm::Value* condition_value(const Form& form, const schedule::Condition& condition);  ///< i1, no lanes
+  llvm::Value* condition_mask(const Form& form, const schedule::Condition& condition);   ///< <lanes x i1>
+  llvm::Value* both(llvm::Value* a, llvm::Value* b);  ///< either may be null (true); i1 or masks alike
+  llvm::Value* placed_at(std::size_t depth, const Key& key, llvm::function_ref<llvm::Value*()> make);
+  llvm::Value* locally(const Key& key, llvm::function_ref<llvm::Value*()> make);
+  llvm::Value* lane_offsets(const std::vector<std::int64_t>& offsets, llvm::Type* type);
+  Key key_of(std::int64_t tag, const Form& form) const;
+  Form element_form(schedule::BufferId buffer, const std::vector<schedule::ExprId>& indices);
+
+  // emitter_value.cpp: values, loads and stores
+  Lanes value(schedule::ValueId id);
+  Lanes load(const schedule::Value& node);
+  Lanes load_register(schedule::BufferId id, const std::vector<schedule::ExprId>& indices);
+  Lanes load_memory(schedule::BufferId id, const std::vector<schedule::ExprId>& indices,
+                    llvm::Value* condition, llvm::Value* guard_mask, double fill);
+  Lanes index_value(schedule::ExprId id);
+  Lanes unary(program::Function function, Lanes a);
+  Lanes binary(program::Function function, Lanes a, Lanes b);
+  void store(const schedule::Statement& statement);
+  void store_register(const schedule::Statement& statement, Lanes stored);
+  void store_memory(const schedule::Statement& statement, Lanes stored);
+  Lanes combine(schedule::StoreMode mode, Lanes old, Lanes stored);
+  llvm::Value* reduce_lanes(schedule::StoreMode mode, llvm::Value* vector);
+  llvm::Value* spread(Lanes lanes);  ///< as a vector
+  llvm::Value* from_storage(schedule::Dtype dtype, llvm::Value* loaded);
+  llvm::Value* to_storage(schedule::Dtype dtype, llvm::Value* computed);
+  llvm::Type* storage_type(schedule::Dtype dtype);
+  llvm::Constant* number(double value);
+  llvm::Value* load_plain(schedule::BufferId id, llvm::Type* type, llvm::Value* from);
+  void store_plain(schedule::BufferId id, llvm::Value* stored, llvm::Value* to);
+  void mark_alias(llvm::Instruction* access, schedule::BufferId id);
+  llvm::Value* masked_call(llvm::Instruction* call, schedule::BufferId id);
+  llvm::Value* lane_pointers(schedule::BufferId id, const LaneForm& where);
+  llvm::Value* strided_load(schedule::BufferId id, const LaneForm& where, llvm::Type* element);
+  std::optional<std::size_t> tile_slot(const Tile& tile, const schedule::Buffer& buffer,
+                                       const std::vector<Form>& at, int* lane) const;
+  llvm::Value* identity(schedule::StoreMode mode);
+
+  const schedule::LoopNest& nest_;
+  const Cpu& cpu_;
+  std::string symbol_;
+  llvm::LLVMContext& context_;
+  std::unique_ptr<llvm::Module> module_;
+  llvm::IRBuilder<> b_;
+  MathEmitter math_;
+  schedule::LinearForms forms_;
+  llvm::Type* compute_ = nullptr;  ///< float, or double when any buffer is f64
+  int native_lanes_ = 1;
+  std::uint32_t next_slot_ = 0;
+  FunctionState f_;
+  std::optional<Simd> simd_;
+  std::map<std::uint32_t, Tile> tiles_;  ///< live Register buffers
+  std::vector<std::int64_t> versions_;   ///< of buffers: loads before a store are not reused after it
+  std::map<std::uint32_t, llvm::Value*> temporaries_;  ///< offset constants of live Temporaries
+  std::map<std::uint32_t, bool> temporary_private_;
+  std::int64_t shared_top_ = 0, private_top_ = 0, shared_bytes_ = 0, private_bytes_ = 0;
+  std::map<std::uint32_t, Lanes> memo_;  ///< values of the statement being emitted
+  std::vector<llvm::MDNode*> scopes_, no_alias_;
+  int outlined_ = 0;
+};
+
+}  // namespace syno::jit

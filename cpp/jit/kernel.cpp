@@ -1,0 +1,282 @@
+#include "jit/kernel.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "jit/codegen.hpp"
+#include "support/error.hpp"
+
+namespace syno::jit {
+
+namespace {
+
+/// Changes whenever the same nest may give other code.
+constexpr std::string_view kCodegenVersion = "syno-jit 1; Less; fmuladd; own polynomials";
+
+/// Machine code shared by all kernels of one key that are alive.
+struct Code {
+  CompiledObject object;
+  std::string registered_key;  ///< empty: not registered
+  std::unique_ptr<LoadedCode> loaded;
+  ~Code();
+};
+
+/// Live code by key: a symbol may exist only once in the linker.
+struct Registry {
+  std::mutex mutex;
+  std::condition_variable removed;
+  std::map<std::string, std::weak_ptr<Code>> live;
+};
+Registry& registry() {
+  static auto* made = new Registry;
+  return *made;
+}
+
+Code::~Code() {
+  loaded.reset();
+  if (registered_key.empty()) return;
+  Registry& all = registry();
+  {
+    const std::lock_guard lock(all.mutex);
+    all.live.erase(registered_key);
+  }
+  all.removed.notify_all();
+}
+
+std::shared_ptr<Code> find_live(std::unique_lock<std::mutex>& lock, const std::string& key) {
+  Registry& all = registry();
+  for (;;) {
+    const auto found = all.live.find(key);
+    if (found == all.live.end()) return nullptr;
+    if (auto code = found->second.lock()) return code;
+    all.removed.wait(lock);  // another thread is removing it from the linker just now
+  }
+}
+
+bool same_strides(const schedule::Buffer& buffer, const std::vector<std::int64_t>& strides) {
+  for (std::size_t d = 0; d < strides.size(); ++d)
+    if (buffer.extents[d] > 1 && strides[d] != buffer.strides[d]) return false;
+  return true;
+}
+
+struct Extent {
+  std::intptr_t low = 0, high = 0;  ///< bytes touched lie in [low, high)
+  std::int64_t step = 0;            ///< every element is at low + a multiple of it (bytes); 0: one element
+  std::int64_t size = 0;
+};
+
+Extent extent_of(const View& view, std::int64_t size) {
+  Extent made;
+  made.low = made.high = reinterpret_cast<std::intptr_t>(view.data);
+  made.size = size;
+  for (std::size_t d = 0; d < view.shape.size(); ++d) {
+    if (view.shape[d] == 0) return {0, 0, 0, size};
+    const std::int64_t reach = (view.shape[d] - 1) * view.strides[d] * size;
+    (reach < 0 ? made.low : made.high) += reach;
+    if (view.shape[d] > 1) made.step = std::gcd(made.step, view.strides[d] * size);
+  }
+  made.high += size;
+  return made;
+}
+
+bool may_overlap(const Extent& a, const Extent& b) {
+  if (a.low >= b.high || b.low >= a.high) return false;
+  const std::int64_t step = std::gcd(a.step, b.step);
+  if (step == 0) return true;
+  // Interleaved views, such as the even and the odd elements of one array, share no element.
+  std::int64_t apart = (b.low - a.low) % step;
+  if (apart < 0) apart += step;
+  return !(apart >= a.size && step - apart >= b.size);
+}
+
+/// An element of the output that two indices reach would be written twice.
+bool overlaps_itself(const View& view) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;
+  for (std::size_t d = 0; d < view.shape.size(); ++d) {
+    if (view.shape[d] == 0) return false;
+    if (view.shape[d] > 1) dims.emplace_back(std::abs(view.strides[d]), view.shape[d]);
+  }
+  std::sort(dims.begin(), dims.end());
+  std::int64_t reach = 0;
+  for (const auto& [stride, extent] : dims) {
+    if (stride <= reach) return true;
+    reach += stride * (extent - 1);
+  }
+  return false;
+}
+
+void check(const schedule::LoopNest& nest, const std::vector<schedule::BufferId>& arguments,
+           std::span<const View> views) {
+  const std::string where = "kernel " + nest.name;
+  if (views.size() != arguments.size())
+    fail<ShapeError>(where, "{} arrays for {} arguments; pass the inputs, then the outputs", views.size(),
+                     arguments.size());
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const schedule::Buffer& buffer = nest.buffer(arguments[i]);
+    const View& view = views[i];
+    if (view.shape != buffer.extents || view.strides.size() != view.shape.size())
+      fail<ShapeError>(where, "`{}` has shape [{}]; the kernel was made for [{}]", buffer.name,
+                       fmt::join(view.shape, ", "), fmt::join(buffer.extents, ", "));
+    const bool empty = std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end();
+    if (view.data == nullptr && !empty) fail<ShapeError>(where, "`{}` has no memory", buffer.name);
+  }
+  std::vector<Extent> extents;
+  for (std::size_t i = 0; i < views.size(); ++i)
+    extents.push_back(
+        extent_of(views[i], static_cast<std::int64_t>(schedule::byte_size(nest.buffer(arguments[i]).dtype))));
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const schedule::Buffer& buffer = nest.buffer(arguments[i]);
+    if (buffer.kind != schedule::BufferKind::Output) continue;
+    if (overlaps_itself(views[i]))
+      fail<ShapeError>(where,
+                       "output `{}` with strides [{}] reaches an element twice; pass an array of its own",
+                       buffer.name, fmt::join(views[i].strides, ", "));
+    for (std::size_t j = 0; j < views.size(); ++j)
+      if (j != i && may_overlap(extents[i], extents[j]))
+        fail<ShapeError>(where,
+                         "output `{}` shares memory with `{}`, which would change while it is read; pass "
+                         "another array",
+                         buffer.name, nest.buffer(arguments[j]).name);
+  }
+}
+
+}  // namespace
+
+struct Kernel::State {
+  schedule::LoopNest nest;
+  std::vector<schedule::BufferId> arguments;
+  Cpu cpu;
+  CompileOptions options;
+  std::string key;
+  std::shared_ptr<Code> code;
+  CompileReport report;
+  mutable std::mutex mutex;
+  mutable std::map<std::vector<std::int64_t>, std::shared_ptr<Kernel>> variants;
+};
+
+Kernel::Kernel(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Kernel::~Kernel() = default;
+
+std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOptions& options) {
+  schedule::verify(nest);
+  auto state = std::make_unique<Kernel::State>();
+  state->nest = nest;
+  state->arguments = schedule::arguments(nest);
+  state->cpu = options.cpu != nullptr ? *options.cpu : host_cpu();
+  state->options = options;
+  state->options.cpu = nullptr;
+  const Cpu& cpu = state->cpu;
+  const std::string key_text =
+      fmt::format("{}\nLLVM {}\n{}\n{}\n{}\n{} bits\n{}", kCodegenVersion, llvm_version(), cpu.triple,
+                  cpu.name, cpu.features, cpu.target.vector_bits, schedule::to_text(nest));
+  state->key = to_hex(hash_text(key_text));
+  std::string symbol = fmt::format("{}_{}", nest.name, state->key.substr(0, 16));
+
+  const auto link = [&](CompiledObject object, bool registers) {
+    auto made = std::make_shared<Code>();
+    made->object = std::move(object);
+    const auto start = std::chrono::steady_clock::now();
+    made->loaded = std::make_unique<LoadedCode>(made->object);
+    state->report.link_ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    if (registers) {
+      made->registered_key = state->key;
+      registry().live[state->key] = made;
+    }
+    return made;
+  };
+  if (options.fresh) {
+    static std::atomic<std::uint64_t> serial{0};
+    symbol += fmt::format("_{}", serial++);
+    state->code = link(compile_object(nest, cpu, symbol, state->report), false);
+  } else {
+    std::unique_lock lock(registry().mutex);
+    state->code = find_live(lock, state->key);
+    if (state->code) {
+      state->report.from_cache = true;
+    } else {
+      lock.unlock();
+      std::optional<CompiledObject> object;
+      if (!options.cache_directory.empty()) object = ObjectCache(options.cache_directory).find(key_text);
+      state->report.from_cache = object.has_value() && object->symbol == symbol;
+      if (!state->report.from_cache) {
+        object = compile_object(nest, cpu, symbol, state->report);
+        if (!options.cache_directory.empty()) ObjectCache(options.cache_directory).put(key_text, *object);
+      }
+      lock.lock();
+      state->code = find_live(lock, state->key);  // another thread may have been faster
+      if (!state->code) state->code = link(std::move(*object), true);
+    }
+  }
+  state->report.code_bytes = state->code->object.code_bytes;
+  state->report.spills = state->code->object.spills;
+  return std::shared_ptr<Kernel>(new Kernel(std::move(state)));
+}
+
+void Kernel::call_unchecked(void* const* pointers, int threads) const noexcept {
+  const CompiledObject& object = state_->code->object;
+  run_kernel(state_->code->loaded->function(), pointers, object.shared_bytes, object.private_bytes, threads);
+}
+
+void Kernel::call(std::span<const View> views, int threads) const {
+  check(state_->nest, state_->arguments, views);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const schedule::Buffer& buffer = state_->nest.buffer(state_->arguments[i]);
+    if (!same_strides(buffer, views[i].strides))
+      fail<ShapeError>("kernel " + state_->nest.name,
+                       "`{}` has strides [{}]; the kernel was made for [{}]: use variant_for()", buffer.name,
+                       fmt::join(views[i].strides, ", "), fmt::join(buffer.strides, ", "));
+  }
+  std::array<void*, 32> few;
+  std::vector<void*> many;
+  void** pointers = few.data();
+  if (views.size() > few.size()) {
+    many.resize(views.size());
+    pointers = many.data();
+  }
+  for (std::size_t i = 0; i < views.size(); ++i) pointers[i] = views[i].data;
+  call_unchecked(pointers, threads);
+}
+
+const Kernel& Kernel::variant_for(std::span<const View> views) const {
+  check(state_->nest, state_->arguments, views);
+  bool same = true;
+  for (std::size_t i = 0; i < views.size() && same; ++i)
+    same = same_strides(state_->nest.buffer(state_->arguments[i]), views[i].strides);
+  if (same) return *this;
+  std::vector<std::int64_t> key;
+  for (const View& view : views) key.insert(key.end(), view.strides.begin(), view.strides.end());
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (const auto found = state_->variants.find(key); found != state_->variants.end()) return *found->second;
+  }
+  schedule::LoopNest nest = state_->nest;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    schedule::Buffer& buffer = nest.buffers[static_cast<std::uint32_t>(state_->arguments[i])];
+    for (std::size_t d = 0; d < buffer.extents.size(); ++d)
+      if (buffer.extents[d] > 1) buffer.strides[d] = views[i].strides[d];
+  }
+  CompileOptions options = state_->options;
+  options.cpu = &state_->cpu;
+  options.fresh = false;
+  auto made = compile(nest, options);
+  const std::lock_guard lock(state_->mutex);
+  return *state_->variants.try_emplace(key, std::move(made)).first->second;
+}
+
+const schedule::LoopNest& Kernel::nest() const { return state_->nest; }
+const CompileReport& Kernel::report() const { return state_->report; }
+std::string Kernel::key() const { return state_->key; }
+std::string Kernel::object() const { return state_->code->object.bytes; }
+std::string Kernel::llvm() const { return ir_text(state_->nest, state_->cpu, state_->code->object.symbol); }
+std::string Kernel::assembly() const {
+  return assembly_text(state_->nest, state_->cpu, state_->code->object.symbol);
+}
+
+}  // namespace syno::jit

@@ -1,0 +1,195 @@
+#include "jit/runtime.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
+#include <thread>
+
+namespace syno::jit {
+
+namespace {
+
+constexpr int kLargestPool = 256;
+constexpr int kSpins = 4000;  // some ten microseconds: parallel loops of one kernel follow each other closely
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+/// Threads that wait for one job at a time. Never destroyed: its threads are detached and may outlive main().
+class WorkerPool {
+ public:
+  /// Runs job(worker) on workers 0 .. count-1, 0 being the caller. False when another caller has the pool.
+  bool run(int count, void (*job)(void*, int), void* data) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return false;
+    count = std::min(count, kLargestPool);
+    while (started_ < count - 1) {
+      const int worker = started_ + 1;
+      try {
+        std::thread([this, worker] { work(worker); }).detach();
+      } catch (const std::system_error&) {
+        count = started_ + 1;  // the system gives no more threads: fewer do the same work
+        break;
+      }
+      ++started_;
+    }
+    job_ = job;
+    data_ = data;
+    pending_.store(started_, std::memory_order_relaxed);
+    wanted_ = count;
+    generation_.fetch_add(1, std::memory_order_release);
+    generation_.notify_all();
+    job(data, 0);
+    for (int spin = 0; pending_.load(std::memory_order_acquire) != 0; ++spin) {
+      if (spin < kSpins)
+        relax();
+      else
+        std::this_thread::yield();
+    }
+    return true;
+  }
+
+ private:
+  void work(int worker) {
+    std::uint32_t seen = 0;
+    for (;;) {
+      std::uint32_t now = generation_.load(std::memory_order_acquire);
+      for (int spin = 0; now == seen && spin < kSpins; ++spin) {
+        relax();
+        now = generation_.load(std::memory_order_acquire);
+      }
+      if (now == seen) {
+        generation_.wait(seen, std::memory_order_acquire);
+        continue;
+      }
+      seen = now;
+      if (worker < wanted_) job_(data_, worker);
+      pending_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  std::mutex mutex_;
+  int started_ = 0;
+  std::atomic<std::uint32_t> generation_{0};
+  std::atomic<int> pending_{0};
+  void (*job_)(void*, int) = nullptr;
+  void* data_ = nullptr;
+  int wanted_ = 0;
+};
+
+std::atomic<WorkerPool*> pool{nullptr};
+std::shared_mutex* compile_mutex = nullptr;
+
+void forget_pool() { pool.store(nullptr); }  // its threads stayed in the parent
+
+void install_fork_handlers() {
+  static const bool installed = [] {
+    compile_mutex = new std::shared_mutex;
+    pthread_atfork([] { compile_mutex->lock(); }, [] { compile_mutex->unlock(); },
+                   [] {
+                     // Locked by the thread that forked, which is the child's only one; a new one is surely
+                     // free.
+                     compile_mutex = new std::shared_mutex;
+                     forget_pool();
+                   });
+    return true;
+  }();
+  static_cast<void>(installed);
+}
+
+WorkerPool& the_pool() {
+  install_fork_handlers();
+  WorkerPool* found = pool.load();
+  if (found == nullptr) {
+    auto* made = new WorkerPool;
+    if (pool.compare_exchange_strong(found, made)) return *made;
+    delete made;
+  }
+  return *found;
+}
+
+struct Call {
+  int threads;
+  char* private_memory;
+  std::int64_t private_bytes;
+};
+
+/// One parallel loop: threads take ranges of iterations by ticket.
+struct ParallelLoop {
+  ParallelBody* body;
+  void* context;
+  std::int64_t count;
+  std::int64_t grain;
+  const Call* call;
+  std::atomic<std::int64_t> next{0};
+
+  static void take(void* data, int worker) {
+    auto& loop = *static_cast<ParallelLoop*>(data);
+    char* memory = loop.call->private_memory + worker * loop.call->private_bytes;
+    for (;;) {
+      const std::int64_t begin = loop.next.fetch_add(loop.grain, std::memory_order_relaxed);
+      if (begin >= loop.count) return;
+      loop.body(loop.context, begin, std::min(begin + loop.grain, loop.count), memory);
+    }
+  }
+};
+
+void run_parallel(void* data, ParallelBody* body, void* context, std::int64_t count) {
+  const Call& call = *static_cast<const Call*>(data);
+  const auto threads = static_cast<int>(std::min<std::int64_t>(call.threads, count));
+  if (threads > 1) {
+    ParallelLoop loop{body,  context, count, std::max<std::int64_t>(1, count / (std::int64_t{4} * threads)),
+                      &call, {}};
+    if (the_pool().run(threads, ParallelLoop::take, &loop)) return;
+  }
+  if (count > 0) body(context, 0, count, call.private_memory);
+}
+
+/// Memory for temporaries, kept from call to call.
+struct Workspace {
+  char* memory = nullptr;
+  std::size_t bytes = 0;
+  ~Workspace() { std::free(memory); }
+  char* get(std::size_t wanted) {
+    if (wanted <= bytes) return memory;
+    std::free(memory);
+    bytes = (wanted + 4095) / 4096 * 4096;
+    memory = static_cast<char*>(std::aligned_alloc(4096, bytes));
+    if (memory == nullptr) {
+      bytes = 0;
+      throw std::bad_alloc();
+    }
+    return memory;
+  }
+};
+
+thread_local Workspace workspace;
+
+}  // namespace
+
+void run_kernel(KernelFunction* kernel, void* const* arguments, std::int64_t shared_bytes,
+                std::int64_t private_bytes, int threads) {
+  threads = std::clamp(threads, 1, kLargestPool);
+  char* memory = nullptr;
+  if (shared_bytes != 0 || private_bytes != 0)
+    memory = workspace.get(static_cast<std::size_t>(shared_bytes + threads * private_bytes));
+  if (threads == 1) return kernel(arguments, memory, nullptr, nullptr);
+  Call call{threads, memory + shared_bytes, private_bytes};
+  kernel(arguments, memory, run_parallel, &call);
+}
+
+CompileGuard::CompileGuard() {
+  install_fork_handlers();
+  compile_mutex->lock_shared();
+}
+CompileGuard::~CompileGuard() { compile_mutex->unlock_shared(); }
+
+}  // namespace syno::jit

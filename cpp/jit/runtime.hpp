@@ -1,0 +1,30 @@
+// jit/runtime.hpp — what kernels run on: a pool of threads, and memory for their temporaries.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace syno::jit {
+
+/// The plain C interface of a kernel; emitter.hpp says what the arguments are.
+using ParallelBody = void(void* context, std::int64_t begin, std::int64_t end, void* private_memory);
+using ParallelRunner = void(void* pool, ParallelBody* body, void* context, std::int64_t count);
+using KernelFunction = void(void* const* arguments, void* workspace, ParallelRunner* parallel, void* pool);
+
+/// Calls the kernel on up to `threads` threads (the caller is one) with workspace of the calling thread,
+/// which is kept for the next call. Thread-safe: while another call has the pool, this one runs in its caller
+/// alone. What an iteration computes depends on it alone, so results are the same for any number of threads.
+/// Survives fork: the child starts threads of its own when it first needs them.
+void run_kernel(KernelFunction* kernel, void* const* arguments, std::int64_t shared_bytes,
+                std::int64_t private_bytes, int threads);
+
+/// Held shared while compiling; fork waits for it, so that no child inherits a half-made compiler.
+class CompileGuard {
+ public:
+  CompileGuard();
+  ~CompileGuard();
+  CompileGuard(const CompileGuard&) = delete;
+  CompileGuard& operator=(const CompileGuard&) = delete;
+};
+
+}  // namespace syno::jit
