@@ -33,9 +33,10 @@ from syno.session.protocols import (
     SiteTiming,
     TrainRequest,
 )
+from syno.session.recorded import RecordedMeasurer
 from syno.session.records import Candidate, Score, Timing
 from syno.session.rewards import QualityTimesSpeed
-from syno.session.session import RunSummary, Session
+from syno.session.session import RunSummary, Session, Trial
 from syno.session.view import SessionView, open_view
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Proposer",
     "Prune",
     "QualityTimesSpeed",
+    "RecordedMeasurer",
     "Reward",
     "RunSummary",
     "Score",
@@ -69,5 +71,6 @@ __all__ = [
     "Stage",
     "Timing",
     "TrainRequest",
+    "Trial",
     "open_view",
 ]

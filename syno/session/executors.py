@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -72,14 +72,15 @@ class Executor(Protocol):
 
 
 class InlineExecutor:
-    """Runs calls one after the other in this process: for debugging, and for parts that are no names.
+    """Runs calls one after the other in this process: for debugging, and for parts that cannot leave it.
 
-    Time limits are not enforced, and a crash is the crash of this process.
+    ``parts`` are objects by the references that stand for them. Time limits are not enforced, and a crash
+    is the crash of this process.
     """
 
     def __init__(self, parts: dict[str, Any] | None = None) -> None:
-        self._given = dict(parts or {})
         self._parts = Parts()
+        self._parts.given = dict(parts or {})
 
     def run(
         self,
@@ -98,7 +99,7 @@ class InlineExecutor:
 
             begun = time.monotonic()
             try:
-                part = self._given.get(call.component.reference) or self._parts.get(call.component)
+                part = self._parts.get(call.component)
                 request = msgspec.to_builtins(call.request)
                 value = perform(part, call.kind, request, report)
                 outcome = Outcome("ok", value, seconds=time.monotonic() - begun)
@@ -203,6 +204,11 @@ class ProcessExecutor:
 
     Workers stay alive between calls, so that imports and data are loaded once; making a part may take
     ``start_limit_s`` before a call's own limit begins. They end when this process does, however it ends.
+
+    ``parts`` are live objects by the references that stand for them, sent to each worker once.
+
+    Raises:
+        TaskError: a part cannot be sent to another process.
     """
 
     def __init__(
@@ -212,8 +218,12 @@ class ProcessExecutor:
         threads: int = 1,
         start_limit_s: float = 120.0,
         logs: Path | None = None,
+        parts: Mapping[str, Any] | None = None,
     ) -> None:
         from syno.machine import usable_cores
+        from syno.session.shipping import pack
+
+        self._packed = pack(parts) if parts else None
 
         self.count = workers if workers > 0 else max(1, usable_cores() // threads)
         self._threads = threads
@@ -312,6 +322,8 @@ class ProcessExecutor:
                 code="R010",
             ) from None
         self._workers[number] = worker
+        if self._packed is not None:
+            worker.send({"given": self._packed})
         return worker
 
     def _assign(self, worker: _Worker, index: int, calls: Sequence[Call]) -> None:

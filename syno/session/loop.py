@@ -106,12 +106,8 @@ class Loop:
         return self._proposers[stage.name]
 
     def baseline(self) -> Candidate:
-        """The original network, registered at the first call."""
+        """The original network."""
         found = self.view.baseline
-        if found is None:
-            with self.store.transaction():
-                self.store.add_candidate("baseline", "", None)
-            found = self.view.baseline
         assert found is not None
         return found
 
@@ -290,13 +286,10 @@ class Loop:
     def train(self, candidates: Sequence[Candidate], baseline: Candidate | None) -> None:
         """Trains those still queued, as many at a time as the executor has workers."""
         chosen = [c for c in candidates if c.state == "queued"]
-        finished = [] if baseline is None else self._finished(chosen)
+        found = {} if baseline is None else self.floors(chosen)
         calls = []
         for candidate in chosen:
-            floors: list[tuple[float, float]] = []
-            why = ""
-            if baseline is not None:
-                floors, why = curve_floors(candidate, finished, baseline, self.config.prune)
+            floors, why = found.get(candidate.number, ([], ""))
             calls.append(self._training(candidate, self.config.seed, "validation", floors, why))
         numbers = [c.number for c in chosen]
         for index, outcome in self._run(calls, numbers, "search", self.config.seed):
@@ -325,6 +318,17 @@ class Loop:
         )
         return Call("train", self.config.evaluator, request, limit)
 
+    def floors(
+        self, chosen: Sequence[Candidate]
+    ) -> dict[int, tuple[list[tuple[float, float]], str]]:
+        """What each candidate's curve must reach, from complete batches alone, and why."""
+        baseline, finished = self.baseline(), self._finished(chosen)
+        return {
+            c.number: curve_floors(c, finished, baseline, self.config.prune)
+            for c in chosen
+            if c.kind != "baseline"
+        }
+
     def _finished(self, excluded: Sequence[Candidate]) -> list[Finished]:
         """Finished trainings of complete batches; those of the open one must not decide inside it."""
         numbers = {c.number for c in excluded}
@@ -333,6 +337,8 @@ class Loop:
         for candidate in self.store.candidates("WHERE c.state = 'done'"):
             score = candidate.score
             if score is None or candidate.number in numbers or candidate.batch in batches:
+                continue
+            if not score.total_steps:
                 continue
             points = self.store.curve(candidate.number, "search", score.seed)
             curve = [

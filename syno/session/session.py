@@ -35,6 +35,7 @@ from syno.session.protocols import Callback, Measurement, OperatorText
 from syno.session.records import Candidate, Score
 from syno.session.store import Store
 from syno.session.view import SessionView
+from syno.train import CurveFloor
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,17 @@ class RunSummary:
 class Trial:
     """A candidate in the hands of a caller who evaluates it: between ``ask`` and ``tell``."""
 
-    def __init__(self, session: Session, candidate: Candidate) -> None:
+    def __init__(
+        self,
+        session: Session,
+        candidate: Candidate,
+        floors: tuple[list[tuple[float, float]], str] = ([], ""),
+    ) -> None:
         self._session = session
         self.candidate = candidate
-        self._steps: list[tuple[int, dict[str, float]]] = []
+        self._floors, self._why = floors
+        self._last: tuple[int, dict[str, float]] = (0, {})
+        self.total_steps = 0
 
     @property
     def operator(self) -> OperatorText | None:
@@ -83,9 +91,10 @@ class Trial:
         key = self.candidate.key
         return self._session._store.operator(key) if key else None
 
-    def report(self, step: int, **metrics: float) -> None:
-        """Records metrics after ``step`` batches."""
-        self._steps.append((step, metrics))
+    def report(self, step: int, *, total_steps: int = 0, **metrics: float) -> None:
+        """Records metrics after ``step`` batches of ``total_steps`` (0: not known, then no curve is pruned)."""
+        self._last = (step, metrics)
+        self.total_steps = total_steps or self.total_steps
         store = self._session._store
         with store.transaction():
             store.add_curve_point(
@@ -93,12 +102,20 @@ class Trial:
             )
 
     def should_stop(self) -> str | None:
-        """A reason to give the candidate up after the last report, or ``None``: its metric is not finite."""
-        for step, metrics in self._steps[-1:]:
-            for name, value in metrics.items():
-                if not math.isfinite(value):
-                    return f"{name} is {value} after step {step}"
-        return None
+        """A reason to give the candidate up after the last report, or ``None``.
+
+        The metric is not finite, or the curve is below what earlier batches say it must reach.
+        """
+        step, metrics = self._last
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                return f"{name} is {value} after step {step}"
+        baseline = self._session.baseline
+        score = baseline.score if baseline else None
+        if score is None or score.metric not in metrics or not self.total_steps:
+            return None
+        rule = CurveFloor(self._floors, score.higher_is_better, self._why)
+        return rule(step, self.total_steps, metrics[score.metric])
 
 
 class Session(SessionView):
@@ -352,9 +369,10 @@ class Session(SessionView):
         return self._manual
 
     def _hand_out(self, candidate: Candidate) -> Trial:
+        floors = self._manual_loop().floors([candidate]).get(candidate.number, ([], ""))
         with self._store.transaction():
             self._store.set_state(candidate.number, "running")
-        return Trial(self, candidate)
+        return Trial(self, candidate, floors)
 
     def tell(
         self,
@@ -362,12 +380,15 @@ class Session(SessionView):
         *,
         latency_us: float | None = None,
         failed: str = "",
+        pruned: str = "",
         higher_is_better: bool | None = None,
         count: int = 0,
         stderr: float = 0.0,
         **metrics: float,
     ) -> None:
         """The outcome of a candidate: one metric by name and its latency, or ``failed="why"``.
+
+        ``pruned`` says why a training was stopped early; the metric is then its last.
 
         Raises:
             SessionError: the candidate is not open, or there is not exactly one metric.
@@ -401,10 +422,10 @@ class Session(SessionView):
             if failed or not math.isfinite(value):
                 self._store.set_state(number, "failed", failed or f"{name} is {value}")
             else:
-                self._store.add_score(
-                    number, self._told(name, value, higher_is_better, count, stderr)
-                )
-                self._store.set_state(number, "done")
+                steps = trial.total_steps if isinstance(trial, Trial) else 0
+                told = self._told(name, value, higher_is_better, count, stderr)
+                self._store.add_score(number, msgspec.structs.replace(told, total_steps=steps))
+                self._store.set_state(number, "pruned" if pruned else "done", pruned)
         self._fold_complete(candidate)
 
     def _told(
@@ -528,6 +549,7 @@ def _register(store: Store, config: SessionConfig) -> None:
                     stage.name,
                     position,
                 )
+            store.add_candidate("baseline", "", None)  # number 0, whatever comes first
             store.event("session created")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import signal
 import sys
 import time
@@ -178,8 +179,10 @@ class Trainer:
 class Clock:
     """Latencies that follow from the number; ``wrong`` ones fail their check."""
 
-    def __init__(self, wrong: Sequence[int] = (), crash: Sequence[int] = ()) -> None:
-        self.wrong, self.crash = wrong, crash
+    def __init__(
+        self, wrong: Sequence[int] = (), crash: Sequence[int] = (), jitter: float = 0.0
+    ) -> None:
+        self.wrong, self.crash, self.jitter = wrong, crash, jitter
 
     def measure(self, request: MeasureRequest) -> Measurement:
         chosen = numbers(request.assignment)
@@ -190,7 +193,7 @@ class Clock:
                 os.abort()
         cost = sum(chosen) if chosen else BASELINE
         return Measurement(
-            latency_us=10.0 + cost,
+            latency_us=10.0 + cost + self.jitter * random.random(),
             iqr_us=0.5,
             samples=7,
             flops=1_000 + cost,

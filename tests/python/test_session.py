@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import session_fakes as fakes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syno.errors import BudgetError, SessionError, UnknownName
+from syno.errors import BudgetError, SessionError, TaskError, UnknownName
 from syno.session import (
     Budget,
     Candidate,
@@ -278,6 +279,65 @@ def test_asking_and_telling_wrongly_is_explained(tmp_path: Path) -> None:
         assert trial.should_stop() == "accuracy is nan after step 3"
         session.tell(trial, failed="too slow to wait for")
         assert session.candidates()[0].reason == "too slow to wait for"
+
+
+def test_should_stop_follows_the_curves_of_earlier_batches(tmp_path: Path) -> None:
+    prune = Prune(after=3, max_drop=0.05, margin=0.0)
+    with start(tmp_path, batch_width=2, prune=prune) as session:
+        stopped = []
+        for told in range(5):
+            trial = session.ask()
+            assert trial is not None
+            value = 0.2 if told == 4 else 0.9
+            trial.report(1, total_steps=2, accuracy=value / 2)
+            reason = trial.should_stop()
+            stopped.append(bool(reason))
+            if not reason:
+                trial.report(2, total_steps=2, accuracy=value)
+            session.tell(trial, accuracy=value, latency_us=50.0, pruned=reason or "")
+        assert stopped == [False] * 4 + [True]
+        assert "below 0.4: it cannot come within" in session.candidate(4).reason
+        assert session.candidate(4).state == "pruned"
+
+
+def test_recorded_latencies_give_the_same_search_again(tmp_path: Path) -> None:
+    jittering = Component(reference="session_fakes:Clock", options={"jitter": 30.0})
+    with start(tmp_path / "a", measurer=jittering) as session:
+        run(session)
+        expected = story(session)
+        latencies = [c.latency_us for c in session.candidates()]
+    with start(tmp_path / "b", measurer=jittering) as session:
+        run(session)
+        assert [c.latency_us for c in session.candidates()] != latencies
+    recorded = Component(
+        reference="syno.session:RecordedMeasurer", options={"session": str(tmp_path / "a")}
+    )
+    with start(tmp_path / "c", measurer=recorded) as session:
+        run(session)
+        assert story(session) == expected
+        assert [c.latency_iqr_us for c in session.candidates()] == [0.5] * 12
+    with start(tmp_path / "d", measurer=recorded) as session:
+        session.enqueue(fakes.operator(59))
+        run(session, budget=1)
+        assert "has no latency of" in session.candidate(1).reason
+
+
+def test_live_objects_are_sent_to_workers(tmp_path: Path) -> None:
+    pytest.importorskip("cloudpickle")
+
+    class Local(fakes.Trainer):  # no worker could import it
+        def evaluate(self, request: Any, report: Any) -> Any:
+            return super().evaluate(request, lambda step, **metrics: report(step, **metrics))
+
+    with (
+        start(tmp_path, evaluator="live") as session,
+        ProcessExecutor(2, parts={"live": Local()}) as executor,
+    ):
+        assert run(session, budget=4, executor=executor).trained == 4
+        assert all(c.state == "done" for c in session.candidates())
+    with pytest.raises(TaskError, match=r"lock \(a lock\) cannot be sent to a worker") as caught:
+        ProcessExecutor(2, parts={"lock": threading.Lock()})
+    assert "module:function" in caught.value.fix
 
 
 def test_enqueued_operators_come_first_and_once(tmp_path: Path) -> None:
