@@ -1,5 +1,6 @@
-// emit/emit.hpp — programs as text for other systems. Every text computes exactly what the interpreter computes.
-// Programs are concrete (program::at() chooses a valuation; one with a single valuation is taken at that one).
+// emit/emit.hpp — programs as text for other systems. Every text computes exactly what the interpreter
+// computes. Programs are concrete (program::at() chooses a valuation; one with a single valuation is taken at
+// that one).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ std::string to_te(const program::Program& program, const std::string& dtype = "f
 
 /// C11 with a `main`: one function a program, loops as written, no allocation but for intermediates. `main`
 /// fills the inputs from a fixed sequence, runs, and compares `points` sampled elements of every output with
-/// values that the interpreter gave; it prints a line and returns 0 only if all agree. `cc -std=c11 file.c -lm`.
+/// values that the interpreter gave; it prints a line and returns 0 only if all agree. `cc -std=c11 file.c
+/// -lm`.
 struct COptions {
   std::string function = "syno_operator";
   bool double_precision = false;

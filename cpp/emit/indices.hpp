@@ -1,4 +1,5 @@
-// emit/indices.hpp — index arithmetic while a scope is rewritten for an emitter: integer ranges for every slot.
+// emit/indices.hpp — index arithmetic while a scope is rewritten for an emitter: integer ranges for every
+// slot.
 #pragma once
 
 #include <cstdint>

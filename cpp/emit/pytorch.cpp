@@ -21,8 +21,8 @@ using program::TensorId;
 
 std::size_t index_of(TensorId id) { return static_cast<std::size_t>(id); }
 
-/// Which tensor dimensions only pass through: the first dimension of every Input and whatever iterators connect
-/// to it, when all of them walk whole dimensions and nothing else is computed from them.
+/// Which tensor dimensions only pass through: the first dimension of every Input and whatever iterators
+/// connect to it, when all of them walk whole dimensions and nothing else is computed from them.
 class BatchDims {
  public:
   explicit BatchDims(const Program& program) : program_(program) {
@@ -159,10 +159,10 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 std::string to_pytorch(const Program& source, const std::string& class_name) {
   const bool identifier = !class_name.empty() && !std::isdigit(static_cast<unsigned char>(class_name[0])) &&
-                          std::all_of(class_name.begin(), class_name.end(), [](unsigned char c) {
-                            return std::isalnum(c) || c == '_';
-                          });
-  if (!identifier) fail<ShapeError>("to_pytorch", "'{}' cannot name a Python class; use letters, digits and _", class_name);
+                          std::all_of(class_name.begin(), class_name.end(),
+                                      [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+  if (!identifier)
+    fail<ShapeError>("to_pytorch", "'{}' cannot name a Python class; use letters, digits and _", class_name);
   const Program program = concrete("to_pytorch", source);
   const BatchDims batch(program);
   TorchContext context;
@@ -188,8 +188,9 @@ std::string to_pytorch(const Program& source, const std::string& class_name) {
       }
       case Role::Weight: {
         shapes.push_back(fmt::format("{}: parameter [{}]", name, fmt::join(shape, ", ")));
-        init.push_back(fmt::format("self.{} = torch.nn.Parameter(torch.empty({}, dtype=dtype, device=device))", name,
-                                   shape_text(shape)));
+        init.push_back(
+            fmt::format("self.{} = torch.nn.Parameter(torch.empty({}, dtype=dtype, device=device))", name,
+                        shape_text(shape)));
         reset.push_back(fmt::format("torch.nn.init.uniform_(self.{0}, -{1:.9g}, {1:.9g})", name,
                                     std::sqrt(3.0 / static_cast<double>(fan_in(program, id)))));
         name = "self." + name;
@@ -201,13 +202,15 @@ std::string to_pytorch(const Program& source, const std::string& class_name) {
         for (std::string& value : values) {
           if (value == "inf" || value == "-inf") value = "float(\"" + value + "\")";
         }
-        init.push_back(fmt::format(
-            "self.register_buffer(\"{}\", torch.tensor([{}], dtype=dtype, device=device).view({}), persistent=False)",
-            name, fmt::join(values, ", "), shape_text(shape)));
+        init.push_back(
+            fmt::format("self.register_buffer(\"{}\", torch.tensor([{}], dtype=dtype, "
+                        "device=device).view({}), persistent=False)",
+                        name, fmt::join(values, ", "), shape_text(shape)));
         name = "self." + name;
         break;
       }
-      case Role::Computed: break;
+      case Role::Computed:
+        break;
     }
     context.variables.push_back(name);
     const bool data = tensor.role == Role::Input;
@@ -217,7 +220,8 @@ std::string to_pytorch(const Program& source, const std::string& class_name) {
     if (program.tensors[t].role == Role::Weight) context.like = context.variables[t];
   }
   if (context.like.empty()) {
-    init.push_back("self.register_buffer(\"like_\", torch.empty((), dtype=dtype, device=device), persistent=False)");
+    init.push_back(
+        "self.register_buffer(\"like_\", torch.empty((), dtype=dtype, device=device), persistent=False)");
     context.like = "self.like_";
   }
 

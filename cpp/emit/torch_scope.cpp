@@ -54,7 +54,8 @@ class ScopeWriter {
       if (value.empty()) value = contraction(*factors);
     }
     if (value.empty()) value = general();
-    lines_.push_back(fmt::format("{} = {}", context_.variables[index_of(scope_.output)], finished(std::move(value))));
+    lines_.push_back(
+        fmt::format("{} = {}", context_.variables[index_of(scope_.output)], finished(std::move(value))));
   }
 
  private:
@@ -64,7 +65,8 @@ class ScopeWriter {
   Slot start_at_zero(Slot slot) {
     const std::int64_t begin = indices_.range(slot).begin;
     const Slot fresh = indices_.new_slot(indices_.extent(slot));
-    replacement_[slot] = indices_.arena().add(indices_.arena().iterator(fresh), indices_.arena().constant(begin));
+    replacement_[slot] =
+        indices_.arena().add(indices_.arena().iterator(fresh), indices_.arena().constant(begin));
     if (context_.batch_slots.contains(slot)) batch_.insert(fresh);
     return fresh;
   }
@@ -90,7 +92,8 @@ class ScopeWriter {
     std::vector<ExprId> all;
     for (const ScalarId id : program::scalars_of(program_, scope_.body)) {
       const Scalar& scalar = program_.scalar(id);
-      if (scalar.kind == ScalarKind::Read) all.insert(all.end(), scalar.indices.begin(), scalar.indices.end());
+      if (scalar.kind == ScalarKind::Read)
+        all.insert(all.end(), scalar.indices.begin(), scalar.indices.end());
     }
     for (ExprId& index : all) index = rewritten(index);
     return all;
@@ -122,7 +125,8 @@ class ScopeWriter {
     if (node.op == Op::Divide || node.op == Op::Modulo) {
       const Slot slot = lower::slot_of(indices_.arena(), node.a);
       const std::int64_t block = lower::integer_of(indices_.arena(), node.size);
-      if (slot != lower::kNoSlot && block > 1 && block < indices_.extent(slot) && indices_.extent(slot) % block == 0) {
+      if (slot != lower::kNoSlot && block > 1 && block < indices_.extent(slot) &&
+          indices_.extent(slot) % block == 0) {
         if (!found || block < found->second) found = {slot, block};
       }
     }
@@ -138,7 +142,8 @@ class ScopeWriter {
       const std::int64_t begin = program::extent_of(program_, tensor.dims[d], 0).begin;
       indices.push_back(indices_.arena().add(rewritten(read.indices[d]), indices_.arena().constant(-begin)));
     }
-    return TorchView(indices_, context_.variables[index_of(read.tensor)], extents, std::move(indices), number(read.fill));
+    return TorchView(indices_, context_.variables[index_of(read.tensor)], extents, std::move(indices),
+                     number(read.fill));
   }
 
   std::string extent_text(Slot slot) const {
@@ -159,7 +164,8 @@ class ScopeWriter {
   /// The body as a product of reads with numbers; nothing where it is more than that, or not summed.
   std::optional<Product> product() {
     if (!scope_.target.empty()) return std::nullopt;
-    if (scope_.reduction != Reduction::None && scope_.reduction != Reduction::Sum && scope_.reduction != Reduction::Mean) {
+    if (scope_.reduction != Reduction::None && scope_.reduction != Reduction::Sum &&
+        scope_.reduction != Reduction::Mean) {
       return std::nullopt;
     }
     Product result;
@@ -197,6 +203,10 @@ class ScopeWriter {
     return std::find(slots.begin(), slots.end(), slot) != slots.end();
   }
 
+  static std::size_t position(const std::vector<Slot>& slots, Slot slot) {
+    return static_cast<std::size_t>(std::find(slots.begin(), slots.end(), slot) - slots.begin());
+  }
+
   std::string contraction(Product factors) {
     std::vector<TorchView> views;
     std::set<Slot> present;
@@ -232,7 +242,7 @@ class ScopeWriter {
       std::string equation;
       std::string operands;
       for (const TorchView& next : views) {
-        if (!equation.empty()) equation += ",";
+        if (!operands.empty()) equation += ",";
         for (const ViewDim& dim : next.dims()) equation += letters[dim.slot];
         operands += ", " + next.value();
       }
@@ -262,8 +272,10 @@ class ScopeWriter {
     return fmt::format("{}[{}].expand({})", text, index, extents_text(traversal_));
   }
 
-  /// The scope as torch.conv1d/2d/3d where it is one: one factor (the data) has windows h*s + r*d + c in which r
-  /// is summed and indexes the other factor (the weight). Empty where it is not.
+  /// The scope as torch.conv1d/2d/3d where it is one: one factor (the data) has windows h*s + r*d + c in
+  /// which r indexes the other factor (the weight). Where r is summed it is a tap of the kernel. Where r
+  /// stays in the result (Operator 1's first stage), the sum over channels does not need the window: it is
+  /// taken at every place first, and each r then looks r*d further. Empty where it is no convolution.
   std::string convolution(const Product& factors) {
     if (factors.reads.size() != 2) return {};
     for (const std::size_t data : {std::size_t{0}, std::size_t{1}}) {
@@ -287,6 +299,7 @@ class ScopeWriter {
     struct Window {
       Slot place, tap;
       std::int64_t stride, dilation, low, high, extent;
+      bool deferred;  ///< the tap stays in the result
     };
     std::vector<Window> windows;
     for (std::size_t d = 0; d < data.dims().size(); ++d) {
@@ -299,14 +312,17 @@ class ScopeWriter {
         const Slot slot = lower::slot_of(indices_.arena(), atom);
         if (slot == lower::kNoSlot || factor <= 0) continue;
         if (contains(traversal_, slot) && !in_weight(slot)) place = {slot, factor};
-        if (contains(sums_, slot) && in_weight(slot)) tap = {slot, factor};
+        if (in_weight(slot)) tap = {slot, factor};
       }
       if (!place || !tap) continue;
+      const bool deferred = contains(traversal_, tap->first);
+      if (deferred && place->second != 1) return {};
       const symbolic::Interval reach = indices_.bounds(dim.index);
-      windows.push_back({place->first, tap->first, place->second, tap->second, reach.least, reach.greatest, dim.extent});
+      windows.push_back({place->first, tap->first, place->second, tap->second, reach.least, reach.greatest,
+                         dim.extent, deferred});
       data.keep(d);
     }
-    if (windows.empty() || windows.size() > 3) return {};
+    if (windows.size() > 3) return {};
     data.resolve();
 
     // Roles. Every iterator must have one, and a window's iterators no other.
@@ -353,26 +369,33 @@ class ScopeWriter {
       }
     }
     std::vector<std::size_t> weight_order;
-    const auto take = [&](Slot slot) {
-      weight_order.push_back(static_cast<std::size_t>(std::find(of_weight.begin(), of_weight.end(), slot) - of_weight.begin()));
-    };
+    const auto take = [&](Slot slot) { weight_order.push_back(position(of_weight, slot)); };
     for (const Slot slot : group_slots) take(slot);
     for (const Slot slot : of_weight) {
       if (contains(group_slots, slot) || contains(channel_slots, slot)) continue;
-      if (std::any_of(windows.begin(), windows.end(), [&](const Window& w) { return w.tap == slot; })) continue;
+      if (std::any_of(windows.begin(), windows.end(),
+                      [&](const Window& w) { return !w.deferred && w.tap == slot; })) {
+        continue;
+      }
       if (contains(sums_, slot)) return {};  // summed over the weight alone
       out_slots.push_back(slot);
       take(slot);
     }
     for (const Slot slot : channel_slots) take(slot);
+    std::size_t taps = 0;
     for (const Window* window : window_of) {
-      if (window != nullptr) take(window->tap);
+      if (window == nullptr || window->deferred) continue;
+      take(window->tap);
+      ++taps;
     }
     // Every sum must have been met.
-    if (channel_slots.size() + windows.size() != sums_.size()) return {};
+    if (channel_slots.size() + taps != sums_.size()) return {};
+    // Without a window a matrix product is faster, unless it falls into groups.
+    if (windows.empty() && (group_slots.empty() || channel_slots.empty() || spatial.empty())) return {};
 
     std::vector<std::size_t> order = batch;
-    for (const auto* part : {&group, &channel, &spatial}) order.insert(order.end(), part->begin(), part->end());
+    for (const auto* part : {&group, &channel, &spatial})
+      order.insert(order.end(), part->begin(), part->end());
     data.permute(order);
     std::vector<std::pair<std::int64_t, std::int64_t>> pads(order.size());
     std::vector<std::int64_t> padding, stride, dilation;
@@ -382,11 +405,12 @@ class ScopeWriter {
       const Window* window = window_of[i];
       padding.push_back(0);
       stride.push_back(window == nullptr ? 1 : window->stride);
-      dilation.push_back(window == nullptr ? 1 : window->dilation);
+      dilation.push_back(window == nullptr || window->deferred ? 1 : window->dilation);
       if (window == nullptr) continue;
       pads[first_spatial + i] = {-window->low, window->high - (window->extent - 1)};
       padding.back() = -window->low;
-      symmetric = symmetric && pads[first_spatial + i].first == pads[first_spatial + i].second && window->low <= 0;
+      symmetric =
+          symmetric && pads[first_spatial + i].first == pads[first_spatial + i].second && window->low <= 0;
     }
     if (!symmetric) {
       data.pad(pads);
@@ -402,9 +426,10 @@ class ScopeWriter {
     weight.flatten(group_slots.size() + out_slots.size(), channel_slots.size());
     weight.flatten(0, group_slots.size() + out_slots.size());
     std::string weight_text = weight.value();
-    if (plain_spatial > 0) {
+    if (taps < spatial.size()) {
       std::string index = ":, :";
-      for (const Window* window : window_of) index += window == nullptr ? ", None" : ", :";
+      for (const Window* window : window_of)
+        index += window == nullptr || window->deferred ? ", None" : ", :";
       weight_text += fmt::format("[{}]", index);
     }
     const auto list = [](const std::vector<std::int64_t>& values) {
@@ -431,6 +456,31 @@ class ScopeWriter {
     std::vector<Slot> have = batch_slots;
     have.insert(have.end(), channels_out.begin(), channels_out.end());
     have.insert(have.end(), spatial_slots.begin(), spatial_slots.end());
+    std::vector<std::int64_t> extents;
+    for (const Slot slot : have) extents.push_back(indices_.extent(slot));
+    for (const Window& window : windows) {
+      if (window.deferred) extents[position(have, window.place)] = window.high - window.low + 1;
+    }
+    for (const Window& window : windows) {
+      if (!window.deferred) continue;
+      // [tap, ..., place] flat is tap*R + place: with d more elements a row, tap*(R + d) + place is place +
+      // tap*d.
+      const std::size_t tap = position(have, window.tap), place = position(have, window.place);
+      std::int64_t row = 1;
+      for (std::size_t d = tap + 1; d <= place; ++d) row *= extents[d];
+      std::vector<std::int64_t> more(2 * (have.size() - place), 0);
+      more.back() = extents[tap] * window.dilation;
+      text =
+          fmt::format("F.pad({}.flatten({}, {}), [{}]).unflatten({}, ({}, {})).narrow({}, 0, {})", text, tap,
+                      place, fmt::join(more, ", "), tap, extents[tap], row + window.dilation, tap + 1, row);
+      if (place > tap + 1) {
+        text += fmt::format(".unflatten({}, ({}))", tap + 1,
+                            fmt::join(extents.begin() + static_cast<std::ptrdiff_t>(tap) + 1,
+                                      extents.begin() + static_cast<std::ptrdiff_t>(place) + 1, ", "));
+      }
+      extents[place] = indices_.extent(window.place);
+      text += fmt::format(".narrow({}, 0, {})", place, extents[place]);
+    }
     std::vector<Slot> present;
     std::vector<std::size_t> final_order;
     for (const Slot slot : traversal_) {
@@ -481,13 +531,20 @@ class ScopeWriter {
         }
         return fmt::format("torch.arange({}{}).view({})", extent_text(slot), device, fmt::join(shape, ", "));
       }
-      case Op::Constant: return node.value < 0 ? fmt::format("({})", node.value) : std::to_string(node.value);
-      case Op::SizeValue: return std::to_string(size());
-      case Op::Add: return fmt::format("({} + {})", index_text(node.a, device), index_text(node.b, device));
-      case Op::Multiply: return fmt::format("({} * {})", index_text(node.a, device), node.value * size());
-      case Op::Divide: return fmt::format("({} // {})", index_text(node.a, device), size());
-      case Op::Modulo: return fmt::format("({} % {})", index_text(node.a, device), size());
-      case Op::Inside: return index_text(node.a, device);  // its condition is checked apart
+      case Op::Constant:
+        return node.value < 0 ? fmt::format("({})", node.value) : std::to_string(node.value);
+      case Op::SizeValue:
+        return std::to_string(size());
+      case Op::Add:
+        return fmt::format("({} + {})", index_text(node.a, device), index_text(node.b, device));
+      case Op::Multiply:
+        return fmt::format("({} * {})", index_text(node.a, device), node.value * size());
+      case Op::Divide:
+        return fmt::format("({} // {})", index_text(node.a, device), size());
+      case Op::Modulo:
+        return fmt::format("({} % {})", index_text(node.a, device), size());
+      case Op::Inside:
+        return index_text(node.a, device);  // its condition is checked apart
     }
     return {};
   }
@@ -504,13 +561,18 @@ class ScopeWriter {
   }
 
   std::string assign(std::string text) {
-    std::string name = fmt::format("v{}", ++temporaries_);
+    std::string name;
+    do {
+      name = fmt::format("e{}", ++temporaries_);
+    } while (std::find(context_.variables.begin(), context_.variables.end(), name) !=
+             context_.variables.end());
     lines_.push_back(fmt::format("{} = {}", name, text));
     return name;
   }
 
   std::string full(const std::string& text) {
-    return fmt::format("torch.full((), {}, dtype={}.dtype, device={}.device)", text, context_.like, context_.like);
+    return fmt::format("torch.full((), {}, dtype={}.dtype, device={}.device)", text, context_.like,
+                       context_.like);
   }
   std::string tensor_of(const Value& value) {
     if (value.number) return full(value.text);
@@ -525,10 +587,11 @@ class ScopeWriter {
   Value unary(Function function, const Value& a) {
     if (function == Function::Negate) return {fmt::format("-{}", tensor_of(a))};
     static const std::map<Function, std::string> kNames = {
-        {Function::Exp, "torch.exp"},   {Function::Log, "torch.log"},   {Function::Sqrt, "torch.sqrt"},
-        {Function::Rsqrt, "torch.rsqrt"}, {Function::Erf, "torch.erf"}, {Function::Tanh, "torch.tanh"},
-        {Function::Sigmoid, "torch.sigmoid"}, {Function::Relu, "torch.relu"}, {Function::Abs, "torch.abs"},
-        {Function::Gelu, "F.gelu"}};
+        {Function::Exp, "torch.exp"},         {Function::Log, "torch.log"},
+        {Function::Sqrt, "torch.sqrt"},       {Function::Rsqrt, "torch.rsqrt"},
+        {Function::Erf, "torch.erf"},         {Function::Tanh, "torch.tanh"},
+        {Function::Sigmoid, "torch.sigmoid"}, {Function::Relu, "torch.relu"},
+        {Function::Abs, "torch.abs"},         {Function::Gelu, "F.gelu"}};
     return {fmt::format("{}({})", kNames.at(function), tensor_of(a))};
   }
 
@@ -536,8 +599,10 @@ class ScopeWriter {
     if (a.number && b.number) a = {tensor_of(a)};
     static const std::map<Function, std::string> kOperators = {
         {Function::Add, "+"}, {Function::Subtract, "-"}, {Function::Multiply, "*"}, {Function::Divide, "/"}};
-    static const std::map<Function, std::string> kComparisons = {
-        {Function::Less, "<"}, {Function::LessEqual, "<="}, {Function::Equal, "=="}, {Function::NotEqual, "!="}};
+    static const std::map<Function, std::string> kComparisons = {{Function::Less, "<"},
+                                                                 {Function::LessEqual, "<="},
+                                                                 {Function::Equal, "=="},
+                                                                 {Function::NotEqual, "!="}};
     if (const auto found = kOperators.find(function); found != kOperators.end()) {
       return {fmt::format("{} {} {}", operand(a), found->second, operand(b))};
     }
@@ -545,11 +610,16 @@ class ScopeWriter {
       return {fmt::format("{} {} {}", operand(a), found->second, operand(b)), false, true};
     }
     switch (function) {
-      case Function::Maximum: return {fmt::format("torch.maximum({}, {})", tensor_of(a), tensor_of(b))};
-      case Function::Minimum: return {fmt::format("torch.minimum({}, {})", tensor_of(a), tensor_of(b))};
-      case Function::Power: return {fmt::format("torch.pow({}, {})", operand(a), operand(b))};
-      case Function::And: return {fmt::format("{} & {}", truth(a), truth(b)), false, true};
-      default: return {fmt::format("{} | {}", truth(a), truth(b)), false, true};
+      case Function::Maximum:
+        return {fmt::format("torch.maximum({}, {})", tensor_of(a), tensor_of(b))};
+      case Function::Minimum:
+        return {fmt::format("torch.minimum({}, {})", tensor_of(a), tensor_of(b))};
+      case Function::Power:
+        return {fmt::format("torch.pow({}, {})", operand(a), operand(b))};
+      case Function::And:
+        return {fmt::format("{} & {}", truth(a), truth(b)), false, true};
+      default:
+        return {fmt::format("{} | {}", truth(a), truth(b)), false, true};
     }
   }
 
@@ -560,14 +630,17 @@ class ScopeWriter {
       const Scalar& scalar = program_.scalar(id);
       Value value;
       switch (scalar.kind) {
-        case ScalarKind::Literal: values[id] = {number(scalar.literal), true}; continue;
+        case ScalarKind::Literal:
+          values[id] = {number(scalar.literal), true};
+          continue;
         case ScalarKind::Read: {
           TorchView next = view(scalar);
           next.peel();
           next.resolve();
           std::vector<Slot> present;
           for (const Slot slot : space()) {
-            if (std::any_of(next.dims().begin(), next.dims().end(), [&](const auto& d) { return d.slot == slot; })) {
+            if (std::any_of(next.dims().begin(), next.dims().end(),
+                            [&](const auto& d) { return d.slot == slot; })) {
               present.push_back(slot);
             }
           }
@@ -585,11 +658,15 @@ class ScopeWriter {
           value.text = fmt::format("{}.to({}.dtype)", index_text(index, device), context_.like);
           break;
         }
-        case ScalarKind::Unary: value = unary(scalar.function, values.at(scalar.a)); break;
-        case ScalarKind::Binary: value = binary(scalar.function, values.at(scalar.a), values.at(scalar.b)); break;
+        case ScalarKind::Unary:
+          value = unary(scalar.function, values.at(scalar.a));
+          break;
+        case ScalarKind::Binary:
+          value = binary(scalar.function, values.at(scalar.a), values.at(scalar.b));
+          break;
         case ScalarKind::Select:
-          value.text = fmt::format("torch.where({}, {}, {})", truth(values.at(scalar.a)), tensor_of(values.at(scalar.b)),
-                                   tensor_of(values.at(scalar.c)));
+          value.text = fmt::format("torch.where({}, {}, {})", truth(values.at(scalar.a)),
+                                   tensor_of(values.at(scalar.b)), tensor_of(values.at(scalar.c)));
           break;
       }
       value.text = assign(std::move(value.text));
@@ -604,10 +681,18 @@ class ScopeWriter {
       std::iota(positions.begin(), positions.end(), traversal_.size());
       const std::string dims = fmt::format("({},)", fmt::join(positions, ", "));
       switch (scope_.reduction) {
-        case Reduction::Sum: body = fmt::format("{}.sum({})", body, dims); break;
-        case Reduction::Mean: body = fmt::format("{}.mean({})", body, dims); break;
-        case Reduction::Max: body = fmt::format("{}.amax({})", body, dims); break;
-        case Reduction::Min: body = fmt::format("{}.amin({})", body, dims); break;
+        case Reduction::Sum:
+          body = fmt::format("{}.sum({})", body, dims);
+          break;
+        case Reduction::Mean:
+          body = fmt::format("{}.mean({})", body, dims);
+          break;
+        case Reduction::Max:
+          body = fmt::format("{}.amax({})", body, dims);
+          break;
+        case Reduction::Min:
+          body = fmt::format("{}.amin({})", body, dims);
+          break;
         default:
           body = fmt::format("{}.flatten({}).prod({})", body, traversal_.size(), traversal_.size());
           break;
@@ -625,7 +710,8 @@ class ScopeWriter {
     std::vector<std::string> conditions;
     const std::vector<Slot> sums = std::exchange(sums_, {});  // the target does not depend on them
     for (std::size_t d = 0; d < shape.size(); ++d) {
-      const std::int64_t begin = program::extent_of(program_, program_.tensor(scope_.output).dims[d], 0).begin;
+      const std::int64_t begin =
+          program::extent_of(program_, program_.tensor(scope_.output).dims[d], 0).begin;
       const ExprId index = indices_.simplified(
           indices_.arena().add(rewritten(scope_.target[d]), indices_.arena().constant(-begin)));
       guard_texts(index, "", conditions);
@@ -637,14 +723,16 @@ class ScopeWriter {
     }
     const std::string name = fmt::format("place_{}", context_.buffers.size() + 1);
     std::string line = fmt::format("torch.as_tensor({})", place);
-    if (!conditions.empty()) line = fmt::format("torch.where({}, {}, {})", fmt::join(conditions, " & "), line, elements);
-    context_.buffers.push_back(fmt::format(
-        "self.register_buffer(\"{}\", {}.expand({}).flatten(), persistent=False)", name, line, extents_text(traversal_)));
+    if (!conditions.empty())
+      line = fmt::format("torch.where({}, {}, {})", fmt::join(conditions, " & "), line, elements);
+    context_.buffers.push_back(
+        fmt::format("self.register_buffer(\"{}\", {}.expand({}).flatten(), persistent=False)", name, line,
+                    extents_text(traversal_)));
     sums_ = sums;
     body = assign(fmt::format("{}.flatten()", body));
     accumulates_ = true;
-    return fmt::format("{}.new_zeros({}).index_add(0, self.{}, {})[:{}].view({})", body, elements + 1, name, body,
-                       elements, fmt::join(shape, ", "));
+    return fmt::format("{}.new_zeros({}).index_add(0, self.{}, {})[:{}].view({})", body, elements + 1, name,
+                       body, elements, fmt::join(shape, ", "));
   }
 
   /// The split iterators of the traversal joined again.
@@ -652,7 +740,8 @@ class ScopeWriter {
     if (accumulates_ || traversal_.size() == scope_.traversal.size()) return text;
     std::vector<std::string> shape;
     for (const program::Iterator& i : scope_.traversal) {
-      shape.push_back(context_.batch_slots.contains(i.slot) ? "batch" : std::to_string(indices_.extent(i.slot)));
+      shape.push_back(context_.batch_slots.contains(i.slot) ? "batch"
+                                                            : std::to_string(indices_.extent(i.slot)));
     }
     return fmt::format("({}).reshape({})", text, fmt::join(shape, ", "));
   }

@@ -14,11 +14,11 @@ namespace syno::emit {
 /// What the lines of a module share.
 struct TorchContext {
   const program::Program* program = nullptr;
-  std::vector<std::string> variables;            ///< by TensorId: how `forward` names it
-  std::vector<std::vector<bool>> batch_dims;     ///< by TensorId, dimension: any size will do
-  std::set<Slot> batch_slots;                    ///< iterators over such dimensions
-  std::string like;                              ///< an input: gives dtype and device
-  std::vector<std::string> buffers;              ///< lines of __init__
+  std::vector<std::string> variables;         ///< by TensorId: how `forward` names it
+  std::vector<std::vector<bool>> batch_dims;  ///< by TensorId, dimension: any size will do
+  std::set<Slot> batch_slots;                 ///< iterators over such dimensions
+  std::string like;                           ///< an input: gives dtype and device
+  std::vector<std::string> buffers;           ///< lines of __init__
 };
 
 /// Appends the lines that compute `scope` to `lines`.

@@ -1,7 +1,7 @@
+#include "emit/torch_view.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include "emit/torch_view.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -14,8 +14,8 @@ namespace syno::emit {
 using symbolic::Expr;
 using symbolic::Op;
 
-TorchView::TorchView(Indices& indices, std::string value, std::vector<std::int64_t> extents, std::vector<ExprId> reads,
-                     std::string fill)
+TorchView::TorchView(Indices& indices, std::string value, std::vector<std::int64_t> extents,
+                     std::vector<ExprId> reads, std::string fill)
     : indices_(indices), value_(std::move(value)), fill_(std::move(fill)) {
   for (std::size_t d = 0; d < extents.size(); ++d) {
     dims_.push_back({false, 0, indices.simplified(reads[d]), extents[d]});
@@ -33,7 +33,8 @@ void TorchView::pad(const std::vector<std::pair<std::int64_t, std::int64_t>>& am
   }
   if (needed == 0) return;
   list.resize(needed);
-  value_ = fmt::format("F.pad({}, [{}]{})", value_, fmt::join(list, ", "), fill_ == "0.0" ? "" : ", value=" + fill_);
+  value_ = fmt::format("F.pad({}, [{}]{})", value_, fmt::join(list, ", "),
+                       fill_ == "0.0" ? "" : ", value=" + fill_);
 }
 
 void TorchView::select(std::size_t d, std::int64_t start, std::int64_t step, std::int64_t count) {
@@ -42,12 +43,21 @@ void TorchView::select(std::size_t d, std::int64_t start, std::int64_t step, std
   std::vector<std::pair<std::int64_t, std::int64_t>> amounts(dims_.size());
   amounts[d] = {-low, high - (dims_[d].extent - 1)};
   pad(amounts);
-  if (step != 1 && step != -1) {
+  if (step == 0) {
+    repeat(d, count);  // only a guard depends on the place
+  } else if (step != 1 && step != -1) {
     std::string index;
     for (std::size_t i = 0; i < d; ++i) index += ":, ";
     append("[{}::{}]", index, std::abs(step));
   }
   if (step < 0) append(".flip({})", d);
+  dims_[d].extent = count;
+}
+
+void TorchView::repeat(std::size_t d, std::int64_t count) {
+  std::vector<std::int64_t> shape(dims_.size(), -1);
+  shape[d] = count;
+  append(".expand({})", fmt::join(shape, ", "));
   dims_[d].extent = count;
 }
 
@@ -60,7 +70,8 @@ bool TorchView::peel_once(std::size_t d) {
   const Expr node = arena[atom];
   if (node.op == Op::Iterator) {
     const auto slot = static_cast<Slot>(node.a);
-    if (factor != 1 || form.constant != -indices_.range(slot).begin || dim.extent != indices_.extent(slot)) return false;
+    if (factor != 1 || form.constant != -indices_.range(slot).begin || dim.extent != indices_.extent(slot))
+      return false;
     dim.resolved = true;
     dim.slot = slot;
     return false;
@@ -158,9 +169,10 @@ void TorchView::window(std::size_t d) {
     } else {
       term.dim.index = indices_.simplified(arena.add(atom, arena.constant(-range.least)));
     }
-    (term.dim.extent == 1 ? ones : terms).push_back(term);
+    (term.dim.extent == 1 || factor == 0 ? ones : terms).push_back(term);
   }
-  std::stable_sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.factor > b.factor; });
+  std::stable_sort(terms.begin(), terms.end(),
+                   [](const Term& a, const Term& b) { return a.factor > b.factor; });
   bool blocks = !terms.empty() && terms.back().factor == 1;
   for (std::size_t t = 0; t + 1 < terms.size(); ++t) {
     blocks = blocks && terms[t].factor == terms[t + 1].factor * terms[t + 1].dim.extent;
@@ -179,7 +191,8 @@ void TorchView::window(std::size_t d) {
     for (std::size_t t = 0; t < terms.size(); ++t) insert(d + t, terms[t]);
   } else {
     // The longest walk stays in place; each further one is a window at the end.
-    std::stable_sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.dim.extent > b.dim.extent; });
+    std::stable_sort(terms.begin(), terms.end(),
+                     [](const Term& a, const Term& b) { return a.dim.extent > b.dim.extent; });
     std::size_t at = d;
     for (std::size_t t = 0; t < terms.size(); ++t) {
       if (t + 1 == terms.size()) {
@@ -201,6 +214,7 @@ void TorchView::window(std::size_t d) {
   for (const Term& one : ones) {
     append(".unsqueeze({})", dims_.size());
     insert(dims_.size(), one);
+    if (one.dim.extent != 1) repeat(dims_.size() - 1, one.dim.extent);
   }
 }
 
@@ -253,18 +267,21 @@ void TorchView::flatten(std::size_t first, std::size_t count) {
   if (count == 0) append(".unsqueeze({})", first);
   if (count == 1) flat = dims_[first];
   if (count > 1) append(".flatten({}, {})", first, first + count - 1);
-  dims_.erase(dims_.begin() + static_cast<std::ptrdiff_t>(first), dims_.begin() + static_cast<std::ptrdiff_t>(first + count));
+  dims_.erase(dims_.begin() + static_cast<std::ptrdiff_t>(first),
+              dims_.begin() + static_cast<std::ptrdiff_t>(first + count));
   dims_.insert(dims_.begin() + static_cast<std::ptrdiff_t>(first), flat);
 }
 
 void TorchView::sum(const std::vector<Slot>& slots) {
   std::vector<std::size_t> positions;
   for (std::size_t d = 0; d < dims_.size(); ++d) {
-    if (dims_[d].resolved && std::find(slots.begin(), slots.end(), dims_[d].slot) != slots.end()) positions.push_back(d);
+    if (dims_[d].resolved && std::find(slots.begin(), slots.end(), dims_[d].slot) != slots.end())
+      positions.push_back(d);
   }
   if (positions.empty()) return;
   append(".sum(({},))", fmt::join(positions, ", "));
-  for (std::size_t i = positions.size(); i-- > 0;) dims_.erase(dims_.begin() + static_cast<std::ptrdiff_t>(positions[i]));
+  for (std::size_t i = positions.size(); i-- > 0;)
+    dims_.erase(dims_.begin() + static_cast<std::ptrdiff_t>(positions[i]));
 }
 
 }  // namespace syno::emit

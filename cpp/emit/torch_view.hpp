@@ -1,5 +1,5 @@
-// emit/torch_view.hpp — a read of a tensor as a chain of PyTorch views, pads and rolls, one dimension for each
-// iterator that the read depends on.
+// emit/torch_view.hpp — a read of a tensor as a chain of PyTorch views, pads and rolls, one dimension for
+// each iterator that the read depends on.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,14 +14,14 @@ namespace syno::emit {
 /// One dimension of a value under way from the tensor's own dimensions to one per iterator.
 struct ViewDim {
   bool resolved = false;
-  Slot slot = 0;           ///< resolved: the iterator that walks it from 0
-  ExprId index{};          ///< otherwise: where the read looks, 0 being the first element
+  Slot slot = 0;   ///< resolved: the iterator that walks it from 0
+  ExprId index{};  ///< otherwise: where the read looks, 0 being the first element
   std::int64_t extent = 0;
-  bool kept = false;       ///< resolve() leaves it alone
+  bool kept = false;  ///< resolve() leaves it alone
 };
 
-/// Rewrites x[e1, e2, ...] step by step. Each index is peeled from the tensor's side: a guard becomes a pad, a
-/// remainder a roll (or a repetition), a quotient a repetition, a sum of iterators a window.
+/// Rewrites x[e1, e2, ...] step by step. Each index is peeled from the tensor's side: a guard becomes a pad,
+/// a remainder a roll (or a repetition), a quotient a repetition, a sum of iterators a window.
 class TorchView {
  public:
   /// `value` is a Python expression; `indices` count from the tensor's first element.
@@ -48,6 +48,7 @@ class TorchView {
   bool peel_once(std::size_t d);
   /// Replaces dimension d by its elements start, start + step, ... (`count`, fill outside).
   void select(std::size_t d, std::int64_t start, std::int64_t step, std::int64_t count);
+  void repeat(std::size_t d, std::int64_t count);  ///< a dimension of one element
   void window(std::size_t d);
   void take_diagonals();
   template <class... Args>

@@ -23,7 +23,9 @@ namespace {
 void gather(const Arena& arena, ExprId id, std::int64_t factor, LinearForm& form) {
   const Expr& node = arena[id];
   switch (node.op) {
-    case Op::Constant: form.constant = checked_add(form.constant, checked_multiply(factor, node.value)); return;
+    case Op::Constant:
+      form.constant = checked_add(form.constant, checked_multiply(factor, node.value));
+      return;
     case Op::SizeValue:
       form.constant = checked_add(form.constant, checked_multiply(factor, integer_of(arena, node.size)));
       return;
@@ -32,9 +34,11 @@ void gather(const Arena& arena, ExprId id, std::int64_t factor, LinearForm& form
       gather(arena, node.b, factor, form);
       return;
     case Op::Multiply:
-      gather(arena, node.a, checked_multiply(checked_multiply(factor, node.value), integer_of(arena, node.size)), form);
+      gather(arena, node.a,
+             checked_multiply(checked_multiply(factor, node.value), integer_of(arena, node.size)), form);
       return;
-    default: break;
+    default:
+      break;
   }
   const auto at = std::lower_bound(form.terms.begin(), form.terms.end(), id,
                                    [](const auto& term, ExprId atom) { return term.first < atom; });
@@ -50,7 +54,8 @@ void gather(const Arena& arena, ExprId id, std::int64_t factor, LinearForm& form
 LinearForm linear_form(const Arena& arena, ExprId root) {
   LinearForm form;
   gather(arena, root, 1, form);
-  std::erase_if(form.terms, [&](const auto& term) { return term.second == 0 && !arena.has_inside(term.first); });
+  std::erase_if(form.terms,
+                [&](const auto& term) { return term.second == 0 && !arena.has_inside(term.first); });
   return form;
 }
 
