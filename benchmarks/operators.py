@@ -185,8 +185,8 @@ def run_case(
     }
     emitted = operator.to_torch()
     weights = dict(zip(operator.weights, inputs[len(operator.data) :], strict=True))
-    for name, parameter in emitted.named_parameters():
-        parameter.data.copy_(weights[name])
+    for parameter, value in zip(emitted.parameters(), weights.values(), strict=True):
+        parameter.data.copy_(value)
     data = inputs[: len(operator.data)]
     forms: dict[str, Callable[[], Tensor]] = {"emitted": lambda: emitted(*data)}
     for name, form in case.forms.items():

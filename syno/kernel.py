@@ -261,6 +261,16 @@ class Kernel:
         """The machine code as text."""
         return str(self._core.assembly())
 
+    @property
+    def symbol(self) -> str:
+        """Name of the object's only function."""
+        return str(self._core.symbol)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory that a call on one thread needs beside its arguments, bytes."""
+        return int(self._core.workspace_bytes(1))
+
     def object_bytes(self) -> bytes:
         """The ELF object; needs no LLVM to be linked."""
         return bytes(self._core.object_bytes())

@@ -321,7 +321,7 @@ class Operator:
         return sum(int(self._program.cost(i).params) for i in range(self.valuation_count))
 
     @property
-    def bytes(self) -> int:
+    def traffic_bytes(self) -> int:
         """Compulsory traffic of one call in float32, bytes; summed over the valuations."""
         return sum(int(self._program.cost(i).bytes) for i in range(self.valuation_count))
 
@@ -340,7 +340,7 @@ class Operator:
         if self._pgraph is None:
             return []
         signature = self._pgraph.signature
-        sides = ((form.outputs[0], signature.output), (form.inputs[0], signature.input))
+        sides = ((form.outputs[0], signature["output"]), (form.inputs[0], signature["input"]))
         return [(name, i) for name, dims in sides for i, dim in enumerate(dims) if dim["unordered"]]
 
     def _one_valuation(self, what: str) -> Operator:

@@ -23,7 +23,7 @@ _CLASS = "EmittedOperator"
 
 
 def aten_module(operator: Operator) -> nn.Module:
-    """A new module with parameters named like the operator's weights."""
+    """A new module with one parameter for each weight, in order and named alike."""
     module = _module_class(str(operator.program.text()))()
     assert isinstance(module, nn.Module)
     return module
@@ -41,9 +41,9 @@ def _module_class(program_text: str) -> Any:
 
 
 def _check(tree: ast.Module) -> None:
-    for node in tree.body:
-        if not isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.Expr)):
-            raise VerifyError(f"[emit] line {node.lineno} of the emitted module is no class")
+    for statement in tree.body:
+        if not isinstance(statement, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.Expr)):
+            raise VerifyError(f"[emit] line {statement.lineno} of the emitted module is no class")
     for node in ast.walk(tree):
         imported = []
         if isinstance(node, ast.Import):

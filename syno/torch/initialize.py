@@ -43,19 +43,21 @@ def initialize(
             weight.uniform_(-bound, bound)
 
 
-def fan_in(operator: Operator) -> tuple[dict[str, int], int]:
-    """Fan-in of every weight, and the product of the sums that index none of them.
+def fan_in(operator: Operator) -> tuple[dict[str, int], float]:
+    """Fan-in of every weight, and what the sums that index none of them do to the variance.
 
-    An operator without a one-scope form is read scope by scope: a later sum over an intermediate
-    result belongs to the first weight of its scope.
+    A mean over n terms divides by n squared. An operator without a one-scope form is read scope by
+    scope: a sum over an intermediate result belongs to the first weight of its scope.
     """
     fans = dict.fromkeys(operator.weights, 1)
-    others = 1
+    others = 1.0
     for scope in str((operator.one_scope or operator.program).text()).splitlines():
-        reduction = re.search(r"=\s*sum\[([^\]]*)\]", scope)
+        reduction = re.search(r"=\s*(sum|mean)\[([^\]]*)\]", scope)
         if reduction is None:
             continue
-        extents = dict(map(_extent, reduction[1].split(",")))
+        extents = dict(map(_extent, reduction[2].split(",")))
+        if reduction[1] == "mean":
+            others /= math.prod(extents.values()) ** 2
         for name in operator.weights:
             used = _iterators_of(name, scope[reduction.end() :])
             for iterator in sorted(used & set(extents)):

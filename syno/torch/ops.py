@@ -25,7 +25,7 @@ from syno.operator import Operator
 from syno.torch.aten import aten_module
 
 _log = logging.getLogger("syno.torch")
-_library = torch.library.Library("syno", "FRAGMENT")
+_library: Any = torch.library.Library("syno", "FRAGMENT")  # type: ignore[no-untyped-call]
 _lock = threading.RLock()
 
 _NATIVE = {torch.float32: "float32", torch.float64: "float64"}
@@ -82,8 +82,17 @@ class OperatorFunction:
         return tuple(max(0, 2 * a - b) for a, b in zip(one, two, strict=True))
 
     def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
-        """The same by plain PyTorch functions, on any device and in any dtype."""
-        raise NotImplementedError
+        """The same by plain PyTorch functions, on any device and in any dtype; differentiable."""
+        operator = self.operator_for(tuple(tuple(t.shape) for t in tensors))
+        named = dict(zip(self.inputs, tensors, strict=True))
+        module = aten_module(operator)
+        # The emitted names may differ where a formula's word means something in Python.
+        own = [name for name, _ in module.named_parameters()]
+        parameters = dict(zip(own, (named[name] for name in operator.weights), strict=True))
+        data = tuple(named[name] for name in operator.data)
+        result = torch.func.functional_call(module, parameters, data)
+        assert isinstance(result, Tensor)
+        return result
 
     def _build(self, shapes: Shapes) -> Operator:
         raise NotImplementedError
@@ -92,14 +101,19 @@ class OperatorFunction:
 
     def _compute(self, *tensors: Tensor) -> Tensor:
         threads = torch.get_num_threads()
-        key = (tensors[0].dtype, threads, *[t.shape for t in tensors])
+        key = (threads, *[(t.dtype, t.shape) for t in tensors])
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._plan(tensors, threads)
         return plan(tensors)
 
     def _compute_elsewhere(self, *tensors: Tensor) -> Tensor:
-        return self.emitted(tensors)
+        return self._emitted_copy(tensors)
+
+    def _emitted_copy(self, tensors: Sequence[Tensor]) -> Tensor:
+        # A registered operator may not return a view of its inputs.
+        result = self.emitted(tensors)
+        return result.clone() if result._is_view() else result
 
     def _fake(self, *tensors: Tensor) -> Tensor:
         shapes = tuple(tuple(int(n) for n in t.shape) for t in tensors)
@@ -147,9 +161,11 @@ class OperatorFunction:
         if not all(all(shape) for shape in shapes):
             extents = self.output_shape(shapes)
             return lambda ts: ts[0].new_zeros(extents)
-        operator = self.operator_for(shapes)
         try:
+            operator = self.operator_for(shapes)
             kernel = compile(operator, dtype=_NATIVE[dtype], threads=threads)
+        except ShapeError:
+            raise
         except SynoError as error:
             if not self._warned:
                 self._warned = True
@@ -158,7 +174,7 @@ class OperatorFunction:
                     self.name,
                     error,
                 )
-            return self.emitted
+            return self._emitted_copy
         return self._run_natively(kernel, threads)
 
     def _run_natively(self, kernel: Kernel, threads: int) -> Plan:
@@ -187,17 +203,6 @@ class _Whole(OperatorFunction):
     def _build(self, shapes: Shapes) -> Operator:
         return self._operator.for_shapes(shapes)
 
-    def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
-        operator = self.operator_for(tuple(tuple(t.shape) for t in tensors))
-        named = dict(zip(self.inputs, tensors, strict=True))
-        weights = {name: named[name] for name in operator.weights}
-        data = tuple(named[name] for name in operator.data)
-        module = aten_module(operator)
-        result = torch.func.functional_call(module, weights, data)
-        assert isinstance(result, Tensor)
-        # A registered operator may not return a view of its input.
-        return result.clone() if result._is_view() else result
-
 
 class _Derivative(OperatorFunction):
     """The vector-Jacobian product of another function with respect to one of its inputs."""
@@ -216,14 +221,6 @@ class _Derivative(OperatorFunction):
 
     def output_shape(self, shapes: Shapes) -> tuple[int, ...]:
         return shapes[1 + self._index]
-
-    def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
-        cotangent, *inputs = (t.detach() for t in tensors)
-        with torch.enable_grad():
-            inputs[self._index].requires_grad_()
-            value = self._parent.emitted(inputs)
-            (gradient,) = torch.autograd.grad(value, inputs[self._index], cotangent)
-        return gradient
 
 
 def _schema_names(names: Sequence[str]) -> list[str]:

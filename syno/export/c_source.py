@@ -1,0 +1,217 @@
+"""C: the kernel as an object with a header, a test vector, and a short main that checks itself."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syno.errors import FormatError, ShapeError
+from syno.export.linking import Interface, c_compiler, link_library, run_compiler
+from syno.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_HEADER = """\
+/* {expr}
+ *
+ * {shapes}
+ *
+ * Machine code for {cpu}; one thread, reentrant, no library needed.
+ * Link op.o, or libop.so; `cc -O2 main.c op.o -lm -o main && ./main` checks it.
+ */
+#ifndef SYNO_OP_H
+#define SYNO_OP_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+#define SYNO_OP_WORKSPACE_BYTES {workspace}
+
+typedef void syno_body(void* context, int64_t begin, int64_t end, void* private_memory);
+typedef void syno_parallel(void* pool, syno_body* body, void* context, int64_t count);
+
+/* The kernel: arguments are row-major buffers, inputs then outputs; workspace is 64-byte aligned memory of
+ * SYNO_OP_WORKSPACE_BYTES; a null parallel computes in the caller. */
+void {symbol}(void* const* arguments, void* workspace, syno_parallel* parallel, void* pool);
+
+/* Computes {outputs}; 0, or -1 when there is no memory for the workspace. */
+static inline int syno_op({parameters}) {{
+  void* arguments[] = {{{arguments}}};
+  void* workspace = NULL;
+  if (SYNO_OP_WORKSPACE_BYTES > 0 && !(workspace = aligned_alloc(64, SYNO_OP_WORKSPACE_BYTES))) return -1;
+  {symbol}(arguments, workspace, NULL, NULL);
+  free(workspace);
+  return 0;
+}}
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+_MAIN = """\
+/* Runs the operator on test_vector.bin and compares: cc -O2 main.c op.o -lm -o main && ./main */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "op.h"
+
+int main(void) {{
+  static const size_t sizes[] = {{{sizes}}};
+  {type}* buffers[{count}];
+  FILE* file = fopen("test_vector.bin", "rb");
+  if (!file) return perror("test_vector.bin"), 2;
+  for (int i = 0; i < {count}; ++i) {{
+    buffers[i] = malloc(sizes[i] * sizeof({type}));
+    if (!buffers[i] || fread(buffers[i], sizeof({type}), sizes[i], file) != sizes[i]) return 2;
+  }}
+  fclose(file);
+{results}
+  if (syno_op({call}) != 0) return 2;
+  double worst = 0, scale = 0;
+{comparisons}
+  printf("max_abs_err %.9g of values up to %.9g\\n", worst, scale);
+  return worst <= {tolerance} * scale ? 0 : 1;
+}}
+"""
+
+_COMPARISON = """\
+  for (size_t i = 0; i < sizes[{expected}]; ++i) {{
+    worst = fmax(worst, fabs((double)result{number}[i] - (double)buffers[{expected}][i]));
+    scale = fmax(scale, fabs((double)buffers[{expected}][i]));
+  }}"""
+
+
+def write(
+    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None
+) -> tuple[str, float]:
+    """Writes the files; compiles and runs `main.c` where there is a C compiler."""
+    if not isinstance(what, Operator):
+        raise ShapeError(
+            "[export] the C format is for one operator; export a model with format='torch' or 'onnx', "
+            "or its operators one by one (module.operator)"
+        )
+    operator = what._one_valuation("buffers")
+    kernel = operator.compile()
+    interface = Interface.of(kernel)
+    (directory / "op.o").write_bytes(kernel.object_bytes())
+    (directory / "op.h").write_text(_header(operator, interface), encoding="utf-8")
+    (directory / "main.c").write_text(_main(interface), encoding="utf-8")
+    (directory / "op.json").write_text(operator.to_json(), encoding="utf-8")
+    worst = _write_vector(operator, kernel, directory / "test_vector.bin")
+    compiler = c_compiler()
+    if compiler is None:
+        return "kernel run against the reference (no C compiler here to link main.c)", worst
+    link_library(kernel, directory / "libop.so")
+    try:
+        run_compiler(compiler, ["-O2", "main.c", "op.o", "-lm", "-o", "main"], directory)
+        done = subprocess.run(
+            ["./main"], cwd=directory, capture_output=True, text=True, timeout=60, check=False
+        )
+    finally:
+        (directory / "main").unlink(missing_ok=True)
+    if done.returncode != 0:
+        raise FormatError(f"[export] the exported C program disagrees: {done.stdout.strip()}")
+    return f"main.c compiled by {compiler} and run", float(done.stdout.split()[1])
+
+
+def _write_vector(operator: Operator, kernel: Any, path: Path) -> float:
+    """Inputs and the reference's outputs; returns how far the kernel is from the latter."""
+    from syno.export.check import compare, example_arrays
+
+    dtype = np.dtype(kernel.dtype)
+    arrays = {name: array.astype(dtype) for name, array in example_arrays(operator).items()}
+    got = kernel(*arrays.values())
+    results = got if isinstance(got, tuple) else (got,)
+    expected = _expected(operator, arrays, results)
+    with path.open("wb") as out:
+        for array in (*arrays.values(), *expected):
+            out.write(np.ascontiguousarray(array, dtype).tobytes())
+    return compare("kernel", list(results), list(expected))
+
+
+def _expected(
+    operator: Operator, arrays: dict[str, Any], results: Sequence[Any]
+) -> list[np.ndarray[Any, Any]]:
+    """The interpreter's values; where that would take minutes, a float64 kernel's, also verified."""
+    if operator.flops < 20_000_000:
+        values = operator.reference(*arrays.values())
+    else:
+        wide = [array.astype(np.float64) for array in arrays.values()]
+        values = operator.compile(dtype="float64")(*wide)
+    if isinstance(values, dict):
+        return [values[name] for name in operator.outputs]
+    return list(values) if isinstance(values, tuple) else [values]
+
+
+def _c_type(dtype: str) -> str:
+    return {"float32": "float", "float64": "double"}[dtype]
+
+
+def _header(operator: Operator, interface: Interface) -> str:
+    from syno import _core
+
+    kind = _c_type(interface.dtype)
+    names = _c_names(interface)
+    tensors = [*interface.inputs, *interface.outputs]
+    shapes = "\n * ".join(
+        f"{name}: {kind}{''.join(f'[{n}]' for n in shape)}"
+        for name, (_, shape) in zip(names, tensors, strict=True)
+    )
+    count = len(interface.inputs)
+    parameters = [f"const {kind}* {name}" for name in names[:count]]
+    parameters += [f"{kind}* {name}" for name in names[count:]]
+    return _HEADER.format(
+        expr=operator.expr.strip().replace("*/", "* /").replace("\n", "\n * "),
+        shapes=shapes,
+        cpu=_core.host_cpu().name,
+        workspace=interface.workspace_bytes,
+        symbol=interface.symbol,
+        outputs=", ".join(names[count:]),
+        parameters=", ".join(parameters),
+        arguments=", ".join(f"(void*){name}" for name in names),
+    )
+
+
+def _c_names(interface: Interface) -> list[str]:
+    """Argument names; the position is appended to those that C could misread."""
+    reserved = {"arguments", "workspace", "int", "float", "double", "for", "if", "do", "char"}
+    names = [name for name, _ in (*interface.inputs, *interface.outputs)]
+    return [f"{n}_{i}" if n in reserved or len(n) > 8 else n for i, n in enumerate(names)]
+
+
+def _main(interface: Interface) -> str:
+    from syno.export.check import TOLERANCE
+
+    kind = _c_type(interface.dtype)
+    tensors = [*interface.inputs, *interface.outputs]
+    count = len(interface.inputs)
+    results = "\n".join(
+        f"  {kind}* result{i} = malloc(sizes[{count + i}] * sizeof({kind}));"
+        for i in range(len(interface.outputs))
+    )
+    call = [f"buffers[{i}]" for i in range(count)]
+    call += [f"result{i}" for i in range(len(interface.outputs))]
+    comparisons = "\n".join(
+        _COMPARISON.format(expected=count + i, number=i) for i in range(len(interface.outputs))
+    )
+    return _MAIN.format(
+        sizes=", ".join(str(int(np.prod(shape, dtype=np.int64))) for _, shape in tensors),
+        type=kind,
+        count=len(tensors),
+        results=results,
+        call=", ".join(call),
+        comparisons=comparisons,
+        tolerance=TOLERANCE,
+    )

@@ -1,0 +1,131 @@
+"""PyTorch without LLVM: a directory with the model's graph, its kernels as shared libraries, a loader.
+
+`loader.py` in it needs torch only; `loader.load()` returns the model for the example's shapes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from syno.errors import FormatError
+from syno.export.check import as_module, compare, example_tensors, operators_in
+from syno.export.linking import Interface, link_library
+from syno.kernel import compile
+from syno.operator import Operator
+from syno.torch.ops import OperatorFunction, as_function
+
+_TIMEOUT_S = 300
+_TEMPLATE = Path(__file__).with_name("loader_template.py")
+
+
+def write(
+    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None
+) -> tuple[str, float]:
+    """Writes the bundle and runs it in a new process that may not import syno."""
+    from safetensors.torch import save_file, save_model
+
+    model = as_module(what)
+    example = example_tensors(what, inputs)
+    was = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            expected = model(*example)
+            program = torch.export.export(model, tuple(example), strict=False)
+    except FormatError:
+        raise
+    except Exception as error:  # whatever torch.export meets in the user's model is the reason
+        raise FormatError(
+            "[export] torch.export cannot take this model: "
+            f"{str(error).strip().splitlines()[0]}. format='safetensors' needs no graph"
+        ) from error
+    finally:
+        model.train(was)
+    functions = {
+        as_function(module.operator).name: as_function(module.operator)
+        for _, module in operators_in(model)
+    }
+    kernels = [
+        _write_kernel(functions[name], shapes, directory)
+        for name, shapes in sorted(set(_calls(program.graph_module, functions)))
+    ]
+    torch.export.save(program, directory / "model.pt2")
+    save_model(model, str(directory / "weights.safetensors"))
+    for name, module in operators_in(model):
+        path = directory / "operators" / f"{name or 'operator'}.json"
+        module.operator.save(path)
+    manifest = {"format": "syno-bundle", "version": 1, "kernels": kernels}
+    (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    (directory / "loader.py").write_text(_TEMPLATE.read_text("utf-8"), encoding="utf-8")
+    tensors = {f"input{i}": x.contiguous() for i, x in enumerate(example) if isinstance(x, Tensor)}
+    save_file(tensors, str(directory / "test_vector.safetensors"))
+    got = _run_elsewhere(directory)
+    return "loaded and run in a process without syno", compare("bundle", got, expected)
+
+
+def _calls(
+    graph: torch.fx.GraphModule, functions: dict[str, OperatorFunction]
+) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
+    """Every operator call of the graph with the shapes of its arguments."""
+    for node in graph.graph.nodes:
+        name = getattr(node.target, "_schema", None)
+        short = name.name.removeprefix("syno::") if name is not None else ""
+        if short in functions:
+            values = [argument.meta["val"] for argument in node.args]
+            yield short, tuple(tuple(int(n) for n in value.shape) for value in values)
+
+
+def _write_kernel(
+    function: OperatorFunction, shapes: tuple[tuple[int, ...], ...], directory: Path
+) -> dict[str, Any]:
+    kernel = compile(function.operator_for(shapes))
+    library = f"kernels/{kernel.key}.so"
+    link_library(kernel, directory / library)
+    interface = Interface.of(kernel)
+    return {
+        "operator": function.name,
+        "arguments": len(function.inputs),
+        "library": library,
+        "symbol": interface.symbol,
+        "workspace_bytes": interface.workspace_bytes,
+        "inputs": [list(shape) for shape in shapes],
+        "output": list(interface.outputs[0][1]),
+    }
+
+
+def _run_elsewhere(directory: Path) -> Any:
+    """The outputs of the bundle on its test vector, in a process where syno cannot be imported."""
+    script = (
+        "import sys; sys.modules['syno'] = None; sys.path.insert(0, sys.argv[1]); "
+        "import loader; loader.check(sys.argv[1])"
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(directory)],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FormatError(f"[export] the bundle did not run within {_TIMEOUT_S} s") from error
+    result = directory / "result.pt"
+    if done.returncode != 0 or not result.exists():
+        reason = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+        raise FormatError(f"[export] the bundle does not run on its own: {reason}")
+    try:
+        return torch.load(result, weights_only=True)
+    finally:
+        result.unlink()
+        for cached in directory.glob("__pycache__/*"):
+            cached.unlink()
+        if (directory / "__pycache__").exists():
+            (directory / "__pycache__").rmdir()
