@@ -189,7 +189,7 @@ def test_wrong_inputs_are_named(inputs: dict[str, object], error: str, message: 
 def test_errors_are_typed_and_point_at_the_place() -> None:
     with pytest.raises(_core.ParseError, match=r"column 10\)\n  y\[i\] = x\[j\]\n           \^$"):
         Program.parse("y[i] = x[j]")
-    with pytest.raises(_core.ShapeError, match="the size of o, h, w, s is not given"):
+    with pytest.raises(_core.ShapeError, match="the size of o, w, s is not given"):
         Program.parse(CONV, shapes={"x": [1, 2, 3, 4]}, sizes={"r": 3})
     with pytest.raises(_core.UnknownName, match="'q'"):
         Program.parse("y[i] = x[i]", sizes={"i": 2, "q": 3})
