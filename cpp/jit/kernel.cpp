@@ -271,6 +271,11 @@ const Kernel& Kernel::variant_for(std::span<const View> views) const {
 }
 
 const schedule::LoopNest& Kernel::nest() const { return state_->nest; }
+std::size_t Kernel::argument_count() const { return state_->arguments.size(); }
+std::string Kernel::symbol() const { return state_->code->object.symbol; }
+std::pair<std::int64_t, std::int64_t> Kernel::workspace_bytes() const {
+  return {state_->code->object.shared_bytes, state_->code->object.private_bytes};
+}
 const CompileReport& Kernel::report() const { return state_->report; }
 std::string Kernel::key() const { return state_->key; }
 std::string Kernel::object() const { return state_->code->object.bytes; }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/program.hpp"
@@ -54,6 +55,10 @@ class Kernel {
   const Kernel& variant_for(std::span<const View> arguments) const;
 
   const schedule::LoopNest& nest() const;
+  std::size_t argument_count() const;
+  std::string symbol() const;  ///< the function in the object
+  /// Bytes of workspace a caller of the bare object provides: shared, then this many for each thread.
+  std::pair<std::int64_t, std::int64_t> workspace_bytes() const;
   const CompileReport& report() const;
   std::string llvm() const;  ///< the IR, as text
   std::string assembly() const;

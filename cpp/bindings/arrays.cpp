@@ -1,0 +1,170 @@
+#include "bindings/arrays.hpp"
+
+#include <utility>
+
+#include "support/error.hpp"
+
+namespace py = pybind11;
+
+namespace syno::bindings {
+
+namespace {
+
+using schedule::Dtype;
+
+// The part of the DLPack interface (github.com/dmlc/dlpack, version 0.8) that is read here.
+struct DlDevice {
+  std::int32_t type;
+  std::int32_t id;
+};
+struct DlType {
+  std::uint8_t code;  // 2: floating point, 4: bfloat
+  std::uint8_t bits;
+  std::uint16_t lanes;
+};
+struct DlTensor {
+  void* data;
+  DlDevice device;
+  std::int32_t rank;
+  DlType type;
+  std::int64_t* shape;
+  std::int64_t* strides;  // elements; null: row-major
+  std::uint64_t byte_offset;
+};
+struct DlManagedTensor {
+  DlTensor tensor;
+  void* manager;
+  void (*deleter)(DlManagedTensor*);
+};
+constexpr std::int32_t kCpu = 1;
+
+std::string_view long_name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::F32:
+      return "float32";
+    case Dtype::F64:
+      return "float64";
+    case Dtype::BF16:
+      return "bfloat16";
+  }
+  return "";
+}
+
+[[noreturn]] void wrong_dtype(const std::string& name, const std::string& found, Dtype wanted) {
+  fail<KernelError>("kernel", "`{}` is {}, and this kernel takes {}{}; convert it, or compile for that dtype",
+                    name, found, long_name(wanted),
+                    wanted == Dtype::BF16 ? " (NumPy: its bits as uint16)" : "");
+}
+
+std::string type_name(const py::handle& object) {
+  return py::str(py::type::handle_of(object).attr("__name__")).cast<std::string>();
+}
+
+}  // namespace
+
+BorrowedArray::BorrowedArray(const py::handle& object, const std::string& name, Dtype dtype, bool writable) {
+  try {
+    if (PyObject_CheckBuffer(object.ptr()))
+      from_buffer(object, name, dtype, writable);
+    else if (py::hasattr(object, "__dlpack__"))
+      from_dlpack(object, name, dtype, writable);
+    else
+      fail<KernelError>("kernel",
+                        "`{}` is a {}; pass something with the buffer protocol or __dlpack__ (a NumPy array, "
+                        "a torch tensor)",
+                        name, type_name(object));
+  } catch (...) {
+    if (has_buffer_) PyBuffer_Release(&buffer_);  // the destructor does not run
+    throw;
+  }
+}
+
+BorrowedArray::BorrowedArray(BorrowedArray&& other) noexcept
+    : view_(std::move(other.view_)),
+      buffer_(other.buffer_),
+      has_buffer_(std::exchange(other.has_buffer_, false)),
+      capsule_(std::move(other.capsule_)) {}
+
+BorrowedArray::~BorrowedArray() {
+  if (has_buffer_) PyBuffer_Release(&buffer_);
+}
+
+void BorrowedArray::from_buffer(const py::handle& object, const std::string& name, Dtype dtype,
+                                bool writable) {
+  if (PyObject_GetBuffer(object.ptr(), &buffer_,
+                         PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) != 0) {
+    const py::error_already_set reason;
+    fail<KernelError>("kernel", "`{}` cannot be {} in place: {}", name, writable ? "written" : "read",
+                      reason.what());
+  }
+  has_buffer_ = true;
+  std::string_view format = buffer_.format == nullptr ? "B" : buffer_.format;
+  if (format.starts_with('@') || format.starts_with('=') || format.starts_with('<')) format.remove_prefix(1);
+  const std::string_view wanted = dtype == Dtype::F32 ? "f" : dtype == Dtype::F64 ? "d" : "H";
+  if (format != wanted) {
+    const std::string found = py::hasattr(object, "dtype") ? py::str(object.attr("dtype")).cast<std::string>()
+                                                           : fmt::format("of format '{}'", format);
+    wrong_dtype(name, found, dtype);
+  }
+  view_.data = buffer_.buf;
+  for (int d = 0; d < buffer_.ndim; ++d) {
+    view_.shape.push_back(buffer_.shape[d]);
+    if (buffer_.shape[d] > 1 && buffer_.strides[d] % buffer_.itemsize != 0)
+      fail<ShapeError>("kernel",
+                       "`{}` has a stride of {} bytes in dimension {}, no multiple of its {}-byte elements; "
+                       "copy it",
+                       name, buffer_.strides[d], d, buffer_.itemsize);
+    view_.strides.push_back(buffer_.shape[d] > 1 ? buffer_.strides[d] / buffer_.itemsize : 1);
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(view_.data);
+  if (address % static_cast<std::uintptr_t>(buffer_.itemsize) != 0)
+    fail<ShapeError>("kernel",
+                     "`{}` begins at an address that is no multiple of its {}-byte elements; copy it", name,
+                     buffer_.itemsize);
+}
+
+void BorrowedArray::from_dlpack(const py::handle& object, const std::string& name, Dtype dtype,
+                                bool writable) {
+  if (py::hasattr(object, "__dlpack_device__")) {
+    const auto device = object.attr("__dlpack_device__")().cast<std::pair<int, int>>();
+    if (device.first != kCpu) {
+      const std::string where = py::hasattr(object, "device")
+                                    ? py::str(object.attr("device")).cast<std::string>()
+                                    : fmt::format("DLPack device {}", device.first);
+      fail<KernelError>("kernel", "`{}` is on {}; native kernels run on the CPU: move it there first", name,
+                        where);
+    }
+  }
+  try {
+    capsule_ = object.attr("__dlpack__")();
+  } catch (const py::error_already_set& reason) {
+    fail<KernelError>("kernel",
+                      "`{}` cannot be {} in place (a tensor that requires a gradient: pass .detach()): {}",
+                      name, writable ? "written" : "read", reason.what());
+  }
+  auto* managed = static_cast<DlManagedTensor*>(PyCapsule_GetPointer(capsule_.ptr(), "dltensor"));
+  if (managed == nullptr) {
+    PyErr_Clear();
+    fail<KernelError>("kernel", "`{}` gives a DLPack capsule of another kind", name);
+  }
+  const DlTensor& tensor = managed->tensor;
+  const DlType wanted = dtype == Dtype::F32   ? DlType{2, 32, 1}
+                        : dtype == Dtype::F64 ? DlType{2, 64, 1}
+                                              : DlType{4, 16, 1};
+  if (tensor.type.code != wanted.code || tensor.type.bits != wanted.bits || tensor.type.lanes != 1) {
+    const std::string found = py::hasattr(object, "dtype") ? py::str(object.attr("dtype")).cast<std::string>()
+                                                           : fmt::format("of DLPack type ({}, {})",
+                                                                         tensor.type.code, tensor.type.bits);
+    wrong_dtype(name, found, dtype);
+  }
+  view_.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  view_.shape.assign(tensor.shape, tensor.shape + tensor.rank);
+  if (tensor.strides != nullptr)
+    view_.strides.assign(tensor.strides, tensor.strides + tensor.rank);
+  else
+    view_.strides = schedule::row_major_strides(view_.shape);
+  for (std::size_t d = 0; d < view_.shape.size(); ++d)
+    if (view_.shape[d] < 2) view_.strides[d] = 1;  // means nothing, and libraries put odd values there
+}
+
+}  // namespace syno::bindings

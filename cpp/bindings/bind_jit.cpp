@@ -1,0 +1,251 @@
+// bindings/bind_jit.cpp — native kernels in Python: compile, call on any array in place, verify, look inside.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <optional>
+
+#include "bindings/arrays.hpp"
+#include "jit/kernel.hpp"
+#include "support/error.hpp"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace {
+
+using namespace syno;
+using bindings::BorrowedArray;
+using jit::Kernel;
+using schedule::Buffer;
+using schedule::BufferKind;
+using schedule::Dtype;
+
+void warn(const std::string& message) {
+  const py::gil_scoped_acquire lock;
+  py::module_::import("logging").attr("getLogger")("syno").attr("warning")("%s", message);
+}
+
+bool is_torch(const py::handle& object) {
+  const auto module = py::str(py::type::handle_of(object).attr("__module__")).cast<std::string>();
+  return module == "torch" || module.starts_with("torch.");
+}
+
+py::object new_output(const Buffer& buffer, bool torch) {
+  if (torch) {
+    const py::module_ module = py::module_::import("torch");
+    const char* dtype = buffer.dtype == Dtype::F32   ? "float32"
+                        : buffer.dtype == Dtype::F64 ? "float64"
+                                                     : "bfloat16";
+    return module.attr("empty")(py::tuple(py::cast(buffer.extents)), "dtype"_a = module.attr(dtype));
+  }
+  const char* dtype = buffer.dtype == Dtype::F32   ? "float32"
+                      : buffer.dtype == Dtype::F64 ? "float64"
+                                                   : "uint16";
+  return py::module_::import("numpy").attr("empty")(py::tuple(py::cast(buffer.extents)), "dtype"_a = dtype);
+}
+
+int thread_count(const std::optional<int>& threads) {
+  if (!threads) return 1;
+  if (*threads < 1) fail<KernelError>("kernel", "num_threads is {}; it must be at least 1", *threads);
+  return *threads;
+}
+
+py::object call(const Kernel& kernel, const py::args& arrays, const py::object& out,
+                std::optional<int> num_threads) {
+  const schedule::LoopNest& nest = kernel.nest();
+  const int threads = thread_count(num_threads);
+  std::vector<const Buffer*> inputs, outputs;
+  for (const schedule::BufferId id : schedule::arguments(nest)) {
+    const Buffer& buffer = nest.buffer(id);
+    (buffer.kind == BufferKind::Input ? inputs : outputs).push_back(&buffer);
+  }
+  if (arrays.size() != inputs.size()) {
+    std::string names;
+    for (const Buffer* buffer : inputs) names += (names.empty() ? "" : ", ") + buffer->name;
+    fail<ShapeError>("kernel " + nest.name, "{} arrays for {} inputs: {}", arrays.size(), inputs.size(),
+                     names);
+  }
+  std::vector<py::object> results;
+  if (out.is_none()) {
+    const bool torch = !arrays.empty() && is_torch(arrays[0]);
+    for (const Buffer* buffer : outputs) results.push_back(new_output(*buffer, torch));
+  } else if (py::isinstance<py::tuple>(out) || py::isinstance<py::list>(out)) {
+    for (const py::handle& each : out) results.push_back(py::reinterpret_borrow<py::object>(each));
+  } else {
+    results.push_back(out);
+  }
+  if (results.size() != outputs.size())
+    fail<ShapeError>("kernel " + nest.name, "{} arrays for {} outputs", results.size(), outputs.size());
+
+  std::vector<BorrowedArray> borrowed;
+  borrowed.reserve(inputs.size() + outputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    borrowed.emplace_back(arrays[i], inputs[i]->name, inputs[i]->dtype, false);
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    borrowed.emplace_back(results[i], outputs[i]->name, outputs[i]->dtype, true);
+  std::vector<jit::View> views;
+  for (const BorrowedArray& array : borrowed) views.push_back(array.view());
+  {
+    const py::gil_scoped_release unlocked;
+    kernel.variant_for(views).call(views, threads);
+  }
+  if (results.size() == 1) return results[0];
+  return py::tuple(py::cast(results));
+}
+
+void call_pointers(const Kernel& kernel, const py::sequence& pointers, int threads) {
+  const std::size_t wanted = kernel.argument_count();
+  const std::size_t given = py::len(pointers);
+  if (given != wanted)
+    fail<ShapeError>("kernel " + kernel.nest().name, "{} pointers for {} arguments (inputs, then outputs)",
+                     given, wanted);
+  std::array<void*, 32> few;
+  std::vector<void*> many;
+  void** all = few.data();
+  if (wanted > few.size()) {
+    many.resize(wanted);
+    all = many.data();
+  }
+  for (std::size_t i = 0; i < wanted; ++i) {
+    const py::object pointer = pointers[i];
+    all[i] = PyLong_AsVoidPtr(pointer.ptr());
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  }
+  const py::gil_scoped_release unlocked;
+  kernel.call_unchecked(all, threads);
+}
+
+}  // namespace
+
+void bind_jit(py::module_& m) {
+  jit::set_warning_handler(warn);
+
+  py::class_<jit::Cpu>(m, "Cpu", "The CPU code is generated for: name, exact features, vector width, caches.")
+      .def_readonly("triple", &jit::Cpu::triple)
+      .def_readonly("name", &jit::Cpu::name)
+      .def_readonly("features", &jit::Cpu::features)
+      .def_property_readonly("vector_bits", [](const jit::Cpu& cpu) { return cpu.target.vector_bits; })
+      .def_property_readonly("vector_registers",
+                             [](const jit::Cpu& cpu) { return cpu.target.vector_registers; })
+      .def_property_readonly("threads", [](const jit::Cpu& cpu) { return cpu.target.threads; })
+      .def_property_readonly("l1_bytes", [](const jit::Cpu& cpu) { return cpu.target.l1_bytes; })
+      .def_property_readonly("l2_bytes", [](const jit::Cpu& cpu) { return cpu.target.l2_bytes; })
+      .def_property_readonly("l3_bytes", [](const jit::Cpu& cpu) { return cpu.target.l3_bytes; })
+      .def("__repr__", [](const jit::Cpu& cpu) { return "Cpu(" + cpu.name + ", " + cpu.triple + ")"; });
+  m.def("host_cpu", &jit::host_cpu, py::return_value_policy::reference, R"doc(
+    This machine's CPU, or the one that the environment variable ``SYNO_CPU`` names.
+
+    Raises:
+        UnknownName: ``SYNO_CPU`` names no CPU.
+)doc");
+  m.def("cpu_named", &jit::cpu_named, "name"_a, R"doc(
+    A CPU to generate code for: ``host``, ``generic``, or a name LLVM knows (``x86-64-v3``, ``znver4``).
+
+    Raises:
+        UnknownName: no such CPU; the message lists the valid names.
+)doc");
+
+  py::class_<jit::CompileReport>(m, "CompileReport",
+                                 "What one compilation took and gave; milliseconds and bytes.")
+      .def_readonly("build_ms", &jit::CompileReport::build_ms)
+      .def_readonly("codegen_ms", &jit::CompileReport::codegen_ms)
+      .def_readonly("link_ms", &jit::CompileReport::link_ms)
+      .def_readonly("from_cache", &jit::CompileReport::from_cache)
+      .def_readonly("code_bytes", &jit::CompileReport::code_bytes)
+      .def_readonly("spills", &jit::CompileReport::spills)
+      .def("__repr__", [](const jit::CompileReport& report) {
+        return fmt::format(
+            "CompileReport(build_ms={:.2f}, codegen_ms={:.2f}, link_ms={:.2f}, from_cache={}, "
+            "code_bytes={}, spills={})",
+            report.build_ms, report.codegen_ms, report.link_ms, report.from_cache ? "True" : "False",
+            report.code_bytes, report.spills);
+      });
+
+  py::class_<jit::Verification>(m, "Verification", "A kernel against the interpreter; true when it passed.")
+      .def_readonly("passed", &jit::Verification::passed)
+      .def_readonly("max_rel_err", &jit::Verification::max_rel_err)
+      .def_readonly("limit", &jit::Verification::limit)
+      .def_readonly("points", &jit::Verification::points)
+      .def_readonly("detail", &jit::Verification::detail)
+      .def("__bool__", [](const jit::Verification& result) { return result.passed; })
+      .def("__repr__", [](const jit::Verification& result) {
+        return fmt::format("Verification(passed={}, max_rel_err={:.2e}, limit={:.0e}, points={}, worst: {})",
+                           result.passed ? "True" : "False", result.max_rel_err, result.limit, result.points,
+                           result.detail);
+      });
+
+  py::class_<Kernel, std::shared_ptr<Kernel>>(m, "Kernel", R"doc(
+    Machine code of one loop nest. Thread-safe.
+
+    Calls take anything with the buffer protocol or ``__dlpack__`` (NumPy arrays, torch tensors on the CPU) in place,
+    with any strides: other strides than the nest's compile a variant of the kernel, once.
+)doc")
+      .def("__call__", &call, "out"_a = py::none(), "num_threads"_a = py::none(), R"doc(
+    Computes the outputs.
+
+    Args:
+        arrays: the inputs in the nest's order, of its shapes and dtypes; bfloat16 as torch tensors or as uint16 bits.
+        out: an array (or a sequence of them, one an output) to write into, of any strides; default new ones.
+        num_threads: threads of syno's own pool; default 1. The result does not depend on it.
+    Returns:
+        The output, or a tuple of them; torch tensors when the first input is one, else NumPy arrays.
+    Raises:
+        ShapeError: the count or a shape differs; an output shares memory with another argument or with itself.
+        KernelError: another dtype or device, or memory that cannot be read or written in place.
+)doc")
+      .def(
+          "call_pointers", &call_pointers, "pointers"_a, "threads"_a = 1,
+          "One call on addresses of arrays with the nest's strides, inputs then outputs; nothing is checked.")
+      .def(
+          "verify",
+          [](const Kernel& kernel, const program::Program& program, std::uint64_t seed) {
+            const py::gil_scoped_release unlocked;
+            return jit::verify(kernel, program, seed);
+          },
+          "program"_a, "seed"_a = 0, R"doc(
+    Compares with the program's interpreter on random inputs: all corners of every output, both sides of each tail and
+    border region of the nest, and at least 256 random points.
+
+    Raises:
+        KernelError: the program's inputs and outputs are not the kernel's.
+)doc")
+      .def("llvm", &Kernel::llvm, py::call_guard<py::gil_scoped_release>(), "The LLVM IR as text.")
+      .def("assembly", &Kernel::assembly, py::call_guard<py::gil_scoped_release>(),
+           "The machine code as text.")
+      .def(
+          "loops", [](const Kernel& kernel) { return schedule::to_text(kernel.nest()); },
+          "The loop nest as text.")
+      .def(
+          "object_bytes", [](const Kernel& kernel) { return py::bytes(kernel.object()); },
+          "The ELF object; linking it needs no LLVM.")
+      .def_property_readonly("symbol", &Kernel::symbol, "The kernel's function in the object.")
+      .def_property_readonly("workspace_bytes", &Kernel::workspace_bytes,
+                             "(shared, for each thread): memory a caller of the bare object provides.")
+      .def_property_readonly("report", &Kernel::report)
+      .def_property_readonly("key", &Kernel::key, "Of the object cache: 32 hexadecimal digits.");
+
+  m.def(
+      "compile_nest",
+      [](const schedule::LoopNest& nest, const std::string& cache_directory,
+         const std::optional<jit::Cpu>& cpu, bool fresh) {
+        const py::gil_scoped_release unlocked;
+        jit::CompileOptions options;
+        options.cache_directory = cache_directory;
+        options.cpu = cpu ? &*cpu : nullptr;
+        options.fresh = fresh;
+        return jit::compile(nest, options);
+      },
+      "nest"_a, py::kw_only(), "cache_directory"_a = "", "cpu"_a = py::none(), "fresh"_a = false, R"doc(
+    Compiles a loop nest.
+
+    Args:
+        cache_directory: where compiled objects are kept; empty: nowhere.
+        cpu: of `cpu_named`; default `host_cpu()`.
+        fresh: compile even what this process or the cache already has, to time it.
+    Raises:
+        ScheduleError: the nest does not verify.
+        KernelError: no code can be made of it.
+)doc");
+}
