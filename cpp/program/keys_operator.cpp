@@ -521,6 +521,7 @@ class OperatorTerms {
     return remember(cache_.fingerprints, id, detail::fingerprint(space_, factor, namings_));
   }
 
+  /// Row by row, so that it does not matter which iterators a part came from.
   Hash128 joined() {
     std::vector<Fingerprint> prints;
     std::size_t rows = space_.rows.size();
@@ -534,10 +535,7 @@ class OperatorTerms {
         continue;
       }
       prints.push_back(fingerprint(factor));
-      rows = std::min(rows, std::max<std::size_t>(1, prints.back().multiplicity.size()));
-      for (std::size_t row = 0; row < prints.back().multiplicity.size(); ++row) {
-        scale[row] = scale[row] * Rational(prints.back().multiplicity[row]);
-      }
+      if (!prints.back().rows.empty()) rows = std::min(rows, prints.back().rows.size());
     }
     if (scope_.reduction == Reduction::Mean) {
       for (std::size_t row = 0; row < scale.size(); ++row) {
@@ -549,21 +547,49 @@ class OperatorTerms {
     Hasher common;
     common.add(std::string_view("operator 1")).add(static_cast<std::uint64_t>(product_.reads.size()));
     common.add(static_cast<std::uint64_t>(scope_.traversal.size()));
-    for (std::size_t row = 0; row < rows; ++row) common.add(scale[row].num()).add(scale[row].den());
     for (std::size_t row = 0; row < space_.rows.size(); ++row) {
       for (std::size_t d = 0; d < scope_.traversal.size(); ++d) common.add(space_.extent[d][row]);
     }
+    for (std::size_t row = 0; row < rows; ++row) {
+      for (const Fingerprint& print : prints) {
+        if (row < print.rows.size()) scale[row] = scale[row] * Rational(print.rows[row].multiplicity);
+      }
+      common.add(scale[row].num()).add(scale[row].den());
+    }
     std::optional<Hash128> least;
     for (std::size_t n = 0; n < namings_.size(); ++n) {
-      std::vector<Hash128> parts;
-      for (const Fingerprint& print : prints) parts.push_back(print.by_naming[n]);
-      std::sort(parts.begin(), parts.end());
       Hasher whole = common;
-      for (const Hash128& part : parts) whole.add(part);
+      std::vector<Hash128> parts;
+      for (std::size_t row = 0; row < rows; ++row) {
+        std::map<std::uint32_t, Rational> free;  // by name of the weight
+        parts.clear();
+        for (const Fingerprint& print : prints) {
+          if (row >= print.rows.size()) continue;
+          for (const auto& [read, copies] : print.rows[row].free) {
+            Rational& count = free.try_emplace(namings_[n][read].tensor, 1).first->second;
+            count = count * Rational(copies);
+          }
+          const auto& more = print.rows[row].parts[n];
+          parts.insert(parts.end(), more.begin(), more.end());
+        }
+        whole.add(static_cast<std::uint32_t>(free.size()));
+        for (const auto& [name, copies] : free) whole.add(name).add(copies.num());
+        add_sorted(whole, parts);
+      }
+      parts.clear();
+      for (const Fingerprint& print : prints) {
+        if (print.rows.empty()) parts.push_back(print.written[n]);
+      }
+      add_sorted(whole, parts);
       const Hash128 hash = whole.finish();
       if (!least || hash < *least) least = hash;
     }
     return *least;
+  }
+  static void add_sorted(Hasher& out, std::vector<Hash128>& parts) {
+    std::sort(parts.begin(), parts.end());
+    out.add(static_cast<std::uint32_t>(parts.size()));
+    for (const Hash128& part : parts) out.add(part);
   }
 
   const Program& program_;

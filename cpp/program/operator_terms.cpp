@@ -1,40 +1,16 @@
 #include "program/operator_terms.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 
+#include "program/operator_forms.hpp"
 #include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::program::detail {
 namespace {
 
-std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  const UInt128 product = static_cast<UInt128>(a ^ 0x9e3779b97f4a7c15ULL) * (b ^ 0xd6e8feb86659fd93ULL);
-  std::uint64_t z =
-      static_cast<std::uint64_t>(product >> 64) ^ static_cast<std::uint64_t>(product) ^ (a + (b << 1));
-  z = (z ^ (z >> 32)) * 0xbf58476d1ce4e5b9ULL;
-  return z ^ (z >> 29);
-}
-
 std::uint64_t word(const Name& name) { return static_cast<std::uint64_t>(name.tensor) << 32 | name.read; }
-
-/// Terms of a factor at one row: the values of its ordered coordinates, and its elements.
-struct Terms {
-  std::vector<const Place*> ordered;  ///< by position among a term's values
-  std::vector<std::int64_t> values;   ///< by term, then position
-  std::size_t arity = 0;              ///< elements of a term
-  std::vector<std::uint32_t> read;    ///< by position among a term's elements: whose name tells its role
-  std::vector<std::uint32_t> dim;
-  std::vector<std::uint64_t> multiplicity;  ///< by term
-  std::vector<std::uint32_t> elements;      ///< by term, then position
-  std::vector<std::uint64_t> kind;          ///< by element: what it is an element of, without names
-  std::vector<std::uint32_t> first_read;    ///< by element: a read of its tensor
-  std::vector<bool> channel;                ///< by element: of an unordered dimension
-  std::int64_t divided = 1;                 ///< the multiplicity divided out
-  std::size_t size() const { return multiplicity.size(); }
-};
 
 /// Numbers values in the order they are first seen.
 class Dense {
@@ -72,215 +48,44 @@ std::vector<Role> roles_of(const Factor& factor) {
   return roles;
 }
 
-Terms terms_at(const Space& space, const Factor& factor, std::size_t row) {
+TermSet terms_at(const Space& space, const Factor& factor, std::size_t row) {
   Grid grid(space, factor.slots, row);
   const std::size_t points = grid.size();
   std::vector<std::vector<std::int64_t>> values;
+  std::vector<std::pair<std::int64_t, std::int64_t>> legal;
   for (const Place& place : factor.places) {
     values.push_back(grid.values(place.index));
-    const std::int64_t begin = grid.constant(place.legal.begin), end = grid.constant(place.legal.end);
+    legal.emplace_back(grid.constant(place.legal.begin), grid.constant(place.legal.end));
     for (std::size_t p = 0; p < points; ++p) {
-      if (values.back()[p] < begin || values.back()[p] >= end) grid.alive()[p] = false;
+      if (values.back()[p] < legal.back().first || values.back()[p] >= legal.back().second)
+        grid.alive()[p] = false;
     }
   }
-  const auto values_of = [&](const Place* place) -> const std::vector<std::int64_t>& {
-    return values[static_cast<std::size_t>(place - factor.places.data())];
-  };
-
-  std::vector<Role> roles = roles_of(factor);
-  std::vector<std::vector<std::uint32_t>> element(roles.size());
-  std::unordered_map<std::uint32_t, Dense> families;
-  std::unordered_map<std::uint32_t, std::uint32_t> offset;  // of a family's first element
-  for (std::size_t r = 0; r < roles.size(); ++r) {
-    Dense& dense = families[roles[r].first().family];
-    element[r].resize(points);
+  TermSet terms;
+  for (std::size_t p = 0; p < points; ++p) {
+    if (grid.alive()[p]) terms.multiplicity.push_back(1);
+  }
+  const auto add = [&](const Place& first, std::span<const Place* const> places) {
+    Column column{
+        first.kind, first.read, first.kind == PlaceKind::Weight ? 0 : first.dim + 1, first.family, {}};
     for (std::size_t p = 0; p < points; ++p) {
       if (!grid.alive()[p]) continue;
       std::int64_t index = 0;
-      for (const Place* place : roles[r].places) {
-        const std::int64_t begin = grid.constant(place->legal.begin), end = grid.constant(place->legal.end);
-        index = checked_add(checked_multiply(index, end - begin), values_of(place)[p] - begin);
+      for (const Place* place : places) {
+        const auto at = static_cast<std::size_t>(place - factor.places.data());
+        index = checked_add(checked_multiply(index, legal[at].second - legal[at].first),
+                            values[at][p] - legal[at].first);
       }
-      element[r][p] = dense(index);
+      column.values.push_back(index);
     }
-  }
-  for (std::size_t r = roles.size(); r-- > 0;) {  // one weight element for all terms tells nothing
-    const Place& first = roles[r].first();
-    if (first.kind != PlaceKind::Weight || families[first.family].size() > 1) continue;
-    roles.erase(roles.begin() + static_cast<std::ptrdiff_t>(r));
-    element.erase(element.begin() + static_cast<std::ptrdiff_t>(r));
-  }
-  Terms all;
-  all.arity = roles.size();
-  for (const Role& role : roles) {
-    all.read.push_back(role.first().read);
-    all.dim.push_back(role.first().kind == PlaceKind::Weight ? 0 : role.first().dim + 1);
-  }
-  for (const Role& role : roles) {
-    const Place& first = role.first();
-    const auto next = static_cast<std::uint32_t>(all.kind.size());
-    if (!offset.try_emplace(first.family, next).second) continue;
-    const std::size_t count = families[first.family].size();
-    const bool channel = first.kind == PlaceKind::Unordered;
-    all.kind.insert(all.kind.end(), count, channel ? first.dim + 1 : 0);
-    all.first_read.insert(all.first_read.end(), count, first.read);
-    all.channel.insert(all.channel.end(), count, channel);
-  }
-
-  for (const Place& place : factor.places) {
-    if (place.kind == PlaceKind::Ordered) all.ordered.push_back(&place);
-  }
-  struct Point {
-    std::uint64_t identity;
-    std::size_t point;
+    terms.columns.push_back(std::move(column));
   };
-  std::vector<Point> order;
-  for (std::size_t p = 0; p < points; ++p) {
-    if (!grid.alive()[p]) continue;
-    std::uint64_t identity = 1;
-    for (const Place* place : all.ordered)
-      identity = mix(identity, static_cast<std::uint64_t>(values_of(place)[p]));
-    for (std::size_t r = 0; r < roles.size(); ++r) identity = mix(identity, element[r][p]);
-    order.push_back({identity, p});
+  for (const Place& place : factor.places) {
+    const Place* const self = &place;
+    if (place.kind == PlaceKind::Ordered) add(place, {&self, 1});
   }
-  std::sort(order.begin(), order.end(), [](const Point& a, const Point& b) {
-    return a.identity != b.identity ? a.identity < b.identity : a.point < b.point;
-  });
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (i > 0 && order[i].identity == order[i - 1].identity) {
-      ++all.multiplicity.back();
-      continue;
-    }
-    for (const Place* place : all.ordered) all.values.push_back(values_of(place)[order[i].point]);
-    all.multiplicity.push_back(1);
-    for (std::size_t r = 0; r < roles.size(); ++r) {
-      all.elements.push_back(offset[roles[r].first().family] + element[r][order[i].point]);
-    }
-  }
-  std::uint64_t divisor = 0;
-  for (const std::uint64_t m : all.multiplicity) divisor = std::gcd(divisor, m);
-  if (divisor > 1) {
-    for (std::uint64_t& m : all.multiplicity) m /= divisor;
-    all.divided = static_cast<std::int64_t>(divisor);
-  }
-  return all;
-}
-
-/// Colour refinement of the elements of a term set.
-class Refinement {
- public:
-  Refinement(const Terms& terms, const Naming& naming) : terms_(terms), naming_(naming) {
-    for (std::size_t r = 0; r < terms.arity; ++r)
-      roles_.push_back(mix(word(naming[terms.read[r]]), terms.dim[r]));
-    for (std::size_t e = 0; e < terms.kind.size(); ++e) {
-      colors_.push_back(mix(naming[terms.first_read[e]].tensor, terms.kind[e]));
-    }
-    fixed_.resize(terms.size());
-    const std::size_t width = terms.ordered.size();
-    for (std::size_t t = 0; t < terms.size(); ++t) {
-      std::uint64_t sum = 0;  // commutative: names, not places in a list, say which coordinate is which
-      for (std::size_t i = 0; i < width; ++i) {
-        const Place& place = *terms.ordered[i];
-        sum += mix(mix(word(naming[place.read]), place.dim),
-                   static_cast<std::uint64_t>(terms.values[t * width + i]));
-      }
-      fixed_[t] = mix(sum, terms.multiplicity[t]);
-    }
-    classes_ = count();
-  }
-
-  void refine() {
-    while (round()) {
-    }
-  }
-  void single_out(std::size_t element) { colors_[element] = mix(colors_[element], 0x51); }
-
-  /// Independent of the order of terms and elements.
-  Hash128 summary() const {
-    Hash128 sum{terms_.size(), terms_.kind.size()};
-    for (const Place* place : terms_.ordered)
-      sum.high += mix(mix(word(naming_[place->read]), place->dim), 0x73);
-    for (const std::uint64_t role : roles_) sum.low += mix(role, 0x74);
-    for (std::size_t t = 0; t < terms_.size(); ++t) {
-      const std::uint64_t color = term_color(t);
-      sum.high += mix(color, 0x71);
-      sum.low += mix(color, 0x72);
-    }
-    return sum;
-  }
-
-  /// The elements of the smallest class with more than one element, channels before weights.
-  std::vector<std::size_t> smallest_open_class() const {
-    for (const bool channels : {true, false}) {
-      std::vector<std::pair<std::uint64_t, std::size_t>> by_color;
-      for (std::size_t e = 0; e < colors_.size(); ++e) {
-        if (terms_.channel[e] == channels) by_color.emplace_back(colors_[e], e);
-      }
-      std::sort(by_color.begin(), by_color.end());
-      std::size_t best_begin = 0, best = 0;
-      for (std::size_t i = 0, j = 0; i < by_color.size(); i = j) {
-        while (j < by_color.size() && by_color[j].first == by_color[i].first) ++j;
-        if (j - i > 1 && (best == 0 || j - i < best)) best_begin = i, best = j - i;
-      }
-      std::vector<std::size_t> elements;
-      for (std::size_t i = 0; i < best; ++i) elements.push_back(by_color[best_begin + i].second);
-      if (!elements.empty()) return elements;
-    }
-    return {};
-  }
-
- private:
-  std::uint64_t term_color(std::size_t t) const {
-    std::uint64_t elements = 0;
-    for (std::size_t r = 0; r < terms_.arity; ++r) {
-      elements += mix(roles_[r], colors_[terms_.elements[t * terms_.arity + r]]);
-    }
-    return mix(fixed_[t], elements);
-  }
-
-  bool round() {
-    sums_.assign(colors_.size(), 0);
-    for (std::size_t t = 0; t < terms_.size(); ++t) {
-      const std::uint64_t color = term_color(t);
-      for (std::size_t r = 0; r < terms_.arity; ++r) {
-        sums_[terms_.elements[t * terms_.arity + r]] += mix(color, roles_[r]);
-      }
-    }
-    for (std::size_t e = 0; e < colors_.size(); ++e) colors_[e] = mix(colors_[e], sums_[e]);
-    const std::size_t before = classes_;
-    classes_ = count();
-    return classes_ != before;
-  }
-
-  std::size_t count() {
-    sorted_ = colors_;
-    std::sort(sorted_.begin(), sorted_.end());
-    return static_cast<std::size_t>(std::unique(sorted_.begin(), sorted_.end()) - sorted_.begin());
-  }
-
-  const Terms& terms_;
-  const Naming& naming_;
-  std::vector<std::uint64_t> roles_, fixed_, colors_, sums_, sorted_;
-  std::size_t classes_ = 0;
-};
-
-Hash128 up_to_renaming(const Terms& terms, const Naming& naming, std::size_t most_work) {
-  Refinement refinement(terms, naming);
-  refinement.refine();
-  const Hash128 whole = refinement.summary();
-  Hash128 singled;
-  const auto open = refinement.smallest_open_class();
-  if (open.size() * terms.size() <= most_work) {
-    for (const std::size_t element : open) {
-      Refinement one = refinement;
-      one.single_out(element);
-      one.refine();
-      const Hash128 summary = one.summary();
-      singled.high += mix(summary.high, 0x81);
-      singled.low += mix(summary.low, 0x82);
-    }
-  }
-  return Hasher().add(whole).add(singled).add(static_cast<std::uint64_t>(terms.size())).finish();
+  for (const Role& role : roles_of(factor)) add(role.first(), role.places);
+  return terms;
 }
 
 void describe(Hasher& out, const Space& space, ExprId id, std::span<const std::uint32_t> slots) {
@@ -406,23 +211,29 @@ std::vector<std::int64_t> Grid::values(ExprId id) {
 }
 
 Fingerprint fingerprint(const Space& space, const Factor& factor, std::span<const Naming> namings) {
-  std::vector<Hasher> hashers(namings.size());
   Fingerprint result;
   std::size_t listed = 0;
   for (std::size_t row = 0; row < space.rows.size(); ++row) {
     const std::size_t points = space.points(factor.slots, row);
     if (row == 0 ? points > kMostPoints : listed + points > kPoints) break;
     listed += points;
-    const Terms terms = terms_at(space, factor, row);
-    result.multiplicity.push_back(terms.divided);
-    // Singling out costs elements times terms; at the least valuation it may cost more than at the others.
-    const std::size_t most_work = row == 0 ? std::size_t{1} << 19 : std::size_t{1} << 16;
-    for (std::size_t n = 0; n < namings.size(); ++n)
-      hashers[n].add(up_to_renaming(terms, namings[n], most_work));
+    TermSet terms = terms_at(space, factor, row);
+    Fingerprint::Row& out = result.rows.emplace_back();
+    if (terms.size() == 0) {  // nothing is ever read: the operator is zero
+      out.multiplicity = 0;
+      out.parts.resize(namings.size());
+      continue;
+    }
+    out.multiplicity = normalize(terms);
+    out.free = divide_copies(terms);
+    const std::vector<TermSet> parts = parts_of(std::move(terms));
+    for (const Naming& naming : namings) {
+      std::vector<Hash128>& forms = out.parts.emplace_back();
+      for (const TermSet& part : parts) forms.push_back(form_of(part, naming));
+    }
   }
-  for (std::size_t n = 0; n < namings.size(); ++n) {
-    if (listed == 0) hashers[n].add(written_form(space, factor, namings[n]));
-    result.by_naming.push_back(hashers[n].finish());
+  if (result.rows.empty()) {
+    for (const Naming& naming : namings) result.written.push_back(written_form(space, factor, naming));
   }
   return result;
 }

@@ -5,20 +5,24 @@
 // one multiset to the other. Sums, their order and how they are split do not occur in it, so no rewriting of
 // index expressions can be missing here: what computes the same terms has the same multiset.
 //
-// The multiset is a product: iterators that share no coordinate and no irreducible part of a weight make
-// independent factors (rows, columns, channels), and a renaming of the whole is one of each factor. A factor
-// has few iterators, so its terms are listed at the valuations themselves, least first, as far as kPoints go.
-// Renaming is dealt with by colour refinement: an element's colour is the multiset of its terms' colours,
-// until no colour splits; then every element of the smallest class that is left is singled out in turn and
-// the refinements are summed up. Equal factors get equal fingerprints always. Different factors get different
-// ones but for structures this refinement cannot tell apart (their channels would have to look alike in
-// pairs), for valuations beyond the points listed, and for 128-bit collisions. A factor too large to list at
-// any valuation is compared by its simplified expressions: then equal factors may differ in key, never the
-// other way round.
+// Such a multiset is mostly a product of small ones: rows, columns and channels are independent of each
+// other, and a renaming of the whole is a renaming of each. It is taken apart in two steps. Iterators that
+// share no coordinate and no irreducible part of a weight make independent factors. A factor has few
+// iterators, so its terms are listed, at the valuations themselves, least first, as far as kPoints go; the
+// listed terms are taken apart further, since other iterators may have shown more. What is left is brought to
+// a form without names by colour refinement: an element's colour is the multiset of its terms' colours, until
+// no colour splits; what falls apart is treated apart; then an element of the smallest class that looks least
+// is singled out.
+//
+// Equal keys mean equal terms at the valuations listed, but for 64-bit collisions and term sets so large that
+// singling out is left out (program/operator_forms.cpp, kMostWork). Equal operators have equal keys as long
+// as elements that look alike after refinement are alike. A factor too large to list at any valuation is
+// compared by its simplified expressions: then equal operators may differ in key, never the other way round.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "program/program.hpp"
@@ -81,13 +85,6 @@ class Grid {
   std::vector<bool> alive_;
 };
 
-/// The terms of one factor up to renaming, for each way to name the reads.
-struct Fingerprint {
-  std::vector<Hash128> by_naming;
-  std::vector<std::int64_t>
-      multiplicity;  ///< by row: how often every term occurs at least, divided out above
-};
-
 /// A way to name the reads: by read, the name it goes by. Tensors that may change places change names, and so
 /// do the reads of one tensor.
 struct Name {
@@ -95,6 +92,17 @@ struct Name {
   std::uint32_t read = 0;
 };
 using Naming = std::vector<Name>;
+
+/// The terms of one factor up to renaming, at each row that was listed.
+struct Fingerprint {
+  struct Row {
+    std::int64_t multiplicity = 1;                             ///< how often every term occurs, divided out
+    std::vector<std::pair<std::uint32_t, std::int64_t>> free;  ///< (read, n): n copies of a weight's elements
+    std::vector<std::vector<Hash128>> parts;                   ///< by naming: independent parts
+  };
+  std::vector<Row> rows;
+  std::vector<Hash128> written;  ///< by naming, when no row could be listed: the simplified expressions
+};
 
 Fingerprint fingerprint(const Space& space, const Factor& factor, std::span<const Naming> namings);
 
