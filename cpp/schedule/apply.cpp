@@ -461,7 +461,10 @@ class Emission {
 
   StatementId emit_loops(std::size_t s, std::size_t k) {
     const auto& order = plan_.scopes[s].order;
-    if (k == order.size() || leaf(s, order[k]).reduction) return emit_core(s, k);
+    const auto& tile = plan_.scopes[s].tile;
+    if (k == order.size() || leaf(s, order[k]).reduction ||
+        std::find(tile.begin(), tile.end(), order[k]) != tile.end())
+      return emit_core(s, k);
     return emit_loop_with_producers(s, order[k], [&, k] { return emit_loops(s, k + 1); });
   }
 

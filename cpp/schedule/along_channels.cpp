@@ -1,0 +1,213 @@
+// Vectors along a dimension of the output that only one operand has (output channels): that operand is packed
+// with the lanes innermost, the other one is broadcast, and the result, written with the lanes innermost, is
+// transposed while it is copied out. What small images and gradients of weights need.
+#include <algorithm>
+
+#include "schedule/construct.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+struct ChannelPlan {
+  std::size_t along = 0, rows = 0, operand = 0, dim = 0;  ///< iterators; the packed read and its dimension
+  bool packed = true, turned = true;
+  Tile tile;
+  double cycles = 0;
+};
+
+std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts& facts, std::size_t along) {
+  ChannelPlan plan;
+  plan.along = along;
+  plan.operand = facts.reads.size();
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (!facts.reads[r].depends[along]) continue;
+    if (plan.operand != facts.reads.size()) return std::nullopt;
+    plan.operand = r;
+  }
+  if (plan.operand == facts.reads.size()) return std::nullopt;
+  const ReadFacts& operand = facts.reads[plan.operand];
+  std::size_t dims = 0;
+  for (std::size_t d = 0; d < operand.extents.size(); ++d) {
+    if (operand.coefficients[d][along] == 0) continue;
+    if (operand.coefficients[d][along] != 1) return std::nullopt;
+    plan.dim = d;
+    ++dims;
+  }
+  if (dims != 1 || !operand.linear) return std::nullopt;
+  const auto made_by = c.plan.producer(operand.tensor);
+  const bool plain = !made_by || c.plan.is_output(operand.tensor);
+  plan.packed = operand.guarded || operand.address[along] != 1 || !plain;
+  plan.turned = along + 1 != facts.traversal;
+
+  std::optional<std::size_t> rows;
+  for (std::size_t i = 0; i < facts.traversal; ++i) {
+    if (i == along || operand.depends[i] || facts.extents[i] == 1) continue;
+    if (!rows || facts.extents[i] > facts.extents[*rows]) rows = i;
+    // The innermost rows are the ones whose elements lie together, if they are enough for a tile.
+    if (i + 1 == facts.traversal && facts.extents[i] >= 6) rows = i;
+  }
+  if (!rows) return std::nullopt;
+  plan.rows = *rows;
+  double steps = 1, outputs = 1;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
+    if (i != along && i != plan.rows) steps *= static_cast<double>(facts.extents[i]);
+    if (i < facts.traversal) outputs *= static_cast<double>(facts.extents[i]);
+  }
+  const std::int64_t vectors = (facts.extents[along] + c.lanes - 1) / c.lanes;
+  plan.tile = best_tile(c.target, facts.extents[plan.rows], vectors, steps);
+  plan.cycles = plan.tile.cycles;
+  if (plan.packed) plan.cycles += static_cast<double>(operand.elements) * 1.5;
+  if (plan.turned) plan.cycles += outputs * 2;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (r != plan.operand && facts.reads[r].guarded)
+      plan.cycles += static_cast<double>(facts.reads[r].elements) / 4;
+  return plan;
+}
+
+void write_channels(Construction& c, const std::string& name, const ScopeFacts& facts,
+                    const ChannelPlan& plan) {
+  const std::int64_t width =
+      std::min(plan.tile.vectors * c.lanes, (facts.extents[plan.along] + c.lanes - 1) / c.lanes * c.lanes);
+  std::string heavy = name;
+  if (plan.turned) {
+    heavy = c.plan.fresh_tensor_name(name + "_tile");
+    c.add({"stage", name, {}, {}, name, {heavy}});
+    std::vector<std::string> order;
+    std::string inner = facts.names[plan.along], place;
+    std::vector<std::string> outside;
+    if (facts.extents[plan.along] > width) {
+      const auto [outer, rest] = c.split(name, facts.names[plan.along], width);
+      outside.push_back(outer);
+      inner = rest;
+    }
+    for (std::size_t i = 0; i < facts.traversal; ++i)
+      if (i != plan.along && i != plan.rows) (i < plan.along ? order : outside).push_back(facts.names[i]);
+    order.insert(order.end(), outside.begin(), outside.end());
+    if (!order.empty()) place = order.back();
+    order.push_back(inner);
+    order.push_back(facts.names[plan.rows]);
+    c.add({"reorder", name, order, {}, "", {}});
+    c.vectorize_innermost(name);
+    if (!place.empty()) c.add({"compute_at", heavy, {place}, {}, name, {}});
+    c.parallel_outermost(name);
+  }
+  std::string packed;
+  std::vector<std::string> padded;
+  const auto stage = [&](std::size_t r, const char* word) {
+    const program::TensorId tensor = facts.reads[r].tensor;
+    const std::string& source = c.plan.program.tensor(tensor).name;
+    const auto reads = c.plan.reads_of(c.index(heavy), tensor);
+    const auto which = std::find(reads.begin(), reads.end(), facts.reads[r].id) - reads.begin();
+    const std::string copy = c.plan.fresh_tensor_name(source + word);
+    c.add({"stage", heavy, {}, {which}, source, {copy}});
+    return copy;
+  };
+  if (plan.packed) packed = stage(plan.operand, "_pack");
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (r != plan.operand && facts.reads[r].guarded) padded.push_back(stage(r, "_pad"));
+
+  const std::size_t s = c.index(heavy);
+  c.plan.need_domain(s);
+  std::vector<std::string> loops, order, tile;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) loops.push_back(c.plan.scopes[s].loops[i].name);
+  std::string row_outer, lane = loops[plan.along], lane_outer;
+  const std::int64_t rows = c.extent(heavy, loops[plan.rows]);
+  std::string row_inner = loops[plan.rows];
+  if (rows > plan.tile.rows) {
+    const auto [outer, inner] = c.split(heavy, row_inner, plan.tile.rows);
+    row_outer = outer;
+    row_inner = inner;
+  }
+  tile.push_back(row_inner);
+  if (c.extent(heavy, lane) > width) {
+    const auto [outer, inner] = c.split(heavy, lane, width);
+    lane_outer = outer;
+    lane = inner;
+  }
+  if (c.extent(heavy, lane) > c.lanes) {
+    const auto [outer, inner] = c.split(heavy, lane, c.lanes);
+    tile.push_back(outer);
+    lane = inner;
+  }
+  tile.push_back(lane);
+  for (std::size_t i = 0; i < facts.traversal; ++i)
+    if (i != plan.along && i != plan.rows) order.push_back(loops[i]);
+  if (!lane_outer.empty()) order.push_back(lane_outer);
+  if (!row_outer.empty()) order.push_back(row_outer);
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) order.push_back(loops[i]);
+  order.insert(order.end(), tile.begin(), tile.end());
+  c.add({"reorder", heavy, order, {}, "", {}});
+  if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
+  c.add({"register_tile", heavy, tile, {}, "", {}});
+  if (!row_outer.empty() && rows % plan.tile.rows != 0) c.add({"peel", heavy, {row_outer}, {}, "", {}});
+  if (!lane_outer.empty()) c.add({"peel", heavy, {lane_outer}, {}, "", {}});
+  c.parallel_outermost(heavy);
+  if (plan.turned) {
+    std::vector<std::int64_t> permutation;
+    for (std::size_t d = 0; d < facts.traversal; ++d)
+      if (d != plan.along) permutation.push_back(static_cast<std::int64_t>(d));
+    permutation.push_back(static_cast<std::int64_t>(plan.along));
+    c.add({"layout", heavy, {}, permutation, heavy, {"reorder"}});
+  }
+
+  if (plan.packed) {
+    // [blocks of channels][the other dimensions][one block]
+    const std::size_t p = c.index(packed);
+    c.plan.need_domain(p);
+    const auto tensor = c.plan.program.scopes[p].output;
+    const std::size_t rank = facts.reads[plan.operand].extents.size();
+    std::vector<std::string> copy_loops, copy_order;
+    for (std::size_t d = 0; d < rank; ++d) copy_loops.push_back(c.plan.scopes[p].loops[d].name);
+    const std::int64_t extent = c.plan.storage(tensor)[plan.dim];
+    const std::int64_t blocks = (extent + width - 1) / width;
+    const auto dim = static_cast<std::int64_t>(plan.dim);
+    if (blocks * width > extent)
+      c.add({"layout", packed, {}, {dim, 0, blocks * width - extent}, packed, {"pad"}});
+    c.add({"layout", packed, {}, {dim, blocks, width}, packed, {"split"}});
+    std::vector<std::int64_t> permutation{dim};
+    for (std::int64_t d = 0; d < static_cast<std::int64_t>(rank) + 1; ++d)
+      if (d != dim && d != dim + 1) permutation.push_back(d);
+    permutation.push_back(dim + 1);
+    c.add({"layout", packed, {}, permutation, packed, {"reorder"}});
+    std::string block, within = copy_loops[plan.dim];
+    if (extent > width) {
+      const auto [outer, inner] = c.split(packed, within, width);
+      copy_order.push_back(outer);
+      within = inner;
+      block = outer;
+    }
+    for (std::size_t d = 0; d < rank; ++d)
+      if (d != plan.dim) copy_order.push_back(copy_loops[d]);
+    copy_order.push_back(within);
+    c.add({"reorder", packed, copy_order, {}, "", {}});
+    c.vectorize_innermost(packed);
+    c.parallel_outermost(packed);
+  }
+  for (const auto& copy : padded) {
+    c.plan.need_domain(c.index(copy));
+    c.vectorize_innermost(copy);
+    c.parallel_outermost(copy);
+  }
+}
+
+}  // namespace
+
+std::optional<Strategy> along_channels(Construction& c, const std::string& scope) {
+  const ScopeFacts facts = analyse(c.plan, c.index(scope));
+  if (!facts.reduces) return std::nullopt;
+  const bool output = c.plan.is_output(c.plan.program.scopes[c.index(scope)].output);
+  std::optional<ChannelPlan> best;
+  for (std::size_t i = 0; i < facts.traversal; ++i) {
+    if (facts.extents[i] < c.lanes / 2) continue;
+    const auto plan = plan_channels(c, facts, i);
+    if (!plan || (plan->turned && !output)) continue;
+    if (!best || plan->cycles < best->cycles) best = plan;
+  }
+  if (!best) return std::nullopt;
+  return Strategy{best->cycles,
+                  [scope, facts, plan = *best](Construction& to) { write_channels(to, scope, facts, plan); }};
+}
+
+}  // namespace syno::schedule
