@@ -286,6 +286,9 @@ void bind_class(py::module_& m) {
           "short_text", [](const Program& p) { return unlocked([&] { return to_short_text(p); }); },
           "The text form for people, without ranges and shapes.")
       .def(
+          "loops", [](const Program& p) { return unlocked([&] { return to_loops(p); }); },
+          "The program as nested loops, for people: one nest a scope, in order.")
+      .def(
           "verify",
           [](const Program& p) {
             return unlocked([&] {

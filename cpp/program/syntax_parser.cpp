@@ -471,6 +471,10 @@ class Parser {
       result->function = *known;
       wanted = is_unary(*known) ? 1 : 2;
       if (wanted == 2) result->kind = NodeKind::Binary;
+    } else if (lookup(kReductions, function.text)) {
+      parse_error(text_, function.position,
+                  fmt::format("a reduction names its iterators in brackets: `{0}[k] x[k]`, not `{0}(x)`",
+                              function.text));
     } else {
       std::vector<std::string> names = {"select", "index", "ratio"};
       for (const auto& [word, unused] : kCalls) names.emplace_back(word);

@@ -59,4 +59,7 @@ std::string to_text(const Program& program);
 /// Short form of a program or scope, for people: `y[n,o,h,w] = sum[c,r,s] ...`.
 std::string to_short_text(const Program& program);
 
+/// The program as nested loops, for people: `for n in range(N): ...`, one nest a scope, in order.
+std::string to_loops(const Program& program);
+
 }  // namespace syno::program

@@ -93,7 +93,83 @@ class Printer {
     return result;
   }
 
+  std::string loops() {
+    std::string result;
+    for (const Scope& scope : program_.scopes) {
+      name_iterators(scope);
+      const Tensor& output = program_.tensor(scope.output);
+      const bool accumulates = !scope.target.empty(), reduces = scope.reduction != Reduction::None;
+      if (accumulates) result += fmt::format("{}[...] = 0\n", output.name);
+      std::size_t depth = open_loops(scope.traversal, 0, result);
+      std::vector<std::string> names;
+      for (const Iterator& iterator : scope.traversal) names.push_back(names_[iterator.slot]);
+      const std::string place =
+          fmt::format("{}[{}]", output.name, accumulates ? indices(scope.target) : join(names));
+      const std::string value = body(scope.body, kOr);
+      if (!reduces) {
+        result += fmt::format("{}{} {}= {}\n", indent(depth), place, accumulates ? "+" : "", value);
+        continue;
+      }
+      const std::string total = accumulates ? "total" : place;
+      result += fmt::format("{}{} = {}\n", indent(depth), total, start_of(scope.reduction));
+      const std::size_t inner = open_loops(scope.sums, depth, result);
+      result += indent(inner) + step_of(scope.reduction, total, value) + "\n";
+      if (scope.reduction == Reduction::Mean)
+        result += fmt::format("{}{} /= {}\n", indent(depth), total, count(scope.sums));
+      if (accumulates) result += fmt::format("{}{} += total\n", indent(depth), place);
+    }
+    return result;
+  }
+
  private:
+  static std::string indent(std::size_t depth) { return std::string(2 * depth, ' '); }
+
+  std::size_t open_loops(const std::vector<Iterator>& iterators, std::size_t depth,
+                         std::string& result) const {
+    for (const Iterator& iterator : iterators) {
+      const symbolic::Expr& begin = program_.arena[iterator.range.begin];
+      const bool from_zero = begin.op == symbolic::Op::Constant && begin.value == 0;
+      result += fmt::format("{}for {} in range({}{}):\n", indent(depth++), names_[iterator.slot],
+                            from_zero ? "" : index(iterator.range.begin) + ", ", index(iterator.range.end));
+    }
+    return depth;
+  }
+
+  static std::string_view start_of(Reduction reduction) {
+    switch (reduction) {
+      case Reduction::Product:
+        return "1";
+      case Reduction::Max:
+        return "-inf";
+      case Reduction::Min:
+        return "inf";
+      default:
+        return "0";
+    }
+  }
+  static std::string step_of(Reduction reduction, const std::string& total, const std::string& value) {
+    switch (reduction) {
+      case Reduction::Product:
+        return fmt::format("{} *= {}", total, value);
+      case Reduction::Max:
+        return fmt::format("{0} = max({0}, {1})", total, value);
+      case Reduction::Min:
+        return fmt::format("{0} = min({0}, {1})", total, value);
+      default:
+        return fmt::format("{} += {}", total, value);
+    }
+  }
+  std::string count(const std::vector<Iterator>& sums) const {
+    std::vector<std::string> extents;
+    for (const Iterator& iterator : sums) {
+      const std::string begin = index(iterator.range.begin), end = index(iterator.range.end);
+      extents.push_back(begin == "0" ? fmt::format("({})", end) : fmt::format("({} - ({}))", end, begin));
+    }
+    return extents.empty()       ? "1"
+           : extents.size() == 1 ? extents[0]
+                                 : fmt::format("({})", fmt::join(extents, " * "));
+  }
+
   std::string size_statements() const {
     std::string result;
     const auto& variables = program_.sizes.variables();
@@ -269,6 +345,8 @@ class Printer {
 }  // namespace
 
 std::string to_text(const Program& program) { return Printer(program, true).run(); }
+
+std::string to_loops(const Program& program) { return Printer(program, true).loops(); }
 
 std::string to_short_text(const Program& program) {
   std::string text = Printer(program, false).run();

@@ -279,6 +279,31 @@ TEST(FullForm, SingleIteratorsNeedNoRange) {
             "b[k]\nreturn y\n");
 }
 
+TEST(Loops, ShowEveryScope) {
+  const Program p =
+      parse("t[i] = mean[j] x[i,j]; u[i] = max[j] x[i,j]; z[i + 1] += sum[j] x[i,j]; y[i] = t[i] * u[i]",
+            shapes({{"x", {2, 3}}}));
+  EXPECT_EQ(to_loops(p), R"(for i in range(2):
+  t[i] = 0
+  for j in range(3):
+    t[i] += x[i, j]
+  t[i] /= (3)
+for i in range(2):
+  u[i] = -inf
+  for j in range(3):
+    u[i] = max(u[i], x[i, j])
+z[...] = 0
+for i in range(2):
+  total = 0
+  for j in range(3):
+    total += x[i, j]
+  z[i + 1] += total
+for i in range(2):
+  y[i] = t[i] * u[i]
+)");
+  EXPECT_NE(to_loops(parse("y[i: -1..3] = x[i + 1]")).find("for i in range(-1, 3):"), std::string::npos);
+}
+
 TEST(Roles, FollowTheOptions) {
   const std::string text = "y[i] = a[i] * b[i] * c[i]";
   const auto roles = [&](const ParseOptions& options) {
@@ -329,8 +354,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"y[i,i] = x[i]", "twice"}, Wrong{"y[i] = x[j]", "'j' is neither"},
         Wrong{"y[i] = sum[k,k] x[k]", "twice"}, Wrong{"y[i] = x[i] % 2", "index(i % 4)"},
         Wrong{"y[i] = x[i] ^ 2", "**"}, Wrong{"y[i] = foo(x[i])", "function"},
-        Wrong{"y[i] = exp(x[i], 2)", "takes 1"}, Wrong{"y[i] = max(x[i])", "takes 2"},
-        Wrong{"y[i] = x[i] < 1 < 2", "do not chain"}, Wrong{"y[i] = y[i] + x[i]", "before it is written"},
+        Wrong{"y[i] = sum(x[i])", "in brackets"}, Wrong{"y[i] = exp(x[i], 2)", "takes 1"},
+        Wrong{"y[i] = max(x[i])", "takes 2"}, Wrong{"y[i] = x[i] < 1 < 2", "do not chain"},
+        Wrong{"y[i] = y[i] + x[i]", "before it is written"},
         Wrong{"y[i] = x[i]; y[i] = x[i]", "written twice"},
         Wrong{"y[i] = x[i]; x[i] = y[i]", "before it is written"},
         Wrong{"y[i] = x[i] * x[i,i]", "dimensions"}, Wrong{"sum[i] = x[i]", "word of the language"},
