@@ -331,17 +331,19 @@ SCHEDULES: dict[str, Callable[[Task, torch.optim.Optimizer, int], Any]] = {
 def fashion_mnist(
     path: str | None = None,
     *,
-    widths: tuple[int, ...] = (16, 32, 64),
+    widths: tuple[int, ...] = (32, 48, 64),
     examples: int = 8_000,
     validation_examples: int = 4_000,
     test_examples: int = 10_000,
-    batch: int = 64,
+    batch: int = 32,
     epochs: int = 1,
 ) -> Task:
-    """Fashion-MNIST with :func:`syno.models.fashion.fashion_resnet`, seconds a training on one core.
+    """Fashion-MNIST with :func:`syno.models.fashion.fashion_resnet`, about ten seconds a training on one core.
 
     Training and validation come from the 60,000 training images and do not overlap; finalists are
-    judged on the 10,000 test images.
+    judged on the 10,000 test images. The defaults reach 83 % with the original convolutions; seeds differ
+    by about half a point, so that only differences beyond one point tell operators apart. More
+    ``examples`` and ``epochs`` tell more.
     """
     from functools import partial
 
@@ -358,13 +360,15 @@ def fashion_mnist(
         splits.test.subset(test_examples),
         batch=batch,
         epochs=epochs,
-        learning_rate=0.1,
+        optimizer="adamw",
+        learning_rate=3e-3,
+        weight_decay=0.01,
         curve_batches=2,
     )
 
 
 def digits(*, width: int = 8, batch: int = 32, epochs: int = 3) -> Task:
-    """scikit-learn's digits with a network of three small stages: a second or two a training."""
+    """scikit-learn's digits with a network of two small stages: a second or two a training."""
     from functools import partial
 
     from syno import data
@@ -374,7 +378,7 @@ def digits(*, width: int = 8, batch: int = 32, epochs: int = 3) -> Task:
     train, validation = splits.train.split(300)
     return _classification(
         "digits",
-        partial(fashion_resnet, widths=(width, 2 * width)),
+        partial(fashion_resnet, widths=(width, 2 * width), strides=(1, 1)),
         train,
         validation,
         splits.test,

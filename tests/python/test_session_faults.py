@@ -31,16 +31,16 @@ SCRIPT = """
 import sys
 from test_session import start
 from pathlib import Path
-with start(Path(sys.argv[1]), trainer={"pause_s": 0.12, "journal": sys.argv[2]}) as session:
+with start(Path(sys.argv[1]), trainer={"journal": sys.argv[2], "pause_s": float(sys.argv[3])}) as session:
     summary = session.run(budget=12, finalists=2, final_seeds=1, progress="off")
     print("why:", summary.why, flush=True)
 """
 
 
-def coordinator(session: Path, journal: Path) -> subprocess.Popen[str]:
+def coordinator(session: Path, journal: Path, pause_s: float = 0.12) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(session), str(journal)],
+        [sys.executable, "-c", SCRIPT, str(session), str(journal), str(pause_s)],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -140,6 +140,44 @@ def test_ctrl_c_returns_what_there_is_and_the_next_run_continues(tmp_path: Path)
         run(session, finalists=2, final_seeds=1)
         expected = story(session)
     with open_view(path) as view:
+        assert story(view) == expected
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc to find the workers")
+def test_a_worker_that_hangs_does_not_outlive_its_coordinator(tmp_path: Path) -> None:
+    path, journal = tmp_path / "s", tmp_path / "journal"
+    process = coordinator(path, journal, pause_s=1_000.0)
+    assert wait_for(lambda: journal.exists() and journal.read_text())
+    children = workers_of(process)
+    process.send_signal(signal.SIGKILL)
+    finish(process)
+    assert children
+    assert wait_for(lambda: not any(map(alive, children)))
+
+
+def test_interruptions_inside_a_batch_do_not_change_what_is_pruned(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "prune": Prune(after=3, max_drop=1.0, margin=0.0),
+        "seed": 9,
+        "batch_width": 5,
+    }
+    with start(tmp_path / "whole", **options) as session:
+        run(session, budget=15)
+        expected = story(session)
+        assert any(c.state == "pruned" for c in session.candidates())
+
+    def interrupt(what: str, candidate: Any, view: Any) -> None:
+        if what in ("trained", "pruned") and candidate.kind != "baseline":
+            raise KeyboardInterrupt
+
+    runs = 0
+    while True:
+        with start(tmp_path / "parts", **options) as session:
+            runs += 1
+            if not run(session, budget=15, callbacks=[interrupt]).interrupted:
+                break
+    assert runs == 16
+    with open_view(tmp_path / "parts") as view:
         assert story(view) == expected
 
 
