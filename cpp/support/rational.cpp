@@ -79,6 +79,10 @@ std::string Rational::to_text() const {
 }
 
 Rational operator+(Rational a, Rational b) {
+  if (std::int64_t sum = 0; a.den_ == 1 && b.den_ == 1 && !__builtin_add_overflow(a.num_, b.num_, &sum) &&
+                            sum != std::numeric_limits<std::int64_t>::min()) {
+    return sum;
+  }
   if (a.finite() && b.finite()) {
     return reduced(Int128{a.num_} * b.den_ + Int128{b.num_} * a.den_, Int128{a.den_} * b.den_, a, "+", b);
   }
@@ -95,6 +99,11 @@ Rational operator-(Rational a, Rational b) {
 }
 
 Rational operator*(Rational a, Rational b) {
+  if (std::int64_t product = 0; a.den_ == 1 && b.den_ == 1 &&
+                                !__builtin_mul_overflow(a.num_, b.num_, &product) &&
+                                product != std::numeric_limits<std::int64_t>::min()) {
+    return product;
+  }
   if (a.finite() && b.finite()) {
     return reduced(Int128{a.num_} * b.num_, Int128{a.den_} * b.den_, a, "*", b);
   }
@@ -105,6 +114,8 @@ Rational operator*(Rational a, Rational b) {
 
 Rational operator/(Rational a, Rational b) {
   if (b.num_ == 0 || (!a.finite() && !b.finite())) undefined(a, "/", b);
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  if (a.den_ == 1 && b.den_ == 1 && a.num_ != least && b.num_ != least) return Rational(a.num_, b.num_);
   if (!b.finite()) return 0;
   if (!a.finite()) return Rational::infinity(sign(a.num_) * sign(b.num_) < 0);
   const Int128 flip = b.num_ < 0 ? -1 : 1;
