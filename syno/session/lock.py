@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 from syno.errors import SessionError
@@ -37,22 +38,32 @@ class SessionLock:
                 fix="choose a directory you may write to; reading a session works without",
                 code="R002",
             ) from None
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self._file.seek(0)
-                holder = self._file.read().strip() or "another process"
-                self._file.close()
-                raise SessionError(
-                    f"{directory} is in use by {holder}",
-                    fix="wait for it, or stop it; 'status' and 'report' work meanwhile",
-                    code="R001",
-                ) from None
+        if not self._acquire():
+            self._file.seek(0)
+            holder = self._file.read().strip() or "another process"
+            self._file.close()
+            raise SessionError(
+                f"{directory} is in use by {holder}",
+                fix="wait for it, or stop it; 'status' and 'report' work meanwhile",
+                code="R001",
+            )
         self._file.seek(0)
         self._file.truncate()
         self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         self._file.flush()
+
+    def _acquire(self) -> bool:
+        if fcntl is None:
+            return True
+        # A reader that asks whether the session runs holds the lock for an instant.
+        for _ in range(20):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(0.02)
+            else:
+                return True
+        return False
 
     def release(self) -> None:
         """Lets the next writer in."""

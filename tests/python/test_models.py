@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,9 +12,17 @@ torch = pytest.importorskip("torch")
 
 from syno import models  # noqa: E402
 from syno.errors import TaskError, UnknownName  # noqa: E402
+from syno.train import torch_threads  # noqa: E402
 
 # Parameters as torchvision documents them for the same definitions.
 IMAGENET = {"resnet18": 11_689_512, "resnet34": 21_797_672, "mobilenet_v2": 3_504_872}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """So small, more threads only wait for each other."""
+    with torch_threads(1):
+        yield
 
 
 @pytest.mark.parametrize(("name", "params"), sorted(IMAGENET.items()))

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from syno.session import (
     Stage,
     open_view,
 )
+from syno.session.lock import file_system, locked
 
 SCRIPT = """
 import sys
@@ -237,6 +239,34 @@ def test_one_writer_at_a_time_is_told_who_the_other_is(tmp_path: Path) -> None:
         start(tmp_path)
     assert caught.value.code == "R001"
     start(tmp_path).close()
+
+
+def test_readers_never_keep_a_writer_out(tmp_path: Path) -> None:
+    start(tmp_path).close()
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            locked(tmp_path)
+
+    readers = [threading.Thread(target=ask) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in range(10):
+            start(tmp_path).close()
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+
+
+def test_network_file_systems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert file_system(Path("/proc")) == "proc"
+    monkeypatch.setattr("syno.session.lock.file_system", lambda directory: "nfs4")
+    with pytest.raises(SessionError, match="network file system") as caught:
+        start(tmp_path)
+    assert caught.value.code == "R006"
 
 
 CHANGES = {
