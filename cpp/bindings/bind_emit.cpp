@@ -36,4 +36,63 @@ void bind_emit(py::module_& m) {
     Source:
         The PyTorch code generator of Syno §8.
 )doc");
+  m.def(
+      "emit_te",
+      [unlocked](const Program& program, const std::string& dtype) {
+        return unlocked([&] { return syno::emit::to_te(program, dtype); });
+      },
+      "program"_a, "dtype"_a = "float32", R"doc(
+    TVM tensor expressions that compute the program.
+
+    Args:
+        program: concrete, or with a single valuation.
+        dtype: of every tensor, as TVM names it.
+    Returns:
+        The source of a Python module with ``build() -> (inputs, outputs)``: the placeholders in the order of
+        ``program.inputs``, and the output tensors. It needs only ``tvm.te``.
+    Raises:
+        ShapeError: the program has several valuations; choose one with ``at``.
+        VerifyError: the program is not well formed.
+    Source:
+        The TVM TE code generator of Syno §8.
+)doc");
+  m.def(
+      "emit_c",
+      [unlocked](const Program& program, const std::string& function, bool double_precision,
+                 std::size_t points, std::uint64_t seed) {
+        return unlocked(
+            [&] { return syno::emit::to_c(program, {function, double_precision, points, seed}); });
+      },
+      "program"_a, py::kw_only(), "function"_a = "syno_operator", "double_precision"_a = false,
+      "points"_a = 32, "seed"_a = 0, R"doc(
+    C11 that computes the program and checks itself.
+
+    ``main`` fills the inputs from a fixed sequence, runs the function, compares sampled elements of every output with
+    values that the interpreter gave, prints one line and returns 0 only if all agree.
+
+    Args:
+        program: concrete, or with a single valuation.
+        function: the name of the C function.
+        double_precision: compute in ``double`` instead of ``float``.
+        points: elements of each output to compare.
+        seed: chooses the points.
+    Returns:
+        A translation unit; ``cc -std=c11 file.c -lm`` builds it.
+    Raises:
+        ShapeError: the program has several valuations; choose one with ``at``. Or ``function`` is no C identifier.
+        VerifyError: the program is not well formed.
+)doc");
+  m.def(
+      "emit_graphviz",
+      [unlocked](const Program& program) {
+        return unlocked([&] { return syno::emit::to_graphviz(program); });
+      },
+      "program"_a, R"doc(
+    The program as a graph in the dot language: tensors with roles and shapes, and the scopes between them.
+
+    Args:
+        program: any program; symbolic sizes are printed as such.
+    Raises:
+        VerifyError: the program is not well formed.
+)doc");
 }

@@ -16,8 +16,9 @@ namespace syno::emit {
 /// untouched, any batch size works. Needs only `torch`.
 std::string to_pytorch(const program::Program& program, const std::string& class_name = "Operator");
 
-/// TVM tensor expressions (Syno §8): a Python module with `build()`, which returns the placeholders in the
-/// order of Program::inputs() and the output tensors, and `CONSTANTS`. Needs only `tvm.te`.
+/// TVM tensor expressions (Syno §8): a Python module with `build()`, which returns the placeholders (in the
+/// order of Program::inputs(), then constants as `CONSTANTS` has them) and the output tensors. Needs only
+/// `tvm.te`.
 std::string to_te(const program::Program& program, const std::string& dtype = "float32");
 
 /// C11 with a `main`: one function a program, loops as written, no allocation but for intermediates. `main`

@@ -27,6 +27,7 @@ void gather(const Arena& arena, ExprId id, std::int64_t factor, LinearForm& form
       form.constant = checked_add(form.constant, checked_multiply(factor, node.value));
       return;
     case Op::SizeValue:
+      if (!is_integer(arena, node.size)) break;
       form.constant = checked_add(form.constant, checked_multiply(factor, integer_of(arena, node.size)));
       return;
     case Op::Add:
@@ -34,6 +35,7 @@ void gather(const Arena& arena, ExprId id, std::int64_t factor, LinearForm& form
       gather(arena, node.b, factor, form);
       return;
     case Op::Multiply:
+      if (!is_integer(arena, node.size)) break;
       gather(arena, node.a,
              checked_multiply(checked_multiply(factor, node.value), integer_of(arena, node.size)), form);
       return;

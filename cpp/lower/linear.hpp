@@ -1,4 +1,4 @@
-// lower/linear.hpp — index expressions of concrete programs as sums of integer multiples of atoms.
+// lower/linear.hpp — index expressions as sums of integer multiples of atoms.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace syno::lower {
 
-/// constant + sum of coefficient * atom; an atom is an iterator, a quotient, a remainder or a guarded value.
-/// Coefficients are not 0 (but see `has_inside`: a guard is kept), atoms distinct, in order of their ids.
+/// constant + sum of coefficient * atom; an atom is an iterator, a quotient, a remainder or a guarded value,
+/// and with symbolic sizes also a size or a multiple by one. Coefficients are not 0 (but for an atom that
+/// holds a guard), atoms distinct, in order of their ids.
 struct LinearForm {
   std::vector<std::pair<symbolic::ExprId, std::int64_t>> terms;
   std::int64_t constant = 0;
 };
 
-/// Every size in `root` must be a number.
 LinearForm linear_form(const symbolic::Arena& arena, symbolic::ExprId root);
 symbolic::ExprId expression_of(symbolic::Arena& arena, const LinearForm& form);
 
@@ -27,6 +27,9 @@ inline std::uint32_t slot_of(const symbolic::Arena& arena, symbolic::ExprId root
   return node.op == symbolic::Op::Iterator ? static_cast<std::uint32_t>(node.a) : kNoSlot;
 }
 
+inline bool is_integer(const symbolic::Arena& arena, symbolic::SizeId size) {
+  return !arena[size].has_variables() && arena[size].factor().integral();
+}
 /// The integer that a size of a concrete program is.
 std::int64_t integer_of(const symbolic::Arena& arena, symbolic::SizeId size);
 

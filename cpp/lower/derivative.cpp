@@ -1,0 +1,548 @@
+#include "lower/derivative.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "lower/index_inverse.hpp"
+#include "lower/scalar_adjoint.hpp"
+#include "program/verify.hpp"
+#include "support/error.hpp"
+
+namespace syno::lower {
+namespace {
+
+using program::Function;
+using program::Iterator;
+using program::Program;
+using program::Reduction;
+using program::Role;
+using program::Scalar;
+using program::ScalarId;
+using program::ScalarKind;
+using program::Scope;
+using program::Tensor;
+using program::TensorId;
+using symbolic::Op;
+using symbolic::Size;
+
+/// What a read contributes to the cotangent of the tensor it reads, before iterators get their places.
+struct Contribution {
+  const Scope* scope;         ///< of the forward program
+  ScalarId read;              ///< the read
+  ScalarId value;             ///< cotangent of the output * d(body)/d(read), over the scope's iterators
+  std::vector<ExprId> zeros;  ///< where `value` reads the cotangent of the output
+};
+
+class Reverse {
+ public:
+  Reverse(const Program& forward, const std::string& with_respect_to)
+      : forward_(forward), p_(forward), iterators_(p_) {
+    const auto found = forward.find_tensor(with_respect_to);
+    std::vector<std::string> names;
+    for (const TensorId id : forward.inputs()) names.push_back(forward.tensor(id).name);
+    if (!found || std::find(names.begin(), names.end(), with_respect_to) == names.end()) {
+      throw UnknownName("derivative", unknown_name("input", with_respect_to, names));
+    }
+    target_ = *found;
+  }
+
+  Program run() {
+    active_.insert(target_);
+    for (const Scope& scope : forward_.scopes) {
+      for (const ScalarId id : program::scalars_of(p_, scope.body)) {
+        const Scalar& scalar = p_.scalar(id);
+        if (scalar.kind == ScalarKind::Read && active_.contains(scalar.tensor)) active_.insert(scope.output);
+      }
+    }
+    for (const TensorId output : forward_.outputs) declare_cotangent(output);
+    for (std::size_t s = forward_.scopes.size(); s-- > 0;) {
+      const Scope& scope = forward_.scopes[s];
+      if (!active_.contains(scope.output)) continue;
+      const auto cotangent = cotangent_of(scope.output);
+      if (cotangent) differentiate(scope, *cotangent);
+    }
+    auto result = cotangent_of(target_);
+    if (!result) result = write_zero();
+    p_.tensors[index_of(*result)].name = unique_name("d" + forward_.tensor(target_).name, *result);
+    p_.outputs = {*result};
+    return compacted();
+  }
+
+ private:
+  static std::size_t index_of(TensorId id) { return static_cast<std::size_t>(id); }
+  symbolic::Arena& arena() { return p_.arena; }
+
+  std::string unique_name(const std::string& base, std::optional<TensorId> self = {}) {
+    std::string name = base;
+    for (int i = 2; p_.find_tensor(name) && p_.find_tensor(name) != self; ++i)
+      name = base + "_" + std::to_string(i);
+    return name;
+  }
+
+  /// The caller passes the cotangent of an output; inputs count from 0, outputs may start elsewhere.
+  void declare_cotangent(TensorId output) {
+    if (given_.contains(output)) return;
+    const Tensor tensor = forward_.tensor(output);
+    Tensor cotangent{unique_name("d" + tensor.name), Role::Input, {}, {}};
+    for (const Range& dim : tensor.dims) cotangent.dims.push_back({arena().constant(0), extent(dim)});
+    given_[output] = p_.add_tensor(std::move(cotangent));
+  }
+
+  ExprId extent(const Range& range) {
+    if (starts_at_zero(range)) return range.end;
+    return iterators_.simplified(arena().subtract(range.end, range.begin));
+  }
+
+  bool starts_at_zero(const Range& range) {
+    const symbolic::Expr& node = arena()[range.begin];
+    return node.op == Op::Constant && node.value == 0;
+  }
+
+  struct Walk {
+    std::vector<Iterator> traversal;
+    std::vector<ExprId> at;
+  };
+  /// Iterators over every dimension of a tensor, named as its readers and writers name them.
+  Walk walk(TensorId tensor) {
+    Walk result;
+    const Tensor shape = p_.tensor(tensor);
+    for (std::size_t d = 0; d < shape.dims.size(); ++d) {
+      const Slot slot = iterators_.add(name_of_dim(tensor, d), shape.dims[d]);
+      result.traversal.push_back(iterators_[slot]);
+      result.at.push_back(arena().iterator(slot));
+    }
+    return result;
+  }
+  std::string name_of_dim(TensorId tensor, std::size_t d) {
+    for (const Scope& scope : forward_.scopes) {
+      if (scope.output == tensor && scope.target.empty()) return scope.traversal[d].name;
+      for (const ScalarId id : program::scalars_of(forward_, scope.body)) {
+        const Scalar& scalar = forward_.scalar(id);
+        if (scalar.kind != ScalarKind::Read || scalar.tensor != tensor) continue;
+        const auto slots = forward_.arena.iterators(scalar.indices[d]);
+        if (!slots.empty()) return iterators_[slots.front()].name;
+      }
+    }
+    return "p" + std::to_string(d);
+  }
+
+  /// Reads a cotangent at the indices of the tensor that it belongs to.
+  ScalarId read_given(TensorId output, const std::vector<ExprId>& at) {
+    std::vector<ExprId> indices;
+    const Tensor tensor = forward_.tensor(output);
+    for (std::size_t d = 0; d < at.size(); ++d) {
+      indices.push_back(starts_at_zero(tensor.dims[d]) ? at[d]
+                                                       : arena().subtract(at[d], tensor.dims[d].begin));
+    }
+    return p_.read(given_.at(output), std::move(indices));
+  }
+
+  // ---- cotangents of whole tensors ----
+
+  /// The tensor with the sum of all contributions; nothing where there is none. For an output without readers
+  /// that is the caller's own.
+  std::optional<TensorId> cotangent_of(TensorId tensor) {
+    const auto all = contributions_.find(tensor);
+    const bool given = given_.contains(tensor);
+    if (all == contributions_.end() && !given) return std::nullopt;
+    if (all == contributions_.end()) {
+      const auto& dims = forward_.tensor(tensor).dims;
+      if (std::all_of(dims.begin(), dims.end(), [&](const Range& dim) { return starts_at_zero(dim); })) {
+        return given_.at(tensor);
+      }
+    }
+    const std::vector<Contribution> list =
+        all == contributions_.end() ? std::vector<Contribution>{} : all->second;
+    // Contributions without sums join the scope that adds everything up; the others are tensors of their own.
+    Walk place = walk(tensor);
+    std::vector<ScalarId> terms;
+    if (given) terms.push_back(read_given(tensor, place.at));
+    const std::string name = "d" + forward_.tensor(tensor).name;
+    const bool alone = list.size() == 1 && !given;
+    for (const Contribution& contribution : list) {
+      auto gathered = gather(contribution, place);
+      if (gathered && (gathered->sums.empty() || alone)) {
+        terms.push_back(gathered->body);
+        if (alone) return write(tensor, name, place.traversal, gathered->sums, gathered->body);
+        continue;
+      }
+      TensorId part{};
+      if (gathered) {
+        const Walk own = walk(tensor);
+        gathered = gather(contribution, own);
+        part = write(tensor, name, own.traversal, gathered->sums, gathered->body);
+      } else {
+        part = scatter(contribution, tensor, name);
+        if (alone) return part;
+      }
+      terms.push_back(p_.read(part, place.at));
+    }
+    ScalarId body = terms.front();
+    for (std::size_t i = 1; i < terms.size(); ++i) body = p_.binary(Function::Add, body, terms[i]);
+    return write(tensor, name, place.traversal, {}, body);
+  }
+
+  TensorId new_like(TensorId tensor, const std::string& name) {
+    return p_.add_tensor({unique_name(name), Role::Computed, p_.tensor(tensor).dims, {}});
+  }
+
+  TensorId write(TensorId like, const std::string& name, const std::vector<Iterator>& traversal,
+                 const std::vector<Iterator>& sums, ScalarId body) {
+    Scope scope;
+    scope.output = new_like(like, name);
+    scope.traversal = traversal;
+    scope.sums = sums;
+    scope.reduction = sums.empty() ? Reduction::None : Reduction::Sum;
+    scope.body = body;
+    p_.scopes.push_back(scope);
+    return scope.output;
+  }
+
+  TensorId write_zero() {
+    const Walk place = walk(target_);
+    return write(target_, "d" + forward_.tensor(target_).name, place.traversal, {}, p_.literal(0));
+  }
+
+  // ---- one scope ----
+
+  void differentiate(const Scope& scope, TensorId cotangent) {
+    if (scope.reduction == Reduction::Max || scope.reduction == Reduction::Min) {
+      cotangent = shared_among_ties(scope, cotangent);
+    }
+    const std::vector<ExprId> at = output_indices(scope);
+    ScalarId seed = p_.read(cotangent, at);
+    switch (scope.reduction) {
+      case Reduction::None:
+      case Reduction::Sum:
+        break;
+      case Reduction::Mean:
+        seed = mean_share(scope, seed);
+        break;
+      case Reduction::Max:
+      case Reduction::Min: {
+        const ScalarId attains = p_.binary(Function::Equal, scope.body, p_.read(scope.output, at));
+        seed = p_.select(attains, seed, p_.literal(0));
+        break;
+      }
+      case Reduction::Product:
+        seed = product_of(p_, seed, product_of_others(scope));
+        break;
+    }
+    for (const auto& [read, value] : scalar_adjoints(p_, scope.body, seed, active_)) {
+      contributions_[p_.scalar(read).tensor].push_back({&scope, read, value, at});
+    }
+  }
+
+  std::vector<ExprId> output_indices(const Scope& scope) {
+    if (!scope.target.empty()) return scope.target;
+    std::vector<ExprId> at;
+    for (const Iterator& i : scope.traversal) at.push_back(arena().iterator(i.slot));
+    return at;
+  }
+
+  ScalarId mean_share(const Scope& scope, ScalarId seed) {
+    if (!p_.concrete()) {
+      for (const Iterator& i : scope.sums) {
+        const ExprId terms = arena().subtract(i.range.end, i.range.begin);
+        seed = p_.binary(Function::Divide, seed, p_.index_value(terms));
+      }
+      return seed;
+    }
+    std::int64_t terms = 1;
+    for (const Iterator& i : scope.sums) terms *= iterators_.extent(i.slot);
+    return product_of(p_, seed, p_.literal({1, terms}));
+  }
+
+  struct Copied {
+    std::vector<Iterator> traversal, sums;
+    std::map<Slot, ExprId> points;
+  };
+  /// The iterators of a scope, again: each scope has its own.
+  Copied copied(const Scope& scope) {
+    Copied result;
+    const auto copy = [&](const std::vector<Iterator>& from, std::vector<Iterator>& to) {
+      for (const Iterator& i : from) {
+        const Slot slot = iterators_.add(i.name, i.range);
+        to.push_back(iterators_[slot]);
+        result.points[i.slot] = arena().iterator(slot);
+      }
+    };
+    copy(scope.traversal, result.traversal);
+    copy(scope.sums, result.sums);
+    return result;
+  }
+
+  /// The cotangent divided by how many terms attain the extreme.
+  TensorId shared_among_ties(const Scope& scope, TensorId cotangent) {
+    const Copied c = copied(scope);
+    std::vector<ExprId> at;
+    for (const Iterator& i : c.traversal) at.push_back(arena().iterator(i.slot));
+    const ScalarId body = rebuilt(scope.body, c.points);
+    const ScalarId attains = p_.binary(Function::Equal, body, p_.read(scope.output, at));
+    const std::string name = forward_.tensor(scope.output).name;
+    const TensorId ties = write(scope.output, "ties_" + name, c.traversal, c.sums, attains);
+    const Walk place = walk(scope.output);
+    const ScalarId share = p_.binary(Function::Divide, p_.read(cotangent, place.at), p_.read(ties, place.at));
+    return write(scope.output, "share_" + name, place.traversal, {}, share);
+  }
+
+  /// others[t, s] = product over s' != s of body[t, s'], read at the scope's own point.
+  ScalarId product_of_others(const Scope& scope) {
+    const Copied outer = copied(scope), inner = copied(scope);
+    std::map<Slot, ExprId> points = outer.points;
+    ScalarId same = p_.literal(1);
+    bool first = true;
+    for (std::size_t i = 0; i < scope.sums.size(); ++i) {
+      points[scope.sums[i].slot] = arena().iterator(inner.sums[i].slot);
+      const ScalarId equal = p_.binary(Function::Equal, p_.index_value(arena().iterator(outer.sums[i].slot)),
+                                       p_.index_value(arena().iterator(inner.sums[i].slot)));
+      same = first ? equal : p_.binary(Function::And, same, equal);
+      first = false;
+    }
+    Scope others;
+    Tensor tensor{unique_name("others_" + forward_.tensor(scope.output).name), Role::Computed, {}, {}};
+    others.traversal = outer.traversal;
+    others.traversal.insert(others.traversal.end(), outer.sums.begin(), outer.sums.end());
+    for (const Iterator& i : others.traversal) tensor.dims.push_back(i.range);
+    others.output = p_.add_tensor(std::move(tensor));
+    others.sums = inner.sums;
+    others.reduction = Reduction::Product;
+    others.body = p_.select(same, p_.literal(1), rebuilt(scope.body, points));
+    p_.scopes.push_back(others);
+    std::vector<ExprId> at;
+    for (const auto* list : {&scope.traversal, &scope.sums}) {
+      for (const Iterator& i : *list) at.push_back(arena().iterator(i.slot));
+    }
+    return p_.read(others.output, std::move(at));
+  }
+
+  // ---- one contribution ----
+
+  struct Gathered {
+    std::vector<Iterator> sums;
+    ScalarId body;
+  };
+  /// As a sum over the points that read the element at `place`; nothing where the index map does not invert.
+  std::optional<Gathered> gather(const Contribution& c, const Walk& place) {
+    std::vector<Slot> space;
+    for (const auto* list : {&c.scope->traversal, &c.scope->sums}) {
+      for (const Iterator& i : *list) space.push_back(i.slot);
+    }
+    const Scalar read = p_.scalar(c.read);
+    const auto inverse = invert(iterators_, space, read.indices, place.at);
+    if (!inverse) return std::nullopt;
+    Gathered result;
+    for (const Slot slot : inverse->free) result.sums.push_back(iterators_[slot]);
+    result.body = rebuilt(c.value, inverse->points, &read, &place.at);
+    std::optional<ScalarId> all;
+    for (const RangeCondition& condition : inverse->conditions) {
+      if (covered(result.body, condition)) continue;
+      add_condition(all, condition);
+    }
+    if (all) result.body = p_.select(*all, result.body, p_.literal(0));
+    return result;
+  }
+
+  void add_condition(std::optional<ScalarId>& all, const RangeCondition& condition) {
+    const auto join = [&](ScalarId next) { all = all ? p_.binary(Function::And, *all, next) : next; };
+    const ScalarId value = p_.index_value(condition.value);
+    const Range low{condition.range.begin, arena().add(condition.range.begin, arena().constant(1))};
+    if (arena()[condition.value].op == Op::Modulo &&
+        iterators_.within(low.begin, Range{arena().constant(0), arena().constant(1)}) &&
+        iterators_.within(condition.range.end, Range{arena().constant(1), arena().constant(2)})) {
+      join(p_.binary(Function::Equal, value, p_.literal(0)));
+      return;
+    }
+    const ExprId least = arena().constant(-(std::int64_t{1} << 40)),
+                 most = arena().constant(std::int64_t{1} << 40);
+    if (!iterators_.within(condition.value, {condition.range.begin, most})) {
+      join(p_.binary(Function::LessEqual, p_.index_value(condition.range.begin), value));
+    }
+    if (!iterators_.within(condition.value, {least, condition.range.end})) {
+      join(p_.binary(Function::Less, value, p_.index_value(condition.range.end)));
+    }
+  }
+
+  /// A factor of the product reads zero where the condition fails, and the rest is finite there.
+  bool covered(ScalarId body, const RangeCondition& condition) {
+    std::vector<ScalarId> factors;
+    if (!finite_factors(body, factors)) return false;
+    for (const ScalarId id : factors) {
+      const Scalar& scalar = p_.scalar(id);
+      if (scalar.kind != ScalarKind::Read || !(scalar.fill == Rational(0))) continue;
+      for (std::size_t d = 0; d < scalar.indices.size(); ++d) {
+        const Range dim = p_.tensor(scalar.tensor).dims[d];
+        if (scalar.indices[d] == condition.value && same_range(dim, condition.range)) return true;
+      }
+    }
+    return false;
+  }
+  bool same_range(Range a, Range b) {
+    for (std::size_t v = 0; v < p_.sizes.valuation_count(); ++v) {
+      const auto x = program::extent_of(p_, a, v), y = program::extent_of(p_, b, v);
+      if (x.begin != y.begin || x.end != y.end) return false;
+    }
+    return true;
+  }
+  bool finite_factors(ScalarId id, std::vector<ScalarId>& factors) {
+    const Scalar scalar = p_.scalar(id);
+    if (scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply) {
+      return finite_factors(scalar.a, factors) && finite_factors(scalar.b, factors);
+    }
+    factors.push_back(id);
+    return finite(id);
+  }
+  bool finite(ScalarId id) {
+    const Scalar scalar = p_.scalar(id);
+    switch (scalar.kind) {
+      case ScalarKind::Literal:
+        return scalar.literal.finite();
+      case ScalarKind::Index:
+        return true;
+      case ScalarKind::Read:
+        return scalar.fill.finite();
+      case ScalarKind::Select:
+        return finite(scalar.b) && finite(scalar.c);
+      case ScalarKind::Unary:
+        return scalar.function == Function::Negate && finite(scalar.a);
+      case ScalarKind::Binary:
+        if (scalar.function >= Function::Less) return true;
+        if (scalar.function != Function::Add && scalar.function != Function::Subtract &&
+            scalar.function != Function::Multiply) {
+          return false;
+        }
+        return finite(scalar.a) && finite(scalar.b);
+    }
+    return false;
+  }
+
+  /// As an accumulation over all points.
+  TensorId scatter(const Contribution& c, TensorId tensor, const std::string& name) {
+    const Copied copy = copied(*c.scope);
+    Scope scope;
+    scope.output = new_like(tensor, name);
+    scope.traversal = copy.traversal;
+    scope.traversal.insert(scope.traversal.end(), copy.sums.begin(), copy.sums.end());
+    for (const ExprId index : p_.scalar(c.read).indices) scope.target.push_back(replaced(index, copy.points));
+    scope.body = rebuilt(c.value, copy.points);
+    p_.scopes.push_back(scope);
+    return scope.output;
+  }
+
+  ExprId replaced(ExprId root, const std::map<Slot, ExprId>& points) {
+    return iterators_.simplified(arena().substitute(root, [&](Slot slot) {
+      const auto found = points.find(slot);
+      return found == points.end() ? arena().iterator(slot) : found->second;
+    }));
+  }
+
+  /// A copy of a scalar with iterators replaced. Reads equal to `known` are of the element at `place`.
+  ScalarId rebuilt(ScalarId root, const std::map<Slot, ExprId>& points, const Scalar* known = nullptr,
+                   const std::vector<ExprId>* place = nullptr) {
+    std::map<ScalarId, ScalarId> copies;
+    for (const ScalarId id : program::scalars_of(p_, root)) {
+      Scalar scalar = p_.scalar(id);
+      if (scalar.kind == ScalarKind::Unary || scalar.kind == ScalarKind::Binary ||
+          scalar.kind == ScalarKind::Select) {
+        scalar.a = copies.at(scalar.a);
+      }
+      if (scalar.kind == ScalarKind::Binary || scalar.kind == ScalarKind::Select)
+        scalar.b = copies.at(scalar.b);
+      if (scalar.kind == ScalarKind::Select) scalar.c = copies.at(scalar.c);
+      if (scalar.kind == ScalarKind::Index) scalar.index = replaced(scalar.index, points);
+      if (scalar.kind == ScalarKind::Read) {
+        if (known != nullptr && scalar.tensor == known->tensor && scalar.indices == known->indices) {
+          scalar.indices = *place;
+        } else {
+          for (ExprId& index : scalar.indices) index = replaced(index, points);
+        }
+      }
+      copies[id] = p_.add_scalar(std::move(scalar));
+    }
+    return copies.at(root);
+  }
+
+  // ---- the result ----
+
+  /// Only what the output needs; inputs in the caller's order, then cotangents, then the rest.
+  Program compacted() {
+    std::set<TensorId> needed(p_.outputs.begin(), p_.outputs.end());
+    std::vector<Scope> scopes;
+    for (std::size_t s = p_.scopes.size(); s-- > 0;) {
+      if (!needed.contains(p_.scopes[s].output)) continue;
+      for (const ScalarId id : program::scalars_of(p_, p_.scopes[s].body)) {
+        if (p_.scalar(id).kind == ScalarKind::Read) needed.insert(p_.scalar(id).tensor);
+      }
+      scopes.push_back(p_.scopes[s]);
+    }
+    std::reverse(scopes.begin(), scopes.end());
+    for (const auto& [output, cotangent] : given_) needed.insert(cotangent);
+    Program result;
+    result.sizes = p_.sizes;
+    result.arena = p_.arena;
+    result.next_slot = p_.next_slot;
+    std::map<TensorId, TensorId> moved;
+    for (const bool inputs : {true, false}) {
+      for (std::size_t t = 0; t < p_.tensors.size(); ++t) {
+        const Tensor& tensor = p_.tensors[t];
+        const bool input = tensor.role == Role::Input || tensor.role == Role::Weight;
+        const auto id = static_cast<TensorId>(t);
+        if (input == inputs && needed.contains(id)) moved[id] = result.add_tensor(tensor);
+      }
+    }
+    std::map<ScalarId, ScalarId> copies;
+    for (Scope& scope : scopes) {
+      for (const ScalarId id : program::scalars_of(p_, scope.body)) {
+        if (copies.contains(id)) continue;
+        Scalar scalar = p_.scalar(id);
+        if (scalar.kind == ScalarKind::Unary || scalar.kind == ScalarKind::Binary ||
+            scalar.kind == ScalarKind::Select) {
+          scalar.a = copies.at(scalar.a);
+        }
+        if (scalar.kind == ScalarKind::Binary || scalar.kind == ScalarKind::Select)
+          scalar.b = copies.at(scalar.b);
+        if (scalar.kind == ScalarKind::Select) scalar.c = copies.at(scalar.c);
+        if (scalar.kind == ScalarKind::Read) scalar.tensor = moved.at(scalar.tensor);
+        copies[id] = result.add_scalar(std::move(scalar));
+      }
+      scope.body = copies.at(scope.body);
+      scope.output = moved.at(scope.output);
+      scope.label.reset();
+      unique_names(scope);
+      result.scopes.push_back(std::move(scope));
+    }
+    result.outputs = {moved.at(p_.outputs.front())};
+    return result;
+  }
+
+  static void unique_names(Scope& scope) {
+    std::set<std::string> used;
+    for (auto* list : {&scope.traversal, &scope.sums}) {
+      for (Iterator& i : *list) {
+        const std::string base = i.name;
+        for (int n = 2; !used.insert(i.name).second; ++n) i.name = base + std::to_string(n);
+      }
+    }
+  }
+
+  const Program& forward_;
+  Program p_;
+  Iterators iterators_;
+  TensorId target_{};
+  std::set<TensorId> active_;
+  std::map<TensorId, TensorId> given_;  ///< by output: the cotangent that the caller passes
+  std::map<TensorId, std::vector<Contribution>> contributions_;
+};
+
+}  // namespace
+
+Program derivative(const Program& program, const std::string& with_respect_to) {
+  program::verify(program);
+  Program result = Reverse(program, with_respect_to).run();
+  program::verify(result);
+  return result;
+}
+
+}  // namespace syno::lower
