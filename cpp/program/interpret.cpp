@@ -186,14 +186,24 @@ Rational store(const Exact& value, const Program& program, const Scope& scope) {
   return value.value;
 }
 
+// How many elements a tensor has; ShapeError where that is more than this oracle should hold.
+std::size_t element_count(const Program& program, TensorId tensor) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 32;
+  const std::int64_t count = checked_product(kWhere, shape_of(program, tensor));
+  if (count > kMost)
+    fail<ShapeError>(kWhere,
+                     "'{}' has {} elements; at most {} are interpreted: use smaller sizes or single points",
+                     program.tensor(tensor).name, count, kMost);
+  return static_cast<std::size_t>(count);
+}
+
 template <class T>
 void run_scope(const Program& program, const Scope& scope, std::vector<std::vector<T>>& owned,
                std::vector<const T*>& data) {
   Evaluator<RegisterOf<T>> evaluator(program, scope);
   const ScopeCode& code = evaluator.code();
   const auto output = static_cast<std::size_t>(scope.output);
-  owned[output].assign(static_cast<std::size_t>(checked_product(kWhere, shape_of(program, scope.output))),
-                       T(0));
+  owned[output].assign(element_count(program, scope.output), T(0));
   T* result = owned[output].data();
   data[output] = result;
 
@@ -268,7 +278,7 @@ class PointMachine {
   /// Runs an accumulating scope, computing only what lands on `wanted` offsets (all when null).
   void accumulate(std::uint32_t tensor, const std::unordered_set<std::int64_t>* wanted) {
     TensorState& state = data_[tensor];
-    state.sums.assign(static_cast<std::size_t>(checked_product(kWhere, state.shape)), Tracked{});
+    state.sums.assign(element_count(program_, TensorId{tensor}), Tracked{});
     Evaluator<Tracked>& evaluator = evaluator_of(tensor);
     const ScopeCode& code = evaluator.code();
     const std::vector<std::int64_t> begin(

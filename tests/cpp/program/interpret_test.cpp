@@ -139,6 +139,14 @@ TEST(InterpretExact, AgreesWithFloat64OnPolynomials) {
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(got[i].to_double(), expected[i]);
 }
 
+TEST(InterpretInputs, TooLargeATensorIsRefusedBeforeItIsMade) {
+  ParseOptions options;
+  options.sizes = {{"i", std::int64_t{1} << 20}, {"j", std::int64_t{1} << 20}};
+  const Program p = parse("t[i,j] = 2 * index(i + j)", options);
+  EXPECT_THROW(interpret<double>(p, {}), ShapeError);
+  EXPECT_EQ(interpret_points(p, {}, "t", {{7, 9}}).values[0], 32);
+}
+
 TEST(InterpretInputs, WrongOnesAreNamed) {
   const Program p = parse("y[i] = x[i] * w[i]", {{}, {{"x", {2}}}, {}, {}, false});
   const Values<double> two{{2}, {1, 2}}, three{{3}, {1, 2, 3}}, short_data{{2}, {1}};
