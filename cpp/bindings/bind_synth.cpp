@@ -3,9 +3,11 @@
 #include <pybind11/stl.h>
 
 #include "synth/enumerate.hpp"
+#include "synth/explain.hpp"
 #include "synth/rules.hpp"
 #include "synth/sample.hpp"
 #include "synth/spec.hpp"
+#include "synth/tree.hpp"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
@@ -136,5 +138,66 @@ void bind_synth(py::module_& m) {
     Args:
         seed: the same seed gives the same operators, whatever ``threads`` is.
         max_steps: 0 for the spec's own limit.
+)doc");
+
+  m.def("explain", [](const Spec& spec, const pgraph::CompleteGraph& graph) {
+    return unlocked([&] { return to_text(derivation(spec, graph)); });
+  }, "spec"_a, "pgraph"_a, R"doc(
+    How an operator comes about in the search: step by step, with the frontier's sizes, the distance left, how many
+    steps could follow and why the others are pruned (rule, budget, ``distance``, ``order``).
+
+    Raises:
+        SpecError: the operator's signature is not the spec's.
+)doc");
+  m.def("allowed", [](const Spec& spec, const pgraph::CompleteGraph& graph) { return derivation(spec, graph).legal; },
+        "spec"_a, "pgraph"_a, "Whether rules, budgets and shape distance allow every prefix of an operator and the whole.");
+
+  py::class_<Tree>(m, "Tree", R"doc(
+    Monte Carlo tree search over a spec's operators (Syno, section 7.2), asked and told in batches.
+
+    Nodes have two levels (primitive, then step), children appear by progressive widening in the order of RAVE,
+    UCB1-tuned chooses. Rewards lie in [0, 1]; a failed candidate is told 0. They fold in the order of tickets, so
+    that the same seed, batch sizes and rewards give the same search, however many workers evaluate.
+)doc")
+      .def(py::init([](const Spec& spec, std::uint64_t seed, double exploration, double widening, double rave_random) {
+             TreeOptions options;
+             options.exploration = exploration;
+             options.widening = widening;
+             options.rave_random = rave_random;
+             return Tree(spec, seed, options);
+           }),
+           "spec"_a, py::kw_only(), "seed"_a, "exploration"_a = TreeOptions().exploration,
+           "widening"_a = TreeOptions().widening, "rave_random"_a = TreeOptions().rave_random)
+      .def("ask", [](Tree& tree, std::size_t k) {
+             std::vector<std::pair<std::uint64_t, pgraph::CompleteGraph>> result;
+             for (auto& ticket : unlocked([&] { return tree.ask(k); })) result.emplace_back(ticket.number, std::move(ticket.graph));
+             return result;
+           }, "k"_a, R"doc(
+    Up to ``k`` pairs ``(ticket, PGraph)`` of operators never handed out before; fewer when the space is exhausted.
+)doc")
+      .def("tell", &Tree::tell, "ticket"_a, "reward"_a, R"doc(
+    Give a ticket's reward. Order does not matter: rewards take effect in the order of tickets.
+
+    Raises:
+        SpecError: the ticket was never handed out or told before, or the reward is outside [0, 1].
+)doc")
+      .def("pending", [](const Tree& tree) {
+             std::vector<std::pair<std::uint64_t, pgraph::CompleteGraph>> result;
+             for (auto& ticket : tree.pending()) result.emplace_back(ticket.number, std::move(ticket.graph));
+             return result;
+           }, "Pairs ``(ticket, PGraph)`` handed out and not yet told.")
+      .def("results", [](const Tree& tree) {
+             std::vector<std::tuple<std::uint64_t, pgraph::CompleteGraph, double>> result;
+             for (auto& r : tree.results()) result.emplace_back(r.ticket.number, std::move(r.ticket.graph), r.reward);
+             return result;
+           }, "Triples ``(ticket, PGraph, reward)`` told so far, in the order of tickets.")
+      .def_property_readonly("node_count", &Tree::node_count)
+      .def("to_json", &Tree::to_json, "The whole search as JSON; :meth:`from_json` continues it exactly.")
+      .def_static("from_json", [](const Spec& spec, const std::string& text) {
+             return unlocked([&] { return Tree::from_json(spec, text); });
+           }, "spec"_a, "text"_a, R"doc(
+    Raises:
+        FormatError: the text is damaged or of another version.
+        SpecError: the tree was grown for another spec.
 )doc");
 }

@@ -100,8 +100,9 @@ CompleteGraph grouped_conv(const Signature& signature, const NamedParameters& pa
   const auto r = windows(grow, roles, parameters.kernel);
   const auto [group, within] =
       grow.merge(Grower::output(roles.channel_out), out_channels(signature, roles) / parameters.groups);
-  grow.contract(with({group, c}, r), {within});
-  grow.assign(roles.channel_in, grow.split(group, c));
+  const CoordinateId channel = grow.split(group, c);
+  grow.contract(with({channel}, r), {within});
+  grow.assign(roles.channel_in, channel);
   slide(grow, roles, r);
   return grow.finish();
 }

@@ -213,10 +213,11 @@ class Layout {
   void draw_edge(std::size_t e, std::string& edges, std::string& labels) const {
     const DrawnEdge& edge = drawing_.edges[e];
     const auto label = [&](double x, double y) {
-      labels += fmt::format(
-          "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"11\" fill=\"#3b4552\" text-anchor=\"middle\" "
-          "paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"4\">{}</text>\n",
-          x, y, escape(edge.label));
+      // A white outline first, the letters on it: not every viewer knows paint-order.
+      for (const std::string_view look : {"stroke=\"#ffffff\" stroke-width=\"4\" fill=\"none\"", "fill=\"#3b4552\""}) {
+        labels += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"11\" text-anchor=\"middle\" {}>{}</text>\n", x, y,
+                              look, escape(edge.label));
+      }
     };
     const Place& from = places_[routes_[e].front()];
     const double start_y = layer_y(from.layer) - kNodeHeight / 2;

@@ -23,9 +23,10 @@ void take_from(Usage& left, const Usage& usage) {
 bool may(int used, int limit) { return limit == kNoLimit || used < limit; }
 int open_count(int used, int limit) { return limit == kNoLimit ? 100 : limit - used; }
 
-constexpr std::array<std::string_view, 12> kLimitNames = {
+constexpr std::array<std::string_view, 13> kLimitNames = {
     "order",      "distance",  "max_chain", "max_reduction_ratio", "min_weight_params", "max_params",
-    "max_flops",  "min_flops", "max_bytes", "max_matched",         "matched_reduce",    "max_pooling"};
+    "max_flops",  "min_flops", "max_bytes", "max_matched",         "matched_reduce",    "max_pooling",
+    "occurrences"};
 
 std::uint64_t scramble(std::uint64_t x) {
   x ^= x >> 31;
@@ -483,6 +484,28 @@ Reason Engine::take(const State& state, const Move& move, int steps_left, State&
   return kAccepted;
 }
 
+Reason Engine::check_alone(const State& state, const Move& move) {
+  std::vector<Move> all;
+  moves(state, all);
+  const bool counted = move.primitive == P::Reduce
+                           ? state.used[index(P::Reduce)] < spec_.budgets.max_reductions && within(sizes_[move.parameter].magnitude, state.left)
+                           : std::find(all.begin(), all.end(), move) != all.end();
+  if (!counted) return reason_of(Limit::Occurrences);
+  if (const Reason reason = judge(state, move); reason != kAccepted) return reason;
+  if (move.primitive == P::Contraction) {
+    if (const Reason reason = check_contraction(state, move); reason != kAccepted) return reason;
+  }
+  State next;
+  apply(state, move, next);
+  if (const Reason reason = check_budgets(next, move); reason != kAccepted) return reason;
+  const bool enlarges = move.primitive == P::Contraction || move.primitive == P::Unfold;
+  if (enlarges && spec_.budgets.max_flops < kUnbounded &&
+      work_->least_flops(next, pool_, largest_stride_) > spec_.budgets.max_flops) {
+    return reason_of(Limit::Flops);
+  }
+  return kAccepted;
+}
+
 bool Engine::finished(const State& state) const {
   if (state.dim_count != wanted_sorted_.size()) return false;
   std::array<SizeNumber, kMaxFrontier> extents{};
@@ -554,6 +577,11 @@ void Engine::record_results(const State& next, std::vector<Coordinate>& coordina
   const Letter& letter = next.path[next.step_count - 1U];
   if (letter.first != 0) coordinate_of.push_back(letter.first);
   if (letter.second != 0) coordinate_of.push_back(letter.second);
+}
+
+std::uint64_t Engine::arc_of(const State& state, std::size_t t) const {
+  const Letter& letter = state.path[t];
+  return letter.primitive == P::Reduce ? pool_[letter.first].hash : letter.key;
 }
 
 pgraph::PGraph Engine::to_graph(const State& state) const {

@@ -17,7 +17,7 @@ namespace syno::synth {
 /// Why a step is not taken. Below rules().size(): the number of a rule.
 using Reason = std::uint16_t;
 inline constexpr Reason kAccepted = 0xffff;
-enum class Limit : std::uint8_t { Order, Distance, Chain, ReductionRatio, WeightParams, Params, Flops, MinFlops, Bytes, Matched, MatchedReduce, Pooling };
+enum class Limit : std::uint8_t { Order, Distance, Chain, ReductionRatio, WeightParams, Params, Flops, MinFlops, Bytes, Matched, MatchedReduce, Pooling, Occurrences };
 Reason reason_of(Limit limit);
 std::string_view name_of(Reason reason);  ///< a rule's name, or `order`, `distance`, `max_flops`, ...
 
@@ -43,6 +43,8 @@ class Engine {
   Reason take(const State& state, const Move& move, int steps_left, State& next);
   /// The rules alone on a move: the first that removes it.
   Reason judge(const State& state, const Move& move);
+  /// Counts, occurrence limits, rules and budgets on one move, whatever its order and its distance.
+  Reason check_alone(const State& state, const Move& move);
   void apply(const State& state, const Move& move, State& next);
   /// The move that takes a pGraph's step here; `coordinate_of` maps the pGraph's coordinates to this search's
   /// and gains the results of the step once it is applied with record_results().
@@ -59,6 +61,9 @@ class Engine {
   pgraph::CompleteGraph to_graph(const State& state, std::span<const std::uint8_t> position) const;
   pgraph::PGraph to_graph(const State& state) const;
 
+  SizeNumber number_of(const symbolic::Size& size) { return sizes_.intern(size); }
+  /// Names a state's t-th step whatever its order: equal for steps that do the same to the same coordinates.
+  std::uint64_t arc_of(const State& state, std::size_t t) const;
   const SizePool& sizes() const { return sizes_; }
   const CoordinatePool& pool() const { return pool_; }
   Counters counters;

@@ -16,7 +16,7 @@ namespace syno::synth {
 struct Found {
   pgraph::CompleteGraph graph;
   Work work;       ///< summed over the valuations
-  Hash128 key;     ///< equal for equal operators
+  Hash128 key;     ///< pgraph::hash_of; with operator keys: equal exactly for equal operators
   int steps = 0;
 };
 
@@ -34,6 +34,8 @@ struct EnumerationOptions {
   int max_steps = 0;  ///< 0: the spec's
   int threads = 1;
   std::optional<std::size_t> limit;  ///< stop after this many operators, in the order of the search
+  /// Recognise duplicates by what operators compute, not only by how they are built.
+  bool operator_keys = true;
 };
 
 struct Enumeration {
@@ -46,8 +48,5 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options = {});
 
 struct Counters;
 SearchStatistics statistics_of(const Counters& counters, const std::vector<Found>& operators);
-
-/// The key by which duplicates are recognised.
-Hash128 duplicate_key(const pgraph::CompleteGraph& graph);
 
 }  // namespace syno::synth

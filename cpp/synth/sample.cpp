@@ -4,9 +4,9 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <unordered_set>
 
 #include "support/thread_pool.hpp"
+#include "synth/duplicates.hpp"
 #include "synth/walk.hpp"
 
 namespace syno::synth {
@@ -51,7 +51,7 @@ Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& opt
   EngineStore engines(spec);
   ThreadPool threads(static_cast<std::size_t>(std::max(options.threads, 1)));
   Enumeration result;
-  std::unordered_set<Hash128, HashKey> seen;
+  Novelty novelty(options.operator_keys);
   const Random seed = Random(options.seed).fork("sample");
   for (std::size_t done = 0; done < max_attempts && result.operators.size() < count; done += kBatch) {
     std::vector<std::optional<Found>> batch(std::min(kBatch, max_attempts - done));
@@ -63,7 +63,7 @@ Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& opt
       engines.give_back(std::move(engine));
     });
     for (auto& found : batch) {
-      if (found && result.operators.size() < count && seen.insert(found->key).second) {
+      if (found && result.operators.size() < count && novelty.is_new(found->graph, found->key)) {
         result.operators.push_back(std::move(*found));
       }
     }

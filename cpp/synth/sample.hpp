@@ -9,6 +9,7 @@ struct SampleOptions {
   int max_steps = 0;                   ///< 0: the spec's
   std::uint64_t seed = 0;
   int threads = 1;
+  bool operator_keys = true;           ///< as in EnumerationOptions
   std::size_t max_attempts = 0;        ///< walks before giving up; 0: 200 for each operator wanted, at least 2000
 };
 

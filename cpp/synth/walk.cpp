@@ -41,6 +41,7 @@ class Walker {
   }
 
   std::optional<Found> found;
+  State met;
 
  private:
   bool accept(const State& state) {
@@ -50,6 +51,7 @@ class Walker {
     });
     if (all.empty()) return false;
     found = std::move(all[random_.below(all.size())]);
+    met = state;
     return true;
   }
 
@@ -61,10 +63,10 @@ class Walker {
 }  // namespace
 
 std::optional<Found> random_walk(Engine& engine, const State& from, int steps_left, Random& random,
-                                 std::size_t patience) {
+                                 std::size_t patience, State* met) {
   Walker walker(engine, random, patience);
   if (!walker.visit(from, steps_left)) return std::nullopt;
-  walker.found->key = duplicate_key(walker.found->graph);
+  if (met != nullptr) *met = walker.met;
   return std::move(walker.found);
 }
 

@@ -1,0 +1,299 @@
+#include "synth/tree.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/error.hpp"
+#include "synth/tree_impl.hpp"
+
+namespace syno::synth {
+namespace {
+
+constexpr int kWalks = 6;            ///< walks from a leaf that meet only known operators before it counts as exhausted
+constexpr int kFruitless = 400;      ///< draws in a row without a new operator before ask() gives up
+
+/// UCB1-tuned (Auer, Cesa-Bianchi, Fischer 2002, §4).
+double upper_bound(const Score& score, double total, int pending, const TreeOptions& options) {
+  const double count = score.count + pending;
+  if (count == 0) return std::numeric_limits<double>::infinity();
+  const double log_total = std::log(std::max(total, 2.0));
+  const double spread = std::min(0.25, score.variance() + std::sqrt(2 * log_total / count));
+  return score.mean() + options.exploration * std::sqrt(log_total / count * spread) - options.pending_penalty * pending;
+}
+
+}  // namespace
+
+Tree::Impl::Impl(Spec spec_in, std::uint64_t seed_in, TreeOptions options_in)
+    : spec(std::move(spec_in)), seed(seed_in), options(options_in), engine(spec) {
+  nodes.emplace_back();
+  nodes.back().state = engine.root();
+}
+
+/// Lists what may follow a node. Orders come from the engine, so that they are the same in every run.
+void Tree::Impl::expand(Node& node) {
+  if (node.expanded) return;
+  node.expanded = true;
+  const int steps_left = spec.budgets.max_steps - node.state.step_count;
+  if (engine.finished(node.state)) {
+    std::uint8_t completions = 0;
+    engine.completions(node.state, [&](const State&, std::span<const std::uint8_t>, const Work&) { ++completions; });
+    for (std::uint8_t c = 0; c < completions; ++c) node.branches[kStop].hidden.push_back({Move(), c, c});
+  }
+  if (steps_left == 0) return;
+  std::vector<Move> moves;
+  engine.moves(node.state, moves);
+  State next;
+  for (const Move& move : moves) {
+    if (engine.take(node.state, move, steps_left - 1, next) != kAccepted) continue;
+    node.branches[static_cast<std::size_t>(move.primitive)].hidden.push_back(
+        {move, 0, engine.arc_of(next, next.step_count - 1U)});
+  }
+}
+
+bool Tree::Impl::alive(const Node& node, std::size_t type) const {
+  const Branch& branch = node.branches[type];
+  return !branch.hidden.empty() ||
+         std::any_of(branch.children.begin(), branch.children.end(), [&](std::uint32_t c) { return !nodes[c].dead; });
+}
+
+void Tree::Impl::bury(std::uint32_t at) {
+  for (;;) {
+    nodes[at].dead = true;
+    const std::uint32_t parent = nodes[at].parent;
+    if (parent == kNone) return;
+    for (std::size_t type = 0; type < kTypes; ++type) {
+      if (alive(nodes[parent], type)) return;
+    }
+    at = parent;
+  }
+}
+
+std::size_t Tree::Impl::choose_type(const Node& node, Random& random) const {
+  std::size_t best = kTypes;
+  double best_value = -1e300;
+  std::uint64_t ties = 0;
+  double total = node.score.count + node.pending;
+  for (std::size_t type = 0; type < kTypes; ++type) {
+    if (!alive(node, type)) continue;
+    const double value = upper_bound(node.type_score[type], total, node.type_pending[type], options);
+    if (value > best_value) {
+      best_value = value;
+      best = type;
+      ties = 1;
+    } else if (value == best_value && random.below(++ties) == 0) {
+      best = type;
+    }
+  }
+  return best;
+}
+
+double Tree::Impl::rave_value(const Node& node, std::uint64_t arc) const {
+  // Optimistic while little is known: mean + deviation - 1/n.
+  const auto value = [](const std::unordered_map<std::uint64_t, Score>& table, std::uint64_t key) -> std::pair<double, double> {
+    const auto found = table.find(key);
+    if (found == table.end()) return {0.5, 0};
+    const Score& score = found->second;
+    return {score.mean() + std::sqrt(score.variance()) - 1 / score.count, score.count};
+  };
+  const auto [local, count] = value(node.rave, arc);
+  const auto [global, unused] = value(rave, arc);
+  const double beta = options.rave_equivalence / (options.rave_equivalence + count);
+  return (1 - beta) * local + beta * global;
+}
+
+std::size_t Tree::Impl::choose_hidden(const Node& node, std::size_t type, Random& random) const {
+  const auto& hidden = node.branches[type].hidden;
+  if (random.unit() < options.rave_random) return random.below(hidden.size());
+  std::size_t best = 0;
+  double best_value = -1e300;
+  std::uint64_t ties = 0;
+  for (std::size_t h = 0; h < hidden.size(); ++h) {
+    const double value = rave_value(node, hidden[h].arc);
+    if (value > best_value) {
+      best_value = value;
+      best = h;
+      ties = 1;
+    } else if (value == best_value && random.below(++ties) == 0) {
+      best = h;
+    }
+  }
+  return best;
+}
+
+std::uint32_t Tree::Impl::choose_child(const Node& node, std::size_t type) const {
+  std::uint32_t best = kNone;
+  double best_value = -1e300;
+  const double total = node.type_score[type].count + node.type_pending[type];
+  for (const std::uint32_t child : node.branches[type].children) {
+    if (nodes[child].dead) continue;
+    const double value = upper_bound(nodes[child].score, total, nodes[child].pending, options);
+    if (best == kNone || value > best_value) {
+      best_value = value;
+      best = child;
+    }
+  }
+  return best;
+}
+
+std::uint32_t Tree::Impl::add_node(std::uint32_t parent, std::size_t type, std::size_t hidden) {
+  const auto id = static_cast<std::uint32_t>(nodes.size());
+  Branch& branch = nodes[parent].branches[type];
+  Node node;
+  node.parent = parent;
+  node.type = type;
+  node.choice = branch.hidden[hidden];
+  branch.hidden.erase(branch.hidden.begin() + static_cast<std::ptrdiff_t>(hidden));
+  branch.children.push_back(id);
+  if (type == kStop) {
+    node.state = nodes[parent].state;
+  } else {
+    engine.apply(nodes[parent].state, node.choice.move, node.state);
+  }
+  nodes.push_back(std::move(node));
+  return id;
+}
+
+/// One descent: down the tree, one new child, one walk. Nothing when it met no new operator.
+std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
+  std::uint32_t at = 0;
+  for (;;) {
+    expand(nodes[at]);
+    const std::size_t type = choose_type(nodes[at], random);
+    if (type == kTypes) {
+      bury(at);
+      return std::nullopt;
+    }
+    const Branch& branch = nodes[at].branches[type];
+    const auto shown = static_cast<std::size_t>(
+        std::count_if(branch.children.begin(), branch.children.end(), [&](std::uint32_t c) { return !nodes[c].dead; }));
+    const double visits = nodes[at].type_score[type].count + nodes[at].type_pending[type];
+    const auto target = static_cast<std::size_t>(std::max(1.0, std::floor(std::pow(visits + 1, options.widening))));
+    if (!branch.hidden.empty() && shown < target) {
+      at = add_node(at, type, choose_hidden(nodes[at], type, random));
+      break;
+    }
+    at = choose_child(nodes[at], type);
+    if (nodes[at].type == kStop) {  // its one operator was handed out before
+      bury(at);
+      return std::nullopt;
+    }
+  }
+  Record record{0, pgraph::CompleteGraph{pgraph::PGraph(spec.signature), {}}, at, {}, std::nullopt, false};
+  const auto keep = [&](pgraph::CompleteGraph graph, const State& met) -> bool {
+    Hash128 key;
+    if (!novelty.is_new(graph, key)) return false;
+    record.graph = std::move(graph);
+    for (std::size_t t = 0; t < met.step_count; ++t) record.arcs.push_back(engine.arc_of(met, t));
+    return true;
+  };
+  const State state = nodes[at].state;
+  if (nodes[at].type == kStop) {
+    std::optional<pgraph::CompleteGraph> graph;
+    std::uint8_t number = 0;
+    engine.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work&) {
+      if (number++ == nodes[at].choice.completion) graph = engine.to_graph(s, position);
+    });
+    if (graph && keep(std::move(*graph), state)) return record;
+    bury(at);
+    return std::nullopt;
+  }
+  bool met_any = false;
+  for (int walk = 0; walk < kWalks; ++walk) {
+    State met;
+    auto found = random_walk(engine, state, spec.budgets.max_steps - state.step_count, random, 4000, &met);
+    if (!found) break;
+    met_any = true;
+    if (keep(std::move(found->graph), met)) return record;
+  }
+  if (!met_any) {
+    // The walk looked everywhere, or long enough: nothing is below.
+    bury(at);
+  }
+  return std::nullopt;
+}
+
+void Tree::Impl::count_pending(std::uint32_t leaf, int by) {
+  for (std::uint32_t at = leaf; at != kNone; at = nodes[at].parent) {
+    nodes[at].pending += by;
+    if (nodes[at].parent != kNone) nodes[nodes[at].parent].type_pending[nodes[at].type] += by;
+  }
+}
+
+void Tree::Impl::fold(Record& record) {
+  record.folded = true;
+  count_pending(record.leaf, -1);
+  const double reward = *record.reward;
+  for (const std::uint64_t arc : record.arcs) rave[arc].add(reward);
+  for (std::uint32_t at = record.leaf; at != kNone; at = nodes[at].parent) {
+    Node& node = nodes[at];
+    node.score.add(reward);
+    for (const std::uint64_t arc : record.arcs) node.rave[arc].add(reward);
+    if (node.parent != kNone) nodes[node.parent].type_score[node.type].add(reward);
+  }
+}
+
+void Tree::Impl::fold_ready() {
+  while (folded < records.size() && records[folded].reward) fold(records[folded++]);
+}
+
+Tree::Tree(Spec spec, std::uint64_t seed, TreeOptions options)
+    : impl_(std::make_unique<Impl>(std::move(spec), seed, options)) {}
+Tree::Tree(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tree::~Tree() = default;
+Tree::Tree(Tree&&) noexcept = default;
+Tree& Tree::operator=(Tree&&) noexcept = default;
+
+std::vector<Tree::Ticket> Tree::ask(std::size_t count) {
+  Impl& tree = *impl_;
+  const Random stream = Random(tree.seed).fork("tree");
+  std::vector<Ticket> tickets;
+  int fruitless = 0;
+  while (tickets.size() < count && fruitless < kFruitless && !tree.nodes[0].dead) {
+    auto record = tree.try_once(stream.fork(tree.attempts++));
+    if (!record) {
+      ++fruitless;
+      continue;
+    }
+    fruitless = 0;
+    record->number = tree.records.size();
+    tree.count_pending(record->leaf, 1);
+    tickets.push_back({record->number, record->graph});
+    tree.records.push_back(std::move(*record));
+  }
+  return tickets;
+}
+
+void Tree::tell(std::uint64_t ticket, double reward) {
+  Impl& tree = *impl_;
+  if (ticket >= tree.records.size()) {
+    fail<SpecError>("tree", "ticket {} was never handed out; {} were", ticket, tree.records.size());
+  }
+  if (tree.records[ticket].reward) {
+    fail<SpecError>("tree", "ticket {} was told before, with reward {}", ticket, *tree.records[ticket].reward);
+  }
+  if (!(reward >= 0 && reward <= 1)) {
+    fail<SpecError>("tree", "the reward of ticket {} is {}; give a number from 0 to 1", ticket, reward);
+  }
+  tree.records[ticket].reward = reward;
+  tree.fold_ready();
+}
+
+std::vector<Tree::Ticket> Tree::pending() const {
+  std::vector<Ticket> result;
+  for (const auto& record : impl_->records) {
+    if (!record.reward) result.push_back({record.number, record.graph});
+  }
+  return result;
+}
+
+std::vector<Tree::Result> Tree::results() const {
+  std::vector<Result> result;
+  for (const auto& record : impl_->records) {
+    if (record.reward) result.push_back({{record.number, record.graph}, *record.reward});
+  }
+  return result;
+}
+
+std::size_t Tree::node_count() const { return impl_->nodes.size(); }
+
+}  // namespace syno::synth

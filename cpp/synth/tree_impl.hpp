@@ -1,0 +1,92 @@
+// synth/tree_impl.hpp — the nodes and statistics behind Tree; tree.cpp searches, tree_json.cpp stores.
+#pragma once
+
+#include <array>
+#include <map>
+#include <unordered_map>
+
+#include "synth/duplicates.hpp"
+#include "synth/tree.hpp"
+#include "synth/walk.hpp"
+
+namespace syno::synth {
+
+/// Count, sum and sum of squares of rewards.
+struct Score {
+  double count = 0;
+  double sum = 0;
+  double squares = 0;
+  void add(double reward) {
+    ++count;
+    sum += reward;
+    squares += reward * reward;
+  }
+  double mean() const { return count > 0 ? sum / count : 0; }
+  double variance() const { return count > 0 ? std::max(0.0, squares / count - mean() * mean()) : 0; }
+};
+
+struct Tree::Impl {
+  static constexpr std::size_t kStop = pgraph::kPrimitiveCount;  ///< the type of the choice "this is the operator"
+  static constexpr std::size_t kTypes = kStop + 1;
+  static constexpr std::uint32_t kNone = 0xffffffffU;
+
+  struct Choice {
+    Move move;                       ///< not for kStop
+    std::uint8_t completion = 0;     ///< kStop: which assignment to the input
+    std::uint64_t arc = 0;
+  };
+  struct Branch {                    ///< one type of a node
+    std::vector<std::uint32_t> children;
+    std::vector<Choice> hidden;      ///< not shown yet, in the engine's order
+  };
+  struct Node {
+    std::uint32_t parent = kNone;
+    std::size_t type = 0;
+    Choice choice;
+    State state;
+    bool expanded = false;           ///< branches are filled
+    bool dead = false;               ///< nothing new below
+    int pending = 0;
+    Score score;
+    std::array<Branch, kTypes> branches;
+    std::array<Score, kTypes> type_score;
+    std::array<int, kTypes> type_pending{};
+    std::unordered_map<std::uint64_t, Score> rave;  ///< by arc, over operators met below this node
+  };
+  struct Record {
+    std::uint64_t number = 0;
+    pgraph::CompleteGraph graph;
+    std::uint32_t leaf = 0;
+    std::vector<std::uint64_t> arcs;
+    std::optional<double> reward;    ///< as told
+    bool folded = false;
+  };
+
+  Impl(Spec spec_in, std::uint64_t seed_in, TreeOptions options_in);
+
+  void expand(Node& node);
+  std::optional<Record> try_once(Random random);
+  std::uint32_t add_node(std::uint32_t parent, std::size_t type, std::size_t hidden);
+  std::size_t choose_type(const Node& node, Random& random) const;
+  std::size_t choose_hidden(const Node& node, std::size_t type, Random& random) const;
+  std::uint32_t choose_child(const Node& node, std::size_t type) const;
+  bool alive(const Node& node, std::size_t type) const;
+  void bury(std::uint32_t node);
+  double rave_value(const Node& node, std::uint64_t arc) const;
+  void count_pending(std::uint32_t leaf, int by);
+  void fold_ready();
+  void fold(Record& record);
+
+  Spec spec;
+  std::uint64_t seed;
+  TreeOptions options;
+  Engine engine;
+  Novelty novelty{true};
+  std::vector<Node> nodes;
+  std::vector<Record> records;       ///< by ticket number
+  std::size_t folded = 0;            ///< records folded so far: always a prefix
+  std::uint64_t attempts = 0;        ///< draws so far; each has its own random stream
+  std::unordered_map<std::uint64_t, Score> rave;
+};
+
+}  // namespace syno::synth
