@@ -6,6 +6,7 @@
 #include "pgraph/named.hpp"
 #include "pgraph/pgraph.hpp"
 #include "program/program.hpp"
+#include "support/error.hpp"
 #include "synth/spec.hpp"
 
 namespace py = pybind11;
@@ -47,7 +48,8 @@ py::dict signature_of(const CompleteGraph& graph) {
   return py::dict("output"_a = dims(signature.output), "input"_a = dims(signature.input), "fixed"_a = fixed);
 }
 
-CompleteGraph build_named(const std::string& name, const synth::Spec& spec, const std::map<std::string, std::string>& sizes) {
+CompleteGraph build_named(const std::string& name, const synth::Spec& spec,
+                          const std::map<std::string, std::string>& sizes) {
   pgraph::NamedParameters parameters;
   for (const auto& [key, text] : sizes) {
     const symbolic::Size size = spec.signature.sizes.parse(text);
@@ -62,7 +64,8 @@ CompleteGraph build_named(const std::string& name, const synth::Spec& spec, cons
     } else if (key == "block") {
       parameters.block = size;
     } else {
-      throw UnknownName("named_operator", unknown_name("parameter", key, {"kernel", "groups", "dilation", "shrink", "block"}));
+      throw UnknownName("named_operator",
+                        unknown_name("parameter", key, {"kernel", "groups", "dilation", "shrink", "block"}));
     }
   }
   return pgraph::named_operator(name).build(spec.signature, parameters);
@@ -76,46 +79,61 @@ void bind_pgraph(py::module_& m) {
 
     A value: equal when its text is equal. Picklable never; carry it as text.
 )doc")
-      .def_static("parse", [](const std::string& text) { return pgraph::parse(text); }, "text"_a, R"doc(
+      .def_static(
+          "parse", [](const std::string& text) { return pgraph::parse(text); }, "text"_a, R"doc(
     Read the text that :meth:`text` writes.
 
     Raises:
         ParseError: the text is malformed, naming the line; or a step is illegal, with the reason.
         VerifyError: the last line does not assign the frontier to the input.
 )doc")
-      .def("text", [](const CompleteGraph& graph) { return pgraph::to_text(graph); },
-           "The whole pGraph as text, signature included; ``parse(text())`` is equal to this.")
-      .def("hash", [](const CompleteGraph& graph) { return to_hex(pgraph::hash_of(graph)); }, R"doc(
+      .def(
+          "text", [](const CompleteGraph& graph) { return pgraph::to_text(graph); },
+          "The whole pGraph as text, signature included; ``parse(text())`` is equal to this.")
+      .def(
+          "hash", [](const CompleteGraph& graph) { return to_hex(pgraph::hash_of(graph)); }, R"doc(
     32 hexadecimal digits, the same on every machine. Equal for pGraphs that differ only in the order of
     commuting steps, of weights, or of Reduces of one extent. Finer than ``one_scope().operator_key()``.
 )doc")
-      .def("one_scope", [](const CompleteGraph& graph) { return unlocked([&] { return lower::one_scope(graph); }); },
-           "The operator as a tensor program of one scope ``y = sum x * w1 * ...``, symbolic over its sizes.")
-      .def("staged", [](const CompleteGraph& graph) { return unlocked([&] { return lower::staged(graph); }); },
-           "The operator as the tensor program of least FLOPs: materialised reduction (Syno, section 8).")
-      .def("to_svg", [](const CompleteGraph& graph) { return pgraph::to_svg(graph); },
-           "A self-contained SVG drawing: output at the bottom, weights at the side, edges labelled by size.")
-      .def("to_graphviz", [](const CompleteGraph& graph) { return pgraph::to_graphviz(graph); },
-           "The same drawing in Graphviz's dot language.")
+      .def(
+          "one_scope",
+          [](const CompleteGraph& graph) { return unlocked([&] { return lower::one_scope(graph); }); },
+          "The operator as a tensor program of one scope ``y = sum x * w1 * ...``, symbolic over its sizes.")
+      .def(
+          "staged", [](const CompleteGraph& graph) { return unlocked([&] { return lower::staged(graph); }); },
+          "The operator as the tensor program of least FLOPs: materialised reduction (Syno, section 8).")
+      .def(
+          "to_svg", [](const CompleteGraph& graph) { return pgraph::to_svg(graph); },
+          "A self-contained SVG drawing: output at the bottom, weights at the side, edges labelled by size.")
+      .def(
+          "to_graphviz", [](const CompleteGraph& graph) { return pgraph::to_graphviz(graph); },
+          "The same drawing in Graphviz's dot language.")
       .def("_repr_svg_", [](const CompleteGraph& graph) { return pgraph::to_svg(graph); })
       .def_property_readonly("steps", &lines_of, "One line for each step, as in :meth:`text`.")
       .def_property_readonly("signature", &signature_of, R"doc(
     ``{"output": [...], "input": [...], "fixed": [...]}``; each dimension has ``name``, ``extent`` and ``unordered``.
 )doc")
-      .def_property_readonly("weight_count", [](const CompleteGraph& graph) { return graph.graph.weights().size(); })
-      .def("__eq__", [](const CompleteGraph& a, const CompleteGraph& b) { return a == b; }, py::is_operator())
+      .def_property_readonly("weight_count",
+                             [](const CompleteGraph& graph) { return graph.graph.weights().size(); })
+      .def(
+          "__eq__", [](const CompleteGraph& a, const CompleteGraph& b) { return a == b; }, py::is_operator())
       .def("__hash__", [](const CompleteGraph& graph) { return pgraph::hash_of(graph).low; })
       .def("__repr__", [](const CompleteGraph& graph) {
         return fmt::format("<PGraph of {} steps, {} weight(s), {}>", graph.graph.steps().size(),
                            graph.graph.weights().size(), to_hex(pgraph::hash_of(graph)).substr(0, 12));
       });
 
-  m.def("named_operators", [] {
-    std::map<std::string, std::string> result;
-    for (const auto& row : pgraph::named_operators()) result.emplace(row.name, row.description);
-    return result;
-  }, "Names and descriptions of the operators that :func:`named_operator` builds (Syno, Table 2 and Fig. 8).");
-  m.def("named_operator", &build_named, "name"_a, "spec"_a, "sizes"_a = std::map<std::string, std::string>(), R"doc(
+  m.def(
+      "named_operators",
+      [] {
+        std::map<std::string, std::string> result;
+        for (const auto& row : pgraph::named_operators()) result.emplace(row.name, row.description);
+        return result;
+      },
+      "Names and descriptions of the operators that :func:`named_operator` builds (Syno, Table 2 and Fig. "
+      "8).");
+  m.def("named_operator", &build_named, "name"_a, "spec"_a, "sizes"_a = std::map<std::string, std::string>(),
+        R"doc(
     Build an operator people know as a sequence of primitives, for a spec's signature.
 
     Args:
