@@ -1,4 +1,5 @@
 // bindings/bind_pgraph.cpp — pGraphs in Python: read, print, draw, lower, and the operators people know.
+#include <fmt/format.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

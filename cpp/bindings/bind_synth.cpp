@@ -1,4 +1,5 @@
 // bindings/bind_synth.cpp — synthesis in Python: specs, rules, enumeration, sampling.
+#include <fmt/format.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -56,7 +57,8 @@ void bind_synth(py::module_& m) {
 
     FLOPs (one multiply-add counts as one), parameters and bytes are summed over all valuations.
 )doc")
-      .def_static("from_json", [](const std::string& text) { return spec_from_json(text); }, "text"_a, R"doc(
+      .def_static(
+          "from_json", [](const std::string& text) { return spec_from_json(text); }, "text"_a, R"doc(
     Read a spec, strictly.
 
     Raises:
@@ -66,12 +68,14 @@ void bind_synth(py::module_& m) {
 )doc")
       .def("to_json", &spec_to_json, "The spec as JSON that :meth:`from_json` reads; every field is written.")
       .def_property_readonly("name", [](const Spec& spec) { return spec.name; })
-      .def_property_readonly("valuation_count", [](const Spec& spec) { return spec.signature.sizes.valuation_count(); })
+      .def_property_readonly("valuation_count",
+                             [](const Spec& spec) { return spec.signature.sizes.valuation_count(); })
       .def_property_readonly("max_steps", [](const Spec& spec) { return spec.budgets.max_steps; })
-      .def("__eq__", [](const Spec& a, const Spec& b) { return a == b; }, py::is_operator())
+      .def(
+          "__eq__", [](const Spec& a, const Spec& b) { return a == b; }, py::is_operator())
       .def("__repr__", [](const Spec& spec) {
-        return fmt::format("<Spec '{}': at most {} steps, {} valuation(s)>", spec.name, spec.budgets.max_steps,
-                           spec.signature.sizes.valuation_count());
+        return fmt::format("<Spec '{}': at most {} steps, {} valuation(s)>", spec.name,
+                           spec.budgets.max_steps, spec.signature.sizes.valuation_count());
       });
   m.def("spec_named", [](const std::string& name) { return spec_named(name); }, "name"_a, R"doc(
     A spec of the paper's experiments (``resnet18``, ``test``, ``simple``, ``vit``, ``resnext``, ``gpt2``) or ``conv``,
@@ -80,42 +84,58 @@ void bind_synth(py::module_& m) {
     Raises:
         UnknownName: no such spec.
 )doc");
-  m.def("spec_names", [] { return std::vector<std::string>(spec_names().begin(), spec_names().end()); },
-        "The names :func:`spec_named` knows.");
-  m.def("extension_names", [] {
-    const auto names = extension_names();
-    return std::vector<std::string>(names.begin(), names.end());
-  }, "Named extensions of the space; each is off unless a spec lists it.");
-  m.def("rules", [] {
-    py::list list;
-    for (const Rule& rule : rules()) {
-      list.append(py::dict("name"_a = std::string(rule.name), "class"_a = std::string(name_of(rule.kind)),
-                           "statement"_a = std::string(rule.statement),
-                           "looks_at"_a = rule.removes != nullptr ? std::string(pgraph::name_of(rule.primitive)) : "finished"));
-    }
-    return list;
-  }, R"doc(
+  m.def(
+      "spec_names", [] { return std::vector<std::string>(spec_names().begin(), spec_names().end()); },
+      "The names :func:`spec_named` knows.");
+  m.def(
+      "extension_names",
+      [] {
+        const auto names = extension_names();
+        return std::vector<std::string>(names.begin(), names.end());
+      },
+      "Named extensions of the space; each is off unless a spec lists it.");
+  m.def(
+      "rules",
+      [] {
+        py::list list;
+        for (const Rule& rule : rules()) {
+          list.append(py::dict("name"_a = std::string(rule.name), "class"_a = std::string(name_of(rule.kind)),
+                               "statement"_a = std::string(rule.statement),
+                               "looks_at"_a = rule.removes != nullptr
+                                                  ? std::string(pgraph::name_of(rule.primitive))
+                                                  : "finished"));
+        }
+        return list;
+      },
+      R"doc(
     The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar`` or ``futile``),
     ``statement`` and ``looks_at`` (a primitive, or ``finished``). A spec's ``disabled_rules`` switches them off by name.
 )doc");
 
   py::class_<Enumeration>(m, "EnumerationResult", "Operators that a search found, and what it looked at.")
       .def_property_readonly("operators", &graphs_of, "The operators as PGraphs, each once.")
-      .def_property_readonly("flops", [](const Enumeration& r) { return each(r, [](const Found& f) { return f.work.flops; }); },
-                             "Multiply-adds of each operator's best stage plan, summed over the valuations.")
-      .def_property_readonly("params", [](const Enumeration& r) { return each(r, [](const Found& f) { return f.work.params; }); },
-                             "Elements of each operator's weights, summed over the valuations.")
-      .def_property_readonly("steps", [](const Enumeration& r) { return each(r, [](const Found& f) { return f.steps; }); },
-                             "Steps of each operator.")
+      .def_property_readonly(
+          "flops", [](const Enumeration& r) { return each(r, [](const Found& f) { return f.work.flops; }); },
+          "Multiply-adds of each operator's best stage plan, summed over the valuations.")
+      .def_property_readonly(
+          "params",
+          [](const Enumeration& r) { return each(r, [](const Found& f) { return f.work.params; }); },
+          "Elements of each operator's weights, summed over the valuations.")
+      .def_property_readonly(
+          "steps", [](const Enumeration& r) { return each(r, [](const Found& f) { return f.steps; }); },
+          "Steps of each operator.")
       .def_property_readonly("stats", &stats_of, R"doc(
     ``operators, by_steps, children`` (steps looked at), ``states`` (partial operators kept), ``finished`` (operators met,
     duplicates included), ``rejected`` (counts by rule, budget, ``distance`` and ``order``), ``seconds``, ``truncated``.
 )doc")
       .def("__len__", [](const Enumeration& r) { return r.operators.size(); });
 
-  m.def("enumerate_operators", [](const Spec& spec, int max_steps, int threads, std::optional<std::size_t> limit) {
-    return unlocked([&] { return enumerate(spec, {max_steps, threads, limit}); });
-  }, "spec"_a, py::kw_only(), "max_steps"_a, "threads"_a = 1, "limit"_a = py::none(), R"doc(
+  m.def(
+      "enumerate_operators",
+      [](const Spec& spec, int max_steps, int threads, std::optional<std::size_t> limit) {
+        return unlocked([&] { return enumerate(spec, {max_steps, threads, limit}); });
+      },
+      "spec"_a, py::kw_only(), "max_steps"_a, "threads"_a = 1, "limit"_a = py::none(), R"doc(
     All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
 
     Args:
@@ -123,16 +143,19 @@ void bind_synth(py::module_& m) {
     Raises:
         SpecError: the spec contradicts itself.
 )doc");
-  m.def("sample_operators", [](const Spec& spec, std::size_t n, std::uint64_t seed, int threads, int max_steps) {
-    const Enumeration result = unlocked([&] {
-      SampleOptions options;
-      options.max_steps = max_steps;
-      options.seed = seed;
-      options.threads = threads;
-      return sample(spec, n, options);
-    });
-    return graphs_of(result);
-  }, "spec"_a, py::kw_only(), "n"_a, "seed"_a, "threads"_a = 1, "max_steps"_a = 0, R"doc(
+  m.def(
+      "sample_operators",
+      [](const Spec& spec, std::size_t n, std::uint64_t seed, int threads, int max_steps) {
+        const Enumeration result = unlocked([&] {
+          SampleOptions options;
+          options.max_steps = max_steps;
+          options.seed = seed;
+          options.threads = threads;
+          return sample(spec, n, options);
+        });
+        return graphs_of(result);
+      },
+      "spec"_a, py::kw_only(), "n"_a, "seed"_a, "threads"_a = 1, "max_steps"_a = 0, R"doc(
     Up to ``n`` different random operators of a spec; fewer when the space seems exhausted.
 
     Args:
@@ -140,17 +163,23 @@ void bind_synth(py::module_& m) {
         max_steps: 0 for the spec's own limit.
 )doc");
 
-  m.def("explain", [](const Spec& spec, const pgraph::CompleteGraph& graph) {
-    return unlocked([&] { return to_text(derivation(spec, graph)); });
-  }, "spec"_a, "pgraph"_a, R"doc(
+  m.def(
+      "explain",
+      [](const Spec& spec, const pgraph::CompleteGraph& graph) {
+        return unlocked([&] { return to_text(derivation(spec, graph)); });
+      },
+      "spec"_a, "pgraph"_a, R"doc(
     How an operator comes about in the search: step by step, with the frontier's sizes, the distance left, how many
     steps could follow and why the others are pruned (rule, budget, ``distance``, ``order``).
 
     Raises:
         SpecError: the operator's signature is not the spec's.
 )doc");
-  m.def("allowed", [](const Spec& spec, const pgraph::CompleteGraph& graph) { return derivation(spec, graph).legal; },
-        "spec"_a, "pgraph"_a, "Whether rules, budgets and shape distance allow every prefix of an operator and the whole.");
+  m.def(
+      "allowed",
+      [](const Spec& spec, const pgraph::CompleteGraph& graph) { return derivation(spec, graph).legal; },
+      "spec"_a, "pgraph"_a,
+      "Whether rules, budgets and shape distance allow every prefix of an operator and the whole.");
 
   py::class_<Tree>(m, "Tree", R"doc(
     Monte Carlo tree search over a spec's operators (Syno, section 7.2), asked and told in batches.
@@ -159,7 +188,8 @@ void bind_synth(py::module_& m) {
     UCB1-tuned chooses. Rewards lie in [0, 1]; a failed candidate is told 0. They fold in the order of tickets, so
     that the same seed, batch sizes and rewards give the same search, however many workers evaluate.
 )doc")
-      .def(py::init([](const Spec& spec, std::uint64_t seed, double exploration, double widening, double rave_random) {
+      .def(py::init([](const Spec& spec, std::uint64_t seed, double exploration, double widening,
+                       double rave_random) {
              TreeOptions options;
              options.exploration = exploration;
              options.widening = widening;
@@ -168,11 +198,15 @@ void bind_synth(py::module_& m) {
            }),
            "spec"_a, py::kw_only(), "seed"_a, "exploration"_a = TreeOptions().exploration,
            "widening"_a = TreeOptions().widening, "rave_random"_a = TreeOptions().rave_random)
-      .def("ask", [](Tree& tree, std::size_t k) {
-             std::vector<std::pair<std::uint64_t, pgraph::CompleteGraph>> result;
-             for (auto& ticket : unlocked([&] { return tree.ask(k); })) result.emplace_back(ticket.number, std::move(ticket.graph));
-             return result;
-           }, "k"_a, R"doc(
+      .def(
+          "ask",
+          [](Tree& tree, std::size_t k) {
+            std::vector<std::pair<std::uint64_t, pgraph::CompleteGraph>> result;
+            for (auto& ticket : unlocked([&] { return tree.ask(k); }))
+              result.emplace_back(ticket.number, std::move(ticket.graph));
+            return result;
+          },
+          "k"_a, R"doc(
     Up to ``k`` pairs ``(ticket, PGraph)`` of operators never handed out before; fewer when the space is exhausted.
 )doc")
       .def("tell", &Tree::tell, "ticket"_a, "reward"_a, R"doc(
@@ -181,21 +215,31 @@ void bind_synth(py::module_& m) {
     Raises:
         SpecError: the ticket was never handed out or told before, or the reward is outside [0, 1].
 )doc")
-      .def("pending", [](const Tree& tree) {
-             std::vector<std::pair<std::uint64_t, pgraph::CompleteGraph>> result;
-             for (auto& ticket : tree.pending()) result.emplace_back(ticket.number, std::move(ticket.graph));
-             return result;
-           }, "Pairs ``(ticket, PGraph)`` handed out and not yet told.")
-      .def("results", [](const Tree& tree) {
-             std::vector<std::tuple<std::uint64_t, pgraph::CompleteGraph, double>> result;
-             for (auto& r : tree.results()) result.emplace_back(r.ticket.number, std::move(r.ticket.graph), r.reward);
-             return result;
-           }, "Triples ``(ticket, PGraph, reward)`` told so far, in the order of tickets.")
+      .def(
+          "pending",
+          [](const Tree& tree) {
+            std::vector<std::pair<std::uint64_t, pgraph::CompleteGraph>> result;
+            for (auto& ticket : tree.pending()) result.emplace_back(ticket.number, std::move(ticket.graph));
+            return result;
+          },
+          "Pairs ``(ticket, PGraph)`` handed out and not yet told.")
+      .def(
+          "results",
+          [](const Tree& tree) {
+            std::vector<std::tuple<std::uint64_t, pgraph::CompleteGraph, double>> result;
+            for (auto& r : tree.results())
+              result.emplace_back(r.ticket.number, std::move(r.ticket.graph), r.reward);
+            return result;
+          },
+          "Triples ``(ticket, PGraph, reward)`` told so far, in the order of tickets.")
       .def_property_readonly("node_count", &Tree::node_count)
       .def("to_json", &Tree::to_json, "The whole search as JSON; :meth:`from_json` continues it exactly.")
-      .def_static("from_json", [](const Spec& spec, const std::string& text) {
-             return unlocked([&] { return Tree::from_json(spec, text); });
-           }, "spec"_a, "text"_a, R"doc(
+      .def_static(
+          "from_json",
+          [](const Spec& spec, const std::string& text) {
+            return unlocked([&] { return Tree::from_json(spec, text); });
+          },
+          "spec"_a, "text"_a, R"doc(
     Raises:
         FormatError: the text is damaged or of another version.
         SpecError: the tree was grown for another spec.

@@ -60,8 +60,8 @@ class Builder {
     }
     if (step.primitive == Primitive::Shift) label += fmt::format("({:+})", step.amount);
     const bool reduce = step.primitive == Primitive::Reduce;
-    const std::size_t node = add(reduce ? NodeKind::Reduce : NodeKind::View, std::move(label),
-                                 reduce ? 0 : above(step.operands));
+    const std::size_t node =
+        add(reduce ? NodeKind::Reduce : NodeKind::View, std::move(label), reduce ? 0 : above(step.operands));
     for (const CoordinateId id : step.operands) connect(id, node);
     for (const CoordinateId id : graph_.graph.results_of(number)) source(id) = node;
   }
@@ -95,19 +95,27 @@ std::string to_graphviz(const CompleteGraph& graph) {
   const Drawing drawing = drawing_of(graph);
   const auto look = [](NodeKind kind) -> std::string_view {
     switch (kind) {
-      case NodeKind::Output: return "shape=box, fillcolor=\"#f4a259\"";
-      case NodeKind::Input: return "shape=box, fillcolor=\"#f4a259\"";
-      case NodeKind::Weight: return "shape=box, fillcolor=\"#f9e79f\"";
-      case NodeKind::Reduce: return "shape=ellipse, fillcolor=\"#d5e8d4\"";
-      case NodeKind::Share: return "shape=ellipse, fillcolor=\"#d6e4f5\"";
-      case NodeKind::View: return "shape=ellipse, fillcolor=\"#a9c9ea\"";
+      case NodeKind::Output:
+        return "shape=box, fillcolor=\"#f4a259\"";
+      case NodeKind::Input:
+        return "shape=box, fillcolor=\"#f4a259\"";
+      case NodeKind::Weight:
+        return "shape=box, fillcolor=\"#f9e79f\"";
+      case NodeKind::Reduce:
+        return "shape=ellipse, fillcolor=\"#d5e8d4\"";
+      case NodeKind::Share:
+        return "shape=ellipse, fillcolor=\"#d6e4f5\"";
+      case NodeKind::View:
+        return "shape=ellipse, fillcolor=\"#a9c9ea\"";
     }
     return "";
   };
-  std::string text = "digraph pgraph {\n  rankdir=BT;\n  node [style=filled, fontname=\"sans-serif\"];\n"
-                     "  edge [fontname=\"sans-serif\", fontsize=10];\n";
+  std::string text =
+      "digraph pgraph {\n  rankdir=BT;\n  node [style=filled, fontname=\"sans-serif\"];\n"
+      "  edge [fontname=\"sans-serif\", fontsize=10];\n";
   for (std::size_t i = 0; i < drawing.nodes.size(); ++i) {
-    text += fmt::format("  n{} [label=\"{}\", {}];\n", i, drawing.nodes[i].label, look(drawing.nodes[i].kind));
+    text +=
+        fmt::format("  n{} [label=\"{}\", {}];\n", i, drawing.nodes[i].label, look(drawing.nodes[i].kind));
   }
   for (const DrawnEdge& edge : drawing.edges) {
     text += fmt::format("  n{} -> n{} [label=\"{}\"];\n", edge.from, edge.to, edge.label);

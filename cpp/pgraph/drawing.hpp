@@ -1,4 +1,5 @@
-// pgraph/drawing.hpp — what a drawing of a pGraph shows, before it has positions; to_svg and to_graphviz draw it.
+// pgraph/drawing.hpp — what a drawing of a pGraph shows, before it has positions; to_svg and to_graphviz draw
+// it.
 #pragma once
 
 #include <string>
@@ -28,7 +29,8 @@ struct Drawing {
   std::vector<DrawnEdge> edges;
 };
 
-/// A Contraction becomes one Share node for each coordinate that stays with the data and a box for its weight.
+/// A Contraction becomes one Share node for each coordinate that stays with the data and a box for its
+/// weight.
 Drawing drawing_of(const CompleteGraph& graph);
 
 }  // namespace syno::pgraph

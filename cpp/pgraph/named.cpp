@@ -43,7 +43,9 @@ class Grower {
   std::vector<CoordinateId> input_;
 };
 
-const Size& out_channels(const Signature& s, const Roles& roles) { return s.output[roles.channel_out].extent; }
+const Size& out_channels(const Signature& s, const Roles& roles) {
+  return s.output[roles.channel_out].extent;
+}
 const Size& in_channels(const Signature& s, const Roles& roles) { return s.input[roles.channel_in].extent; }
 
 std::vector<CoordinateId> windows(Grower& grow, const Roles& roles, const Size& kernel) {
@@ -112,7 +114,8 @@ CompleteGraph dilated_conv(const Signature& signature, const NamedParameters& pa
   const Roles roles = roles_of(signature);
   const std::int64_t dilation = signature.sizes.integer_value(parameters.dilation, 0);
   if (!signature.sizes.equal_values(parameters.dilation, Size(dilation))) {
-    fail<SpecError>("dilated_conv", "the dilation {} has different values at different valuations; give one number",
+    fail<SpecError>("dilated_conv",
+                    "the dilation {} has different values at different valuations; give one number",
                     signature.sizes.to_text(parameters.dilation));
   }
   Grower grow(signature);
@@ -214,7 +217,8 @@ CompleteGraph operator1(const Signature& signature, const NamedParameters& param
 }
 
 constexpr std::array kNamed = {
-    NamedOperator{"matmul", "matrix product over the channel dimension: y[m,n] = sum_k x[m,k] * w[n,k]", conv1x1},
+    NamedOperator{"matmul", "matrix product over the channel dimension: y[m,n] = sum_k x[m,k] * w[n,k]",
+                  conv1x1},
     NamedOperator{"conv", "dense convolution, one window per spatial dimension (Fig. 3)", conv},
     NamedOperator{"conv1x1", "pointwise convolution", conv1x1},
     NamedOperator{"grouped_conv", "convolution within each of `groups` groups of channels", grouped_conv},
@@ -224,7 +228,8 @@ constexpr std::array kNamed = {
     NamedOperator{"average_pool", "sum over blocks of stride neighbours (Table 2); no weight", average_pool},
     NamedOperator{"pixel_shuffle", "exchange blocks and their elements along space (Table 2); no weight",
                   pixel_shuffle},
-    NamedOperator{"operator1", "two grouped stages that share an unreduced window (Figs. 8 and 9)", operator1},
+    NamedOperator{"operator1", "two grouped stages that share an unreduced window (Figs. 8 and 9)",
+                  operator1},
 };
 
 }  // namespace
@@ -240,10 +245,11 @@ Roles roles_of(const Signature& signature) {
       if (!fixed) (dims[i].unordered ? channels : spatial).push_back(i);
     }
     if (channels.size() != 1) {
-      fail<SpecError>("named operator",
-                      "the {} has {} unordered dimensions that are not fixed; a named operator needs exactly one, its "
-                      "channels",
-                      output ? "output" : "input", channels.size());
+      fail<SpecError>(
+          "named operator",
+          "the {} has {} unordered dimensions that are not fixed; a named operator needs exactly one, its "
+          "channels",
+          output ? "output" : "input", channels.size());
     }
     return channels.front();
   };
@@ -252,14 +258,14 @@ Roles roles_of(const Signature& signature) {
   roles.channel_out = open(signature.output, true, spatial_out);
   roles.channel_in = open(signature.input, false, spatial_in);
   if (spatial_out.size() != spatial_in.size()) {
-    fail<SpecError>("named operator", "the output has {} spatial dimensions and the input {}", spatial_out.size(),
-                    spatial_in.size());
+    fail<SpecError>("named operator", "the output has {} spatial dimensions and the input {}",
+                    spatial_out.size(), spatial_in.size());
   }
   for (std::size_t i = 0; i < spatial_out.size(); ++i) {
     const Size stride = signature.input[spatial_in[i]].extent / signature.output[spatial_out[i]].extent;
     if (!signature.sizes.integral(stride)) {
-      fail<SpecError>("named operator", "spatial input dimension {} is {} times its output, not an integer", i,
-                      signature.sizes.to_text(stride));
+      fail<SpecError>("named operator", "spatial input dimension {} is {} times its output, not an integer",
+                      i, signature.sizes.to_text(stride));
     }
     roles.spatial.push_back({spatial_out[i], spatial_in[i], stride});
   }

@@ -1,4 +1,5 @@
-// pgraph/named.hpp — operators people know, as sequences of primitives for any signature that fits (Syno Table 2, Figs. 3, 8).
+// pgraph/named.hpp — operators people know, as sequences of primitives for any signature that fits (Syno
+// Table 2, Figs. 3, 8).
 #pragma once
 
 #include <span>
@@ -9,8 +10,8 @@
 
 namespace syno::pgraph {
 
-/// Sizes a named operator takes beside its signature's; those it does not use are ignored. Each is a size over
-/// the signature's variables (`k`) or a number.
+/// Sizes a named operator takes beside its signature's; those it does not use are ignored. Each is a size
+/// over the signature's variables (`k`) or a number.
 struct NamedParameters {
   Size kernel = Size(3);    ///< window of every spatial dimension; odd at every valuation
   Size groups = Size(2);    ///< divides both channel counts
@@ -39,8 +40,8 @@ struct NamedOperator {
   CompleteGraph (*build)(const Signature& signature, const NamedParameters& parameters);
 };
 
-/// matmul, conv, conv1x1, grouped_conv, dilated_conv, depthwise_conv, separable_conv, average_pool, pixel_shuffle,
-/// operator1. `conv` is conv2d where the signature has two spatial dimensions.
+/// matmul, conv, conv1x1, grouped_conv, dilated_conv, depthwise_conv, separable_conv, average_pool,
+/// pixel_shuffle, operator1. `conv` is conv2d where the signature has two spatial dimensions.
 std::span<const NamedOperator> named_operators();
 const NamedOperator& named_operator(std::string_view name);  ///< UnknownName
 

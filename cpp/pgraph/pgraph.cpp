@@ -12,8 +12,8 @@
 namespace syno::pgraph {
 namespace {
 
-constexpr std::array<std::string_view, kPrimitiveCount> kNames = {"reduce", "merge",  "split",  "shift",
-                                                                  "stride", "unfold", "expand", "contraction"};
+constexpr std::array<std::string_view, kPrimitiveCount> kNames = {
+    "reduce", "merge", "split", "shift", "stride", "unfold", "expand", "contraction"};
 
 std::uint32_t number(CoordinateId id) { return static_cast<std::uint32_t>(id); }
 
@@ -25,19 +25,35 @@ struct Outcome {
 
 class Legality {
  public:
-  Legality(const PGraph& graph, const Step& step) : graph_(graph), step_(step), sizes_(graph.signature().sizes) {}
+  Legality(const PGraph& graph, const Step& step)
+      : graph_(graph), step_(step), sizes_(graph.signature().sizes) {}
 
   Outcome check() {
     if (!operands_ok()) return std::move(outcome_);
     switch (step_.primitive) {
-      case Primitive::Reduce: reduce(); break;
-      case Primitive::Merge: merge(); break;
-      case Primitive::Split: results({extent(0) * extent(1)}); break;
-      case Primitive::Shift: shift(); break;
-      case Primitive::Stride: stride(); break;
-      case Primitive::Unfold: unfold(); break;
-      case Primitive::Expand: break;
-      case Primitive::Contraction: contraction(); break;
+      case Primitive::Reduce:
+        reduce();
+        break;
+      case Primitive::Merge:
+        merge();
+        break;
+      case Primitive::Split:
+        results({extent(0) * extent(1)});
+        break;
+      case Primitive::Shift:
+        shift();
+        break;
+      case Primitive::Stride:
+        stride();
+        break;
+      case Primitive::Unfold:
+        unfold();
+        break;
+      case Primitive::Expand:
+        break;
+      case Primitive::Contraction:
+        contraction();
+        break;
     }
     return std::move(outcome_);
   }
@@ -55,7 +71,8 @@ class Legality {
     static constexpr std::array<std::size_t, kPrimitiveCount> kArity = {0, 1, 2, 1, 1, 2, 1, 0};
     const auto primitive = static_cast<std::size_t>(step_.primitive);
     if (step_.primitive != Primitive::Contraction && step_.operands.size() != kArity[primitive]) {
-      illegal("A {} takes {} coordinate(s), not {}.", kNames[primitive], kArity[primitive], step_.operands.size());
+      illegal("A {} takes {} coordinate(s), not {}.", kNames[primitive], kArity[primitive],
+              step_.operands.size());
       return false;
     }
     if (step_.primitive != Primitive::Contraction && !step_.matched.empty()) {
@@ -91,8 +108,9 @@ class Legality {
       return illegal("The block {} of the merge is not an integer at every valuation.", text(step_.size));
     }
     if (!sizes_.divides(step_.size, extent(0))) {
-      return illegal("The block {} of the merge does not divide the coordinate's extent {} at every valuation.",
-                     text(step_.size), text(extent(0)));
+      return illegal(
+          "The block {} of the merge does not divide the coordinate's extent {} at every valuation.",
+          text(step_.size), text(extent(0)));
     }
     results({extent(0) / step_.size, step_.size});
   }
@@ -139,8 +157,9 @@ void check(const Signature& signature) {
   const auto check_dims = [&](const std::vector<Dim>& dims, std::string_view side) {
     for (std::size_t i = 0; i < dims.size(); ++i) {
       if (!signature.sizes.integral(dims[i].extent)) {
-        fail<SpecError>("signature", "dimension {} ('{}') of the {} has extent {}, not an integer at every valuation",
-                        i, dims[i].name, side, signature.sizes.to_text(dims[i].extent));
+        fail<SpecError>("signature",
+                        "dimension {} ('{}') of the {} has extent {}, not an integer at every valuation", i,
+                        dims[i].name, side, signature.sizes.to_text(dims[i].extent));
       }
     }
   };
@@ -150,8 +169,10 @@ void check(const Signature& signature) {
   std::vector<bool> input_used(signature.input.size());
   for (const auto& [out, in] : signature.fixed) {
     if (out >= signature.output.size() || in >= signature.input.size()) {
-      fail<SpecError>("signature", "the fixed pair ({}, {}) names a dimension that does not exist: output has {}, input {}",
-                      out, in, signature.output.size(), signature.input.size());
+      fail<SpecError>(
+          "signature",
+          "the fixed pair ({}, {}) names a dimension that does not exist: output has {}, input {}", out, in,
+          signature.output.size(), signature.input.size());
     }
     if (output_used[out] || input_used[in]) {
       fail<SpecError>("signature", "a dimension of the fixed pair ({}, {}) is fixed twice", out, in);
@@ -254,7 +275,8 @@ namespace {
 
 void add_size(Hasher& hasher, const Size& size) {
   hasher.add(size.factor().num()).add(size.factor().den());
-  for (std::size_t i = 0; i < symbolic::kMaxVariables; ++i) hasher.add(static_cast<std::int8_t>(size.exponent(i)));
+  for (std::size_t i = 0; i < symbolic::kMaxVariables; ++i)
+    hasher.add(static_cast<std::int8_t>(size.exponent(i)));
 }
 
 Hash128 signature_hash(const Signature& signature) {
@@ -366,10 +388,11 @@ Hash128 PGraph::hash() const { return least_hash(*this, nullptr); }
 CompleteGraph complete(PGraph graph, std::vector<CoordinateId> input) {
   const auto completions = graph.completions();
   if (std::find(completions.begin(), completions.end(), input) == completions.end()) {
-    fail<VerifyError>("pgraph",
-                      "the coordinates given for the input do not complete the pGraph: it has {} completion(s), and "
-                      "each input dimension needs its own frontier coordinate of the same extent",
-                      completions.size());
+    fail<VerifyError>(
+        "pgraph",
+        "the coordinates given for the input do not complete the pGraph: it has {} completion(s), and "
+        "each input dimension needs its own frontier coordinate of the same extent",
+        completions.size());
   }
   return {std::move(graph), std::move(input)};
 }

@@ -1,4 +1,5 @@
-// pgraph/pgraph.hpp — pGraphs: operators grown bottom-up, from the output's coordinates to the input's (Syno §5).
+// pgraph/pgraph.hpp — pGraphs: operators grown bottom-up, from the output's coordinates to the input's (Syno
+// §5).
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ struct Signature {
   Sizes sizes;
   std::vector<Dim> output;
   std::vector<Dim> input;
-  std::vector<std::pair<std::size_t, std::size_t>> fixed;  ///< (output dim, input dim) passed through untouched: batch
+  std::vector<std::pair<std::size_t, std::size_t>>
+      fixed;  ///< (output dim, input dim) passed through untouched: batch
   bool operator==(const Signature&) const = default;
 };
 /// SpecError unless every extent is an integer at every valuation and the fixed pairs exist, are distinct
@@ -59,7 +61,8 @@ struct Step {
   /// Reduce: none. Merge, Shift, Stride, Expand: [i]. Split: [i: G, j: B]. Unfold: [i: N, j: K].
   /// Contraction: the coordinates the new weight shares with the data (Share); they stay in the frontier.
   std::vector<CoordinateId> operands;
-  /// Contraction only: coordinates that index the new weight alone and leave the data (Match: Share + Expand).
+  /// Contraction only: coordinates that index the new weight alone and leave the data (Match: Share +
+  /// Expand).
   std::vector<CoordinateId> matched;
   Size size;       ///< Reduce: extent. Merge: block B. Stride: factor S.
   int amount = 0;  ///< Shift: places, not 0
@@ -69,7 +72,9 @@ struct Step {
   static Step split(CoordinateId i, CoordinateId j) { return {Primitive::Split, {i, j}, {}, {}, 0}; }
   static Step shift(CoordinateId i, int amount) { return {Primitive::Shift, {i}, {}, {}, amount}; }
   static Step stride(CoordinateId i, Size factor) { return {Primitive::Stride, {i}, {}, factor, 0}; }
-  static Step unfold(CoordinateId i, CoordinateId window) { return {Primitive::Unfold, {i, window}, {}, {}, 0}; }
+  static Step unfold(CoordinateId i, CoordinateId window) {
+    return {Primitive::Unfold, {i, window}, {}, {}, 0};
+  }
   static Step expand(CoordinateId i) { return {Primitive::Expand, {i}, {}, {}, 0}; }
   static Step contraction(std::vector<CoordinateId> shared, std::vector<CoordinateId> matched) {
     return {Primitive::Contraction, std::move(shared), std::move(matched), {}, 0};
@@ -131,7 +136,8 @@ class PGraph {
   std::vector<std::vector<CoordinateId>> weights_;
 };
 
-/// apply() for steps known to be legal (named operators, replayed traces): VerifyError with the reason if not.
+/// apply() for steps known to be legal (named operators, replayed traces): VerifyError with the reason if
+/// not.
 PGraph apply_all(PGraph graph, const std::vector<Step>& steps);
 
 /// A finished operator: a pGraph and which frontier coordinate indexes which input dimension.
@@ -147,7 +153,8 @@ Hash128 hash_of(const CompleteGraph& graph);  ///< as PGraph::hash, with the ass
 /// Text form, one step a line; parse(to_text(g)) equals g. ParseError with line and reason.
 std::string to_text(const CompleteGraph& graph);
 std::string to_text(const PGraph& graph);
-std::string to_text(const PGraph& graph, const Step& step);  ///< one line: `c4 = merge ...`; step not yet applied
+std::string to_text(const PGraph& graph,
+                    const Step& step);  ///< one line: `c4 = merge ...`; step not yet applied
 CompleteGraph parse(std::string_view text);
 PGraph parse_partial(std::string_view text);  ///< a text without its `input` line
 

@@ -1,5 +1,5 @@
-// Layered drawing (Sugiyama, Tagawa, Toda 1981): layers are given, dummies stand for edges that cross a layer,
-// orders come from barycentre sweeps, positions from a few relaxations that keep nodes apart.
+// Layered drawing (Sugiyama, Tagawa, Toda 1981): layers are given, dummies stand for edges that cross a
+// layer, orders come from barycentre sweeps, positions from a few relaxations that keep nodes apart.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,11 +30,20 @@ std::string escape(std::string_view text) {
   std::string result;
   for (const char c : text) {
     switch (c) {
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '&': result += "&amp;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += c;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '&':
+        result += "&amp;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        result += c;
     }
   }
   return result;
@@ -58,9 +67,11 @@ class Layout {
     std::string nodes;
     for (std::size_t n = 0; n < drawing_.nodes.size(); ++n) draw_node(n, nodes);
     return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+        "height=\"{1:.0f}\" "
         "font-family=\"system-ui, sans-serif\" font-size=\"13\" role=\"img\" aria-label=\"pGraph\">\n"
-        "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" "
+        "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" "
+        "markerHeight=\"7\" "
         "orient=\"auto\"><path d=\"M0 0.8 L7 4 L0 7.2 z\" fill=\"#66707c\"/></marker></defs>\n"
         "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{2}{3}{4}</svg>\n",
         width_, height_, edges, nodes, labels);
@@ -89,7 +100,8 @@ class Layout {
     place.layer = layer;
     place.width = width;
     places_.push_back(std::move(place));
-    if (layers_.size() <= static_cast<std::size_t>(layer)) layers_.resize(static_cast<std::size_t>(layer) + 1);
+    if (layers_.size() <= static_cast<std::size_t>(layer))
+      layers_.resize(static_cast<std::size_t>(layer) + 1);
     layers_[static_cast<std::size_t>(layer)].push_back(places_.size() - 1);
     return places_.size() - 1;
   }
@@ -117,7 +129,8 @@ class Layout {
   void order_layers() {
     std::vector<double> rank(places_.size());
     const auto number = [&](const std::vector<std::size_t>& layer) {
-      for (std::size_t i = 0; i < layer.size(); ++i) rank[layer[i]] = static_cast<double>(i) - 0.5 * static_cast<double>(layer.size());
+      for (std::size_t i = 0; i < layer.size(); ++i)
+        rank[layer[i]] = static_cast<double>(i) - 0.5 * static_cast<double>(layer.size());
     };
     for (const auto& layer : layers_) number(layer);
     for (int sweep = 0; sweep < 8; ++sweep) {
@@ -132,13 +145,16 @@ class Layout {
         };
         std::vector<std::pair<double, std::size_t>> keyed;
         for (const std::size_t p : layer) keyed.emplace_back(centre(p), p);
-        std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+        std::stable_sort(keyed.begin(), keyed.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
         for (std::size_t i = 0; i < layer.size(); ++i) layer[i] = keyed[i].second;
         number(layer);
       }
     }
   }
-  double apart(std::size_t a, std::size_t b) const { return (places_[a].width + places_[b].width) / 2 + kGap; }
+  double apart(std::size_t a, std::size_t b) const {
+    return (places_[a].width + places_[b].width) / 2 + kGap;
+  }
   void position() {
     for (const auto& layer : layers_) {
       double x = 0;
@@ -175,8 +191,10 @@ class Layout {
     // Least movement that keeps the order: left and right packings, averaged.
     std::vector<double> left = wanted;
     std::vector<double> right = wanted;
-    for (std::size_t i = 1; i < layer.size(); ++i) left[i] = std::max(left[i], left[i - 1] + apart(layer[i - 1], layer[i]));
-    for (std::size_t i = layer.size(); i-- > 1;) right[i - 1] = std::min(right[i - 1], right[i] - apart(layer[i - 1], layer[i]));
+    for (std::size_t i = 1; i < layer.size(); ++i)
+      left[i] = std::max(left[i], left[i - 1] + apart(layer[i - 1], layer[i]));
+    for (std::size_t i = layer.size(); i-- > 1;)
+      right[i - 1] = std::min(right[i - 1], right[i] - apart(layer[i - 1], layer[i]));
     for (std::size_t i = 0; i < layer.size(); ++i) places_[layer[i]].x = (left[i] + right[i]) / 2;
   }
   double layer_y(int layer) const { return height_ - kMargin - kNodeHeight / 2 - kLayerHeight * layer; }
@@ -214,9 +232,11 @@ class Layout {
     const DrawnEdge& edge = drawing_.edges[e];
     const auto label = [&](double x, double y) {
       // A white outline first, the letters on it: not every viewer knows paint-order.
-      for (const std::string_view look : {"stroke=\"#ffffff\" stroke-width=\"4\" fill=\"none\"", "fill=\"#3b4552\""}) {
-        labels += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"11\" text-anchor=\"middle\" {}>{}</text>\n", x, y,
-                              look, escape(edge.label));
+      for (const std::string_view look :
+           {"stroke=\"#ffffff\" stroke-width=\"4\" fill=\"none\"", "fill=\"#3b4552\""}) {
+        labels += fmt::format(
+            "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"11\" text-anchor=\"middle\" {}>{}</text>\n", x, y,
+            look, escape(edge.label));
       }
     };
     const Place& from = places_[routes_[e].front()];
@@ -226,7 +246,8 @@ class Layout {
       const double y1 = weight_y_[edge.to];
       const double x0 = from.x + std::min(from.width / 2, 20.0);
       edges += fmt::format(
-          "<path d=\"M{:.1f} {:.1f} C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}\" fill=\"none\" stroke=\"#c9a227\" "
+          "<path d=\"M{:.1f} {:.1f} C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}\" fill=\"none\" "
+          "stroke=\"#c9a227\" "
           "stroke-width=\"1.4\" stroke-dasharray=\"5 3\" marker-end=\"url(#tip)\"/>\n",
           x0, start_y, x0 + 30, start_y - 30, x1 - 70, y1, x1, y1);
       if (drawing_.nodes[edge.from].kind != NodeKind::Share) label(x0 + (x1 - x0) * 0.3, start_y - 16);
@@ -246,13 +267,16 @@ class Layout {
       x = tx;
       y = ty;
     }
-    edges += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"#66707c\" stroke-width=\"1.5\" marker-end=\"url(#tip)\"/>\n", path);
+    edges += fmt::format(
+        "<path d=\"{}\" fill=\"none\" stroke=\"#66707c\" stroke-width=\"1.5\" marker-end=\"url(#tip)\"/>\n",
+        path);
   }
   /// Edges leave and reach a node side by side, in the order of where they lead.
   double spread(std::size_t e, double x, double width) const {
     std::vector<std::pair<double, std::size_t>> order;
     for (std::size_t other = 0; other < drawing_.edges.size(); ++other) {
-      if (drawing_.edges[other].from != drawing_.edges[e].from || is_weight(drawing_.edges[other].to)) continue;
+      if (drawing_.edges[other].from != drawing_.edges[e].from || is_weight(drawing_.edges[other].to))
+        continue;
       order.emplace_back(places_[routes_[other][1]].x, other);
     }
     return fan(order, e, x, width);
@@ -265,12 +289,14 @@ class Layout {
     }
     return fan(order, e, to.x, to.width);
   }
-  static double fan(std::vector<std::pair<double, std::size_t>>& order, std::size_t e, double x, double width) {
+  static double fan(std::vector<std::pair<double, std::size_t>>& order, std::size_t e, double x,
+                    double width) {
     std::stable_sort(order.begin(), order.end());
     const auto count = static_cast<double>(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (order[i].second == e) {
-        return x + (static_cast<double>(i) - (count - 1) / 2) * std::min(28.0, (width - 16) / std::max(count, 1.0));
+        return x + (static_cast<double>(i) - (count - 1) / 2) *
+                       std::min(28.0, (width - 16) / std::max(count, 1.0));
       }
     }
     return x;
@@ -280,14 +306,17 @@ class Layout {
     const double width = text_width(node.label);
     const double x = is_weight(n) ? weight_x_[n] : places_[place_of_[n]].x;
     const double y = is_weight(n) ? weight_y_[n] : layer_y(layer_[n]);
-    static constexpr std::string_view kFill[] = {"#f6b26b", "#f6b26b", "#fff2b3", "#a9c9ea", "#cfe8cf", "#dbe7f6"};
-    static constexpr std::string_view kLine[] = {"#b86a14", "#b86a14", "#c9a227", "#3f74ad", "#4f8f4f", "#6f93bf"};
+    static constexpr std::string_view kFill[] = {"#f6b26b", "#f6b26b", "#fff2b3",
+                                                 "#a9c9ea", "#cfe8cf", "#dbe7f6"};
+    static constexpr std::string_view kLine[] = {"#b86a14", "#b86a14", "#c9a227",
+                                                 "#3f74ad", "#4f8f4f", "#6f93bf"};
     const auto kind = static_cast<std::size_t>(node.kind);
     const double round = node.kind == NodeKind::View || node.kind == NodeKind::Reduce ? 8
-                         : node.kind == NodeKind::Share                              ? kNodeHeight / 2
-                                                                                     : 2;
+                         : node.kind == NodeKind::Share                               ? kNodeHeight / 2
+                                                                                      : 2;
     nodes += fmt::format(
-        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" rx=\"{:.0f}\" fill=\"{}\" stroke=\"{}\"/>"
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" rx=\"{:.0f}\" fill=\"{}\" "
+        "stroke=\"{}\"/>"
         "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" fill=\"#1d2733\">{}</text>\n",
         x - width / 2, y - kNodeHeight / 2, width, kNodeHeight, round, kFill[kind], kLine[kind], x, y + 4.5,
         escape(node.label));

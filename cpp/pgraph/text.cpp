@@ -10,7 +10,8 @@
 //     weight w1 = share c4 match c1
 //     input = c0 c4 c2
 //
-// A `*` marks an unordered dimension. Coordinates c0.. are the output's dimensions; results are numbered in order.
+// A `*` marks an unordered dimension. Coordinates c0.. are the output's dimensions; results are numbered in
+// order.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -45,14 +46,21 @@ std::string step_text(const Sizes& sizes, const Step& step, std::size_t first_re
   const auto at = [&](std::size_t operand) { return name(step.operands[operand]); };
   const std::string result = fmt::format("c{}", first_result);
   switch (step.primitive) {
-    case Primitive::Reduce: return fmt::format("{} = reduce {}", result, sizes.to_text(step.size));
+    case Primitive::Reduce:
+      return fmt::format("{} = reduce {}", result, sizes.to_text(step.size));
     case Primitive::Merge:
-      return fmt::format("{} c{} = merge {} block {}", result, first_result + 1, at(0), sizes.to_text(step.size));
-    case Primitive::Split: return fmt::format("{} = split {} {}", result, at(0), at(1));
-    case Primitive::Shift: return fmt::format("{} = shift {} by {}", result, at(0), step.amount);
-    case Primitive::Stride: return fmt::format("{} = stride {} by {}", result, at(0), sizes.to_text(step.size));
-    case Primitive::Unfold: return fmt::format("{} = unfold {} window {}", result, at(0), at(1));
-    case Primitive::Expand: return fmt::format("expand {}", at(0));
+      return fmt::format("{} c{} = merge {} block {}", result, first_result + 1, at(0),
+                         sizes.to_text(step.size));
+    case Primitive::Split:
+      return fmt::format("{} = split {} {}", result, at(0), at(1));
+    case Primitive::Shift:
+      return fmt::format("{} = shift {} by {}", result, at(0), step.amount);
+    case Primitive::Stride:
+      return fmt::format("{} = stride {} by {}", result, at(0), sizes.to_text(step.size));
+    case Primitive::Unfold:
+      return fmt::format("{} = unfold {} window {}", result, at(0), at(1));
+    case Primitive::Expand:
+      return fmt::format("expand {}", at(0));
     case Primitive::Contraction: {
       std::string text = fmt::format("weight w{} =", weight);
       if (!step.operands.empty()) text += " share " + names(step.operands);
@@ -89,7 +97,8 @@ class Parser {
  private:
   template <class... Args>
   [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
-    fail<ParseError>("pgraph", "line {}: {} in '{}'", number_, fmt::format(format, std::forward<Args>(args)...), line_);
+    fail<ParseError>("pgraph", "line {}: {} in '{}'", number_,
+                     fmt::format(format, std::forward<Args>(args)...), line_);
   }
 
   bool next_line() {
@@ -119,7 +128,8 @@ class Parser {
   Integer integer(std::string_view text) const {
     Integer value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) wrong("expected an integer, not '{}',", text);
+    if (error != std::errc() || end != text.data() + text.size())
+      wrong("expected an integer, not '{}',", text);
     return value;
   }
   CoordinateId coordinate(std::string_view text) const {
@@ -141,8 +151,9 @@ class Parser {
       if (words_.size() != 3 || (words_[2] != "primary" && words_[2] != "coefficient")) {
         wrong("expected 'variable <name> primary' or 'variable <name> coefficient'");
       }
-      variables_.push_back({std::string(words_[1]), words_[2] == "primary" ? symbolic::VariableKind::Primary
-                                                                           : symbolic::VariableKind::Coefficient});
+      variables_.push_back({std::string(words_[1]), words_[2] == "primary"
+                                                        ? symbolic::VariableKind::Primary
+                                                        : symbolic::VariableKind::Coefficient});
     } else if (keyword == "valuation") {
       std::vector<std::int64_t> row;
       for (std::size_t i = 1; i < words_.size(); ++i) row.push_back(integer<std::int64_t>(words_[i]));
@@ -158,7 +169,8 @@ class Parser {
     } else if (keyword == "fixed") {
       for (std::size_t i = 1; i < words_.size(); ++i) {
         const std::size_t equals = words_[i].find('=');
-        if (equals == std::string_view::npos) wrong("expected <output dim>=<input dim>, not '{}',", words_[i]);
+        if (equals == std::string_view::npos)
+          wrong("expected <output dim>=<input dim>, not '{}',", words_[i]);
         signature_.fixed.emplace_back(integer<std::size_t>(words_[i].substr(0, equals)),
                                       integer<std::size_t>(words_[i].substr(equals + 1)));
       }
@@ -210,8 +222,10 @@ class Parser {
       return result;
     }
     if (words_[0] == "weight") return contraction();
-    const std::size_t equals = static_cast<std::size_t>(std::find(words_.begin(), words_.end(), "=") - words_.begin());
-    const std::vector<std::string_view> right(words_.begin() + static_cast<std::ptrdiff_t>(equals) + 1, words_.end());
+    const std::size_t equals =
+        static_cast<std::size_t>(std::find(words_.begin(), words_.end(), "=") - words_.begin());
+    const std::vector<std::string_view> right(words_.begin() + static_cast<std::ptrdiff_t>(equals) + 1,
+                                              words_.end());
     if (right.empty()) wrong("expected a primitive after '='");
     const auto primitive = primitive_named(right[0]);
     if (!primitive) wrong("unknown primitive '{}'", right[0]);
@@ -245,7 +259,8 @@ class Parser {
         result.operands = {coordinate(right[1]), coordinate(right[3])};
         break;
       case Primitive::Expand:
-      case Primitive::Contraction: wrong("'{}' yields no coordinate", right[0]);
+      case Primitive::Contraction:
+        wrong("'{}' yields no coordinate", right[0]);
     }
     return result;
   }
@@ -325,14 +340,16 @@ std::string to_text(const CompleteGraph& graph) {
 
 PGraph parse_partial(std::string_view text) {
   auto [graph, input] = Parser(text).parse();
-  if (input) fail<ParseError>("pgraph", "the text is of a finished operator; a partial pGraph has no 'input =' line");
+  if (input)
+    fail<ParseError>("pgraph", "the text is of a finished operator; a partial pGraph has no 'input =' line");
   return std::move(graph);
 }
 
 CompleteGraph parse(std::string_view text) {
   auto [graph, input] = Parser(text).parse();
   if (!input) {
-    fail<ParseError>("pgraph", "the text ends without the line 'input = ...' that assigns the input's dimensions");
+    fail<ParseError>("pgraph",
+                     "the text ends without the line 'input = ...' that assigns the input's dimensions");
   }
   return complete(std::move(graph), std::move(*input));
 }

@@ -29,9 +29,10 @@ int ShapeDistance::operator()(std::span<const DistanceItem> items, const Remaini
   };
   for (std::size_t i = 0; i < item_count_; ++i) add(order(items_[i]));
   const auto few = [](int count) { return static_cast<std::uint64_t>(std::min(count, 15)); };
-  add(few(remaining.merges) | few(remaining.splits) << 4 | few(remaining.unfolds) << 8 | few(remaining.strides) << 12 |
-      few(remaining.expands) << 16 | few(remaining.contractions) << 20 | few(remaining.reduces) << 24 |
-      static_cast<std::uint64_t>(remaining.must_contract) << 28 | static_cast<std::uint64_t>(limit) << 32);
+  add(few(remaining.merges) | few(remaining.splits) << 4 | few(remaining.unfolds) << 8 |
+      few(remaining.strides) << 12 | few(remaining.expands) << 16 | few(remaining.contractions) << 20 |
+      few(remaining.reduces) << 24 | static_cast<std::uint64_t>(remaining.must_contract) << 28 |
+      static_cast<std::uint64_t>(limit) << 32);
   const auto found = memo_.find(key);
   if (found != memo_.end()) return found->second;
   best_ = limit + 1;
@@ -107,7 +108,8 @@ void ShapeDistance::place_item(std::size_t at, const Cost& cost, std::size_t lea
     next(group_count_, more);
   }
   const SizeFacts& facts = sizes_[item.extent];
-  if ((facts.coefficient && (even_windows_ || facts.odd) && remaining_.unfolds > 0) || remaining_.expands > 0) {
+  if ((facts.coefficient && (even_windows_ || facts.odd) && remaining_.unfolds > 0) ||
+      remaining_.expands > 0) {
     Cost more = cost;
     ++more.steps;
     ++more.windows;

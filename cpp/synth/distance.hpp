@@ -1,4 +1,5 @@
-// synth/distance.hpp — shape distance: the least number of steps to the wanted input, as a lower bound (Syno §7.1).
+// synth/distance.hpp — shape distance: the least number of steps to the wanted input, as a lower bound (Syno
+// §7.1).
 #pragma once
 
 #include <array>
@@ -36,12 +37,12 @@ struct Remaining {
   bool must_contract = false;  ///< no weight yet, or a Reduce that some weight has to share
 };
 
-/// Divides the frontier and the wanted dimensions into reshape groups. Within a group of c frontier and d wanted
-/// coordinates of equal size, connecting them takes c - 1 joins (Split, Unfold) and d - 1 Merges; where sizes differ
-/// something has to leave (Unfold's window, a matched coordinate) or join (a Reduce, a Stride). The least sum over
-/// all groupings bounds the steps from below: every finished operator's steps above this frontier contain a
-/// connection of each group. Contractions count once however much they match, so that the bound stays admissible
-/// where one follows.
+/// Divides the frontier and the wanted dimensions into reshape groups. Within a group of c frontier and d
+/// wanted coordinates of equal size, connecting them takes c - 1 joins (Split, Unfold) and d - 1 Merges;
+/// where sizes differ something has to leave (Unfold's window, a matched coordinate) or join (a Reduce, a
+/// Stride). The least sum over all groupings bounds the steps from below: every finished operator's steps
+/// above this frontier contain a connection of each group. Contractions count once however much they match,
+/// so that the bound stays admissible where one follows.
 class ShapeDistance {
  public:
   static constexpr int kUnreachable = 100;

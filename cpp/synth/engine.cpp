@@ -24,9 +24,9 @@ bool may(int used, int limit) { return limit == kNoLimit || used < limit; }
 int open_count(int used, int limit) { return limit == kNoLimit ? 100 : limit - used; }
 
 constexpr std::array<std::string_view, 13> kLimitNames = {
-    "order",      "distance",  "max_chain", "max_reduction_ratio", "min_weight_params", "max_params",
-    "max_flops",  "min_flops", "max_bytes", "max_matched",         "matched_reduce",    "max_pooling",
-    "occurrences"};
+    "order",          "distance",    "max_chain",  "max_reduction_ratio", "min_weight_params",
+    "max_params",     "max_flops",   "min_flops",  "max_bytes",           "max_matched",
+    "matched_reduce", "max_pooling", "occurrences"};
 
 std::uint64_t scramble(std::uint64_t x) {
   x ^= x >> 31;
@@ -38,7 +38,9 @@ std::uint64_t scramble(std::uint64_t x) {
 
 }  // namespace
 
-Reason reason_of(Limit limit) { return static_cast<Reason>(rules().size() + static_cast<std::size_t>(limit)); }
+Reason reason_of(Limit limit) {
+  return static_cast<Reason>(rules().size() + static_cast<std::size_t>(limit));
+}
 
 std::string_view name_of(Reason reason) {
   if (reason < rules().size()) return rules()[reason].name;
@@ -68,11 +70,14 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
                                       "merge-above-uneven-split", "merge-left-chain"}) {
     free_merges_ = free_merges_ || spec_.disabled_rules.contains(name);
   }
-  for (const auto& dim : signature.output) output_elements_ = sizes_.times(output_elements_, sizes_.intern(dim.extent));
+  for (const auto& dim : signature.output)
+    output_elements_ = sizes_.times(output_elements_, sizes_.intern(dim.extent));
   for (std::size_t i = 0; i < signature.input.size(); ++i) {
     const SizeNumber extent = sizes_.intern(signature.input[i].extent);
     input_elements_ = sizes_.times(input_elements_, extent);
-    if (std::any_of(signature.fixed.begin(), signature.fixed.end(), [&](const auto& p) { return p.second == i; })) continue;
+    if (std::any_of(signature.fixed.begin(), signature.fixed.end(),
+                    [&](const auto& p) { return p.second == i; }))
+      continue;
     open_inputs_.push_back(i);
     wanted_.push_back(extent);
     open_input_elements_ = sizes_.times(open_input_elements_, extent);
@@ -87,7 +92,8 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
                   spec_.disabled_rules.contains("unfold-even-window");
   weightless_ = spec_.extensions.contains("weightless") || spec_.disabled_rules.contains("has-no-weight");
   if (spec_.budgets.max_strides != 0) {
-    const int count = spec_.budgets.max_strides == kNoLimit ? spec_.budgets.max_steps : spec_.budgets.max_strides;
+    const int count =
+        spec_.budgets.max_strides == kNoLimit ? spec_.budgets.max_steps : spec_.budgets.max_strides;
     double largest = 1;
     for (const SizeNumber stride : stride_choices_) largest = std::max(largest, sizes_[stride].greatest);
     for (int i = 0; i < count; ++i) largest_stride_ *= largest;
@@ -103,7 +109,9 @@ State Engine::root() {
   }
   const auto& signature = spec_.signature;
   for (std::size_t i = 0; i < signature.output.size(); ++i) {
-    if (std::any_of(signature.fixed.begin(), signature.fixed.end(), [&](const auto& p) { return p.first == i; })) continue;
+    if (std::any_of(signature.fixed.begin(), signature.fixed.end(),
+                    [&](const auto& p) { return p.first == i; }))
+      continue;
     CoordinateNode node;
     node.kind = Kind::Output;
     node.unordered = signature.output[i].unordered;
@@ -125,7 +133,9 @@ std::vector<Coordinate> Engine::root_coordinates(const State& root) const {
   return result;
 }
 
-bool Engine::reduces_open(const State& state) const { return state.used[index(P::Reduce)] == state.step_count; }
+bool Engine::reduces_open(const State& state) const {
+  return state.used[index(P::Reduce)] == state.step_count;
+}
 
 void Engine::moves(const State& state, std::vector<Move>& out) {
   out.clear();
@@ -135,34 +145,40 @@ void Engine::moves(const State& state, std::vector<Move>& out) {
   if (room && reduces_open(state) && state.step_count < budgets.max_reductions) {
     const SizeNumber least = state.step_count == 0 ? 0 : state.path[state.step_count - 1U].parameter;
     for (const auto& [extent, usage] : reduce_choices_) {
-      if (extent >= least && within(usage, state.left)) out.push_back({.primitive = P::Reduce, .parameter = extent});
+      if (extent >= least && within(usage, state.left))
+        out.push_back({.primitive = P::Reduce, .parameter = extent});
     }
   }
   for (std::uint8_t i = 0; i < state.dim_count; ++i) {
     if (room && may(state.used[index(P::Merge)], budgets.max_merges)) {
       for (const BlockChoice& choice : sizes_.blocks(state.dims[i].extent)) {
-        if (within(choice.usage, state.left)) out.push_back({.primitive = P::Merge, .i = i, .parameter = choice.block});
+        if (within(choice.usage, state.left))
+          out.push_back({.primitive = P::Merge, .i = i, .parameter = choice.block});
       }
     }
     if (may(state.used[index(P::Shift)], budgets.max_shifts)) {
       out.push_back({.primitive = P::Shift, .i = i, .amount = 1});
-      if (spec_.extensions.contains("negative_shifts")) out.push_back({.primitive = P::Shift, .i = i, .amount = -1});
+      if (spec_.extensions.contains("negative_shifts"))
+        out.push_back({.primitive = P::Shift, .i = i, .amount = -1});
     }
     if (may(state.used[index(P::Stride)], budgets.max_strides)) {
       for (const SizeNumber stride : stride_choices_) {
-        if (within(sizes_[stride].magnitude, state.left) && sizes_[sizes_.times(stride, state.dims[i].extent)].legal) {
+        if (within(sizes_[stride].magnitude, state.left) &&
+            sizes_[sizes_.times(stride, state.dims[i].extent)].legal) {
           out.push_back({.primitive = P::Stride, .i = i, .parameter = stride});
         }
       }
     }
-    if (may(state.used[index(P::Expand)], budgets.max_expands)) out.push_back({.primitive = P::Expand, .i = i});
+    if (may(state.used[index(P::Expand)], budgets.max_expands))
+      out.push_back({.primitive = P::Expand, .i = i});
     for (std::uint8_t j = 0; j < state.dim_count; ++j) {
       if (i == j) continue;
       if (may(state.used[index(P::Split)], budgets.max_splits) &&
           sizes_[sizes_.times(state.dims[i].extent, state.dims[j].extent)].legal) {
         out.push_back({.primitive = P::Split, .i = i, .j = j});
       }
-      if (may(state.used[index(P::Unfold)], budgets.max_unfolds) && sizes_[state.dims[j].extent].coefficient) {
+      if (may(state.used[index(P::Unfold)], budgets.max_unfolds) &&
+          sizes_[state.dims[j].extent].coefficient) {
         out.push_back({.primitive = P::Unfold, .i = i, .j = j});
       }
     }
@@ -219,14 +235,17 @@ std::uint64_t Engine::letter_key(const State& state, const Move& move) const {
     return scramble(h) >> 2 | 1ULL << 63;
   }
   h = scramble(h ^ pool_[state.dims[move.i].coordinate].hash);
-  if (move.primitive == P::Split || move.primitive == P::Unfold) h = scramble(h + pool_[state.dims[move.j].coordinate].hash);
-  h = scramble(h ^ sizes_[move.parameter].hash ^ static_cast<std::uint64_t>(static_cast<std::int64_t>(move.amount)));
+  if (move.primitive == P::Split || move.primitive == P::Unfold)
+    h = scramble(h + pool_[state.dims[move.j].coordinate].hash);
+  h = scramble(h ^ sizes_[move.parameter].hash ^
+               static_cast<std::uint64_t>(static_cast<std::int64_t>(move.amount)));
   return h >> 2 | 1ULL << 62;
 }
 
-/// Of all orders in which commuting steps can be taken only the lexicographically least is generated: a step is
-/// refused when a greater one stands among those it could have preceded. Reduces are least and contractions
-/// greatest, so that Reduces come first and views are pushed below contractions (Syno §6, Fig. 4b).
+/// Of all orders in which commuting steps can be taken only the lexicographically least is generated: a step
+/// is refused when a greater one stands among those it could have preceded. Reduces are least and
+/// contractions greatest, so that Reduces come first and views are pushed below contractions (Syno §6, Fig.
+/// 4b).
 bool Engine::in_order(const State& state, const Move& move, std::uint64_t key) const {
   std::size_t after = 0;
   const auto follow = [&](std::uint8_t step) { after = std::max<std::size_t>(after, step); };
@@ -268,7 +287,8 @@ void Engine::apply(const State& state, const Move& move, State& next) {
     node.a = a;
     node.b = b;
     node.amount = move.amount;
-    if (kind == Kind::MergeMajor || kind == Kind::MergeMinor || kind == Kind::Stride) node.parameter = move.parameter;
+    if (kind == Kind::MergeMajor || kind == Kind::MergeMinor || kind == Kind::Stride)
+      node.parameter = move.parameter;
     if (kind == Kind::MergeMajor || kind == Kind::MergeMinor) node.unordered = pool_[a].unordered;
     if (kind == Kind::Reduce) {
       for (std::size_t t = 0; t + 1 < next.step_count; ++t) {
@@ -332,10 +352,11 @@ void Engine::apply(const State& state, const Move& move, State& next) {
         break;
       }
       FrontierDim* dim = yield(Kind::Unfold, i.extent, i.coordinate, j.coordinate);
-      // A window at least as wide as the gaps of a strided dimension reads everything; a dilated window slides
-      // over every element.
+      // A window at least as wide as the gaps of a strided dimension reads everything; a dilated window
+      // slides over every element.
       const CoordinateNode& left = pool_[i.coordinate];
-      dim->discards = i.discards && !(left.kind == Kind::Stride && sizes_[j.extent].least >= sizes_[left.parameter].greatest);
+      dim->discards = i.discards && !(left.kind == Kind::Stride &&
+                                      sizes_[j.extent].least >= sizes_[left.parameter].greatest);
       break;
     }
     case P::Expand:
@@ -415,13 +436,15 @@ Reason Engine::check_budgets(const State& next, const Move& move) {
   }
   if (move.primitive == P::Reduce) {
     for (std::size_t v = 0; v < sizes_.valuation_count(); ++v) {
-      if (sizes_.value(next.reduces, v) > budgets.max_reduction_ratio * sizes_.value(open_input_elements_, v)) {
+      if (sizes_.value(next.reduces, v) >
+          budgets.max_reduction_ratio * sizes_.value(open_input_elements_, v)) {
         return reason_of(Limit::ReductionRatio);
       }
     }
   }
   if (move.primitive == P::Contraction) {
-    if (budgets.max_params < kUnbounded && work_->params(next, pool_) > budgets.max_params) return reason_of(Limit::Params);
+    if (budgets.max_params < kUnbounded && work_->params(next, pool_) > budgets.max_params)
+      return reason_of(Limit::Params);
     if (next.weight_count >= budgets.max_weights && unshared_reduces(next) > budgets.max_pooling) {
       return reason_of(Limit::Pooling);
     }
@@ -445,7 +468,8 @@ int Engine::distance(const State& state, int limit) {
     } else if (kind == Kind::Output || kind == Kind::MergeMajor || kind == Kind::MergeMinor) {
       if (affordable && facts.greatest <= spec_.thresholds.max_matched) item.removal = Removal::Match;
     }
-    item.mergeable = free_merges_ || !(kind == Kind::Reduce || kind == Kind::Split || kind == Kind::MergeMajor || dim.shared != 0);
+    item.mergeable = free_merges_ || !(kind == Kind::Reduce || kind == Kind::Split ||
+                                       kind == Kind::MergeMajor || dim.shared != 0);
     items[k] = item;
   }
   const Budgets& budgets = spec_.budgets;
@@ -474,7 +498,7 @@ Reason Engine::take(const State& state, const Move& move, int steps_left, State&
   }
   apply(state, move, next);
   if (const Reason reason = check_budgets(next, move); reason != kAccepted) return reject(reason);
-  if (distance(next, steps_left) > steps_left) return reject(reason_of(Limit::Distance));
+  if (use_distance && distance(next, steps_left) > steps_left) return reject(reason_of(Limit::Distance));
   const bool enlarges = move.primitive == P::Contraction || move.primitive == P::Unfold;
   if (enlarges && spec_.budgets.max_flops < kUnbounded &&
       work_->least_flops(next, pool_, largest_stride_) > spec_.budgets.max_flops) {
@@ -488,7 +512,8 @@ Reason Engine::check_alone(const State& state, const Move& move) {
   std::vector<Move> all;
   moves(state, all);
   const bool counted = move.primitive == P::Reduce
-                           ? state.used[index(P::Reduce)] < spec_.budgets.max_reductions && within(sizes_[move.parameter].magnitude, state.left)
+                           ? state.used[index(P::Reduce)] < spec_.budgets.max_reductions &&
+                                 within(sizes_[move.parameter].magnitude, state.left)
                            : std::find(all.begin(), all.end(), move) != all.end();
   if (!counted) return reason_of(Limit::Occurrences);
   if (const Reason reason = judge(state, move); reason != kAccepted) return reason;
@@ -551,7 +576,8 @@ void Engine::completions(const State& state, const OnOperator& on_operator) {
   place(place, 0);
 }
 
-Move Engine::move_for(const State& state, const pgraph::Step& step, const std::vector<Coordinate>& coordinate_of) {
+Move Engine::move_for(const State& state, const pgraph::Step& step,
+                      const std::vector<Coordinate>& coordinate_of) {
   const auto position = [&](pgraph::CoordinateId id) -> std::uint8_t {
     const Coordinate wanted = coordinate_of[static_cast<std::uint32_t>(id)];
     for (std::uint8_t k = 0; k < state.dim_count; ++k) {
@@ -561,8 +587,10 @@ Move Engine::move_for(const State& state, const pgraph::Step& step, const std::v
   };
   Move move{.primitive = step.primitive, .amount = static_cast<std::int8_t>(step.amount)};
   if (step.primitive == P::Contraction) {
-    for (const auto id : step.operands) move.inner = static_cast<std::uint16_t>(move.inner | 1U << position(id));
-    for (const auto id : step.matched) move.outer = static_cast<std::uint16_t>(move.outer | 1U << position(id));
+    for (const auto id : step.operands)
+      move.inner = static_cast<std::uint16_t>(move.inner | 1U << position(id));
+    for (const auto id : step.matched)
+      move.outer = static_cast<std::uint16_t>(move.outer | 1U << position(id));
     return move;
   }
   if (!step.operands.empty()) move.i = position(step.operands[0]);

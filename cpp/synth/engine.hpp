@@ -17,7 +17,21 @@ namespace syno::synth {
 /// Why a step is not taken. Below rules().size(): the number of a rule.
 using Reason = std::uint16_t;
 inline constexpr Reason kAccepted = 0xffff;
-enum class Limit : std::uint8_t { Order, Distance, Chain, ReductionRatio, WeightParams, Params, Flops, MinFlops, Bytes, Matched, MatchedReduce, Pooling, Occurrences };
+enum class Limit : std::uint8_t {
+  Order,
+  Distance,
+  Chain,
+  ReductionRatio,
+  WeightParams,
+  Params,
+  Flops,
+  MinFlops,
+  Bytes,
+  Matched,
+  MatchedReduce,
+  Pooling,
+  Occurrences
+};
 Reason reason_of(Limit limit);
 std::string_view name_of(Reason reason);  ///< a rule's name, or `order`, `distance`, `max_flops`, ...
 
@@ -67,6 +81,7 @@ class Engine {
   const SizePool& sizes() const { return sizes_; }
   const CoordinatePool& pool() const { return pool_; }
   Counters counters;
+  bool use_distance = true;  ///< false: an ablation; only exhaustion stops a hopeless state
 
  private:
   void contraction_moves(const State& state, std::vector<Move>& out);
@@ -85,8 +100,8 @@ class Engine {
   std::vector<bool> enabled_;
   std::array<std::vector<std::uint16_t>, pgraph::kPrimitiveCount> rules_of_;
   std::vector<std::uint16_t> finished_rules_;
-  std::vector<std::size_t> open_inputs_;       ///< signature numbers of the input dimensions that are not fixed
-  std::vector<SizeNumber> wanted_;             ///< their extents
+  std::vector<std::size_t> open_inputs_;  ///< signature numbers of the input dimensions that are not fixed
+  std::vector<SizeNumber> wanted_;        ///< their extents
   std::vector<SizeNumber> wanted_sorted_;
   std::vector<std::pair<SizeNumber, Usage>> reduce_choices_;
   std::vector<SizeNumber> stride_choices_;

@@ -16,7 +16,7 @@ namespace {
 struct Piece {
   std::vector<Move> path;
   std::vector<symbolic::Size> parameters;  ///< of the path; size numbers differ between engines
-  std::vector<Found> found;  ///< in the order of the search
+  std::vector<Found> found;                ///< in the order of the search
 };
 
 /// Depth-first, in the order of moves. States `cut` steps deep are left to others as pieces.
@@ -31,7 +31,8 @@ class Walk {
     if (steps_left == 0) return;
     if (pieces_ != nullptr && state.step_count == cut_) {
       pieces_->push_back({path_, {}, {}});
-      for (const Move& move : path_) pieces_->back().parameters.push_back(engine_.sizes()[move.parameter].size);
+      for (const Move& move : path_)
+        pieces_->back().parameters.push_back(engine_.sizes()[move.parameter].size);
       return;
     }
     below(state, steps_left);
@@ -87,10 +88,11 @@ SearchStatistics statistics_of(const Counters& counters, const std::vector<Found
 Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const int max_steps = options.max_steps > 0 ? options.max_steps : spec.budgets.max_steps;
-  // One engine a thread; the first also walks the shallow part. Counters are sums, operators are put back in the
-  // order of pieces, so that nothing depends on who did what.
+  // One engine a thread; the first also walks the shallow part. Counters are sums, operators are put back in
+  // the order of pieces, so that nothing depends on who did what.
   ThreadPool threads(static_cast<std::size_t>(std::max(options.threads, 1)));
   Engine shallow(spec);
+  shallow.use_distance = options.shape_distance;
   std::vector<Found> found;
   std::vector<Piece> pieces;
   Walk walk(shallow, found);
@@ -108,7 +110,10 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
         engines.pop_back();
       }
     }
-    if (!engine) engine = std::make_unique<Engine>(spec);
+    if (!engine) {
+      engine = std::make_unique<Engine>(spec);
+      engine->use_distance = options.shape_distance;
+    }
     State state = engine->root();
     for (std::size_t k = 0; k < pieces[i].path.size(); ++k) {
       Move move = pieces[i].path[k];
@@ -128,7 +133,8 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   for (Piece& piece : pieces) {
     for (Found& op : piece.found) found.push_back(std::move(op));
   }
-  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.steps < b.steps; });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Found& a, const Found& b) { return a.steps < b.steps; });
   Enumeration result;
   Novelty novelty(options.operator_keys);
   for (Found& op : found) {

@@ -15,19 +15,19 @@ namespace syno::synth {
 /// An operator that the search found.
 struct Found {
   pgraph::CompleteGraph graph;
-  Work work;       ///< summed over the valuations
-  Hash128 key;     ///< pgraph::hash_of; with operator keys: equal exactly for equal operators
+  Work work;    ///< summed over the valuations
+  Hash128 key;  ///< pgraph::hash_of; with operator keys: equal exactly for equal operators
   int steps = 0;
 };
 
 struct SearchStatistics {
-  std::uint64_t children = 0;  ///< steps looked at
-  std::uint64_t states = 0;    ///< partial operators kept
-  std::uint64_t finished = 0;  ///< operators met, duplicates included
+  std::uint64_t children = 0;                     ///< steps looked at
+  std::uint64_t states = 0;                       ///< partial operators kept
+  std::uint64_t finished = 0;                     ///< operators met, duplicates included
   std::map<std::string, std::uint64_t> rejected;  ///< by rule, budget, `distance` or `order`
   std::vector<std::uint64_t> by_steps;            ///< operators kept, by number of steps
   double seconds = 0;
-  bool truncated = false;      ///< the limit was reached before the space was exhausted
+  bool truncated = false;  ///< the limit was reached before the space was exhausted
 };
 
 struct EnumerationOptions {
@@ -36,6 +36,7 @@ struct EnumerationOptions {
   std::optional<std::size_t> limit;  ///< stop after this many operators, in the order of the search
   /// Recognise duplicates by what operators compute, not only by how they are built.
   bool operator_keys = true;
+  bool shape_distance = true;  ///< false: an ablation
 };
 
 struct Enumeration {

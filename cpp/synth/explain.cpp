@@ -13,7 +13,8 @@ constexpr int kFar = 60;
 
 class Replay {
  public:
-  Replay(const Spec& spec, const pgraph::CompleteGraph& graph) : engine_(spec), graph_(graph), partial_(spec.signature) {}
+  Replay(const Spec& spec, const pgraph::CompleteGraph& graph)
+      : engine_(spec), graph_(graph), partial_(spec.signature) {}
 
   Derivation run() {
     State state = engine_.root();
@@ -31,7 +32,8 @@ class Replay {
       DerivationStep here = look(state);
       here.step = text;
       if (reason != kAccepted) here.removed_by = name_of(reason);
-      result_.legal = result_.legal && reason == kAccepted && here.distance >= 0 && here.distance <= here.steps_left;
+      result_.legal =
+          result_.legal && reason == kAccepted && here.distance >= 0 && here.distance <= here.steps_left;
       result_.steps.push_back(std::move(here));
     }
     finish(state, coordinates);
@@ -42,7 +44,8 @@ class Replay {
   DerivationStep look(const State& state) {
     DerivationStep here;
     for (std::size_t k = 0; k < state.dim_count; ++k) {
-      here.frontier.push_back(engine_.spec().signature.sizes.to_text(engine_.sizes()[state.dims[k].extent].size));
+      here.frontier.push_back(
+          engine_.spec().signature.sizes.to_text(engine_.sizes()[state.dims[k].extent].size));
     }
     here.steps_left = engine_.spec().budgets.max_steps - state.step_count;
     const int distance = engine_.distance(state, kFar);
@@ -79,7 +82,8 @@ class Replay {
     if (kept) return;
     result_.legal = false;
     for (std::size_t r = 0; r < before.rejected.size(); ++r) {
-      if (engine_.counters.rejected[r] > before.rejected[r]) result_.finished_by = name_of(static_cast<Reason>(r));
+      if (engine_.counters.rejected[r] > before.rejected[r])
+        result_.finished_by = name_of(static_cast<Reason>(r));
     }
   }
 
@@ -93,7 +97,8 @@ class Replay {
 
 Derivation derivation(const Spec& spec, const pgraph::CompleteGraph& graph) {
   if (!(graph.graph.signature() == spec.signature)) {
-    fail<SpecError>("explain", "the operator's signature is not the spec's: give the spec '{}' was synthesised for",
+    fail<SpecError>("explain",
+                    "the operator's signature is not the spec's: give the spec '{}' was synthesised for",
                     spec.name);
   }
   return Replay(spec, graph).run();
@@ -106,7 +111,8 @@ std::string to_text(const Derivation& derivation) {
     text += i == 0 ? std::string("output") : fmt::format("{:2}. {}", i, here.step);
     if (!here.removed_by.empty()) text += fmt::format("    [refused by {}]", here.removed_by);
     text += fmt::format("\n    frontier [{}]; distance {}, {} steps left\n", fmt::join(here.frontier, ", "),
-                        here.distance < 0 ? std::string("infinite") : std::to_string(here.distance), here.steps_left);
+                        here.distance < 0 ? std::string("infinite") : std::to_string(here.distance),
+                        here.steps_left);
     if (here.kept > 0 || !here.pruned.empty()) {
       std::size_t pruned = 0;
       std::string why;
@@ -114,7 +120,8 @@ std::string to_text(const Derivation& derivation) {
         pruned += count;
         why += fmt::format("{}{} {}", why.empty() ? "" : ", ", name, count);
       }
-      text += fmt::format("    {} steps may follow, {} pruned{}{}\n", here.kept, pruned, why.empty() ? "" : ": ", why);
+      text += fmt::format("    {} steps may follow, {} pruned{}{}\n", here.kept, pruned,
+                          why.empty() ? "" : ": ", why);
     }
   }
   text += derivation.legal ? "kept: rules, budgets and distance allow every step\n"

@@ -1,4 +1,5 @@
-// synth/explain.hpp — how an operator comes about in the search: step by step, with what was pruned beside it.
+// synth/explain.hpp — how an operator comes about in the search: step by step, with what was pruned beside
+// it.
 #pragma once
 
 #include <map>
@@ -17,7 +18,7 @@ struct DerivationStep {
   std::vector<std::string> frontier;  ///< extents of the data coordinates
   int distance = 0;                   ///< least number of further steps; -1: the input is out of reach
   int steps_left = 0;
-  std::size_t kept = 0;               ///< steps that may follow here
+  std::size_t kept = 0;                       ///< steps that may follow here
   std::map<std::string, std::size_t> pruned;  ///< steps that may not, by rule, budget, `distance` or `order`
 };
 

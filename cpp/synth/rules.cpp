@@ -33,7 +33,8 @@ bool only_reduces(const CoordinatePool& pool, Coordinate coordinate) {
   return only_reduces(pool, node.a) && (node.b == 0 || only_reduces(pool, node.b));
 }
 
-// --- Shift -----------------------------------------------------------------------------------------------------
+// --- Shift
+// -----------------------------------------------------------------------------------------------------
 
 bool shift_above_reduce(const Candidate& c) { return c.node_i().kind == Kind::Reduce && c.i().shared == 0; }
 bool shift_above_share(const Candidate& c) { return c.i().shared != 0; }
@@ -46,7 +47,8 @@ bool shift_above_split(const Candidate& c) {
   return block > c.spec.thresholds.shift_ratio && 1 / block <= c.spec.thresholds.similar_share;
 }
 
-// --- Merge -----------------------------------------------------------------------------------------------------
+// --- Merge
+// -----------------------------------------------------------------------------------------------------
 
 bool merge_above_reduce(const Candidate& c) { return c.node_i().kind == Kind::Reduce && c.i().shared == 0; }
 bool merge_above_share(const Candidate& c) { return c.i().shared != 0; }
@@ -56,7 +58,9 @@ bool blocks_nest(const Candidate& c) {
   return divides_everywhere(c, inner, c.move.parameter) || divides_everywhere(c, c.move.parameter, inner);
 }
 bool merge_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split && blocks_nest(c); }
-bool merge_above_uneven_split(const Candidate& c) { return c.node_i().kind == Kind::Split && !blocks_nest(c); }
+bool merge_above_uneven_split(const Candidate& c) {
+  return c.node_i().kind == Kind::Split && !blocks_nest(c);
+}
 bool merge_left_chain(const Candidate& c) { return c.node_i().kind == Kind::MergeMajor; }
 bool merge_above_shift(const Candidate& c) {
   return c.node_i().kind == Kind::Shift && greatest(c, c.move.parameter) > c.spec.thresholds.shift_ratio &&
@@ -79,7 +83,8 @@ bool merge_above_stride(const Candidate& c) {
   return c.node_i().kind == Kind::Stride && at_least(c, c.move.parameter, c.node_i().parameter) &&
          divides_everywhere(c, c.node_i().parameter, c.move.parameter);
 }
-/// Channels may be permuted, so [i / B, i % B] and its transpose are one operator: the larger part goes right.
+/// Channels may be permuted, so [i / B, i % B] and its transpose are one operator: the larger part goes
+/// right.
 bool merge_unordered_order(const Candidate& c) {
   if (!c.node_i().unordered) return false;
   const symbolic::Size& whole = c.sizes[c.i().extent].size;
@@ -110,7 +115,8 @@ bool merge_unordered_chain(const Candidate& c) {
   return false;
 }
 
-// --- Split -----------------------------------------------------------------------------------------------------
+// --- Split
+// -----------------------------------------------------------------------------------------------------
 
 bool split_left_chain(const Candidate& c) { return c.node_i().kind == Kind::Split && c.i().shared == 0; }
 struct Seam {
@@ -148,7 +154,8 @@ bool split_unordered_parts(const Candidate& c) {
          s.left != s.right && merge_root(c.pool, s.left) == merge_root(c.pool, s.right);
 }
 
-// --- Unfold ----------------------------------------------------------------------------------------------------
+// --- Unfold
+// ----------------------------------------------------------------------------------------------------
 
 bool unfold_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split && c.i().shared == 0; }
 bool unfold_above_shift(const Candidate& c) { return c.node_i().kind == Kind::Shift; }
@@ -158,7 +165,8 @@ bool unfold_window_unshared(const Candidate& c) {
 bool unfold_of_reduces(const Candidate& c) { return only_reduces(c.pool, c.i().coordinate); }
 bool unfold_even_window(const Candidate& c) {
   if (c.sizes[c.j().extent].odd || c.extension("even_windows")) return false;
-  return !(c.node_j().kind == Kind::Shift || c.node_j().kind == Kind::Stride) || !c.extension("dilated_windows");
+  return !(c.node_j().kind == Kind::Shift || c.node_j().kind == Kind::Stride) ||
+         !c.extension("dilated_windows");
 }
 bool unfold_large_window(const Candidate& c) {
   return greatest(c, c.j().extent) > c.spec.thresholds.max_window ||
@@ -170,14 +178,13 @@ bool unfold_window_order(const Candidate& c) {
   return below != c.j().extent && !at_least(c, c.j().extent, below);
 }
 
-// --- Stride and Expand -------------------------------------------------------------------------------------------
+// --- Stride and Expand
+// -------------------------------------------------------------------------------------------
 
 bool stride_above_stride(const Candidate& c) { return c.node_i().kind == Kind::Stride; }
 bool stride_above_unfold(const Candidate& c) { return c.node_i().kind == Kind::Unfold; }
 bool stride_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split; }
-bool stride_large(const Candidate& c) {
-  return greatest(c, c.move.parameter) > c.spec.thresholds.max_stride;
-}
+bool stride_large(const Candidate& c) { return greatest(c, c.move.parameter) > c.spec.thresholds.max_stride; }
 /// A Stride of a whole dimension drops data unless a window fills its gaps; of a window, it dilates.
 bool stride_without_use(const Candidate& c) {
   const bool window = only_reduces(c.pool, c.i().coordinate);
@@ -185,15 +192,18 @@ bool stride_without_use(const Candidate& c) {
 }
 bool expand_not_above_merge(const Candidate& c) {
   const Kind kind = c.node_i().kind;
-  return !(kind == Kind::MergeMinor && c.extension("repeat")) && !(kind == Kind::MergeMajor && c.extension("tile"));
+  return !(kind == Kind::MergeMinor && c.extension("repeat")) &&
+         !(kind == Kind::MergeMajor && c.extension("tile"));
 }
 bool expand_large(const Candidate& c) {
   double product = greatest(c, c.i().extent);
-  for (std::size_t k = 0; k < c.state.expanded_count; ++k) product *= greatest(c, c.pool[c.state.expanded[k]].extent);
+  for (std::size_t k = 0; k < c.state.expanded_count; ++k)
+    product *= greatest(c, c.pool[c.state.expanded[k]].extent);
   return product > c.spec.thresholds.max_repeat;
 }
 
-// --- Contraction -------------------------------------------------------------------------------------------------
+// --- Contraction
+// -------------------------------------------------------------------------------------------------
 
 bool weight_without_shared(const Candidate& c) { return c.move.inner == 0; }
 bool weight_without_matched(const Candidate& c) { return c.move.outer == 0 && !c.extension("depthwise"); }
@@ -216,11 +226,13 @@ bool weight_shares_gaps(const Candidate& c) {
   return false;
 }
 
-// --- Finished operators --------------------------------------------------------------------------------------------
+// --- Finished operators
+// --------------------------------------------------------------------------------------------
 
 bool pools_too_much(const Finished& f) {
   double product = 1;
-  for (const std::uint8_t position : f.position) product *= pooled(f.state, f.pool, f.sizes, f.state.dims[position].coordinate);
+  for (const std::uint8_t position : f.position)
+    product *= pooled(f.state, f.pool, f.sizes, f.state.dims[position].coordinate);
   return product > f.spec.budgets.max_pooling;
 }
 bool discards_data(const Finished& f) {
@@ -229,7 +241,9 @@ bool discards_data(const Finished& f) {
   }
   return false;
 }
-bool has_no_weight(const Finished& f) { return f.state.weight_count == 0 && !f.spec.extensions.contains("weightless"); }
+bool has_no_weight(const Finished& f) {
+  return f.state.weight_count == 0 && !f.spec.extensions.contains("weightless");
+}
 
 bool shifts_unordered(const Finished& f, Coordinate coordinate) {
   const CoordinateNode& node = f.pool[coordinate];
@@ -242,12 +256,14 @@ bool splits_out_of_order(const Finished& f, Coordinate coordinate) {
   if (node.kind != Kind::Split) return false;
   const SizeNumber left = f.pool[node.a].extent;
   const SizeNumber right = f.pool[first_part(f.pool, node.b)].extent;
-  return f.sizes.lexicographic_less(right, left) || splits_out_of_order(f, node.b) || splits_out_of_order(f, node.a);
+  return f.sizes.lexicographic_less(right, left) || splits_out_of_order(f, node.b) ||
+         splits_out_of_order(f, node.a);
 }
 template <class Test>
 bool any_unordered_input(const Finished& f, Test&& test) {
   for (std::size_t k = 0; k < f.position.size(); ++k) {
-    if (f.spec.signature.input[f.input_dim[k]].unordered && test(f.state.dims[f.position[k]].coordinate)) return true;
+    if (f.spec.signature.input[f.input_dim[k]].unordered && test(f.state.dims[f.position[k]].coordinate))
+      return true;
   }
   return false;
 }
@@ -259,50 +275,100 @@ bool input_unordered_split(const Finished& f) {
 }
 
 constexpr std::array kRules = {
-    Rule{"shift-above-reduce", Exact, P::Shift, "a sum over all i is the sum over all (i + a) % N", shift_above_reduce, nullptr},
-    Rule{"shift-above-share", Exact, P::Shift, "shift first, share after: the weight is rotated offline", shift_above_share, nullptr},
-    Rule{"shift-above-shift", Exact, P::Shift, "two Shifts are one Shift by the sum", shift_above_shift, nullptr},
+    Rule{"shift-above-reduce", Exact, P::Shift, "a sum over all i is the sum over all (i + a) % N",
+         shift_above_reduce, nullptr},
+    Rule{"shift-above-share", Exact, P::Shift, "shift first, share after: the weight is rotated offline",
+         shift_above_share, nullptr},
+    Rule{"shift-above-shift", Exact, P::Shift, "two Shifts are one Shift by the sum", shift_above_shift,
+         nullptr},
     Rule{"shift-unordered", Exact, P::Shift, "a Shift of channels permutes them", shift_unordered, nullptr},
-    Rule{"shift-above-split", Similar, P::Shift, "(B*i + j + a) % (G*B) is B*i + (j + a) % B but for a/B of the points", shift_above_split, nullptr},
-    Rule{"merge-above-reduce", Exact, P::Merge, "a sum over G*B is a sum over G and one over B", merge_above_reduce, nullptr},
-    Rule{"merge-above-share", Exact, P::Merge, "merge first, share both parts: the weight is reshaped offline", merge_above_share, nullptr},
-    Rule{"merge-above-split", Exact, P::Merge, "(C*i + j) / (B*C) is i / B, and (C*i + j) % (B*C) is C*(i % B) + j", merge_above_split, nullptr},
-    Rule{"merge-above-uneven-split", Futile, P::Merge, "blocks that do not nest tear neighbours apart at irregular places", merge_above_uneven_split, nullptr},
-    Rule{"merge-left-chain", Exact, P::Merge, "chains of Merges grow to the right: (i / B) / C is i / (B*C)", merge_left_chain, nullptr},
-    Rule{"merge-above-shift", Similar, P::Merge, "(i + a) / B is i / B but for a/B of the points", merge_above_shift, nullptr},
-    Rule{"merge-above-unfold", Similar, P::Merge, "(i + j - K/2) / B is i / B where B is not less than K, but near the blocks' borders (Fig. 4c)", merge_above_unfold, nullptr},
-    Rule{"merge-within-window", Futile, P::Merge, "blocks that divide the window repeat the same elements within one window", merge_within_window, nullptr},
-    Rule{"merge-above-stride", Exact, P::Merge, "(S*i) / (S*B) is i / B, and (S*i) % (S*B) is S*(i % B)", merge_above_stride, nullptr},
-    Rule{"merge-unordered-order", Exact, P::Merge, "channels may be permuted: of [G, B] and [B, G] the larger part goes right", merge_unordered_order, nullptr},
-    Rule{"merge-unordered-chain", Exact, P::Merge, "channels may be permuted: the parts of a chain ascend", merge_unordered_chain, nullptr},
-    Rule{"split-left-chain", Exact, P::Split, "chains of Splits grow to the right: C*(B*i + j) + k is B*C*i + (C*j + k)", split_left_chain, nullptr},
+    Rule{"shift-above-split", Similar, P::Shift,
+         "(B*i + j + a) % (G*B) is B*i + (j + a) % B but for a/B of the points", shift_above_split, nullptr},
+    Rule{"merge-above-reduce", Exact, P::Merge, "a sum over G*B is a sum over G and one over B",
+         merge_above_reduce, nullptr},
+    Rule{"merge-above-share", Exact, P::Merge,
+         "merge first, share both parts: the weight is reshaped offline", merge_above_share, nullptr},
+    Rule{"merge-above-split", Exact, P::Merge,
+         "(C*i + j) / (B*C) is i / B, and (C*i + j) % (B*C) is C*(i % B) + j", merge_above_split, nullptr},
+    Rule{"merge-above-uneven-split", Futile, P::Merge,
+         "blocks that do not nest tear neighbours apart at irregular places", merge_above_uneven_split,
+         nullptr},
+    Rule{"merge-left-chain", Exact, P::Merge, "chains of Merges grow to the right: (i / B) / C is i / (B*C)",
+         merge_left_chain, nullptr},
+    Rule{"merge-above-shift", Similar, P::Merge, "(i + a) / B is i / B but for a/B of the points",
+         merge_above_shift, nullptr},
+    Rule{"merge-above-unfold", Similar, P::Merge,
+         "(i + j - K/2) / B is i / B where B is not less than K, but near the blocks' borders (Fig. 4c)",
+         merge_above_unfold, nullptr},
+    Rule{"merge-within-window", Futile, P::Merge,
+         "blocks that divide the window repeat the same elements within one window", merge_within_window,
+         nullptr},
+    Rule{"merge-above-stride", Exact, P::Merge, "(S*i) / (S*B) is i / B, and (S*i) % (S*B) is S*(i % B)",
+         merge_above_stride, nullptr},
+    Rule{"merge-unordered-order", Exact, P::Merge,
+         "channels may be permuted: of [G, B] and [B, G] the larger part goes right", merge_unordered_order,
+         nullptr},
+    Rule{"merge-unordered-chain", Exact, P::Merge, "channels may be permuted: the parts of a chain ascend",
+         merge_unordered_chain, nullptr},
+    Rule{"split-left-chain", Exact, P::Split,
+         "chains of Splits grow to the right: C*(B*i + j) + k is B*C*i + (C*j + k)", split_left_chain,
+         nullptr},
     Rule{"split-undoes-merge", Exact, P::Split, "B*(i / B) + i % B is i", split_undoes_merge, nullptr},
-    Rule{"split-of-reduces", Exact, P::Split, "two sums joined are one sum over the product", split_of_reduces, nullptr},
-    Rule{"split-of-one-weight", Exact, P::Split, "split first, share the result: the weight is reshaped offline", split_of_one_weight, nullptr},
-    Rule{"split-unordered-parts", Exact, P::Split, "parts of one channel dimension rejoined: the channels are permuted", split_unordered_parts, nullptr},
-    Rule{"unfold-above-split", Similar, P::Unfold, "windows over B*i + j stay within a block but near its borders", unfold_above_split, nullptr},
-    Rule{"unfold-above-shift", Similar, P::Unfold, "unfold first, shift after: they differ at the border", unfold_above_shift, nullptr},
-    Rule{"unfold-window-unshared", Futile, P::Unfold, "a window summed without a weight only blurs", unfold_window_unshared, nullptr},
-    Rule{"unfold-of-reduces", Futile, P::Unfold, "a window over a sum only changes a multiplier", unfold_of_reduces, nullptr},
-    Rule{"unfold-even-window", Futile, P::Unfold, "an even window has no centre", unfold_even_window, nullptr},
-    Rule{"unfold-large-window", Futile, P::Unfold, "a window comparable to its dimension reads mostly zeros", unfold_large_window, nullptr},
-    Rule{"unfold-window-order", Similar, P::Unfold, "nested windows commute but at the border: they grow towards the input", unfold_window_order, nullptr},
-    Rule{"stride-above-stride", Exact, P::Stride, "two Strides are one Stride by the product", stride_above_stride, nullptr},
-    Rule{"stride-above-unfold", Futile, P::Stride, "a Stride above a window drops data that the window fetched", stride_above_unfold, nullptr},
-    Rule{"stride-above-split", Exact, P::Stride, "S*(B*i + j) is S*B*i + S*j: stride the parts", stride_above_split, nullptr},
+    Rule{"split-of-reduces", Exact, P::Split, "two sums joined are one sum over the product",
+         split_of_reduces, nullptr},
+    Rule{"split-of-one-weight", Exact, P::Split,
+         "split first, share the result: the weight is reshaped offline", split_of_one_weight, nullptr},
+    Rule{"split-unordered-parts", Exact, P::Split,
+         "parts of one channel dimension rejoined: the channels are permuted", split_unordered_parts,
+         nullptr},
+    Rule{"unfold-above-split", Similar, P::Unfold,
+         "windows over B*i + j stay within a block but near its borders", unfold_above_split, nullptr},
+    Rule{"unfold-above-shift", Similar, P::Unfold, "unfold first, shift after: they differ at the border",
+         unfold_above_shift, nullptr},
+    Rule{"unfold-window-unshared", Futile, P::Unfold, "a window summed without a weight only blurs",
+         unfold_window_unshared, nullptr},
+    Rule{"unfold-of-reduces", Futile, P::Unfold, "a window over a sum only changes a multiplier",
+         unfold_of_reduces, nullptr},
+    Rule{"unfold-even-window", Futile, P::Unfold, "an even window has no centre", unfold_even_window,
+         nullptr},
+    Rule{"unfold-large-window", Futile, P::Unfold, "a window comparable to its dimension reads mostly zeros",
+         unfold_large_window, nullptr},
+    Rule{"unfold-window-order", Similar, P::Unfold,
+         "nested windows commute but at the border: they grow towards the input", unfold_window_order,
+         nullptr},
+    Rule{"stride-above-stride", Exact, P::Stride, "two Strides are one Stride by the product",
+         stride_above_stride, nullptr},
+    Rule{"stride-above-unfold", Futile, P::Stride,
+         "a Stride above a window drops data that the window fetched", stride_above_unfold, nullptr},
+    Rule{"stride-above-split", Exact, P::Stride, "S*(B*i + j) is S*B*i + S*j: stride the parts",
+         stride_above_split, nullptr},
     Rule{"stride-large", Futile, P::Stride, "gaps larger than any window drop data", stride_large, nullptr},
-    Rule{"stride-without-use", Futile, P::Stride, "a Stride whose gaps nothing fills drops data", stride_without_use, nullptr},
-    Rule{"expand-not-above-merge", Futile, P::Expand, "repeating a whole dimension discards where the output stands", expand_not_above_merge, nullptr},
-    Rule{"expand-large", Futile, P::Expand, "repeating more often than the spec's limit discards resolution", expand_large, nullptr},
-    Rule{"weight-without-shared", Futile, P::Contraction, "a weight that shares nothing with the data only scales", weight_without_shared, nullptr},
-    Rule{"weight-without-matched", Futile, P::Contraction, "a weight that makes no new coordinate mixes nothing (extension depthwise)", weight_without_matched, nullptr},
-    Rule{"weight-matches-adjacent", Exact, P::Contraction, "match the dimension before it is merged: the weight is reshaped offline", weight_matches_adjacent, nullptr},
-    Rule{"weight-shares-gaps", Futile, P::Contraction, "elements of a weight at a Stride's gaps are never used", weight_shares_gaps, nullptr},
-    Rule{"pools-too-much", Futile, P::Reduce, "sums that meet no weight average too much of the input away", nullptr, pools_too_much},
+    Rule{"stride-without-use", Futile, P::Stride, "a Stride whose gaps nothing fills drops data",
+         stride_without_use, nullptr},
+    Rule{"expand-not-above-merge", Futile, P::Expand,
+         "repeating a whole dimension discards where the output stands", expand_not_above_merge, nullptr},
+    Rule{"expand-large", Futile, P::Expand, "repeating more often than the spec's limit discards resolution",
+         expand_large, nullptr},
+    Rule{"weight-without-shared", Futile, P::Contraction,
+         "a weight that shares nothing with the data only scales", weight_without_shared, nullptr},
+    Rule{"weight-without-matched", Futile, P::Contraction,
+         "a weight that makes no new coordinate mixes nothing (extension depthwise)", weight_without_matched,
+         nullptr},
+    Rule{"weight-matches-adjacent", Exact, P::Contraction,
+         "match the dimension before it is merged: the weight is reshaped offline", weight_matches_adjacent,
+         nullptr},
+    Rule{"weight-shares-gaps", Futile, P::Contraction,
+         "elements of a weight at a Stride's gaps are never used", weight_shares_gaps, nullptr},
+    Rule{"pools-too-much", Futile, P::Reduce, "sums that meet no weight average too much of the input away",
+         nullptr, pools_too_much},
     Rule{"discards-data", Futile, P::Reduce, "a Stride's gaps are never filled", nullptr, discards_data},
-    Rule{"has-no-weight", Futile, P::Reduce, "nothing can be learnt without a weight (extension weightless)", nullptr, has_no_weight},
-    Rule{"input-unordered-shift", Exact, P::Reduce, "a Shift of input channels permutes them", nullptr, input_unordered_shift},
-    Rule{"input-unordered-split", Exact, P::Reduce, "input channels may be permuted: of B*i + j and G*j + i the larger part goes right", nullptr, input_unordered_split},
+    Rule{"has-no-weight", Futile, P::Reduce, "nothing can be learnt without a weight (extension weightless)",
+         nullptr, has_no_weight},
+    Rule{"input-unordered-shift", Exact, P::Reduce, "a Shift of input channels permutes them", nullptr,
+         input_unordered_shift},
+    Rule{"input-unordered-split", Exact, P::Reduce,
+         "input channels may be permuted: of B*i + j and G*j + i the larger part goes right", nullptr,
+         input_unordered_split},
 };
 
 }  // namespace

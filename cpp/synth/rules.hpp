@@ -36,8 +36,8 @@ struct Finished {
   const SizePool& sizes;
   const CoordinatePool& pool;
   const State& state;
-  std::span<const std::uint8_t> position;   ///< per open input dimension
-  std::span<const std::size_t> input_dim;   ///< its number in the signature
+  std::span<const std::uint8_t> position;  ///< per open input dimension
+  std::span<const std::size_t> input_dim;  ///< its number in the signature
 };
 
 struct Rule {
@@ -45,7 +45,7 @@ struct Rule {
   RuleClass kind;
   pgraph::Primitive primitive;  ///< which moves it looks at; unused by rules of finished operators
   std::string_view statement;
-  bool (*removes)(const Candidate&);         ///< null: the rule looks at finished operators
+  bool (*removes)(const Candidate&);  ///< null: the rule looks at finished operators
   bool (*removes_finished)(const Finished&);
 };
 

@@ -14,7 +14,8 @@ using symbolic::VariableKind;
 std::uint64_t stable_hash(const Size& size) {
   Hasher hasher;
   hasher.add(size.factor().num()).add(size.factor().den());
-  for (std::size_t i = 0; i < symbolic::kMaxVariables; ++i) hasher.add(static_cast<std::int8_t>(size.exponent(i)));
+  for (std::size_t i = 0; i < symbolic::kMaxVariables; ++i)
+    hasher.add(static_cast<std::int8_t>(size.exponent(i)));
   return hasher.finish().low;
 }
 
@@ -24,10 +25,11 @@ SizePool::SizePool(const Spec& spec) : spec_(spec) {
   const auto& sizes = spec_.signature.sizes;
   for (std::size_t v = 0; v < sizes.valuation_count(); ++v) {
     std::size_t same = 0;
-    while (same < representative_.size() &&
-           !std::ranges::equal(sizes.variables().empty() ? std::span<const std::int64_t>() : sizes.valuation(v),
-                               sizes.variables().empty() ? std::span<const std::int64_t>()
-                                                         : sizes.valuation(representative_[same]))) {
+    while (
+        same < representative_.size() &&
+        !std::ranges::equal(sizes.variables().empty() ? std::span<const std::int64_t>() : sizes.valuation(v),
+                            sizes.variables().empty() ? std::span<const std::int64_t>()
+                                                      : sizes.valuation(representative_[same]))) {
       ++same;
     }
     if (same == representative_.size()) {
@@ -132,7 +134,8 @@ bool SizePool::lexicographic_less(SizeNumber a, SizeNumber b) const {
   return facts_[a].size.factor() < facts_[b].size.factor();
 }
 
-/// Primary exponents 0 to 4, coefficient exponents -2 to 2, within the occurrence limits (the authors' ranges).
+/// Primary exponents 0 to 4, coefficient exponents -2 to 2, within the occurrence limits (the authors'
+/// ranges).
 void SizePool::enumerate_reduce_extents() {
   const auto& variables = spec_.signature.sizes.variables();
   std::vector<Size> found;

@@ -19,16 +19,17 @@ using Usage = std::array<std::int8_t, symbolic::kMaxVariables>;
 /// Everything about a size that the search asks for, for all valuations at once.
 struct SizeFacts {
   symbolic::Size size;
-  bool integral = false;       ///< an integer >= 1 at every valuation
-  bool legal = false;          ///< may be the extent of a coordinate: integral, not one, within the limits of the spec
-  bool coefficient = false;    ///< no primary variable
+  bool integral = false;  ///< an integer >= 1 at every valuation
+  bool legal =
+      false;  ///< may be the extent of a coordinate: integral, not one, within the limits of the spec
+  bool coefficient = false;  ///< no primary variable
   bool negative_primary = false;
-  bool odd = false;            ///< odd at every valuation
-  double least = 0;            ///< over the valuations
+  bool odd = false;  ///< odd at every valuation
+  double least = 0;  ///< over the valuations
   double greatest = 0;
-  std::uint64_t hash = 0;      ///< stable; orders sizes the same way in every thread
-  Usage magnitude{};           ///< |exponent| of every variable
-  Usage primary{};             ///< exponents of the primary variables, 0 elsewhere
+  std::uint64_t hash = 0;  ///< stable; orders sizes the same way in every thread
+  Usage magnitude{};       ///< |exponent| of every variable
+  Usage primary{};         ///< exponents of the primary variables, 0 elsewhere
 };
 
 /// A way to Merge a coordinate: the block and what it takes from the occurrence limits.
@@ -49,7 +50,9 @@ class SizePool {
   const SizeFacts& operator[](SizeNumber number) const { return facts_[number]; }
   std::size_t valuation_count() const { return weights_.size(); }  ///< distinct ones
   double weight(std::size_t valuation) const { return weights_[valuation]; }
-  double value(SizeNumber number, std::size_t valuation) const { return values_[number * weights_.size() + valuation]; }
+  double value(SizeNumber number, std::size_t valuation) const {
+    return values_[number * weights_.size() + valuation];
+  }
 
   /// Extents a Reduce may have, in a fixed order.
   const std::vector<SizeNumber>& reduce_extents() const { return reduce_extents_; }

@@ -9,8 +9,9 @@
 namespace syno::synth {
 namespace {
 
-constexpr std::array<std::string_view, 8> kExtensions = {"depthwise",      "weightless",      "even_windows", "dilated_windows",
-                                                         "strided_inputs", "negative_shifts", "repeat",       "tile"};
+constexpr std::array<std::string_view, 8> kExtensions = {
+    "depthwise",      "weightless",      "even_windows", "dilated_windows",
+    "strided_inputs", "negative_shifts", "repeat",       "tile"};
 
 void check_names(const Spec& spec) {
   for (const std::string& name : spec.extensions) {
@@ -37,15 +38,22 @@ void check_budgets(const Budgets& b) {
   if (b.max_reductions < 0 || b.max_reductions > 8) {
     fail<SpecError>("spec", "max_reductions is {}; it must lie in 0 to 8", b.max_reductions);
   }
-  for (const auto& [name, value] : {std::pair{"max_merges", b.max_merges}, {"max_splits", b.max_splits},
-                                    {"max_shifts", b.max_shifts}, {"max_strides", b.max_strides},
-                                    {"max_unfolds", b.max_unfolds}, {"max_expands", b.max_expands}}) {
-    if (value < kNoLimit) fail<SpecError>("spec", "{} is {}; give a count from 0, or null for no limit", name, value);
+  for (const auto& [name, value] : {std::pair{"max_merges", b.max_merges},
+                                    {"max_splits", b.max_splits},
+                                    {"max_shifts", b.max_shifts},
+                                    {"max_strides", b.max_strides},
+                                    {"max_unfolds", b.max_unfolds},
+                                    {"max_expands", b.max_expands}}) {
+    if (value < kNoLimit)
+      fail<SpecError>("spec", "{} is {}; give a count from 0, or null for no limit", name, value);
   }
-  for (const auto& [name, value] : {std::pair{"max_flops", b.max_flops}, {"max_params", b.max_params},
-                                    {"max_bytes", b.max_bytes}, {"max_reduction_ratio", b.max_reduction_ratio},
+  for (const auto& [name, value] : {std::pair{"max_flops", b.max_flops},
+                                    {"max_params", b.max_params},
+                                    {"max_bytes", b.max_bytes},
+                                    {"max_reduction_ratio", b.max_reduction_ratio},
                                     {"max_pooling", b.max_pooling}}) {
-    if (!(value > 0)) fail<SpecError>("spec", "{} is {}; it must be positive, or null for no limit", name, value);
+    if (!(value > 0))
+      fail<SpecError>("spec", "{} is {}; it must be positive, or null for no limit", name, value);
   }
   if (!(b.min_flops >= 0) || b.min_flops > b.max_flops) {
     fail<SpecError>("spec", "min_flops {} must lie between 0 and max_flops {}", b.min_flops, b.max_flops);
@@ -76,23 +84,24 @@ std::vector<std::string_view> extension_names() { return {kExtensions.begin(), k
 void check(const Spec& spec) {
   const Sizes& sizes = spec.signature.sizes;
   if (spec.occurrences.size() != sizes.variables().size()) {
-    fail<SpecError>("spec", "{} occurrence limits for {} variables", spec.occurrences.size(), sizes.variables().size());
+    fail<SpecError>("spec", "{} occurrence limits for {} variables", spec.occurrences.size(),
+                    sizes.variables().size());
   }
   if (!sizes.variables().empty() && sizes.valuation_count() == 0) {
     fail<SpecError>("spec", "there is no valuation; give every variable its values, one row for each layer");
   }
   for (std::size_t i = 0; i < spec.occurrences.size(); ++i) {
     if (spec.occurrences[i] < 0 || spec.occurrences[i] > 8) {
-      fail<SpecError>("spec", "variable '{}' may occur {} times; give a number from 0 to 8", sizes.variables()[i].name,
-                      spec.occurrences[i]);
+      fail<SpecError>("spec", "variable '{}' may occur {} times; give a number from 0 to 8",
+                      sizes.variables()[i].name, spec.occurrences[i]);
     }
   }
   pgraph::check(spec.signature);
   for (const auto& dim : spec.signature.input) {
     for (std::size_t i = 0; i < sizes.variables().size(); ++i) {
       if (sizes.variables()[i].kind == symbolic::VariableKind::Primary && dim.extent.exponent(i) < 0) {
-        fail<SpecError>("spec", "input dimension '{}' of extent {} divides by the primary variable '{}'", dim.name,
-                        sizes.to_text(dim.extent), sizes.variables()[i].name);
+        fail<SpecError>("spec", "input dimension '{}' of extent {} divides by the primary variable '{}'",
+                        dim.name, sizes.to_text(dim.extent), sizes.variables()[i].name);
       }
     }
   }

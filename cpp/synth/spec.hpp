@@ -1,4 +1,5 @@
-// synth/spec.hpp — what to synthesise: signature, occurrence limits, budgets, thresholds, extensions (Syno §4, §5.4).
+// synth/spec.hpp — what to synthesise: signature, occurrence limits, budgets, thresholds, extensions (Syno
+// §4, §5.4).
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,11 @@ using symbolic::Sizes;
 inline constexpr int kNoLimit = -1;
 inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
-/// Hard limits; each prunes inside the search. FLOPs (multiply-adds), parameters and bytes are summed over all
-/// valuations. Counts may be kNoLimit.
+/// Hard limits; each prunes inside the search. FLOPs (multiply-adds), parameters and bytes are summed over
+/// all valuations. Counts may be kNoLimit.
 struct Budgets {
   int max_steps = 12;
-  int max_chain = 6;      ///< steps in a row above any output or Reduce
+  int max_chain = 6;  ///< steps in a row above any output or Reduce
   int max_weights = 2;
   int max_reductions = 5;
   int max_merges = kNoLimit;
@@ -30,30 +31,30 @@ struct Budgets {
   int max_shifts = kNoLimit;
   int max_strides = 0;
   int max_unfolds = kNoLimit;
-  int max_expands = 0;    ///< Expands outside contractions
+  int max_expands = 0;  ///< Expands outside contractions
   double max_flops = kUnbounded;
   double min_flops = 0;
   double max_params = kUnbounded;
-  double max_bytes = kUnbounded;          ///< input, weights, output and intermediates in float32
-  double max_reduction_ratio = 4;         ///< product of all Reduces / elements of the input, every valuation
-  double max_pooling = 8;                 ///< product of Reduces that meet no weight on their way to the input
-  double min_weight_params = 100;         ///< elements of each weight, every valuation
+  double max_bytes = kUnbounded;   ///< input, weights, output and intermediates in float32
+  double max_reduction_ratio = 4;  ///< product of all Reduces / elements of the input, every valuation
+  double max_pooling = 8;          ///< product of Reduces that meet no weight on their way to the input
+  double min_weight_params = 100;  ///< elements of each weight, every valuation
   int max_variables_in_size = 3;
-  int max_powers_in_size = 16;            ///< sum of |exponents|
+  int max_powers_in_size = 16;  ///< sum of |exponents|
   bool operator==(const Budgets&) const = default;
 };
 
 /// Where "much larger" begins and how much difference counts as similar (Syno §6); read by rules().
 struct Thresholds {
-  double unfold_ratio = 2.0;          ///< dimension / window at least this, every valuation
-  double max_window = 30;             ///< window of an Unfold at most this, every valuation
-  double max_stride = 30;             ///< extent above a Stride at most this, every valuation
-  double shift_ratio = 2.0;           ///< a Shift and a block: similar when block / shift exceeds this
-  double max_matched = 2048;          ///< product of the extents a weight matches from outputs, every valuation
-  double min_matched_reduce = 8;      ///< extent of a Reduce that a second weight may match, largest valuation
+  double unfold_ratio = 2.0;      ///< dimension / window at least this, every valuation
+  double max_window = 30;         ///< window of an Unfold at most this, every valuation
+  double max_stride = 30;         ///< extent above a Stride at most this, every valuation
+  double shift_ratio = 2.0;       ///< a Shift and a block: similar when block / shift exceeds this
+  double max_matched = 2048;      ///< product of the extents a weight matches from outputs, every valuation
+  double min_matched_reduce = 8;  ///< extent of a Reduce that a second weight may match, largest valuation
   double max_matched_reduce = 8;
-  double max_repeat = 1;              ///< product of the extents of Expands
-  double similar_share = 1.0;         ///< a similar rule fires when at most this share of points differs
+  double max_repeat = 1;       ///< product of the extents of Expands
+  double similar_share = 1.0;  ///< a similar rule fires when at most this share of points differs
   bool operator==(const Thresholds&) const = default;
 };
 
@@ -87,8 +88,8 @@ void check(const Spec& spec);
 Spec spec_from_json(std::string_view json);
 std::string spec_to_json(const Spec& spec);
 
-/// resnet18, test, simple, vit, resnext, gpt2 (the authors' experiments), and conv: a small residual network's
-/// 3x3 convolutions, with every extension that suits images.
+/// resnet18, test, simple, vit, resnext, gpt2 (the authors' experiments), and conv: a small residual
+/// network's 3x3 convolutions, with every extension that suits images.
 Spec spec_named(std::string_view name);
 std::vector<std::string_view> spec_names();
 

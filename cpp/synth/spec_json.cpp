@@ -37,7 +37,8 @@ class Node {
   std::vector<Node> list() const {
     if (!value_.is_array()) wrong("expected a list, not {}", value_.dump());
     std::vector<Node> nodes;
-    for (std::size_t i = 0; i < value_.size(); ++i) nodes.emplace_back(value_[i], fmt::format("{}[{}]", path_, i));
+    for (std::size_t i = 0; i < value_.size(); ++i)
+      nodes.emplace_back(value_[i], fmt::format("{}[{}]", path_, i));
     return nodes;
   }
   std::string text() const {
@@ -120,7 +121,8 @@ void read_fields(const Node& node, Visitor&& visitor, Fields& fields) {
   visitor([&](const char* key, auto&) { keys.emplace_back(key); }, fields);
   if (!node.value().is_object()) node.wrong("expected an object, not {}", node.value().dump());
   for (const auto& [key, unused] : node.value().items()) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) node.wrong("{}", unknown_name("key", key, keys));
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      node.wrong("{}", unknown_name("key", key, keys));
   }
   visitor(
       [&](const char* key, auto& field) {
@@ -129,7 +131,8 @@ void read_fields(const Node& node, Visitor&& visitor, Fields& fields) {
       fields);
 }
 
-void read_variables(const Node& root, std::vector<symbolic::Variable>& variables, std::vector<int>& occurrences) {
+void read_variables(const Node& root, std::vector<symbolic::Variable>& variables,
+                    std::vector<int>& occurrences) {
   for (const Node& node : root.at("variables").list()) {
     node.object({"name", "kind", "occurrences"});
     const std::string kind = node.at("kind").text();
@@ -196,8 +199,8 @@ Spec spec_from_json(std::string_view json) {
     fail<FormatError>("spec", "not a JSON document: {}", error.what());
   }
   const Node root(document, "");
-  root.object({"format", "name", "variables", "valuations", "output", "input", "fixed", "budgets", "thresholds",
-               "extensions", "disabled_rules"});
+  root.object({"format", "name", "variables", "valuations", "output", "input", "fixed", "budgets",
+               "thresholds", "extensions", "disabled_rules"});
   if (root.has("format")) {
     const std::int64_t format = root.at("format").integer();
     if (format != 1) root.at("format").wrong("version {} is not one this build reads (1)", format);
@@ -230,7 +233,8 @@ Spec spec_from_json(std::string_view json) {
   if (root.has("thresholds")) {
     read_fields(root.at("thresholds"), [](auto&& v, auto& t) { visit_thresholds(v, t); }, spec.thresholds);
   }
-  for (const auto& [key, names] : {std::pair{"extensions", &spec.extensions}, {"disabled_rules", &spec.disabled_rules}}) {
+  for (const auto& [key, names] :
+       {std::pair{"extensions", &spec.extensions}, {"disabled_rules", &spec.disabled_rules}}) {
     if (!root.has(key)) continue;
     for (const Node& name : root.at(key).list()) names->insert(name.text());
   }
@@ -246,20 +250,24 @@ std::string spec_to_json(const Spec& spec) {
   json["variables"] = Json::array();
   for (std::size_t i = 0; i < sizes.variables().size(); ++i) {
     const auto& variable = sizes.variables()[i];
-    json["variables"].push_back({{"name", variable.name},
-                                 {"kind", variable.kind == symbolic::VariableKind::Primary ? "primary" : "coefficient"},
-                                 {"occurrences", spec.occurrences[i]}});
+    json["variables"].push_back(
+        {{"name", variable.name},
+         {"kind", variable.kind == symbolic::VariableKind::Primary ? "primary" : "coefficient"},
+         {"occurrences", spec.occurrences[i]}});
   }
   json["valuations"] = Json::array();
   for (std::size_t v = 0; !sizes.variables().empty() && v < sizes.valuation_count(); ++v) {
     Json row = Json::object();
-    for (std::size_t i = 0; i < sizes.variables().size(); ++i) row[sizes.variables()[i].name] = sizes.valuation(v)[i];
+    for (std::size_t i = 0; i < sizes.variables().size(); ++i)
+      row[sizes.variables()[i].name] = sizes.valuation(v)[i];
     json["valuations"].push_back(std::move(row));
   }
-  for (const auto& [key, dims] : {std::pair{"output", &spec.signature.output}, {"input", &spec.signature.input}}) {
+  for (const auto& [key, dims] :
+       {std::pair{"output", &spec.signature.output}, {"input", &spec.signature.input}}) {
     json[key] = Json::array();
     for (const auto& dim : *dims) {
-      json[key].push_back({{"name", dim.name}, {"extent", sizes.to_text(dim.extent)}, {"unordered", dim.unordered}});
+      json[key].push_back(
+          {{"name", dim.name}, {"extent", sizes.to_text(dim.extent)}, {"unordered", dim.unordered}});
     }
   }
   json["fixed"] = Json::array();

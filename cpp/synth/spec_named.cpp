@@ -17,7 +17,8 @@ struct Variable {
 constexpr auto P = VariableKind::Primary;
 constexpr auto C = VariableKind::Coefficient;
 
-Spec make(std::string name, const std::vector<Variable>& table, std::vector<std::vector<std::int64_t>> valuations) {
+Spec make(std::string name, const std::vector<Variable>& table,
+          std::vector<std::vector<std::int64_t>> valuations) {
   Spec spec;
   spec.name = std::move(name);
   std::vector<symbolic::Variable> variables;
@@ -41,7 +42,8 @@ std::vector<pgraph::Dim> dims(const Spec& spec, std::initializer_list<const char
   return result;
 }
 
-/// Thirteen distinct rows would do; the layers are listed one by one, so that sums weigh them as the model does.
+/// Thirteen distinct rows would do; the layers are listed one by one, so that sums weigh them as the model
+/// does.
 Spec resnet18() {
   constexpr std::int64_t kBatch = 128;
   struct Layer {
@@ -57,10 +59,18 @@ Spec resnet18() {
                                              {512, 512, 7, 3}}};
   std::vector<std::vector<std::int64_t>> rows;
   for (const Layer& layer : kLayers) {
-    for (int i = 0; i < layer.times; ++i) rows.push_back({kBatch, layer.in, layer.out, layer.size, 3, 7, 2, 32});
+    for (int i = 0; i < layer.times; ++i)
+      rows.push_back({kBatch, layer.in, layer.out, layer.size, 3, 7, 2, 32});
   }
   Spec spec = make("resnet18",
-                   {{"N", P, 0}, {"C_in", P, 2}, {"C_out", P, 4}, {"H", P, 0}, {"k_1", C, 2}, {"k_2", C, 2}, {"s", C, 2}, {"g", C, 3}},
+                   {{"N", P, 0},
+                    {"C_in", P, 2},
+                    {"C_out", P, 4},
+                    {"H", P, 0},
+                    {"k_1", C, 2},
+                    {"k_2", C, 2},
+                    {"s", C, 2},
+                    {"g", C, 3}},
                    std::move(rows));
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "H"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "H"});
@@ -78,8 +88,10 @@ Spec resnet18() {
 }
 
 Spec test() {
-  Spec spec = make("test", {{"N", P, 0}, {"C_in", P, 2}, {"C_out", P, 2}, {"H", P, 0}, {"W", P, 0}, {"k_1", C, 4}, {"s_1", C, 0}},
-                   {{3, 3, 8, 64, 64, 3, 2}});
+  Spec spec = make(
+      "test",
+      {{"N", P, 0}, {"C_in", P, 2}, {"C_out", P, 2}, {"H", P, 0}, {"W", P, 0}, {"k_1", C, 4}, {"s_1", C, 0}},
+      {{3, 3, 8, 64, 64, 3, 2}});
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "W"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "W"});
   spec.signature.fixed = {{0, 0}};
@@ -101,7 +113,14 @@ Spec test() {
 
 Spec simple() {
   Spec spec = make("simple",
-                   {{"N", P, 0}, {"C_in", P, 2}, {"C_out", P, 2}, {"H", P, 0}, {"W", P, 0}, {"k_1", C, 2}, {"s", C, 2}, {"g", C, 2}},
+                   {{"N", P, 0},
+                    {"C_in", P, 2},
+                    {"C_out", P, 2},
+                    {"H", P, 0},
+                    {"W", P, 0},
+                    {"k_1", C, 2},
+                    {"s", C, 2},
+                    {"g", C, 2}},
                    {{1, 64, 64, 56, 56, 3, 2, 4}});
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "W"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "W"});
@@ -124,7 +143,14 @@ Spec vit() {
     rows.push_back({1, 197, 768, 3072, 3, 3, 384});
     rows.push_back({1, 197, 3072, 768, 3, 3, 384});
   }
-  Spec spec = make("vit", {{"N", P, 0}, {"seq_len", P, 0}, {"H_in", P, 2}, {"H_out", P, 3}, {"k_1", C, 3}, {"s", C, 3}, {"g", C, 3}},
+  Spec spec = make("vit",
+                   {{"N", P, 0},
+                    {"seq_len", P, 0},
+                    {"H_in", P, 2},
+                    {"H_out", P, 3},
+                    {"k_1", C, 3},
+                    {"s", C, 3},
+                    {"g", C, 3}},
                    std::move(rows));
   for (auto* side : {&spec.signature.output, &spec.signature.input}) {
     *side = dims(spec, {"N", "seq_len", side == &spec.signature.output ? "H_out*" : "H_in*"});
@@ -148,8 +174,10 @@ Spec resnext() {
   for (const auto& [width, size] : {std::pair{128, 32}, {256, 16}, {512, 8}}) {
     for (int i = 0; i < 3; ++i) rows.push_back({128, width, width, size, 3, 2, 32});
   }
-  Spec spec = make("resnext", {{"N", P, 0}, {"C_in", P, 2}, {"C_out", P, 4}, {"H", P, 0}, {"k_1", C, 2}, {"s", C, 2}, {"g", C, 3}},
-                   std::move(rows));
+  Spec spec = make(
+      "resnext",
+      {{"N", P, 0}, {"C_in", P, 2}, {"C_out", P, 4}, {"H", P, 0}, {"k_1", C, 2}, {"s", C, 2}, {"g", C, 3}},
+      std::move(rows));
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "H"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "H"});
   spec.signature.fixed = {{0, 0}};
@@ -158,7 +186,8 @@ Spec resnext() {
   b.max_splits = 3;
   b.max_shifts = 2;
   double dense = 0;
-  for (const double width : {128.0, 256.0, 512.0}) dense += 3 * 128 * 9 * width * width * (4096 / width) * (4096 / width);
+  for (const double width : {128.0, 256.0, 512.0})
+    dense += 3 * 128 * 9 * width * width * (4096 / width) * (4096 / width);
   b.max_flops = 0.95 * dense;
   spec.thresholds.unfold_ratio = 2.3;
   spec.thresholds.max_matched = 4096;
@@ -167,7 +196,14 @@ Spec resnext() {
 
 /// GPT-2 (117M): the QKV projection of each of 12 blocks, 2048 tokens.
 Spec gpt2() {
-  Spec spec = make("gpt2", {{"N", P, 0}, {"seq_len", P, 0}, {"H_in", P, 2}, {"H_out", P, 3}, {"k_1", C, 3}, {"s", C, 3}, {"g", C, 3}},
+  Spec spec = make("gpt2",
+                   {{"N", P, 0},
+                    {"seq_len", P, 0},
+                    {"H_in", P, 2},
+                    {"H_out", P, 3},
+                    {"k_1", C, 3},
+                    {"s", C, 3},
+                    {"g", C, 3}},
                    std::vector<std::vector<std::int64_t>>(12, {1, 2048, 768, 2304, 3, 2, 32}));
   spec.signature.output = dims(spec, {"N", "seq_len", "H_out*"});
   spec.signature.input = dims(spec, {"N", "seq_len", "H_in*"});
@@ -188,7 +224,15 @@ Spec gpt2() {
 
 /// Three widths of a small residual network for 28x28 images; limits relative to its dense 3x3 convolutions.
 Spec conv() {
-  Spec spec = make("conv", {{"N", P, 0}, {"C_in", P, 2}, {"C_out", P, 4}, {"H", P, 0}, {"W", P, 0}, {"k", C, 2}, {"s", C, 2}, {"g", C, 3}},
+  Spec spec = make("conv",
+                   {{"N", P, 0},
+                    {"C_in", P, 2},
+                    {"C_out", P, 4},
+                    {"H", P, 0},
+                    {"W", P, 0},
+                    {"k", C, 2},
+                    {"s", C, 2},
+                    {"g", C, 3}},
                    {{1, 16, 16, 28, 28, 3, 2, 4}, {1, 32, 32, 14, 14, 3, 2, 4}, {1, 64, 64, 7, 7, 3, 2, 4}});
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "W"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "W"});
@@ -212,8 +256,9 @@ struct Row {
   std::string_view name;
   Spec (*make)();
 };
-constexpr std::array kRows = {Row{"resnet18", resnet18}, Row{"test", test}, Row{"simple", simple}, Row{"vit", vit},
-                              Row{"resnext", resnext},   Row{"gpt2", gpt2}, Row{"conv", conv}};
+constexpr std::array kRows = {Row{"resnet18", resnet18}, Row{"test", test},       Row{"simple", simple},
+                              Row{"vit", vit},           Row{"resnext", resnext}, Row{"gpt2", gpt2},
+                              Row{"conv", conv}};
 
 }  // namespace
 

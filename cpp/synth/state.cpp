@@ -72,7 +72,8 @@ double pooled(const State& state, const CoordinatePool& pool, const SizePool& si
   if (weights_sharing(state, coordinate) != 0) return 1;
   const CoordinateNode& node = pool[coordinate];
   if (node.kind == Kind::Reduce) return sizes[node.extent].greatest;
-  return (node.a == 0 ? 1 : pooled(state, pool, sizes, node.a)) * (node.b == 0 ? 1 : pooled(state, pool, sizes, node.b));
+  return (node.a == 0 ? 1 : pooled(state, pool, sizes, node.a)) *
+         (node.b == 0 ? 1 : pooled(state, pool, sizes, node.b));
 }
 
 }  // namespace syno::synth

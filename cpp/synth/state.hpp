@@ -22,13 +22,13 @@ enum class Kind : std::uint8_t { Output, Reduce, MergeMajor, MergeMinor, Split, 
 /// A coordinate expression, structurally: equal expressions are one coordinate.
 struct CoordinateNode {
   Kind kind = Kind::Output;
-  bool unordered = false;   ///< part of an unordered output dimension
-  std::int8_t amount = 0;   ///< Output: dimension. Reduce: which of several of one extent. Shift: places
+  bool unordered = false;  ///< part of an unordered output dimension
+  std::int8_t amount = 0;  ///< Output: dimension. Reduce: which of several of one extent. Shift: places
   SizeNumber extent = 0;
   SizeNumber parameter = 0;  ///< Merge: block. Stride: factor
   Coordinate a = 0;
   Coordinate b = 0;
-  std::uint64_t hash = 0;    ///< stable
+  std::uint64_t hash = 0;  ///< stable
 };
 
 class CoordinatePool {
@@ -37,7 +37,10 @@ class CoordinatePool {
   Coordinate make(CoordinateNode node, const SizePool& sizes);
   const CoordinateNode& operator[](Coordinate coordinate) const { return nodes_[coordinate]; }
   std::size_t size() const { return nodes_.size(); }
-  void clear() { nodes_.resize(1); ids_.clear(); }
+  void clear() {
+    nodes_.resize(1);
+    ids_.clear();
+  }
 
  private:
   std::vector<CoordinateNode> nodes_;
@@ -48,12 +51,12 @@ class CoordinatePool {
 struct FrontierDim {
   Coordinate coordinate = 0;
   SizeNumber extent = 0;
-  std::uint8_t shared = 0;     ///< weights that share this very coordinate, as bits
-  std::uint8_t history = 0;    ///< weights that share it or anything below it
-  std::uint8_t height = 0;     ///< steps in a row below it
-  std::uint8_t producer = 0;   ///< 1 + index of the step that made it; 0: an output dimension
-  std::uint8_t touched = 0;    ///< 1 + index of the last step that made or shared it; 0: none
-  bool discards = false;       ///< below a Stride whose gaps nothing fills yet
+  std::uint8_t shared = 0;    ///< weights that share this very coordinate, as bits
+  std::uint8_t history = 0;   ///< weights that share it or anything below it
+  std::uint8_t height = 0;    ///< steps in a row below it
+  std::uint8_t producer = 0;  ///< 1 + index of the step that made it; 0: an output dimension
+  std::uint8_t touched = 0;   ///< 1 + index of the last step that made or shared it; 0: none
+  bool discards = false;      ///< below a Stride whose gaps nothing fills yet
 };
 
 /// One step as taken. Operands are coordinates; a contraction's are in State::weights.
@@ -64,7 +67,7 @@ struct Letter {
   SizeNumber parameter = 0;
   Coordinate a = 0;
   Coordinate b = 0;
-  Coordinate first = 0;   ///< what it yields
+  Coordinate first = 0;  ///< what it yields
   Coordinate second = 0;
   std::uint64_t key = 0;  ///< order among commuting steps
 };

@@ -9,8 +9,8 @@
 namespace syno::synth {
 namespace {
 
-constexpr int kWalks = 6;            ///< walks from a leaf that meet only known operators before it counts as exhausted
-constexpr int kFruitless = 400;      ///< draws in a row without a new operator before ask() gives up
+constexpr int kWalks = 6;  ///< walks from a leaf that meet only known operators before it counts as exhausted
+constexpr int kFruitless = 400;  ///< draws in a row without a new operator before ask() gives up
 
 /// UCB1-tuned (Auer, Cesa-Bianchi, Fischer 2002, §4).
 double upper_bound(const Score& score, double total, int pending, const TreeOptions& options) {
@@ -18,7 +18,8 @@ double upper_bound(const Score& score, double total, int pending, const TreeOpti
   if (count == 0) return std::numeric_limits<double>::infinity();
   const double log_total = std::log(std::max(total, 2.0));
   const double spread = std::min(0.25, score.variance() + std::sqrt(2 * log_total / count));
-  return score.mean() + options.exploration * std::sqrt(log_total / count * spread) - options.pending_penalty * pending;
+  return score.mean() + options.exploration * std::sqrt(log_total / count * spread) -
+         options.pending_penalty * pending;
 }
 
 }  // namespace
@@ -36,7 +37,8 @@ void Tree::Impl::expand(Node& node) {
   const int steps_left = spec.budgets.max_steps - node.state.step_count;
   if (engine.finished(node.state)) {
     std::uint8_t completions = 0;
-    engine.completions(node.state, [&](const State&, std::span<const std::uint8_t>, const Work&) { ++completions; });
+    engine.completions(node.state,
+                       [&](const State&, std::span<const std::uint8_t>, const Work&) { ++completions; });
     for (std::uint8_t c = 0; c < completions; ++c) node.branches[kStop].hidden.push_back({Move(), c, c});
   }
   if (steps_left == 0) return;
@@ -52,8 +54,8 @@ void Tree::Impl::expand(Node& node) {
 
 bool Tree::Impl::alive(const Node& node, std::size_t type) const {
   const Branch& branch = node.branches[type];
-  return !branch.hidden.empty() ||
-         std::any_of(branch.children.begin(), branch.children.end(), [&](std::uint32_t c) { return !nodes[c].dead; });
+  return !branch.hidden.empty() || std::any_of(branch.children.begin(), branch.children.end(),
+                                               [&](std::uint32_t c) { return !nodes[c].dead; });
 }
 
 void Tree::Impl::bury(std::uint32_t at) {
@@ -89,7 +91,8 @@ std::size_t Tree::Impl::choose_type(const Node& node, Random& random) const {
 
 double Tree::Impl::rave_value(const Node& node, std::uint64_t arc) const {
   // Optimistic while little is known: mean + deviation - 1/n.
-  const auto value = [](const std::unordered_map<std::uint64_t, Score>& table, std::uint64_t key) -> std::pair<double, double> {
+  const auto value = [](const std::unordered_map<std::uint64_t, Score>& table,
+                        std::uint64_t key) -> std::pair<double, double> {
     const auto found = table.find(key);
     if (found == table.end()) return {0.5, 0};
     const Score& score = found->second;
@@ -164,10 +167,11 @@ std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
       return std::nullopt;
     }
     const Branch& branch = nodes[at].branches[type];
-    const auto shown = static_cast<std::size_t>(
-        std::count_if(branch.children.begin(), branch.children.end(), [&](std::uint32_t c) { return !nodes[c].dead; }));
+    const auto shown = static_cast<std::size_t>(std::count_if(
+        branch.children.begin(), branch.children.end(), [&](std::uint32_t c) { return !nodes[c].dead; }));
     const double visits = nodes[at].type_score[type].count + nodes[at].type_pending[type];
-    const auto target = static_cast<std::size_t>(std::max(1.0, std::floor(std::pow(visits + 1, options.widening))));
+    const auto target =
+        static_cast<std::size_t>(std::max(1.0, std::floor(std::pow(visits + 1, options.widening))));
     if (!branch.hidden.empty() && shown < target) {
       at = add_node(at, type, choose_hidden(nodes[at], type, random));
       break;
@@ -269,7 +273,8 @@ void Tree::tell(std::uint64_t ticket, double reward) {
     fail<SpecError>("tree", "ticket {} was never handed out; {} were", ticket, tree.records.size());
   }
   if (tree.records[ticket].reward) {
-    fail<SpecError>("tree", "ticket {} was told before, with reward {}", ticket, *tree.records[ticket].reward);
+    fail<SpecError>("tree", "ticket {} was told before, with reward {}", ticket,
+                    *tree.records[ticket].reward);
   }
   if (!(reward >= 0 && reward <= 1)) {
     fail<SpecError>("tree", "the reward of ticket {} is {}; give a number from 0 to 1", ticket, reward);

@@ -26,26 +26,27 @@ struct Score {
 };
 
 struct Tree::Impl {
-  static constexpr std::size_t kStop = pgraph::kPrimitiveCount;  ///< the type of the choice "this is the operator"
+  static constexpr std::size_t kStop =
+      pgraph::kPrimitiveCount;  ///< the type of the choice "this is the operator"
   static constexpr std::size_t kTypes = kStop + 1;
   static constexpr std::uint32_t kNone = 0xffffffffU;
 
   struct Choice {
-    Move move;                       ///< not for kStop
-    std::uint8_t completion = 0;     ///< kStop: which assignment to the input
+    Move move;                    ///< not for kStop
+    std::uint8_t completion = 0;  ///< kStop: which assignment to the input
     std::uint64_t arc = 0;
   };
-  struct Branch {                    ///< one type of a node
+  struct Branch {  ///< one type of a node
     std::vector<std::uint32_t> children;
-    std::vector<Choice> hidden;      ///< not shown yet, in the engine's order
+    std::vector<Choice> hidden;  ///< not shown yet, in the engine's order
   };
   struct Node {
     std::uint32_t parent = kNone;
     std::size_t type = 0;
     Choice choice;
     State state;
-    bool expanded = false;           ///< branches are filled
-    bool dead = false;               ///< nothing new below
+    bool expanded = false;  ///< branches are filled
+    bool dead = false;      ///< nothing new below
     int pending = 0;
     Score score;
     std::array<Branch, kTypes> branches;
@@ -58,7 +59,7 @@ struct Tree::Impl {
     pgraph::CompleteGraph graph;
     std::uint32_t leaf = 0;
     std::vector<std::uint64_t> arcs;
-    std::optional<double> reward;    ///< as told
+    std::optional<double> reward;  ///< as told
     bool folded = false;
   };
 
@@ -83,9 +84,9 @@ struct Tree::Impl {
   Engine engine;
   Novelty novelty{true};
   std::vector<Node> nodes;
-  std::vector<Record> records;       ///< by ticket number
-  std::size_t folded = 0;            ///< records folded so far: always a prefix
-  std::uint64_t attempts = 0;        ///< draws so far; each has its own random stream
+  std::vector<Record> records;  ///< by ticket number
+  std::size_t folded = 0;       ///< records folded so far: always a prefix
+  std::uint64_t attempts = 0;   ///< draws so far; each has its own random stream
   std::unordered_map<std::uint64_t, Score> rave;
 };
 

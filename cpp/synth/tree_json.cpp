@@ -1,5 +1,6 @@
-// The tree as JSON: the nodes in the order they were made (each names its parent and its place among the parent's
-// choices) and the tickets. Statistics follow from both and are not stored, so that they cannot disagree.
+// The tree as JSON: the nodes in the order they were made (each names its parent and its place among the
+// parent's choices) and the tickets. Statistics follow from both and are not stored, so that they cannot
+// disagree.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -18,7 +19,8 @@ std::string spec_key(const Spec& spec) { return to_hex(hash_text(spec_to_json(sp
 
 template <class T>
 T field(const Json& object, const char* key) {
-  if (!object.is_object() || !object.contains(key)) fail<FormatError>("tree", "the field '{}' is missing", key);
+  if (!object.is_object() || !object.contains(key))
+    fail<FormatError>("tree", "the field '{}' is missing", key);
   try {
     return object.at(key).get<T>();
   } catch (const Json::exception&) {
@@ -104,7 +106,8 @@ Tree Tree::from_json(const Spec& spec, std::string_view text) {
     }
     impl->expand(impl->nodes[parent]);
     const auto& hidden = impl->nodes[parent].branches[type].hidden;
-    const auto found = std::find_if(hidden.begin(), hidden.end(), [&](const auto& choice) { return choice.arc == arc; });
+    const auto found =
+        std::find_if(hidden.begin(), hidden.end(), [&](const auto& choice) { return choice.arc == arc; });
     if (found == hidden.end()) {
       fail<FormatError>("tree", "node {} is not a step of its parent in this build", impl->nodes.size());
     }
@@ -113,11 +116,18 @@ Tree Tree::from_json(const Spec& spec, std::string_view text) {
   }
   impl->nodes[0].dead = field<bool>(json, "root_dead");
   for (const Json& ticket : field<Json>(json, "tickets")) {
-    Impl::Record record{impl->records.size(), pgraph::parse(field<std::string>(ticket, "graph")),
-                        field<std::uint32_t>(ticket, "leaf"), {}, std::nullopt, false};
-    if (record.leaf >= impl->nodes.size()) fail<FormatError>("tree", "ticket {} has no such leaf", record.number);
-    for (const std::string& arc : field<std::vector<std::string>>(ticket, "arcs")) record.arcs.push_back(number(arc, 16));
-    if (const Json reward = field<Json>(ticket, "reward"); !reward.is_null()) record.reward = field<double>(ticket, "reward");
+    Impl::Record record{impl->records.size(),
+                        pgraph::parse(field<std::string>(ticket, "graph")),
+                        field<std::uint32_t>(ticket, "leaf"),
+                        {},
+                        std::nullopt,
+                        false};
+    if (record.leaf >= impl->nodes.size())
+      fail<FormatError>("tree", "ticket {} has no such leaf", record.number);
+    for (const std::string& arc : field<std::vector<std::string>>(ticket, "arcs"))
+      record.arcs.push_back(number(arc, 16));
+    if (const Json reward = field<Json>(ticket, "reward"); !reward.is_null())
+      record.reward = field<double>(ticket, "reward");
     Hash128 key;
     impl->novelty.is_new(record.graph, key);
     impl->count_pending(record.leaf, 1);

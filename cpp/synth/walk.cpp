@@ -7,7 +7,8 @@ namespace {
 
 class Walker {
  public:
-  Walker(Engine& engine, Random& random, std::size_t patience) : engine_(engine), random_(random), patience_(patience) {}
+  Walker(Engine& engine, Random& random, std::size_t patience)
+      : engine_(engine), random_(random), patience_(patience) {}
 
   bool visit(const State& state, int steps_left) {
     // A finished operator is taken at once half of the time, always where no step is left.

@@ -9,8 +9,8 @@
 
 namespace syno::synth {
 
-/// Walks with at most `steps_left` further steps, turning back at dead ends, until an operator is met; looks at
-/// no more than `patience` steps. Nothing when none was met. `met` receives the finished state.
+/// Walks with at most `steps_left` further steps, turning back at dead ends, until an operator is met; looks
+/// at no more than `patience` steps. Nothing when none was met. `met` receives the finished state.
 std::optional<Found> random_walk(Engine& engine, const State& from, int steps_left, Random& random,
                                  std::size_t patience = 20'000, State* met = nullptr);
 

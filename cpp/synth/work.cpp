@@ -15,16 +15,17 @@ constexpr std::size_t kMaxReduces = 8;
 
 struct Plan {
   std::size_t letters = 0;
-  std::array<std::uint32_t, kMaxSteps> above{};     ///< steps that must be undone before this one can be
-  std::array<SizeNumber, kMaxSteps> increase{};     ///< factor by which undoing a step enlarges the data
-  std::array<SizeNumber, kMaxSteps> decrease{};     ///< Stride: factor by which it shrinks
+  std::array<std::uint32_t, kMaxSteps> above{};  ///< steps that must be undone before this one can be
+  std::array<SizeNumber, kMaxSteps> increase{};  ///< factor by which undoing a step enlarges the data
+  std::array<SizeNumber, kMaxSteps> decrease{};  ///< Stride: factor by which it shrinks
   std::uint32_t contractions = 0;
   std::array<std::uint8_t, kMaxReduces> reduce{};
   std::size_t reduces = 0;
 };
 
 bool consumes(const Letter& letter, const State& state, Coordinate coordinate) {
-  if (letter.primitive != P::Contraction) return letter.a == coordinate || (letter.b != 0 && letter.b == coordinate);
+  if (letter.primitive != P::Contraction)
+    return letter.a == coordinate || (letter.b != 0 && letter.b == coordinate);
   const WeightRecord& weight = state.weights[letter.weight];
   return std::find(weight.outer.begin(), weight.outer.begin() + weight.outer_count, coordinate) !=
          weight.outer.begin() + weight.outer_count;
@@ -49,7 +50,8 @@ Plan plan_of(const State& state, const CoordinatePool& pool, SizePool& sizes) {
       bool on_top = false;
       if (letter.primitive == P::Contraction) {
         const WeightRecord& weight = state.weights[letter.weight];
-        for (std::size_t k = 0; k < weight.inner_count; ++k) on_top = on_top || consumes(later, state, weight.inner[k]);
+        for (std::size_t k = 0; k < weight.inner_count; ++k)
+          on_top = on_top || consumes(later, state, weight.inner[k]);
       } else {
         on_top = (letter.first != 0 && touches(later, state, letter.first)) ||
                  (letter.second != 0 && touches(later, state, letter.second));
@@ -58,9 +60,15 @@ Plan plan_of(const State& state, const CoordinatePool& pool, SizePool& sizes) {
     }
     plan.above[t] = above;
     switch (letter.primitive) {
-      case P::Unfold: plan.increase[t] = pool[letter.b].extent; break;
-      case P::Expand: plan.increase[t] = pool[letter.a].extent; break;
-      case P::Stride: plan.decrease[t] = letter.parameter; break;
+      case P::Unfold:
+        plan.increase[t] = pool[letter.b].extent;
+        break;
+      case P::Expand:
+        plan.increase[t] = pool[letter.a].extent;
+        break;
+      case P::Stride:
+        plan.decrease[t] = letter.parameter;
+        break;
       case P::Contraction: {
         plan.contractions |= 1U << t;
         const WeightRecord& weight = state.weights[letter.weight];
@@ -69,7 +77,8 @@ Plan plan_of(const State& state, const CoordinatePool& pool, SizePool& sizes) {
         }
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
   for (std::size_t t = 0; t < state.step_count && plan.reduces < kMaxReduces; ++t) {
@@ -88,16 +97,20 @@ double WorkModel::params(const State& state, const CoordinatePool& pool) {
   for (std::size_t w = 0; w < state.weight_count; ++w) {
     const WeightRecord& weight = state.weights[w];
     SizeNumber product = kOne;
-    for (std::size_t k = 0; k < weight.inner_count; ++k) product = sizes_.times(product, pool[weight.inner[k]].extent);
-    for (std::size_t k = 0; k < weight.outer_count; ++k) product = sizes_.times(product, pool[weight.outer[k]].extent);
-    for (std::size_t v = 0; v < sizes_.valuation_count(); ++v) total += sizes_.weight(v) * sizes_.value(product, v);
+    for (std::size_t k = 0; k < weight.inner_count; ++k)
+      product = sizes_.times(product, pool[weight.inner[k]].extent);
+    for (std::size_t k = 0; k < weight.outer_count; ++k)
+      product = sizes_.times(product, pool[weight.outer[k]].extent);
+    for (std::size_t v = 0; v < sizes_.valuation_count(); ++v)
+      total += sizes_.weight(v) * sizes_.value(product, v);
   }
   return total;
 }
 
-/// Dynamic programme over (Reduces performed, contractions performed). A stage performs some Reduces with all the
-/// steps above them, or one contraction alone.
-double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool complete, double* intermediates) {
+/// Dynamic programme over (Reduces performed, contractions performed). A stage performs some Reduces with all
+/// the steps above them, or one contraction alone.
+double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool complete,
+                            double* intermediates) {
   const Plan plan = plan_of(state, pool, sizes_);
   const std::size_t valuations = sizes_.valuation_count();
   const auto elements = [&](std::uint32_t undone, std::uint32_t reduced_mask) {
@@ -139,7 +152,9 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
     }
     entries.push_back({reduced, undone, cost, stored});
   };
-  const auto contractions_in = [&](std::uint32_t letters) { return std::popcount(letters & plan.contractions); };
+  const auto contractions_in = [&](std::uint32_t letters) {
+    return std::popcount(letters & plan.contractions);
+  };
   // Every transition performs more, so processing by (reduces, contractions) performed visits causes first.
   for (int level = 0; level <= static_cast<int>(kMaxReduces + kMaxWeights); ++level) {
     for (std::size_t e = 0; e < entries.size(); ++e) {
@@ -152,14 +167,16 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
           const std::uint32_t everything = plan.letters == 0 ? 0 : (1U << plan.letters) - 1;
           std::uint32_t rest = everything & ~from.undone;
           for (const std::uint8_t r : plan.reduce) rest &= ~(plan.reduces > 0 ? 1U << r : 0U);
-          if (contractions_in(rest) > 0) cost += elements(from.undone | rest, from.reduced) * contractions_in(rest);
+          if (contractions_in(rest) > 0)
+            cost += elements(from.undone | rest, from.reduced) * contractions_in(rest);
         }
         if (cost < best) {
           best = cost;
           best_stored = stored;
         }
       }
-      for (std::uint32_t set = (all_reduces & ~from.reduced); set != 0; set = (set - 1) & (all_reduces & ~from.reduced)) {
+      for (std::uint32_t set = (all_reduces & ~from.reduced); set != 0;
+           set = (set - 1) & (all_reduces & ~from.reduced)) {
         std::uint32_t undone = from.undone;
         for (std::size_t r = 0; r < plan.reduces; ++r) {
           if ((set >> r & 1) != 0) undone |= plan.above[plan.reduce[r]];

@@ -7,14 +7,14 @@ namespace syno::synth {
 
 /// Summed over all valuations.
 struct Work {
-  double flops = 0;   ///< multiply-adds of the best stage plan
+  double flops = 0;  ///< multiply-adds of the best stage plan
   double params = 0;
-  double bytes = 0;   ///< input, weights, output and intermediates of that plan, float32
+  double bytes = 0;  ///< input, weights, output and intermediates of that plan, float32
 };
 
-/// Plays the steps backwards, from the input to the output, as stages: which Reduces to perform next, after the
-/// windows and matched coordinates they need have enlarged the data (materialised reduction, Syno §8). All orders
-/// are tried; the cheapest counts.
+/// Plays the steps backwards, from the input to the output, as stages: which Reduces to perform next, after
+/// the windows and matched coordinates they need have enlarged the data (materialised reduction, Syno §8).
+/// All orders are tried; the cheapest counts.
 class WorkModel {
  public:
   WorkModel(SizePool& sizes, SizeNumber input_elements, SizeNumber output_elements);

@@ -24,7 +24,10 @@ Signature conv_signature(bool strided = false) {
                           {{2, 16, 32, 28, 28, 3, 4, 2}, {2, 32, 32, 14, 14, 3, 4, 2}});
   const auto size = [&](const char* text) { return signature.sizes.parse(text); };
   signature.output = {{"n", size("N")}, {"c", size("C_out"), true}, {"h", size("H")}, {"w", size("W")}};
-  signature.input = {{"n", size("N")}, {"c", size("C_in"), true}, {"h", size(strided ? "s*H" : "H")}, {"w", size(strided ? "s*W" : "W")}};
+  signature.input = {{"n", size("N")},
+                     {"c", size("C_in"), true},
+                     {"h", size(strided ? "s*H" : "H")},
+                     {"w", size(strided ? "s*W" : "W")}};
   signature.fixed = {{0, 0}};
   return signature;
 }
@@ -53,13 +56,16 @@ TEST(PGraph, AMergeYieldsGroupAndBlock) {
 TEST(PGraph, IllegalStepsSayWhy) {
   const Signature signature = conv_signature();
   const PGraph graph(signature);
-  EXPECT_NE(reason(graph, Step::merge(c(2), signature.sizes.parse("k"))).find("does not divide"), std::string::npos);
-  EXPECT_NE(reason(graph, Step::merge(c(2), signature.sizes.parse("k^-1"))).find("not an integer"), std::string::npos);
+  EXPECT_NE(reason(graph, Step::merge(c(2), signature.sizes.parse("k"))).find("does not divide"),
+            std::string::npos);
+  EXPECT_NE(reason(graph, Step::merge(c(2), signature.sizes.parse("k^-1"))).find("not an integer"),
+            std::string::npos);
   EXPECT_NE(reason(graph, Step::split(c(1), c(1))).find("named twice"), std::string::npos);
   EXPECT_NE(reason(graph, Step::split(c(0), c(1))).find("not in the frontier"), std::string::npos);
   EXPECT_NE(reason(graph, Step::shift(c(2), 0)).find("does nothing"), std::string::npos);
   EXPECT_NE(reason(graph, Step::contraction({}, {})).find("at least one coordinate"), std::string::npos);
-  EXPECT_NE(reason(graph, Step::reduce(signature.sizes.parse("k/s"))).find("not over an integer"), std::string::npos);
+  EXPECT_NE(reason(graph, Step::reduce(signature.sizes.parse("k/s"))).find("not over an integer"),
+            std::string::npos);
   const PGraph wide = apply_all(graph, {Step::reduce(signature.sizes.parse("k*H"))});
   EXPECT_NE(reason(wide, Step::unfold(c(2), c(4))).find("larger than the dimension"), std::string::npos);
   Step lonely = Step::split(c(1), c(2));
@@ -70,7 +76,8 @@ TEST(PGraph, IllegalStepsSayWhy) {
 TEST(PGraph, CompletionsAreAllAssignmentsOfEqualExtents) {
   Signature signature = conv_signature();
   signature.output[3].extent = signature.input[3].extent = signature.sizes.parse("H");
-  const PGraph graph = apply_all(PGraph(signature), {Step::reduce(signature.sizes.parse("C_in")), Step::contraction({c(4)}, {c(1)})});
+  const PGraph graph = apply_all(
+      PGraph(signature), {Step::reduce(signature.sizes.parse("C_in")), Step::contraction({c(4)}, {c(1)})});
   const auto completions = graph.completions();
   ASSERT_EQ(completions.size(), 2U);
   EXPECT_EQ(completions[0], (std::vector{c(0), c(4), c(2), c(3)}));
@@ -84,15 +91,15 @@ TEST(PGraph, HashIgnoresTheOrderOfCommutingSteps) {
   const auto channels = signature.sizes.parse("C_in");
   // Reduces in another order, unfold before shift, and the windows' roles exchanged.
   const PGraph a = apply_all(PGraph(signature), {Step::reduce(channels), Step::reduce(k), Step::reduce(k),
-                                                 Step::contraction({c(4), c(5), c(6)}, {c(1)}), Step::unfold(c(2), c(5)),
-                                                 Step::unfold(c(3), c(6))});
+                                                 Step::contraction({c(4), c(5), c(6)}, {c(1)}),
+                                                 Step::unfold(c(2), c(5)), Step::unfold(c(3), c(6))});
   const PGraph b = apply_all(PGraph(signature), {Step::reduce(k), Step::reduce(channels), Step::reduce(k),
-                                                 Step::contraction({c(6), c(5), c(4)}, {c(1)}), Step::unfold(c(3), c(4)),
-                                                 Step::unfold(c(2), c(6))});
+                                                 Step::contraction({c(6), c(5), c(4)}, {c(1)}),
+                                                 Step::unfold(c(3), c(4)), Step::unfold(c(2), c(6))});
   EXPECT_EQ(a.hash(), b.hash());
   const PGraph other = apply_all(PGraph(signature), {Step::reduce(k), Step::reduce(channels), Step::reduce(k),
-                                                     Step::contraction({c(6), c(5), c(4)}, {c(1)}), Step::unfold(c(3), c(4)),
-                                                     Step::shift(c(2), 1)});
+                                                     Step::contraction({c(6), c(5), c(4)}, {c(1)}),
+                                                     Step::unfold(c(3), c(4)), Step::shift(c(2), 1)});
   EXPECT_NE(a.hash(), other.hash());
 }
 
@@ -164,7 +171,8 @@ TEST(NamedOperator, Operator1HasTheStepsAndWeightsOfItsListing) {
   EXPECT_EQ(graph.graph.steps().size(), 10U);
   const auto elements = [&](std::size_t w) {
     Size product;
-    for (const CoordinateId id : graph.graph.weights()[w]) product = product * graph.graph.coordinate(id).extent;
+    for (const CoordinateId id : graph.graph.weights()[w])
+      product = product * graph.graph.coordinate(id).extent;
     return product;
   };
   // w2 [C_out, k*k*C_out/s] is introduced first, w1 [C_out/g/s, C_in, k] above it.
@@ -200,7 +208,8 @@ TEST(PGraphText, ComplaintsNameTheLine) {
   EXPECT_NE(complaint(broken("reduce", "reduse")).find("unknown primitive 'reduse'"), std::string::npos);
   EXPECT_NE(complaint(broken("share c4", "share c9")).find("not in the frontier"), std::string::npos);
   EXPECT_NE(complaint(broken("c4 = reduce", "c5 = reduce")).find("numbered in order"), std::string::npos);
-  EXPECT_NE(complaint(broken("input = c0 c4 c2 c3", "input = c0 c4 c2")).find("do not complete"), std::string::npos);
+  EXPECT_NE(complaint(broken("input = c0 c4 c2 c3", "input = c0 c4 c2")).find("do not complete"),
+            std::string::npos);
   EXPECT_NE(complaint(text.substr(0, text.rfind("input ="))).find("ends without"), std::string::npos);
   EXPECT_NE(complaint(broken("C_out*", "C_aut*")).find("C_aut"), std::string::npos);
 }
