@@ -89,6 +89,7 @@ Cpu cpu_named(const std::string& name) {
   std::map<std::string, bool> features;
   for (const auto& [feature, on] : host_features()) features[feature] = false;
   for (const llvm::StringRef feature : implied) features[feature.str()] = true;
+  features["64bit"] = true;
   cpu.name = wanted;
   cpu.features = feature_text(features);
   cpu.target = target_of(features, true);

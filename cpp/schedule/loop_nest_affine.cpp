@@ -290,6 +290,13 @@ Interval LinearForms::sum_of_bounds(const LinearForm& form, bool use_facts) cons
   return total;
 }
 
+bool LinearForms::contradictory() const {
+  return std::any_of(facts_.begin(), facts_.end(), [&](const Fact& fact) {
+    const Interval both = intersect(bounds(fact.form), fact.interval);
+    return both.greatest < both.least;
+  });
+}
+
 Interval LinearForms::bounds(const LinearForm& form) const { return bounds(form, true); }
 Interval LinearForms::bounds_without_facts(const LinearForm& form) const { return bounds(form, false); }
 

@@ -58,6 +58,9 @@ class LinearForms {
   void push_fact(const LinearForm& form, Interval interval) { facts_.push_back({form, interval}); }
   void pop_facts(std::size_t count) { facts_.resize(count); }
 
+  /// Whether some fact cannot hold whatever the variables are: then what is asked about never happens.
+  bool contradictory() const;
+
   LinearForm form(const symbolic::Arena& arena, ExprId expr);
   LinearForm slot_form(std::uint32_t slot);
   /// floor(form / divisor) and form mod divisor, simplified.

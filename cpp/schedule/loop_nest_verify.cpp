@@ -177,7 +177,8 @@ class Verifier {
     if (!alive_[index]) wrong("`{}` is used outside its allocation", accessed.name);
     if (indices.size() != accessed.extents.size())
       wrong("`{}` has {} dimensions but {} indices", accessed.name, accessed.extents.size(), indices.size());
-    for (std::size_t d = 0; d < indices.size(); ++d) {
+    const bool happens = !forms_.contradictory();
+    for (std::size_t d = 0; d < indices.size() && happens; ++d) {
       const LinearForm at = form(indices[d]);
       const Interval range = forms_.bounds(at);
       if (range.greatest < range.least) continue;  // under a condition that never holds

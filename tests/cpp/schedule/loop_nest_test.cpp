@@ -149,6 +149,12 @@ TEST(LoopNestVerify, UnderstandsGuardsOfFlattenedAndDividedIndices) {
                       "in 0..10 else 0}\n"));
 }
 
+TEST(LoopNestVerify, WhatGuardsNeverLetHappenMayBeAnywhere) {
+  verify(
+      parse_loop_nest("nest n\ninput x: f32[4]\noutput y: f32[4]\nfor i in 0..4\n"
+                      "  y[i] = x[i / 4 - 1] {i / 4 - 1 in 0..4 else 2}\n"));
+}
+
 TEST(LoopNestInterpret, ConvolutionWithBordersIsWhatTheSumSays) {
   const LoopNest nest = parse_loop_nest(kConvolution);
   program::Values<double> x{{2, 5, 6}, {}};

@@ -1,0 +1,135 @@
+// The elementary functions' accuracy, measured against the C library in the wider type.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "nests.hpp"
+
+namespace syno::jit {
+namespace {
+
+using namespace testing_nests;
+
+struct Case {
+  std::string word;
+  long double (*exact)(long double);
+  double low, high;
+  double float_ulps, double_ulps;
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.word; }
+
+long double exact_exp(long double x) { return std::exp(x); }
+long double exact_log(long double x) { return std::log(x); }
+long double exact_tanh(long double x) { return std::tanh(x); }
+long double exact_erf(long double x) { return std::erf(x); }
+long double exact_sigmoid(long double x) { return 1 / (1 + std::exp(-x)); }
+long double exact_sqrt(long double x) { return std::sqrt(x); }
+long double exact_rsqrt(long double x) { return 1 / std::sqrt(x); }
+
+class ElementaryFunction : public testing::TestWithParam<Case> {};
+
+template <class T>
+double worst_ulps(const Case& value, const std::vector<T>& at, const std::vector<T>& got) {
+  double worst = 0;
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    const long double exact = value.exact(static_cast<long double>(at[i]));
+    const T nearest = static_cast<T>(exact);
+    if (std::isnan(exact) || std::isinf(nearest) || nearest == 0) {
+      EXPECT_TRUE(std::isnan(exact) ? std::isnan(got[i]) : got[i] == nearest || std::abs(got[i]) < 1e-37)
+          << value.word << "(" << at[i] << ") = " << got[i];
+      continue;
+    }
+    const long double ulp = std::max<long double>(
+        std::nextafter(std::abs(nearest), std::numeric_limits<T>::infinity()) - std::abs(nearest),
+        std::numeric_limits<T>::denorm_min());
+    worst = std::max(worst, static_cast<double>(std::abs(static_cast<long double>(got[i]) - exact) / ulp));
+  }
+  return worst;
+}
+
+template <class T>
+double measure(const Case& value, const std::string& dtype) {
+  const LoopNest nest =
+      schedule::parse_loop_nest("nest f\ninput x: " + dtype + "[4107]\noutput y: " + dtype +
+                                "[4107]\nfor i in 0..4107 vector\n  y[i] = " + value.word + "(x[i])\n");
+  std::vector<T> at(4107), got(4107);
+  Random random(17);
+  for (T& x : at) x = static_cast<T>(value.low + (value.high - value.low) * random.unit());
+  const double special[] = {0.0,
+                            -0.0,
+                            1e-30,
+                            -1e-30,
+                            1e-5,
+                            0.5,
+                            1,
+                            -1,
+                            2,
+                            std::numeric_limits<double>::infinity(),
+                            -std::numeric_limits<double>::infinity(),
+                            std::numeric_limits<double>::quiet_NaN(),
+                            1e-40,
+                            200,
+                            -200,
+                            89,
+                            -104,
+                            1000,
+                            -1000};
+  std::size_t i = 0;
+  for (const double x : special) at[i++] = static_cast<T>(x);
+  void* pointers[] = {at.data(), got.data()};
+  compile(nest)->call_unchecked(pointers, 1);
+  return worst_ulps(value, at, got);
+}
+
+TEST_P(ElementaryFunction, IsWithinItsBound) {
+  const Case& value = GetParam();
+  const double narrow = measure<float>(value, "f32"), wide = measure<double>(value, "f64");
+  RecordProperty("float_ulps", std::to_string(narrow));
+  RecordProperty("double_ulps", std::to_string(wide));
+  std::cout << value.word << ": f32 " << narrow << " ulp, f64 " << wide << " ulp\n";
+  EXPECT_LE(narrow, value.float_ulps);
+  EXPECT_LE(wide, value.double_ulps);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, ElementaryFunction,
+    testing::Values(Case{"exp", exact_exp, -100, 88, 4, 8}, Case{"log", exact_log, 0, 50, 4, 8},
+                    Case{"tanh", exact_tanh, -9, 9, 4, 8}, Case{"erf", exact_erf, -5, 5, 4, 32},
+                    Case{"sigmoid", exact_sigmoid, -30, 30, 4, 8},
+                    Case{"sqrt", exact_sqrt, 0, 1000, 0.5, 0.5}, Case{"rsqrt", exact_rsqrt, 0, 1000, 2, 2}),
+    [](const auto& info) { return info.param.word; });
+
+TEST(Power, FollowsTheCLibrary) {
+  for (const std::string dtype : {"f32", "f64"}) {
+    const LoopNest nest = schedule::parse_loop_nest(
+        "nest f\ninput x: f32[64]\ninput z: f32[64]\noutput y: f32[64]\noutput c: f32[64]\nfor i in 0..64 "
+        "vector\n"
+        "  y[i] = power(x[i], z[i])\n  c[i] = power(x[i], -3) + power(x[i], 0) + power(x[i], 5)\n");
+    LoopNest typed = nest;
+    for (schedule::Buffer& buffer : typed.buffers) buffer.dtype = dtype == "f32" ? Dtype::F32 : Dtype::F64;
+    Random random(5);
+    NestRun run = random_arguments(typed, random);
+    const double bases[] = {0, 1, -1, 2, -2, 0.5, -0.5, 3.25};
+    const double exponents[] = {0, 1, -1, 2, 3, 0.5, -2.5, 7};
+    for (std::int64_t i = 0; i < 64; ++i) {
+      run.arguments[0].set(i, bases[i / 8]);
+      run.arguments[1].set(i, exponents[i % 8]);
+    }
+    compile(typed)->call(run.views(), 1);
+    for (std::int64_t i = 0; i < 64; ++i) {
+      const double x = bases[i / 8], z = exponents[i % 8], wanted = std::pow(x, z);
+      const double got = run.arguments[2].get(i);
+      if (std::isnan(wanted))
+        EXPECT_TRUE(std::isnan(got)) << x << "^" << z;
+      else if (std::isinf(wanted))
+        EXPECT_TRUE(std::isinf(got)) << x << "^" << z << " = " << got;
+      else
+        EXPECT_NEAR(got, wanted, 2e-7 * std::abs(wanted)) << x << "^" << z;
+      if (x != 0) EXPECT_NEAR(run.arguments[3].get(i), std::pow(x, -3) + 1 + std::pow(x, 5), 1e-4 * 400);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace syno::jit
