@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syno.errors import SpecError, TaskError
+from syno.errors import ShapeError, SpecError, TaskError, unknown_name
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
 from syno.report.build import FINAL_FILE, FinalBench, read_final
 from syno.result import EVALUATOR, MEASURER, Result
@@ -28,6 +29,7 @@ from syno.session import (
     Stage,
     open_view,
 )
+from syno.session.config import read_config
 from syno.session.files import write_text
 from syno.tasks import Task
 
@@ -100,19 +102,13 @@ def search(
     reference, task = _task_of(model, data, pretrained, recipe)
     if sites is None:
         sites = default_sites(model, example)
-    plan = plan_stages(
-        sites.groups()[:groups],
-        policy=policy,
-        flops_ratio=flops_ratio,
-        min_flops_ratio=min_flops_ratio,
-        params_ratio=params_ratio,
-        max_steps=max_steps,
-    )
+    space = _Space(policy, flops_ratio, min_flops_ratio, params_ratio, max_steps, groups)
     return _run(
         task,
         reference,
         {} if reference is None else recipe,
-        plan,
+        stored_plan(Path(session)) or plan_stages(sites.groups(), space),
+        space,
         Path(session),
         batch=int(example.shape[0]),
         budget=budget,
@@ -158,15 +154,11 @@ def search_task(
     from syno.tasks import load_task
 
     task = load_task(reference, dict(options or {}))
-    sites = default_sites(task.make_model(seed), task.example(batch))
-    plan = plan_stages(
-        sites.groups()[:groups],
-        policy=policy,
-        flops_ratio=flops_ratio,
-        min_flops_ratio=0.0,
-        params_ratio=None,
-        max_steps=max_steps,
-    )
+    space = _Space(policy, flops_ratio, 0.0, None, max_steps, groups)
+    plan = stored_plan(directory)
+    if plan is None:
+        sites = default_sites(task.make_model(seed), task.example(batch))
+        plan = plan_stages(sites.groups(), space)
     if command is None:
         command = (
             f"syno search {shlex.quote(reference)} -o {shlex.quote(str(directory))} --seed {seed}"
@@ -178,6 +170,7 @@ def search_task(
         reference,
         dict(options or {}),
         plan,
+        space,
         directory,
         batch=batch,
         budget=budget,
@@ -200,7 +193,6 @@ def default_sites(model: nn.Module, example: Tensor) -> Sites:
     Raises:
         ShapeError: there is none.
     """
-    from syno.errors import ShapeError
     from syno.torch import sites
 
     found = sites(model, example)
@@ -220,45 +212,63 @@ def default_sites(model: nn.Module, example: Tensor) -> Sites:
     return worth
 
 
-def plan_stages(
-    groups: Sequence[SiteGroup],
-    *,
-    policy: str,
-    flops_ratio: float,
-    min_flops_ratio: float,
-    params_ratio: float | None,
-    max_steps: int,
-) -> dict[str, tuple[Stage, tuple[str, ...]]]:
+@dataclasses.dataclass(frozen=True)
+class _Space:
+    """What decides the spaces of a search, beside the sites; a resumed session must be asked for the same."""
+
+    policy: str
+    flops_ratio: float
+    min_flops_ratio: float
+    params_ratio: float | None
+    max_steps: int
+    groups: int | None
+
+    def of(self, group: SiteGroup) -> str:
+        """The space of a group as JSON, checked. Raises SpecError when it contradicts itself."""
+        from syno import _core
+
+        text = group.to_json(
+            flops_ratio=self.flops_ratio,
+            min_flops_ratio=self.min_flops_ratio,
+            params_ratio=self.params_ratio,
+            max_steps=self.max_steps,
+        )
+        _core.Spec.from_json(text)
+        return text
+
+
+#: Each stage with the names of its sites.
+Plan = list[tuple[Stage, list[str]]]
+
+
+def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
     """One stage a group of sites, the greatest share of time first; raises SpecError for a bad space."""
     from syno.proposers import POLICIES
 
-    if policy not in POLICIES:
-        from syno.errors import unknown_name
-
-        raise unknown_name("policy", policy, POLICIES)
+    if space.policy not in POLICIES:
+        raise unknown_name("policy", space.policy, POLICIES)
     if not groups:
         raise SpecError("[search] no group of sites to search; give sites that can be replaced")
-    plan = {}
-    for group in groups:
-        text = group.to_json(
-            flops_ratio=flops_ratio,
-            min_flops_ratio=min_flops_ratio,
-            params_ratio=params_ratio,
-            max_steps=max_steps,
-        )
-        group.spec(
-            flops_ratio=flops_ratio,
-            min_flops_ratio=min_flops_ratio,
-            params_ratio=params_ratio,
-            max_steps=max_steps,
-        )
+    plan = []
+    for group in groups[: space.groups]:
+        options = {"spec": space.of(group), "policy": space.policy}
         stage = Stage(
             name=group.key,
-            proposer=Component(reference=_PROPOSER, options={"spec": text, "policy": policy}),
+            proposer=Component(reference=_PROPOSER, options=options),
             share=max(group.share_of_time, 1e-6),
         )
-        plan[group.key] = (stage, tuple(site.name for site in group.sites))
+        plan.append((stage, [site.name for site in group.sites]))
     return plan
+
+
+def stored_plan(directory: Path) -> Plan | None:
+    """The plan of the session that is there; it does not depend on how the layers' times fall today."""
+    path = directory / "session.toml"
+    if not path.exists():
+        return None
+    config = read_config(path)
+    sites = config.evaluator.options.get("stages", {})
+    return [(stage, list(sites.get(stage.name, []))) for stage in config.stages]
 
 
 def _task_of(
@@ -306,7 +316,8 @@ def _run(
     task: Task,
     reference: str | None,
     task_options: dict[str, Any],
-    plan: dict[str, tuple[Stage, tuple[str, ...]]],
+    plan: Plan,
+    space: _Space,
     directory: Path,
     *,
     batch: int,
@@ -323,7 +334,7 @@ def _run(
     note: str,
 ) -> Result:
     allowed = Budget.parse(budget)
-    stages = {name: list(sites) for name, (_, sites) in plan.items()}
+    stages = {stage.name: sites for stage, sites in plan}
     options: dict[str, Any] = {"stages": stages, "batch": batch}
     if reference is None:
         options["task"] = f"(in this process) {task.name}"
@@ -340,12 +351,13 @@ def _run(
         limits = msgspec.structs.replace(limits, train_limit_s=timeout_s)
     session = Session.open(
         directory,
-        stages=[stage for stage, _ in plan.values()],
+        stages=[stage for stage, _ in plan],
         evaluator=Component(reference=EVALUATOR, options={**options, "native": native}),
         measurer=Component(reference=MEASURER, options=options),
         seed=seed,
         batch_width=batch_width,
         prune=prune,
+        space={k: v for k, v in dataclasses.asdict(space).items() if v is not None},
         limits=limits,
         note=note,
     )

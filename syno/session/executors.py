@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -204,11 +204,6 @@ class ProcessExecutor:
 
     Workers stay alive between calls, so that imports and data are loaded once; making a part may take
     ``start_limit_s`` before a call's own limit begins. They end when this process does, however it ends.
-
-    ``parts`` are live objects by the references that stand for them, sent to each worker once.
-
-    Raises:
-        TaskError: a part cannot be sent to another process.
     """
 
     def __init__(
@@ -218,12 +213,8 @@ class ProcessExecutor:
         threads: int = 1,
         start_limit_s: float = 120.0,
         logs: Path | None = None,
-        parts: Mapping[str, Any] | None = None,
     ) -> None:
         from syno.machine import usable_cores
-        from syno.session.shipping import pack
-
-        self._packed = pack(parts) if parts else None
 
         self.count = workers if workers > 0 else max(1, usable_cores() // threads)
         self._threads = threads
@@ -322,8 +313,6 @@ class ProcessExecutor:
                 code="R010",
             ) from None
         self._workers[number] = worker
-        if self._packed is not None:
-            worker.send({"given": self._packed})
         return worker
 
     def _assign(self, worker: _Worker, index: int, calls: Sequence[Call]) -> None:

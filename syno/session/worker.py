@@ -20,7 +20,6 @@ import msgspec
 
 from syno.session.config import Component
 from syno.session.protocols import MeasureRequest, TrainRequest
-from syno.session.shipping import unpack
 
 _LENGTH = struct.Struct(">I")
 
@@ -109,9 +108,6 @@ def main() -> None:
     send({"ready": os.getpid()})
     while True:
         call = calls.get()
-        if "given" in call:
-            parts.given = unpack(call["given"])
-            continue
         number = call["call"]
 
         def report(step: int, _number: int = number, **metrics: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import math
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import session_fakes as fakes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syno.errors import BudgetError, SessionError, TaskError, UnknownName
+from syno.errors import BudgetError, SessionError, UnknownName
 from syno.session import (
     Budget,
     Candidate,
@@ -320,24 +319,6 @@ def test_recorded_latencies_give_the_same_search_again(tmp_path: Path) -> None:
         session.enqueue(fakes.operator(59))
         run(session, budget=1)
         assert "has no latency of" in session.candidate(1).reason
-
-
-def test_live_objects_are_sent_to_workers(tmp_path: Path) -> None:
-    pytest.importorskip("cloudpickle")
-
-    class Local(fakes.Trainer):  # no worker could import it
-        def evaluate(self, request: Any, report: Any) -> Any:
-            return super().evaluate(request, lambda step, **metrics: report(step, **metrics))
-
-    with (
-        start(tmp_path, evaluator="live") as session,
-        ProcessExecutor(2, parts={"live": Local()}) as executor,
-    ):
-        assert run(session, budget=4, executor=executor).trained == 4
-        assert all(c.state == "done" for c in session.candidates())
-    with pytest.raises(TaskError, match=r"lock \(a lock\) cannot be sent to a worker") as caught:
-        ProcessExecutor(2, parts={"lock": threading.Lock()})
-    assert "module:function" in caught.value.fix
 
 
 def test_enqueued_operators_come_first_and_once(tmp_path: Path) -> None:

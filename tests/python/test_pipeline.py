@@ -1,0 +1,203 @@
+"""A model goes in, a faster model comes out: the whole path on small real data (scikit-learn's digits)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import syno
+from syno.cli.main import app
+from syno.errors import SessionError, SpecError, SynoError, UnknownName
+from syno.models.fashion import fashion_resnet
+from syno.report import read_report
+from syno.result import Result
+
+OPTIONS = {"width": 16, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished search of two candidates, by the command-line's path."""
+    from syno.pipeline import search_task
+
+    directory = tmp_path_factory.mktemp("runs") / "digits"
+    search_task(
+        "digits",
+        directory,
+        options=OPTIONS,
+        budget=2,
+        finalists=1,
+        final_seeds=2,
+        groups=1,
+        batch_width=2,
+        workers=2,
+        progress="off",
+    )
+    return directory
+
+
+def test_the_report_holds_baseline_and_candidates_with_their_numbers(searched: Path) -> None:
+    report = Result.load(searched).report
+    assert report.baseline.accuracy is not None
+    assert len(report.candidates) == 2
+    for candidate in report.candidates:
+        assert candidate.state in ("done", "pruned", "failed")
+        if candidate.state == "done":
+            assert candidate.verified
+            assert candidate.max_rel_err is not None and candidate.max_rel_err < 1e-5
+            assert candidate.latency_us and candidate.op_latency_us
+            assert candidate.flops and candidate.flops < (report.baseline.flops or 0) * 1.01
+    finalists = [c for c in report.candidates if c.seeds_count]
+    assert [c.seeds_count for c in [report.baseline, *finalists]] == [2] * (1 + len(finalists))
+
+
+def test_running_a_finished_search_again_trains_nothing(searched: Path) -> None:
+    from syno.pipeline import search_task
+
+    before = [c.to_dict() for c in Result.load(searched).view.candidates()]
+    result = search_task(
+        "digits",
+        searched,
+        options=OPTIONS,
+        budget=2,
+        finalists=1,
+        final_seeds=2,
+        groups=1,
+        batch_width=2,
+        workers=1,
+        progress="off",
+    )
+    assert [c.to_dict() for c in result.view.candidates()] == before
+
+
+def test_a_resumed_search_may_not_change_its_seed(searched: Path) -> None:
+    from syno.pipeline import search_task
+
+    with pytest.raises(SessionError, match="seed"):
+        search_task("digits", searched, options=OPTIONS, budget=2, seed=5, groups=1, progress="off")
+
+
+def test_a_candidate_applied_computes_what_its_formula_says(searched: Path) -> None:
+    result = Result.load(searched)
+    done = [c for c in result.view.candidates() if c.state == "done"]
+    if not done:
+        pytest.fail("no candidate of the small search was trained to the end")
+    found = result[done[0].id]
+    model = found.apply().eval()
+    sites = [n for n, m in model.named_modules() if type(m).__name__ == "Op"]
+    assert set(sites) == {s for names in result.network.stages.values() for s in names}
+    x = torch.randn(3, *result.network.task.example(1).shape[1:])
+    with torch.no_grad():
+        native = model(x)
+        for name in sites:
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, model.get_submodule(name).to_aten())
+        plain = model(x)
+    torch.testing.assert_close(native, plain, rtol=1e-3, atol=1e-4)
+
+
+def test_the_commands_read_the_session(searched: Path, tmp_path: Path) -> None:
+    run = CliRunner()
+    status = run.invoke(app, ["status", str(searched), "--json"])
+    assert status.exit_code == 0, status.output
+    assert json.loads(status.stdout)["trained"] == 2
+    assert run.invoke(app, ["status", str(searched)]).exit_code == 0
+    candidate = Result.load(searched).view.candidates()[0].id
+    shown = run.invoke(app, ["show", str(searched), candidate, "--json"])
+    assert shown.exit_code == 0, shown.output
+    assert "for" in json.loads(shown.stdout)["loops"]
+    explained = run.invoke(
+        app, ["explain", str(searched), candidate, "--svg", str(tmp_path / "g.svg")]
+    )
+    assert explained.exit_code == 0, explained.output
+    assert (tmp_path / "g.svg").read_text().startswith("<svg")
+    for suffix in ("html", "md", "csv", "json"):
+        target = tmp_path / f"report.{suffix}"
+        written = run.invoke(app, ["report", str(searched), "-o", str(target)])
+        assert written.exit_code == 0, written.output
+    assert read_report(tmp_path / "report.json").candidates
+
+
+def test_replay_repeats_the_training_to_the_digit(searched: Path) -> None:
+    done = [c for c in Result.load(searched).view.candidates() if c.state == "done"]
+    outcome = CliRunner().invoke(
+        app, ["replay", str(searched), done[0].id, "--json", "--tolerance", "0"]
+    )
+    assert outcome.exit_code == 0, outcome.output
+    assert json.loads(outcome.stdout)["same"] is True
+
+
+def test_unknown_candidates_and_sessions_get_a_sentence(searched: Path, tmp_path: Path) -> None:
+    run = CliRunner()
+    unknown = run.invoke(app, ["show", str(searched), "c99"])
+    assert unknown.exit_code == 1
+    assert "c99" in unknown.stderr and "c1" in unknown.stderr
+    missing = run.invoke(app, ["status", str(tmp_path)])
+    assert missing.exit_code == 1
+    assert "session.toml" in missing.stderr
+    assert run.invoke(app, ["status"]).exit_code == 2
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(8, 8, 3, padding=1)
+        self.second = nn.Conv1d(8, 8, 3, padding=1)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.second(torch.relu(self.first(x)))
+        return self.head(torch.relu(hidden).mean(-1))
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(count, 16, 8, 24, generator=generator)
+    return [(x, (x[:, 0, :12].mean(-1) > x[:, 1, 12:].mean(-1)).long()) for x in inputs]
+
+
+def test_a_users_own_model_and_batches_are_searched_in_this_process(tmp_path: Path) -> None:
+    model = Pair()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    x = torch.randn(4, 8, 24)
+    result = syno.search(
+        model,
+        x,
+        sites=syno.sites(model, x).where(kind="conv1d"),
+        data=(batches(6), batches(3)),
+        budget=2,
+        session=tmp_path / "own",
+        finalists=0,
+        batch_width=2,
+        progress="off",
+    )
+    assert result.view.status()["states"]["failed"] == 0, [
+        c.reason for c in result.view.candidates()
+    ]
+    assert all(torch.equal(v, model.state_dict()[k]) for k, v in before.items())
+    found = result[result.view.candidates()[0].id]
+    assert found.apply(model)(x).shape == (4, 2)
+
+
+def test_a_model_with_nothing_to_replace_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(SynoError, match=r"nothing|worth"):
+        syno.search(
+            nn.Sequential(nn.ReLU()), torch.randn(1, 4), data=([], []), session=tmp_path / "a"
+        )
+    with pytest.raises(SynoError, match="worth replacing"):
+        syno.search(nn.Linear(4, 2), torch.randn(1, 4), data=([], []), session=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_unknown_policies_and_impossible_budgets_are_refused(tmp_path: Path) -> None:
+    model = fashion_resnet(widths=(8, 16))
+    x = torch.randn(1, 1, 12, 12)
+    with pytest.raises(UnknownName, match="mcts"):
+        syno.search(model, x, data="digits", policy="annealing", session=tmp_path / "a")
+    with pytest.raises(SpecError, match="flops_ratio"):
+        syno.search(model, x, data="digits", flops_ratio=0.0, session=tmp_path / "a")
