@@ -48,7 +48,7 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
     // The innermost rows are the ones whose elements lie together, if they are enough for a tile.
     if (i + 1 == facts.traversal && facts.extents[i] >= 6) rows = i;
   }
-  if (!rows) return std::nullopt;
+  if (!rows || (plan.turned && !facts.splits.empty())) return std::nullopt;
   plan.rows = *rows;
   double steps = 1, outputs = 1;
   for (std::size_t i = 0; i < facts.extents.size(); ++i) {
@@ -74,20 +74,22 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   if (plan.turned) {
     heavy = c.plan.fresh_tensor_name(name + "_tile");
     c.add({"stage", name, {}, {}, name, {heavy}});
+    c.apply(name, facts.splits);
+    const std::vector<std::string> names = c.leaves(name);
     std::vector<std::string> order;
-    std::string inner = facts.names[plan.along], place;
+    std::string inner = names[plan.along], place;
     std::vector<std::string> outside;
     if (facts.extents[plan.along] > width) {
-      const auto [outer, rest] = c.split(name, facts.names[plan.along], width);
+      const auto [outer, rest] = c.split(name, names[plan.along], width);
       outside.push_back(outer);
       inner = rest;
     }
     for (std::size_t i = 0; i < facts.traversal; ++i)
-      if (i != plan.along && i != plan.rows) (i < plan.along ? order : outside).push_back(facts.names[i]);
+      if (i != plan.along && i != plan.rows) (i < plan.along ? order : outside).push_back(names[i]);
     order.insert(order.end(), outside.begin(), outside.end());
     if (!order.empty()) place = order.back();
     order.push_back(inner);
-    order.push_back(facts.names[plan.rows]);
+    order.push_back(names[plan.rows]);
     c.add({"reorder", name, order, {}, "", {}});
     c.vectorize_innermost(name);
     if (!place.empty()) c.add({"compute_at", heavy, {place}, {}, name, {}});
@@ -110,8 +112,9 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
 
   const std::size_t s = c.index(heavy);
   c.plan.need_domain(s);
-  std::vector<std::string> loops, order, tile;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i) loops.push_back(c.plan.scopes[s].loops[i].name);
+  c.apply(heavy, facts.splits);
+  const std::vector<std::string> loops = c.leaves(heavy);
+  std::vector<std::string> order, tile;
   std::string row_outer, lane = loops[plan.along], lane_outer;
   const std::int64_t rows = c.extent(heavy, loops[plan.rows]);
   std::string row_inner = loops[plan.rows];

@@ -44,10 +44,10 @@ std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts
     all = all && read.depends[i];
   }
   if (!any) return plan;
-  if (!read.linear) return std::nullopt;
   const auto made_by = c.plan.producer(read.tensor);
   const bool plain = !made_by || c.plan.is_output(read.tensor);
-  bool direct = !read.guarded && read.address[facts.traversal - 1] == 1 && (plain || flattened == 1);
+  bool direct =
+      !read.guarded && read.linear && read.address[facts.traversal - 1] == 1 && (plain || flattened == 1);
   for (std::size_t i = first; direct && i + 1 < facts.traversal; ++i)
     direct = read.address[i] == facts.extents[i + 1] * read.address[i + 1];
   if (direct) {
@@ -189,28 +189,31 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   std::int64_t batch = 1;
   for (std::size_t i = 0; i < before; ++i) batch *= facts.extents[i];
 
+  std::vector<std::string> names;  // of the loops of `name`
   std::string heavy = name;
   std::string host, host_loop;  // where copies for one batch element are made
   if (plan.relaxed && c.plan.is_output(c.plan.program.scopes[c.index(name)].output)) {
     heavy = c.plan.fresh_tensor_name(name + "_tile");
     c.add({"stage", name, {}, {}, name, {heavy}});
+    c.apply(name, facts.splits);
+    names = c.leaves(name);
     bool attached = false;
     if (plan.row && *plan.row == before && facts.extents[*plan.row] % plan.tile.rows == 0 &&
         facts.extents[*plan.row] > plan.tile.rows) {
-      const auto [outer, inner] = c.split(name, facts.names[*plan.row], plan.tile.rows);
+      const auto [outer, inner] = c.split(name, names[*plan.row], plan.tile.rows);
       c.vectorize_innermost(name);
       c.add({"compute_at", heavy, {outer}, {}, name, {}});
       attached = true;
     } else if (batch > 1) {
       c.vectorize_innermost(name);
-      c.add({"compute_at", heavy, {facts.names[before - 1]}, {}, name, {}});
+      c.add({"compute_at", heavy, {names[before - 1]}, {}, name, {}});
       attached = true;
     } else {
       c.vectorize_innermost(name);
     }
     if (attached && batch > 1) {
       host = name;
-      host_loop = facts.names[before - 1];
+      host_loop = names[before - 1];
     }
     c.parallel_outermost(name);
   }
@@ -228,8 +231,8 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
 
   const std::size_t s = c.index(heavy);
   c.plan.need_domain(s);
-  std::vector<std::string> loops;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i) loops.push_back(c.plan.scopes[s].loops[i].name);
+  c.apply(heavy, facts.splits);
+  const std::vector<std::string> loops = c.leaves(heavy);
   std::string flat = loops[facts.traversal - 1];
   for (std::size_t i = plan.flattened; i-- > 1;)
     if (plan.pitch[i] > facts.extents[first + i])

@@ -81,29 +81,31 @@ std::optional<ReductionPlan> plan_along(const Construction& c, const ScopeFacts&
 
 void write_along(Construction& c, const std::string& name, const ScopeFacts& facts,
                  const ReductionPlan& plan) {
+  c.apply(name, facts.splits);
+  const std::vector<std::string> names = c.leaves(name);
   std::vector<std::string> order, tile, peeled;
   for (std::size_t i = 0; i < facts.traversal; ++i)
-    if (i != plan.rows && i != plan.columns) order.push_back(facts.names[i]);
+    if (i != plan.rows && i != plan.columns) order.push_back(names[i]);
   const auto tiled = [&](const std::optional<std::size_t>& iterator, std::int64_t size) {
     if (!iterator) return;
     const std::int64_t extent = facts.extents[*iterator];
     if (size == 1) {
-      order.push_back(facts.names[*iterator]);
+      order.push_back(names[*iterator]);
     } else if (extent > size) {
-      const auto [outer, inner] = c.split(name, facts.names[*iterator], size);
+      const auto [outer, inner] = c.split(name, names[*iterator], size);
       order.push_back(outer);
       tile.push_back(inner);
       if (extent % size != 0) peeled.push_back(outer);
     } else {
-      tile.push_back(facts.names[*iterator]);
+      tile.push_back(names[*iterator]);
     }
   };
   tiled(plan.rows, plan.tile_rows);
   tiled(plan.columns, plan.tile_columns);
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
-    if (i != plan.along) order.push_back(facts.names[i]);
+    if (i != plan.along) order.push_back(names[i]);
   const std::int64_t extent = facts.extents[plan.along];
-  std::string lane = facts.names[plan.along];
+  std::string lane = names[plan.along];
   const std::int64_t width = c.lanes * plan.chains;
   if (extent > width) {
     const auto [outer, inner] = c.split(name, lane, width);

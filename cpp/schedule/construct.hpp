@@ -27,6 +27,9 @@ struct Construction {
   std::pair<std::string, std::string> split(const std::string& scope, const std::string& loop,
                                             std::int64_t factor);
   std::string fuse(const std::string& scope, const std::string& a, const std::string& b);
+  /// The splits an analysis found useful, on a scope with these loops (or the traversal of such a scope).
+  void apply(const std::string& scope, const Splits& splits);
+  std::vector<std::string> leaves(const std::string& scope) const;  ///< names, outermost first
   std::int64_t extent(const std::string& scope, const std::string& loop) const;
   std::size_t index(const std::string& scope) const { return plan.scope_named(scope); }
   /// Splits the innermost loop into vectors, its rest peeled.

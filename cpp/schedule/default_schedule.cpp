@@ -72,7 +72,9 @@ void inline_cheap_scopes(Construction& c) {
 
 /// Loops that follow each other in every tensor become one.
 void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts& facts) {
-  std::string last = facts.names[facts.traversal - 1];
+  c.apply(name, facts.splits);
+  const std::vector<std::string> names = c.leaves(name);
+  std::string last = names[facts.traversal - 1];
   for (std::size_t i = facts.traversal - 1; i-- > 0;) {
     for (const auto& read : facts.reads) {
       const auto made_by = c.plan.producer(read.tensor);
@@ -82,7 +84,7 @@ void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts&
       if (moves && (!plain || read.guarded || !read.linear)) return;
       if (moves && read.address[i] != facts.extents[i + 1] * read.address[i + 1]) return;
     }
-    last = c.fuse(name, facts.names[i], last);
+    last = c.fuse(name, names[i], last);
   }
 }
 
@@ -119,6 +121,20 @@ std::pair<std::string, std::string> Construction::split(const std::string& scope
 std::string Construction::fuse(const std::string& scope, const std::string& a, const std::string& b) {
   add({"fuse", scope, {a, b}, {}, "", {}});
   return plan.scopes[index(scope)].loops.back().name;
+}
+
+void Construction::apply(const std::string& scope, const Splits& splits) {
+  for (const auto& [loop, factor] : splits) {
+    const auto names = leaves(scope);
+    if (std::find(names.begin(), names.end(), loop) != names.end()) split(scope, loop, factor);
+  }
+}
+
+std::vector<std::string> Construction::leaves(const std::string& scope) const {
+  const ScopePlan& current = plan.scopes[index(scope)];
+  std::vector<std::string> names;
+  for (const int loop : current.order) names.push_back(current.loops[static_cast<std::size_t>(loop)].name);
+  return names;
 }
 
 std::int64_t Construction::extent(const std::string& scope, const std::string& loop) const {
