@@ -1,0 +1,255 @@
+"""Kernels of operators: verified before use, called in place on any array, cached."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import syno.kernel as kernel_module
+from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, UnknownName
+from syno.kernel import compile
+from syno.operator import Operator
+
+CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYNO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel_module, "_kernels", {})
+    return tmp_path / "cache"
+
+
+def conv(**changes) -> Operator:
+    return Operator.parse(CONV, **{**dict(n=1, o=5, c=4, h=6, w=7, r=3, s=3), **changes})
+
+
+def arrays(op, dtype=np.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(op.shapes[n]).astype(dtype) for n in op.inputs]
+
+
+FORMULAS = [
+    "y[n,o,h] = sum[c,r] x[n,c,{s}*h+{d}*r-{p}] * k[o,c,r]",
+    "y[n,c,h] = sum[r] x[n,c,{s}*h+{d}*r-{p}] * k[c,r]",
+    "y[n,c,h] = max[r] x[n,c,{s}*h+{d}*r-{p}] fill -inf",
+    "y[n,c,h] = mean[r] x[n,c,{s}*h+{d}*r-{p}]",
+    "t[n,o,h] = sum[c] x[n,c,h] * a[o,c]; y[n,o,h] = sum[r] t[n,o,{s}*h+{d}*r-{p}] * b[o,r]",
+    "y[n,h] = relu(sum[c] x[n,c,h] * a[c])",
+]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(FORMULAS),
+    st.tuples(*[st.integers(1, 9)] * 4),
+    st.integers(1, 3),
+    st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(0, 1)),
+    st.sampled_from(["float32", "float64"]),
+)
+def test_any_formula_compiles_to_what_its_reference_says(text, extents, window, sdp, dtype):
+    text = text.format(s=sdp[0], d=sdp[1], p=min(sdp[2], sdp[1] * (window - 1)))
+    sizes = dict(zip("nochr", (*extents, window), strict=True))
+    used = {name: value for name, value in sizes.items() if name in text}
+    try:
+        op = Operator.parse(text, **used)
+    except SynoError:
+        return  # sizes that do not fit together are the parser's business
+    kernel = compile(op, dtype=dtype, cache=False)
+    assert kernel.verification and kernel.verify(seed=1)
+    inputs = arrays(op, dtype)
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(
+        kernel(*inputs), op.reference(*inputs), atol=tolerance * 30, rtol=tolerance
+    )
+
+
+def test_verification_prints_shapes_and_error():
+    result = conv().compile().verify()
+    assert result
+    assert str(result).startswith("verified: y[n,o,h,w] = sum[c,r,s]")
+    assert "x [1, 4, 6, 7]" in str(result)
+    assert result.points == 5 * 6 * 7  # fewer than 256 elements: all of them
+    assert result.max_rel_err <= result.limit == 1e-5
+    assert json.loads(json.dumps(result.to_dict()))["passed"]
+
+
+def test_outputs_can_be_given_and_inputs_lie_anywhere():
+    op = conv()
+    x, k = arrays(op)
+    kernel = op.compile()
+    expected = op.reference(x, k)
+    out = np.empty(op.shapes["y"], np.float32)
+    assert kernel(x, k, out=out) is out
+    np.testing.assert_allclose(out, expected, atol=1e-4)
+    for view in (
+        np.asfortranarray(x),
+        np.stack([x, x], -1)[..., 0],
+        x[:, ::-1].copy()[:, ::-1],
+        np.broadcast_to(x[:, :1], x.shape),
+    ):
+        np.testing.assert_allclose(kernel(view, k), op.reference(view, k), atol=1e-4)
+    wide = np.zeros((1, 5, 6, 14), np.float32)
+    kernel(x, k, out=wide[..., ::2])
+    np.testing.assert_allclose(wide[..., ::2], expected, atol=1e-4)
+    assert not wide[..., 1::2].any()
+
+
+def test_torch_tensors_go_in_and_come_out():
+    torch = pytest.importorskip("torch")
+    op = conv()
+    inputs = [torch.from_numpy(a) for a in arrays(op)]
+    y = op.compile()(*inputs)
+    assert isinstance(y, torch.Tensor)
+    expected = torch.nn.functional.conv2d(*inputs, padding=1)
+    torch.testing.assert_close(y, expected, atol=1e-4, rtol=1e-4)
+    with_gradient = inputs[0].clone().requires_grad_()
+    torch.testing.assert_close(
+        op.compile()(with_gradient, inputs[1]), expected, atol=1e-4, rtol=1e-4
+    )
+
+
+def test_memory_protocols_are_enough():
+    op = conv()
+    x, k = arrays(op)
+    dlpack = types.SimpleNamespace()
+    carrier = type(
+        "Carrier",
+        (),
+        {
+            "__dlpack__": lambda self, **kw: x.__dlpack__(**kw),
+            "__dlpack_device__": lambda self: x.__dlpack_device__(),
+        },
+    )()
+    del dlpack
+    np.testing.assert_allclose(op.compile()(carrier, memoryview(k)), op.reference(x, k), atol=1e-4)
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    op = conv(n=3, h=20, w=20)
+    x, k = arrays(op)
+    kernel = op.compile(threads=2)
+    one = kernel(x, k, num_threads=1)
+    np.testing.assert_array_equal(one, kernel(x, k, num_threads=2))
+    np.testing.assert_array_equal(one, kernel(x, k))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda k, x, w: k(x), ShapeError, "1 arrays for 2 inputs"),
+        (lambda k, x, w: k(x[:, :3], w), ShapeError, "x"),
+        (lambda k, x, w: k(x.astype(np.float64), w), KernelError, "float64|f64|double"),
+        (lambda k, x, w: k(x.astype(np.int32), w), KernelError, "int"),
+        (lambda k, x, w: k(x, w, num_threads=0), KernelError, "num_threads"),
+        (lambda k, x, w: k(x, w, out=np.empty(3, np.float32)), ShapeError, "y"),
+    ],
+)
+def test_wrong_arguments_get_a_sentence(call, error, message):
+    op = conv()
+    with pytest.raises(error, match=message):
+        call(op.compile(), *arrays(op))
+
+
+def test_output_over_input_is_refused():
+    op = Operator.parse("y[i] = sum[j] x[i+j-1] * k[j]", i=8, j=3)
+    x, k = arrays(op)
+    with pytest.raises(ShapeError):
+        op.compile()(x, k, out=x)
+
+
+def test_compile_options_are_checked():
+    op = conv()
+    with pytest.raises(UnknownName, match=r"float16.*float32, float64"):
+        op.compile("float16")
+    with pytest.raises(KernelError, match="threads=0"):
+        op.compile(threads=0)
+    symbolic = Operator.parse("size N : primary = 2, 3; input x[N]; y[i: N] = 2 * x[i]")
+    with pytest.raises(ShapeError, match=r"choose one with \.at"):
+        symbolic.compile()
+    assert symbolic.at(1).compile()(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+
+
+def test_schedules_can_be_given():
+    from syno import _core
+
+    op = conv()
+    plain = _core.default_schedule(op.program, dtype="float32", threads=1)
+    assert op.compile(schedule=plain).schedule.text() == plain.text()
+    other = Operator.parse("z[i] = 2 * x[i]", i=4)
+    with pytest.raises(ScheduleError):
+        other.compile(schedule=plain)
+
+
+def test_the_same_kernel_is_compiled_once_in_a_process():
+    assert conv().compile() is conv().compile()
+    assert conv().compile() is not conv().compile(dtype="float64")
+
+
+def test_a_cached_object_is_not_verified_again(cache, monkeypatch):
+    first = conv().compile()
+    files = {p.suffix for p in cache.iterdir()}
+    assert ".verified" in files
+    monkeypatch.setattr(kernel_module, "_kernels", {})
+
+    def never(self, seed=0):
+        raise AssertionError("verified again")
+
+    monkeypatch.setattr(kernel_module.Kernel, "verify", never)
+    key, verification = first.key, first.verification
+    del first
+    again = conv().compile()
+    assert again.key == key
+    if again.report.from_cache:
+        assert again.verification == verification
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"passed": false}', '{"passed": 1}', "[]"])
+def test_a_damaged_record_means_verifying_again(cache, monkeypatch, content):
+    first = conv().compile()
+    for path in cache.glob("*.verified"):
+        path.write_text(content)
+    monkeypatch.setattr(kernel_module, "_kernels", {})
+    again = conv().compile()
+    assert again.verification and again.verification.points == first.verification.points
+
+
+def test_a_wrong_kernel_is_discarded(cache, monkeypatch):
+    def wrong(self, seed=0):
+        return kernel_module.Verification(False, 0.31, 1e-5, 256, "y[0]", "", {}, "float32")
+
+    monkeypatch.setattr(kernel_module.Kernel, "verify", wrong)
+    with pytest.raises(
+        KernelError, match=r"max_rel_err 3\.1e-01 \(limit 1e-05\).*discarded, not cached"
+    ):
+        conv().compile()
+    assert not list(cache.glob("*"))
+
+
+def test_an_unusable_cache_directory_costs_only_time(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("SYNO_CACHE", str(blocked / "inside"))
+    assert conv().compile().verification
+    monkeypatch.setenv("SYNO_CACHE", "")
+    monkeypatch.setattr(kernel_module, "_kernels", {})
+    assert conv().compile().verification
+
+
+def test_a_kernel_shows_what_it_is():
+    kernel = conv().compile()
+    assert "for" in kernel.loops()
+    assert "define" in kernel.llvm()
+    assert "ret" in kernel.asm()
+    assert kernel.object_bytes()[:4] == b"\x7fELF"
+    assert len(kernel.key) == 32
+    assert kernel.report.code_bytes > 0
+    assert "max_rel_err" in repr(kernel)
+    assert "<details>" in kernel._repr_html_()
+    assert 0 < kernel.time(turns=3).median_us < 1e6
+    assert kernel.timing is kernel.timing
