@@ -51,15 +51,14 @@ def _find(name, tensors):
     return kernel
 
 
-def _register(name, arguments):
+def _register(name, schema):
     """Tells PyTorch about an operator, unless a package in this process has done so."""
     global _library
     if hasattr(torch.ops.syno, name):
         return
     if _library is None:
         _library = torch.library.Library("syno", "FRAGMENT")
-    signature = ", ".join(f"Tensor a{i}" for i in range(arguments))
-    _library.define(f"{name}({signature}) -> Tensor")
+    _library.define(schema)
 
     def compute(*tensors):
         if any(t.dtype != torch.float32 for t in tensors):
@@ -82,7 +81,7 @@ def load(directory=HERE):
     for entry in manifest["kernels"]:
         shapes = tuple(tuple(shape) for shape in entry["inputs"])
         _kernels[(entry["operator"], *shapes)] = _Kernel(directory, entry)
-        _register(entry["operator"], entry["arguments"])
+        _register(entry["operator"], entry["schema"])
     return torch.export.load(directory / "model.pt2").module()
 
 

@@ -117,30 +117,24 @@ def _function_proto(function: OperatorFunction, name: str, shapes: Sequence[Sequ
     import onnx
 
     example = tuple(torch.zeros(tuple(shape)) for shape in shapes)
-    graph = _export(_Emitted(function).eval(), example, {}).model_proto.graph
+    proto = _export(_Emitted(function).eval(), example, {}).model_proto
+    graph = proto.graph
     constants = [
         onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
         for tensor in graph.initializer
     ]
-    used = {domain for node in graph.node for domain in [node.domain]}
-    if used - {""}:
-        raise FormatError(f"[export] {function.name} needs ONNX domains {sorted(used - {''})}")
+    used = sorted({node.domain for node in graph.node} - {""})
+    if used:
+        raise FormatError(f"[export] {function.name} needs ONNX operations of {', '.join(used)}")
     return onnx.helper.make_function(
         DOMAIN,
         name,
         [value.name for value in graph.input],
         [value.name for value in graph.output],
         [*constants, *graph.node],
-        [onnx.helper.make_opsetid("", _opset(graph))],
+        [entry for entry in proto.opset_import if entry.domain == ""],
         doc_string=function.operator_for(tuple(map(tuple, shapes))).expr,
     )
-
-
-def _opset(graph: Any) -> int:
-    # The exporter writes every graph of one version of torch at one opset.
-    from torch.onnx import _constants
-
-    return int(getattr(_constants, "ONNX_DYNAMO_OPSET", 18))
 
 
 def _run(path: Path, example: Sequence[Any]) -> tuple[str, Any]:

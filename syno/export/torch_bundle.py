@@ -92,7 +92,7 @@ def _write_kernel(
     interface = Interface.of(kernel)
     return {
         "operator": function.name,
-        "arguments": len(function.inputs),
+        "schema": function.schema,
         "library": library,
         "symbol": interface.symbol,
         "workspace_bytes": interface.workspace_bytes,

@@ -47,7 +47,8 @@ class OperatorFunction:
         self._derivatives: dict[int, OperatorFunction] = {}
         self._warned = False
         arguments = ", ".join(f"Tensor {argument}" for argument in _schema_names(self.inputs))
-        _library.define(f"{name}({arguments}) -> Tensor")
+        self.schema = f"{name}({arguments}) -> Tensor"
+        _library.define(self.schema)
         _library.impl(name, self._compute, "CPU")
         _library.impl(name, self._compute_elsewhere, "CompositeExplicitAutograd")
         qualified = f"syno::{name}"
