@@ -281,12 +281,11 @@ class TeWriter {
     }
     line("return " + value, 2);
     const bool mean = scope.reduction == Reduction::Mean && !axes.empty();
-    line(fmt::format("{} = te.compute({}, _{}, name=\"{}\")", result, result_shape, result,
-                     result + (mean ? "_sum" : "")));
+    const std::string total = mean ? python_name(result + "_total", used_) : result;
+    line(fmt::format("{0} = te.compute({1}, _{2}, name=\"{0}\")", total, result_shape, result));
     if (mean) {
-      line(
-          fmt::format("{0} = te.compute({1}, lambda *i, _s={0}: _s(*i) / te.const({2}, DTYPE), name=\"{0}\")",
-                      result, result_shape, terms));
+      line(fmt::format("{0} = te.compute({1}, lambda *i: {2}(*i) / te.const({3}, DTYPE), name=\"{0}\")",
+                       result, result_shape, total, terms));
     }
   }
 

@@ -23,18 +23,28 @@ TorchView::TorchView(Indices& indices, std::string value, std::vector<std::int64
 }
 
 void TorchView::pad(const std::vector<std::pair<std::int64_t, std::int64_t>>& amounts) {
-  std::vector<std::int64_t> list;
-  std::size_t needed = 0;
-  for (std::size_t d = amounts.size(); d-- > 0;) {
-    list.push_back(amounts[d].first);
-    list.push_back(amounts[d].second);
-    if (amounts[d].first != 0 || amounts[d].second != 0) needed = list.size();
+  const auto apply = [&](const auto& amount_of) {
+    std::vector<std::int64_t> list;
+    std::size_t needed = 0;
+    for (std::size_t d = amounts.size(); d-- > 0;) {
+      list.push_back(amount_of(amounts[d].first));
+      list.push_back(amount_of(amounts[d].second));
+      if (list.back() != 0 || list[list.size() - 2] != 0) needed = list.size();
+    }
+    if (needed == 0) return;
+    list.resize(needed);
+    value_ = fmt::format("F.pad({}, [{}]{})", value_, fmt::join(list, ", "),
+                         fill_ == "0.0" ? "" : ", value=" + fill_);
+  };
+  // PyTorch crops before it pads: where more is cropped than there is, pad first.
+  bool beyond = false;
+  for (std::size_t d = 0; d < amounts.size(); ++d) {
+    beyond = beyond || -std::min(amounts[d].first, amounts[d].second) >= dims_[d].extent;
     dims_[d].extent += amounts[d].first + amounts[d].second;
   }
-  if (needed == 0) return;
-  list.resize(needed);
-  value_ = fmt::format("F.pad({}, [{}]{})", value_, fmt::join(list, ", "),
-                       fill_ == "0.0" ? "" : ", value=" + fill_);
+  if (!beyond) return apply([](std::int64_t amount) { return amount; });
+  apply([](std::int64_t amount) { return std::max<std::int64_t>(amount, 0); });
+  apply([](std::int64_t amount) { return std::min<std::int64_t>(amount, 0); });
 }
 
 void TorchView::select(std::size_t d, std::int64_t start, std::int64_t step, std::int64_t count) {

@@ -172,9 +172,9 @@ class Reverse {
       if (gathered) {
         const Walk own = walk(tensor);
         gathered = gather(contribution, own);
-        part = write(tensor, name, own.traversal, gathered->sums, gathered->body);
+        part = write(tensor, name + "_part", own.traversal, gathered->sums, gathered->body);
       } else {
-        part = scatter(contribution, tensor, name);
+        part = scatter(contribution, tensor, alone ? name : name + "_part");
         if (alone) return part;
       }
       terms.push_back(p_.read(part, place.at));
@@ -391,6 +391,10 @@ class Reverse {
     if (scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply) {
       return finite_factors(scalar.a, factors) && finite_factors(scalar.b, factors);
     }
+    const bool zero_else = scalar.kind == ScalarKind::Select &&
+                           p_.scalar(scalar.c).kind == ScalarKind::Literal &&
+                           p_.scalar(scalar.c).literal == Rational(0);
+    if (zero_else) return finite_factors(scalar.b, factors);
     factors.push_back(id);
     return finite(id);
   }

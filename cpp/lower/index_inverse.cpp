@@ -87,7 +87,7 @@ class Solver {
     std::stable_sort(equations.begin(), equations.end(),
                      [&](const Equation& a, const Equation& b) { return weight(a.index) < weight(b.index); });
     for (const Equation& equation : equations) {
-      if (!solve(equation.index, equation.value)) return std::nullopt;
+      if (!solve(equation.index, equation.value) || failed_) return std::nullopt;
     }
     for (const Slot slot : space_) {
       if (!open_.contains(slot)) continue;
@@ -120,7 +120,12 @@ class Solver {
     for (const Slot slot : space_) result_.points[slot] = final(arena_.iterator(slot));
     for (RangeCondition& condition : conditions_) {
       condition.value = final(condition.value);
-      if (!iterators_.within(condition.value, condition.range)) result_.conditions.push_back(condition);
+      if (iterators_.within(condition.value, condition.range)) continue;
+      const bool known =
+          std::any_of(result_.conditions.begin(), result_.conditions.end(), [&](const RangeCondition& other) {
+            return other.value == condition.value && other.range == condition.range;
+          });
+      if (!known) result_.conditions.push_back(condition);
     }
     return std::move(result_);
   }
@@ -213,6 +218,9 @@ class Solver {
   }
 
   void bind(Slot slot, ExprId value) {
+    const auto held = arena_.iterators(expanded(value));
+    if (std::find(held.begin(), held.end(), slot) != held.end()) failed_ = true;  // known only through itself
+    if (failed_) return;
     open_.erase(slot);
     bound_[slot] = value;
     require(value, iterators_[slot].range);
@@ -363,6 +371,7 @@ class Solver {
       inner.emplace_back(atom, pseudo);
     }
     solve_unknowns(std::move(unknowns), value);
+    if (failed_) return false;
     for (const auto& [atom, pseudo] : inner) {
       // A pseudo unknown that stayed free is what its atom takes there: iterate over it only through the
       // atom.
@@ -508,6 +517,7 @@ class Solver {
   std::set<Slot> open_;
   std::map<Slot, ExprId> bound_;
   std::vector<RangeCondition> conditions_;
+  bool failed_ = false;
   Inverse result_;
 };
 
