@@ -87,11 +87,9 @@ Cpu cpu_named(const std::string& name) {
   llvm::SmallVector<llvm::StringRef> implied;
   llvm::X86::getFeaturesForCPU(wanted, implied);
   std::map<std::string, bool> features;
-  for (const auto& [feature, on] : host_features()) features[feature] = false;
   for (const llvm::StringRef feature : implied) features[feature.str()] = true;
-  features["64bit"] = true;
   cpu.name = wanted;
-  cpu.features = feature_text(features);
+  cpu.features.clear();  // the name implies them
   cpu.target = target_of(features, true);
   return cpu;
 }

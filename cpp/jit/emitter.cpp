@@ -419,6 +419,12 @@ void Emitter::emit_vector(const Statement& loop, std::int64_t begin, std::int64_
   if (rest == 0) return;
   // Lanes of a tile are all of one width; elsewhere the narrowest vector does.
   const int lanes = registers && chunks > 0 ? native_lanes_ : lanes_for(rest, native_lanes_);
+  if (lanes == 1) {
+    forms_.bind_constant(loop.slot, begin + chunks * native);
+    emit(body);
+    forms_.unbind(loop.slot);
+    return;
+  }
   run({{}, begin + chunks * native}, lanes, static_cast<int>(rest));
 }
 

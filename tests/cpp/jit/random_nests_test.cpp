@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include "nests.hpp"
 
@@ -267,7 +268,12 @@ TEST_P(RandomNests, ComputeWhatTheInterpreterDoes) {
   EXPECT_EQ(made, 30);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomNests, testing::Range(0, 5));
+/// SYNO_FUZZ=n runs n times as many.
+int batches() {
+  const char* times = std::getenv("SYNO_FUZZ");
+  return 5 * (times == nullptr ? 1 : std::max(1, std::atoi(times)));
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomNests, testing::Range(0, batches()));
 
 }  // namespace
 }  // namespace syno::jit
