@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,6 +120,11 @@ class Kernel:
     def call_pointers(self, pointers: Sequence[int], threads: int) -> None:
         """One call on addresses of row-major buffers, inputs then outputs; nothing is checked."""
         self._core.call_pointers(pointers, threads)
+
+    @property
+    def unchecked(self) -> Callable[[Sequence[int], int], None]:
+        """`call_pointers` without a Python frame, for those who call it often."""
+        return self._core.call_pointers  # type: ignore[no-any-return]
 
     def _check_layout(self, arrays: Sequence[Any], result: Any, threads: int) -> None:
         """Code for other strides is compared with the verified code when it is first used."""

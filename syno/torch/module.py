@@ -52,6 +52,8 @@ class Op(nn.Module):
                 f"a {layer.kind} layer has one"
             )
         self._names = self._parameter_names()
+        self._data, self._inputs = tuple(self.operator.data), tuple(self.operator.inputs)
+        self._function: OperatorFunction | None = None
         self._fits: dict[torch.Size, Fit] = {}
         shapes = self.operator.shapes
         for weight, name in self._names.items():
@@ -81,7 +83,9 @@ class Op(nn.Module):
     @property
     def function(self) -> OperatorFunction:
         """The registered PyTorch operator that computes."""
-        return as_function(self.operator)
+        if self._function is None:
+            self._function = as_function(self.operator)
+        return self._function
 
     def forward(self, *data: Tensor) -> Tensor:
         """The operator of the data inputs; parameters are the module's own."""
@@ -90,14 +94,14 @@ class Op(nn.Module):
             fit = self._fit(data[0])
             data = (fit.enter(data[0]),)
         first = data[0]
-        values = dict(zip(self.operator.data, data, strict=True))
+        values = dict(zip(self._data, data, strict=True))
         for weight, name in self._names.items():
             parameter = getattr(self, name)
             # Under autocast the data may be narrower than the parameters.
             values[weight] = (
                 parameter if parameter.dtype == first.dtype else parameter.to(first.dtype)
             )
-        tensors = [values[name] for name in self.operator.inputs]
+        tensors = [values[name] for name in self._inputs]
         function = self.function
         # Elsewhere than on the CPU there are no kernels, and autograd knows the emitted functions.
         native = self.native and first.device.type == "cpu"
@@ -138,7 +142,7 @@ class Op(nn.Module):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fits": {}}
+        return {**self.__dict__, "_fits": {}, "_function": None}
 
     def extra_repr(self) -> str:
         sizes = f"in place of {self.layer.kind}, " if self.layer else ""

@@ -29,6 +29,7 @@ _library: Any = torch.library.Library("syno", "FRAGMENT")  # type: ignore[no-unt
 _lock = threading.RLock()
 
 _NATIVE = {torch.float32: "float32", torch.float64: "float64"}
+_TENSOR_DTYPES = {name: dtype for dtype, name in _NATIVE.items()}
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -181,11 +182,13 @@ class OperatorFunction:
     def _run_natively(self, kernel: Kernel, threads: int) -> Plan:
         order = [self.inputs.index(name) for name in kernel.operator.inputs]
         shape = kernel.shapes[self.output]
-        call = kernel.call_pointers
+        call = kernel.unchecked
+
+        dtype = _TENSOR_DTYPES[kernel.dtype]
 
         def run(tensors: Sequence[Tensor]) -> Tensor:
             held = [tensors[i].contiguous() for i in order]
-            result = tensors[0].new_empty(shape)
+            result = torch.empty(shape, dtype=dtype)
             pointers = [t.data_ptr() for t in held]
             pointers.append(result.data_ptr())
             call(pointers, threads)
