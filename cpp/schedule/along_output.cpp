@@ -182,6 +182,23 @@ void write_copy(Construction& c, const std::string& copy, const ReadPlan& read,
   c.parallel_outermost(copy);
 }
 
+/// Loop `i` alone moves some dimension of the read, or has one iteration.
+bool own_dimension(const ScopeFacts& facts, const ReadFacts& read, std::size_t i) {
+  if (facts.extents[i] == 1) return true;
+  for (const auto& coefficients : read.coefficients) {
+    if (coefficients[i] == 0) continue;
+    // Blocks may share a dimension: one steps over all that the loops inside it reach.
+    std::int64_t reach = 1;
+    for (std::size_t j = 0; j < coefficients.size(); ++j)
+      if (j != i && facts.extents[j] > 1 && coefficients[j] != 0) {
+        if (j < i) return true;
+        reach += std::abs(coefficients[j]) * (facts.extents[j] - 1);
+      }
+    return std::abs(coefficients[i]) >= reach;
+  }
+  return false;
+}
+
 void write_output(Construction& c, const std::string& name, const ScopeFacts& facts, const OutputPlan& plan) {
   const std::size_t first = facts.traversal - plan.flattened;
   const std::size_t before =
@@ -288,17 +305,28 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   c.add({"register_tile", heavy, tile, {}, "", {}});
   if (peel_rows) c.add({"peel", heavy, {row_outer}, {}, "", {}});
   if (peel_flat) c.add({"peel", heavy, {flat_outer}, {}, "", {}});
+  if (!plan.row) {
+    // Little happens in one step of a short reduction (a depthwise or pooling window): take several at once.
+    std::int64_t body = plan.tile.vectors;
+    for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
+      body *= facts.extents[i];
+      if (body > 64) break;
+      if (facts.extents[i] > 1) c.add({"unroll", heavy, {loops[i]}, {}, "", {}});
+    }
+  }
   c.parallel_outermost(heavy);
 
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (copies[r].empty()) continue;
-    bool by_batch = batch > 1;
-    for (std::size_t i = 0; by_batch && i < before; ++i)
-      if (facts.extents[i] > 1 && !facts.reads[r].depends[i]) by_batch = false;
-    if (by_batch && !host.empty())
+    // A copy for each batch element, as long as no two of them hold the same elements.
+    std::size_t depth = 0;
+    while (depth < before && own_dimension(facts, facts.reads[r], depth)) ++depth;
+    std::int64_t times = 1;
+    for (std::size_t i = 0; i < depth; ++i) times *= facts.extents[i];
+    if (times > 1 && host == name && depth == before)
       c.add({"compute_at", copies[r], {host_loop}, {}, host, {}});
-    else if (by_batch && heavy == name)
-      c.add({"compute_at", copies[r], {loops[before - 1]}, {}, heavy, {}});
+    else if (times > 1 && heavy == name)
+      c.add({"compute_at", copies[r], {loops[depth - 1]}, {}, heavy, {}});
     write_copy(c, copies[r], plan.reads[r], plan.pitch);
   }
 }
