@@ -7,21 +7,26 @@
 Kernels are machine code for the CPU they were exported on; each call runs on one thread.
 """
 
+from __future__ import annotations
+
 import ctypes
 import json
 import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 HERE = pathlib.Path(__file__).resolve().parent
-_library = None
-_kernels = {}
+_library: Any = None
+_kernels: dict[tuple[Any, ...], _Kernel] = {}
 
 
 class _Kernel:
     """One shared library: a kernel for fixed shapes."""
 
-    def __init__(self, directory, entry):
+    def __init__(self, directory: pathlib.Path, entry: dict[str, Any]) -> None:
         self.output = entry["output"]
         self.workspace_bytes = entry["workspace_bytes"]
         self._handle = ctypes.CDLL(str(directory / entry["library"]))
@@ -30,7 +35,7 @@ class _Kernel:
         pointer = ctypes.c_void_p
         self.function.argtypes = [ctypes.POINTER(pointer), pointer, pointer, pointer]
 
-    def __call__(self, tensors):
+    def __call__(self, tensors: Sequence[Tensor]) -> Tensor:
         held = [t.contiguous() for t in tensors]
         result = held[0].new_empty(self.output)
         pointers = [t.data_ptr() for t in held] + [result.data_ptr()]
@@ -42,7 +47,7 @@ class _Kernel:
         return result
 
 
-def _find(name, tensors):
+def _find(name: str, tensors: Sequence[Tensor]) -> _Kernel:
     key = (name, *(tuple(t.shape) for t in tensors))
     kernel = _kernels.get(key)
     if kernel is None:
@@ -51,28 +56,28 @@ def _find(name, tensors):
     return kernel
 
 
-def _register(name, schema):
+def _register(name: str, schema: str) -> None:
     """Tells PyTorch about an operator, unless a package in this process has done so."""
     global _library
     if hasattr(torch.ops.syno, name):
         return
     if _library is None:
-        _library = torch.library.Library("syno", "FRAGMENT")
+        _library = torch.library.Library("syno", "FRAGMENT")  # type: ignore[no-untyped-call]
     _library.define(schema)
 
-    def compute(*tensors):
+    def compute(*tensors: Tensor) -> Tensor:
         if any(t.dtype != torch.float32 for t in tensors):
             raise TypeError(f"{name} computes in float32, not {[t.dtype for t in tensors]}")
         return _find(name, tensors)(tensors)
 
-    def fake(*tensors):
+    def fake(*tensors: Tensor) -> Tensor:
         return tensors[0].new_empty(_find(name, tensors).output)
 
     _library.impl(name, compute, "CPU")
     torch.library.register_fake(f"syno::{name}", fake, lib=_library)
 
 
-def load(directory=HERE):
+def load(directory: str | pathlib.Path = HERE) -> Callable[..., Any]:
     """The model, as a callable for the shapes it was exported with."""
     directory = pathlib.Path(directory)
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
@@ -80,12 +85,13 @@ def load(directory=HERE):
         raise ValueError(f"{directory} holds no bundle of version 1")
     for entry in manifest["kernels"]:
         shapes = tuple(tuple(shape) for shape in entry["inputs"])
-        _kernels[(entry["operator"], *shapes)] = _Kernel(directory, entry)
+        key = (entry["operator"], *shapes)
+        _kernels[key] = _Kernel(directory, entry)
         _register(entry["operator"], entry["schema"])
     return torch.export.load(directory / "model.pt2").module()
 
 
-def read_safetensors(path):
+def read_safetensors(path: str | pathlib.Path) -> dict[str, Tensor]:
     """Tensors of a safetensors file: a length, a JSON header, then the values."""
     data = bytearray(pathlib.Path(path).read_bytes())
     length = int.from_bytes(data[:8], "little")
@@ -100,7 +106,7 @@ def read_safetensors(path):
     return tensors
 
 
-def check(directory=HERE):
+def check(directory: str | pathlib.Path = HERE) -> None:
     """Runs the model on the test vector and leaves what it returns in `result.pt`."""
     directory = pathlib.Path(directory)
     vector = read_safetensors(directory / "test_vector.safetensors")

