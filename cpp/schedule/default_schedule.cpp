@@ -214,17 +214,18 @@ Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, do
   return best;
 }
 
-Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target) {
-  Construction c(concrete, dtype, target);
-  inline_cheap_scopes(c);
+namespace {
+
+/// Consumers first: their loops say how much of a producer is needed.
+void write_scopes(Construction& c, bool strategies) {
   std::vector<std::string> names;
   for (const auto& scope : c.plan.program.scopes) names.push_back(c.plan.program.tensor(scope.output).name);
   for (std::size_t i = names.size(); i-- > 0;) {
     const std::string& name = names[i];
-    const std::size_t s = c.index(name);
     std::optional<Strategy> best;
-    const program::Scope& scope = c.plan.program.scopes[s];
-    if (scope.reduction != program::Reduction::None && !scope.sums.empty() && scope.target.empty()) {
+    const program::Scope& scope = c.plan.program.scopes[c.index(name)];
+    if (strategies && scope.reduction != program::Reduction::None && !scope.sums.empty() &&
+        scope.target.empty()) {
       for (const auto& strategy : {along_output, along_channels, along_reduction}) {
         auto found = strategy(c, name);
         if (found && (!best || found->cycles < best->cycles)) best = std::move(found);
@@ -241,6 +242,22 @@ Schedule default_schedule(const program::Program& concrete, Dtype dtype, const T
     }
     write_pointwise(c, name);
   }
+}
+
+}  // namespace
+
+Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target) {
+  Construction c(concrete, dtype, target);
+  inline_cheap_scopes(c);
+  const Construction inlined = c;
+  try {
+    write_scopes(c, true);
+    verify(emit(c.plan));  // some rules speak only once all loops are known
+    return c.schedule;
+  } catch (const ScheduleError&) {
+    c = inlined;
+  }
+  write_scopes(c, false);
   return c.schedule;
 }
 

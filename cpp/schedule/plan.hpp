@@ -103,6 +103,7 @@ class Plan {
   std::vector<program::ScalarId> reads(std::size_t scope) const;
 
  private:
+  void accumulate_in_f32();
   void start_loops(std::size_t scope, const std::vector<std::pair<std::int64_t, std::int64_t>>& ranges);
   friend struct Regions;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fixture.hpp"
+#include "program/builders.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/schedule.hpp"
 #include "support/error.hpp"
@@ -18,7 +19,8 @@ TEST_P(EveryDefault, KeepsTheMeaning) {
   for (int trial = 0; trial < 12; ++trial) {
     const auto p = instance(GetParam(), random);
     for (const Target target : {Target{}, Target{256, 16, 2}, Target{128, 16, 1}}) {
-      const Schedule schedule = default_schedule(p, trial % 3 == 2 ? Dtype::F64 : Dtype::F32, target);
+      constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::BF16};
+      const Schedule schedule = default_schedule(p, kDtypes[trial % 3], target);
       const LoopNest nest = apply(p, schedule);
       ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);
       expect_same(p, nest, random_arguments(p, random), to_text(schedule));
@@ -35,6 +37,113 @@ TEST_P(EveryDefault, DependsOnProgramAndTargetOnly) {
 
 INSTANTIATE_TEST_SUITE_P(Programs, EveryDefault, testing::ValuesIn(templates()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+/// Every builder, with odd attributes.
+std::vector<std::pair<std::string, program::Program>> built(Random& random) {
+  using namespace program;
+  std::vector<std::pair<std::string, Program>> all;
+  const auto few = [&](std::int64_t least, std::int64_t most) { return draw(random, least, most); };
+  for (std::size_t rank = 1; rank <= 3; ++rank) {
+    ConvAttributes a;
+    a.batch = few(1, 2);
+    a.groups = few(1, 3);
+    a.in_channels = a.groups * few(1, 2);
+    a.out_channels = a.groups * few(1, 3);
+    a.bias = few(0, 1) == 1;
+    for (std::size_t d = 0; d < rank; ++d) {
+      a.kernel.push_back(few(1, 3));
+      a.stride.push_back(few(1, 2));
+      a.dilation.push_back(few(1, 2));
+      a.pad_begin.push_back(few(0, 2));
+      a.pad_end.push_back(few(0, 2));
+      a.in_size.push_back(few(5, rank == 3 ? 6 : 11));
+    }
+    all.emplace_back(fmt::format("conv{}d", rank), conv(a));
+    if (rank == 3) continue;
+    a.output_padding.assign(rank, 0);
+    for (std::size_t d = 0; d < rank; ++d)
+      a.pad_begin[d] = a.pad_end[d] = std::min(a.pad_begin[d], (a.kernel[d] - 1) * a.dilation[d]);
+    all.emplace_back(fmt::format("conv_transposed{}d", rank), conv_transposed(a));
+    PoolAttributes pools;
+    pools.batch = few(1, 2);
+    pools.channels = few(1, 5);
+    pools.in_size = a.in_size;
+    pools.kernel.assign(rank, few(2, 3));
+    pools.stride.assign(rank, few(1, 2));
+    pools.pad_begin = pools.pad_end = std::vector<std::int64_t>(rank, 1);
+    pools.count_include_pad = few(0, 1) == 1;
+    all.emplace_back("max_pool", pool(Pool::Max, pools));
+    all.emplace_back("average_pool", pool(Pool::Average, pools));
+  }
+  for (const bool a : {false, true})
+    for (const bool b : {false, true})
+      all.emplace_back("matmul", matmul(few(1, 9), few(1, 20), few(1, 33), {few(1, 2)}, a, b));
+  all.emplace_back("g2bmm", g2bmm(few(1, 2), few(4, 9), few(1, 5), few(1, 3), few(1, 2)));
+  all.emplace_back("softmax_rows", softmax({few(1, 4), few(1, 37)}, 1));
+  all.emplace_back("softmax_columns", softmax({few(1, 9), few(1, 21)}, 0));
+  all.emplace_back("layer_norm", layer_norm({few(1, 4), few(1, 37)}, 1, 1e-5, true));
+  all.emplace_back("gelu", elementwise(Function::Gelu, {few(1, 4), few(1, 37)}));
+  all.emplace_back("add", elementwise(Function::Add, {few(2, 4), few(1, 37)}, {1}));
+  return all;
+}
+
+TEST(DefaultSchedule, KeepsTheMeaningOfEveryBuilder) {
+  Random random(41);
+  for (int trial = 0; trial < 4; ++trial)
+    for (const auto& [name, p] : built(random)) {
+      const Schedule schedule = default_schedule(p, Dtype::F32, Target{});
+      const LoopNest nest = apply(p, schedule);
+      ASSERT_NO_THROW(verify(nest)) << name << to_text(schedule) << to_text(nest);
+      expect_same(p, nest, random_arguments(p, random), name + "\n" + to_text(schedule));
+      if (HasFatalFailure()) return;
+    }
+}
+
+/// The loops of a nest that run innermost in a reduction: what time is spent in.
+TEST(DefaultSchedule, DenseKernelsKeepRegistersFullAndGuardsOut) {
+  struct Case {
+    const char* text;
+    std::map<std::string, std::int64_t, std::less<>> sizes;
+  };
+  const Case cases[] = {
+      {"y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+       {{"o", 64}, {"h", 56}, {"w", 56}, {"c", 64}, {"r", 3}, {"s", 3}}},
+      {"y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+       {{"o", 512}, {"h", 7}, {"w", 7}, {"c", 512}, {"r", 3}, {"s", 3}}},
+      {"y[o,h,w] = sum[c] x[c,h,w] * k[o,c]", {{"o", 128}, {"h", 28}, {"w", 28}, {"c", 128}}},
+      {"y[o,h,w] = sum[c,r,s] x[c,2*h+r-3,2*w+s-3] * k[o,c,r,s]",
+       {{"o", 64}, {"h", 112}, {"w", 112}, {"c", 3}, {"r", 7}, {"s", 7}}},
+      {"d[o,c,r,s] = sum[h,w] x[c,h+r-1,w+s-1] * g[o,h,w]",
+       {{"o", 128}, {"h", 28}, {"w", 28}, {"c", 128}, {"r", 3}, {"s", 3}}},
+      {"y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 512}, {"n", 512}, {"k", 512}}},
+  };
+  for (const auto& test : cases) {
+    const auto p = program::parse(test.text, {.sizes = test.sizes});
+    const LoopNest nest = apply(p, default_schedule(p, Dtype::F32, Target{}));
+    bool found = false;
+    std::int64_t largest = 0;
+    for (const auto& buffer : nest.buffers)
+      if (buffer.kind == BufferKind::Register) {
+        std::int64_t elements = 1;
+        for (const auto extent : buffer.extents) elements *= extent;
+        EXPECT_LE(elements, 30 * 16) << test.text;
+        largest = std::max(largest, elements);
+      }
+    EXPECT_GE(largest, 12 * 16) << test.text
+                                << ": too few accumulators to hide the latency of a multiply-add";
+    for (const auto& statement : nest.statements) {
+      if (statement.kind != StatementKind::Store || statement.mode != StoreMode::Add) continue;
+      found = true;
+      const Value& product = nest.value(statement.value);
+      ASSERT_EQ(product.kind, ValueKind::Binary);
+      for (const ValueId operand : {product.a, product.b}) {
+        ASSERT_EQ(nest.value(operand).kind, ValueKind::Load);
+        EXPECT_TRUE(nest.value(operand).guards.empty()) << test.text << "\n" << to_text(nest);
+      }
+    }
+    EXPECT_TRUE(found) << test.text;
+  }
+}
 
 }  // namespace
 }  // namespace syno::schedule
