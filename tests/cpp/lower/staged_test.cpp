@@ -88,15 +88,17 @@ TEST(Staged, FigureFiveTakesExactlyOnePlusKOverSTimesH) {
   }
 }
 
-TEST(Staged, OperatorOneHasThePapersTwoStages) {
-  symbolic::Sizes sizes({{"N", symbolic::VariableKind::Primary},
-                         {"C_in", symbolic::VariableKind::Primary},
-                         {"C_out", symbolic::VariableKind::Primary},
-                         {"H", symbolic::VariableKind::Primary},
-                         {"k", symbolic::VariableKind::Coefficient},
-                         {"s", symbolic::VariableKind::Coefficient},
-                         {"g", symbolic::VariableKind::Coefficient}},
-                        {{1, 64, 64, 56, 3, 2, 32}, {1, 128, 128, 28, 3, 2, 32}});
+/// A named operator on ResNet's 64 -> 64 layer at 56x56 (batch 1), beside a second valuation.
+pgraph::CompleteGraph named(const char* name, std::int64_t groups) {
+  using enum symbolic::VariableKind;
+  symbolic::Sizes sizes({{"N", Primary},
+                         {"C_in", Primary},
+                         {"C_out", Primary},
+                         {"H", Primary},
+                         {"k", Coefficient},
+                         {"s", Coefficient},
+                         {"g", Coefficient}},
+                        {{1, 64, 64, 56, 3, 2, groups}, {1, 128, 128, 28, 3, 2, groups}});
   const auto v = [](std::size_t i) { return Size::variable(i); };
   pgraph::Signature signature{sizes,
                               {{"n", v(0), false}, {"o", v(2), true}, {"h", v(3), false}, {"w", v(3), false}},
@@ -106,12 +108,24 @@ TEST(Staged, OperatorOneHasThePapersTwoStages) {
   parameters.kernel = v(4);
   parameters.shrink = v(5);
   parameters.groups = v(6);
-  const auto graph = pgraph::named_operator("operator1").build(signature, parameters);
-  const auto staged = lower::staged(graph);
-  EXPECT_EQ(staged.scopes.size(), 2U) << program::to_text(staged);
-  // The authors' code reports these for the 64 -> 64 layer at 56x56.
-  EXPECT_EQ(program::cost(staged, 0).flops, 58'404'864) << program::to_text(staged);
-  EXPECT_EQ(program::cost(staged, 0).params, 18'624);
+  return pgraph::named_operator(name).build(signature, parameters);
+}
+
+TEST(Staged, CostsOfNamedOperatorsAreExact) {
+  struct Row {
+    const char* name;
+    std::int64_t groups, flops, params;
+    std::size_t stages;
+  };
+  for (const Row& row : {Row{"conv", 2, 115'605'504, 36'864, 1},
+                         {"conv1x1", 2, 12'845'056, 4'096, 1},
+                         {"grouped_conv", 2, 57'802'752, 18'432, 1},
+                         {"operator1", 32, 58'404'864, 18'624, 2}}) {
+    const auto staged = lower::staged(named(row.name, row.groups));
+    EXPECT_EQ(program::cost(staged, 0).flops, row.flops) << row.name << "\n" << program::to_text(staged);
+    EXPECT_EQ(program::cost(staged, 0).params, row.params) << row.name;
+    EXPECT_EQ(staged.scopes.size(), row.stages) << row.name << "\n" << program::to_text(staged);
+  }
 }
 
 TEST(Staged, MultipliesWeightsFirstWhereThatIsCheaper) {
