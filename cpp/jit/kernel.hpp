@@ -88,6 +88,7 @@ struct Verification {
   double limit = 0;
   std::int64_t points = 0;
   std::string detail;  ///< worst point: its indices, value and reference
+  explicit operator bool() const { return passed; }
 };
 Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed = 0);
 

@@ -134,8 +134,10 @@ class Verifier {
   }
 
   void assume(const std::vector<Condition>& conditions) {
-    for (const Condition& condition : conditions)
-      forms_.push_fact(form(condition.expr), {condition.begin, condition.end - 1});
+    // Twice: what a later condition says may simplify the index of an earlier one.
+    for (int pass = 0; pass < 2; ++pass)
+      for (const Condition& condition : conditions)
+        forms_.push_fact(form(condition.expr), {condition.begin, condition.end - 1});
   }
 
   void loop(const Statement& made) {

@@ -1,0 +1,108 @@
+// Verification of kernels: what is right passes in every dtype, and a mistake at one border does not.
+#include <gtest/gtest.h>
+
+#include "jit/kernel.hpp"
+#include "program/text.hpp"
+#include "schedule/schedule.hpp"
+#include "support/error.hpp"
+
+namespace syno::jit {
+namespace {
+
+using schedule::Dtype;
+
+program::Program parsed(const std::string& text, const std::map<std::string, std::int64_t>& sizes) {
+  program::ParseOptions options;
+  options.sizes = {sizes.begin(), sizes.end()};
+  return program::parse(text, options);
+}
+
+struct Case {
+  std::string name, text;
+  std::map<std::string, std::int64_t> sizes;
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+class ScheduledKernel : public testing::TestWithParam<Case> {};
+
+TEST_P(ScheduledKernel, PassesInEveryDtypeOnEveryCpu) {
+  const program::Program program = parsed(GetParam().text, GetParam().sizes);
+  const Cpu generic = cpu_named("generic"), v3 = cpu_named("x86-64-v3");
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16})
+    for (const Cpu* cpu : {&host_cpu(), &v3, &generic}) {
+      if (dtype == Dtype::BF16 && cpu != &host_cpu()) continue;
+      const auto made = schedule::default_schedule(program, dtype, cpu->target);
+      CompileOptions options;
+      options.cpu = cpu;
+      const auto kernel = compile(schedule::apply(program, made), options);
+      const Verification result = verify(*kernel, program, 7);
+      EXPECT_TRUE(result.passed) << schedule::name_of(dtype) << " on " << cpu->name << ": "
+                                 << result.max_rel_err << " " << result.detail << "\n"
+                                 << schedule::to_text(kernel->nest());
+      EXPECT_GT(result.points, 0);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, ScheduledKernel,
+    testing::Values(
+        Case{"matmul", "c[i,j] = sum[k] a[i,k] * b[k,j]", {{"i", 37}, {"j", 45}, {"k", 29}}},
+        Case{"conv",
+             "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
+             {{"n", 1}, {"o", 19}, {"c", 5}, {"h", 9}, {"w", 11}, {"r", 3}, {"s", 3}}},
+        Case{"strided_conv",
+             "y[n,o,h,w] = sum[c,r,s] x[n,c,2*h+r-1,2*w+s-1] * k[o,c,r,s]",
+             {{"n", 2}, {"o", 6}, {"c", 3}, {"h", 7}, {"w", 5}, {"r", 3}, {"s", 3}}},
+        Case{"grouped_conv",
+             "y[g,o,h,w] = sum[c,r,s] x[g,c,h+r-1,w+s-1] * k[g,o,c,r,s]",
+             {{"g", 4}, {"o", 3}, {"c", 2}, {"h", 6}, {"w", 13}, {"r", 3}, {"s", 3}}},
+        Case{"two_stages",
+             "t[i,j] = sum[k] a[i,k] * b[k,j]; y[i,l] = sum[j] t[i,j] * d[j,l]",
+             {{"i", 11}, {"j", 21}, {"k", 9}, {"l", 17}}},
+        Case{"max_pool",
+             "y[c,h,w] = max[r,s] x[c,2*h+r,2*w+s]",
+             {{"c", 5}, {"h", 7}, {"w", 9}, {"r", 2}, {"s", 2}}},
+        Case{"softmax",
+             "m[i] = max[j] x[i,j]; s[i] = sum[j] exp(x[i,j] - m[i]); y[i,j] = exp(x[i,j] - m[i]) / s[i]",
+             {{"i", 7}, {"j", 33}}},
+        Case{"shifted", "y[i] = x[(i + 3) % 20] * 2", {{"i", 20}}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Verification, FindsAMistakeAtOneElementOfABorder) {
+  const program::Program program = parsed("y[i,j] = x[i,j] + z[j]", {{"i", 41}, {"j", 67}});
+  const std::string head = "nest wrong\ninput x: f32[41, 67]\ninput z: f32[67]\noutput y: f32[41, 67]\n";
+  const std::string right =
+      "for i in 0..41\n  for o in 0..5\n    for v in 0..16 vector\n      if 16 * o + v in 0..67\n"
+      "        y[i, 16 * o + v] = x[i, 16 * o + v] + z[16 * o + v]\n";
+  EXPECT_TRUE(verify(*compile(schedule::parse_loop_nest(head + right)), program));
+  for (const std::string mistake : {
+           "y[40, 66] = 0\n",                         // a corner
+           "for i in 0..41\n  y[i, 63] = 0\n",        // the last column before the tail
+           "for i in 0..41\n  y[i, 64] = 0\n",        // the first of the tail
+           "for j in 0..67\n  y[0, j] += 0.01\n",     // a border, slightly
+           "for i in 0..41\n  y[i, 66] = y[i, 65]\n"  // the tail's end
+       }) {
+    const auto kernel = compile(schedule::parse_loop_nest(head + right + mistake));
+    const Verification result = verify(*kernel, program);
+    EXPECT_FALSE(result.passed) << mistake;
+    EXPECT_NE(result.detail.find("y["), std::string::npos);
+    EXPECT_GE(result.points, 256);
+  }
+}
+
+TEST(Verification, SeesElementsNothingWrote) {
+  const program::Program program = parsed("y[i] = x[i]", {{"i", 9}});
+  const auto kernel = compile(
+      schedule::parse_loop_nest("nest n\ninput x: f32[9]\noutput y: f32[9]\nfor i in 0..8\n  y[i] = x[i]\n"));
+  EXPECT_FALSE(verify(*kernel, program));
+}
+
+TEST(Verification, RefusesAnotherProgramsKernel) {
+  const program::Program program = parsed("y[i] = x[i]", {{"i", 9}});
+  const auto kernel = compile(
+      schedule::parse_loop_nest("nest n\ninput x: f32[8]\noutput y: f32[8]\nfor i in 0..8\n  y[i] = x[i]\n"));
+  EXPECT_THROW(verify(*kernel, program), KernelError);
+}
+
+}  // namespace
+}  // namespace syno::jit
