@@ -55,7 +55,7 @@ def search(
     seed: int = 0,
     policy: str = "mcts",
     flops_ratio: float = 0.9,
-    min_flops_ratio: float = 0.0,
+    min_flops_ratio: float = 0.15,
     params_ratio: float | None = None,
     max_steps: int = 8,
     groups: int | None = None,
@@ -85,7 +85,9 @@ def search(
             8 channels either way and 2 % of the time.
         budget: ``"10min"``, ``"2h"``, a number of candidates, or a :class:`Budget`.
         policy: of :data:`syno.proposers.POLICIES`.
-        flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces.
+        flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces. The
+            least FLOPs are the paper's (0.15): below them, operators without any window crowd out
+            the others.
         max_steps: most primitives of an operator.
         groups: most groups of sites to search, the slowest first; default all.
         finalists, final_seeds: the best are trained again, with the original, on that many new seeds.
@@ -139,6 +141,7 @@ def search_task(
     groups: int | None = None,
     policy: str = "mcts",
     flops_ratio: float = 0.9,
+    min_flops_ratio: float = 0.15,
     max_steps: int = 8,
     batch_width: int = 4,
     native: bool = True,
@@ -154,7 +157,7 @@ def search_task(
     from syno.tasks import load_task
 
     task = load_task(reference, dict(options or {}))
-    space = _Space(policy, flops_ratio, 0.0, None, max_steps, groups)
+    space = _Space(policy, flops_ratio, min_flops_ratio, None, max_steps, groups)
     plan = stored_plan(directory)
     if plan is None:
         sites = default_sites(task.make_model(seed), task.example(batch))

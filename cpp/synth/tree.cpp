@@ -9,7 +9,10 @@
 namespace syno::synth {
 namespace {
 
-constexpr int kWalks = 6;  ///< walks from a leaf that meet only known operators before it counts as exhausted
+// Walks from one leaf. Several short ones beat a long one: a walk that went wrong early on spends all its
+// patience there. A leaf from which none of them finds a new operator counts as exhausted.
+constexpr int kWalks = 32;
+constexpr std::size_t kPatience = 3'000;
 constexpr int kFruitless = 400;  ///< draws in a row without a new operator before ask() gives up
 
 /// UCB1-tuned (Auer, Cesa-Bianchi, Fischer 2002, §4).
@@ -201,18 +204,15 @@ std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
     bury(at);
     return std::nullopt;
   }
-  bool met_any = false;
   for (int walk = 0; walk < kWalks; ++walk) {
     State met;
-    auto found = random_walk(engine, state, spec.budgets.max_steps - state.step_count, random, 4000, &met);
-    if (!found) break;
-    met_any = true;
-    if (keep(std::move(found->graph), met)) return record;
+    bool exhausted = false;
+    auto found = random_walk(engine, state, spec.budgets.max_steps - state.step_count, random, kPatience,
+                             &met, &exhausted);
+    if (found && keep(std::move(found->graph), met)) return record;
+    if (exhausted) break;
   }
-  if (!met_any) {
-    // The walk looked everywhere, or long enough: nothing is below.
-    bury(at);
-  }
+  bury(at);
   return std::nullopt;
 }
 

@@ -41,6 +41,8 @@ class Walker {
     return engine_.finished(state) && accept(state);
   }
 
+  std::size_t patience() const { return patience_; }
+
   std::optional<Found> found;
   State met;
 
@@ -64,9 +66,12 @@ class Walker {
 }  // namespace
 
 std::optional<Found> random_walk(Engine& engine, const State& from, int steps_left, Random& random,
-                                 std::size_t patience, State* met) {
+                                 std::size_t patience, State* met, bool* exhausted) {
   Walker walker(engine, random, patience);
-  if (!walker.visit(from, steps_left)) return std::nullopt;
+  if (!walker.visit(from, steps_left)) {
+    if (exhausted != nullptr) *exhausted = walker.patience() > 0;
+    return std::nullopt;
+  }
   if (met != nullptr) *met = walker.met;
   return std::move(walker.found);
 }

@@ -10,8 +10,10 @@
 namespace syno::synth {
 
 /// Walks with at most `steps_left` further steps, turning back at dead ends, until an operator is met; looks
-/// at no more than `patience` steps. Nothing when none was met. `met` receives the finished state.
+/// at no more than `patience` steps. Nothing when none was met: `exhausted` then says whether that is because
+/// there is none. `met` receives the finished state.
 std::optional<Found> random_walk(Engine& engine, const State& from, int steps_left, Random& random,
-                                 std::size_t patience = 20'000, State* met = nullptr);
+                                 std::size_t patience = 20'000, State* met = nullptr,
+                                 bool* exhausted = nullptr);
 
 }  // namespace syno::synth
