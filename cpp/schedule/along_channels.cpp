@@ -84,13 +84,27 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
       outside.push_back(outer);
       inner = rest;
     }
-    for (std::size_t i = 0; i < facts.traversal; ++i)
-      if (i != plan.along && i != plan.rows) (i < plan.along ? order : outside).push_back(names[i]);
+    // Rows that lie innermost are copied out a tile at a time. Where other dimensions lie further in, all
+    // that follows the channels is copied out together, so that it is written in the order it lies.
+    const bool rows_innermost = plan.rows + 1 == facts.traversal;
+    std::vector<std::string> inside, behind;  // of the copied piece: up to the channels, and behind them
+    for (std::size_t i = 0; i < facts.traversal; ++i) {
+      if (i == plan.along)
+        inside.push_back(inner);
+      else if (i == plan.rows)
+        (i < plan.along ? inside : behind).push_back(names[i]);
+      else if (i < plan.along)
+        order.push_back(names[i]);
+      else
+        (rows_innermost ? outside : behind).push_back(names[i]);
+    }
     order.insert(order.end(), outside.begin(), outside.end());
     if (!order.empty()) place = order.back();
-    order.push_back(inner);
-    order.push_back(names[plan.rows]);
+    order.insert(order.end(), inside.begin(), inside.end());
+    order.insert(order.end(), behind.begin(), behind.end());
     c.add({"reorder", name, order, {}, "", {}});
+    std::string last = behind.empty() ? inside.back() : behind.back();
+    for (std::size_t i = behind.size(); i-- > 1;) last = c.fuse(name, behind[i - 1], last);
     c.vectorize_innermost(name);
     if (!place.empty()) c.add({"compute_at", heavy, {place}, {}, name, {}});
     c.parallel_outermost(name);
