@@ -124,7 +124,7 @@ class Kernel:
     @property
     def unchecked(self) -> Callable[[Sequence[int], int], None]:
         """`call_pointers` without a Python frame, for those who call it often."""
-        return self._core.call_pointers  # type: ignore[no-any-return]
+        return self._core.call_pointers
 
     def _check_layout(self, arrays: Sequence[Any], result: Any, threads: int) -> None:
         """Code for other strides is compared with the verified code when it is first used."""

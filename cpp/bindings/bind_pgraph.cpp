@@ -123,7 +123,10 @@ void bind_pgraph(py::module_& m) {
         return fmt::format("<PGraph of {} steps, {} weight(s), {}>", graph.graph.steps().size(),
                            graph.graph.weights().size(), to_hex(pgraph::hash_of(graph)).substr(0, 12));
       });
+}
 
+/// Apart from bind_pgraph(): the signature names Spec, which bind_synth() registers.
+void bind_named_operators(py::module_& m) {
   m.def(
       "named_operators",
       [] {

@@ -9,6 +9,7 @@ void bind_program(py::module_& m);
 void bind_pgraph(py::module_& m);
 void bind_lower(py::module_& m);
 void bind_synth(py::module_& m);
+void bind_named_operators(py::module_& m);
 void bind_schedule(py::module_& m);
 void bind_jit(py::module_& m);
 void bind_emit(py::module_& m);
@@ -31,9 +32,10 @@ void bind_errors(py::module_& m) {
     if (!thrown) return;
     try {
       std::rethrow_exception(thrown);
-#define SYNO_TRANSLATE(Name) \
-  }                          \
-  catch (const syno::Name& error) { py::set_error(error_##Name, error.what());
+#define SYNO_TRANSLATE(Name)        \
+  }                                 \
+  catch (const syno::Name& error) { \
+    py::set_error(error_##Name, error.what());
       SYNO_TRANSLATE(ShapeError)
       SYNO_TRANSLATE(ParseError)
       SYNO_TRANSLATE(VerifyError)
@@ -58,6 +60,7 @@ PYBIND11_MODULE(_core, m) {
   bind_pgraph(m);
   bind_lower(m);
   bind_synth(m);
+  bind_named_operators(m);
   bind_schedule(m);
   bind_jit(m);
   bind_emit(m);
