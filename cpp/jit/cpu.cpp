@@ -31,9 +31,9 @@ schedule::Target target_of(const std::map<std::string, bool>& features, bool x86
     return found != features.end() && found->second;
   };
   schedule::Target target;
-  target.vector_bits = has("avx512f") && has("avx512vl") && has("avx512dq") && has("avx512bw") ? 512
-                       : has("avx")                                                            ? 256
-                                                                                               : 128;
+  // A CPU's list leaves out what its entries imply: avx512f, avx.
+  const bool wide = has("avx512vl") && has("avx512dq") && has("avx512bw");
+  target.vector_bits = wide ? 512 : has("avx") || has("avx2") ? 256 : 128;
   target.vector_registers = target.vector_bits == 512 || !x86 ? 32 : 16;
   const auto cache = [](int name, std::int64_t otherwise) {
     const long size = ::sysconf(name);

@@ -170,6 +170,14 @@ TEST(Compile, NamesTheValidCpus) {
   }
 }
 
+TEST(Compile, KnowsTheVectorsOfNamedCpus) {
+  EXPECT_EQ(cpu_named("generic").target.vector_bits, 128);
+  EXPECT_EQ(cpu_named("x86-64-v3").target.vector_bits, 256);
+  EXPECT_EQ(cpu_named("x86-64-v3").target.vector_registers, 16);
+  EXPECT_EQ(cpu_named("x86-64-v4").target.vector_bits, 512);
+  EXPECT_EQ(cpu_named("znver4").target.vector_registers, 32);
+}
+
 TEST(Compile, ShowsItsWork) {
   const auto kernel = compile(scale());
   EXPECT_NE(kernel->llvm().find("define void @" + kernel->symbol()), std::string::npos);
