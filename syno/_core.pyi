@@ -1,0 +1,1035 @@
+"""
+The engine of syno: tensor programs, pGraphs, synthesis, schedules and native kernels.
+"""
+from __future__ import annotations
+import collections.abc
+import typing
+__all__: list[str] = ['CompileReport', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'PGraph', 'ParseError', 'Program', 'Schedule', 'ScheduleError', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'allowed', 'apply_schedule', 'compile_nest', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'named_operator', 'named_operators', 'pool', 'rules', 'sample_operators', 'softmax', 'spec_named', 'spec_names']
+class SynoError(RuntimeError):
+    pass
+class ShapeError(SynoError):
+    pass
+class ParseError(SynoError):
+    pass
+class VerifyError(SynoError):
+    pass
+class SpecError(SynoError):
+    pass
+class ScheduleError(SynoError):
+    pass
+class KernelError(SynoError):
+    pass
+class FormatError(SynoError):
+    pass
+class UnknownName(SynoError):
+    pass
+class Cost:
+    """
+        What a program costs at one valuation.
+    
+        ``flops`` counts a multiply-add as one; ``params`` is the number of weight elements; ``bytes`` is compulsory
+        traffic, every tensor once for each scope that touches it, 4 bytes an element.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def bytes(self) -> int:
+        """
+        Compulsory traffic in bytes, 4 bytes an element.
+        """
+    @property
+    def flops(self) -> int:
+        """
+        Multiply-adds, and one for each other scalar function.
+        """
+    @property
+    def params(self) -> int:
+        """
+        Elements of all weights.
+        """
+class Program:
+    """
+        A tensor program: a DAG of tensor expressions (EINNET's scopes, §3). Immutable.
+    
+        Example:
+            >>> from syno._core import Program
+            >>> p = Program.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", shapes={"a": [2, 3], "b": [3, 4]})
+            >>> p.shape("y"), p.cost().flops
+            ([2, 4], 24)
+    """
+    @staticmethod
+    def parse(text: str, *, sizes: collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex] = {}, shapes: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, weights: collections.abc.Sequence[str] | None = None, data: collections.abc.Sequence[str] | None = None) -> Program:
+        """
+            Parse the text form, short or full.
+        
+            One statement a line or separated by ``;``. An iterator that alone indexes a dimension runs over it. An input
+            dimension whose least index is -p counts as padded by p on both sides (extent = greatest index + 1 - p), otherwise
+            its extent is greatest index + 1. Reads outside a tensor give their fill, 0 unless ``x[...] fill -inf`` says else.
+            A reduction ``sum[k]`` (also max, min, prod, mean) takes the product on its right.
+        
+            Args:
+                text: such as ``y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]``.
+                sizes: extents of iterators, or values of sizes, by name. Those that follow from shapes may be left out.
+                shapes: shapes of inputs by name; they override the padding rule.
+                weights: names of the inputs that are weights; the rest is data. ``[]`` for none.
+                data: names of the data inputs; the rest are weights. With neither, every input but the first one read is a weight.
+            Returns:
+                The program, verified; ``verify()`` says which shapes were assumed.
+            Raises:
+                ParseError: the text is not well formed; the message points at the place.
+                ShapeError: sizes are missing or contradict each other.
+                UnknownName: an option names nothing in the text.
+                VerifyError: the program breaks an invariant.
+            Example:
+                >>> from syno._core import Program
+                >>> p = Program.parse("y[n,o,h] = sum[c,r] x[n,c,2*h+r-1] * k[o,c,r]", sizes=dict(n=1, o=8, c=4, h=16, r=3))
+                >>> print(p.verify(), end="")
+                input x [1, 4, 31]
+                weight k [8, 4, 3]
+                output y [1, 8, 16]
+        """
+    def __copy__(self) -> Program:
+        ...
+    def __deepcopy__(self, memo: dict) -> Program:
+        ...
+    def __eq__(self, arg0: Program) -> bool:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def at(self, i: typing.SupportsInt | typing.SupportsIndex) -> Program:
+        """
+            The concrete program at a valuation: every size an integer, every index simplified.
+        
+            Raises:
+                ShapeError: there is no such valuation.
+        """
+    def cost(self, i: typing.SupportsInt | typing.SupportsIndex = 0) -> Cost:
+        """
+            Exact cost at valuation ``i``.
+        
+            Returns:
+                ``Cost(flops, params, bytes)``; flops counts one multiply-add as one.
+            Raises:
+                ShapeError: there is no such valuation, or a number does not fit 64 bits.
+        """
+    def derivative(self, name: str) -> Program:
+        """
+            The vector-Jacobian product with respect to an input, as a program.
+        
+            Its inputs are those of this program that it needs and a cotangent ``d<output>`` for each output; its output is
+            ``d<name>``.
+        
+            Raises:
+                VerifyError: the program is not differentiable there.
+                UnknownName: ``name`` is not an input.
+        """
+    def interpret(self, inputs: dict) -> dict:
+        """
+            Run the reference interpreter in float64: slow, the meaning of the program.
+        
+            Args:
+                inputs: arrays by name, one for each of ``inputs``, of exactly its shape; converted to float64.
+            Returns:
+                Every output by name, float64, C-contiguous.
+            Raises:
+                ShapeError: an input is missing or of another shape, or the program is symbolic (choose a valuation with ``at``).
+                UnknownName: an array for no input of the program.
+            Example:
+                >>> from syno._core import Program
+                >>> p = Program.parse("y[i] = sum[j] x[i,j]", shapes={"x": [2, 2]})
+                >>> p.interpret({"x": [[1, 2], [3, 4]]})["y"].tolist()
+                [3.0, 7.0]
+        """
+    def interpret_exact(self, inputs: dict) -> dict:
+        """
+            Run the reference interpreter in exact fractions.
+        
+            Args:
+                inputs: arrays or nested lists of integers, fractions or (exactly converted) floats, by name.
+            Returns:
+                Every output by name, as an object array of ``fractions.Fraction``; infinities as floats.
+            Raises:
+                VerifyError: a function of the program is not rational, or a value is undefined, such as 1/0.
+                ShapeError: as ``interpret``, or a fraction does not fit 64 bits.
+        """
+    def interpret_points(self, inputs: dict, output: str, points: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]) -> tuple:
+        """
+            Single elements of one output, computing only what they need.
+        
+            Args:
+                inputs: as for ``interpret``.
+                output: name of an output.
+                points: index tuples, one number a dimension.
+            Returns:
+                ``(values, absolute_terms)``, float64 arrays; ``absolute_terms`` is the sum of the absolute values of the terms
+                that make each element, the scale of its rounding error.
+            Raises:
+                ShapeError, UnknownName: as ``interpret``; also a point outside the output.
+        """
+    def loops(self) -> str:
+        """
+        The program as nested loops, for people: one nest a scope, in order.
+        """
+    def one_scope_form(self) -> Program:
+        """
+        The program with producers substituted into consumers, one scope an output (EINNET's fusion).
+        """
+    def operator_key(self, unordered: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]] = []) -> str:
+        """
+            Key of the operator the program computes, 32 hexadecimal digits, the same on every machine.
+        
+            Two operators are the same when, at every valuation, their one-scope forms have the same terms up to a permutation of
+            each weight's elements and of unordered channels.
+        
+            Args:
+                unordered: ``(tensor, dimension)`` pairs whose channels may be permuted.
+            Raises:
+                UnknownName, ShapeError: a pair names no dimension of the program.
+        """
+    def role(self, name: str) -> str:
+        """
+            Role of a tensor: ``"input"``, ``"weight"``, ``"constant"`` or ``"computed"``.
+        
+            Raises:
+                UnknownName: there is no tensor of this name.
+        """
+    def shape(self, name: str, valuation: typing.SupportsInt | typing.SupportsIndex | None = None) -> list[int]:
+        """
+            Extents of a tensor, as integers.
+        
+            Args:
+                name: of any tensor of the program.
+                valuation: position in ``valuations``; only a symbolic program needs it.
+            Raises:
+                ShapeError: the program is symbolic and no valuation is given, or there is no such valuation.
+                UnknownName: there is no tensor of this name.
+        """
+    def short_text(self) -> str:
+        """
+        The text form for people, without ranges and shapes.
+        """
+    def structural_key(self) -> str:
+        """
+            Key of the program as it stands, 32 hexadecimal digits, the same on every machine.
+        
+            Equal up to names, order of commuting terms and equal index expressions.
+        """
+    def symbolic_shape(self, name: str) -> list[str]:
+        """
+            Extents of a tensor as sizes: ``["N", "C_in", "2*H"]``; numbers in a concrete program.
+        
+            Raises:
+                ShapeError: a dimension does not start at 0, or its extent is no single size.
+                UnknownName: there is no tensor of this name.
+        """
+    def text(self) -> str:
+        """
+        The full text form: every range, shape, role and fill. ``Program.parse(p.text())`` is the same program.
+        """
+    def verify(self) -> str:
+        """
+            Check every invariant and describe the shapes.
+        
+            Returns:
+                One line a tensor: role, name, shape (at every valuation).
+            Raises:
+                VerifyError: names the scope, the tensor and the index that are wrong.
+        """
+    def with_valuations(self, valuations: collections.abc.Sequence[collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex]]) -> Program:
+        """
+            The same symbolic program at other valuations, such as another batch.
+        
+            Args:
+                valuations: a value >= 1 for every size variable, one dictionary a valuation.
+            Raises:
+                ShapeError: a variable has no value or one below 1.
+                VerifyError: a size of the program is not an integer there.
+                UnknownName: no such variable.
+        """
+    @property
+    def coefficients(self) -> list[str]:
+        """
+        Names of the coefficient variables.
+        """
+    @property
+    def concrete(self) -> bool:
+        """
+        Whether no size is symbolic.
+        """
+    @property
+    def inputs(self) -> list[str]:
+        """
+        Names of the data inputs and weights, in the order kernels take them.
+        """
+    @property
+    def outputs(self) -> list[str]:
+        """
+        Names of the outputs, in order.
+        """
+    @property
+    def tensors(self) -> list[str]:
+        """
+        Names of all tensors.
+        """
+    @property
+    def valuation_count(self) -> int:
+        """
+        Number of valuations of the sizes; 1 for a concrete program.
+        """
+    @property
+    def valuations(self) -> list[dict[str, int]]:
+        """
+        Value of every size variable by name, one dictionary a valuation.
+        """
+class PGraph:
+    """
+        An operator as a pGraph: steps from the output's coordinates to the input's (Syno, section 5).
+    
+        A value: equal when its text is equal. Picklable never; carry it as text.
+    """
+    @staticmethod
+    def parse(text: str) -> PGraph:
+        """
+            Read the text that :meth:`text` writes.
+        
+            Raises:
+                ParseError: the text is malformed, naming the line; or a step is illegal, with the reason.
+                VerifyError: the last line does not assign the frontier to the input.
+        """
+    def __eq__(self, arg0: PGraph) -> bool:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def _repr_svg_(self) -> str:
+        ...
+    def hash(self) -> str:
+        """
+            32 hexadecimal digits, the same on every machine. Equal for pGraphs that differ only in the order of
+            commuting steps, of weights, or of Reduces of one extent. Finer than ``one_scope().operator_key()``.
+        """
+    @typing.overload
+    def one_scope(self) -> Program:
+        """
+        The operator as a tensor program of one scope ``y = sum x * w1 * ...``, symbolic over its sizes.
+        """
+    @typing.overload
+    def one_scope(self) -> Program:
+        """
+            The operator as one tensor expression, symbolic over the sizes of its signature.
+        
+            Returns:
+                A program ``y[...] = sum[...] x[...] * w1[...] * ...``; weights have the role ``"weight"`` and are named in
+                the order of the pGraph's contractions.
+            Source:
+                Syno, Table 1: the coordinates of the output, pushed through the primitives, index input and weights.
+        """
+    @typing.overload
+    def staged(self) -> Program:
+        """
+        The operator as the tensor program of least FLOPs: materialised reduction (Syno, section 8).
+        """
+    @typing.overload
+    def staged(self, *, max_stages: typing.SupportsInt | typing.SupportsIndex = 200000) -> Program:
+        """
+            The operator in stages with the least FLOPs: the same function as ``one_scope()``.
+        
+            The order of contractions, where each reduction is materialised, and which weights are multiplied with each other
+            first are searched for the least FLOPs summed over all valuations; ties go to the fewest bytes of intermediates.
+        
+            Args:
+                max_stages: the search is exhaustive up to this many candidate stages, and along one greedy order beyond.
+            Returns:
+                A program with intermediates ``t1, t2, ...`` (and ``v1, ...`` for products of weights).
+            Source:
+                Materialised reduction, Syno §8.
+        """
+    def text(self) -> str:
+        """
+        The whole pGraph as text, signature included; ``parse(text())`` is equal to this.
+        """
+    def to_graphviz(self) -> str:
+        """
+        The same drawing in Graphviz's dot language.
+        """
+    def to_svg(self) -> str:
+        """
+        A self-contained SVG drawing: output at the bottom, weights at the side, edges labelled by size.
+        """
+    @property
+    def signature(self) -> dict:
+        """
+            ``{"output": [...], "input": [...], "fixed": [...]}``; each dimension has ``name``, ``extent`` and ``unordered``.
+        """
+    @property
+    def steps(self) -> list[str]:
+        """
+        One line for each step, as in :meth:`text`.
+        """
+    @property
+    def weight_count(self) -> int:
+        ...
+class Spec:
+    """
+        What to synthesise: signature, occurrence limits, budgets, thresholds, extensions, disabled rules.
+    
+        FLOPs (one multiply-add counts as one), parameters and bytes are summed over all valuations.
+    """
+    __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def from_json(text: str) -> Spec:
+        """
+            Read a spec, strictly.
+        
+            Raises:
+                FormatError: a key is unknown or a value has the wrong type, with the path of the value.
+                SpecError: the spec contradicts itself, with the values and what would work.
+                UnknownName: an extension or rule that does not exist.
+        """
+    def __eq__(self, arg0: Spec) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def to_json(self) -> str:
+        """
+        The spec as JSON that :meth:`from_json` reads; every field is written.
+        """
+    @property
+    def max_steps(self) -> int:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def valuation_count(self) -> int:
+        ...
+class EnumerationResult:
+    """
+    Operators that a search found, and what it looked at.
+    """
+    def __len__(self) -> int:
+        ...
+    @property
+    def flops(self) -> typing.Any:
+        """
+        Multiply-adds of each operator's best stage plan, summed over the valuations.
+        """
+    @property
+    def operators(self) -> list[PGraph]:
+        """
+        The operators as PGraphs, each once.
+        """
+    @property
+    def params(self) -> typing.Any:
+        """
+        Elements of each operator's weights, summed over the valuations.
+        """
+    @property
+    def stats(self) -> dict:
+        """
+            ``operators, by_steps, children`` (steps looked at), ``states`` (partial operators kept), ``finished`` (operators met,
+            duplicates included), ``rejected`` (counts by rule, budget, ``distance`` and ``order``), ``seconds``, ``truncated``.
+        """
+    @property
+    def steps(self) -> typing.Any:
+        """
+        Steps of each operator.
+        """
+class Tree:
+    """
+        Monte Carlo tree search over a spec's operators (Syno, section 7.2), asked and told in batches.
+    
+        Nodes have two levels (primitive, then step), children appear by progressive widening in the order of RAVE,
+        UCB1-tuned chooses. Rewards lie in [0, 1]; a failed candidate is told 0. They fold in the order of tickets, so
+        that the same seed, batch sizes and rewards give the same search, however many workers evaluate.
+    """
+    @staticmethod
+    def from_json(spec: Spec, text: str) -> Tree:
+        """
+            Raises:
+                FormatError: the text is damaged or of another version.
+                SpecError: the tree was grown for another spec.
+        """
+    def __init__(self, spec: Spec, *, seed: typing.SupportsInt | typing.SupportsIndex, exploration: typing.SupportsFloat | typing.SupportsIndex = 1.0, widening: typing.SupportsFloat | typing.SupportsIndex = 0.8, rave_random: typing.SupportsFloat | typing.SupportsIndex = 0.3) -> None:
+        ...
+    def ask(self, k: typing.SupportsInt | typing.SupportsIndex) -> list[tuple[int, PGraph]]:
+        """
+            Up to ``k`` pairs ``(ticket, PGraph)`` of operators never handed out before; fewer when the space is exhausted.
+        """
+    def pending(self) -> list[tuple[int, PGraph]]:
+        """
+        Pairs ``(ticket, PGraph)`` handed out and not yet told.
+        """
+    def results(self) -> list[tuple[int, PGraph, float]]:
+        """
+        Triples ``(ticket, PGraph, reward)`` told so far, in the order of tickets.
+        """
+    def tell(self, ticket: typing.SupportsInt | typing.SupportsIndex, reward: typing.SupportsFloat | typing.SupportsIndex) -> None:
+        """
+            Give a ticket's reward. Order does not matter: rewards take effect in the order of tickets.
+        
+            Raises:
+                SpecError: the ticket was never handed out or told before, or the reward is outside [0, 1].
+        """
+    def to_json(self) -> str:
+        """
+        The whole search as JSON; :meth:`from_json` continues it exactly.
+        """
+    @property
+    def node_count(self) -> int:
+        ...
+class Schedule:
+    """
+        A trace of decisions that turns a program into a loop nest (design, levels 7-9). Immutable.
+    
+        Example:
+            >>> from syno._core import Program, default_schedule
+            >>> p = Program.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", sizes={"m": 8, "n": 8, "k": 8})
+            >>> schedule = default_schedule(p)
+            >>> Schedule.parse(schedule.text()) == schedule
+            True
+    """
+    __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def from_json(text: str) -> Schedule:
+        """
+            Read the JSON form.
+        
+            Raises:
+                FormatError: says the path of what is wrong, or that the file is newer than this syno.
+        """
+    @staticmethod
+    def parse(text: str) -> Schedule:
+        """
+            Parse the text form, one decision a line.
+        
+            Args:
+                text: ``schedule f32`` and then lines such as ``split y loops=h numbers=8``.
+            Raises:
+                ParseError: names the line.
+        """
+    def __eq__(self, arg0: Schedule) -> bool:
+        ...
+    def __init__(self, *, dtype: str = 'float32') -> None:
+        """
+            The empty trace: plain loops.
+        
+            Args:
+                dtype: of the arguments: "float32", "float64" or "bfloat16" (which computes in float32).
+            Raises:
+                UnknownName: another dtype.
+        """
+    def __len__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def add(self, name: str, scope: str, *, loops: collections.abc.Sequence[str] = [], numbers: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], tensor: str = '', words: collections.abc.Sequence[str] = []) -> Schedule:
+        """
+            This schedule with one more decision; what it means is checked when it is applied.
+        
+            Args:
+                name: one of ``decisions()``.
+                scope: the output tensor of the scope it is about.
+                loops: names of loops; numbers: factors, extents, cuts; tensor and words: as the decision says.
+            Returns:
+                A new schedule.
+        """
+    def text(self) -> str:
+        """
+        The text form; ``parse`` reads it back.
+        """
+    def to_json(self) -> str:
+        """
+        The JSON form, as text; ``from_json`` reads it back.
+        """
+    @property
+    def dtype(self) -> str:
+        """
+        Of the arguments: 'float32', 'float64' or 'bfloat16'.
+        """
+class LoopNest:
+    """
+        Explicit loops, buffers and register tiles: what a schedule makes of a program, and what is compiled. Immutable.
+    """
+    @staticmethod
+    def parse(text: str) -> LoopNest:
+        """
+            Parse the text form.
+        
+            Raises:
+                ParseError: names the line.
+        """
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def interpret(self, inputs: dict) -> dict:
+        """
+            Run the nest one iteration after the other in float64: the second oracle. Slow.
+        
+            Args:
+                inputs: an array for every input buffer, by name.
+            Returns:
+                A new float64 array for every output buffer, by name.
+            Raises:
+                ShapeError: an input is missing or of another shape.
+        """
+    def text(self) -> str:
+        """
+        The text form; ``parse`` reads it back.
+        """
+    def verify(self) -> None:
+        """
+            Check that indices stay inside their buffers, that nothing unwritten is read and that parallel iterations do not
+            meet.
+        
+            Raises:
+                ScheduleError: names the loop, the buffer and the index.
+        """
+    @property
+    def arguments(self) -> list[str]:
+        """
+        Names of the arguments in call order: inputs, then outputs.
+        """
+    @property
+    def name(self) -> str:
+        """
+        The kernel's symbol.
+        """
+class Cpu:
+    """
+    The CPU code is generated for: name, exact features, vector width, caches.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def features(self) -> str:
+        ...
+    @property
+    def l1_bytes(self) -> int:
+        ...
+    @property
+    def l2_bytes(self) -> int:
+        ...
+    @property
+    def l3_bytes(self) -> int:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def threads(self) -> int:
+        ...
+    @property
+    def triple(self) -> str:
+        ...
+    @property
+    def vector_bits(self) -> int:
+        ...
+    @property
+    def vector_registers(self) -> int:
+        ...
+class CompileReport:
+    """
+    What one compilation took and gave; milliseconds and bytes.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def build_ms(self) -> float:
+        ...
+    @property
+    def code_bytes(self) -> int:
+        ...
+    @property
+    def codegen_ms(self) -> float:
+        ...
+    @property
+    def from_cache(self) -> bool:
+        ...
+    @property
+    def link_ms(self) -> float:
+        ...
+    @property
+    def spills(self) -> int:
+        ...
+class Verification:
+    """
+    A kernel against the interpreter; true when it passed.
+    """
+    def __bool__(self) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    @property
+    def detail(self) -> str:
+        ...
+    @property
+    def limit(self) -> float:
+        ...
+    @property
+    def max_rel_err(self) -> float:
+        ...
+    @property
+    def passed(self) -> bool:
+        ...
+    @property
+    def points(self) -> int:
+        ...
+class Kernel:
+    """
+        Machine code of one loop nest. Thread-safe.
+    
+        Calls take anything with the buffer protocol or ``__dlpack__`` (NumPy arrays, torch tensors on the CPU) in place,
+        with any strides: other strides than the nest's compile a variant of the kernel, once.
+    """
+    def __call__(self, *args, out: typing.Any = None, num_threads: typing.SupportsInt | typing.SupportsIndex | None = None) -> typing.Any:
+        """
+            Computes the outputs.
+        
+            Args:
+                arrays: the inputs in the nest's order, of its shapes and dtypes; bfloat16 as torch tensors or as uint16 bits.
+                out: an array (or a sequence of them, one an output) to write into, of any strides; default new ones.
+                num_threads: threads of syno's own pool; default 1. The result does not depend on it.
+            Returns:
+                The output, or a tuple of them; torch tensors when the first input is one, else NumPy arrays.
+            Raises:
+                ShapeError: the count or a shape differs; an output shares memory with another argument or with itself.
+                KernelError: another dtype or device, or memory that cannot be read or written in place.
+        """
+    def assembly(self) -> str:
+        """
+        The machine code as text.
+        """
+    def call_pointers(self, pointers: collections.abc.Sequence, threads: typing.SupportsInt | typing.SupportsIndex = 1) -> None:
+        """
+        One call on addresses of arrays with the nest's strides, inputs then outputs; nothing is checked.
+        """
+    def llvm(self) -> str:
+        """
+        The LLVM IR as text.
+        """
+    def loops(self) -> str:
+        """
+        The loop nest as text.
+        """
+    def object_bytes(self) -> bytes:
+        """
+        The ELF object; linking it needs no LLVM.
+        """
+    def verify(self, program: Program, seed: typing.SupportsInt | typing.SupportsIndex = 0) -> Verification:
+        """
+            Compares with the program's interpreter on random inputs: all corners of every output, both sides of each tail and
+            border region of the nest, and at least 256 random points.
+        
+            Raises:
+                KernelError: the program's inputs and outputs are not the kernel's.
+        """
+    @property
+    def key(self) -> str:
+        """
+        Of the object cache: 32 hexadecimal digits.
+        """
+    @property
+    def report(self) -> CompileReport:
+        ...
+    @property
+    def symbol(self) -> str:
+        """
+        The kernel's function in the object.
+        """
+    @property
+    def workspace_bytes(self) -> tuple[int, int]:
+        """
+        (shared, for each thread): memory a caller of the bare object provides.
+        """
+def allowed(spec: Spec, pgraph: PGraph) -> bool:
+    """
+    Whether rules, budgets and shape distance allow every prefix of an operator and the whole.
+    """
+def apply_schedule(program: Program, schedule: Schedule) -> LoopNest:
+    """
+        Make the loop nest of a program under a schedule.
+    
+        Args:
+            program: a concrete one.
+            schedule: its decisions, in order.
+        Raises:
+            ScheduleError: names the decision, its index in the trace and why it does not apply.
+            UnknownName: a decision, scope, loop or tensor that there is not; lists the valid ones.
+    """
+def compile_nest(nest: LoopNest, *, cache_directory: str = '', cpu: Cpu | None = None, fresh: bool = False) -> Kernel:
+    """
+        Compiles a loop nest.
+    
+        Args:
+            cache_directory: where compiled objects are kept; empty: nowhere.
+            cpu: of `cpu_named`; default `host_cpu()`.
+            fresh: compile even what this process or the cache already has, to time it.
+        Raises:
+            ScheduleError: the nest does not verify.
+            KernelError: no code can be made of it.
+    """
+def conv(*, batch: typing.SupportsInt | typing.SupportsIndex = 1, in_channels: typing.SupportsInt | typing.SupportsIndex, out_channels: typing.SupportsInt | typing.SupportsIndex, in_size: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], kernel: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], stride: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], dilation: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_begin: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_end: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], groups: typing.SupportsInt | typing.SupportsIndex = 1, bias: bool = False) -> Program:
+    """
+        A convolution of any rank, as ``torch.nn.functional.conv1d/2d/3d``.
+    
+        Inputs ``x`` (batch, in_channels, *in_size), weights ``w`` (out_channels, in_channels/groups, *kernel) and with
+        ``bias`` ``b`` (out_channels,); output ``y``.
+    
+        Args:
+            in_size, kernel: extents per spatial dimension; their length is the rank.
+            stride, dilation: per spatial dimension; empty for ones.
+            pad_begin, pad_end: zeros before and after, per spatial dimension; empty for none.
+            groups: divides both channels; ``groups=in_channels`` is depthwise.
+        Raises:
+            ShapeError: attributes that do not fit together.
+        Example:
+            >>> from syno._core import conv
+            >>> conv(in_channels=8, out_channels=16, in_size=[32], kernel=[4], stride=[2], pad_begin=[1]).shape("y")
+            [1, 16, 15]
+    """
+def conv_transposed(*, batch: typing.SupportsInt | typing.SupportsIndex = 1, in_channels: typing.SupportsInt | typing.SupportsIndex, out_channels: typing.SupportsInt | typing.SupportsIndex, in_size: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], kernel: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], stride: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], dilation: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_begin: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_end: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], output_padding: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], groups: typing.SupportsInt | typing.SupportsIndex = 1, bias: bool = False) -> Program:
+    """
+        A transposed convolution of any rank, as ``torch.nn.functional.conv_transpose1d/2d/3d``.
+    
+        Weights ``w`` (in_channels, out_channels/groups, *kernel); the other arguments as for ``conv``. Output extents are
+        (in - 1)*stride - pad_begin - pad_end + dilation*(kernel - 1) + output_padding + 1.
+    
+        Raises:
+            ShapeError: attributes that do not fit together.
+    """
+def cpu_named(name: str) -> Cpu:
+    """
+        A CPU to generate code for: ``host``, ``generic``, or a name LLVM knows (``x86-64-v3``, ``znver4``).
+    
+        Raises:
+            UnknownName: no such CPU; the message lists the valid names.
+    """
+def decisions() -> list:
+    """
+        The decisions a schedule may hold.
+    
+        Returns:
+            A list of (name, arguments, meaning), in the order people learn them.
+    """
+def default_schedule(program: Program, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1) -> Schedule:
+    """
+        A good schedule for any program on this machine, without measuring: register tiles, vectors, padded and packed
+        copies, outermost loops parallel. The same for the same program, dtype and machine.
+    
+        Args:
+            program: a concrete one (``Program.at``).
+            dtype: of the arguments: "float32", "float64" or "bfloat16".
+            threads: how many the kernel will mostly run on.
+        Raises:
+            ScheduleError: the program has symbolic sizes.
+            UnknownName: another dtype.
+    """
+def elementwise(function: str, *, a: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], b: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = []) -> Program:
+    """
+        ``y = f(a)`` or ``y = f(a, b)`` with numpy broadcasting between the two shapes (``[]`` is a scalar).
+    
+        Args:
+            function: ``neg exp log sqrt rsqrt erf tanh sigmoid relu abs gelu``, or with two operands ``add sub mul div max min
+                pow less less_equal equal not_equal and or``; comparisons give 0 or 1.
+            a, b: shapes of the operands.
+        Raises:
+            UnknownName: another function.
+            ShapeError: shapes that do not broadcast.
+    """
+def emit_c(program: Program, *, function: str = 'syno_operator', double_precision: bool = False, points: typing.SupportsInt | typing.SupportsIndex = 32, seed: typing.SupportsInt | typing.SupportsIndex = 0) -> str:
+    """
+        C11 that computes the program and checks itself.
+    
+        ``main`` fills the inputs from a fixed sequence, runs the function, compares sampled elements of every output with
+        values that the interpreter gave, prints one line and returns 0 only if all agree.
+    
+        Args:
+            program: concrete, or with a single valuation.
+            function: the name of the C function.
+            double_precision: compute in ``double`` instead of ``float``.
+            points: elements of each output to compare.
+            seed: chooses the points.
+        Returns:
+            A translation unit; ``cc -std=c11 file.c -lm`` builds it.
+        Raises:
+            ShapeError: the program has several valuations; choose one with ``at``. Or ``function`` is no C identifier.
+            VerifyError: the program is not well formed.
+    """
+def emit_graphviz(program: Program) -> str:
+    """
+        The program as a graph in the dot language: tensors with roles and shapes, and the scopes between them.
+    
+        Args:
+            program: any program; symbolic sizes are printed as such.
+        Raises:
+            VerifyError: the program is not well formed.
+    """
+def emit_pytorch(program: Program, class_name: str = 'Operator') -> str:
+    """
+        A PyTorch module that computes the program: plain ATen, differentiable, the same function.
+    
+        Each scope becomes views, pads and rolls of what it reads and then one convolution, ``einsum`` or element-wise
+        expression. ``forward`` takes the inputs with the role ``"input"`` in order; weights are parameters of the same
+        names. Where the first dimension of every input only passes through, any batch size works.
+    
+        Args:
+            program: concrete, or with a single valuation.
+            class_name: the name of the class, a Python identifier.
+        Returns:
+            The source of a Python module that needs only ``torch``; its class takes ``dtype`` and ``device``.
+        Raises:
+            ShapeError: the program has several valuations; choose one with ``at``. Or ``class_name`` is no identifier.
+            VerifyError: the program is not well formed.
+        Source:
+            The PyTorch code generator of Syno §8.
+    """
+def emit_te(program: Program, dtype: str = 'float32') -> str:
+    """
+        TVM tensor expressions that compute the program.
+    
+        Args:
+            program: concrete, or with a single valuation.
+            dtype: of every tensor, as TVM names it.
+        Returns:
+            The source of a Python module with ``build() -> (inputs, outputs)``: the placeholders in the order of
+            ``program.inputs``, and the output tensors. It needs only ``tvm.te``.
+        Raises:
+            ShapeError: the program has several valuations; choose one with ``at``.
+            VerifyError: the program is not well formed.
+        Source:
+            The TVM TE code generator of Syno §8.
+    """
+def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, limit: typing.SupportsInt | typing.SupportsIndex | None = None) -> EnumerationResult:
+    """
+        All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
+    
+        Args:
+            limit: keep at most this many, in the order of the search; ``stats["truncated"]`` tells.
+        Raises:
+            SpecError: the spec contradicts itself.
+    """
+def explain(spec: Spec, pgraph: PGraph) -> str:
+    """
+        How an operator comes about in the search: step by step, with the frontier's sizes, the distance left, how many
+        steps could follow and why the others are pruned (rule, budget, ``distance``, ``order``).
+    
+        Raises:
+            SpecError: the operator's signature is not the spec's.
+    """
+def extension_names() -> list[str]:
+    """
+    Named extensions of the space; each is off unless a spec lists it.
+    """
+def g2bmm(*, batch: typing.SupportsInt | typing.SupportsIndex, length: typing.SupportsInt | typing.SupportsIndex, features: typing.SupportsInt | typing.SupportsIndex, width: typing.SupportsInt | typing.SupportsIndex, dilation: typing.SupportsInt | typing.SupportsIndex) -> Program:
+    """
+        EINNET's general-to-band matrix product (§6).
+    
+        ``y[b, m, w] = sum_k a[b, m, k] * c[b, m + dilation*(w - width), k]`` for w in [0, 2*width]; ``a`` and ``c`` have
+        shape (batch, length, features), and are zero outside.
+    
+        Raises:
+            ShapeError: an extent below 1.
+    """
+def host_cpu() -> Cpu:
+    """
+        This machine's CPU, or the one that the environment variable ``SYNO_CPU`` names.
+    
+        Raises:
+            UnknownName: ``SYNO_CPU`` names no CPU.
+    """
+def layer_norm(*, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], normalized_dims: typing.SupportsInt | typing.SupportsIndex = 1, epsilon: typing.SupportsFloat | typing.SupportsIndex = 1e-05, affine: bool = True) -> Program:
+    """
+        Layer normalisation of ``x`` over its last ``normalized_dims`` dimensions.
+    
+        With ``affine`` it has weights ``gamma`` and ``beta`` of the normalised shape. ``epsilon`` is kept as the exact
+        decimal that it prints as.
+    
+        Raises:
+            ShapeError: no such dimensions, or an epsilon that is no such decimal.
+    """
+def llvm_version() -> str:
+    """
+    Version of the LLVM that generates code, as text.
+    """
+def matmul(*, m: typing.SupportsInt | typing.SupportsIndex, n: typing.SupportsInt | typing.SupportsIndex, k: typing.SupportsInt | typing.SupportsIndex, batch: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], transpose_a: bool = False, transpose_b: bool = False) -> Program:
+    """
+        ``y[*batch, m, n] = sum_k a[*batch, m, k] * b[*batch, k, n]``; ``b`` is the weight.
+    
+        Args:
+            batch: leading extents of both operands.
+            transpose_a, transpose_b: whether the operand's last two dimensions are swapped.
+        Raises:
+            ShapeError: an extent below 1.
+    """
+def named_operator(name: str, spec: Spec, sizes: collections.abc.Mapping[str, str] = {}) -> PGraph:
+    """
+        Build an operator people know as a sequence of primitives, for a spec's signature.
+    
+        Args:
+            name: one of :func:`named_operators`.
+            spec: its signature says which dimensions are batch (fixed), channels (unordered) and spatial.
+            sizes: ``kernel`` (3), ``groups`` (2), ``dilation`` (2), ``shrink`` (2) and ``block`` (2) as sizes over the
+                spec's variables, such as ``{"kernel": "k", "groups": "g"}``.
+        Raises:
+            UnknownName: no such operator, parameter or variable.
+            SpecError: the signature does not fit the operator, saying which dimension.
+        Source:
+            Syno, Table 2, Fig. 3 and Figs. 8 and 9.
+    """
+def named_operators() -> dict[str, str]:
+    """
+    Names and descriptions of the operators that :func:`named_operator` builds (Syno, Table 2 and Fig. 8).
+    """
+def pool(kind: str, *, batch: typing.SupportsInt | typing.SupportsIndex = 1, channels: typing.SupportsInt | typing.SupportsIndex, in_size: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], kernel: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], stride: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], dilation: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_begin: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_end: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], count_include_pad: bool = True) -> Program:
+    """
+        Pooling of any rank over ``x`` (batch, channels, *in_size).
+    
+        Args:
+            kind: ``"max"`` (what is outside counts as minus infinity) or ``"average"``.
+            stride: per spatial dimension; empty for the kernel's extents.
+            count_include_pad: average divides by the kernel's size; otherwise by the number of elements inside.
+        Raises:
+            ShapeError: attributes that do not fit together.
+            UnknownName: another kind.
+    """
+def rules() -> list:
+    """
+        The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar`` or ``futile``),
+        ``statement`` and ``looks_at`` (a primitive, or ``finished``). A spec's ``disabled_rules`` switches them off by name.
+    """
+def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex, seed: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, max_steps: typing.SupportsInt | typing.SupportsIndex = 0) -> list[PGraph]:
+    """
+        Up to ``n`` different random operators of a spec; fewer when the space seems exhausted.
+    
+        Args:
+            seed: the same seed gives the same operators, whatever ``threads`` is.
+            max_steps: 0 for the spec's own limit.
+    """
+def softmax(*, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], dim: typing.SupportsInt | typing.SupportsIndex) -> Program:
+    """
+        Softmax of ``x`` along ``dim`` (from 0), computed with the greatest element subtracted; output ``y``.
+    
+        Raises:
+            ShapeError: no such dimension.
+    """
+def spec_named(name: str) -> Spec:
+    """
+        A spec of the paper's experiments (``resnet18``, ``test``, ``simple``, ``vit``, ``resnext``, ``gpt2``) or ``conv``,
+        the 3x3 convolutions of a small residual network for 28x28 images.
+    
+        Raises:
+            UnknownName: no such spec.
+    """
+def spec_names() -> list[str]:
+    """
+    The names :func:`spec_named` knows.
+    """
