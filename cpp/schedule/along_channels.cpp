@@ -40,6 +40,7 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   const bool plain = !made_by || c.plan.is_output(operand.tensor);
   plan.packed = operand.guarded || operand.address[along] != 1 || !plain;
   plan.turned = along + 1 != facts.traversal;
+  if (!plan.packed && !plan.turned) return std::nullopt;  // along_output() says it better
 
   std::optional<std::size_t> rows;
   for (std::size_t i = 0; i < facts.traversal; ++i) {

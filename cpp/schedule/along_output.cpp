@@ -10,7 +10,9 @@ namespace syno::schedule {
 
 namespace {
 
-enum class Way { Broadcast, Direct, Staged };
+/// Packed: contiguous already, but its rows lie so far apart that a panel of it is copied for all rows of the
+/// tile.
+enum class Way { Broadcast, Direct, Packed, Staged };
 
 /// How one read is made contiguous along the flattened iterators.
 struct ReadPlan {
@@ -29,6 +31,8 @@ struct OutputPlan {
   Tile tile;
   double cycles = 0;
 };
+
+constexpr std::int64_t kPage = 4096, kWays = 8, kFarApart = 2048;
 
 std::int64_t up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -104,8 +108,30 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   for (std::size_t i = 0; i < facts.extents.size(); ++i)
     if ((i < first && i != plan.row) || i >= facts.traversal) steps *= static_cast<double>(facts.extents[i]);
   const std::int64_t vectors = up(plan.vector_extent, c.lanes) / c.lanes;
-  plan.tile = best_tile(c.target, plan.row ? facts.extents[*plan.row] : 1, vectors, steps);
+  // Rows a multiple of a page apart fall on the same lines of the first cache: no more than its ways at a
+  // time.
+  std::int64_t most_rows = 28;
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  for (std::size_t r = 0; plan.row && r < facts.reads.size(); ++r)
+    if (plan.reads[r].way == Way::Broadcast && facts.reads[r].linear &&
+        facts.reads[r].address[*plan.row] != 0 && facts.reads[r].address[*plan.row] * bytes % kPage == 0)
+      most_rows = kWays;
+  plan.tile = best_tile(c.target, plan.row ? facts.extents[*plan.row] : 1, vectors, steps, most_rows);
   plan.cycles = plan.tile.cycles;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (plan.reads[r].way != Way::Direct || flattened > 1 || !plan.row || facts.extents[*plan.row] < 48)
+      continue;
+    std::int64_t deep = 1, apart = 0;
+    for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+      if (facts.reads[r].depends[i]) {
+        deep *= facts.extents[i];
+        apart = std::max(apart, std::abs(facts.reads[r].address[i]));
+      }
+    if (deep >= 128 && apart * bytes >= kFarApart && plan.vector_extent > plan.tile.vectors * c.lanes) {
+      plan.reads[r].way = Way::Packed;
+      plan.cycles += static_cast<double>(facts.reads[r].elements) * 3 / static_cast<double>(c.lanes);
+    }
+  }
   double outputs = 1;
   for (std::size_t i = 0; i < facts.traversal; ++i) outputs *= static_cast<double>(facts.extents[i]);
   const auto vector = static_cast<double>(c.lanes);
@@ -237,12 +263,12 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
 
   std::vector<std::string> copies(facts.reads.size());
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (plan.reads[r].way != Way::Staged) continue;
+    if (plan.reads[r].way != Way::Staged && plan.reads[r].way != Way::Packed) continue;
     const program::TensorId tensor = facts.reads[r].tensor;
     const std::string& source = c.plan.program.tensor(tensor).name;
     const auto reads = c.plan.reads_of(c.index(heavy), tensor);
     const auto which = std::find(reads.begin(), reads.end(), facts.reads[r].id) - reads.begin();
-    copies[r] = c.plan.fresh_tensor_name(source + "_pad");
+    copies[r] = c.plan.fresh_tensor_name(source + (plan.reads[r].way == Way::Packed ? "_pack" : "_pad"));
     c.add({"stage", heavy, {}, {which}, source, {copies[r]}});
   }
 
@@ -294,7 +320,8 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
     (plan.reads[r].way == Way::Broadcast ? row_bytes : vector_bytes) +=
         static_cast<double>(facts.reads[r].elements);
-  const bool vectors_outermost = row_bytes < vector_bytes;
+  bool vectors_outermost = row_bytes < vector_bytes;
+  for (const auto& read : plan.reads) vectors_outermost = vectors_outermost || read.way == Way::Packed;
   if (vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
   if (!row_outer.empty()) order.push_back(row_outer);
   if (!vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
@@ -318,6 +345,11 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
 
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (copies[r].empty()) continue;
+    if (plan.reads[r].way == Way::Packed) {
+      c.add({"compute_at", copies[r], {flat_outer}, {}, heavy, {}});
+      c.vectorize_innermost(copies[r]);
+      continue;
+    }
     // A copy for each batch element, as long as no two of them hold the same elements.
     std::size_t depth = 0;
     while (depth < before && own_dimension(facts, facts.reads[r], depth)) ++depth;

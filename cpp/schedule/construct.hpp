@@ -45,7 +45,8 @@ struct Tile {
 };
 /// The tile for `rows` x `vectors` results, `steps` multiply-adds each; `loads` vectors are loaded a step and
 /// row of vectors.
-Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, double steps);
+Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,
+               std::int64_t most_rows = 28);
 
 /// A way to schedule one reduction, with the cycles it should take.
 struct Strategy {

@@ -144,6 +144,7 @@ std::int64_t Construction::extent(const std::string& scope, const std::string& l
 
 void Construction::vectorize_innermost(const std::string& scope) {
   const std::size_t s = index(scope);
+  plan.need_domain(s);
   const auto innermost = [&] {
     return plan.scopes[s].loops[static_cast<std::size_t>(plan.scopes[s].order.back())];
   };
@@ -170,6 +171,7 @@ void Construction::vectorize_innermost(const std::string& scope) {
 
 void Construction::parallel_outermost(const std::string& scope) {
   const std::size_t s = index(scope);
+  plan.need_domain(s);
   const ScopePlan& current = plan.scopes[s];
   if (current.attach_scope >= 0) return;
   double work = 1;
@@ -190,11 +192,12 @@ void Construction::parallel_outermost(const std::string& scope) {
   }
 }
 
-Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, double steps) {
+Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,
+               std::int64_t most_rows) {
   const std::int64_t registers = target.vector_registers;
   Tile best;
   for (std::int64_t nv = 1; nv <= std::min<std::int64_t>(vectors, 8); ++nv) {
-    for (std::int64_t mr = 1; mr <= std::min<std::int64_t>(rows, 28); ++mr) {
+    for (std::int64_t mr = 1; mr <= std::min(rows, most_rows); ++mr) {
       if (mr * nv + nv + 1 > registers - 1) break;
       // One step of a tile: multiply-adds, loads, or the latency of a sum, whichever is longest.
       const auto step = [](std::int64_t m, std::int64_t v) {
