@@ -127,9 +127,10 @@ void ShapeDistance::close_groups(std::size_t at, Cost cost) {
   }
   const Group& group = groups_[at];
   const auto use = [&](int merges, int joins, int windows, int reduces, int other, bool matched) {
-    if (merges > 0 && !group.mergeable && group.items == 1 && reduces == 0) return;
+    // A Merge cannot stand directly above the only coordinate: at least a Shift has to come between.
+    const int between = merges > 0 && !group.mergeable && group.items == 1 && reduces == 0 ? 1 : 0;
     Cost more = cost;
-    more.steps += merges + joins + reduces + other;
+    more.steps += merges + joins + reduces + other + between;
     more.merges += merges;
     more.joins += joins;
     more.windows += windows;

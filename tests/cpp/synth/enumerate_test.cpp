@@ -1,0 +1,237 @@
+// The space as a whole: known counts, nothing missed, nothing twice, the same for any number of threads.
+#include "synth/enumerate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "lower/lower.hpp"
+#include "pgraph/named.hpp"
+#include "program/operators_small.hpp"
+#include "small_specs.hpp"
+#include "synth/duplicates.hpp"
+#include "synth/explain.hpp"
+#include "synth/sample.hpp"
+
+namespace syno::synth {
+namespace {
+
+std::set<Hash128> keys_of(const Enumeration& result) {
+  std::set<Hash128> keys;
+  for (const Found& found : result.operators) keys.insert(found.key);
+  return keys;
+}
+
+TEST(Enumerate, FindsEachOfTheAuthorsSmallOperatorsOnResnet18AndNoOther) {
+  const Enumeration result =
+      enumerate(spec_named("resnet18"),
+                {.max_steps = 5, .threads = 2, .limit = {}, .operator_keys = true, .shape_distance = true});
+  EXPECT_EQ(result.statistics.by_steps, (std::vector<std::uint64_t>{0, 0, 2, 4, 30, 96}));
+  const std::set<Hash128> found = keys_of(result);
+  program::OperatorKeyCache cache;
+  for (const auto& text : program::testing::operators_small()) {
+    const program::Program program = text.program();
+    EXPECT_TRUE(found.contains(program::operator_key(program, program::testing::channels(program), &cache)))
+        << text.text();
+  }
+}
+
+TEST(Enumerate, ShapeDistanceLosesNothing) {
+  for (const Spec& spec : {testing::line_spec(5), testing::rich_line_spec(4)}) {
+    EnumerationOptions options{
+        .max_steps = 0, .threads = 1, .limit = {}, .operator_keys = false, .shape_distance = true};
+    const Enumeration with = enumerate(spec, options);
+    options.shape_distance = false;
+    const Enumeration without = enumerate(spec, options);
+    EXPECT_EQ(keys_of(with), keys_of(without)) << spec.name;
+    EXPECT_LT(with.statistics.states, without.statistics.states) << spec.name;
+    EXPECT_GT(with.operators.size(), 10U) << spec.name;
+  }
+}
+
+TEST(Enumerate, TheOrderOfCommutingStepsLosesNothing) {
+  // Every operator a random walk without the order rule could build is also reached in the one order that is
+  // kept: the named operators, whose steps stand in other orders, are found.
+  Spec spec = testing::line_spec(5);
+  const std::set<Hash128> found = [&] {
+    std::set<Hash128> hashes;
+    for (const Found& f :
+         enumerate(
+             spec,
+             {.max_steps = 5, .threads = 1, .limit = {}, .operator_keys = false, .shape_distance = true})
+             .operators)
+      hashes.insert(pgraph::hash_of(f.graph));
+    return hashes;
+  }();
+  pgraph::NamedParameters parameters;
+  parameters.kernel = spec.signature.sizes.parse("k");
+  parameters.groups = spec.signature.sizes.parse("s");
+  for (const char* name : {"conv1x1", "conv"}) {
+    EXPECT_TRUE(
+        found.contains(pgraph::hash_of(pgraph::named_operator(name).build(spec.signature, parameters))))
+        << name;
+  }
+}
+
+TEST(Enumerate, IsTheSameForAnyNumberOfThreads) {
+  const Spec spec = testing::rich_line_spec(4);
+  const Enumeration one = enumerate(
+      spec, {.max_steps = 4, .threads = 1, .limit = {}, .operator_keys = true, .shape_distance = true});
+  const Enumeration four = enumerate(
+      spec, {.max_steps = 4, .threads = 4, .limit = {}, .operator_keys = true, .shape_distance = true});
+  ASSERT_EQ(one.operators.size(), four.operators.size());
+  for (std::size_t i = 0; i < one.operators.size(); ++i)
+    EXPECT_EQ(one.operators[i].graph, four.operators[i].graph);
+  EXPECT_EQ(one.statistics.rejected, four.statistics.rejected);
+}
+
+TEST(Enumerate, EmitsNoOperatorTwice) {
+  const Enumeration result = enumerate(testing::line_spec(5));
+  EXPECT_EQ(keys_of(result).size(), result.operators.size());
+}
+
+TEST(Enumerate, FlopsAndParametersAreThoseOfTheStagedProgram) {
+  // The plan counted here multiplies one weight at a time; lowering may multiply weights with each other
+  // first.
+  const Spec spec = testing::line_spec(4);
+  std::size_t equal = 0;
+  const Enumeration result = enumerate(spec);
+  for (const Found& found : result.operators) {
+    double params = 0;
+    const auto& sizes = spec.signature.sizes;
+    for (const auto& weight : found.graph.graph.weights()) {
+      Size product;
+      for (const auto id : weight) product = product * found.graph.graph.coordinate(id).extent;
+      for (std::size_t v = 0; v < sizes.valuation_count(); ++v) params += sizes.value(product, v).to_double();
+    }
+    EXPECT_EQ(found.work.params, params);
+    equal += found.work.flops > 0;
+  }
+  EXPECT_EQ(equal, result.operators.size());
+}
+
+TEST(Budgets, PruneInsideTheSearchExactlyWhatTheyForbid) {
+  const EnumerationOptions options{
+      .max_steps = 5, .threads = 1, .limit = {}, .operator_keys = false, .shape_distance = true};
+  const Enumeration all = enumerate(testing::line_spec(5), options);
+  std::vector<double> flops;
+  for (const Found& found : all.operators) flops.push_back(found.work.flops);
+  std::sort(flops.begin(), flops.end());
+  const double median = flops[flops.size() / 2];
+  Spec limited = testing::line_spec(5);
+  limited.budgets.max_flops = median;
+  std::set<Hash128> wanted;
+  for (const Found& found : all.operators) {
+    if (found.work.flops <= median) wanted.insert(found.key);
+  }
+  const Enumeration kept = enumerate(limited, options);
+  EXPECT_EQ(keys_of(kept), wanted);
+  EXPECT_LT(kept.statistics.states, all.statistics.states);
+}
+
+class NamedOnResnet18 : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NamedOnResnet18, IsAllowedAlongEveryPrefix) {
+  Spec spec = spec_named("resnet18");
+  const auto& sizes = spec.signature.sizes;
+  pgraph::NamedParameters parameters;
+  parameters.kernel = sizes.parse("k_1");
+  parameters.groups = sizes.parse(std::string(GetParam()) == "operator1" ? "g" : "s");
+  parameters.shrink = sizes.parse("s");
+  if (std::string(GetParam()) == "conv")
+    spec.budgets.max_flops = kUnbounded;  // the spec asks for less than a convolution
+  const Derivation way =
+      derivation(spec, pgraph::named_operator(GetParam()).build(spec.signature, parameters));
+  EXPECT_TRUE(way.legal) << to_text(way);
+}
+INSTANTIATE_TEST_SUITE_P(Paper, NamedOnResnet18,
+                         ::testing::Values("conv1x1", "grouped_conv", "operator1", "conv"));
+
+class NamedElsewhere : public ::testing::TestWithParam<std::tuple<const char*, bool>> {};
+
+TEST_P(NamedElsewhere, IsAllowedWithBudgetsOffAndTheExtensionsItNeeds) {
+  const auto [name, strided] = GetParam();
+  Spec spec = spec_named("conv");
+  const auto& sizes = spec.signature.sizes;
+  if (strided) {
+    spec.signature.input[2].extent = sizes.parse("s*H");
+    spec.signature.input[3].extent = sizes.parse("s*W");
+    spec.occurrences[6] = 8;
+  }
+  if (std::string_view(name) == "average_pool" || std::string_view(name) == "pixel_shuffle" ||
+      std::string_view(name) == "depthwise_conv") {
+    spec.signature.output[1].extent = spec.signature.input[1].extent;
+  }
+  for (const std::string_view extension : extension_names()) spec.extensions.emplace(extension);
+  const Budgets defaults;
+  spec.budgets = defaults;
+  spec.budgets.max_strides = kNoLimit;
+  spec.budgets.min_weight_params = 1;
+  spec.thresholds.max_window = 60;
+  spec.thresholds.unfold_ratio = 1;
+  for (int& occurrences : spec.occurrences) occurrences = std::max(occurrences, 4);
+  pgraph::NamedParameters parameters;
+  parameters.kernel = sizes.parse("k");
+  parameters.groups = sizes.parse("g");
+  parameters.dilation = sizes.parse("s");
+  parameters.shrink = sizes.parse("s");
+  parameters.block = sizes.parse("s");
+  if (std::string_view(name) == "pixel_shuffle") {
+    // 7x7 has no blocks of 2.
+    spec.signature.sizes = Sizes(sizes.variables(), {{1, 16, 16, 28, 28, 3, 2, 4}});
+  }
+  const Derivation way = derivation(spec, pgraph::named_operator(name).build(spec.signature, parameters));
+  EXPECT_TRUE(way.legal) << to_text(way);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Paper, NamedElsewhere,
+    ::testing::Values(std::tuple{"matmul", false}, std::tuple{"conv", false}, std::tuple{"conv", true},
+                      std::tuple{"dilated_conv", false}, std::tuple{"depthwise_conv", false},
+                      std::tuple{"separable_conv", false}, std::tuple{"separable_conv", true},
+                      std::tuple{"average_pool", true}, std::tuple{"pixel_shuffle", false},
+                      std::tuple{"grouped_conv", false}, std::tuple{"grouped_conv", true},
+                      std::tuple{"operator1", false}, std::tuple{"operator1", true}));
+
+TEST(Sample, IsTheSameForAnyNumberOfThreadsAndNothingTwice) {
+  const Spec spec = spec_named("conv");
+  SampleOptions options;
+  options.max_steps = 6;
+  options.seed = 3;
+  const Enumeration one = sample(spec, 12, options);
+  options.threads = 3;
+  const Enumeration three = sample(spec, 12, options);
+  ASSERT_EQ(one.operators.size(), 12U);
+  ASSERT_EQ(three.operators.size(), 12U);
+  for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(one.operators[i].graph, three.operators[i].graph);
+  EXPECT_EQ(keys_of(one).size(), 12U);
+  options.seed = 4;
+  EXPECT_NE(keys_of(sample(spec, 12, options)), keys_of(one));
+}
+
+TEST(Sample, AnExhaustedSpaceGivesWhatItHas) {
+  const Spec spec = testing::line_spec(2);
+  const Enumeration all = enumerate(spec);
+  const Enumeration drawn = sample(
+      spec, 1000, {.max_steps = 0, .seed = 1, .threads = 1, .operator_keys = true, .max_attempts = 600});
+  EXPECT_EQ(keys_of(drawn), keys_of(all));
+}
+
+TEST(Sample, AStridedSiteHasOperators) {
+  Spec spec = spec_named("conv");
+  const auto& sizes = spec.signature.sizes;
+  spec.signature.input[2].extent = sizes.parse("s*H");
+  spec.signature.input[3].extent = sizes.parse("s*W");
+  spec.occurrences[6] = 4;
+  spec.budgets.max_strides = 2;
+  spec.extensions.insert("strided_inputs");
+  const Enumeration drawn =
+      sample(spec, 6, {.max_steps = 8, .seed = 1, .threads = 1, .operator_keys = true, .max_attempts = 0});
+  ASSERT_EQ(drawn.operators.size(), 6U);
+  for (const Found& found : drawn.operators) {
+    EXPECT_EQ(found.graph.graph.coordinate(found.graph.input[2]).extent, sizes.parse("s*H"));
+    EXPECT_LE(found.work.flops, spec.budgets.max_flops);
+  }
+}
+
+}  // namespace
+}  // namespace syno::synth

@@ -1,0 +1,133 @@
+// Tree search: deterministic, resumable, none twice, drawn to what is rewarded.
+#include "synth/tree.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "small_specs.hpp"
+#include "support/error.hpp"
+#include "synth/enumerate.hpp"
+
+namespace syno::synth {
+namespace {
+
+/// Prefers windows: a reward that a search can learn from steps.
+double reward(const pgraph::CompleteGraph& graph) {
+  double unfolds = 0;
+  for (const auto& step : graph.graph.steps()) unfolds += step.primitive == pgraph::Primitive::Unfold;
+  return std::min(1.0, unfolds / 2);
+}
+
+std::vector<std::string> texts(const std::vector<Tree::Ticket>& tickets) {
+  std::vector<std::string> result;
+  for (const auto& ticket : tickets) result.push_back(pgraph::to_text(ticket.graph));
+  return result;
+}
+
+TEST(Tree, TheOrderOfTellingDoesNotMatter) {
+  const Spec spec = testing::line_spec(6);
+  Tree forward(spec, 5);
+  Tree backward(spec, 5);
+  for (int round = 0; round < 8; ++round) {
+    const auto a = forward.ask(4);
+    const auto b = backward.ask(4);
+    ASSERT_EQ(texts(a), texts(b)) << "round " << round;
+    for (const auto& ticket : a) forward.tell(ticket.number, reward(ticket.graph));
+    for (std::size_t i = b.size(); i-- > 0;) backward.tell(b[i].number, reward(b[i].graph));
+  }
+  EXPECT_EQ(forward.to_json(), backward.to_json());
+}
+
+TEST(Tree, ContinuesFromItsJsonAsIfNothingHadHappened) {
+  const Spec spec = testing::line_spec(6);
+  Tree kept(spec, 9);
+  for (int round = 0; round < 6; ++round) {
+    const auto tickets = kept.ask(3);
+    for (const auto& ticket : tickets) {
+      if (round < 5 || ticket.number % 2 == 0) kept.tell(ticket.number, reward(ticket.graph));
+    }
+  }
+  Tree again = Tree::from_json(spec, kept.to_json());
+  EXPECT_EQ(again.to_json(), kept.to_json());
+  EXPECT_EQ(texts(again.pending()), texts(kept.pending()));
+  for (const auto& ticket : kept.pending()) {
+    kept.tell(ticket.number, 0.25);
+    again.tell(ticket.number, 0.25);
+  }
+  for (int round = 0; round < 4; ++round) {
+    const auto a = kept.ask(3);
+    const auto b = again.ask(3);
+    ASSERT_EQ(texts(a), texts(b)) << "round " << round;
+    for (const auto& ticket : a) {
+      kept.tell(ticket.number, reward(ticket.graph));
+      again.tell(ticket.number, reward(ticket.graph));
+    }
+  }
+}
+
+TEST(Tree, NeverHandsOutAnOperatorTwiceAndStopsWhenAllAreOut) {
+  const Spec spec = testing::line_spec(3);
+  const Enumeration all = enumerate(spec);
+  Tree tree(spec, 1);
+  std::set<std::string> seen;
+  for (;;) {
+    const auto tickets = tree.ask(5);
+    if (tickets.empty()) break;
+    for (const auto& ticket : tickets) {
+      EXPECT_TRUE(seen.insert(pgraph::to_text(ticket.graph)).second);
+      tree.tell(ticket.number, reward(ticket.graph));
+    }
+    ASSERT_LE(seen.size(), all.operators.size());
+  }
+  EXPECT_EQ(seen.size(), all.operators.size());
+}
+
+TEST(Tree, FindsMoreOfWhatIsRewardedThanItWouldWithoutRewards) {
+  const Spec spec = testing::line_spec(6);
+  double learnt = 0;
+  double blind = 0;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    Tree told(spec, seed);
+    Tree flat(spec, seed);
+    for (int round = 0; round < 25; ++round) {
+      for (const auto& ticket : told.ask(4)) {
+        told.tell(ticket.number, reward(ticket.graph));
+        learnt += reward(ticket.graph);
+      }
+      for (const auto& ticket : flat.ask(4)) {
+        flat.tell(ticket.number, 0.5);
+        blind += reward(ticket.graph);
+      }
+    }
+  }
+  EXPECT_GT(learnt, 1.1 * blind);
+}
+
+TEST(Tree, WrongTicketsAndRewardsAreRefused) {
+  const Spec spec = testing::line_spec(4);
+  Tree tree(spec, 1);
+  EXPECT_THROW(tree.tell(0, 0.5), SpecError);
+  const auto tickets = tree.ask(1);
+  ASSERT_EQ(tickets.size(), 1U);
+  EXPECT_THROW(tree.tell(0, 1.5), SpecError);
+  EXPECT_THROW(tree.tell(0, std::nan("")), SpecError);
+  tree.tell(0, 0.5);
+  EXPECT_THROW(tree.tell(0, 0.5), SpecError);
+}
+
+TEST(Tree, DamagedTextsAreRefused) {
+  const Spec spec = testing::line_spec(4);
+  Tree tree(spec, 1);
+  tree.ask(3);
+  const std::string json = tree.to_json();
+  EXPECT_THROW(Tree::from_json(spec, json.substr(0, json.size() / 2)), FormatError);
+  EXPECT_THROW(Tree::from_json(spec, "{}"), FormatError);
+  EXPECT_THROW(Tree::from_json(testing::line_spec(5), json), SpecError);
+  std::string newer = json;
+  newer.replace(newer.find("\"format\":1"), 10, "\"format\":7");
+  EXPECT_THROW(Tree::from_json(spec, newer), FormatError);
+}
+
+}  // namespace
+}  // namespace syno::synth
