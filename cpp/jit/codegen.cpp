@@ -7,6 +7,7 @@
 #include <llvm/MC/MCContext.h>
 #include <llvm/MC/MCDisassembler/MCDisassembler.h>
 #include <llvm/MC/MCInst.h>
+#include <llvm/MC/MCInstrInfo.h>
 #include <llvm/MC/MCRegisterInfo.h>
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -134,7 +135,8 @@ int count_spills(const std::string& object, const Cpu& cpu, std::int64_t* code_b
     vector[r] = name.starts_with("XMM") || name.starts_with("YMM") || name.starts_with("ZMM");
     stack[r] = name == "RSP";
   }
-  int spills = 0;
+  const std::unique_ptr<llvm::MCInstrInfo> instructions(target.createMCInstrInfo());
+  int loads = 0, stores = 0;
   for (const llvm::object::SectionRef& section : (*file)->sections()) {
     if (!section.isText()) continue;
     auto contents = section.getContents();
@@ -158,10 +160,12 @@ int count_spills(const std::string& object, const Cpu& cpu, std::int64_t* code_b
         on_stack = on_stack || stack[operand.getReg()];
         with_vector = with_vector || vector[operand.getReg()];
       }
-      spills += on_stack && with_vector;
+      if (!on_stack || !with_vector) continue;
+      ++(instructions->get(instruction.getOpcode()).mayLoad() ? loads : stores);
     }
   }
-  return spills;
+  // Stores that nothing reloads are the context of a parallel loop, two words at a time.
+  return loads == 0 ? 0 : loads + stores;
 }
 
 }  // namespace syno::jit
