@@ -16,8 +16,8 @@ int ShapeDistance::operator()(std::span<const DistanceItem> items, const Remaini
   item_count_ = items.size();
   std::copy(items.begin(), items.end(), items_.begin());
   const auto order = [](const DistanceItem& item) {
-    return static_cast<std::uint32_t>(item.extent) << 4 | static_cast<std::uint32_t>(item.removal) << 1 |
-           static_cast<std::uint32_t>(item.mergeable);
+    return static_cast<std::uint64_t>(item.extent) << 4 | static_cast<std::uint64_t>(item.removal) << 2 |
+           static_cast<std::uint64_t>(item.discards) << 1 | static_cast<std::uint64_t>(item.mergeable);
   };
   std::sort(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(item_count_),
             [&](const DistanceItem& a, const DistanceItem& b) { return order(a) < order(b); });
@@ -55,14 +55,16 @@ void ShapeDistance::partition_wanted(std::size_t at) {
     partition_wanted(at + 1);
     groups_[g] = before;
   }
-  groups_[group_count_] = {1, wanted_[at], 0, kOne, false};
+  groups_[group_count_] = {1, wanted_[at], 0, kOne, false, 0};
   ++group_count_;
   partition_wanted(at + 1);
   --group_count_;
 }
 
 int ShapeDistance::total(const Cost& cost) const {
-  return cost.steps + (cost.matched || remaining_.must_contract ? 1 : 0) + (cost.second_weight ? 1 : 0);
+  // A gap that no window of the frontier fills takes an Unfold and a Merge that makes its window.
+  return cost.steps + 2 * std::max(0, cost.gaps - cost.windows) +
+         (cost.matched || remaining_.must_contract ? 1 : 0) + (cost.second_weight ? 1 : 0);
 }
 
 bool ShapeDistance::feasible(const Cost& cost) const {
@@ -78,7 +80,9 @@ void ShapeDistance::place_item(std::size_t at, const Cost& cost, std::size_t lea
   }
   const DistanceItem& item = items_[at];
   const bool same_next = at + 1 < item_count_ && items_[at + 1].extent == item.extent &&
-                         items_[at + 1].removal == item.removal && items_[at + 1].mergeable == item.mergeable;
+                         items_[at + 1].removal == item.removal &&
+                         items_[at + 1].mergeable == item.mergeable &&
+                         items_[at + 1].discards == item.discards;
   const auto next = [&](std::size_t choice, const Cost& c) { place_item(at + 1, c, same_next ? choice : 0); };
   for (std::size_t g = least_choice; g < group_count_; ++g) {
     const Group before = groups_[g];
@@ -86,6 +90,7 @@ void ShapeDistance::place_item(std::size_t at, const Cost& cost, std::size_t lea
     ++group.items;
     group.product = sizes_.times(before.product, item.extent);
     group.mergeable = before.mergeable || item.mergeable;
+    group.discards = before.discards + (item.discards ? 1 : 0);
     Cost more = cost;
     if (before.items > 0) {
       ++more.steps;
@@ -126,7 +131,8 @@ void ShapeDistance::close_groups(std::size_t at, Cost cost) {
     return;
   }
   const Group& group = groups_[at];
-  const auto use = [&](int merges, int joins, int windows, int reduces, int other, bool matched) {
+  const auto use = [&](int merges, int joins, int windows, int reduces, int other, bool matched,
+                       bool strided = false) {
     // A Merge cannot stand directly above the only coordinate: at least a Shift has to come between.
     const int between = merges > 0 && !group.mergeable && group.items == 1 && reduces == 0 ? 1 : 0;
     Cost more = cost;
@@ -135,6 +141,7 @@ void ShapeDistance::close_groups(std::size_t at, Cost cost) {
     more.joins += joins;
     more.windows += windows;
     more.reduces += reduces;
+    more.gaps += std::max(0, group.discards + (strided ? 1 : 0) - std::max(group.items - 1, 0) - joins);
     more.matched = more.matched || matched;
     close_groups(at + 1, more);
   };
@@ -157,7 +164,7 @@ void ShapeDistance::close_groups(std::size_t at, Cost cost) {
   if (remaining_.expands > 0 && may_leave) use(fork + 1, 0, 0, 0, 1, false);
   if (remaining_.contractions > 0 && may_leave) use(fork + 1, 0, 0, 0, 0, true);
   if (remaining_.reduces > 0) use(fork, 1, 0, 1, 0, false);
-  if (remaining_.strides > 0 && facts.coefficient) use(fork, 0, 0, 0, 1, false);
+  if (remaining_.strides > 0 && facts.coefficient) use(fork, 0, 0, 0, 1, false, true);
 }
 
 }  // namespace syno::synth

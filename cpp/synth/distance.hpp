@@ -23,6 +23,7 @@ struct DistanceItem {
   SizeNumber extent = 0;
   Removal removal = Removal::Steps;
   bool mergeable = true;  ///< a Merge may stand directly above it
+  bool discards = false;  ///< an Unfold of its own has to fill its gaps
 };
 
 /// How many steps of each kind the budgets still allow.
@@ -59,6 +60,7 @@ class ShapeDistance {
     int items = 0;
     SizeNumber product = kOne;
     bool mergeable = false;
+    int discards = 0;
   };
   struct Cost {
     int steps = 0;
@@ -66,6 +68,7 @@ class ShapeDistance {
     int joins = 0;
     int windows = 0;
     int reduces = 0;
+    int gaps = 0;  ///< Unfolds that gaps need beyond the joins of their own group
     bool matched = false;
     bool second_weight = false;
   };

@@ -458,7 +458,7 @@ int Engine::distance(const State& state, int limit) {
     const FrontierDim& dim = state.dims[k];
     const SizeFacts& facts = sizes_[dim.extent];
     const Kind kind = pool_[dim.coordinate].kind;
-    DistanceItem item{dim.extent, Removal::Steps, true};
+    DistanceItem item{dim.extent, Removal::Steps, true, dim.discards};
     const bool affordable = within(facts.primary, state.left);
     if (kind == Kind::Reduce) {
       if (affordable && facts.greatest >= spec_.thresholds.min_matched_reduce &&

@@ -58,7 +58,7 @@ SizeNumber SizePool::intern(const Size& size) {
   for (const SizeNumber number : bucket) {
     if (facts_[number].size == size) return number;
   }
-  SYNO_ASSERT(facts_.size() < 65535, "fewer than 65535 different sizes occur in one search");
+  SYNO_ASSERT(facts_.size() < 0xffffffffU, "size numbers fit 32 bits");
   const auto number = static_cast<SizeNumber>(facts_.size());
   bucket.push_back(number);
   SizeFacts facts;
@@ -108,7 +108,7 @@ SizeNumber SizePool::times(SizeNumber a, SizeNumber b) {
   if (a == kOne) return b;
   if (b == kOne) return a;
   if (b < a) std::swap(a, b);
-  const auto [found, inserted] = products_.try_emplace(static_cast<std::uint32_t>(a) << 16 | b);
+  const auto [found, inserted] = products_.try_emplace(static_cast<std::uint64_t>(a) << 32 | b);
   if (inserted) found->second = intern(facts_[a].size * facts_[b].size);
   return found->second;
 }
@@ -116,7 +116,7 @@ SizeNumber SizePool::times(SizeNumber a, SizeNumber b) {
 SizeNumber SizePool::over(SizeNumber a, SizeNumber b) {
   if (b == kOne) return a;
   if (a == b) return kOne;
-  const auto [found, inserted] = quotients_.try_emplace(static_cast<std::uint32_t>(a) << 16 | b);
+  const auto [found, inserted] = quotients_.try_emplace(static_cast<std::uint64_t>(a) << 32 | b);
   if (inserted) found->second = intern(facts_[a].size / facts_[b].size);
   return found->second;
 }

@@ -10,7 +10,7 @@
 
 namespace syno::synth {
 
-using SizeNumber = std::uint16_t;  ///< within one SizePool; 0 is the size one
+using SizeNumber = std::uint32_t;  ///< within one SizePool; 0 is the size one
 inline constexpr SizeNumber kOne = 0;
 
 /// Exponents of all variables: what a step takes from the occurrence limits, or what is left of them.
@@ -72,8 +72,8 @@ class SizePool {
   std::vector<SizeFacts> facts_;
   std::vector<double> values_;
   std::unordered_map<std::uint64_t, std::vector<SizeNumber>> by_hash_;
-  std::unordered_map<std::uint32_t, SizeNumber> products_;
-  std::unordered_map<std::uint32_t, SizeNumber> quotients_;
+  std::unordered_map<std::uint64_t, SizeNumber> products_;
+  std::unordered_map<std::uint64_t, SizeNumber> quotients_;
   std::unordered_map<SizeNumber, std::vector<BlockChoice>> blocks_;
   std::vector<SizeNumber> reduce_extents_;
 };

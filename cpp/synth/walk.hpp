@@ -13,7 +13,7 @@ namespace syno::synth {
 /// at no more than `patience` steps. Nothing when none was met: `exhausted` then says whether that is because
 /// there is none. `met` receives the finished state.
 std::optional<Found> random_walk(Engine& engine, const State& from, int steps_left, Random& random,
-                                 std::size_t patience = 20'000, State* met = nullptr,
+                                 std::size_t patience = 2'000, State* met = nullptr,
                                  bool* exhausted = nullptr);
 
 }  // namespace syno::synth
