@@ -128,8 +128,9 @@ def build_report(
     baseline = view.baseline
     scores = [c.score for c in ([baseline] if baseline else []) + candidates if c.score]
     metric = scores[0].metric if scores else "accuracy"
-    best = view.best()
-    front = {c.id for c in view.pareto()}
+    latencies = final.latencies_us if final else None
+    best = view.best(latencies_us=latencies)
+    front = {c.id for c in view.pareto(latencies_us=latencies)}
     comparison = compare(view, best, final) if best else None
     pictures, loops = {}, {}
     if best is not None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from syno._core import Program
 
 from syno import _core
+from syno._core import Program
 
 SIGNATURE = """syno-pgraph 1
 variable N primary
