@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.errors import SynoError, TaskError, unknown_name
+from syno.fresh import python_command, python_environment
 
 if TYPE_CHECKING:
     import torch
@@ -634,10 +635,15 @@ def preflight(
     Raises:
         TaskError: with what the fresh process said, before any search starts.
     """
-    command = [sys.executable, "-m", "syno.tasks", reference, json.dumps(dict(options or {}))]
+    command = python_command(
+        "from syno.tasks import _main; sys.exit(_main(sys.argv[1:]))",
+        reference,
+        json.dumps(dict(options or {})),
+    )
     try:
         done = subprocess.run(
             command,
+            env=python_environment(),
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -676,10 +682,3 @@ def _main(arguments: list[str]) -> int:
         return 1
     print(json.dumps({"found": found}))
     return 0
-
-
-if __name__ == "__main__":
-    # Run under its own name, so that the Task it checks is the one everybody else knows.
-    from syno.tasks import _main as main
-
-    sys.exit(main(sys.argv[1:]))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from syno.fresh import python_command, python_environment
 
 # Run in a child: an illegal instruction must be a line of the report, not the end of it.
 _PROBE = """
@@ -22,12 +23,12 @@ sys.exit(0 if check.passed else 1)
 
 
 def _probe(dtype: str, cpu: str | None) -> dict[str, Any]:
-    environment = dict(os.environ)
+    environment = python_environment()
     if cpu:
         environment["SYNO_CPU"] = cpu
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _PROBE, dtype],
+            python_command(_PROBE, dtype),
             capture_output=True,
             text=True,
             timeout=120,

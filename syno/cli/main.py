@@ -375,9 +375,10 @@ def cache_import(
 
 
 def main() -> None:
-    """Entry point of the ``syno`` command. The working directory is importable, as with ``python -m``."""
+    """Entry point of the ``syno`` command. Modules in the working directory can be named, too."""
     if "" not in sys.path:
-        sys.path.insert(0, "")
+        # Last, so that a source checkout of syno does not hide the installed package.
+        sys.path.append("")
     app()
 
 

@@ -8,7 +8,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from syno.errors import SessionError
+from syno.fresh import python_command, python_environment
 from syno.session.config import Component
 from syno.session.worker import Parts, describe, perform, take_frame, write_frame
 
@@ -127,15 +127,14 @@ class _Worker:
         self.begun = 0.0
         self.deadline = 0.0
         self.limit_s = 0.0
-        environment = dict(os.environ)
+        environment = python_environment()
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             environment[name] = str(threads)
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         stderr: int | IO[bytes] = subprocess.DEVNULL if log is None else open(log, "ab")  # noqa: SIM115
         self.log_start = 0 if isinstance(stderr, int) else stderr.tell()
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "syno.session.worker"],
+                python_command("from syno.session.worker import main; main()"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

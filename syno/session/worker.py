@@ -132,10 +132,3 @@ def main() -> None:
                     send(answer)
                 sys.exit(1)
         send(answer)
-
-
-if __name__ == "__main__":
-    # Run under its own name, so that its types are the ones everybody else imports.
-    from syno.session.worker import main as serve
-
-    serve()

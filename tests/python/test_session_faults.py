@@ -30,6 +30,8 @@ from syno.session import (
 from syno.session.lock import file_system, locked
 
 SCRIPT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell started the tests behind it
 import sys
 from test_session import start
 from pathlib import Path
