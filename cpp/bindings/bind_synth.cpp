@@ -85,7 +85,11 @@ void bind_synth(py::module_& m) {
         UnknownName: no such spec.
 )doc");
   m.def(
-      "spec_names", [] { return std::vector<std::string>(spec_names().begin(), spec_names().end()); },
+      "spec_names",
+      [] {
+        const auto names = spec_names();
+        return std::vector<std::string>(names.begin(), names.end());
+      },
       "The names :func:`spec_named` knows.");
   m.def(
       "extension_names",
