@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "synth/sizes.hpp"
@@ -36,6 +35,7 @@ struct Remaining {
   int contractions = 0;
   int reduces = 0;             ///< 0 once another primitive was used: Reduces come first
   bool must_contract = false;  ///< no weight yet, or a Reduce that some weight has to share
+  PackedSize frozen;  ///< 0xff for each primary variable that no Reduce and no weight may use any more
 };
 
 /// Divides the frontier and the wanted dimensions into reshape groups. Within a group of c frontier and d
@@ -46,50 +46,68 @@ struct Remaining {
 /// so that the bound stays admissible where one follows.
 class ShapeDistance {
  public:
-  static constexpr int kUnreachable = 100;
-  ShapeDistance(SizePool& sizes, std::vector<SizeNumber> wanted, bool even_windows);
+  ShapeDistance(const SizePool& sizes, std::vector<SizeNumber> wanted, bool even_windows);
 
   /// The distance, or any number greater than `limit` when it exceeds that.
   int operator()(std::span<const DistanceItem> items, const Remaining& remaining, int limit);
-  std::size_t memo_size() const { return memo_.size(); }
 
  private:
   struct Group {
-    int wanted = 0;
-    SizeNumber wanted_product = kOne;
-    int items = 0;
-    SizeNumber product = kOne;
+    std::int8_t wanted = 0;
+    std::int8_t items = 0;
+    std::int8_t discards = 0;
     bool mergeable = false;
-    int discards = 0;
+    PackedSize ratio;  ///< product of the items over product of the wanted
   };
   struct Cost {
-    int steps = 0;
-    int merges = 0;
-    int joins = 0;
-    int windows = 0;
-    int reduces = 0;
-    int gaps = 0;  ///< Unfolds that gaps need beyond the joins of their own group
+    std::int8_t steps = 0;
+    std::int8_t merges = 0;
+    std::int8_t joins = 0;
+    std::int8_t windows = 0;
+    std::int8_t reduces = 0;
+    std::int8_t gaps = 0;  ///< Unfolds that gaps need beyond the joins of their own group
     bool matched = false;
     bool second_weight = false;
   };
+  struct Item {
+    PackedSize size;
+    bool frozen = false;  ///< holds a variable that has to reach the input
+    bool window = false;  ///< may be the window of an Unfold
+    std::uint64_t order = 0;
+    DistanceItem given;
+  };
+  struct MemoEntry {
+    std::uint64_t key = 0;
+    std::uint8_t value = 0;  ///< the distance, or a lower bound above `limit`
+    std::uint8_t limit = 0;
+  };
+  struct RatioEntry {
+    PackedSize size;
+    RatioFacts facts;
+    bool known = false;
+  };
   void partition_wanted(std::size_t at);
-  void place_item(std::size_t at, const Cost& cost, std::size_t least_choice);
+  void place_item(std::size_t at, Cost cost, std::size_t least_choice);
   void close_groups(std::size_t group, Cost cost);
-  bool feasible(const Cost& cost) const;
+  bool worse(const Cost& cost) const;
   int total(const Cost& cost) const;
+  RatioFacts ratio_facts(PackedSize size);
+  MemoEntry& memo_slot(std::uint64_t key);
 
-  SizePool& sizes_;
-  std::vector<SizeNumber> wanted_;
+  const SizePool& sizes_;
+  std::vector<PackedSize> wanted_;
   bool even_windows_;
-  std::unordered_map<std::uint64_t, std::uint8_t> memo_;
+  std::vector<MemoEntry> memo_;
+  std::size_t memo_used_ = 0;
+  std::vector<RatioEntry> ratios_;
 
   // The computation under way.
-  std::array<DistanceItem, 16> items_{};
+  std::array<Item, 16> items_{};
   std::size_t item_count_ = 0;
   Remaining remaining_;
   std::array<Group, 8> groups_{};
   std::size_t group_count_ = 0;
-  int best_ = kUnreachable;
+  int best_ = 0;
 };
 
 }  // namespace syno::synth

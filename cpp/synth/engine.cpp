@@ -482,6 +482,9 @@ int Engine::distance(const State& state, int limit) {
   remaining.contractions = budgets.max_weights - state.weight_count;
   remaining.reduces = reduces_open(state) ? budgets.max_reductions - state.step_count : 0;
   remaining.must_contract = must_contract(state);
+  for (std::size_t i = 0; i < spec_.occurrences.size(); ++i) {
+    if (state.left[i] <= 0 && (sizes_.primary_lanes().exponent(i) != 0)) remaining.frozen.set(i, -1);
+  }
   return (*distance_)({items.data(), state.dim_count}, remaining, limit);
 }
 

@@ -38,6 +38,7 @@ SizePool::SizePool(const Spec& spec) : spec_(spec) {
     }
     weights_[same] += 1;
   }
+  find_primes();
   intern(Size());
   enumerate_reduce_extents();
 }
@@ -63,6 +64,7 @@ SizeNumber SizePool::intern(const Size& size) {
   bucket.push_back(number);
   SizeFacts facts;
   facts.size = size;
+  facts.packed = pack(size);
   facts.hash = hash;
   facts.integral = true;
   facts.odd = true;
@@ -102,6 +104,74 @@ SizeNumber SizePool::intern(const Size& size) {
                 !(facts.coefficient && negative_coefficient) && within_limits(size);
   facts_.push_back(facts);
   return number;
+}
+
+void SizePool::find_primes() {
+  const auto& signature = spec_.signature;
+  const auto take_primes = [&](std::int64_t number) {
+    for (std::int64_t p = 2; number > 1; ++p) {
+      if (p * p > number) p = number;
+      if (number % p != 0) continue;
+      if (std::find(primes_.begin(), primes_.end(), p) == primes_.end()) primes_.push_back(p);
+      while (number % p == 0) number /= p;
+    }
+  };
+  for (const auto* side : {&signature.output, &signature.input}) {
+    for (const auto& dim : *side) {
+      take_primes(dim.extent.factor().num());
+      take_primes(dim.extent.factor().den());
+    }
+  }
+  const auto& variables = signature.sizes.variables();
+  if (variables.size() + primes_.size() > symbolic::kMaxVariables) {
+    fail<SpecError>("spec",
+                    "{} variables and {} prime factors of the signature's numbers are more than {} together",
+                    variables.size(), primes_.size(), symbolic::kMaxVariables);
+  }
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    if (variables[i].kind == VariableKind::Primary) primary_lanes_.set(i, -1);
+  }
+}
+
+PackedSize SizePool::pack(const Size& size) const {
+  PackedSize packed;
+  const std::size_t variables = spec_.signature.sizes.variables().size();
+  for (std::size_t i = 0; i < variables; ++i) packed.set(i, static_cast<std::int8_t>(size.exponent(i)));
+  std::int64_t num = size.factor().num();
+  std::int64_t den = size.factor().den();
+  for (std::size_t k = 0; k < primes_.size(); ++k) {
+    int exponent = 0;
+    for (; num % primes_[k] == 0; num /= primes_[k]) ++exponent;
+    for (; den % primes_[k] == 0; den /= primes_[k]) --exponent;
+    packed.set(variables + k, static_cast<std::int8_t>(exponent));
+  }
+  SYNO_ASSERT(num == 1 && den == 1, "numbers in sizes are products of the signature's primes");
+  return packed;
+}
+
+RatioFacts SizePool::ratio(PackedSize size) const {
+  RatioFacts facts;
+  const std::size_t variables = spec_.signature.sizes.variables().size();
+  const PackedSize primary = size & primary_lanes_;
+  facts.coefficient = primary.is_zero();
+  constexpr std::uint64_t kSigns = 0x8080808080808080ULL;
+  facts.negative_primary = ((primary.low | primary.high) & kSigns) != 0;
+  facts.integral = true;
+  facts.odd = true;
+  for (const std::size_t v : representative_) {
+    double numerator = 1;
+    double denominator = 1;
+    for (std::size_t lane = 0; lane < variables + primes_.size(); ++lane) {
+      const auto value = static_cast<double>(lane < variables ? spec_.signature.sizes.valuation(v)[lane]
+                                                              : primes_[lane - variables]);
+      for (int e = size.exponent(lane); e > 0; --e) numerator *= value;
+      for (int e = size.exponent(lane); e < 0; ++e) denominator *= value;
+    }
+    const bool whole = numerator < 0x1p53 && denominator < 0x1p53 && std::fmod(numerator, denominator) == 0;
+    facts.integral = facts.integral && whole;
+    facts.odd = facts.odd && whole && std::fmod(numerator / denominator, 2) == 1;
+  }
+  return facts;
 }
 
 SizeNumber SizePool::times(SizeNumber a, SizeNumber b) {

@@ -16,6 +16,48 @@ inline constexpr SizeNumber kOne = 0;
 /// Exponents of all variables: what a step takes from the occurrence limits, or what is left of them.
 using Usage = std::array<std::int8_t, symbolic::kMaxVariables>;
 
+/// Exponents of all variables, and of the primes in the signature's numbers, one in a byte each: products and
+/// quotients are two additions.
+struct PackedSize {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  bool operator==(const PackedSize&) const = default;
+
+  static std::uint64_t add_bytes(std::uint64_t a, std::uint64_t b) {
+    constexpr std::uint64_t kSigns = 0x8080808080808080ULL;
+    return ((a & ~kSigns) + (b & ~kSigns)) ^ ((a ^ b) & kSigns);
+  }
+  static std::uint64_t subtract_bytes(std::uint64_t a, std::uint64_t b) {
+    constexpr std::uint64_t kSigns = 0x8080808080808080ULL;
+    return ((a | kSigns) - (b & ~kSigns)) ^ ((a ^ ~b) & kSigns);
+  }
+  friend PackedSize operator*(PackedSize a, PackedSize b) {
+    return {add_bytes(a.low, b.low), add_bytes(a.high, b.high)};
+  }
+  friend PackedSize operator/(PackedSize a, PackedSize b) {
+    return {subtract_bytes(a.low, b.low), subtract_bytes(a.high, b.high)};
+  }
+  friend PackedSize operator&(PackedSize a, PackedSize b) { return {a.low & b.low, a.high & b.high}; }
+  bool is_zero() const { return (low | high) == 0; }
+  std::int8_t exponent(std::size_t lane) const {
+    return static_cast<std::int8_t>((lane < 8 ? low >> (8 * lane) : high >> (8 * (lane - 8))) & 0xff);
+  }
+  void set(std::size_t lane, std::int8_t exponent) {
+    const std::uint64_t byte = static_cast<std::uint8_t>(exponent);
+    std::uint64_t& word = lane < 8 ? low : high;
+    const std::size_t at = 8 * (lane % 8);
+    word = (word & ~(0xffULL << at)) | byte << at;
+  }
+};
+
+/// What a reshape group has to know about the ratio of its sides.
+struct RatioFacts {
+  bool integral = false;
+  bool coefficient = false;
+  bool negative_primary = false;
+  bool odd = false;
+};
+
 /// Everything about a size that the search asks for, for all valuations at once.
 struct SizeFacts {
   symbolic::Size size;
@@ -30,6 +72,7 @@ struct SizeFacts {
   std::uint64_t hash = 0;  ///< stable; orders sizes the same way in every thread
   Usage magnitude{};       ///< |exponent| of every variable
   Usage primary{};         ///< exponents of the primary variables, 0 elsewhere
+  PackedSize packed;
 };
 
 /// A way to Merge a coordinate: the block and what it takes from the occurrence limits.
@@ -59,14 +102,21 @@ class SizePool {
   /// Blocks a coordinate of this extent may be merged by, in a fixed order.
   const std::vector<BlockChoice>& blocks(SizeNumber extent);
 
+  RatioFacts ratio(PackedSize size) const;                     ///< computed; callers remember
+  PackedSize primary_lanes() const { return primary_lanes_; }  ///< 0xff in the byte of each primary variable
+
   /// Primary variables first, greatest exponent greatest: the order that keeps one of two equal layouts.
   bool lexicographic_less(SizeNumber a, SizeNumber b) const;
 
  private:
   void enumerate_reduce_extents();
   bool within_limits(const symbolic::Size& size) const;
+  void find_primes();
+  PackedSize pack(const symbolic::Size& size) const;
 
   Spec spec_;
+  std::vector<std::int64_t> primes_;  ///< of the signature's numbers; their lanes follow the variables'
+  PackedSize primary_lanes_;
   std::vector<std::size_t> representative_;  ///< valuations, without repetitions
   std::vector<double> weights_;
   std::vector<SizeFacts> facts_;
