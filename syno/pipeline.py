@@ -85,6 +85,8 @@ def search(
             8 channels either way and 2 % of the time.
         budget: ``"10min"``, ``"2h"``, a number of candidates, or a :class:`Budget`.
         policy: of :data:`syno.proposers.POLICIES`.
+        prune: when a candidate is given up early; default also before training, when its network is
+            slower than the original.
         flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces. The
             least FLOPs are the paper's (0.15): below them, operators without any window crowd out
             the others.
@@ -240,6 +242,9 @@ class _Space:
         return text
 
 
+#: A network slower than the original is no answer, however accurate; the rest is noise of one measurement.
+DEFAULT_PRUNE = Prune(max_latency_ratio=1.05)
+
 #: Each stage with the names of its sites.
 Plan = list[tuple[Stage, list[str]]]
 
@@ -359,7 +364,7 @@ def _run(
         measurer=Component(reference=MEASURER, options=options),
         seed=seed,
         batch_width=batch_width,
-        prune=prune,
+        prune=prune or DEFAULT_PRUNE,
         space={k: v for k, v in dataclasses.asdict(space).items() if v is not None},
         limits=limits,
         note=note,
@@ -392,11 +397,10 @@ def compare_finalists(view: SessionView, network: Network) -> None:
         models[candidate.id] = result.apply(candidate).eval()
     from syno.bench import bench
 
-    best = view.best()
-    wanted = ["baseline", *([best.id] if best and best.id in models else [])]
-    timed = bench(models, network.task.example(network.batch), compile=wanted, threads=threads)
+    example = network.task.example(network.batch)
+    timed = bench(models, example, compile="baseline", threads=threads)
     eager = {name: timed[name] for name in models}
-    compiled = {n: f"{n}, torch.compile" for n in wanted}
+    compiled = {"baseline": "baseline, torch.compile"}
     final = FinalBench(
         latencies_us={name: timing.median_us for name, timing in eager.items()},
         iqrs_us={name: timing.iqr_us for name, timing in eager.items()},

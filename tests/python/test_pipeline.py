@@ -16,6 +16,7 @@ from syno.errors import SessionError, SpecError, SynoError, UnknownName
 from syno.models.fashion import fashion_resnet
 from syno.report import read_report
 from syno.result import Result
+from syno.session import Prune
 
 OPTIONS = {"width": 16, "epochs": 1}
 
@@ -36,6 +37,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         groups=1,
         batch_width=2,
         workers=2,
+        prune=Prune(),
         progress="off",
     )
     return directory
@@ -70,6 +72,7 @@ def test_running_a_finished_search_again_trains_nothing(searched: Path) -> None:
         groups=1,
         batch_width=2,
         workers=1,
+        prune=Prune(),
         progress="off",
     )
     assert [c.to_dict() for c in result.view.candidates()] == before
@@ -174,6 +177,7 @@ def test_a_users_own_model_and_batches_are_searched_in_this_process(tmp_path: Pa
         session=tmp_path / "own",
         finalists=0,
         batch_width=2,
+        prune=Prune(),
         progress="off",
     )
     assert result.view.status()["states"]["failed"] == 0, [
