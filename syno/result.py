@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from syno.errors import SessionError
 from syno.network import Network, NetworkEvaluator, place
-from syno.report.build import build_report, read_final
+from syno.report.build import build_report
 from syno.session import Candidate, SessionView, open_view
 
 if TYPE_CHECKING:
@@ -96,17 +96,12 @@ class Result:
         Returns:
             ``None`` when the original is best.
         """
-        found = self.view.best(max_drop=max_accuracy_drop, latencies_us=self._latencies())
+        found = self.view.best(max_drop=max_accuracy_drop)
         return None if found is None else Found(self, found)
 
     def pareto(self) -> list[Found]:
         """The candidates no other beats in both metric and latency, fastest first."""
-        front = self.view.pareto(latencies_us=self._latencies())
-        return [Found(self, c) for c in front if c.key]
-
-    def _latencies(self) -> dict[str, float] | None:
-        final = read_final(self.view)
-        return final.latencies_us if final else None
+        return [Found(self, c) for c in self.view.pareto() if c.key]
 
     def __getitem__(self, id: str) -> Found:
         return Found(self, self.view.candidate(id))

@@ -38,12 +38,10 @@ def read_final(view: SessionView) -> FinalBench | None:
 def _entry(
     view: SessionView, candidate: Candidate, final: FinalBench | None, front: set[str]
 ) -> Entry:
-    latency, iqr = candidate.latency_us, candidate.latency_iqr_us
     peers: dict[str, float] = {}
     if final and candidate.id in final.latencies_us:
-        latency, iqr = final.latencies_us[candidate.id], final.iqrs_us[candidate.id]
-        peers["this network, side by side with the original"] = latency
-        peers["the original in eager"] = final.latencies_us["baseline"]
+        peers["this network, in turns with the original"] = final.latencies_us[candidate.id]
+        peers["the original in eager, in turns"] = final.latencies_us["baseline"]
         for name, value in final.compiled_us.items():
             peers[f"{'the original' if name == 'baseline' else name} in torch.compile"] = value
     sites = {t.site: t.latency_us for t in candidate.timings if t.site}
@@ -55,8 +53,8 @@ def _entry(
         accuracy_std=candidate.std,
         accuracy_stderr=view.stderr(candidate),
         seeds_count=len(candidate.finals),
-        latency_us=latency,
-        latency_iqr_us=iqr,
+        latency_us=candidate.latency_us,
+        latency_iqr_us=candidate.latency_iqr_us,
         op_latency_us=candidate.op_latency_us,
         op_latencies_us=sites,
         peers_us=peers,
@@ -120,18 +118,22 @@ def build_report(
 ) -> Report:
     """Everything the session knows, as a report.
 
-    Latencies are the session's own; those of finalists come from the last measurement, side by side
-    with the original.
+    Latencies of the table are the session's, each network timed alone; the winner's speed-up is that of the
+    last measurement, in which finalists and original took turns.
     """
     final = read_final(view)
     candidates = view.candidates()
     baseline = view.baseline
     scores = [c.score for c in ([baseline] if baseline else []) + candidates if c.score]
     metric = scores[0].metric if scores else "accuracy"
-    latencies = final.latencies_us if final else None
-    best = view.best(latencies_us=latencies)
-    front = {c.id for c in view.pareto(latencies_us=latencies)}
+    remarks = list(notes or [])
+    best = view.best()
+    front = {c.id for c in view.pareto()}
     comparison = compare(view, best, final) if best else None
+    if comparison is not None and comparison.speedup <= 1.0:
+        # Alone it was faster; taking turns with the original, with colder caches, it was not.
+        remarks.append(f"{comparison.id} was not faster when it took turns with the original")
+        best = comparison = None
     pictures, loops = {}, {}
     if best is not None:
         operator = view.operator(best)
@@ -146,7 +148,6 @@ def build_report(
     seeds = sorted({s.seed for c in candidates for s in c.finals} | {settings.seed})
     measured = baseline.timings if baseline else []
     batch = final.batch if final else (measured[0].batch if measured else 1)
-    remarks = list(notes or [])
     if final:
         remarks += [f"{name}: {why}" for name, why in final.skipped.items()]
     return Report(
@@ -171,7 +172,7 @@ def build_report(
 
 
 def loop_text(operator: Any) -> str:
-    """The operator's stages as formulas, one a line, at its first valuation."""
+    """The operator's stages as formulas and as nested loops, at its first valuation."""
     concrete = operator.at(0)
     sizes = ", ".join(f"{n} {list(s)}" for n, s in concrete.shapes.items())
-    return f"# {sizes}\n{concrete.program.short_text()}"
+    return f"# {sizes}\n{concrete.program.short_text()}\n\n{concrete.program.loops()}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -132,16 +131,6 @@ def pooled_std(candidates: list[Candidate]) -> float | None:
             squares += statistics.variance(values) * (len(values) - 1)
             freedom += len(values) - 1
     return math.sqrt(squares / freedom) if freedom else None
-
-
-def timed_as(
-    candidates: Sequence[Candidate], latencies_us: Mapping[str, float] | None
-) -> list[Candidate]:
-    """The candidates with other latencies of the whole network, by id; those not named keep theirs."""
-    new = latencies_us or {}
-    return [
-        msgspec.structs.replace(c, latency_us=new[c.id]) if c.id in new else c for c in candidates
-    ]
 
 
 def pareto_front(candidates: list[Candidate], *, higher_is_better: bool) -> list[Candidate]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import msgspec
 from syno.errors import SessionError, unknown_name
 from syno.session.config import SessionConfig, read_config
 from syno.session.lock import locked
-from syno.session.records import STATES, Candidate, pareto_front, pooled_std, timed_as
+from syno.session.records import STATES, Candidate, pareto_front, pooled_std
 from syno.session.store import Store
 
 if TYPE_CHECKING:
@@ -72,13 +71,9 @@ class SessionView:
         row = self._store.execute("SELECT higher_is_better FROM score LIMIT 1").fetchone()
         return bool(row[0]) if row else True
 
-    def pareto(self, *, latencies_us: Mapping[str, float] | None = None) -> list[Candidate]:
-        """Candidates and baseline that no other beats in both latency and metric, fastest first.
-
-        ``latencies_us`` are by id and stand for the recorded ones, where a later measurement gave better.
-        """
-        everyone = timed_as(self._store.candidates(), latencies_us)
-        return pareto_front(everyone, higher_is_better=self.higher_is_better)
+    def pareto(self) -> list[Candidate]:
+        """Candidates and baseline that no other beats in both latency and metric, fastest first."""
+        return pareto_front(self._store.candidates(), higher_is_better=self.higher_is_better)
 
     def stderr(self, candidate: Candidate) -> float | None:
         """Standard error of a candidate's metric: examples and seeds, the seeds' part pooled."""
@@ -90,21 +85,18 @@ class SessionView:
         own, its = candidate.stderr(spread), other.stderr(spread)
         return None if own is None or its is None else 2.0 * math.hypot(own, its)
 
-    def best(
-        self, *, max_drop: float | None = None, latencies_us: Mapping[str, float] | None = None
-    ) -> Candidate | None:
+    def best(self, *, max_drop: float | None = None) -> Candidate | None:
         """The fastest candidate that is not worse than the original; ``None`` if there is none.
 
         Not worse: its metric is not below the original's by more than ``max_drop``; left out, by more
         than the uncertainty of the difference. Where candidates were trained again on several seeds,
-        only those are asked, since the search's own numbers favour who was lucky. ``latencies_us`` as for
-        :meth:`pareto`.
+        only those are asked, since the search's own numbers favour who was lucky.
         """
         original = self.baseline
         if original is None or original.value is None:
             return None
-        value = original.value
-        baseline, *everyone = timed_as([original, *self.candidates()], latencies_us)
+        baseline, value = original, original.value
+        everyone = self.candidates()
         finalists = [c for c in everyone if c.finals]
         sign = 1.0 if self.higher_is_better else -1.0
         good = []
