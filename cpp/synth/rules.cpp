@@ -52,10 +52,15 @@ bool shift_above_split(const Candidate& c) {
 
 bool merge_above_reduce(const Candidate& c) { return c.node_i().kind == Kind::Reduce && c.i().shared == 0; }
 bool merge_above_share(const Candidate& c) { return c.i().shared != 0; }
-/// One of block and the Split's block divides the other: the pair simplifies (Fig. 4a).
+/// One of block and the Split's block is the other times an extent: the pair simplifies (Fig. 4a).
 bool blocks_nest(const Candidate& c) {
-  const SizeNumber inner = c.pool[c.node_i().b].extent;
-  return divides_everywhere(c, inner, c.move.parameter) || divides_everywhere(c, c.move.parameter, inner);
+  const PackedSize inner = c.sizes[c.pool[c.node_i().b].extent].packed;
+  const PackedSize block = c.sizes[c.move.parameter].packed;
+  const auto extent = [&](PackedSize size) {
+    const RatioFacts facts = c.sizes.ratio(size);
+    return facts.integral && !facts.negative_primary;
+  };
+  return extent(block / inner) || extent(inner / block);
 }
 bool merge_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split && blocks_nest(c); }
 bool merge_above_uneven_split(const Candidate& c) {
