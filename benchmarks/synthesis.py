@@ -28,8 +28,11 @@ def _held_mb() -> float:
 
 
 def _peak_mb() -> float:
-    """The most memory the process ever held, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    """The most memory this program ever held, in MB."""
+    # Not ru_maxrss, which remembers the process that started this one.
+    status = Path("/proc/self/status").read_text()
+    kilobytes = next(x.split()[1] for x in status.splitlines() if x.startswith("VmHWM:"))
+    return int(kilobytes) * 1024 / 1e6
 
 
 def _split(text: str) -> list[str]:
