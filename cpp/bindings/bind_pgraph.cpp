@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "lower/lower.hpp"
+#include "lower/operator_key.hpp"
 #include "pgraph/named.hpp"
 #include "pgraph/pgraph.hpp"
 #include "program/program.hpp"
@@ -94,7 +95,17 @@ void bind_pgraph(py::module_& m) {
       .def(
           "hash", [](const CompleteGraph& graph) { return to_hex(pgraph::hash_of(graph)); }, R"doc(
     32 hexadecimal digits, the same on every machine. Equal for pGraphs that differ only in the order of
-    commuting steps, of weights, or of Reduces of one extent. Finer than ``one_scope().operator_key()``.
+    commuting steps, of weights, or of Reduces of one extent. Finer than :meth:`operator_key`.
+)doc")
+      .def(
+          "operator_key",
+          [](const CompleteGraph& graph) {
+            program::OperatorKeyCache cache;
+            return to_hex(lower::operator_key(graph, cache));
+          },
+          R"doc(
+    32 hexadecimal digits, equal for equal operators: those that compute the same up to a permutation of each
+    weight's elements and of the dimensions the signature leaves unordered, however they are built.
 )doc")
       .def(
           "one_scope",

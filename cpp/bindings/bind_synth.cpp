@@ -3,6 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "support/error.hpp"
+#include "synth/empty.hpp"
 #include "synth/enumerate.hpp"
 #include "synth/explain.hpp"
 #include "synth/rules.hpp"
@@ -136,14 +138,38 @@ void bind_synth(py::module_& m) {
 
   m.def(
       "enumerate_operators",
-      [](const Spec& spec, int max_steps, int threads, std::optional<std::size_t> limit) {
-        return unlocked([&] { return enumerate(spec, {max_steps, threads, limit}); });
+      [](const Spec& spec, int max_steps, int threads, std::optional<std::size_t> limit, bool operator_keys,
+         bool shape_distance, double memory_mb) {
+        if (!(memory_mb >= 0)) fail<SpecError>("spec", "memory_mb is {}; give 0 or more", memory_mb);
+        return unlocked([&] {
+          return enumerate(spec, {.max_steps = max_steps,
+                                  .threads = threads,
+                                  .limit = limit,
+                                  .operator_keys = operator_keys,
+                                  .shape_distance = shape_distance,
+                                  .memory_limit = static_cast<std::size_t>(memory_mb * 1e6)});
+        });
       },
-      "spec"_a, py::kw_only(), "max_steps"_a, "threads"_a = 1, "limit"_a = py::none(), R"doc(
+      "spec"_a, py::kw_only(), "max_steps"_a, "threads"_a = 1, "limit"_a = py::none(),
+      "operator_keys"_a = true, "shape_distance"_a = true, "memory_mb"_a = 0.0, R"doc(
     All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
 
     Args:
         limit: keep at most this many, in the order of the search; ``stats["truncated"]`` tells.
+        operator_keys: false keeps operators that compute the same but are built in another way.
+        shape_distance: false searches without the distance's bound, for ablations.
+        memory_mb: what the search and its operators may hold; 0 for no limit.
+    Raises:
+        SpecError: the spec contradicts itself, or the memory limit does not suffice, with the depth that may work.
+)doc");
+  m.def(
+      "why_empty",
+      [](const Spec& spec, int max_steps) { return unlocked([&] { return why_empty(spec, max_steps); }); },
+      "spec"_a, py::kw_only(), "max_steps"_a = 0, R"doc(
+    Why a spec has no operator of at most ``max_steps`` steps (0: its own limit), or None where it has one.
+
+    Names every limit whose change alone lets operators in, with its value and the nearest one that works.
+
     Raises:
         SpecError: the spec contradicts itself.
 )doc");
@@ -169,12 +195,43 @@ void bind_synth(py::module_& m) {
 
   m.def(
       "explain",
-      [](const Spec& spec, const pgraph::CompleteGraph& graph) {
-        return unlocked([&] { return to_text(derivation(spec, graph)); });
+      [](const Spec& spec, const pgraph::CompleteGraph& graph, std::size_t examples) {
+        return unlocked([&] { return to_text(derivation(spec, graph, examples)); });
       },
-      "spec"_a, "pgraph"_a, R"doc(
+      "spec"_a, "pgraph"_a, "examples"_a = 0, R"doc(
     How an operator comes about in the search: step by step, with the frontier's sizes, the distance left, how many
     steps could follow and why the others are pruned (rule, budget, ``distance``, ``order``).
+
+    Args:
+        examples: list at most this many neighbours of each kind beside every step, each with the reason.
+    Raises:
+        SpecError: the operator's signature is not the spec's.
+)doc");
+  m.def(
+      "derivation",
+      [](const Spec& spec, const pgraph::CompleteGraph& graph, std::size_t examples) {
+        const Derivation way = unlocked([&] { return derivation(spec, graph, examples); });
+        py::list steps;
+        for (const DerivationStep& here : way.steps) {
+          py::list neighbours;
+          for (const Neighbour& other : here.neighbours) {
+            neighbours.append(py::dict("step"_a = other.step, "pruned_by"_a = other.pruned_by,
+                                       "why"_a = other.why, "distance"_a = other.distance,
+                                       "taken"_a = other.taken));
+          }
+          steps.append(py::dict("step"_a = here.step, "removed_by"_a = here.removed_by,
+                                "frontier"_a = here.frontier, "distance"_a = here.distance,
+                                "steps_left"_a = here.steps_left, "kept"_a = here.kept,
+                                "pruned"_a = here.pruned, "neighbours"_a = neighbours));
+        }
+        return py::dict("steps"_a = steps, "finished_by"_a = way.finished_by, "legal"_a = way.legal);
+      },
+      "spec"_a, "pgraph"_a, "examples"_a = 0, R"doc(
+    What :func:`explain` says, as data: ``{"steps", "finished_by", "legal"}``.
+
+    A step is a dict of ``step`` (its text; empty at the output), ``removed_by``, ``frontier`` (extents), ``distance``
+    (-1: out of reach), ``steps_left``, ``kept`` (steps that may follow), ``pruned`` (counts by reason) and
+    ``neighbours``: dicts of ``step``, ``pruned_by``, ``why``, ``distance`` and ``taken``.
 
     Raises:
         SpecError: the operator's signature is not the spec's.

@@ -162,7 +162,7 @@ class Reverse {
     const std::string name = "d" + forward_.tensor(tensor).name;
     const bool alone = list.size() == 1 && !given;
     for (const Contribution& contribution : list) {
-      auto gathered = gather(contribution, place);
+      const auto gathered = gather(contribution, place);
       if (gathered && (gathered->sums.empty() || alone)) {
         terms.push_back(gathered->body);
         if (alone) return write(tensor, name, place.traversal, gathered->sums, gathered->body);
@@ -171,8 +171,9 @@ class Reverse {
       TensorId part{};
       if (gathered) {
         const Walk own = walk(tensor);
-        gathered = gather(contribution, own);
-        part = write(tensor, name + "_part", own.traversal, gathered->sums, gathered->body);
+        const auto whole = gather(contribution, own);
+        SYNO_ASSERT(whole.has_value(), "what gathers at one walk gathers at any");
+        part = write(tensor, name + "_part", own.traversal, whole->sums, whole->body);
       } else {
         part = scatter(contribution, tensor, alone ? name : name + "_part");
         if (alone) return part;

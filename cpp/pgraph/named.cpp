@@ -48,24 +48,27 @@ const Size& out_channels(const Signature& s, const Roles& roles) {
 }
 const Size& in_channels(const Signature& s, const Roles& roles) { return s.input[roles.channel_in].extent; }
 
+/// One per spatial dimension; none at all where the kernel is 1.
 std::vector<CoordinateId> windows(Grower& grow, const Roles& roles, const Size& kernel) {
   std::vector<CoordinateId> result;
+  if (kernel.is_one()) return result;
   for (std::size_t i = 0; i < roles.spatial.size(); ++i) result.push_back(grow.reduce(kernel));
   return result;
-}
-
-/// [h] -> [stride*h + window - k/2] for every spatial dimension, assigned to the input.
-void slide(Grower& grow, const Roles& roles, const std::vector<CoordinateId>& windows) {
-  for (std::size_t i = 0; i < roles.spatial.size(); ++i) {
-    const auto& [output, input, stride] = roles.spatial[i];
-    grow.assign(input, grow.unfold(grow.stride(Grower::output(output), stride), windows[i]));
-  }
 }
 
 /// Spatial dimensions as they are; strided ones drop points.
 void pass(Grower& grow, const Roles& roles) {
   for (const auto& [output, input, stride] : roles.spatial) {
     grow.assign(input, grow.stride(Grower::output(output), stride));
+  }
+}
+
+/// [h] -> [stride*h + window - k/2] for every spatial dimension, assigned to the input.
+void slide(Grower& grow, const Roles& roles, const std::vector<CoordinateId>& windows) {
+  if (windows.empty()) return pass(grow, roles);
+  for (std::size_t i = 0; i < roles.spatial.size(); ++i) {
+    const auto& [output, input, stride] = roles.spatial[i];
+    grow.assign(input, grow.unfold(grow.stride(Grower::output(output), stride), windows[i]));
   }
 }
 
@@ -191,28 +194,106 @@ CompleteGraph pixel_shuffle(const Signature& signature, const NamedParameters& p
   return grow.finish();
 }
 
+/// Windows along H and W, or none where the kernel is 1.
+std::vector<CoordinateId> plane_windows(std::string_view name, Grower& grow, const Roles& roles,
+                                        const Size& kernel) {
+  if (!kernel.is_one() && roles.spatial.size() != 2) {
+    fail<SpecError>(name,
+                    "the signature has {} spatial dimensions; with a window the operator is defined for 2, "
+                    "with kernel 1 for any number",
+                    roles.spatial.size());
+  }
+  return windows(grow, roles, kernel);
+}
+
+/// What the paper's two-stage operators share: the channels between the stages, [groups,
+/// C_out/groups/shrink], and the input channels within a group.
+struct Middle {
+  Middle(Grower& grow, const Signature& signature, const Roles& roles, const NamedParameters& parameters)
+      : group(grow.reduce(parameters.groups)),
+        channel(grow.reduce(out_channels(signature, roles) / parameters.groups / parameters.shrink)),
+        within(grow.reduce(in_channels(signature, roles) / parameters.groups)) {}
+  CoordinateId group, channel, within;
+};
+
+CoordinateId strided(Grower& grow, const Roles::Spatial& dim) {
+  return grow.stride(Grower::output(dim.output), dim.stride);
+}
+
 /// Figs. 8 and 9: two stages joined by a window that the first weight indexes and only the second reduces.
 CompleteGraph operator1(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
-  if (roles.spatial.size() != 2) {
-    fail<SpecError>("operator1", "the signature has {} spatial dimensions; Operator 1 is defined for 2",
-                    roles.spatial.size());
-  }
   Grower grow(signature);
-  const Size& groups = parameters.groups;
-  const CoordinateId window_h = grow.reduce(parameters.kernel);
-  const CoordinateId window_w = grow.reduce(parameters.kernel);
-  const CoordinateId group = grow.reduce(groups);
-  const CoordinateId middle = grow.reduce(out_channels(signature, roles) / groups / parameters.shrink);
-  const CoordinateId c = grow.reduce(in_channels(signature, roles) / groups);
-  grow.contract({window_h, window_w, group, middle}, {Grower::output(roles.channel_out)});
-  const CoordinateId channel = grow.split(group, c);
-  const auto& [out_h, in_h, stride_h] = roles.spatial[0];
-  const auto& [out_w, in_w, stride_w] = roles.spatial[1];
-  grow.assign(in_h, grow.unfold(grow.stride(Grower::output(out_h), stride_h), window_h));
-  grow.contract({window_w, channel}, {middle});
-  grow.assign(in_w, grow.unfold(grow.stride(Grower::output(out_w), stride_w), window_w));
+  const auto window = plane_windows("operator1", grow, roles, parameters.kernel);
+  const Middle middle(grow, signature, roles, parameters);
+  grow.contract(with(window, {middle.group, middle.channel}), {Grower::output(roles.channel_out)});
+  const CoordinateId channel = grow.split(middle.group, middle.within);
+  if (window.empty()) {
+    grow.contract({channel}, {middle.channel});
+    pass(grow, roles);
+  } else {
+    grow.assign(roles.spatial[0].input, grow.unfold(strided(grow, roles.spatial[0]), window[0]));
+    grow.contract({window[1], channel}, {middle.channel});
+    grow.assign(roles.spatial[1].input, grow.unfold(strided(grow, roles.spatial[1]), window[1]));
+  }
   grow.assign(roles.channel_in, channel);
+  return grow.finish();
+}
+
+/// A reading of section 9.2, which describes Operator 2 without a listing: "a variant of Operator 1", "two 1D
+/// convolutions with weights connected using Share in a similar manner", "less than 1/4" of a convolution's
+/// parameters. The first stage convolves along W, once for each tap of the second's window along H; that tap
+/// is Shared by both weights and only the second stage reduces it.
+CompleteGraph operator2(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  Grower grow(signature);
+  const auto window = plane_windows("operator2", grow, roles, parameters.kernel);
+  const Middle middle(grow, signature, roles, parameters);
+  std::vector<CoordinateId> second{middle.group, middle.channel};
+  if (!window.empty()) second.push_back(window[0]);
+  grow.contract(second, {Grower::output(roles.channel_out)});
+  const CoordinateId channel = grow.split(middle.group, middle.within);
+  grow.contract(with(window, {channel}), {middle.channel});
+  slide(grow, roles, window);
+  grow.assign(roles.channel_in, channel);
+  return grow.finish();
+}
+
+/// Fig. 10: Operator 1 with the window along W reduced in the first stage and W unfolded again in the second,
+/// which makes it two grouped convolutions: as many FLOPs and parameters, a field of 3 x 5 instead of 3 x 3.
+CompleteGraph stacked_conv(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  Grower grow(signature);
+  const auto window = plane_windows("stacked_conv", grow, roles, parameters.kernel);
+  std::vector<CoordinateId> first;
+  if (!window.empty()) first.push_back(grow.reduce(parameters.kernel));
+  const Middle middle(grow, signature, roles, parameters);
+  grow.contract(with(window, {middle.group, middle.channel}), {Grower::output(roles.channel_out)});
+  const CoordinateId channel = grow.split(middle.group, middle.within);
+  if (window.empty()) {
+    grow.contract({channel}, {middle.channel});
+    pass(grow, roles);
+  } else {
+    grow.assign(roles.spatial[0].input, grow.unfold(strided(grow, roles.spatial[0]), window[0]));
+    const CoordinateId between = grow.unfold(strided(grow, roles.spatial[1]), window[1]);
+    grow.contract({first[0], channel}, {middle.channel});
+    grow.assign(roles.spatial[1].input, grow.unfold(between, first[0]));
+  }
+  grow.assign(roles.channel_in, channel);
+  return grow.finish();
+}
+
+/// NAS-PTE's bottlenecking (Turner et al., ASPLOS 2021) where the output has to keep its channels.
+CompleteGraph bottleneck_conv(const Signature& signature, const NamedParameters& parameters) {
+  const Roles roles = roles_of(signature);
+  Grower grow(signature);
+  const auto r = windows(grow, roles, parameters.kernel);
+  const CoordinateId middle = grow.reduce(out_channels(signature, roles) / parameters.shrink);
+  const CoordinateId c = grow.reduce(in_channels(signature, roles));
+  grow.contract({middle}, {Grower::output(roles.channel_out)});
+  grow.contract(with({c}, r), {middle});
+  grow.assign(roles.channel_in, c);
+  slide(grow, roles, r);
   return grow.finish();
 }
 
@@ -228,8 +309,13 @@ constexpr std::array kNamed = {
     NamedOperator{"average_pool", "sum over blocks of stride neighbours (Table 2); no weight", average_pool},
     NamedOperator{"pixel_shuffle", "exchange blocks and their elements along space (Table 2); no weight",
                   pixel_shuffle},
+    NamedOperator{"bottleneck_conv", "convolution to `shrink` times fewer channels, then pointwise",
+                  bottleneck_conv},
     NamedOperator{"operator1", "two grouped stages that share an unreduced window (Figs. 8 and 9)",
                   operator1},
+    NamedOperator{"operator2", "two 1-D stages whose weights share a window (a reading of section 9.2)",
+                  operator2},
+    NamedOperator{"stacked_conv", "two grouped convolutions of Operator 1's cost (Fig. 10)", stacked_conv},
 };
 
 }  // namespace

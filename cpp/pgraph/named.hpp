@@ -13,10 +13,10 @@ namespace syno::pgraph {
 /// Sizes a named operator takes beside its signature's; those it does not use are ignored. Each is a size
 /// over the signature's variables (`k`) or a number.
 struct NamedParameters {
-  Size kernel = Size(3);    ///< window of every spatial dimension; odd at every valuation
+  Size kernel = Size(3);    ///< window of every spatial dimension; odd at every valuation; 1: no windows
   Size groups = Size(2);    ///< divides both channel counts
   Size dilation = Size(2);  ///< the same value at every valuation
-  Size shrink = Size(2);    ///< operator1: the factor s by which its middle channels shrink
+  Size shrink = Size(2);    ///< of the two-stage operators: the factor s by which the middle channels shrink
   Size block = Size(2);     ///< pixel_shuffle: the block B
 };
 
@@ -41,7 +41,8 @@ struct NamedOperator {
 };
 
 /// matmul, conv, conv1x1, grouped_conv, dilated_conv, depthwise_conv, separable_conv, average_pool,
-/// pixel_shuffle, operator1. `conv` is conv2d where the signature has two spatial dimensions.
+/// pixel_shuffle, bottleneck_conv, operator1, operator2, stacked_conv. `conv` is conv2d where the signature
+/// has two spatial dimensions.
 std::span<const NamedOperator> named_operators();
 const NamedOperator& named_operator(std::string_view name);  ///< UnknownName
 

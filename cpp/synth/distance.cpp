@@ -6,22 +6,22 @@ namespace syno::synth {
 namespace {
 
 constexpr std::size_t kMemoSize = 1U << 12;   ///< entries at first; doubles when half full
-constexpr std::size_t kMemoLimit = 1U << 20;  ///< entries at most; beyond them the memo starts afresh
-constexpr std::size_t kRatioSize = 1U << 12;  ///< a direct-mapped cache
+constexpr std::size_t kMemoLimit = 1U << 18;  ///< entries at most; beyond them the memo starts afresh
 
 std::uint64_t mix(std::uint64_t key, std::uint64_t word) {
   key = (key ^ word) * 0x9e3779b97f4a7c15ULL;
   return key ^ key >> 29;
 }
 
-std::int8_t plus(std::int8_t a, int b) { return static_cast<std::int8_t>(a + b); }
-
 }  // namespace
 
-ShapeDistance::ShapeDistance(const SizePool& sizes, std::vector<SizeNumber> wanted, bool even_windows)
-    : sizes_(sizes), even_windows_(even_windows), memo_(kMemoSize), ratios_(kRatioSize) {
-  for (const SizeNumber extent : wanted) wanted_.push_back(sizes[extent].packed);
-}
+ShapeDistance::ShapeDistance(SizePool& sizes, const Spec& spec, std::vector<SizeNumber> wanted,
+                             const Freedom& freedom)
+    : sizes_(sizes),
+      wanted_(std::move(wanted)),
+      freedom_(freedom),
+      connections_(sizes, spec, freedom),
+      memo_(kMemoSize) {}
 
 ShapeDistance::MemoEntry& ShapeDistance::memo_slot(std::uint64_t key) {
   if (2 * memo_used_ >= memo_.size()) {
@@ -34,7 +34,7 @@ ShapeDistance::MemoEntry& ShapeDistance::memo_slot(std::uint64_t key) {
       }
     }
   }
-  for (std::size_t at = key & (memo_.size() - 1);; at = (at + 1) & (memo_.size() - 1)) {
+  for (std::size_t at = (key ^ key >> 32) & (memo_.size() - 1);; at = (at + 1) & (memo_.size() - 1)) {
     if (memo_[at].key == key) return memo_[at];
     if (memo_[at].key == 0) {
       memo_[at].key = key;
@@ -46,42 +46,41 @@ ShapeDistance::MemoEntry& ShapeDistance::memo_slot(std::uint64_t key) {
   }
 }
 
-RatioFacts ShapeDistance::ratio_facts(PackedSize size) {
-  RatioEntry& entry = ratios_[mix(mix(0x51ed270b, size.low), size.high) & (kRatioSize - 1)];
-  if (!entry.known || !(entry.size == size)) entry = {size, sizes_.ratio(size), true};
-  return entry.facts;
-}
-
-int ShapeDistance::operator()(std::span<const DistanceItem> items, const Remaining& remaining, int limit) {
-  item_count_ = items.size();
+int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& remaining, int limit) {
+  item_count_ = pieces.size();
   for (std::size_t k = 0; k < item_count_; ++k) {
-    const SizeFacts& facts = sizes_[items[k].extent];
-    items_[k].given = items[k];
+    const SizeFacts& facts = sizes_[pieces[k].extent];
+    items_[k].given = pieces[k];
     items_[k].size = facts.packed;
     items_[k].frozen = !(facts.packed & remaining.frozen).is_zero();
-    items_[k].window = facts.coefficient && (even_windows_ || facts.odd);
     // The hash of the size orders items the same way in every thread; frozen ones first, they have fewest
     // places.
-    items_[k].order = (facts.hash & ~0xfULL) | static_cast<std::uint64_t>(items[k].removal) << 2 |
-                      static_cast<std::uint64_t>(items[k].discards) << 1 |
-                      static_cast<std::uint64_t>(items[k].mergeable);
+    items_[k].order = (facts.hash & ~0x3fffULL) | pieces[k].traits;
   }
   std::sort(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(item_count_),
             [](const Item& a, const Item& b) { return a.frozen != b.frozen ? a.frozen : a.order < b.order; });
   remaining_ = remaining;
   std::uint64_t key = 0x243f6a8885a308d3ULL;
   for (std::size_t k = 0; k < item_count_; ++k) key = mix(key, items_[k].order);
-  const auto few = [](int count) { return static_cast<std::uint64_t>(std::min(count, 15)); };
+  const auto few = [](int count) { return static_cast<std::uint64_t>(std::clamp(count, 0, 15)); };
   key = mix(key, few(remaining.merges) | few(remaining.splits) << 4 | few(remaining.unfolds) << 8 |
                      few(remaining.strides) << 12 | few(remaining.expands) << 16 |
                      few(remaining.contractions) << 20 | few(remaining.reduces) << 24 |
-                     static_cast<std::uint64_t>(remaining.must_contract) << 28);
-  key = mix(mix(key, remaining.frozen.low), remaining.frozen.high) | 1;
+                     static_cast<std::uint64_t>(remaining.must_contract) << 28 | few(remaining.shifts) << 32);
+  std::uint64_t left = 0;
+  for (std::size_t i = 0; i < remaining.left.size(); ++i)
+    left = left << 4 | few(sizes_.primary_lanes().exponent(i) != 0 ? remaining.left[i] : 0);
+  key = mix(mix(mix(key, left), remaining.frozen.low), remaining.frozen.high) | 1;
   const MemoEntry known = memo_slot(key);
   if (known.limit != 0 && (known.value < known.limit || limit < known.limit)) return known.value;
   best_ = limit + 1;
-  group_count_ = 0;
-  partition_wanted(0);
+  // A third contraction makes nothing possible that two do not.
+  const int most = std::min(remaining.contractions, 2);
+  for (contractions_ = remaining.must_contract ? 1 : 0; contractions_ <= most && contractions_ < best_;
+       ++contractions_) {
+    group_count_ = 0;
+    partition_wanted(0);
+  }
   // `limit` is stored one up, so that 0 means unknown: a value below it is exact, others only exceed the
   // limit.
   MemoEntry& entry = memo_slot(key);
@@ -92,140 +91,133 @@ int ShapeDistance::operator()(std::span<const DistanceItem> items, const Remaini
 
 void ShapeDistance::partition_wanted(std::size_t at) {
   if (at == wanted_.size()) {
-    place_item(0, Cost(), 0);
+    place_item(0, contractions_, 0, Removed(), 0);
     return;
   }
-  for (std::size_t g = 0; g < group_count_; ++g) {
-    const Group before = groups_[g];
-    groups_[g].wanted = plus(before.wanted, 1);
-    groups_[g].ratio = before.ratio / wanted_[at];
-    partition_wanted(at + 1);
-    groups_[g] = before;
+  const PackedSize size = sizes_[wanted_[at]].packed;
+  if (remaining_.merges > 0) {
+    for (std::size_t g = 0; g < group_count_; ++g) {
+      const Group before = groups_[g];
+      groups_[g].wanted[groups_[g].wanted_count++] = wanted_[at];
+      groups_[g].ratio = before.ratio / size;
+      partition_wanted(at + 1);
+      groups_[g] = before;
+    }
   }
-  groups_[group_count_] = {1, 0, 0, false, PackedSize() / wanted_[at]};
+  groups_[group_count_] = Group();
+  groups_[group_count_].wanted[0] = wanted_[at];
+  groups_[group_count_].wanted_count = 1;
+  groups_[group_count_].ratio = PackedSize() / size;
   ++group_count_;
   partition_wanted(at + 1);
   --group_count_;
 }
 
-int ShapeDistance::total(const Cost& cost) const {
-  // A gap that no window of the frontier fills takes an Unfold and a Merge that makes its window.
-  return cost.steps + 2 * std::max(0, cost.gaps - cost.windows) +
-         (cost.matched || remaining_.must_contract ? 1 : 0) + (cost.second_weight ? 1 : 0);
-}
-
-bool ShapeDistance::worse(const Cost& cost) const {
-  return total(cost) >= best_ || cost.merges > remaining_.merges ||
-         cost.windows > remaining_.unfolds + remaining_.expands ||
-         cost.joins > remaining_.splits + remaining_.unfolds || cost.reduces > remaining_.reduces;
-}
-
-void ShapeDistance::place_item(std::size_t at, Cost cost, std::size_t least_choice) {
-  if (worse(cost)) return;
+/// Each item joins a group or leaves. `least_steps`: contractions, joins and steps of what left so far.
+void ShapeDistance::place_item(std::size_t at, int least_steps, int expands, const Removed& removed,
+                               std::size_t least_choice) {
+  if (least_steps >= best_) return;
   if (at == item_count_) {
-    close_groups(0, cost);
+    int steps = contractions_ + expands + removed.items;
+    if (removed.items > 0 && !removed.mergeable) {
+      // Joined with each other, and then a window or a Shift for a Merge to stand above.
+      if (removed.items < 2) return;
+      if (!removed.window) ++steps;
+    }
+    int rest = 0;
+    for (std::size_t g = 0; g < group_count_; ++g) rest += std::max(groups_[g].item_count - 1, 0);
+    const auto most = [](int count) { return static_cast<unsigned>(std::clamp(count, 0, 100)); };
+    std::uint64_t word = most(best_ - 1);
+    const int limits[] = {remaining_.merges, remaining_.splits,  remaining_.unfolds,
+                          remaining_.shifts, remaining_.strides, remaining_.expands - expands,
+                          remaining_.reduces};
+    for (std::size_t lane = 0; lane < 7; ++lane)
+      word |= static_cast<std::uint64_t>(most(limits[lane])) << (8 * (lane + 1));
+    limits_ = StepCounts(word);
+    close_groups(0, StepCounts(static_cast<std::uint64_t>(steps)), rest);
     return;
   }
   const Item& item = items_[at];
-  const bool same_next = at + 1 < item_count_ && items_[at + 1].order == item.order;
-  const auto next = [&](std::size_t choice, const Cost& c) { place_item(at + 1, c, same_next ? choice : 0); };
+  const Traits traits = item.given.traits;
+  const bool same_next = at + 1 < item_count_ && items_[at + 1].given == item.given;
+  const auto next = [&](std::size_t choice, int steps, int more_expands, const Removed& gone) {
+    place_item(at + 1, least_steps + steps, expands + more_expands, gone, same_next ? choice : 0);
+  };
   constexpr std::uint64_t kSigns = 0x8080808080808080ULL;
   for (std::size_t g = least_choice; g < group_count_; ++g) {
-    const Group before = groups_[g];
-    if (before.items == 0) {
+    Group& group = groups_[g];
+    if (group.item_count == 0) {
       // Empty groups that want the same are interchangeable.
       bool earlier = false;
       for (std::size_t e = 0; e < g; ++e)
-        earlier = earlier || (groups_[e].items == 0 && groups_[e].ratio == before.ratio &&
-                              groups_[e].wanted == before.wanted);
+        earlier = earlier || (groups_[e].item_count == 0 && groups_[e].ratio == group.ratio &&
+                              groups_[e].wanted_count == group.wanted_count);
       if (earlier) continue;
+    } else if (group.item_count == Connections::kMaxPieces) {
+      continue;
     }
-    Group& group = groups_[g];
-    group.ratio = before.ratio * item.size;
-    if (item.frozen) {
+    const PackedSize before = group.ratio;
+    group.ratio = before * item.size;
+    if (item.frozen && remaining_.expands == 0) {
       // What is frozen cannot leave again: it must not exceed what the group wants.
       const PackedSize excess = group.ratio & remaining_.frozen;
       const PackedSize lack = PackedSize() / excess;
       if (((lack.low | lack.high) & kSigns) != 0) {
-        group = before;
+        group.ratio = before;
         continue;
       }
     }
-    group.items = plus(before.items, 1);
-    group.mergeable = before.mergeable || item.given.mergeable;
-    group.discards = plus(before.discards, item.given.discards ? 1 : 0);
-    Cost more = cost;
-    if (before.items > 0) {
-      more.steps = plus(more.steps, 1);
-      more.joins = plus(more.joins, 1);
-    }
-    next(g, more);
-    group = before;
+    group.item[group.item_count++] = static_cast<std::uint8_t>(at);
+    next(g, group.item_count > 1 ? 1 : 0, 0, removed);
+    --group.item_count;
+    group.ratio = before;
   }
-  if (item.frozen && remaining_.expands == 0) return;
-  if (least_choice <= group_count_ && remaining_.contractions > 0 && !item.frozen) {
-    Cost more = cost;
-    more.matched = true;
-    if (item.given.removal == Removal::Steps) more.steps = plus(more.steps, 1);
-    if (item.given.removal == Removal::SecondWeight) {
-      if (remaining_.contractions > 1) {
-        more.second_weight = true;
-      } else {
-        more.steps = plus(more.steps, 1);
-      }
-    }
-    next(group_count_, more);
+  if (least_choice <= group_count_ && contractions_ > 0 && !item.frozen) {
+    if (has(traits, Trait::Match) || (contractions_ > 1 && has(traits, Trait::MatchShared)))
+      next(group_count_, 0, 0, removed);
   }
-  if ((item.window && remaining_.unfolds > 0) || remaining_.expands > 0) {
-    Cost more = cost;
-    more.steps = plus(more.steps, 1);
-    more.windows = plus(more.windows, 1);
-    next(group_count_ + 1, more);
+  if (least_choice <= group_count_ + 1 && remaining_.merges > 0 && !item.frozen &&
+      (contractions_ > 1 || (contractions_ > 0 && freedom_.any_match))) {
+    Removed gone = removed;
+    ++gone.items;
+    gone.mergeable = gone.mergeable || has(traits, Trait::Merge) || has(traits, Trait::SmallMerge);
+    gone.window = gone.window || sizes_[item.given.extent].coefficient;
+    next(group_count_ + 1, 1, 0, gone);
   }
+  if (expands < remaining_.expands) next(group_count_ + 2, 1, 1, removed);
 }
 
-/// Adds what each group still needs: Merges to reach all its wanted dimensions, and a way out or in where the
-/// sizes differ.
-void ShapeDistance::close_groups(std::size_t at, Cost cost) {
-  if (worse(cost)) return;
+/// Adds the ways of one group after another; `least_rest` are the joins that the groups from here on need.
+void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_rest) {
+  if (counts.steps() + least_rest >= best_) return;
   if (at == group_count_) {
-    best_ = total(cost);
+    best_ = counts.steps();
     return;
   }
   const Group& group = groups_[at];
-  const auto use = [&](int merges, int joins, int reduces, int other, bool matched, bool strided = false) {
-    // A Merge cannot stand directly above the only coordinate: at least a Shift has to come between.
-    const int between = merges > 0 && !group.mergeable && group.items == 1 && reduces == 0 ? 1 : 0;
-    Cost more = cost;
-    more.steps = plus(more.steps, merges + joins + reduces + other + between);
-    more.merges = plus(more.merges, merges);
-    more.joins = plus(more.joins, joins);
-    more.reduces = plus(more.reduces, reduces);
-    more.gaps = plus(more.gaps,
-                     std::max(0, group.discards + (strided ? 1 : 0) - std::max(group.items - 1, 0) - joins));
-    more.matched = more.matched || matched;
-    close_groups(at + 1, more);
+  const int own = std::max(group.item_count - 1, 0);
+  const auto use = [&](StepCounts way) {
+    const StepCounts sum = counts + way;
+    if (sum.within(limits_)) close_groups(at + 1, sum, least_rest - own);
   };
-  const int fork = group.wanted - 1;
-  if (remaining_.expands == 0 && !(group.ratio & remaining_.frozen).is_zero()) return;
-  if (group.items == 0) {
-    if (remaining_.reduces > 0) use(fork, 0, 1, 0, false);
-    return;
+  const auto fork = static_cast<unsigned>(group.wanted_count - 1);
+  if (remaining_.reduces > 0) {
+    // A Reduce to come may have any extent: joined with what is there, it makes up for any difference.
+    const unsigned join = group.item_count > 0 ? 1 : 0;
+    use(StepCounts::of(StepCounts::Merges, fork) + StepCounts(join) + StepCounts::of(StepCounts::Reduces));
   }
-  if (group.ratio.is_zero()) return use(fork, 0, 0, 0, false);
-  const RatioFacts facts = ratio_facts(group.ratio);
-  const bool may_leave = facts.integral && !facts.negative_primary;
-  if (remaining_.unfolds > 0 && may_leave && facts.coefficient && (even_windows_ || facts.odd)) {
-    if (group.items > 1) {
-      use(fork, 0, 0, 0, false);  // one of the joins already counted is the Unfold
-    } else {
-      use(fork + 1, 1, 0, 0, false);
-    }
-  }
-  if (remaining_.expands > 0 && may_leave) use(fork + 1, 0, 0, 1, false);
-  if (remaining_.contractions > 0 && may_leave) use(fork + 1, 0, 0, 0, true);
-  if (remaining_.reduces > 0) use(fork, 1, 1, 0, false);
-  if (remaining_.strides > 0 && facts.coefficient) use(fork, 0, 0, 1, false, true);
+  if (group.item_count == 0) return;
+  std::array<Piece, kMaxItems> pieces{};
+  for (std::size_t k = 0; k < group.item_count; ++k) pieces[k] = items_[group.item[k]].given;
+  const Connections::Around around{.contractions = contractions_,
+                                   .merges = remaining_.merges,
+                                   .shifts = remaining_.shifts,
+                                   .strides = remaining_.strides,
+                                   .expands = remaining_.expands,
+                                   .left = remaining_.left};
+  const Ways ways = connections_({pieces.data(), group.item_count}, {group.wanted.data(), group.wanted_count},
+                                 around, best_ - 1 - counts.steps() - (least_rest - own));
+  for (std::uint8_t i = 0; i < ways.count; ++i) use(ways.way[i]);
 }
 
 }  // namespace syno::synth

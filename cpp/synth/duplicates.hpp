@@ -1,4 +1,4 @@
-// synth/duplicates.hpp — the key by which two finished operators are the same (design: operator equality).
+// synth/duplicates.hpp — tells new operators from known ones.
 #pragma once
 
 #include <unordered_set>
@@ -8,8 +8,7 @@
 
 namespace syno::synth {
 
-/// program::operator_key of an operator's one-scope form, with the channels its signature leaves unordered.
-/// Remembers what operators have in common; one per thread.
+/// lower::operator_key with its cache; one per thread.
 class OperatorKeys {
  public:
   Hash128 operator()(const pgraph::CompleteGraph& graph);
@@ -18,12 +17,13 @@ class OperatorKeys {
   program::OperatorKeyCache cache_;
 };
 
-/// Tells new operators from known ones: first by how they are built, then by what they compute.
+/// Tells new operators from known ones: by how they are built; then by what they compute.
 class Novelty {
  public:
+  /// `operator_keys` false: only by how they are built.
   explicit Novelty(bool operator_keys) : operator_keys_(operator_keys) {}
-  /// True the first time an operator is seen; `key` receives its key.
-  bool is_new(const pgraph::CompleteGraph& graph, Hash128& key);
+  /// True the first time an operator is seen.
+  bool is_new(const pgraph::CompleteGraph& graph);
 
  private:
   bool operator_keys_;

@@ -66,10 +66,21 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
       finished_rules_.push_back(static_cast<std::uint16_t>(r));
     }
   }
-  for (const std::string_view name : {"merge-above-reduce", "merge-above-share", "merge-above-split",
-                                      "merge-above-uneven-split", "merge-left-chain"}) {
-    free_merges_ = free_merges_ || spec_.disabled_rules.contains(name);
-  }
+  const auto off = [&](std::initializer_list<std::string_view> names) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](std::string_view name) { return spec_.disabled_rules.contains(name); });
+  };
+  freedom_.merges = off({"merge-above-reduce", "merge-above-share", "merge-above-split",
+                         "merge-above-uneven-split", "merge-left-chain", "merge-above-shift"});
+  freedom_.shifts = off({"shift-above-reduce", "shift-above-share", "shift-above-shift", "shift-unordered",
+                         "shift-above-split"});
+  freedom_.slides = off({"unfold-above-split", "unfold-above-shift", "unfold-of-reduces"});
+  freedom_.windows = off({"unfold-window-unshared"}) || spec_.extensions.contains("weightless");
+  freedom_.large_windows = off({"unfold-large-window"});
+  freedom_.gaps = off({"discards-data", "stride-without-use"});
+  freedom_.any_match = off({"weight-matches-adjacent", "weights-match-adjacent"});
+  freedom_.even_windows = off({"unfold-even-window"}) || spec_.extensions.contains("even_windows") ||
+                          spec_.extensions.contains("dilated_windows");
   for (const auto& dim : signature.output)
     output_elements_ = sizes_.times(output_elements_, sizes_.intern(dim.extent));
   for (std::size_t i = 0; i < signature.input.size(); ++i) {
@@ -88,8 +99,6 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
     reduce_choices_.emplace_back(extent, sizes_[extent].magnitude);
     if (sizes_[extent].coefficient) stride_choices_.push_back(extent);
   }
-  even_windows_ = spec_.extensions.contains("even_windows") || spec_.extensions.contains("dilated_windows") ||
-                  spec_.disabled_rules.contains("unfold-even-window");
   weightless_ = spec_.extensions.contains("weightless") || spec_.disabled_rules.contains("has-no-weight");
   if (spec_.budgets.max_strides != 0) {
     const int count =
@@ -98,7 +107,7 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
     for (const SizeNumber stride : stride_choices_) largest = std::max(largest, sizes_[stride].greatest);
     for (int i = 0; i < count; ++i) largest_stride_ *= largest;
   }
-  distance_.emplace(sizes_, wanted_, even_windows_);
+  distance_.emplace(sizes_, spec_, wanted_, freedom_);
   work_.emplace(sizes_, input_elements_, output_elements_);
 }
 
@@ -137,7 +146,7 @@ bool Engine::reduces_open(const State& state) const {
   return state.used[index(P::Reduce)] == state.step_count;
 }
 
-void Engine::moves(const State& state, std::vector<Move>& out) {
+void Engine::moves(const State& state, std::vector<Move>& out, std::optional<int> steps_left) {
   out.clear();
   const Budgets& budgets = spec_.budgets;
   if (state.step_count >= kMaxSteps) return;
@@ -145,9 +154,17 @@ void Engine::moves(const State& state, std::vector<Move>& out) {
   if (room && reduces_open(state) && state.step_count < budgets.max_reductions) {
     const SizeNumber least = state.step_count == 0 ? 0 : state.path[state.step_count - 1U].parameter;
     for (const auto& [extent, usage] : reduce_choices_) {
-      if (extent >= least && within(usage, state.left))
-        out.push_back({.primitive = P::Reduce, .parameter = extent});
+      if (extent < least || !within(usage, state.left)) continue;
+      // No rule looks at a Reduce: take() would refuse it for the same reason.
+      if (steps_left && !within_reduction_ratio(state, extent)) {
+        ++counters.children;
+        ++counters.rejected[reason_of(Limit::ReductionRatio)];
+        continue;
+      }
+      out.push_back({.primitive = P::Reduce, .parameter = extent});
     }
+    // Reduces come first: where nothing but another one leads on, the rest need not be looked at.
+    if (steps_left && use_distance && distance(state, *steps_left, false) > *steps_left) return;
   }
   for (std::uint8_t i = 0; i < state.dim_count; ++i) {
     if (room && may(state.used[index(P::Merge)], budgets.max_merges)) {
@@ -402,7 +419,7 @@ Reason Engine::check_contraction(const State& state, const Move& move) {
     if (((move.inner | move.outer) >> k & 1) == 0) continue;
     elements = sizes_.times(elements, dim.extent);
     if ((move.outer >> k & 1) == 0) continue;
-    if (pool_[dim.coordinate].kind == Kind::Reduce) {
+    if (dim.shared != 0) {  // two weights then share it, whatever made it
       const double greatest = sizes_[dim.extent].greatest;
       if (greatest < spec_.thresholds.min_matched_reduce || greatest > spec_.thresholds.max_matched_reduce) {
         return reason_of(Limit::MatchedReduce);
@@ -429,18 +446,19 @@ bool Engine::must_contract(const State& state) const {
   return unshared_reduces(state) > spec_.budgets.max_pooling;
 }
 
+bool Engine::within_reduction_ratio(const State& state, SizeNumber extent) const {
+  for (std::size_t v = 0; v < sizes_.valuation_count(); ++v) {
+    if (sizes_.value(state.reduces, v) * sizes_.value(extent, v) >
+        spec_.budgets.max_reduction_ratio * sizes_.value(open_input_elements_, v))
+      return false;
+  }
+  return true;
+}
+
 Reason Engine::check_budgets(const State& next, const Move& move) {
   const Budgets& budgets = spec_.budgets;
   for (std::size_t k = 0; k < next.dim_count; ++k) {
     if (next.dims[k].height > budgets.max_chain) return reason_of(Limit::Chain);
-  }
-  if (move.primitive == P::Reduce) {
-    for (std::size_t v = 0; v < sizes_.valuation_count(); ++v) {
-      if (sizes_.value(next.reduces, v) >
-          budgets.max_reduction_ratio * sizes_.value(open_input_elements_, v)) {
-        return reason_of(Limit::ReductionRatio);
-      }
-    }
   }
   if (move.primitive == P::Contraction) {
     if (budgets.max_params < kUnbounded && work_->params(next, pool_) > budgets.max_params)
@@ -452,40 +470,64 @@ Reason Engine::check_budgets(const State& next, const Move& move) {
   return kAccepted;
 }
 
-int Engine::distance(const State& state, int limit) {
-  std::array<DistanceItem, kMaxFrontier> items;
-  for (std::size_t k = 0; k < state.dim_count; ++k) {
-    const FrontierDim& dim = state.dims[k];
-    const SizeFacts& facts = sizes_[dim.extent];
-    const Kind kind = pool_[dim.coordinate].kind;
-    DistanceItem item{dim.extent, Removal::Steps, true, dim.discards};
-    const bool affordable = within(facts.primary, state.left);
-    if (kind == Kind::Reduce) {
-      if (affordable && facts.greatest >= spec_.thresholds.min_matched_reduce &&
-          facts.greatest <= spec_.thresholds.max_matched_reduce) {
-        item.removal = dim.shared != 0 ? Removal::Match : Removal::SecondWeight;
-      }
-    } else if (kind == Kind::Output || kind == Kind::MergeMajor || kind == Kind::MergeMinor) {
-      if (affordable && facts.greatest <= spec_.thresholds.max_matched) item.removal = Removal::Match;
-    }
-    item.mergeable = free_merges_ || !(kind == Kind::Reduce || kind == Kind::Split ||
-                                       kind == Kind::MergeMajor || dim.shared != 0);
-    items[k] = item;
+/// What the rules still allow of a coordinate, as far as it decides alone.
+Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
+  const SizeFacts& facts = sizes_[dim.extent];
+  const CoordinateNode& node = pool_[dim.coordinate];
+  const Kind kind = node.kind;
+  const bool shared = dim.shared != 0;
+  const bool affordable = within(facts.primary, state.left);
+  const bool second = affordable && facts.greatest >= spec_.thresholds.min_matched_reduce &&
+                      facts.greatest <= spec_.thresholds.max_matched_reduce;
+  Traits traits = 0;
+  const auto set = [&](Trait trait, bool value) {
+    if (value) traits = traits | trait;
+  };
+  if (kind == Kind::Reduce) {
+    set(shared ? Trait::Match : Trait::MatchShared, second);
+  } else if (kind == Kind::Output || kind == Kind::MergeMajor || kind == Kind::MergeMinor) {
+    set(Trait::Match, shared ? second : affordable && facts.greatest <= spec_.thresholds.max_matched);
+    set(Trait::Repeat, kind != Kind::Output);
   }
+  const bool bare_reduce = kind == Kind::Reduce && !shared;
+  set(Trait::SmallMerge, kind == Kind::Shift && !shared);
+  set(Trait::Merge, freedom_.merges || !(kind == Kind::Reduce || kind == Kind::Split ||
+                                         kind == Kind::MergeMajor || kind == Kind::Shift || shared));
+  const bool wide_split =
+      kind == Kind::Split && sizes_[pool_[node.b].extent].greatest > spec_.thresholds.shift_ratio;
+  set(Trait::Shift, freedom_.shifts || !(kind == Kind::Reduce || kind == Kind::Shift || shared ||
+                                         node.unordered || wide_split));
+  const bool narrow = facts.coefficient && (facts.odd || freedom_.even_windows);
+  set(bare_reduce ? Trait::WindowShared : Trait::Window, narrow);
+  const bool slides = !((kind == Kind::Split || kind == Kind::Shift) && !shared);
+  set(slides ? Trait::Slide : Trait::SlideShared, true);
+  set(Trait::Sums, only_reduces(pool_, dim.coordinate));
+  set(Trait::Gaps, dim.discards);
+  set(Trait::Unordered, node.unordered);
+  return traits;
+}
+
+int Engine::distance(const State& state, int limit, bool more_reduces) {
+  std::array<Piece, kMaxFrontier> pieces;
+  for (std::size_t k = 0; k < state.dim_count; ++k)
+    pieces[k] = {state.dims[k].extent, traits_of(state, state.dims[k])};
   const Budgets& budgets = spec_.budgets;
   Remaining remaining;
   remaining.merges = open_count(state.used[index(P::Merge)], budgets.max_merges);
   remaining.splits = open_count(state.used[index(P::Split)], budgets.max_splits);
   remaining.unfolds = open_count(state.used[index(P::Unfold)], budgets.max_unfolds);
+  remaining.shifts = open_count(state.used[index(P::Shift)], budgets.max_shifts);
   remaining.strides = open_count(state.used[index(P::Stride)], budgets.max_strides);
   remaining.expands = open_count(state.used[index(P::Expand)], budgets.max_expands);
   remaining.contractions = budgets.max_weights - state.weight_count;
-  remaining.reduces = reduces_open(state) ? budgets.max_reductions - state.step_count : 0;
+  remaining.reduces = more_reduces && reduces_open(state) ? budgets.max_reductions - state.step_count : 0;
   remaining.must_contract = must_contract(state);
   for (std::size_t i = 0; i < spec_.occurrences.size(); ++i) {
-    if (state.left[i] <= 0 && (sizes_.primary_lanes().exponent(i) != 0)) remaining.frozen.set(i, -1);
+    if (sizes_.primary_lanes().exponent(i) == 0) continue;
+    remaining.left[i] = state.left[i];
+    if (state.left[i] <= 0) remaining.frozen.set(i, -1);
   }
-  return (*distance_)({items.data(), state.dim_count}, remaining, limit);
+  return (*distance_)({pieces.data(), state.dim_count}, remaining, limit);
 }
 
 Reason Engine::take(const State& state, const Move& move, int steps_left, State& next) {
@@ -499,6 +541,8 @@ Reason Engine::take(const State& state, const Move& move, int steps_left, State&
   if (move.primitive == P::Contraction) {
     if (const Reason reason = check_contraction(state, move); reason != kAccepted) return reject(reason);
   }
+  if (move.primitive == P::Reduce && !within_reduction_ratio(state, move.parameter))
+    return reject(reason_of(Limit::ReductionRatio));
   apply(state, move, next);
   if (const Reason reason = check_budgets(next, move); reason != kAccepted) return reject(reason);
   if (use_distance && distance(next, steps_left) > steps_left) return reject(reason_of(Limit::Distance));
@@ -523,6 +567,8 @@ Reason Engine::check_alone(const State& state, const Move& move) {
   if (move.primitive == P::Contraction) {
     if (const Reason reason = check_contraction(state, move); reason != kAccepted) return reason;
   }
+  if (move.primitive == P::Reduce && !within_reduction_ratio(state, move.parameter))
+    return reason_of(Limit::ReductionRatio);
   State next;
   apply(state, move, next);
   if (const Reason reason = check_budgets(next, move); reason != kAccepted) return reason;
@@ -533,6 +579,8 @@ Reason Engine::check_alone(const State& state, const Move& move) {
   }
   return kAccepted;
 }
+
+std::size_t Engine::bytes() const { return sizes_.bytes() + pool_.bytes() + distance_->bytes(); }
 
 bool Engine::finished(const State& state) const {
   if (state.dim_count != wanted_sorted_.size()) return false;

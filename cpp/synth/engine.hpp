@@ -50,8 +50,9 @@ class Engine {
 
   const Spec& spec() const { return spec_; }
   State root();
-  /// All steps that the budgets' counts and occurrence limits allow, in a fixed order.
-  void moves(const State& state, std::vector<Move>& out);
+  /// All steps that the budgets' counts and occurrence limits allow, in a fixed order. Given the number of
+  /// steps left, kinds of steps that lead nowhere in so many may be missing.
+  void moves(const State& state, std::vector<Move>& out, std::optional<int> steps_left = std::nullopt);
   /// Rules, order of commuting steps, budgets and distance with `steps_left` after this step; `next` is
   /// valid when the answer is kAccepted.
   Reason take(const State& state, const Move& move, int steps_left, State& next);
@@ -65,7 +66,8 @@ class Engine {
   Move move_for(const State& state, const pgraph::Step& step, const std::vector<Coordinate>& coordinate_of);
   static void record_results(const State& next, std::vector<Coordinate>& coordinate_of);
   std::vector<Coordinate> root_coordinates(const State& root) const;  ///< coordinate_of for the outputs
-  int distance(const State& state, int limit);
+  /// Shape distance, or any number above `limit`; without `more_reduces`, to what needs no further Reduce.
+  int distance(const State& state, int limit, bool more_reduces = true);
   /// True when the frontier's sizes are the input's.
   bool finished(const State& state) const;
   /// Calls back for each assignment to the input that the rules and budgets keep; others are counted.
@@ -80,13 +82,16 @@ class Engine {
   std::uint64_t arc_of(const State& state, std::size_t t) const;
   const SizePool& sizes() const { return sizes_; }
   const CoordinatePool& pool() const { return pool_; }
+  std::size_t bytes() const;  ///< held by what the search remembers
   Counters counters;
   bool use_distance = true;  ///< false: an ablation; only exhaustion stops a hopeless state
 
  private:
   void contraction_moves(const State& state, std::vector<Move>& out);
   bool enabled(std::size_t rule) const { return enabled_[rule]; }
+  Traits traits_of(const State& state, const FrontierDim& dim) const;
   bool reduces_open(const State& state) const;
+  bool within_reduction_ratio(const State& state, SizeNumber extent) const;
   bool must_contract(const State& state) const;
   Reason check_budgets(const State& next, const Move& move);
   std::uint64_t letter_key(const State& state, const Move& move) const;
@@ -108,9 +113,8 @@ class Engine {
   SizeNumber input_elements_ = kOne;
   SizeNumber open_input_elements_ = kOne;
   SizeNumber output_elements_ = kOne;
-  bool even_windows_ = false;
   bool weightless_ = false;
-  bool free_merges_ = false;  ///< a rule that keeps Merges off some coordinates is disabled
+  Freedom freedom_;  ///< what disabled rules and extensions allow beyond traits
   double largest_stride_ = 1;
   std::optional<ShapeDistance> distance_;
   std::optional<WorkModel> work_;

@@ -1,10 +1,14 @@
 #include "synth/enumerate.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 
+#include "support/error.hpp"
 #include "support/thread_pool.hpp"
 #include "synth/duplicates.hpp"
 #include "synth/engine.hpp"
@@ -13,26 +17,26 @@ namespace syno::synth {
 namespace {
 
 /// Where a piece of the space begins, and in which order it was met.
-struct Piece {
+struct Branch {
   std::vector<Move> path;
   std::vector<symbolic::Size> parameters;  ///< of the path; size numbers differ between engines
   std::vector<Found> found;                ///< in the order of the search
 };
 
-/// Depth-first, in the order of moves. States `cut` steps deep are left to others as pieces.
+/// Depth-first, in the order of moves. States `cut` steps deep are left to others as branches.
 class Walk {
  public:
   Walk(Engine& engine, std::vector<Found>& found) : engine_(engine), found_(found) {}
 
   void from(const State& state, int steps_left) {
     engine_.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work& work) {
-      found_.push_back({engine_.to_graph(s, position), work, {}, s.step_count});
+      found_.push_back({engine_.to_graph(s, position), work, s.step_count});
     });
     if (steps_left == 0) return;
-    if (pieces_ != nullptr && state.step_count == cut_) {
-      pieces_->push_back({path_, {}, {}});
+    if (branches_ != nullptr && state.step_count == cut_) {
+      branches_->push_back({path_, {}, {}});
       for (const Move& move : path_)
-        pieces_->back().parameters.push_back(engine_.sizes()[move.parameter].size);
+        branches_->back().parameters.push_back(engine_.sizes()[move.parameter].size);
       return;
     }
     below(state, steps_left);
@@ -40,7 +44,7 @@ class Walk {
   /// The state's descendants without the state itself.
   void below(const State& state, int steps_left) {
     std::vector<Move>& moves = moves_[state.step_count];
-    engine_.moves(state, moves);
+    engine_.moves(state, moves, steps_left);
     State next;
     for (const Move& move : moves) {
       if (engine_.take(state, move, steps_left - 1, next) != kAccepted) continue;
@@ -49,9 +53,9 @@ class Walk {
       path_.pop_back();
     }
   }
-  void cut_at(int depth, std::vector<Piece>& pieces) {
+  void cut_at(int depth, std::vector<Branch>& branches) {
     cut_ = depth;
-    pieces_ = &pieces;
+    branches_ = &branches;
   }
 
  private:
@@ -60,10 +64,67 @@ class Walk {
   std::array<std::vector<Move>, kMaxSteps + 1> moves_;
   std::vector<Move> path_;
   int cut_ = -1;
-  std::vector<Piece>* pieces_ = nullptr;
+  std::vector<Branch>* branches_ = nullptr;
 };
 
-constexpr int kCut = 3;  ///< steps; deep enough for pieces that share out evenly
+constexpr int kCut = 2;  ///< steps; deep enough for pieces that share out evenly
+
+/// Of operators that are built alike, then of those that compute the same, the first. Threads make the keys.
+std::vector<Found> distinct(std::vector<Found> found, bool operator_keys, ThreadPool& threads) {
+  constexpr std::size_t kTogether = 64;
+  std::vector<Hash128> keys(found.size());
+  const auto keep_first = [&] {
+    std::unordered_set<Hash128, HashKey> seen;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (!seen.insert(keys[i]).second) continue;
+      if (kept != i) found[kept] = std::move(found[i]);
+      ++kept;
+    }
+    found.erase(found.begin() + static_cast<std::ptrdiff_t>(kept), found.end());
+    keys.resize(kept);
+  };
+  const auto for_pieces = [&](const std::function<void(std::size_t, std::size_t)>& piece) {
+    threads.for_each((found.size() + kTogether - 1) / kTogether, [&](std::size_t i) {
+      piece(i * kTogether, std::min((i + 1) * kTogether, found.size()));
+    });
+  };
+  for_pieces([&](std::size_t from, std::size_t to) {
+    for (std::size_t i = from; i < to; ++i) keys[i] = pgraph::hash_of(found[i].graph);
+  });
+  keep_first();
+  if (!operator_keys) return found;
+  std::mutex mutex;
+  std::vector<OperatorKeys> idle;
+  for_pieces([&](std::size_t from, std::size_t to) {
+    OperatorKeys key_of;
+    {
+      const std::lock_guard lock(mutex);
+      if (!idle.empty()) {
+        key_of = std::move(idle.back());
+        idle.pop_back();
+      }
+    }
+    for (std::size_t i = from; i < to; ++i) keys[i] = key_of(found[i].graph);
+    const std::lock_guard lock(mutex);
+    idle.push_back(std::move(key_of));
+  });
+  keep_first();
+  return found;
+}
+
+/// An estimate of what operators hold: steps, coordinates, and each its signature.
+std::size_t bytes_of(const std::vector<Found>& found) {
+  std::size_t bytes = found.capacity() * sizeof(Found);
+  for (const Found& op : found) {
+    const pgraph::PGraph& graph = op.graph.graph;
+    const auto& sizes = graph.signature().sizes;
+    bytes += graph.steps().size() * (sizeof(pgraph::Step) + 64) +
+             graph.coordinate_count() * (sizeof(pgraph::Coordinate) + 8) +
+             sizes.valuation_count() * sizes.variables().size() * sizeof(std::int64_t) + 512;
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -89,60 +150,94 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const int max_steps = options.max_steps > 0 ? options.max_steps : spec.budgets.max_steps;
   // One engine a thread; the first also walks the shallow part. Counters are sums, operators are put back in
-  // the order of pieces, so that nothing depends on who did what.
+  // the order of branches, so that nothing depends on who did what.
   ThreadPool threads(static_cast<std::size_t>(std::max(options.threads, 1)));
-  Engine shallow(spec);
+  auto first = std::make_unique<Engine>(spec);
+  Engine& shallow = *first;
   shallow.use_distance = options.shape_distance;
   std::vector<Found> found;
-  std::vector<Piece> pieces;
+  std::vector<Branch> branches;
   Walk walk(shallow, found);
-  walk.cut_at(kCut, pieces);
+  walk.cut_at(kCut, branches);
   walk.from(shallow.root(), max_steps);
-  Counters counters = shallow.counters;
+  // What the threads hold together, updated after each branch.
+  std::atomic<std::size_t> held = shallow.bytes() + bytes_of(found);
+  const auto check_memory = [&](std::size_t operators) {
+    if (options.memory_limit == 0 || held <= options.memory_limit) return;
+    fail<SpecError>(
+        "spec",
+        "all operators of at most {} steps of '{}' need more than the memory limit of {:.0f} MB ({} "
+        "met so far); raise the limit, or look for at most {} steps",
+        max_steps, spec.name, static_cast<double>(options.memory_limit) / 1e6, operators,
+        std::max(max_steps - 1, 1));
+  };
+  check_memory(found.size());
   std::mutex mutex;
-  std::vector<std::unique_ptr<Engine>> engines;
-  threads.for_each(pieces.size(), [&](std::size_t i) {
+  struct Worker {
     std::unique_ptr<Engine> engine;
+    std::size_t bytes = 0;
+  };
+  std::vector<Worker> workers;
+  const std::size_t first_bytes = shallow.bytes();
+  workers.push_back({std::move(first), first_bytes});
+  std::atomic<std::size_t> met = found.size();
+  threads.for_each(branches.size(), [&](std::size_t i) {
+    Worker worker;
     {
       const std::lock_guard lock(mutex);
-      if (!engines.empty()) {
-        engine = std::move(engines.back());
-        engines.pop_back();
+      if (!workers.empty()) {
+        worker = std::move(workers.back());
+        workers.pop_back();
       }
     }
-    if (!engine) {
-      engine = std::make_unique<Engine>(spec);
-      engine->use_distance = options.shape_distance;
+    if (!worker.engine) {
+      worker.engine = std::make_unique<Engine>(spec);
+      worker.engine->use_distance = options.shape_distance;
     }
-    State state = engine->root();
-    for (std::size_t k = 0; k < pieces[i].path.size(); ++k) {
-      Move move = pieces[i].path[k];
-      move.parameter = engine->number_of(pieces[i].parameters[k]);
+    Engine& engine = *worker.engine;
+    State state = engine.root();
+    for (std::size_t k = 0; k < branches[i].path.size(); ++k) {
+      Move move = branches[i].path[k];
+      move.parameter = engine.number_of(branches[i].parameters[k]);
       State next;
-      engine->apply(state, move, next);
+      engine.apply(state, move, next);
       state = next;
     }
     std::vector<Found> all;
-    Walk deep(*engine, all);
+    Walk deep(engine, all);
     deep.below(state, max_steps - state.step_count);
-    pieces[i].found = std::move(all);
-    const std::lock_guard lock(mutex);
-    engines.push_back(std::move(engine));
+    branches[i].found = std::move(all);
+    const std::size_t bytes = engine.bytes();
+    held += bytes - worker.bytes + bytes_of(branches[i].found);
+    met += branches[i].found.size();
+    worker.bytes = bytes;
+    {
+      const std::lock_guard lock(mutex);
+      workers.push_back(std::move(worker));
+    }
+    check_memory(met);
   });
-  for (const auto& engine : engines) counters.add(engine->counters);
-  for (Piece& piece : pieces) {
-    for (Found& op : piece.found) found.push_back(std::move(op));
+  Counters counters;
+  for (const Worker& worker : workers) counters.add(worker.engine->counters);
+  workers.clear();
+  for (Branch& branch : branches) {
+    for (Found& op : branch.found) found.push_back(std::move(op));
   }
+  branches.clear();
   std::stable_sort(found.begin(), found.end(),
                    [](const Found& a, const Found& b) { return a.steps < b.steps; });
   Enumeration result;
-  Novelty novelty(options.operator_keys);
-  for (Found& op : found) {
-    if (options.limit && result.operators.size() >= *options.limit) {
-      result.statistics.truncated = true;
-      break;
+  if (options.limit) {
+    Novelty novelty(options.operator_keys);
+    for (Found& op : found) {
+      if (result.operators.size() >= *options.limit) {
+        result.statistics.truncated = true;
+        break;
+      }
+      if (novelty.is_new(op.graph)) result.operators.push_back(std::move(op));
     }
-    if (novelty.is_new(op.graph, op.key)) result.operators.push_back(std::move(op));
+  } else {
+    result.operators = distinct(std::move(found), options.operator_keys, threads);
   }
   const bool truncated = result.statistics.truncated;
   result.statistics = statistics_of(counters, result.operators);

@@ -15,8 +15,7 @@ namespace syno::synth {
 /// An operator that the search found.
 struct Found {
   pgraph::CompleteGraph graph;
-  Work work;    ///< summed over the valuations
-  Hash128 key;  ///< pgraph::hash_of; with operator keys: equal exactly for equal operators
+  Work work;  ///< summed over the valuations
   int steps = 0;
 };
 
@@ -36,7 +35,8 @@ struct EnumerationOptions {
   std::optional<std::size_t> limit;  ///< stop after this many operators, in the order of the search
   /// Recognise duplicates by what operators compute, not only by how they are built.
   bool operator_keys = true;
-  bool shape_distance = true;  ///< false: an ablation
+  bool shape_distance = true;    ///< false: an ablation
+  std::size_t memory_limit = 0;  ///< bytes for the search and what it found; 0: no limit
 };
 
 struct Enumeration {
@@ -44,7 +44,8 @@ struct Enumeration {
   SearchStatistics statistics;
 };
 
-/// Every operator with at most `max_steps` steps that rules and budgets allow.
+/// Every operator with at most `max_steps` steps that rules and budgets allow. SpecError with the depth that
+/// may work where the memory limit does not suffice.
 Enumeration enumerate(const Spec& spec, const EnumerationOptions& options = {});
 
 struct Counters;

@@ -11,6 +11,15 @@
 
 namespace syno::synth {
 
+/// A step that could be thought of at a partial operator, and what became of it.
+struct Neighbour {
+  std::string step;       ///< as in the text form
+  std::string pruned_by;  ///< rule, budget, `distance` or `order`; empty: it may follow
+  std::string why;        ///< a sentence with the values; empty when it may follow
+  int distance = 0;       ///< least number of steps after it; -1: the input is out of reach
+  bool taken = false;     ///< the operator goes on with it
+};
+
 /// One partial operator on the way.
 struct DerivationStep {
   std::string step;                   ///< the step that led here, as in the text form; empty at the output
@@ -20,6 +29,7 @@ struct DerivationStep {
   int steps_left = 0;
   std::size_t kept = 0;                       ///< steps that may follow here
   std::map<std::string, std::size_t> pruned;  ///< steps that may not, by rule, budget, `distance` or `order`
+  std::vector<Neighbour> neighbours;  ///< in the order of the search, so many of each kind as asked for
 };
 
 struct Derivation {
@@ -28,8 +38,9 @@ struct Derivation {
   bool legal = true;        ///< rules, budgets and distance allow every prefix and the whole
 };
 
-/// Replays `graph` on `spec`. SpecError when their signatures differ.
-Derivation derivation(const Spec& spec, const pgraph::CompleteGraph& graph);
+/// Replays `graph` on `spec`; beside every step at most `examples` neighbours that may follow, and so many of
+/// each reason to prune one. SpecError when the signatures differ.
+Derivation derivation(const Spec& spec, const pgraph::CompleteGraph& graph, std::size_t examples = 0);
 std::string to_text(const Derivation& derivation);
 
 }  // namespace syno::synth

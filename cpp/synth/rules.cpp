@@ -26,13 +26,6 @@ bool divides_everywhere(const Candidate& c, SizeNumber divisor, SizeNumber size)
   return true;
 }
 
-bool only_reduces(const CoordinatePool& pool, Coordinate coordinate) {
-  const CoordinateNode& node = pool[coordinate];
-  if (node.kind == Kind::Output) return false;
-  if (node.kind == Kind::Reduce) return true;
-  return only_reduces(pool, node.a) && (node.b == 0 || only_reduces(pool, node.b));
-}
-
 // --- Shift
 // -----------------------------------------------------------------------------------------------------
 
@@ -163,7 +156,7 @@ bool split_unordered_parts(const Candidate& c) {
 // ----------------------------------------------------------------------------------------------------
 
 bool unfold_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split && c.i().shared == 0; }
-bool unfold_above_shift(const Candidate& c) { return c.node_i().kind == Kind::Shift; }
+bool unfold_above_shift(const Candidate& c) { return c.node_i().kind == Kind::Shift && c.i().shared == 0; }
 bool unfold_window_unshared(const Candidate& c) {
   return c.node_j().kind == Kind::Reduce && c.j().shared == 0 && !c.extension("weightless");
 }
@@ -219,6 +212,22 @@ bool weight_matches_adjacent(const Candidate& c) {
       if (a != b && (c.move.outer >> b & 1) != 0 && c.state.dims[a].shared == c.state.dims[b].shared &&
           adjacent(c.pool, c.state.dims[a].coordinate, c.state.dims[b].coordinate)) {
         return true;
+      }
+    }
+  }
+  return false;
+}
+/// Parts of one Merge matched by two weights: the new channels are an outer product, of which each weight
+/// learns one factor.
+bool weights_match_adjacent(const Candidate& c) {
+  for (std::size_t a = 0; a < c.state.dim_count; ++a) {
+    if ((c.move.outer >> a & 1) == 0) continue;
+    const Coordinate matched = c.state.dims[a].coordinate;
+    for (std::size_t w = 0; w < c.state.weight_count; ++w) {
+      const WeightRecord& weight = c.state.weights[w];
+      for (std::size_t k = 0; k < weight.outer_count; ++k) {
+        if (adjacent(c.pool, matched, weight.outer[k]) || adjacent(c.pool, weight.outer[k], matched))
+          return true;
       }
     }
   }
@@ -362,6 +371,9 @@ constexpr std::array kRules = {
     Rule{"weight-matches-adjacent", Exact, P::Contraction,
          "match the dimension before it is merged: the weight is reshaped offline", weight_matches_adjacent,
          nullptr},
+    Rule{"weights-match-adjacent", Futile, P::Contraction,
+         "parts of one Merge matched by two weights are an outer product of which each learns one factor",
+         weights_match_adjacent, nullptr},
     Rule{"weight-shares-gaps", Futile, P::Contraction,
          "elements of a weight at a Stride's gaps are never used", weight_shares_gaps, nullptr},
     Rule{"pools-too-much", Futile, P::Reduce, "sums that meet no weight average too much of the input away",

@@ -63,7 +63,7 @@ Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& opt
       engines.give_back(std::move(engine));
     });
     for (auto& found : batch) {
-      if (found && result.operators.size() < count && novelty.is_new(found->graph, found->key)) {
+      if (found && result.operators.size() < count && novelty.is_new(found->graph)) {
         result.operators.push_back(std::move(*found));
       }
     }

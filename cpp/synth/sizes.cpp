@@ -11,6 +11,8 @@ namespace {
 using symbolic::Size;
 using symbolic::VariableKind;
 
+constexpr int kMaxBlockExponent = 4;
+
 std::uint64_t stable_hash(const Size& size) {
   Hasher hasher;
   hasher.add(size.factor().num()).add(size.factor().den());
@@ -43,7 +45,7 @@ SizePool::SizePool(const Spec& spec) : spec_(spec) {
   enumerate_reduce_extents();
 }
 
-bool SizePool::within_limits(const Size& size) const {
+bool SizePool::within_limits(PackedSize size) const {
   int variables = 0;
   int powers = 0;
   for (std::size_t i = 0; i < spec_.occurrences.size(); ++i) {
@@ -53,19 +55,29 @@ bool SizePool::within_limits(const Size& size) const {
   return variables <= spec_.budgets.max_variables_in_size && powers <= spec_.budgets.max_powers_in_size;
 }
 
-SizeNumber SizePool::intern(const Size& size) {
-  const std::uint64_t hash = stable_hash(size);
-  auto& bucket = by_hash_[hash];
-  for (const SizeNumber number : bucket) {
-    if (facts_[number].size == size) return number;
+SizeNumber SizePool::intern(const Size& size) { return intern(pack(size)); }
+
+SizeNumber SizePool::intern(PackedSize packed) {
+  // Two words make one key; sizes that collide move on to the next.
+  std::uint64_t key = (packed.low * 0x9e3779b97f4a7c15ULL ^ (packed.high + 0x5851f42d4c957f2dULL)) | 1;
+  for (;; key += 2) {
+    std::uint32_t& known = by_packed_[key];
+    if (known == 0) {
+      known = static_cast<std::uint32_t>(facts_.size()) + 1;
+      return add(packed);
+    }
+    if (facts_[known - 1].packed == packed) return known - 1;
   }
-  SYNO_ASSERT(facts_.size() < 0xffffffffU, "size numbers fit 32 bits");
+}
+
+SizeNumber SizePool::add(PackedSize packed) {
+  const Size size = unpack(packed);
+  SYNO_ASSERT(facts_.size() < 0xfffffffeU, "size numbers fit 32 bits");
   const auto number = static_cast<SizeNumber>(facts_.size());
-  bucket.push_back(number);
   SizeFacts facts;
   facts.size = size;
-  facts.packed = pack(size);
-  facts.hash = hash;
+  facts.packed = packed;
+  facts.hash = stable_hash(size);
   facts.integral = true;
   facts.odd = true;
   facts.coefficient = true;
@@ -101,7 +113,7 @@ SizeNumber SizePool::intern(const Size& size) {
     values_.push_back(value);
   }
   facts.legal = facts.integral && !size.is_one() && !facts.negative_primary &&
-                !(facts.coefficient && negative_coefficient) && within_limits(size);
+                !(facts.coefficient && negative_coefficient) && within_limits(packed);
   facts_.push_back(facts);
   return number;
 }
@@ -131,6 +143,7 @@ void SizePool::find_primes() {
   for (std::size_t i = 0; i < variables.size(); ++i) {
     if (variables[i].kind == VariableKind::Primary) primary_lanes_.set(i, -1);
   }
+  for (std::size_t k = 0; k < primes_.size(); ++k) number_lanes_.set(variables.size() + k, -1);
 }
 
 PackedSize SizePool::pack(const Size& size) const {
@@ -147,6 +160,48 @@ PackedSize SizePool::pack(const Size& size) const {
   }
   SYNO_ASSERT(num == 1 && den == 1, "numbers in sizes are products of the signature's primes");
   return packed;
+}
+
+std::size_t SizePool::bytes() const {
+  return facts_.capacity() * sizeof(SizeFacts) + values_.capacity() * sizeof(double) + by_packed_.bytes();
+}
+
+Size SizePool::unpack(PackedSize packed) const {
+  const std::size_t variables = spec_.signature.sizes.variables().size();
+  Size size;
+  for (std::size_t i = 0; i < variables; ++i) {
+    if (packed.exponent(i) != 0) size = size * Size::variable(i, packed.exponent(i));
+  }
+  for (std::size_t k = 0; k < primes_.size(); ++k) {
+    const Size prime(primes_[k]);
+    for (int e = packed.exponent(variables + k); e > 0; --e) size = size * prime;
+    for (int e = packed.exponent(variables + k); e < 0; ++e) size = size / prime;
+  }
+  return size;
+}
+
+std::optional<BlockChoice> SizePool::block_of(SizeNumber extent, PackedSize block) {
+  const auto& variables = spec_.signature.sizes.variables();
+  const PackedSize whole = facts_[extent].packed;
+  BlockChoice choice;
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const int part = block.exponent(i);
+    const int rest = whole.exponent(i) - part;
+    const int used = (std::abs(part) + std::abs(rest) - std::abs(whole.exponent(i))) / 2;
+    const bool primary = variables[i].kind == VariableKind::Primary;
+    if (used > spec_.occurrences[i] || (primary && (part < 0 || rest < 0)) ||
+        std::abs(part) > kMaxBlockExponent)
+      return std::nullopt;
+    choice.usage[i] = static_cast<std::int8_t>(used);
+  }
+  const PackedSize numbers = block & number_lanes_;
+  if (!numbers.is_zero() && !(numbers == (whole & number_lanes_))) return std::nullopt;
+  if (!within_limits(block) || !within_limits(whole / block)) return std::nullopt;
+  choice.block = intern(block);
+  if (!facts_[choice.block].legal) return std::nullopt;
+  choice.group = over(extent, choice.block);
+  if (!facts_[choice.group].legal) return std::nullopt;
+  return choice;
 }
 
 RatioFacts SizePool::ratio(PackedSize size) const {
@@ -177,18 +232,13 @@ RatioFacts SizePool::ratio(PackedSize size) const {
 SizeNumber SizePool::times(SizeNumber a, SizeNumber b) {
   if (a == kOne) return b;
   if (b == kOne) return a;
-  if (b < a) std::swap(a, b);
-  const auto [found, inserted] = products_.try_emplace(static_cast<std::uint64_t>(a) << 32 | b);
-  if (inserted) found->second = intern(facts_[a].size * facts_[b].size);
-  return found->second;
+  return intern(facts_[a].packed * facts_[b].packed);
 }
 
 SizeNumber SizePool::over(SizeNumber a, SizeNumber b) {
   if (b == kOne) return a;
   if (a == b) return kOne;
-  const auto [found, inserted] = quotients_.try_emplace(static_cast<std::uint64_t>(a) << 32 | b);
-  if (inserted) found->second = intern(facts_[a].size / facts_[b].size);
-  return found->second;
+  return intern(facts_[a].packed / facts_[b].packed);
 }
 
 bool SizePool::lexicographic_less(SizeNumber a, SizeNumber b) const {
@@ -211,7 +261,7 @@ void SizePool::enumerate_reduce_extents() {
   std::vector<Size> found;
   const auto choose = [&](const auto& self, std::size_t variable, const Size& size) -> void {
     if (variable == variables.size()) {
-      if (within_limits(size)) found.push_back(size);
+      if (within_limits(pack(size))) found.push_back(size);
       return;
     }
     const bool primary = variables[variable].kind == VariableKind::Primary;
@@ -244,7 +294,9 @@ const std::vector<BlockChoice>& SizePool::blocks(SizeNumber extent) {
     const int limit = spec_.occurrences[variable];
     for (int block = -limit - 2; block <= limit + std::abs(exponent) + 2; ++block) {
       const int used = (std::abs(block) + std::abs(exponent - block) - std::abs(exponent)) / 2;
-      if (used > limit || (primary && (block < 0 || exponent - block < 0)) || std::abs(block) > 4) continue;
+      if (used > limit || (primary && (block < 0 || exponent - block < 0)) ||
+          std::abs(block) > kMaxBlockExponent)
+        continue;
       usage[variable] = static_cast<std::int8_t>(used);
       self(self, variable + 1, block == 0 ? size : size * Size::variable(variable, block));
     }
@@ -254,12 +306,18 @@ const std::vector<BlockChoice>& SizePool::blocks(SizeNumber extent) {
   std::vector<BlockChoice> result;
   for (const auto& [size, used] : choices) {
     for (const Size& factor : {Size(), Size(whole.factor())}) {
-      const SizeNumber block = intern(size * factor);
-      const SizeNumber group = over(extent, block);
-      if (facts_[block].legal && facts_[group].legal) result.push_back({block, group, used});
+      // Most are beyond the limits; only the others are remembered.
+      const PackedSize part = pack(size * factor);
+      const PackedSize rest = facts_[extent].packed / part;
+      if (within_limits(part) && within_limits(rest)) {
+        const SizeNumber block = intern(part);
+        const SizeNumber group = intern(rest);
+        if (facts_[block].legal && facts_[group].legal) result.push_back({block, group, used});
+      }
       if (whole.factor() == Rational(1)) break;
     }
   }
+  result.shrink_to_fit();
   return blocks_[extent] = std::move(result);
 }
 

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "synth/number_map.hpp"
 #include "synth/spec.hpp"
 
 namespace syno::synth {
@@ -92,6 +94,7 @@ class SizePool {
   SizeNumber over(SizeNumber a, SizeNumber b);
   const SizeFacts& operator[](SizeNumber number) const { return facts_[number]; }
   std::size_t valuation_count() const { return weights_.size(); }  ///< distinct ones
+  std::size_t bytes() const;  ///< held, without the few sizes that Merges may take
   double weight(std::size_t valuation) const { return weights_[valuation]; }
   double value(SizeNumber number, std::size_t valuation) const {
     return values_[number * weights_.size() + valuation];
@@ -102,6 +105,9 @@ class SizePool {
   /// Blocks a coordinate of this extent may be merged by, in a fixed order.
   const std::vector<BlockChoice>& blocks(SizeNumber extent);
 
+  /// The choice among blocks(extent) whose block is this, if there is one.
+  std::optional<BlockChoice> block_of(SizeNumber extent, PackedSize block);
+
   RatioFacts ratio(PackedSize size) const;                     ///< computed; callers remember
   PackedSize primary_lanes() const { return primary_lanes_; }  ///< 0xff in the byte of each primary variable
 
@@ -110,20 +116,22 @@ class SizePool {
 
  private:
   void enumerate_reduce_extents();
-  bool within_limits(const symbolic::Size& size) const;
+  bool within_limits(PackedSize size) const;
   void find_primes();
   PackedSize pack(const symbolic::Size& size) const;
+  symbolic::Size unpack(PackedSize packed) const;
+  SizeNumber intern(PackedSize packed);
+  SizeNumber add(PackedSize packed);
 
   Spec spec_;
   std::vector<std::int64_t> primes_;  ///< of the signature's numbers; their lanes follow the variables'
   PackedSize primary_lanes_;
+  PackedSize number_lanes_;                  ///< 0xff in the byte of each prime
   std::vector<std::size_t> representative_;  ///< valuations, without repetitions
   std::vector<double> weights_;
   std::vector<SizeFacts> facts_;
   std::vector<double> values_;
-  std::unordered_map<std::uint64_t, std::vector<SizeNumber>> by_hash_;
-  std::unordered_map<std::uint64_t, SizeNumber> products_;
-  std::unordered_map<std::uint64_t, SizeNumber> quotients_;
+  NumberMap by_packed_;  ///< numbers one up
   std::unordered_map<SizeNumber, std::vector<BlockChoice>> blocks_;
   std::vector<SizeNumber> reduce_extents_;
 };

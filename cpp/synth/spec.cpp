@@ -77,6 +77,37 @@ void check_reachable(const Spec& spec) {
   }
 }
 
+/// Each primary variable of the input has to come from somewhere: from the output or from a Reduce.
+void check_input_from_output(const Spec& spec) {
+  const auto& sizes = spec.signature.sizes;
+  for (std::size_t v = 0; v < sizes.variables().size(); ++v) {
+    if (sizes.variables()[v].kind != symbolic::VariableKind::Primary) continue;
+    int wanted = 0, given = 0;
+    for (const auto& dim : spec.signature.input) wanted += dim.extent.exponent(v);
+    for (const auto& dim : spec.signature.output) given += dim.extent.exponent(v);
+    const std::string& name = sizes.variables()[v].name;
+    if (wanted <= given) continue;
+    if (spec.occurrences[v] < wanted - given) {
+      fail<SpecError>("spec",
+                      "the input holds '{}' {} times and the output {} times, so that sums have to bring it "
+                      "in {} times, but it may occur {} times; let it occur at least {} times",
+                      name, wanted, given, wanted - given, spec.occurrences[v], wanted - given);
+    }
+    if (spec.budgets.max_reductions == 0) {
+      fail<SpecError>("spec",
+                      "the input holds '{}', which the output lacks, so that it has to be summed over, but "
+                      "max_reductions is 0; raise it to at least 1",
+                      name);
+    }
+  }
+  if (spec.budgets.max_weights == 0 && !spec.extensions.contains("weightless") &&
+      !spec.disabled_rules.contains("has-no-weight")) {
+    fail<SpecError>("spec",
+                    "max_weights is 0, but an operator needs a weight; set it to at least 1, or list the "
+                    "extension 'weightless'");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string_view> extension_names() { return {kExtensions.begin(), kExtensions.end()}; }
@@ -112,6 +143,7 @@ void check(const Spec& spec) {
   check_names(spec);
   check_budgets(spec.budgets);
   check_reachable(spec);
+  check_input_from_output(spec);
 }
 
 }  // namespace syno::synth

@@ -46,12 +46,13 @@ struct Budgets {
 
 /// Where "much larger" begins and how much difference counts as similar (Syno §6); read by rules().
 struct Thresholds {
-  double unfold_ratio = 2.0;      ///< dimension / window at least this, every valuation
-  double max_window = 30;         ///< window of an Unfold at most this, every valuation
-  double max_stride = 30;         ///< extent above a Stride at most this, every valuation
-  double shift_ratio = 2.0;       ///< a Shift and a block: similar when block / shift exceeds this
-  double max_matched = 2048;      ///< product of the extents a weight matches from outputs, every valuation
-  double min_matched_reduce = 8;  ///< extent of a Reduce that a second weight may match, largest valuation
+  double unfold_ratio = 2.0;  ///< dimension / window at least this, every valuation
+  double max_window = 30;     ///< window of an Unfold at most this, every valuation
+  double max_stride = 30;     ///< extent above a Stride at most this, every valuation
+  double shift_ratio = 2.0;   ///< a Shift and a block: similar when block / shift exceeds this
+  double max_matched = 2048;  ///< product of the extents a weight matches from outputs, every valuation
+  /// Extent of a coordinate that one weight shares and a second one matches, largest valuation.
+  double min_matched_reduce = 8;
   double max_matched_reduce = 8;
   double max_repeat = 1;       ///< product of the extents of Expands
   double similar_share = 1.0;  ///< a similar rule fires when at most this share of points differs

@@ -23,16 +23,17 @@ Coordinate CoordinatePool::make(CoordinateNode node, const SizePool& sizes) {
   h = mix(h, nodes_[node.a].hash);
   h = mix(h, nodes_[node.b].hash);
   node.hash = h;
-  const auto [found, inserted] = ids_.try_emplace(h, static_cast<Coordinate>(nodes_.size()));
-  if (inserted) {
+  Coordinate& known = ids_[h | 1];
+  if (known == 0) {
+    known = static_cast<Coordinate>(nodes_.size());
     nodes_.push_back(node);
-  } else {
-    const CoordinateNode& old = nodes_[found->second];
-    SYNO_ASSERT(old.kind == node.kind && old.a == node.a && old.b == node.b && old.extent == node.extent &&
-                    old.amount == node.amount && old.parameter == node.parameter,
-                "coordinate hashes do not collide");
+    return known;
   }
-  return found->second;
+  const CoordinateNode& old = nodes_[known];
+  SYNO_ASSERT(old.kind == node.kind && old.a == node.a && old.b == node.b && old.extent == node.extent &&
+                  old.amount == node.amount && old.parameter == node.parameter,
+              "coordinate hashes do not collide");
+  return known;
 }
 
 std::uint8_t weights_sharing(const State& state, Coordinate coordinate) {
@@ -66,6 +67,13 @@ bool adjacent(const CoordinatePool& pool, Coordinate left, Coordinate right) {
   if (r.kind != Kind::MergeMajor) return false;
   const CoordinateNode& minor = pool[r.a];
   return minor.kind == Kind::MergeMinor && minor.a == l.a && minor.parameter == l.parameter;
+}
+
+bool only_reduces(const CoordinatePool& pool, Coordinate coordinate) {
+  const CoordinateNode& node = pool[coordinate];
+  if (node.kind == Kind::Output) return false;
+  if (node.kind == Kind::Reduce) return true;
+  return only_reduces(pool, node.a) && (node.b == 0 || only_reduces(pool, node.b));
 }
 
 double pooled(const State& state, const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate) {

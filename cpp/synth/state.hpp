@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
 #include "synth/sizes.hpp"
@@ -37,6 +36,7 @@ class CoordinatePool {
   Coordinate make(CoordinateNode node, const SizePool& sizes);
   const CoordinateNode& operator[](Coordinate coordinate) const { return nodes_[coordinate]; }
   std::size_t size() const { return nodes_.size(); }
+  std::size_t bytes() const { return nodes_.capacity() * sizeof(CoordinateNode) + ids_.bytes(); }
   void clear() {
     nodes_.resize(1);
     ids_.clear();
@@ -44,7 +44,7 @@ class CoordinatePool {
 
  private:
   std::vector<CoordinateNode> nodes_;
-  std::unordered_map<std::uint64_t, Coordinate> ids_;
+  NumberMap ids_;  ///< coordinates by hash
 };
 
 /// A coordinate of the frontier and what happened to it.
@@ -114,6 +114,9 @@ Coordinate last_part(const CoordinatePool& pool, Coordinate coordinate);
 
 /// `left * B + right` is one coordinate again: right follows left in some Merge.
 bool adjacent(const CoordinatePool& pool, Coordinate left, Coordinate right);
+
+/// Nothing but Reduces went into the coordinate.
+bool only_reduces(const CoordinatePool& pool, Coordinate coordinate);
 
 /// Product of the Reduces that reach `coordinate` without meeting a weight, at the largest valuation.
 double pooled(const State& state, const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate);

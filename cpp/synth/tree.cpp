@@ -28,7 +28,11 @@ double upper_bound(const Score& score, double total, int pending, const TreeOpti
 }  // namespace
 
 Tree::Impl::Impl(Spec spec_in, std::uint64_t seed_in, TreeOptions options_in)
-    : spec(std::move(spec_in)), seed(seed_in), options(options_in), engine(spec) {
+    : spec(std::move(spec_in)),
+      seed(seed_in),
+      options(options_in),
+      engine(spec),
+      novelty(true) {
   nodes.emplace_back();
   nodes.back().state = engine.root();
 }
@@ -46,7 +50,7 @@ void Tree::Impl::expand(Node& node) {
   }
   if (steps_left == 0) return;
   std::vector<Move> moves;
-  engine.moves(node.state, moves);
+  engine.moves(node.state, moves, steps_left);
   State next;
   for (const Move& move : moves) {
     if (engine.take(node.state, move, steps_left - 1, next) != kAccepted) continue;
@@ -187,8 +191,7 @@ std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
   }
   Record record{0, pgraph::CompleteGraph{pgraph::PGraph(spec.signature), {}}, at, {}, std::nullopt, false};
   const auto keep = [&](pgraph::CompleteGraph graph, const State& met) -> bool {
-    Hash128 key;
-    if (!novelty.is_new(graph, key)) return false;
+    if (!novelty.is_new(graph)) return false;
     record.graph = std::move(graph);
     for (std::size_t t = 0; t < met.step_count; ++t) record.arcs.push_back(engine.arc_of(met, t));
     return true;

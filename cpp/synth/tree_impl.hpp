@@ -82,7 +82,7 @@ struct Tree::Impl {
   std::uint64_t seed;
   TreeOptions options;
   Engine engine;
-  Novelty novelty{true};
+  Novelty novelty;
   std::vector<Node> nodes;
   std::vector<Record> records;  ///< by ticket number
   std::size_t folded = 0;       ///< records folded so far: always a prefix

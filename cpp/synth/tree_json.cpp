@@ -128,8 +128,7 @@ Tree Tree::from_json(const Spec& spec, std::string_view text) {
       record.arcs.push_back(number(arc, 16));
     if (const Json reward = field<Json>(ticket, "reward"); !reward.is_null())
       record.reward = field<double>(ticket, "reward");
-    Hash128 key;
-    impl->novelty.is_new(record.graph, key);
+    impl->novelty.is_new(record.graph);
     impl->count_pending(record.leaf, 1);
     impl->records.push_back(std::move(record));
   }

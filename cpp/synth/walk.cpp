@@ -15,7 +15,7 @@ class Walker {
     if (engine_.finished(state) && (steps_left == 0 || random_.below(2) == 0) && accept(state)) return true;
     if (steps_left == 0) return false;
     std::vector<Move> moves;
-    engine_.moves(state, moves);
+    engine_.moves(state, moves, steps_left);
     std::array<std::vector<Move>, pgraph::kPrimitiveCount> by_primitive;
     for (const Move& move : moves) by_primitive[static_cast<std::size_t>(move.primitive)].push_back(move);
     State next;
@@ -50,7 +50,7 @@ class Walker {
   bool accept(const State& state) {
     std::vector<Found> all;
     engine_.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work& work) {
-      all.push_back({engine_.to_graph(s, position), work, {}, s.step_count});
+      all.push_back({engine_.to_graph(s, position), work, s.step_count});
     });
     if (all.empty()) return false;
     found = std::move(all[random_.below(all.size())]);

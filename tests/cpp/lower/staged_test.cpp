@@ -120,7 +120,10 @@ TEST(Staged, CostsOfNamedOperatorsAreExact) {
   for (const Row& row : {Row{"conv", 2, 115'605'504, 36'864, 1},
                          {"conv1x1", 2, 12'845'056, 4'096, 1},
                          {"grouped_conv", 2, 57'802'752, 18'432, 1},
-                         {"operator1", 32, 58'404'864, 18'624, 2}}) {
+                         {"bottleneck_conv", 2, 64'225'280, 20'480, 2},
+                         {"operator1", 32, 58'404'864, 18'624, 2},
+                         {"operator2", 32, 21'073'920, 6'720, 2},
+                         {"stacked_conv", 32, 58'404'864, 18'624, 2}}) {
     const auto staged = lower::staged(named(row.name, row.groups));
     EXPECT_EQ(program::cost(staged, 0).flops, row.flops) << row.name << "\n" << program::to_text(staged);
     EXPECT_EQ(program::cost(staged, 0).params, row.params) << row.name;

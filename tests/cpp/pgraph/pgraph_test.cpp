@@ -141,6 +141,15 @@ TEST_P(EveryNamedOperator, FitsAStridedSignature) {
   EXPECT_EQ(graph.graph.coordinate(graph.input[2]).extent, conv_signature(true).input[2].extent);
 }
 
+TEST_P(EveryNamedOperator, HasNoWindowWhereTheKernelIsOne) {
+  Signature signature = conv_signature();
+  signature.output[1].extent = signature.input[1].extent;
+  NamedParameters parameters;
+  parameters.kernel = Size(1);
+  const CompleteGraph graph = named_operator(GetParam()).build(signature, parameters);
+  for (const Step& step : graph.graph.steps()) EXPECT_NE(step.primitive, Primitive::Unfold);
+}
+
 TEST_P(EveryNamedOperator, IsDrawn) {
   const CompleteGraph graph = build(conv_signature());
   const std::string svg = to_svg(graph);

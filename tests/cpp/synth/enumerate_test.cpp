@@ -10,6 +10,7 @@
 #include "program/operators_small.hpp"
 #include "program/verify.hpp"
 #include "small_specs.hpp"
+#include "support/error.hpp"
 #include "synth/duplicates.hpp"
 #include "synth/explain.hpp"
 #include "synth/sample.hpp"
@@ -18,16 +19,23 @@ namespace syno::synth {
 namespace {
 
 std::set<Hash128> keys_of(const Enumeration& result) {
+  OperatorKeys key_of;
   std::set<Hash128> keys;
-  for (const Found& found : result.operators) keys.insert(found.key);
+  for (const Found& found : result.operators) keys.insert(key_of(found.graph));
   return keys;
+}
+
+std::set<Hash128> built(const Enumeration& result) {
+  std::set<Hash128> hashes;
+  for (const Found& found : result.operators) hashes.insert(pgraph::hash_of(found.graph));
+  return hashes;
 }
 
 TEST(Enumerate, FindsEachOfTheAuthorsSmallOperatorsOnResnet18AndNoOther) {
   const Enumeration result =
       enumerate(spec_named("resnet18"),
-                {.max_steps = 5, .threads = 2, .limit = {}, .operator_keys = true, .shape_distance = true});
-  EXPECT_EQ(result.statistics.by_steps, (std::vector<std::uint64_t>{0, 0, 2, 4, 30, 96}));
+                {.max_steps = 6, .threads = 2, .limit = {}, .operator_keys = true, .shape_distance = true});
+  EXPECT_EQ(result.statistics.by_steps, (std::vector<std::uint64_t>{0, 0, 2, 4, 30, 96, 192}));
   const std::set<Hash128> found = keys_of(result);
   program::OperatorKeyCache cache;
   for (const auto& text : program::testing::operators_small()) {
@@ -44,7 +52,7 @@ TEST(Enumerate, ShapeDistanceLosesNothing) {
     const Enumeration with = enumerate(spec, options);
     options.shape_distance = false;
     const Enumeration without = enumerate(spec, options);
-    EXPECT_EQ(keys_of(with), keys_of(without)) << spec.name;
+    EXPECT_EQ(built(with), built(without)) << spec.name;
     EXPECT_LT(with.statistics.states, without.statistics.states) << spec.name;
     EXPECT_GT(with.operators.size(), 10U) << spec.name;
   }
@@ -84,6 +92,19 @@ TEST(Enumerate, IsTheSameForAnyNumberOfThreads) {
   for (std::size_t i = 0; i < one.operators.size(); ++i)
     EXPECT_EQ(one.operators[i].graph, four.operators[i].graph);
   EXPECT_EQ(one.statistics.rejected, four.statistics.rejected);
+}
+
+TEST(Enumerate, SaysWhichDepthMayFitTheMemoryLimit) {
+  EnumerationOptions options;
+  options.memory_limit = 1'000;
+  try {
+    enumerate(testing::line_spec(4), options);
+    FAIL() << "a kilobyte sufficed";
+  } catch (const SpecError& error) {
+    EXPECT_NE(std::string(error.what()).find("at most 3 steps"), std::string::npos) << error.what();
+  }
+  options.memory_limit = 500'000'000;
+  EXPECT_FALSE(enumerate(testing::line_spec(4), options).operators.empty());
 }
 
 TEST(Enumerate, EmitsNoOperatorTwice) {
@@ -127,10 +148,10 @@ TEST(Budgets, PruneInsideTheSearchExactlyWhatTheyForbid) {
   limited.budgets.max_flops = median;
   std::set<Hash128> wanted;
   for (const Found& found : all.operators) {
-    if (found.work.flops <= median) wanted.insert(found.key);
+    if (found.work.flops <= median) wanted.insert(pgraph::hash_of(found.graph));
   }
   const Enumeration kept = enumerate(limited, options);
-  EXPECT_EQ(keys_of(kept), wanted);
+  EXPECT_EQ(built(kept), wanted);
   EXPECT_LT(kept.statistics.states, all.statistics.states);
 }
 
@@ -195,7 +216,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::tuple{"separable_conv", false}, std::tuple{"separable_conv", true},
                       std::tuple{"average_pool", true}, std::tuple{"pixel_shuffle", false},
                       std::tuple{"grouped_conv", false}, std::tuple{"grouped_conv", true},
-                      std::tuple{"operator1", false}, std::tuple{"operator1", true}));
+                      std::tuple{"operator1", false}, std::tuple{"operator1", true},
+                      std::tuple{"operator2", false}));
 
 TEST(Sample, IsTheSameForAnyNumberOfThreadsAndNothingTwice) {
   const Spec spec = spec_named("conv");

@@ -83,6 +83,9 @@ TEST(Spec, ContradictionsAreRefused) {
   refused([](Spec& s) { s.occurrences.pop_back(); });
   refused([](Spec& s) { s.occurrences[0] = -1; });
   refused([](Spec& s) { s.signature.input[0].extent = s.signature.sizes.parse("k/s"); });
+  refused([](Spec& s) { s.occurrences[0] = 0; });          // C_in is only in the input
+  refused([](Spec& s) { s.budgets.max_reductions = 0; });  // and has to be summed over
+  refused([](Spec& s) { s.budgets.max_weights = 0; });
   Spec spec = testing::line_spec(4);
   spec.extensions.insert("depthwize");
   EXPECT_THROW(check(spec), UnknownName);
