@@ -53,10 +53,15 @@ int thread_count(const std::optional<int>& threads) {
   return *threads;
 }
 
-py::object call(const Kernel& kernel, const py::args& arrays, const py::object& out,
-                std::optional<int> num_threads) {
+/// A call's arrays in place: inputs as given, outputs given or new ones.
+struct Arguments {
+  std::vector<py::object> results;
+  std::vector<BorrowedArray> borrowed;
+  std::vector<jit::View> views;
+};
+
+Arguments arguments_of(const Kernel& kernel, const py::args& arrays, const py::object& out) {
   const schedule::LoopNest& nest = kernel.nest();
-  const int threads = thread_count(num_threads);
   std::vector<const Buffer*> inputs, outputs;
   for (const schedule::BufferId id : schedule::arguments(nest)) {
     const Buffer& buffer = nest.buffer(id);
@@ -68,32 +73,42 @@ py::object call(const Kernel& kernel, const py::args& arrays, const py::object& 
     fail<ShapeError>("kernel " + nest.name, "{} arrays for {} inputs: {}", arrays.size(), inputs.size(),
                      names);
   }
-  std::vector<py::object> results;
+  Arguments made;
   if (out.is_none()) {
     const bool torch = !arrays.empty() && is_torch(arrays[0]);
-    for (const Buffer* buffer : outputs) results.push_back(new_output(*buffer, torch));
+    for (const Buffer* buffer : outputs) made.results.push_back(new_output(*buffer, torch));
   } else if (py::isinstance<py::tuple>(out) || py::isinstance<py::list>(out)) {
-    for (const py::handle& each : out) results.push_back(py::reinterpret_borrow<py::object>(each));
+    for (const py::handle& each : out) made.results.push_back(py::reinterpret_borrow<py::object>(each));
   } else {
-    results.push_back(out);
+    made.results.push_back(out);
   }
-  if (results.size() != outputs.size())
-    fail<ShapeError>("kernel " + nest.name, "{} arrays for {} outputs", results.size(), outputs.size());
-
-  std::vector<BorrowedArray> borrowed;
-  borrowed.reserve(inputs.size() + outputs.size());
+  if (made.results.size() != outputs.size())
+    fail<ShapeError>("kernel " + nest.name, "{} arrays for {} outputs", made.results.size(), outputs.size());
+  made.borrowed.reserve(inputs.size() + outputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    borrowed.emplace_back(arrays[i], inputs[i]->name, inputs[i]->dtype, false);
+    made.borrowed.emplace_back(arrays[i], inputs[i]->name, inputs[i]->dtype, false);
   for (std::size_t i = 0; i < outputs.size(); ++i)
-    borrowed.emplace_back(results[i], outputs[i]->name, outputs[i]->dtype, true);
-  std::vector<jit::View> views;
-  for (const BorrowedArray& array : borrowed) views.push_back(array.view());
+    made.borrowed.emplace_back(made.results[i], outputs[i]->name, outputs[i]->dtype, true);
+  for (const BorrowedArray& array : made.borrowed) made.views.push_back(array.view());
+  return made;
+}
+
+py::object call(const Kernel& kernel, const py::args& arrays, const py::object& out,
+                std::optional<int> num_threads) {
+  const int threads = thread_count(num_threads);
+  const Arguments made = arguments_of(kernel, arrays, out);
   {
     const py::gil_scoped_release unlocked;
-    kernel.variant_for(views).call(views, threads);
+    kernel.variant_for(made.views).call(made.views, threads);
   }
-  if (results.size() == 1) return results[0];
-  return py::tuple(py::cast(results));
+  if (made.results.size() == 1) return made.results[0];
+  return py::tuple(py::cast(made.results));
+}
+
+const Kernel& for_arrays(const Kernel& kernel, const py::args& arrays, const py::object& out) {
+  const Arguments made = arguments_of(kernel, arrays, out);
+  const py::gil_scoped_release unlocked;
+  return kernel.variant_for(made.views);
 }
 
 void call_pointers(const Kernel& kernel, const py::sequence& pointers, int threads) {
@@ -197,6 +212,15 @@ void bind_jit(py::module_& m) {
         ShapeError: the count or a shape differs; an output shares memory with another argument or with itself.
         KernelError: another dtype or device, or memory that cannot be read or written in place.
 )doc")
+      .def("for_arrays", &for_arrays, "out"_a = py::none(), py::return_value_policy::reference_internal,
+           R"doc(
+    The kernel for arrays with these strides: this one, or a variant that is compiled when first asked for.
+
+    Args:
+        arrays, out: as for a call.
+    Raises:
+        ShapeError, KernelError: as for a call.
+)doc")
       .def(
           "call_pointers", &call_pointers, "pointers"_a, "threads"_a = 1,
           "One call on addresses of arrays with the nest's strides, inputs then outputs; nothing is checked.")
@@ -216,18 +240,43 @@ void bind_jit(py::module_& m) {
       .def("llvm", &Kernel::llvm, py::call_guard<py::gil_scoped_release>(), "The LLVM IR as text.")
       .def("assembly", &Kernel::assembly, py::call_guard<py::gil_scoped_release>(),
            "The machine code as text.")
+      .def_property_readonly("nest", &Kernel::nest, "The loop nest.")
       .def(
           "loops", [](const Kernel& kernel) { return schedule::to_text(kernel.nest()); },
           "The loop nest as text.")
       .def(
           "object_bytes", [](const Kernel& kernel) { return py::bytes(kernel.object()); },
           "The ELF object; linking it needs no LLVM.")
+      .def_property_readonly(
+          "arguments",
+          [](const Kernel& kernel) {
+            std::vector<std::tuple<std::string, bool, std::vector<std::int64_t>>> all;
+            for (const schedule::BufferId id : schedule::arguments(kernel.nest())) {
+              const auto& buffer = kernel.nest().buffer(id);
+              all.emplace_back(buffer.name, buffer.kind == schedule::BufferKind::Output, buffer.extents);
+            }
+            return all;
+          },
+          "(name, whether it is written, shape) of each argument, in call order.")
       .def_property_readonly("symbol", &Kernel::symbol, "The kernel's function in the object.")
       .def_property_readonly("workspace_bytes", &Kernel::workspace_bytes,
                              "(shared, for each thread): memory a caller of the bare object provides.")
       .def_property_readonly("report", &Kernel::report)
       .def_property_readonly("key", &Kernel::key, "Of the object cache: 32 hexadecimal digits.");
 
+  m.def(
+      "verify_prepacked",
+      [](const Kernel& prepack, const Kernel& call, const program::Program& program, std::uint64_t seed) {
+        const py::gil_scoped_release unlocked;
+        return jit::verify(prepack, call, program, seed);
+      },
+      "prepack"_a, "call"_a, "program"_a, "seed"_a = 0, R"doc(
+    Compares the two kernels of `apply_prepacked`, one after the other, with the program's interpreter, as
+    `Kernel.verify` does.
+
+    Raises:
+        KernelError: the program's inputs and outputs are not the kernels'.
+)doc");
   m.def(
       "compile_nest",
       [](const schedule::LoopNest& nest, const std::string& cache_directory,

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "bindings/dtypes.hpp"
 #include "jit/kernel.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/loop_nest.hpp"
@@ -19,13 +21,7 @@ namespace {
 
 using namespace syno;
 using namespace syno::schedule;
-
-Dtype dtype_named(const std::string& name) {
-  if (name == "float32") return Dtype::F32;
-  if (name == "float64") return Dtype::F64;
-  if (name == "bfloat16") return Dtype::BF16;
-  throw UnknownName("schedule", unknown_name("dtype", name, {"float32", "float64", "bfloat16"}));
-}
+using bindings::dtype_named;
 
 std::string python_name(Dtype dtype) {
   return dtype == Dtype::F32 ? "float32" : dtype == Dtype::F64 ? "float64" : "bfloat16";
@@ -194,14 +190,16 @@ void bind_schedule(py::module_& m) {
 
   m.def(
       "default_schedule",
-      [](const program::Program& program, const std::string& dtype, int threads) {
+      [](const program::Program& program, const std::string& dtype, int threads,
+         const std::vector<std::string>& constants) {
         Target target = jit::host_cpu().target;
         target.threads = threads;
         const Dtype wanted = dtype_named(dtype);
         const py::gil_scoped_release release;
-        return default_schedule(program, wanted, target);
+        return default_schedule(program, wanted, target, constants);
       },
-      "program"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1, R"doc(
+      "program"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1,
+      "constants"_a = std::vector<std::string>{}, R"doc(
     A good schedule for any program on this machine, without measuring: register tiles, vectors, padded and packed
     copies, outermost loops parallel. The same for the same program, dtype and machine.
 
@@ -209,9 +207,32 @@ void bind_schedule(py::module_& m) {
         program: a concrete one (``Program.at``).
         dtype: of the arguments: "float32", "float64" or "bfloat16".
         threads: how many the kernel will mostly run on.
+        constants: names of inputs that stay the same over calls; copies of them are prepacked
+            (`apply_prepacked`).
     Raises:
-        ScheduleError: the program has symbolic sizes.
-        UnknownName: another dtype.
+        ScheduleError: the program has symbolic sizes, or a constant is computed.
+        UnknownName: another dtype or no such tensor.
+)doc");
+  m.def(
+      "apply_prepacked",
+      [](const program::Program& program,
+         const Schedule& schedule) -> std::optional<std::pair<LoopNest, LoopNest>> {
+        auto nests = apply_prepacked(program, schedule);
+        if (!nests) return std::nullopt;
+        return std::pair{std::move(nests->prepack), std::move(nests->call)};
+      },
+      "program"_a, "schedule"_a, py::call_guard<py::gil_scoped_release>(), R"doc(
+    Make two loop nests of a program under a schedule: what its `prepack` decisions compute once, and the rest.
+
+    Args:
+        program: a concrete one.
+        schedule: its decisions, in order.
+    Returns:
+        (prepack, call), or None where nothing is prepacked. The outputs of `prepack` are inputs of `call`, by name,
+        after the inputs that `call` still reads itself.
+    Raises:
+        ScheduleError: names the decision, its index in the trace and why it does not apply.
+        UnknownName: a decision, scope, loop or tensor that there is not; lists the valid ones.
 )doc");
   m.def("apply_schedule", &schedule::apply, "program"_a, "schedule"_a,
         py::call_guard<py::gil_scoped_release>(),

@@ -82,6 +82,13 @@ void visit_accesses(const schedule::LoopNest& nest, StatementId id, const Visit&
   for (const StatementId child : statement.children) visit_accesses(nest, child, visit);
 }
 
+template <class Visit>
+void visit_stores(const schedule::LoopNest& nest, StatementId id, const Visit& visit) {
+  const Statement& statement = nest.statement(id);
+  if (statement.kind == StatementKind::Store) visit(statement.buffer, statement.indices);
+  for (const StatementId child : statement.children) visit_stores(nest, child, visit);
+}
+
 int lanes_for(std::int64_t extent, int native) {
   return extent >= native
              ? native
@@ -92,7 +99,12 @@ int lanes_for(std::int64_t extent, int native) {
 
 Emitter::Emitter(const schedule::LoopNest& nest, const Cpu& cpu, std::string symbol,
                  llvm::LLVMContext& context)
-    : nest_(nest), cpu_(cpu), symbol_(std::move(symbol)), context_(context), b_(context), math_(b_) {
+    : nest_(nest),
+      cpu_(cpu),
+      symbol_(std::move(symbol)),
+      context_(context),
+      b_(context),
+      math_(b_, cpu.target.vector_bits == 512) {
   module_ = std::make_unique<llvm::Module>(symbol_, context);
   module_->setTargetTriple(cpu.triple);
   const bool has_double = std::any_of(nest.buffers.begin(), nest.buffers.end(), [](const Buffer& buffer) {
@@ -591,13 +603,13 @@ Emitter::Tile Emitter::make_tile(BufferId id, StatementId body) const {
     tile.per_iteration = true;
     return tile;
   }
-  // The vector loops inside say along which dimension lanes lie, and how many.
+  // The vector loops that write it say along which dimension lanes lie, and how many.
   std::vector<const Statement*> vectors;
   const std::function<void(StatementId)> visit = [&](StatementId at) {
     const Statement& statement = nest_.statement(at);
     const bool vector = statement.kind == StatementKind::For && statement.loop == LoopKind::Vector;
     if (vector) {
-      visit_accesses(nest_, at, [&](BufferId accessed, const std::vector<schedule::ExprId>& indices) {
+      visit_stores(nest_, at, [&](BufferId accessed, const std::vector<schedule::ExprId>& indices) {
         if (accessed != id) return;
         const auto& arena = nest_.arena;
         if (arena[statement.begin].op != symbolic::Op::Constant ||

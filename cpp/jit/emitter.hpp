@@ -39,10 +39,12 @@ struct Lanes {
 };
 
 /// Elementary functions on scalars or vectors of float or double, from polynomials, without branches or
-/// calls. f32 within 2 ulp; f64 within 2 ulp, erf within 20 (tests/cpp/jit/math_test.cpp measures them).
+/// calls. f32 within 2 ulp, erf within 3; f64 within 2 ulp, erf within 20 (tests/cpp/jit/math_test.cpp
+/// measures them).
 class MathEmitter {
  public:
-  MathEmitter(llvm::IRBuilder<>& builder) : b_(builder) {}
+  /// `wide`: the CPU has AVX-512, whose scaling by powers of two and table look-ups save half the operations.
+  MathEmitter(llvm::IRBuilder<>& builder, bool wide) : b_(builder), wide_(wide) {}
   llvm::Value* exp(llvm::Value* x);
   llvm::Value* log(llvm::Value* x);
   llvm::Value* tanh(llvm::Value* x);
@@ -67,10 +69,14 @@ class MathEmitter {
     llvm::Value* scale_b;
   };
   Reduced reduce_exp(llvm::Value* x);
+  llvm::Value* exp_scaled(
+      llvm::Value* x);  ///< of an x within the exponent's range; null without the instruction
+  llvm::Value* erf_by_table(llvm::Value* x);  ///< null where a table does not fit a vector
   llvm::Value* expm1(llvm::Value* x);
   llvm::Value* absolute(llvm::Value* x);
   llvm::Value* with_sign_of(llvm::Value* magnitude, llvm::Value* sign);
   llvm::IRBuilder<>& b_;
+  bool wide_;
 };
 
 class Emitter {
@@ -171,10 +177,20 @@ class Emitter {
   Key key_of(std::int64_t tag, const Form& form) const;
   Form element_form(schedule::BufferId buffer, const std::vector<schedule::ExprId>& indices);
 
+  // emitter_shuffle.cpp: loads of lanes that lie apart
+  bool readable(schedule::BufferId id, const Form& first, std::int64_t from, std::int64_t to,
+                bool use_facts) const;
+  llvm::Value* block_load(schedule::BufferId id, const Form& first, std::int64_t start, int width,
+                          llvm::Value* condition, llvm::Value* otherwise);
+  llvm::Value* shuffled_load(schedule::BufferId id, const LaneForm& where, const std::vector<bool>& on,
+                             bool use_facts, llvm::Value* condition, llvm::Value* otherwise);
+
   // emitter_value.cpp: values, loads and stores
   Lanes value(schedule::ValueId id);
   Lanes load(const schedule::Value& node);
   Lanes load_register(schedule::BufferId id, const std::vector<schedule::ExprId>& indices);
+  llvm::Value* load_transposed(schedule::BufferId id, const Tile& tile, const std::vector<Form>& at);
+  std::vector<llvm::Value*> transposed(std::vector<llvm::Value*> rows, int lanes);
   Lanes load_memory(schedule::BufferId id, const std::vector<schedule::ExprId>& indices,
                     llvm::Value* condition, llvm::Value* guard_mask, double fill);
   Lanes index_value(schedule::ExprId id);
@@ -195,7 +211,6 @@ class Emitter {
   void mark_alias(llvm::Instruction* access, schedule::BufferId id);
   llvm::Value* masked_call(llvm::Instruction* call, schedule::BufferId id);
   llvm::Value* lane_pointers(schedule::BufferId id, const LaneForm& where);
-  llvm::Value* strided_load(schedule::BufferId id, const LaneForm& where, llvm::Type* element);
   std::optional<std::size_t> tile_slot(const Tile& tile, const schedule::Buffer& buffer,
                                        const std::vector<Form>& at, int* lane) const;
   llvm::Value* identity(schedule::StoreMode mode);

@@ -1,5 +1,6 @@
 // Elementary functions as polynomials, on scalars or vectors of float or double.
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include <array>
 #include <bit>
@@ -53,6 +54,32 @@ constexpr std::array kLogErfcDouble{
     2.01858346642319024e-6,    -6.533886751827046801e-7,  2.648825956352049467e-7,
     -3.111333527361225246e-7,  1.134583023834798135e-7,   6.133912230606398691e-8,
     -3.511794070438111047e-8};
+
+// (exp(r) - 1 - r) / r^2 for |r| <= log(2) / 2, the same way; largest error of exp 2e-9.
+constexpr std::array kExpFloat{0.5, 0.166665769897, 0.0416665546172, 0.00836317905272, 0.00139261835877};
+// erf(interval * step + t) in t: row k has the factors of t^k by interval; largest error 5e-9.
+constexpr std::size_t kErfIntervals = 16;
+constexpr double kErfStep = 0.265, kErfEnd = 4.1;  ///< past the end erf is 1
+constexpr std::array<std::array<double, kErfIntervals>, 6> kErfByInterval{{
+    {0.0, 0.2921659394, 0.5464640969, 0.7391141292, 0.8661435866, 0.9390465494, 0.9754620158, 0.9912934354,
+     0.9972836068, 0.9992561886, 0.9998215122, 0.9999625108, 0.9999931146, 0.9999988951, 0.9999998452,
+     0.9999999811},
+    {1.128379163, 1.051857067, 0.8520434444, 0.599749769, 0.3668443034, 0.1949830276, 0.09005652391,
+     0.03614405627, 0.01260555408, 0.003820237206, 0.001006055779, 0.0002302274643, 4.578208217e-5,
+     7.911107587e-6, 1.187906834e-6, 1.549996834e-7},
+    {0.0, -0.2787380824, -0.4515783586, -0.4767990486, -0.3888559578, -0.2583546532, -0.1431914028,
+     -0.06704769063, -0.02672360855, -0.009110967974, -0.002665842925, -0.0006710166175, -0.0001455522559,
+     -2.724372841e-5, -4.404759069e-6, -6.156565651e-7},
+    {-0.376121754, -0.3013731427, -0.1244558859, 0.05278615566, 0.1525081891, 0.1632169991, 0.1217629948,
+     0.070867544, 0.03356793613, 0.01321348449, 0.004374600234, 0.001227407232, 0.0002933625105,
+     5.994851444e-5, 1.050238157e-5, 1.580630639e-6},
+    {0.0, 0.1319246305, 0.1824440723, 0.1374906644, 0.04901584408, -0.02152534618, -0.04872253256,
+     -0.04327401489, -0.02671186754, -0.01278790685, -0.00495443193, -0.001587269381, -0.0004258626796,
+     -9.647201049e-5, -1.855638655e-5, -3.043098655e-6},
+    {0.1121331221, 0.07600280494, -0.001398327754, -0.05928964271, -0.06616191995, -0.03728802391,
+     -0.005449645536, 0.01081504458, 0.01250678384, 0.008174433828, 0.003904784595, 0.001467545566,
+     0.0004484648185, 0.0001134595119, 2.40314775e-5, 4.293416106e-6},
+}};
 
 }  // namespace
 
@@ -140,9 +167,72 @@ llvm::Value* MathEmitter::exp(llvm::Value* x) {
   llvm::Value* high = number(x, format.exp_high);
   x = b_.CreateSelect(b_.CreateFCmpOLT(x, low), low, x);
   x = b_.CreateSelect(b_.CreateFCmpOGT(x, high), high, x);
+  if (llvm::Value* made = exp_scaled(x)) return made;
   const Reduced parts = reduce_exp(x);
   llvm::Value* scaled = multiply_add(parts.minus_one, parts.scale_a, parts.scale_a);
   return b_.CreateFMul(scaled, parts.scale_b);
+}
+
+llvm::Value* MathEmitter::exp_scaled(llvm::Value* x) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
+  if (!wide_ || !vector) return nullptr;
+  const bool doubles = is_double(x);
+  llvm::Intrinsic::ID scale = llvm::Intrinsic::not_intrinsic;
+  const unsigned bits = vector->getNumElements() * (doubles ? 64 : 32);
+  if (bits == 512)
+    scale = doubles ? llvm::Intrinsic::x86_avx512_mask_scalef_pd_512
+                    : llvm::Intrinsic::x86_avx512_mask_scalef_ps_512;
+  else if (bits == 256)
+    scale = doubles ? llvm::Intrinsic::x86_avx512_mask_scalef_pd_256
+                    : llvm::Intrinsic::x86_avx512_mask_scalef_ps_256;
+  else if (bits == 128)
+    scale = doubles ? llvm::Intrinsic::x86_avx512_mask_scalef_pd_128
+                    : llvm::Intrinsic::x86_avx512_mask_scalef_ps_128;
+  else
+    return nullptr;
+  const Format& format = doubles ? kDouble : kFloat;
+  llvm::Value* magic = number(x, format.magic);
+  llvm::Value* whole = b_.CreateFSub(multiply_add(x, number(x, 1.44269504088896340736), magic), magic);
+  llvm::Value* r = multiply_add(whole, number(x, -format.log2_high), x);
+  r = multiply_add(whole, number(x, -format.log2_low), r);
+  std::vector<double> series{1, 1};
+  double factorial = 1;
+  if (doubles)
+    for (int k = 2; k <= 13; ++k) series.push_back(1 / (factorial *= k));
+  else
+    series.insert(series.end(), kExpFloat.begin(), kExpFloat.end());
+  llvm::Value* power = polynomial(r, series);
+  const unsigned mask_bits = std::max(8U, vector->getNumElements());
+  std::vector<llvm::Value*> arguments{power, whole, power,
+                                      llvm::Constant::getAllOnesValue(b_.getIntNTy(mask_bits))};
+  constexpr std::uint32_t kRoundAsSet = 4;
+  if (bits == 512) arguments.push_back(b_.getInt32(kRoundAsSet));
+  return b_.CreateIntrinsic(scale, {}, arguments);
+}
+
+/// erf(middle + t) in t, one polynomial for each of sixteen intervals: an instruction looks a coefficient up
+/// for all lanes.
+llvm::Value* MathEmitter::erf_by_table(llvm::Value* x) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
+  if (!wide_ || !vector || is_double(x) || vector->getNumElements() != kErfIntervals) return nullptr;
+  llvm::Value* size = absolute(x);
+  llvm::Value* last = number(x, kErfEnd);
+  size = b_.CreateSelect(b_.CreateFCmpOGT(size, last), last, size);
+  llvm::Value* magic = number(x, kFloat.magic);
+  llvm::Value* shifted = multiply_add(size, number(x, 1 / kErfStep), magic);
+  llvm::Value* middle = b_.CreateFSub(shifted, magic);
+  llvm::Value* t = multiply_add(middle, number(x, -kErfStep), size);
+  llvm::Value* interval = b_.CreateBitCast(shifted, integer_type(x));  // its last bits choose
+  llvm::Value* sum = nullptr;
+  for (std::size_t power = kErfByInterval.size(); power-- > 0;) {
+    std::vector<llvm::Constant*> row;
+    for (const double value : kErfByInterval[power])
+      row.push_back(llvm::ConstantFP::get(vector->getElementType(), value));
+    llvm::Value* coefficient = b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {},
+                                                  {llvm::ConstantVector::get(row), interval});
+    sum = sum ? multiply_add(sum, t, coefficient) : coefficient;
+  }
+  return with_sign_of(sum, x);
 }
 
 /// Accurate near zero; |x| < 80 in float.
@@ -191,6 +281,7 @@ llvm::Value* MathEmitter::tanh(llvm::Value* x) {
 }
 
 llvm::Value* MathEmitter::erf(llvm::Value* x) {
+  if (llvm::Value* made = erf_by_table(x)) return made;
   const bool wide = is_double(x);
   const double end = wide ? 6 : 4;  // past it erf is 1
   llvm::Value* size = absolute(x);

@@ -25,7 +25,7 @@ using schedule::ValueKind;
 
 namespace {
 
-enum Tag : std::int64_t { kLoad = 100, kSplat, kAny };
+enum Tag : std::int64_t { kLoad = 100, kSplat, kAny, kTransposed };
 
 std::int64_t bits(llvm::Value* value) {
   return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(value));
@@ -323,37 +323,6 @@ llvm::Value* Emitter::lane_pointers(BufferId id, const LaneForm& where) {
   return all;
 }
 
-/// Every stride-th element from whole vectors that all lie within the elements wanted.
-llvm::Value* Emitter::strided_load(BufferId id, const LaneForm& where, llvm::Type* element) {
-  const int lanes = simd_->lanes;
-  const auto stride = static_cast<int>(*where.stride);
-  llvm::Type* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes));
-  const int span = (lanes - 1) * stride + 1;
-  llvm::Value* made = nullptr;
-  int have = 0;  // lanes of `made` that are right
-  while (have < lanes) {
-    // The part that begins at the next wanted element, moved back to end within the span.
-    const int begin = std::min(have * stride, span - lanes);
-    llvm::Value* part = load_plain(id, type, pointer(id, schedule::with_constant(where.first, begin)));
-    std::vector<int> mask(static_cast<std::size_t>(lanes), 0);
-    int next = have;
-    for (int l = 0; l < lanes; ++l) {
-      const auto at = static_cast<std::size_t>(l);
-      if (l < have) {
-        mask[at] = l;
-      } else if (l * stride - begin < lanes) {
-        mask[at] = (made ? lanes : 0) + l * stride - begin;
-        next = l + 1;
-      } else {
-        mask[at] = -1;
-      }
-    }
-    made = made ? b_.CreateShuffleVector(made, part, mask) : b_.CreateShuffleVector(part, mask);
-    have = next;
-  }
-  return made;
-}
-
 Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm::Value* condition,
                            llvm::Value* guard_mask, double fill) {
   const Buffer& buffer = nest_.buffer(id);
@@ -383,6 +352,21 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
   Key key = key_of(kLoad, elements);
   key.insert(key.end(), {static_cast<std::int64_t>(raw(id)), versions_[raw(id)], elements.constant,
                          bits(condition), bits(guard_mask), std::bit_cast<std::int64_t>(fill)});
+
+  // Which lanes are on, where that is known here.
+  const auto lanes_on = [&](llvm::Value* mask) -> std::optional<std::vector<bool>> {
+    std::vector<bool> on(static_cast<std::size_t>(simd_->lanes), true);
+    for (std::size_t l = static_cast<std::size_t>(simd_->active); l < on.size(); ++l) on[l] = false;
+    if (!mask) return on;
+    auto* constant = llvm::dyn_cast<llvm::Constant>(mask);
+    if (!constant) return std::nullopt;
+    for (unsigned l = 0; l < on.size(); ++l) {
+      llvm::Constant* lane = constant->getAggregateElement(l);
+      if (!lane) return std::nullopt;
+      on[l] = on[l] && lane->isOneValue();
+    }
+    return on;
+  };
 
   std::optional<LaneForm> where;
   if (uses_lanes(elements)) where = over_lanes(elements);
@@ -414,19 +398,23 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
               if (stride == 1)
                 return from_storage(buffer.dtype,
                                     load_plain(id, type, guarded(pointer(id, where->first), condition)));
-              if (stride > 1 && stride <= 4 && !condition)
-                return from_storage(buffer.dtype, strided_load(id, *where, element));
               if (stride == -1 && !condition) {
                 llvm::Value* last = pointer(id, schedule::with_constant(where->first, 1 - simd_->lanes));
                 return from_storage(buffer.dtype, b_.CreateVectorReverse(load_plain(id, type, last)));
               }
             }
+            llvm::Value* off = llvm::Constant::getNullValue(type);
+            if (fill != 0) off = to_storage(buffer.dtype, spread({number(fill), false}));
+            if (const auto on = lanes_on(mask); where->same_terms && where->stride != 1 && on) {
+              llvm::Value* found =
+                  shuffled_load(id, *where, *on, !mask, condition, condition ? fills() : nullptr);
+              if (found && guard_mask) found = b_.CreateSelect(mask, found, off);
+              if (found) return from_storage(buffer.dtype, found);
+            }
             if (condition) {
               llvm::Value* on = mask ? mask : llvm::ConstantInt::getTrue(masks);
               mask = b_.CreateSelect(condition, on, llvm::ConstantInt::getFalse(masks));
             }
-            llvm::Value* off = llvm::Constant::getNullValue(type);
-            if (fill != 0) off = to_storage(buffer.dtype, spread({number(fill), false}));
             const auto align = llvm::Align(schedule::byte_size(buffer.dtype));
             if (where->stride == 1) {
               return from_storage(
@@ -495,6 +483,7 @@ Lanes Emitter::load_register(BufferId id, const std::vector<ExprId>& indices) {
     SYNO_ASSERT(slot, "register indices are constant after unrolling");
     return {tile.slots[*slot], true};
   }
+  if (llvm::Value* turned = load_transposed(id, tile, at)) return {turned, true};
   llvm::Value* made =
       llvm::Constant::getNullValue(llvm::FixedVectorType::get(compute_, static_cast<unsigned>(simd_->lanes)));
   for (int l = 0; l < simd_->active; ++l) {
@@ -503,6 +492,80 @@ Lanes Emitter::load_register(BufferId id, const std::vector<ExprId>& indices) {
     made = b_.CreateInsertElement(made, element(one), static_cast<std::uint64_t>(l));
   }
   return {made, true};
+}
+
+/// Lanes along a dimension whose elements are in slots of their own: one vector of the transposed block.
+/// All of them are made when the first is asked for. Null where the lanes lie otherwise.
+llvm::Value* Emitter::load_transposed(BufferId id, const Tile& tile, const std::vector<Form>& at) {
+  const Buffer& buffer = nest_.buffer(id);
+  std::optional<std::size_t> along;
+  for (std::size_t d = 0; d < at.size(); ++d) {
+    if (!uses_lanes(at[d])) continue;
+    if (along || d == tile.lane_dim || over_lanes(at[d]).stride != 1) return nullptr;
+    along = d;
+  }
+  if (!along || tile.lanes == 1 || simd_->active < 2) return nullptr;
+  std::vector<llvm::Value*> rows;
+  int lane = 0;
+  for (int l = 0; l < simd_->active; ++l) {
+    std::vector<Form> one;
+    for (const Form& f : at) one.push_back(forms_.substitute(f, simd_->lane_slot, l));
+    const auto slot = tile_slot(tile, buffer, one, &lane);
+    SYNO_ASSERT(slot, "register indices are constant after unrolling");
+    rows.push_back(tile.slots[*slot]);
+  }
+  Key key{kTransposed, simd_->lanes};
+  for (llvm::Value* row : rows) key.push_back(bits(row));
+  const auto nth = [&](int n) {
+    Key with = key;
+    with.push_back(n);
+    return with;
+  };
+  if (!f_.local.contains(nth(0))) {
+    const std::vector<llvm::Value*> columns = transposed(std::move(rows), simd_->lanes);
+    for (int n = 0; n < tile.lanes; ++n)
+      locally(nth(n), [&] { return columns[static_cast<std::size_t>(n)]; });
+  }
+  return f_.local.at(nth(lane));
+}
+
+/// Vectors of `lanes` each, one a lane of `rows`; lanes beyond the rows hold anything. Blocks of 1, 2, 4, ...
+/// lanes change places between pairs of rows (Eklundh 1972).
+std::vector<llvm::Value*> Emitter::transposed(std::vector<llvm::Value*> rows, int lanes) {
+  const auto width =
+      static_cast<int>(llvm::cast<llvm::FixedVectorType>(rows.front()->getType())->getNumElements());
+  const int side = std::max(lanes, width);
+  const auto resized = [&](llvm::Value* vector, int first, int count) {
+    const auto have =
+        static_cast<int>(llvm::cast<llvm::FixedVectorType>(vector->getType())->getNumElements());
+    if (have == count && first == 0) return vector;
+    std::vector<int> mask;
+    for (int l = 0; l < count; ++l) mask.push_back(first + l < have ? first + l : -1);
+    return b_.CreateShuffleVector(vector, mask);
+  };
+  // A wide block of few rows: its squares lie beside each other in the rows.
+  for (llvm::Value*& row : rows) row = resized(row, 0, side);
+  rows.resize(static_cast<std::size_t>(lanes), llvm::PoisonValue::get(rows.front()->getType()));
+  for (int block = 1; block < lanes; block *= 2) {
+    std::vector<llvm::Value*> next(rows.size());
+    for (int r = 0; r < lanes; ++r) {
+      if (r & block) continue;
+      std::vector<int> low, high;
+      for (int l = 0; l < side; ++l) {
+        low.push_back(l & block ? side + l - block : l);
+        high.push_back(l & block ? side + l : l + block);
+      }
+      llvm::Value* a = rows[static_cast<std::size_t>(r)];
+      llvm::Value* b = rows[static_cast<std::size_t>(r + block)];
+      next[static_cast<std::size_t>(r)] = b_.CreateShuffleVector(a, b, low);
+      next[static_cast<std::size_t>(r + block)] = b_.CreateShuffleVector(a, b, high);
+    }
+    rows = std::move(next);
+  }
+  std::vector<llvm::Value*> columns;
+  for (int n = 0; n < width; ++n)
+    columns.push_back(resized(rows[static_cast<std::size_t>(n % lanes)], n / lanes * lanes, lanes));
+  return columns;
 }
 
 void Emitter::store_register(const schedule::Statement& statement, Lanes stored) {

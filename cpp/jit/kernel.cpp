@@ -17,7 +17,7 @@ namespace syno::jit {
 namespace {
 
 /// Changes whenever the same nest may give other code.
-constexpr std::string_view kCodegenVersion = "syno-jit 1; Less; fmuladd; own polynomials";
+constexpr std::string_view kCodegenVersion = "syno-jit 3; Less; fmuladd; own polynomials";
 
 /// Machine code shared by all kernels of one key that are alive.
 struct Code {

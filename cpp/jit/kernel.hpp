@@ -91,5 +91,8 @@ struct Verification {
   explicit operator bool() const { return passed; }
 };
 Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed = 0);
+/// The same for the two kernels of schedule::apply_prepacked(), one after the other.
+Verification verify(const Kernel& prepack, const Kernel& call, const program::Program& program,
+                    std::uint64_t seed = 0);
 
 }  // namespace syno::jit

@@ -6,13 +6,11 @@
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "jit/codegen.hpp"
+#include "jit/profiling.hpp"
 #include "support/error.hpp"
 
 namespace syno::jit {
@@ -51,6 +49,7 @@ std::unique_ptr<orc::LLJIT> make_jit() {
   add("memcpy", reinterpret_cast<void*>(&std::memcpy));
   add("memset", reinterpret_cast<void*>(&std::memset));
   add("memmove", reinterpret_cast<void*>(&std::memmove));
+  announce_kernels(jit);
   if (auto error = jit.getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols))))
     fail_with("the linker cannot start", std::move(error));
   return std::move(*made);
@@ -60,19 +59,6 @@ std::unique_ptr<orc::LLJIT> make_jit() {
 orc::LLJIT& the_jit() {
   static orc::LLJIT* jit = make_jit().release();
   return *jit;
-}
-
-/// With SYNO_PERF set, `perf report` shows kernels by name.
-void tell_perf(const CompiledObject& object, const void* address) {
-  static const bool wanted = std::getenv("SYNO_PERF") != nullptr;
-  if (!wanted) return;
-  const std::string path = fmt::format("/tmp/perf-{}.map", ::getpid());
-  if (std::FILE* file = std::fopen(path.c_str(), "a")) {
-    const std::string line = fmt::format("{:x} {:x} {}\n", reinterpret_cast<std::uintptr_t>(address),
-                                         object.code_bytes, object.symbol);
-    std::fwrite(line.data(), 1, line.size(), file);
-    std::fclose(file);
-  }
 }
 
 }  // namespace
@@ -94,7 +80,6 @@ LoadedCode::LoadedCode(const CompiledObject& object) : tracker_(std::make_unique
     fail_with("the object cannot be linked", address.takeError());
   }
   function_ = address->toPtr<KernelFunction*>();
-  tell_perf(object, reinterpret_cast<const void*>(function_));
 }
 
 LoadedCode::~LoadedCode() {

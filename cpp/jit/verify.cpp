@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -237,10 +238,15 @@ Dtype loosest(const LoopNest& nest) {
 
 }  // namespace
 
-Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed) {
-  const LoopNest& nest = kernel.nest();
+namespace {
+
+/// Runs a nest's arguments by name: inputs, then outputs, of the program.
+using Arguments = std::map<std::string, void*>;
+
+Verification verify_run(const LoopNest& nest, const std::vector<Buffer>& arguments,
+                        const std::function<void(const Arguments&)>& run, const program::Program& program,
+                        std::uint64_t seed) {
   const std::string where = "verify " + nest.name;
-  const auto arguments = schedule::arguments(nest);
   const auto inputs = program.inputs();
   if (arguments.size() != inputs.size() + program.outputs.size())
     fail<KernelError>(where, "the kernel has {} arguments, the program {} inputs and {} outputs",
@@ -249,7 +255,7 @@ Verification verify(const Kernel& kernel, const program::Program& program, std::
   std::vector<Memory> memory;
   std::map<std::string, program::Values<double>> values;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const Buffer& buffer = nest.buffer(arguments[i]);
+    const Buffer& buffer = arguments[i];
     const bool input = i < inputs.size();
     const program::TensorId tensor = input ? inputs[i] : program.outputs[i - inputs.size()];
     const auto shape = program::shape_of(program, tensor);
@@ -268,9 +274,9 @@ Verification verify(const Kernel& kernel, const program::Program& program, std::
     });
     values[program.tensor(tensor).name] = std::move(made);
   }
-  std::vector<void*> pointers;
-  for (Memory& each : memory) pointers.push_back(each.first());
-  kernel.call_unchecked(pointers.data(), 1);
+  Arguments pointers;
+  for (std::size_t i = 0; i < arguments.size(); ++i) pointers[arguments[i].name] = memory[i].first();
+  run(pointers);
 
   Verification result;
   const bool by_terms = linear(program);
@@ -324,6 +330,55 @@ Verification verify(const Kernel& kernel, const program::Program& program, std::
   }
   result.passed = result.max_rel_err <= result.limit;
   return result;
+}
+
+std::vector<Buffer> arguments_of(const LoopNest& nest) {
+  std::vector<Buffer> buffers;
+  for (const schedule::BufferId id : schedule::arguments(nest)) buffers.push_back(nest.buffer(id));
+  return buffers;
+}
+
+void run_by_name(const Kernel& kernel, const Arguments& arguments) {
+  std::vector<void*> pointers;
+  for (const Buffer& buffer : arguments_of(kernel.nest())) pointers.push_back(arguments.at(buffer.name));
+  kernel.call_unchecked(pointers.data(), 1);
+}
+
+}  // namespace
+
+Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed) {
+  const auto arguments = arguments_of(kernel.nest());
+  // A program's tensors are known by their place: the nest may call them by other names.
+  return verify_run(
+      kernel.nest(), arguments, [&](const Arguments& at) { run_by_name(kernel, at); }, program, seed);
+}
+
+Verification verify(const Kernel& prepack, const Kernel& call, const program::Program& program,
+                    std::uint64_t seed) {
+  const auto before = arguments_of(prepack.nest()), during = arguments_of(call.nest());
+  const auto named = [&](const std::string& name) -> Buffer {
+    for (const auto* buffers : {&during, &before})
+      for (const Buffer& buffer : *buffers)
+        if (buffer.name == name) return buffer;
+    Buffer unused;  // an input nothing reads
+    unused.name = name;
+    unused.extents = program::shape_of(program, *program.find_tensor(name));
+    unused.strides = schedule::row_major_strides(unused.extents);
+    return unused;
+  };
+  std::vector<Buffer> arguments;
+  for (const program::TensorId id : program.inputs()) arguments.push_back(named(program.tensor(id).name));
+  for (const program::TensorId id : program.outputs) arguments.push_back(named(program.tensor(id).name));
+  const auto run = [&](const Arguments& given) {
+    Arguments all = given;
+    std::vector<Memory> packed;
+    packed.reserve(before.size());
+    for (const Buffer& buffer : before)
+      if (buffer.kind == BufferKind::Output) all[buffer.name] = packed.emplace_back(buffer).first();
+    run_by_name(prepack, all);
+    run_by_name(call, all);
+  };
+  return verify_run(call.nest(), arguments, run, program, seed);
 }
 
 }  // namespace syno::jit

@@ -2,6 +2,7 @@
 // with the lanes innermost, the other one is broadcast, and the result, written with the lanes innermost, is
 // transposed while it is copied out. What small images and gradients of weights need.
 #include <algorithm>
+#include <limits>
 
 #include "schedule/construct.hpp"
 #include "support/error.hpp"
@@ -13,9 +14,13 @@ namespace {
 struct ChannelPlan {
   std::size_t along = 0, rows = 0, operand = 0, dim = 0;  ///< iterators; the packed read and its dimension
   bool packed = true, turned = true;
-  Tile tile;
-  double cycles = 0;
+  std::int64_t row_count = 1, vector_count = 1;
+  double steps = 1;        ///< multiply-adds a result
+  double copy_cycles = 0;  ///< of the packed and padded operands and of the result
 };
+
+/// Cycles to move an element by blocks that are transposed in registers; of an operand no second cache holds.
+constexpr double kMoved = 0.6, kMovedFar = 2.5;
 
 std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts& facts, std::size_t along) {
   ChannelPlan plan;
@@ -29,16 +34,17 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   if (plan.operand == facts.reads.size()) return std::nullopt;
   const ReadFacts& operand = facts.reads[plan.operand];
   std::size_t dims = 0;
-  for (std::size_t d = 0; d < operand.extents.size(); ++d) {
-    if (operand.coefficients[d][along] == 0) continue;
-    if (operand.coefficients[d][along] != 1) return std::nullopt;
+  for (std::size_t d = 0; d < operand.copy.extents.size(); ++d) {
+    if (operand.copy.coefficients[d][along] == 0) continue;
+    if (operand.copy.coefficients[d][along] != 1) return std::nullopt;
     plan.dim = d;
     ++dims;
   }
   if (dims != 1 || !operand.linear) return std::nullopt;
   const auto made_by = c.plan.producer(operand.tensor);
   const bool plain = !made_by || c.plan.is_output(operand.tensor);
-  plan.packed = operand.guarded || operand.address[along] != 1 || !plain;
+  const bool constant = c.constant(operand.tensor);
+  plan.packed = operand.guarded || operand.address[along] != 1 || !plain || constant;
   plan.turned = along + 1 != facts.traversal;
   if (!plan.packed && !plan.turned) return std::nullopt;  // along_output() says it better
 
@@ -51,26 +57,29 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   }
   if (!rows || (plan.turned && !facts.splits.empty())) return std::nullopt;
   plan.rows = *rows;
-  double steps = 1, outputs = 1;
+  double outputs = 1;
   for (std::size_t i = 0; i < facts.extents.size(); ++i) {
-    if (i != along && i != plan.rows) steps *= static_cast<double>(facts.extents[i]);
+    if (i != along && i != plan.rows) plan.steps *= static_cast<double>(facts.extents[i]);
     if (i < facts.traversal) outputs *= static_cast<double>(facts.extents[i]);
   }
-  const std::int64_t vectors = (facts.extents[along] + c.lanes - 1) / c.lanes;
-  plan.tile = best_tile(c.target, facts.extents[plan.rows], vectors, steps);
-  plan.cycles = plan.tile.cycles;
-  if (plan.packed) plan.cycles += static_cast<double>(operand.elements) * 1.5;
-  if (plan.turned) plan.cycles += outputs * 2;
+  plan.row_count = facts.extents[plan.rows];
+  plan.vector_count = (facts.extents[along] + c.lanes - 1) / c.lanes;
+  if (plan.packed && !constant)
+    plan.copy_cycles +=
+        static_cast<double>(operand.copy.elements) *
+        (2 * operand.copy.elements * c.target.vector_bits / 8 / c.lanes > c.target.l2_bytes ? kMovedFar
+                                                                                            : kMoved);
+  if (plan.turned) plan.copy_cycles += outputs * kMoved;
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
     if (r != plan.operand && facts.reads[r].guarded)
-      plan.cycles += static_cast<double>(facts.reads[r].elements) / 4;
+      plan.copy_cycles += static_cast<double>(facts.reads[r].copy.elements) / 4;
   return plan;
 }
 
 void write_channels(Construction& c, const std::string& name, const ScopeFacts& facts,
-                    const ChannelPlan& plan) {
+                    const ChannelPlan& plan, const Numbers& numbers) {
   const std::int64_t width =
-      std::min(plan.tile.vectors * c.lanes, (facts.extents[plan.along] + c.lanes - 1) / c.lanes * c.lanes);
+      std::min(numbers.vectors * c.lanes, (facts.extents[plan.along] + c.lanes - 1) / c.lanes * c.lanes);
   std::string heavy = name;
   if (plan.turned) {
     heavy = c.plan.fresh_tensor_name(name + "_tile");
@@ -106,10 +115,12 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     c.add({"reorder", name, order, {}, "", {}});
     std::string last = behind.empty() ? inside.back() : behind.back();
     for (std::size_t i = behind.size(); i-- > 1;) last = c.fuse(name, behind[i - 1], last);
-    c.vectorize_innermost(name);
+    c.vectorize_copy(name, inner);
     if (!place.empty()) c.add({"compute_at", heavy, {place}, {}, name, {}});
     c.parallel_outermost(name);
   }
+  c.plan.need_domain(c.index(heavy));
+  c.apply(heavy, facts.splits);
   std::string packed;
   std::vector<std::string> padded;
   const auto stage = [&](std::size_t r, const char* word) {
@@ -125,16 +136,13 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
     if (r != plan.operand && facts.reads[r].guarded) padded.push_back(stage(r, "_pad"));
 
-  const std::size_t s = c.index(heavy);
-  c.plan.need_domain(s);
-  c.apply(heavy, facts.splits);
   const std::vector<std::string> loops = c.leaves(heavy);
   std::vector<std::string> order, tile;
   std::string row_outer, lane = loops[plan.along], lane_outer;
   const std::int64_t rows = c.extent(heavy, loops[plan.rows]);
   std::string row_inner = loops[plan.rows];
-  if (rows > plan.tile.rows) {
-    const auto [outer, inner] = c.split(heavy, row_inner, plan.tile.rows);
+  if (rows > numbers.rows) {
+    const auto [outer, inner] = c.split(heavy, row_inner, numbers.rows);
     row_outer = outer;
     row_inner = inner;
   }
@@ -159,7 +167,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   c.add({"reorder", heavy, order, {}, "", {}});
   if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
   c.add({"register_tile", heavy, tile, {}, "", {}});
-  if (!row_outer.empty() && rows % plan.tile.rows != 0) c.add({"peel", heavy, {row_outer}, {}, "", {}});
+  if (!row_outer.empty() && rows % numbers.rows != 0) c.add({"peel", heavy, {row_outer}, {}, "", {}});
   if (!lane_outer.empty()) c.add({"peel", heavy, {lane_outer}, {}, "", {}});
   c.parallel_outermost(heavy);
   if (plan.turned) {
@@ -172,10 +180,11 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
 
   if (plan.packed) {
     // [blocks of channels][the other dimensions][one block]
+    place_beside(c, packed, heavy);
     const std::size_t p = c.index(packed);
     c.plan.need_domain(p);
     const auto tensor = c.plan.program.scopes[p].output;
-    const std::size_t rank = facts.reads[plan.operand].extents.size();
+    const std::size_t rank = facts.reads[plan.operand].copy.extents.size();
     std::vector<std::string> copy_loops, copy_order;
     for (std::size_t d = 0; d < rank; ++d) copy_loops.push_back(c.plan.scopes[p].loops[d].name);
     const std::int64_t extent = c.plan.storage(tensor)[plan.dim];
@@ -184,6 +193,10 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     if (blocks * width > extent)
       c.add({"layout", packed, {}, {dim, 0, blocks * width - extent}, packed, {"pad"}});
     c.add({"layout", packed, {}, {dim, blocks, width}, packed, {"split"}});
+    // What follows the channels in memory stays one run: blocks of it are transposed.
+    std::string run;
+    for (std::size_t d = rank; d-- > plan.dim + 1;)
+      run = run.empty() ? copy_loops[d] : c.fuse(packed, copy_loops[d], run);
     std::vector<std::int64_t> permutation{dim};
     for (std::int64_t d = 0; d < static_cast<std::int64_t>(rank) + 1; ++d)
       if (d != dim && d != dim + 1) permutation.push_back(d);
@@ -196,14 +209,16 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
       within = inner;
       block = outer;
     }
-    for (std::size_t d = 0; d < rank; ++d)
-      if (d != plan.dim) copy_order.push_back(copy_loops[d]);
+    for (std::size_t d = 0; d < plan.dim; ++d) copy_order.push_back(copy_loops[d]);
+    if (!run.empty()) copy_order.push_back(run);
     copy_order.push_back(within);
     c.add({"reorder", packed, copy_order, {}, "", {}});
-    c.vectorize_innermost(packed);
+    c.vectorize_copy(packed);
     c.parallel_outermost(packed);
+    c.prepack(packed, facts.reads[plan.operand].tensor);
   }
   for (const auto& copy : padded) {
+    place_beside(c, copy, heavy);
     c.plan.need_domain(c.index(copy));
     c.vectorize_innermost(copy);
     c.parallel_outermost(copy);
@@ -212,20 +227,35 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
 
 }  // namespace
 
-std::optional<Strategy> along_channels(Construction& c, const std::string& scope) {
+void along_channels(Construction& c, const std::string& scope, Sketches& sketches) {
   const ScopeFacts facts = analyse(c.plan, c.index(scope));
-  if (!facts.reduces) return std::nullopt;
+  if (!facts.reduces) return;
   const bool output = c.plan.is_output(c.plan.program.scopes[c.index(scope)].output);
-  std::optional<ChannelPlan> best;
   for (std::size_t i = 0; i < facts.traversal; ++i) {
     if (facts.extents[i] < c.lanes / 2) continue;
     const auto plan = plan_channels(c, facts, i);
     if (!plan || (plan->turned && !output)) continue;
-    if (!best || plan->cycles < best->cycles) best = plan;
+    Sketch sketch;
+    sketch.name = fmt::format("along_channels/{}", i);
+    sketch.choices = {
+        {"rows", &Numbers::rows, counting_to(std::min(plan->row_count, kMostRows)), {plan->rows}},
+        {"vectors",
+         &Numbers::vectors,
+         counting_to(std::min(plan->vector_count, kMostVectors)),
+         {plan->along}}};
+    const Tile tile = best_tile(c.target, plan->row_count, plan->vector_count, plan->steps);
+    sketch.counted.rows = tile.rows;
+    sketch.counted.vectors = tile.vectors;
+    sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
+      if (!tile_fits(target, n.rows, n.vectors)) return std::numeric_limits<double>::infinity();
+      return tile_cycles(plan.row_count, plan.vector_count, plan.steps, n.rows, n.vectors) + plan.copy_cycles;
+    };
+    sketch.cycles = sketch.estimate(sketch.counted);
+    sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& n) {
+      write_channels(to, scope, facts, plan, n);
+    };
+    sketches.push_back(std::move(sketch));
   }
-  if (!best) return std::nullopt;
-  return Strategy{best->cycles,
-                  [scope, facts, plan = *best](Construction& to) { write_channels(to, scope, facts, plan); }};
 }
 
 }  // namespace syno::schedule

@@ -2,6 +2,7 @@
 // border, is staged into a padded copy; where a row does not fill vectors, rows are flattened: the loops run
 // over the pitch of the padded copy, and what they compute between two rows is dead.
 #include <algorithm>
+#include <limits>
 
 #include "schedule/construct.hpp"
 #include "support/error.hpp"
@@ -28,7 +29,12 @@ struct OutputPlan {
   std::int64_t vector_extent = 1;
   bool relaxed = false;
   std::optional<std::size_t> row;  ///< iterator whose iterations share the vector operands
-  Tile tile;
+  std::int64_t row_count = 1, vector_count = 1, most_rows = kMostRows;
+  double steps = 1;          ///< multiply-adds a result
+  double copy_cycles = 0;    ///< of staged operands and of the result
+  double pack_cycles = 0;    ///< of panels, where they are packed
+  std::vector<bool> panels;  ///< by read: contiguous, with rows so far apart that packing panels may pay
+  Numbers counted;
   double cycles = 0;
 };
 
@@ -61,19 +67,26 @@ std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts
   if (!all) return std::nullopt;
   plan.way = Way::Staged;
   for (std::size_t i = first; i < facts.traversal; ++i) {
-    std::size_t found = read.extents.size();
-    for (std::size_t d = 0; d < read.extents.size(); ++d) {
-      if (read.coefficients[d][i] == 0) continue;
-      if (found != read.extents.size() || read.coefficients[d][i] < 0) return std::nullopt;
+    const std::size_t none = read.copy.extents.size();
+    std::size_t found = none;
+    for (std::size_t d = 0; d < none; ++d) {
+      if (!read.copy.linear[d]) return std::nullopt;
+      if (read.copy.coefficients[d][i] == 0) continue;
+      if (found != none || read.copy.coefficients[d][i] < 0) return std::nullopt;
       found = d;
     }
-    if (found == read.extents.size() ||
-        std::find(plan.dims.begin(), plan.dims.end(), found) != plan.dims.end())
+    if (found == none || std::find(plan.dims.begin(), plan.dims.end(), found) != plan.dims.end())
       return std::nullopt;
     plan.dims.push_back(found);
-    plan.strides.push_back(read.coefficients[found][i]);
+    plan.strides.push_back(read.copy.coefficients[found][i]);
   }
   return plan;
+}
+
+double cycles_of(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
+  if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
+  return tile_cycles(plan.row_count, plan.vector_count, plan.steps, numbers.rows, numbers.vectors) +
+         plan.copy_cycles + (numbers.packed ? plan.pack_cycles : 0);
 }
 
 std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& facts, std::size_t flattened) {
@@ -85,12 +98,13 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   for (const auto& read : facts.reads) {
     const auto found = plan_read(c, facts, read, flattened);
     if (!found) return std::nullopt;
+    if (!facts.blocks && !read.linear && found->way != Way::Staged) return std::nullopt;
     staged = staged || found->way == Way::Staged;
     direct = direct || found->way == Way::Direct;
     if (found->way == Way::Staged)
       for (std::size_t i = 1; i < flattened; ++i)
-        plan.pitch[i] = std::max(plan.pitch[i],
-                                 (read.extents[found->dims[i]] + found->strides[i] - 1) / found->strides[i]);
+        plan.pitch[i] = std::max(
+            plan.pitch[i], (read.copy.extents[found->dims[i]] + found->strides[i] - 1) / found->strides[i]);
     plan.reads.push_back(*found);
   }
   for (std::size_t i = 1; i < flattened; ++i)
@@ -104,42 +118,51 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
       if (plan.reads[r].way != Way::Broadcast && facts.reads[r].depends[i]) shared = false;
     if (shared && (!plan.row || facts.extents[i] > facts.extents[*plan.row])) plan.row = i;
   }
-  double steps = 1;
   for (std::size_t i = 0; i < facts.extents.size(); ++i)
-    if ((i < first && i != plan.row) || i >= facts.traversal) steps *= static_cast<double>(facts.extents[i]);
-  const std::int64_t vectors = up(plan.vector_extent, c.lanes) / c.lanes;
+    if ((i < first && i != plan.row) || i >= facts.traversal)
+      plan.steps *= static_cast<double>(facts.extents[i]);
+  plan.vector_count = up(plan.vector_extent, c.lanes) / c.lanes;
+  plan.row_count = plan.row ? facts.extents[*plan.row] : 1;
   // Rows a multiple of a page apart fall on the same lines of the first cache: no more than its ways at a
   // time.
-  std::int64_t most_rows = 28;
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
   for (std::size_t r = 0; plan.row && r < facts.reads.size(); ++r)
     if (plan.reads[r].way == Way::Broadcast && facts.reads[r].linear &&
         facts.reads[r].address[*plan.row] != 0 && facts.reads[r].address[*plan.row] * bytes % kPage == 0)
-      most_rows = kWays;
-  plan.tile = best_tile(c.target, plan.row ? facts.extents[*plan.row] : 1, vectors, steps, most_rows);
-  plan.cycles = plan.tile.cycles;
+      plan.most_rows = kWays;
+  const Tile tile = best_tile(c.target, plan.row_count, plan.vector_count, plan.steps, plan.most_rows);
+  plan.counted.rows = tile.rows;
+  plan.counted.vectors = tile.vectors;
+  plan.panels.assign(facts.reads.size(), false);
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (plan.reads[r].way != Way::Direct || flattened > 1 || !plan.row || facts.extents[*plan.row] < 48)
-      continue;
+    if (plan.reads[r].way != Way::Direct || flattened > 1 || plan.row_count < 48) continue;
     std::int64_t deep = 1, apart = 0;
     for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
       if (facts.reads[r].depends[i]) {
         deep *= facts.extents[i];
         apart = std::max(apart, std::abs(facts.reads[r].address[i]));
       }
-    if (deep >= 128 && apart * bytes >= kFarApart && plan.vector_extent > plan.tile.vectors * c.lanes) {
-      plan.reads[r].way = Way::Packed;
-      plan.cycles += static_cast<double>(facts.reads[r].elements) * 3 / static_cast<double>(c.lanes);
+    if (deep >= 128 && apart * bytes >= kFarApart && plan.vector_extent > tile.vectors * c.lanes) {
+      plan.panels[r] = true;
+      plan.counted.packed = 1;
+      plan.pack_cycles += static_cast<double>(facts.reads[r].box.elements) * 3 / static_cast<double>(c.lanes);
     }
   }
+  // The operand that stays is the one outside: rows outermost re-read the vectors, and the other way round.
+  double row_bytes = 0, vector_bytes = 0;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    (plan.reads[r].way == Way::Broadcast ? row_bytes : vector_bytes) +=
+        static_cast<double>(facts.reads[r].box.elements);
+  plan.counted.vectors_outer = row_bytes < vector_bytes ? 1 : 0;
   double outputs = 1;
   for (std::size_t i = 0; i < facts.traversal; ++i) outputs *= static_cast<double>(facts.extents[i]);
   const auto vector = static_cast<double>(c.lanes);
-  if (plan.relaxed) plan.cycles += outputs / vector * 4;
+  if (plan.relaxed) plan.copy_cycles += outputs / vector * 4;
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (plan.reads[r].way == Way::Staged)
-      plan.cycles += static_cast<double>(facts.reads[r].elements) *
-                     (facts.reads[r].address[facts.traversal - 1] == 1 ? 4 / vector : 1);
+    if (plan.reads[r].way == Way::Staged && !c.constant(facts.reads[r].tensor))
+      plan.copy_cycles += static_cast<double>(facts.reads[r].copy.elements) *
+                          (facts.reads[r].address[facts.traversal - 1] == 1 ? 4 / vector : 8 / vector);
+  plan.cycles = cycles_of(c.target, plan, plan.counted);
   return plan;
 }
 
@@ -204,14 +227,14 @@ void write_copy(Construction& c, const std::string& copy, const ReadPlan& read,
   order.insert(order.end(), phases.begin(), phases.end());
   order.insert(order.end(), inner.begin(), inner.end());
   c.add({"reorder", copy, order, {}, "", {}});
-  c.vectorize_innermost(copy);
+  c.vectorize_copy(copy);
   c.parallel_outermost(copy);
 }
 
 /// Loop `i` alone moves some dimension of the read, or has one iteration.
 bool own_dimension(const ScopeFacts& facts, const ReadFacts& read, std::size_t i) {
   if (facts.extents[i] == 1) return true;
-  for (const auto& coefficients : read.coefficients) {
+  for (const auto& coefficients : read.copy.coefficients) {
     if (coefficients[i] == 0) continue;
     // Blocks may share a dimension: one steps over all that the loops inside it reach.
     std::int64_t reach = 1;
@@ -225,7 +248,11 @@ bool own_dimension(const ScopeFacts& facts, const ReadFacts& read, std::size_t i
   return false;
 }
 
-void write_output(Construction& c, const std::string& name, const ScopeFacts& facts, const OutputPlan& plan) {
+void write_output(Construction& c, const std::string& name, const ScopeFacts& facts, OutputPlan plan,
+                  const Numbers& numbers) {
+  const bool wide = plan.vector_extent > numbers.vectors * c.lanes;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (numbers.packed && plan.panels[r] && wide) plan.reads[r].way = Way::Packed;
   const std::size_t first = facts.traversal - plan.flattened;
   const std::size_t before =
       plan.row ? std::min(*plan.row, first) : first;  // leading iterators of every operand
@@ -241,9 +268,9 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     c.apply(name, facts.splits);
     names = c.leaves(name);
     bool attached = false;
-    if (plan.row && *plan.row == before && facts.extents[*plan.row] % plan.tile.rows == 0 &&
-        facts.extents[*plan.row] > plan.tile.rows) {
-      const auto [outer, inner] = c.split(name, names[*plan.row], plan.tile.rows);
+    if (plan.row && *plan.row == before && facts.extents[*plan.row] % numbers.rows == 0 &&
+        facts.extents[*plan.row] > numbers.rows) {
+      const auto [outer, inner] = c.split(name, names[*plan.row], numbers.rows);
       c.vectorize_innermost(name);
       c.add({"compute_at", heavy, {outer}, {}, name, {}});
       attached = true;
@@ -261,6 +288,8 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     c.parallel_outermost(name);
   }
 
+  c.plan.need_domain(c.index(heavy));
+  c.apply(heavy, facts.splits);
   std::vector<std::string> copies(facts.reads.size());
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (plan.reads[r].way != Way::Staged && plan.reads[r].way != Way::Packed) continue;
@@ -272,9 +301,6 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     c.add({"stage", heavy, {}, {which}, source, {copies[r]}});
   }
 
-  const std::size_t s = c.index(heavy);
-  c.plan.need_domain(s);
-  c.apply(heavy, facts.splits);
   const std::vector<std::string> loops = c.leaves(heavy);
   std::string flat = loops[facts.traversal - 1];
   for (std::size_t i = plan.flattened; i-- > 1;)
@@ -290,37 +316,32 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   bool peel_rows = false, peel_flat = false;
   if (plan.row && c.extent(heavy, loops[*plan.row]) > 1) {
     const std::int64_t rows = c.extent(heavy, loops[*plan.row]);
-    if (rows > plan.tile.rows) {
-      const auto [outer, inner] = c.split(heavy, loops[*plan.row], plan.tile.rows);
+    if (rows > numbers.rows) {
+      const auto [outer, inner] = c.split(heavy, loops[*plan.row], numbers.rows);
       row_outer = outer;
       tile.push_back(inner);
-      peel_rows = rows % plan.tile.rows != 0;
+      peel_rows = rows % numbers.rows != 0;
     } else {
       tile.push_back(loops[*plan.row]);
     }
   } else if (plan.row) {
     order.push_back(loops[*plan.row]);
   }
-  const std::int64_t width = plan.tile.vectors * c.lanes;
+  const std::int64_t width = numbers.vectors * c.lanes;
   if (plan.vector_extent > width) {
     const auto [outer, inner] = c.split(heavy, flat, width);
     flat_outer = outer;
     lane = inner;
     peel_flat = plan.vector_extent % width != 0;
   }
-  if (plan.tile.vectors > 1 && vectors > 1) {
+  if (numbers.vectors > 1 && vectors > 1) {
     const auto [outer, inner] = c.split(heavy, lane, c.lanes);
     tile.push_back(outer);
     lane = inner;
   }
   tile.push_back(lane);
 
-  // The operand that stays is the one outside: rows outermost re-read the vectors, and the other way round.
-  double row_bytes = 0, vector_bytes = 0;
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    (plan.reads[r].way == Way::Broadcast ? row_bytes : vector_bytes) +=
-        static_cast<double>(facts.reads[r].elements);
-  bool vectors_outermost = row_bytes < vector_bytes;
+  bool vectors_outermost = numbers.vectors_outer != 0;
   for (const auto& read : plan.reads) vectors_outermost = vectors_outermost || read.way == Way::Packed;
   if (vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
   if (!row_outer.empty()) order.push_back(row_outer);
@@ -334,7 +355,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   if (peel_flat) c.add({"peel", heavy, {flat_outer}, {}, "", {}});
   if (!plan.row) {
     // Little happens in one step of a short reduction (a depthwise or pooling window): take several at once.
-    std::int64_t body = plan.tile.vectors;
+    std::int64_t body = numbers.vectors;
     for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
       body *= facts.extents[i];
       if (body > 64) break;
@@ -355,27 +376,64 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     while (depth < before && own_dimension(facts, facts.reads[r], depth)) ++depth;
     std::int64_t times = 1;
     for (std::size_t i = 0; i < depth; ++i) times *= facts.extents[i];
+    const bool constant = c.constant(facts.reads[r].tensor);
+    if (constant) times = 1;
     if (times > 1 && host == name && depth == before)
       c.add({"compute_at", copies[r], {host_loop}, {}, host, {}});
     else if (times > 1 && heavy == name)
       c.add({"compute_at", copies[r], {loops[depth - 1]}, {}, heavy, {}});
+    else
+      place_beside(c, copies[r], heavy);
     write_copy(c, copies[r], plan.reads[r], plan.pitch);
+    if (constant) c.prepack(copies[r], facts.reads[r].tensor);
   }
 }
 
 }  // namespace
 
-std::optional<Strategy> along_output(Construction& c, const std::string& scope) {
-  const ScopeFacts facts = analyse(c.plan, c.index(scope));
-  if (facts.traversal == 0) return std::nullopt;
-  std::optional<OutputPlan> best;
+namespace {
+
+void add_sketches(Construction& c, const std::string& scope, const ScopeFacts& facts, const char* name,
+                  Sketches& sketches) {
+  if (facts.traversal == 0) return;
+  double least = 0;
   for (std::size_t flattened = 1; flattened <= std::min<std::size_t>(3, facts.traversal); ++flattened) {
     const auto plan = plan_output(c, facts, flattened);
-    if (plan && (!best || plan->cycles < best->cycles * 0.98)) best = plan;
+    if (!plan) continue;
+    Sketch sketch;
+    sketch.name = fmt::format("{}/{}", name, flattened);
+    const bool any_panel = std::find(plan->panels.begin(), plan->panels.end(), true) != plan->panels.end();
+    std::vector<std::size_t> rows, columns;
+    if (plan->row) rows.push_back(*plan->row);
+    for (std::size_t i = facts.traversal - flattened; i < facts.traversal; ++i) columns.push_back(i);
+    sketch.choices = {
+        {"rows", &Numbers::rows, counting_to(std::min(plan->row_count, plan->most_rows)), rows},
+        {"vectors", &Numbers::vectors, counting_to(std::min(plan->vector_count, kMostVectors)), columns},
+        {"vectors_outer", &Numbers::vectors_outer, {0, 1}, {}}};
+    if (any_panel) sketch.choices.push_back({"packed", &Numbers::packed, {0, 1}, {}});
+    sketch.counted = plan->counted;
+    // More dimensions in one are more work to index: they have to be worth it.
+    sketch.cycles =
+        least > 0 && plan->cycles >= least * 0.98 ? std::max(plan->cycles, least * 1.0001) : plan->cycles;
+    least = least > 0 ? std::min(least, sketch.cycles) : sketch.cycles;
+    sketch.estimate = [target = c.target, plan = *plan](const Numbers& numbers) {
+      return cycles_of(target, plan, numbers);
+    };
+    sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& numbers) {
+      write_output(to, scope, facts, plan, numbers);
+    };
+    sketches.push_back(std::move(sketch));
   }
-  if (!best) return std::nullopt;
-  return Strategy{best->cycles,
-                  [scope, facts, plan = *best](Construction& to) { write_output(to, scope, facts, plan); }};
+}
+
+}  // namespace
+
+void along_output(Construction& c, const std::string& scope, Sketches& sketches) {
+  const ScopeFacts facts = analyse(c.plan, c.index(scope));
+  add_sketches(c, scope, facts, "along_output", sketches);
+  if (facts.splits.empty()) return;
+  // Blocks need no loops of their own where only copies are read by them.
+  add_sketches(c, scope, analyse(c.plan, c.index(scope), false), "along_output_whole", sketches);
 }
 
 }  // namespace syno::schedule

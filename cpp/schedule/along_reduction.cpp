@@ -1,6 +1,7 @@
 // Vectors along a reduction, as in dot products: partial sums stay in lanes over the whole reduction and are
 // summed up once. What GEMV, `x * w^T` with few rows, row sums and softmax need.
 #include <algorithm>
+#include <limits>
 
 #include "schedule/construct.hpp"
 #include "support/error.hpp"
@@ -12,8 +13,9 @@ namespace {
 struct ReductionPlan {
   std::size_t along = 0;  ///< the iterator the lanes run over
   std::optional<std::size_t> rows, columns;
-  std::int64_t tile_rows = 1, tile_columns = 1, chains = 1;
-  double cycles = 0;
+  std::int64_t row_count = 1, column_count = 1, vectors = 1;
+  double others = 1, outer = 1;
+  bool two_operands = false;
 };
 
 bool only_one_depends(const ScopeFacts& facts, std::size_t iterator, std::size_t read) {
@@ -46,41 +48,49 @@ std::optional<ReductionPlan> plan_along(const Construction& c, const ScopeFacts&
   double others = 1;
   for (std::size_t i = 0; i < facts.extents.size(); ++i)
     if (i != along && i != plan.rows && i != plan.columns) others *= static_cast<double>(facts.extents[i]);
-  const std::int64_t vectors = (facts.extents[along] + c.lanes - 1) / c.lanes;
-  for (std::int64_t m = 1; m <= std::min<std::int64_t>(rows, 8); ++m) {
-    for (std::int64_t n = 1; n <= std::min<std::int64_t>(columns, 8); ++n) {
-      if (m * n + std::min(m, n) + 1 > c.target.vector_registers - 2) break;
-      const std::int64_t chains = std::clamp<std::int64_t>(8 / (m * n), 1, vectors);
-      const auto step = [&](std::int64_t a, std::int64_t b) {
-        const double loads = facts.reads.size() > 1 ? static_cast<double>(a + b) : static_cast<double>(a * b);
-        return std::max(
-                   {static_cast<double>(a * b * chains), 1.2 * loads * static_cast<double>(chains), 4.0}) +
-               0.7;
-      };
-      const auto line = [&](std::int64_t a) {
-        return static_cast<double>(columns / n) * step(a, n) + (columns % n ? step(a, columns % n) : 0);
-      };
-      const double tiles = static_cast<double>(rows / m) * line(m) + (rows % m ? line(rows % m) : 0);
-      const double steps = std::max(1.0, static_cast<double>(vectors) / static_cast<double>(chains));
-      // Once a result: the lanes are added up.
-      const double ends = static_cast<double>(rows * columns) * 8;
-      double outer = others;
-      for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
-        if (i != along) outer /= static_cast<double>(facts.extents[i]);
-      const double cycles = others * steps * tiles + outer * ends;
-      if (plan.cycles == 0 || cycles < plan.cycles * 0.999) {
-        plan.tile_rows = m;
-        plan.tile_columns = n;
-        plan.chains = chains;
-        plan.cycles = cycles;
-      }
-    }
-  }
+  plan.vectors = (facts.extents[along] + c.lanes - 1) / c.lanes;
+  plan.row_count = rows;
+  plan.column_count = columns;
+  plan.others = others;
+  plan.outer = others;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    if (i != along) plan.outer /= static_cast<double>(facts.extents[i]);
+  plan.two_operands = facts.reads.size() > 1;
   return plan;
 }
 
-void write_along(Construction& c, const std::string& name, const ScopeFacts& facts,
-                 const ReductionPlan& plan) {
+double cycles_of(const ReductionPlan& plan, const Numbers& numbers) {
+  const std::int64_t m = numbers.rows, n = numbers.columns, chains = numbers.chains;
+  const auto step = [&](std::int64_t a, std::int64_t b) {
+    const double loads = plan.two_operands ? static_cast<double>(a + b) : static_cast<double>(a * b);
+    return std::max({static_cast<double>(a * b * chains), 1.2 * loads * static_cast<double>(chains), 4.0}) +
+           0.7;
+  };
+  const auto line = [&](std::int64_t a) {
+    return static_cast<double>(plan.column_count / n) * step(a, n) +
+           (plan.column_count % n ? step(a, plan.column_count % n) : 0);
+  };
+  const double tiles =
+      static_cast<double>(plan.row_count / m) * line(m) + (plan.row_count % m ? line(plan.row_count % m) : 0);
+  const double steps = std::max(1.0, static_cast<double>(plan.vectors) / static_cast<double>(chains));
+  // Once a result: the lanes are added up.
+  const double ends = static_cast<double>(plan.row_count * plan.column_count) * 8;
+  return plan.others * steps * tiles + plan.outer * ends;
+}
+
+/// Partial sums that hide the latency of an addition.
+std::int64_t chains_of(const ReductionPlan& plan, std::int64_t m, std::int64_t n) {
+  return std::clamp<std::int64_t>(8 / (m * n), 1, plan.vectors);
+}
+
+bool fits(std::int64_t registers, const Numbers& numbers) {
+  const std::int64_t m = numbers.rows, n = numbers.columns;
+  if (m * n + std::min(m, n) + 1 > registers - 2) return false;
+  return numbers.chains == 1 || m * n * numbers.chains <= registers - 4;
+}
+
+void write_along(Construction& c, const std::string& name, const ScopeFacts& facts, const ReductionPlan& plan,
+                 const Numbers& numbers) {
   c.apply(name, facts.splits);
   const std::vector<std::string> names = c.leaves(name);
   std::vector<std::string> order, tile, peeled;
@@ -100,20 +110,20 @@ void write_along(Construction& c, const std::string& name, const ScopeFacts& fac
       tile.push_back(names[*iterator]);
     }
   };
-  tiled(plan.rows, plan.tile_rows);
-  tiled(plan.columns, plan.tile_columns);
+  tiled(plan.rows, numbers.rows);
+  tiled(plan.columns, numbers.columns);
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
     if (i != plan.along) order.push_back(names[i]);
   const std::int64_t extent = facts.extents[plan.along];
   std::string lane = names[plan.along];
-  const std::int64_t width = c.lanes * plan.chains;
+  const std::int64_t width = c.lanes * numbers.chains;
   if (extent > width) {
     const auto [outer, inner] = c.split(name, lane, width);
     order.push_back(outer);
     lane = inner;
     if (extent % width != 0) peeled.push_back(outer);
   }
-  if (plan.chains > 1 && extent > c.lanes) {
+  if (numbers.chains > 1 && extent > c.lanes) {
     const auto [outer, inner] = c.split(name, lane, c.lanes);
     tile.push_back(outer);
     lane = inner;
@@ -129,18 +139,46 @@ void write_along(Construction& c, const std::string& name, const ScopeFacts& fac
 
 }  // namespace
 
-std::optional<Strategy> along_reduction(Construction& c, const std::string& scope) {
+void along_reduction(Construction& c, const std::string& scope, Sketches& sketches) {
   const ScopeFacts facts = analyse(c.plan, c.index(scope));
-  if (!facts.reduces || c.plan.scopes[c.index(scope)].frozen) return std::nullopt;
-  std::optional<ReductionPlan> best;
+  if (!facts.reduces || c.plan.scopes[c.index(scope)].frozen) return;
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
     if (facts.extents[i] < 2) continue;
     const auto plan = plan_along(c, facts, i);
-    if (plan && (!best || plan->cycles < best->cycles)) best = plan;
+    if (!plan) continue;
+    Sketch sketch;
+    sketch.name = fmt::format("along_reduction/{}", i);
+    const std::int64_t most_rows = std::min<std::int64_t>(plan->row_count, 8),
+                       most_columns = std::min<std::int64_t>(plan->column_count, 8);
+    std::vector<std::size_t> rows, columns;
+    if (plan->rows) rows.push_back(*plan->rows);
+    if (plan->columns) columns.push_back(*plan->columns);
+    sketch.choices = {
+        {"rows", &Numbers::rows, counting_to(most_rows), rows},
+        {"columns", &Numbers::columns, counting_to(most_columns), columns},
+        {"chains", &Numbers::chains, counting_to(std::min<std::int64_t>(8, plan->vectors)), {i}}};
+    sketch.estimate = [plan = *plan, registers = c.target.vector_registers](const Numbers& n) {
+      if (!fits(registers, n)) return std::numeric_limits<double>::infinity();
+      return cycles_of(plan, n);
+    };
+    for (std::int64_t m = 1; m <= most_rows; ++m) {
+      for (std::int64_t n = 1; n <= most_columns; ++n) {
+        Numbers numbers;
+        numbers.rows = m;
+        numbers.columns = n;
+        numbers.chains = chains_of(*plan, m, n);
+        if (!fits(c.target.vector_registers, numbers)) break;
+        const double cycles = cycles_of(*plan, numbers);
+        if (sketch.cycles != 0 && cycles >= sketch.cycles * 0.999) continue;
+        sketch.counted = numbers;
+        sketch.cycles = cycles;
+      }
+    }
+    sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& numbers) {
+      write_along(to, scope, facts, plan, numbers);
+    };
+    sketches.push_back(std::move(sketch));
   }
-  if (!best) return std::nullopt;
-  return Strategy{best->cycles,
-                  [scope, facts, plan = *best](Construction& to) { write_along(to, scope, facts, plan); }};
 }
 
 }  // namespace syno::schedule

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "schedule/decisions.hpp"
+#include "schedule/gather.hpp"
 
 namespace syno::schedule {
 
@@ -51,12 +52,13 @@ std::optional<std::pair<std::string, std::int64_t>> block_of(Plan& plan, std::si
 
 }  // namespace
 
-ScopeFacts analyse(Plan& original, std::size_t scope) {
+ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
   original.need_domain(scope);
   Plan plan = original;
   ScopeFacts facts;
+  facts.blocks = blocks;
   constexpr std::size_t kMaxSplits = 8;
-  while (facts.splits.size() < kMaxSplits) {
+  while (blocks && facts.splits.size() < kMaxSplits) {
     const auto block = block_of(plan, scope);
     if (!block || plan.scopes[scope].frozen) break;
     decide(plan, {"split",
@@ -77,6 +79,13 @@ ScopeFacts analyse(Plan& original, std::size_t scope) {
     slots.push_back(loop.slot);
     if (!loop.reduction) ++facts.traversal;
   }
+  std::vector<std::uint32_t> outside;
+  for (int at = plan.scopes[scope].attach_scope; at >= 0;
+       at = plan.scopes[static_cast<std::size_t>(at)].attach_scope) {
+    const ScopePlan& around = plan.scopes[static_cast<std::size_t>(at)];
+    for (const int leaf : around.order) outside.push_back(around.loops[static_cast<std::size_t>(leaf)].slot);
+  }
+  const IsLinear is_linear = linear_over_loops(plan, scope);
   for (const auto id : plan.reads(scope)) {
     const program::Scalar read = plan.program.scalar(id);
     ReadFacts r;
@@ -94,6 +103,20 @@ ScopeFacts analyse(Plan& original, std::size_t scope) {
       shape.push_back(end - begin);
     }
     const auto strides = row_major_strides(shape);
+    const auto add_dimension = [&](BoxFacts& box, const LinearForm& form) {
+      LinearForm visit = form;  // the loops around the place a scope is computed at stand still
+      for (const std::uint32_t slot : outside) visit = forms.substitute(visit, slot, 0);
+      const Interval range = forms.bounds(visit);
+      box.extents.push_back(range.greatest - range.least + 1);
+      box.elements *= box.extents.back();
+      box.coefficients.emplace_back();
+      box.linear.push_back(true);
+      for (const std::uint32_t slot : slots) {
+        bool linear = true;
+        box.coefficients.back().push_back(forms.coefficient(form, slot, &linear));
+        box.linear.back() = box.linear.back() && linear;
+      }
+    };
     for (std::size_t d = 0; d < read.indices.size(); ++d) {
       std::vector<Condition> conditions;
       const ExprId index =
@@ -103,25 +126,67 @@ ScopeFacts analyse(Plan& original, std::size_t scope) {
       const auto [begin, end] = plan.range(dims[d]);
       if (!total && (range.least < begin || range.greatest >= end)) r.guarded = true;
       for (const auto& condition : conditions) {
-        const Interval inner =
-            forms.bounds(forms.form(plan.program.arena, plan.over_loops(scope, condition.expr)));
+        const LinearForm inside = forms.form(plan.program.arena, plan.over_loops(scope, condition.expr));
+        const Interval inner = forms.bounds(inside);
         if (inner.least < condition.begin || inner.greatest >= condition.end) r.guarded = true;
+        for (std::size_t i = 0; i < slots.size(); ++i)
+          if (r.guarded && forms.depends_on(inside, slots[i])) r.depends[i] = true;
       }
-      r.extents.push_back(range.greatest - range.least + 1);
-      r.elements *= r.extents.back();
-      r.coefficients.emplace_back();
+      add_dimension(r.box, form);
+      r.linear = r.linear && r.box.linear.back();
       for (std::size_t i = 0; i < facts.extents.size(); ++i) {
-        bool linear = true;
-        const std::int64_t c = forms.coefficient(form, slots[i], &linear);
-        r.linear = r.linear && linear;
-        r.coefficients.back().push_back(c);
-        if (!linear || c != 0) r.depends[i] = true;
-        r.address[i] += c * strides[d];
+        if (forms.depends_on(form, slots[i])) r.depends[i] = true;
+        r.address[i] += r.box.coefficients.back()[i] * strides[d];
       }
     }
+    for (const ExprId part : gathered_parts(plan.program.arena, read.indices, is_linear))
+      add_dimension(r.copy, forms.form(plan.program.arena, plan.over_loops(scope, part)));
     facts.reads.push_back(std::move(r));
   }
   return facts;
+}
+
+std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::string& name) {
+  const PlannedLoop loop = plan.scopes[scope].loops[static_cast<std::size_t>(plan.leaf_named(scope, name))];
+  LinearForms forms = plan.bound_forms();
+  std::int64_t first = 0, last = loop.extent;  // iterations in [first, last) are inside
+  const auto inside = [&](ExprId e, std::int64_t begin, std::int64_t end) {
+    const LinearForm form = forms.form(plan.program.arena, plan.over_loops(scope, e));
+    bool linear = true;
+    const std::int64_t step = forms.coefficient(form, loop.slot, &linear);
+    if (!linear || step == 0) return;
+    const Interval rest = forms.bounds(forms.substitute(form, loop.slot, 0));
+    // begin <= step * i + rest < end for all of `rest`
+    std::int64_t low = begin - rest.least, high = end - 1 - rest.greatest;
+    if (step < 0) {
+      std::swap(low, high);
+      low = -low;
+      high = -high;
+    }
+    const std::int64_t size = std::abs(step);
+    const auto floor = [size](std::int64_t v) { return v >= 0 ? v / size : -((-v + size - 1) / size); };
+    first = std::max(first, floor(low + size - 1));
+    last = std::min(last, floor(high) + 1);
+  };
+  for (const auto id : plan.reads(scope)) {
+    const program::Scalar read = plan.program.scalar(id);
+    const auto made_by = plan.producer(read.tensor);
+    const bool total = made_by && plan.scopes[*made_by].total;
+    const auto dims = plan.program.tensor(read.tensor).dims;
+    std::vector<Condition> conditions;
+    for (std::size_t d = 0; d < read.indices.size(); ++d) {
+      const ExprId index = without_inside(plan.program.arena, read.indices[d], conditions);
+      const auto [begin, end] = plan.range(dims[d]);
+      if (!total) inside(index, begin, end);
+    }
+    for (const auto& condition : conditions) inside(condition.expr, condition.begin, condition.end);
+  }
+  std::vector<std::int64_t> cuts;
+  // Where no iteration is inside, two of them know their own guards apart.
+  if (last <= first) return loop.extent == 2 ? std::vector<std::int64_t>{1} : cuts;
+  if (first > 0) cuts.push_back(first);
+  if (last < loop.extent) cuts.push_back(last);
+  return cuts;
 }
 
 }  // namespace syno::schedule

@@ -1,4 +1,5 @@
-// schedule/analysis.hpp — what a constructor of schedules asks about a scope: how its reads move with its loops.
+// schedule/analysis.hpp — what a constructor of schedules asks about a scope: how its reads move with its
+// loops.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +13,29 @@ namespace syno::schedule {
 /// A loop and the factor it is split by.
 using Splits = std::vector<std::pair<std::string, std::int64_t>>;
 
+/// How a box of indices moves with the loops of a scope.
+struct BoxFacts {
+  /// coefficients[d][i]: how dimension d moves with loop i; 0 where it does so in another way.
+  std::vector<std::vector<std::int64_t>> coefficients;
+  std::vector<bool> linear;           ///< by dimension: a sum of loops times integers
+  std::vector<std::int64_t> extents;  ///< by dimension
+  std::int64_t elements = 1;
+};
+
 /// One read of a scope's body.
 struct ReadFacts {
   program::ScalarId id{};
   program::TensorId tensor{};
-  bool guarded = false;  ///< some iteration reads the fill
-  bool linear = false;   ///< every index is a sum of iterators times integers
-  /// coefficients[d][i]: how dimension d moves with loop i; meaningful where `linear`.
-  std::vector<std::vector<std::int64_t>> coefficients;
+  bool guarded = false;               ///< some iteration reads the fill
+  bool linear = false;                ///< every index is a sum of iterators times integers
+  BoxFacts box;                       ///< of the tensor, where it is read itself
+  BoxFacts copy;                      ///< of a staged copy
   std::vector<bool> depends;          ///< by loop
-  std::vector<std::int64_t> extents;  ///< of the box that is read, by dimension
   std::vector<std::int64_t> address;  ///< how the address moves with each loop, the tensor being row-major
-  std::int64_t elements = 1;          ///< of the box
 };
 
 struct ScopeFacts {
+  bool blocks = true;                 ///< whether blocks were made loops where that is possible
   Splits splits;                      ///< exact ones that make `c / 16` and `c % 16` loops of their own
   std::size_t traversal = 0;          ///< the first so many loops are the traversal
   std::vector<std::int64_t> extents;  ///< by loop, after the splits
@@ -35,7 +44,12 @@ struct ScopeFacts {
   std::int64_t points() const;  ///< of the whole iteration space
 };
 
-/// Facts about a scope nothing was decided about yet, as it is after `splits`.
-ScopeFacts analyse(Plan& plan, std::size_t scope);
+/// Facts about a scope nothing was decided about yet, as it is after `splits`; without `blocks` there are
+/// none.
+ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks = true);
+
+/// Where to cut the range of a leaf loop so that the iterations between need none of the guards that it
+/// decides: up to two places, none where every iteration is alike.
+std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::string& loop);
 
 }  // namespace syno::schedule

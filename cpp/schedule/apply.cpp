@@ -47,12 +47,17 @@ Identity identity_of(Reduction reduction) {
   }
 }
 
+/// What is emitted: everything, only what is computed before calls, or only what is computed in them.
+enum class Part : std::uint8_t { Whole, Prepack, Call };
+
 class Emission {
  public:
-  explicit Emission(Plan plan) : plan_(std::move(plan)) {}
+  explicit Emission(Plan plan, Part part = Part::Whole, std::map<std::string, Shape> known = {})
+      : plan_(std::move(plan)), part_(part), known_(std::move(known)) {}
 
   LoopNest run() {
     for (std::size_t s = plan_.scopes.size(); s-- > 0;) plan_.need_domain(s);
+    check_prepacked();
     prepare_scopes();
     nest_.arena = plan_.program.arena;
     nest_.next_slot = plan_.program.next_slot;
@@ -64,7 +69,7 @@ class Emission {
     StatementId body{};
     bool any = false;
     for (std::size_t s = plan_.scopes.size(); s-- > 0;) {
-      if (plan_.scopes[s].attach_scope >= 0) continue;
+      if (plan_.scopes[s].attach_scope >= 0 || !here(s)) continue;
       std::vector<StatementId> parts{emit_scope(s)};
       if (any) parts.push_back(body);
       body = with_memory(s, nest_.sequence(std::move(parts)));
@@ -85,6 +90,29 @@ class Emission {
     std::vector<std::string> names;
     std::vector<std::int64_t> trips;  ///< of each loop, now
   };
+
+  /// The scope at whose loops, at last, a scope is computed.
+  std::size_t outermost(std::size_t s) const {
+    while (plan_.scopes[s].attach_scope >= 0) s = static_cast<std::size_t>(plan_.scopes[s].attach_scope);
+    return s;
+  }
+
+  /// What is computed before calls reads nothing that is computed in them.
+  void check_prepacked() const {
+    for (std::size_t s = 0; s < plan_.scopes.size(); ++s) {
+      const auto& name = plan_.program.tensor(plan_.program.scopes[s].output).name;
+      if (plan_.scopes[s].prepacked && plan_.scopes[s].attach_scope >= 0)
+        fail<ScheduleError>(kWhere, "'{}' is prepacked but computed at a loop of another scope", name);
+      if (!plan_.scopes[outermost(s)].prepacked) continue;
+      for (const ScalarId read : plan_.reads(s)) {
+        const TensorId tensor = plan_.program.scalar(read).tensor;
+        const auto made_by = plan_.producer(tensor);
+        if (made_by && !plan_.scopes[outermost(*made_by)].prepacked)
+          fail<ScheduleError>(kWhere, "'{}' is prepacked but reads '{}', which is computed in every call",
+                              name, plan_.program.tensor(tensor).name);
+      }
+    }
+  }
 
   void prepare_scopes() {
     std::set<std::string> taken;
@@ -114,6 +142,13 @@ class Emission {
     }
   }
 
+  bool here(std::size_t s) const {
+    return part_ == Part::Whole || plan_.scopes[outermost(s)].prepacked == (part_ == Part::Prepack);
+  }
+  bool used_here(TensorId tensor) const {
+    const auto readers = plan_.consumers(tensor);
+    return std::any_of(readers.begin(), readers.end(), [&](std::size_t s) { return here(s); });
+  }
   bool owned(TensorId tensor) const { return !plan_.is_argument(tensor); }
   static std::size_t raw(TensorId id) { return static_cast<std::size_t>(id); }
 
@@ -121,10 +156,18 @@ class Emission {
     const program::Program& program = plan_.program;
     buffer_of_.resize(program.tensors.size());
     shapes_.resize(program.tensors.size());
-    std::vector<TensorId> ids = program.inputs();
-    ids.insert(ids.end(), program.outputs.begin(), program.outputs.end());
-    for (std::uint32_t t = 0; t < program.tensors.size(); ++t)
+    std::vector<TensorId> ids, packed;
+    for (std::size_t s = 0; s < plan_.scopes.size(); ++s)
+      if (plan_.scopes[s].prepacked) packed.push_back(program.scopes[s].output);
+    for (const TensorId id : program.inputs())
+      if (part_ == Part::Whole || used_here(id)) ids.push_back(id);
+    if (part_ != Part::Whole) ids.insert(ids.end(), packed.begin(), packed.end());
+    if (part_ != Part::Prepack) ids.insert(ids.end(), program.outputs.begin(), program.outputs.end());
+    for (std::uint32_t t = 0; t < program.tensors.size(); ++t) {
+      const auto made_by = plan_.producer(TensorId{t});
+      if (made_by ? !here(*made_by) : part_ != Part::Whole && !used_here(TensorId{t})) continue;
       if (std::find(ids.begin(), ids.end(), TensorId{t}) == ids.end()) ids.push_back(TensorId{t});
+    }
     for (const TensorId id : ids) {
       const program::Tensor& tensor = program.tensor(id);
       Buffer buffer;
@@ -133,16 +176,19 @@ class Emission {
       if (tensor.role == program::Role::Computed) {
         if (!plan_.producer(id)) continue;  // inlined everywhere
         buffer.kind = plan_.is_output(id) ? BufferKind::Output : BufferKind::Temporary;
+        if (part_ != Part::Whole && plan_.scopes[*plan_.producer(id)].prepacked)
+          buffer.kind = part_ == Part::Prepack ? BufferKind::Output : BufferKind::Input;
       } else if (tensor.role == program::Role::Constant) {
         buffer.kind = BufferKind::Constant;
         for (const auto& number : tensor.literal) buffer.literal.push_back(number.to_double());
       } else {
         buffer.kind = BufferKind::Input;
       }
-      const bool caller = buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Output;
+      const bool caller = tensor.role != program::Role::Computed || plan_.is_output(id);
       buffer.dtype = caller || plan_.dtype != Dtype::BF16 ? plan_.dtype : Dtype::F32;
       buffer.extents =
           owned(id) ? shape_after(plan_.tensors[raw(id)].layout, shapes_[raw(id)]) : shapes_[raw(id)];
+      if (const auto known = known_.find(buffer.name); known != known_.end()) buffer.extents = known->second;
       buffer_of_[raw(id)] = nest_.add(std::move(buffer));
     }
   }
@@ -150,7 +196,8 @@ class Emission {
   /// Memory grew where dead iterations reach past it.
   void finish_buffers() {
     for (auto& buffer : nest_.buffers)
-      if (buffer.kind == BufferKind::Temporary) buffer.strides = row_major_strides(buffer.extents);
+      if (buffer.kind == BufferKind::Temporary || known_.contains(buffer.name))
+        buffer.strides = row_major_strides(buffer.extents);
   }
 
   // --- index expressions ---
@@ -288,6 +335,20 @@ class Emission {
     done.emplace(id, made);
     return made;
   }
+  /// A product without its literals, which `factor` gains. Zero and what is not finite stay where they are.
+  ScalarId without_factor(ScalarId id, double& factor) {
+    const Scalar scalar = plan_.program.scalar(id);
+    if (scalar.kind != ScalarKind::Binary || scalar.function != program::Function::Multiply) return id;
+    for (const auto& [literal, other] : {std::pair{scalar.a, scalar.b}, std::pair{scalar.b, scalar.a}}) {
+      const Scalar& l = plan_.program.scalar(literal);
+      if (l.kind != ScalarKind::Literal || l.literal.num() == 0) continue;
+      factor *= l.literal.to_double();
+      return without_factor(other, factor);
+    }
+    const ScalarId a = without_factor(scalar.a, factor), b = without_factor(scalar.b, factor);
+    if (a == scalar.a && b == scalar.b) return id;
+    return plan_.program.binary(program::Function::Multiply, a, b);
+  }
   ValueId body_value(std::size_t s) {
     std::map<ScalarId, ValueId> done;
     return value(s, plan_.program.scopes[s].body, done);
@@ -408,6 +469,7 @@ class Emission {
 
   /// The loops of a register tile have constant indices: they are unrolled unless they are lanes.
   LoopKind kind_of(std::size_t s, int index) const {
+    if (const auto set = kinds_.find({s, index}); set != kinds_.end()) return set->second;
     const auto& tile = plan_.scopes[s].tile;
     const LoopKind kind = leaf(s, index).kind;
     const bool tiled = std::find(tile.begin(), tile.end(), index) != tile.end();
@@ -416,7 +478,9 @@ class Emission {
 
   StatementId with_memory(std::size_t s, StatementId body) {
     const TensorId tensor = plan_.program.scopes[s].output;
-    return owned(tensor) ? nest_.allocate(buffer_of_[raw(tensor)], body) : body;
+    const bool temporary =
+        owned(tensor) && nest_.buffer(buffer_of_[raw(tensor)]).kind == BufferKind::Temporary;
+    return temporary ? nest_.allocate(buffer_of_[raw(tensor)], body) : body;
   }
 
   /// A loop with what is computed at it before its body.
@@ -483,6 +547,7 @@ class Emission {
   StatementId emit_core(std::size_t s, std::size_t k) {
     const program::Scope& scope = plan_.program.scopes[s];
     const bool accumulates = !scope.target.empty();
+    if (!reduces(s) && !plan_.scopes[s].tile.empty()) return emit_transposed(s, k);
     if (!reduces(s))
       return write(s, accumulates ? StoreMode::Add : StoreMode::Assign, [&] { return body_value(s); });
 
@@ -503,13 +568,17 @@ class Emission {
       count *= end - begin;
     }
     const bool mean = scope.reduction == Reduction::Mean;
+    const bool in_memory = tile.empty() && !traversal.empty();
+    // A constant factor of every term is one of their sum.
+    double factor = mean ? 1.0 / static_cast<double>(count) : 1.0;
+    ScalarId term_body = scope.body;
+    if (!in_memory && (mean || scope.reduction == Reduction::Sum))
+      term_body = without_factor(scope.body, factor);
     const auto scaled = [&](ValueId v) {
-      return mean ? nest_.binary(program::Function::Multiply, v,
-                                 nest_.literal(1.0 / static_cast<double>(count)))
-                  : v;
+      return factor == 1 ? v : nest_.binary(program::Function::Multiply, v, nest_.literal(factor));
     };
 
-    if (tile.empty() && !traversal.empty()) return accumulate_in_memory(s, k, traversal, start, mode, scaled);
+    if (in_memory) return accumulate_in_memory(s, k, traversal, start, mode, scaled);
     for (const int loop : traversal)
       if (!in_tile(loop))
         fail<ScheduleError>(kWhere,
@@ -534,16 +603,32 @@ class Emission {
     std::vector<StatementId> parts;
     parts.push_back(emit_over(s, all, 0, [&] { return nest_.store(sums, at(all), nest_.literal(start)); }));
     parts.push_back(emit_reduction(s, k, [&] {
-      const ValueId term = body_value(s);
+      std::map<ScalarId, ValueId> done;
+      const ValueId term = value(s, term_body, done);
       return nest_.store(sums, at(all), term, mode);
     }));
     BufferId result = sums;
     if (!lanes.empty()) {
+      fold_lanes(s, sums, all, lanes, mode, parts);
       result = accumulator(s, traversal, "sum");
       parts.push_back(emit_over(s, traversal, 0,
                                 [&] { return nest_.store(result, at(traversal), nest_.literal(start)); }));
+      // What is left of each result: one vector, or one element.
+      std::vector<int> left;
+      for (const int loop : all)
+        if (!leaf(s, loop).reduction || leaf(s, loop).kind == LoopKind::Vector ||
+            facts_[s].trips[static_cast<std::size_t>(loop)] == 1)
+          left.push_back(loop);
+      const auto folded = [&] {
+        std::vector<ExprId> indices;
+        for (const int loop : all)
+          indices.push_back(std::find(left.begin(), left.end(), loop) == left.end()
+                                ? nest_.arena.constant(0)
+                                : tidy(nest_.arena.iterator(leaf(s, loop).slot)));
+        return indices;
+      };
       parts.push_back(emit_over(
-          s, all, 0, [&] { return nest_.store(result, at(traversal), nest_.load(sums, at(all)), mode); }));
+          s, left, 0, [&] { return nest_.store(result, at(traversal), nest_.load(sums, folded()), mode); }));
     }
     parts.push_back(emit_over(s, traversal, 0, [&] {
       return write(s, accumulates ? StoreMode::Add : StoreMode::Assign,
@@ -552,6 +637,75 @@ class Emission {
     StatementId made = nest_.sequence(std::move(parts));
     if (!lanes.empty()) made = nest_.allocate(result, made);
     return nest_.allocate(sums, made);
+  }
+
+  /// Lanes run along one loop while values are read and along the other while they are written.
+  StatementId emit_transposed(std::size_t s, std::size_t k) {
+    const auto& order = plan_.scopes[s].order;
+    const auto& tile = plan_.scopes[s].tile;
+    if (order.size() - k != tile.size() ||
+        !std::is_permutation(tile.begin(), tile.end(), order.begin() + static_cast<std::ptrdiff_t>(k)))
+      fail<ScheduleError>(kWhere, "the loops '{}' and '{}' of '{}' are transposed but not the innermost ones",
+                          leaf(s, tile[0]).name, leaf(s, tile[1]).name,
+                          plan_.program.tensor(plan_.program.scopes[s].output).name);
+    const int read = tile[0], written = tile[1];
+    const BufferId block = accumulator(s, tile, "block");
+    const auto at = [&] {
+      std::vector<ExprId> indices;
+      for (const int loop : tile) indices.push_back(tidy(nest_.arena.iterator(leaf(s, loop).slot)));
+      return indices;
+    };
+    const auto over = [&](int outer, int lanes, const std::function<StatementId()>& body) {
+      kinds_ = {{{s, outer}, LoopKind::Unroll}, {{s, lanes}, LoopKind::Vector}};
+      const StatementId made = emit_over(s, {outer, lanes}, 0, body);
+      kinds_.clear();
+      return made;
+    };
+    std::vector<StatementId> parts;
+    parts.push_back(over(written, read, [&] { return nest_.store(block, at(), body_value(s)); }));
+    parts.push_back(over(
+        read, written, [&] { return write(s, StoreMode::Assign, [&] { return nest_.load(block, at()); }); }));
+    return nest_.allocate(block, nest_.sequence(std::move(parts)));
+  }
+
+  /// Adds up the partial sums of the tile's reductions, half of them to the other half, until one is left in
+  /// each lane.
+  void fold_lanes(std::size_t s, BufferId sums, const std::vector<int>& all, const std::vector<int>& lanes,
+                  StoreMode mode, std::vector<StatementId>& parts) {
+    std::vector<int> scalars, vectors;  // loops that are left
+    for (const int loop : all) (leaf(s, loop).kind == LoopKind::Vector ? vectors : scalars).push_back(loop);
+    for (const int loop : lanes) {
+      // One iteration says how many a loop inside it has: it stays around the others.
+      if (leaf(s, loop).kind == LoopKind::Vector || facts_[s].trips[static_cast<std::size_t>(loop)] == 1)
+        continue;
+      scalars.erase(std::find(scalars.begin(), scalars.end(), loop));
+      parts.push_back(emit_over(s, scalars, 0, [&] {
+        std::vector<StatementId> steps;
+        for (std::int64_t count = facts_[s].trips[static_cast<std::size_t>(loop)]; count > 1;) {
+          const std::int64_t half = (count + 1) / 2;
+          const std::uint32_t slot = nest_.new_slot();
+          const ExprId variable = nest_.arena.iterator(slot);
+          const StatementId body = emit_over(s, vectors, 0, [&] {
+            std::vector<ExprId> low, high;
+            for (const int other : all) {
+              const bool folded = other != loop && leaf(s, other).kind != LoopKind::Vector &&
+                                  std::find(scalars.begin(), scalars.end(), other) == scalars.end();
+              const ExprId index = other == loop ? variable
+                                   : folded      ? nest_.arena.constant(0)
+                                                 : tidy(nest_.arena.iterator(leaf(s, other).slot));
+              low.push_back(index);
+              high.push_back(other == loop ? nest_.arena.add(variable, nest_.arena.constant(half)) : index);
+            }
+            const ValueId added = nest_.load(sums, std::move(high));
+            return nest_.store(sums, std::move(low), added, mode);
+          });
+          steps.push_back(
+              nest_.loop(fmt::format("fold{}", slot), slot, count - half, LoopKind::Unroll, body));
+          count = half;
+        }
+        return nest_.sequence(std::move(steps));
+      }));
+    }
   }
 
   BufferId accumulator(std::size_t s, const std::vector<int>& loops, const char* word) {
@@ -635,18 +789,23 @@ class Emission {
   }
 
   Plan plan_;
+  Part part_;
+  std::map<std::string, Shape> known_;  ///< extents of prepacked buffers, which both parts agree on
   LoopNest nest_;
   LinearForms forms_;
   std::vector<ScopeFacts> facts_;
   std::vector<BufferId> buffer_of_;
-  std::vector<Shape> shapes_;  ///< logical, of every tensor's memory
+  std::map<std::pair<std::size_t, int>, LoopKind> kinds_;  ///< of loops that run twice, as lanes and not
+  std::vector<Shape> shapes_;                              ///< logical, of every tensor's memory
 };
 
 }  // namespace
 
 LoopNest emit(Plan plan) { return Emission(std::move(plan)).run(); }
 
-LoopNest apply(const program::Program& concrete, const Schedule& schedule) {
+namespace {
+
+Plan replay(const program::Program& concrete, const Schedule& schedule) {
   Plan plan(concrete, schedule.dtype);
   for (std::size_t i = 0; i < schedule.trace.size(); ++i) {
     const Decision& decision = schedule.trace[i];
@@ -659,7 +818,27 @@ LoopNest apply(const program::Program& concrete, const Schedule& schedule) {
       throw ScheduleError(where, error.what());
     }
   }
-  return emit(std::move(plan));
+  return plan;
+}
+
+}  // namespace
+
+LoopNest apply(const program::Program& concrete, const Schedule& schedule) {
+  return emit(replay(concrete, schedule));
+}
+
+std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule) {
+  const Plan plan = replay(concrete, schedule);
+  std::map<std::string, Shape> packed;
+  for (std::size_t s = 0; s < plan.scopes.size(); ++s)
+    if (plan.scopes[s].prepacked) packed[plan.program.tensor(plan.program.scopes[s].output).name];
+  if (packed.empty()) return std::nullopt;
+  // How much room readers and writers need together.
+  for (const Buffer& buffer : emit(plan).buffers)
+    if (const auto found = packed.find(buffer.name); found != packed.end()) found->second = buffer.extents;
+  PrepackedNests nests{Emission(plan, Part::Prepack, packed).run(), Emission(plan, Part::Call, packed).run()};
+  nests.prepack.name += "_prepack";
+  return nests;
 }
 
 }  // namespace syno::schedule

@@ -16,12 +16,14 @@ namespace syno::schedule {
 
 /// A plan together with the trace that led to it.
 struct Construction {
-  Construction(const program::Program& concrete, Dtype dtype, const Target& machine);
+  Construction(const program::Program& concrete, Dtype dtype, const Target& machine,
+               std::vector<std::string> constants = {});
 
   Plan plan;
   Schedule schedule;
   Target target;
-  std::int64_t lanes = 1;  ///< of a vector of the dtype computed in
+  std::int64_t lanes = 1;              ///< of a vector of the dtype computed in
+  std::vector<std::string> constants;  ///< inputs whose copies are made before calls
 
   void add(Decision decision);
   std::pair<std::string, std::string> split(const std::string& scope, const std::string& loop,
@@ -29,11 +31,18 @@ struct Construction {
   std::string fuse(const std::string& scope, const std::string& a, const std::string& b);
   /// The splits an analysis found useful, on a scope with these loops (or the traversal of such a scope).
   void apply(const std::string& scope, const Splits& splits);
+  bool constant(program::TensorId tensor) const;
+  /// Prepacks a finished copy of a constant.
+  void prepack(const std::string& copy, program::TensorId source);
   std::vector<std::string> leaves(const std::string& scope) const;  ///< names, outermost first
   std::int64_t extent(const std::string& scope, const std::string& loop) const;
   std::size_t index(const std::string& scope) const { return plan.scope_named(scope); }
   /// Splits the innermost loop into vectors, its rest peeled.
   void vectorize_innermost(const std::string& scope);
+  /// The same for a copy; where what it reads is contiguous along another loop, both become blocks that are
+  /// transposed in registers. Its loops are in the order they are written in. `read`: the loop that what it
+  /// reads will be contiguous along, where its layout is still to come.
+  void vectorize_copy(const std::string& scope, std::string read = {});
   /// Makes the outermost loop that has work for several threads parallel, where all of it is worth a thread.
   void parallel_outermost(const std::string& scope);
 };
@@ -43,22 +52,83 @@ struct Tile {
   std::int64_t rows = 1, vectors = 1;
   double cycles = 0;  ///< of the whole scope, by multiply-adds, loads and latency
 };
-/// The tile for `rows` x `vectors` results, `steps` multiply-adds each; `loads` vectors are loaded a step and
-/// row of vectors.
+constexpr std::int64_t kMostRows = 28, kMostVectors = 8;  ///< of a tile
+bool tile_fits(const Target& target, std::int64_t rows, std::int64_t vectors);
+/// Cycles of `rows` x `vectors` results by tiles of mr x nv, `steps` multiply-adds each.
+double tile_cycles(std::int64_t rows, std::int64_t vectors, double steps, std::int64_t mr, std::int64_t nv);
+/// The tile for `rows` x `vectors` results, `steps` multiply-adds each.
 Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,
-               std::int64_t most_rows = 28);
+               std::int64_t most_rows = kMostRows);
 
-/// A way to schedule one reduction, with the cycles it should take.
-struct Strategy {
-  double cycles = 0;
-  std::function<void(Construction&)> write;
+/// The numbers a sketch leaves open. A sketch reads those it lists in `choices`; the others are ignored.
+struct Numbers {
+  std::int64_t rows = 1;           ///< of the register tile: broadcast operands
+  std::int64_t vectors = 1;        ///< of the register tile: vectors of the operand that is loaded whole
+  std::int64_t columns = 1;        ///< of the register tile, where lanes run along the reduction
+  std::int64_t chains = 1;         ///< partial sums a result, where lanes run along the reduction
+  std::int64_t vectors_outer = 0;  ///< 1: blocks of vectors are the outer loop, blocks of rows the inner one
+  std::int64_t packed = 0;         ///< 1: panels of a contiguous operand are copied into a block's order
+  bool operator==(const Numbers&) const = default;
 };
+
+/// One number of a sketch and the values that make sense for it, ascending.
+struct Choice {
+  std::string_view name;
+  std::int64_t Numbers::* number;
+  std::vector<std::int64_t> values;
+  std::vector<std::size_t> loops;  ///< of the scope's facts, that the number tiles, outermost first; or none
+};
+
+/// A way to schedule one reduction: the structure, without its numbers. What policies choose among.
+struct Sketch {
+  std::string name;  ///< of the strategy and of what distinguishes this one: `along_output/2`
+  std::vector<Choice> choices;
+  Numbers counted;    ///< the numbers with the fewest cycles by count
+  double cycles = 0;  ///< with those numbers
+  /// Estimated cycles of the whole scope with these numbers: multiply-adds, loads, latency, copies. Infinite
+  /// where they cannot be built.
+  std::function<double(const Numbers&)> estimate;
+  /// Writes the decisions. ScheduleError where a combination is not allowed.
+  std::function<void(Construction&, const Numbers&)> write;
+};
+using Sketches = std::vector<Sketch>;
+std::vector<std::int64_t> counting_to(std::int64_t last);  ///< 1, 2, ..., last
+
+// The strategies: each adds its sketches for a scope about which nothing was decided yet.
 /// Vectors along the innermost dimensions of the output (pixels), which are flattened where that fills
 /// vectors.
-std::optional<Strategy> along_output(Construction& c, const std::string& scope);
+void along_output(Construction& c, const std::string& scope, Sketches& sketches);
 /// Vectors along another dimension of the output (channels), its operand packed and its result transposed.
-std::optional<Strategy> along_channels(Construction& c, const std::string& scope);
+void along_channels(Construction& c, const std::string& scope, Sketches& sketches);
 /// Vectors along a reduction, as in dot products.
-std::optional<Strategy> along_reduction(Construction& c, const std::string& scope);
+void along_reduction(Construction& c, const std::string& scope, Sketches& sketches);
+/// Vectors along the innermost dimension of the output, windows of few taps read where they lie.
+void along_window(Construction& c, const std::string& scope, Sketches& sketches);
+
+/// Every sketch of a scope that reduces; none for others, which have one way to be written.
+Sketches sketches_of(Construction& c, const std::string& scope);
+
+/// The innermost loop of its consumers inside which a scope can be computed piece by piece without repeating
+/// work, and without becoming slower by count: a compute_at. Its consumers' loops are decided already.
+std::optional<Decision> placement(const Construction& c, const std::string& scope);
+
+/// Puts a copy of what `scope` reads where `scope` itself is computed piece by piece, unless pieces would
+/// repeat work.
+void place_beside(Construction& c, const std::string& copy, const std::string& scope);
+
+/// What a policy answers for one scope: which sketch, and with which numbers.
+struct Choosing {
+  std::size_t sketch = 0;
+  Numbers numbers;
+};
+/// Asked once a reducing scope with sketches, consumers first. Must depend on its arguments only.
+using Policy = std::function<Choosing(const Construction&, const std::string& scope, const Sketches&)>;
+/// The fewest cycles by count.
+Choosing fewest_cycles(const Construction& c, const std::string& scope, const Sketches& sketches);
+
+/// The schedule of a whole program, its reductions as the policy says. Where a choice cannot be built, that
+/// scope is written as fewest_cycles() says, and plainly where that cannot be built either.
+Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,
+                   const std::vector<std::string>& constants = {});
 
 }  // namespace syno::schedule

@@ -12,6 +12,7 @@ namespace {
 constexpr const char* kWhere = "schedule";
 constexpr std::int64_t kMaxUnroll = 64;
 constexpr std::int64_t kMaxVector = 256;
+constexpr std::int64_t kMaxTransposed = 32;
 
 /// Something is computed inside this loop, which therefore stays a loop.
 bool hosts(const Plan& plan, std::size_t scope, int loop) {
@@ -274,6 +275,36 @@ void register_tile(Plan& plan, const Decision& decision) {
   plan.scopes[scope].tile = std::move(tile);
 }
 
+void transpose(Plan& plan, const Decision& decision) {
+  const std::size_t scope = loops_of(plan, decision);
+  need_loops(decision, 2, 2);
+  const program::Scope& s = plan.program.scopes[scope];
+  if (!s.sums.empty() || !s.target.empty())
+    fail<ScheduleError>(kWhere, "'{}' reduces or accumulates; only copies are transposed", decision.scope);
+  if (!plan.scopes[scope].tile.empty())
+    fail<ScheduleError>(kWhere, "'{}' is transposed already", decision.scope);
+  std::vector<int> tile;
+  for (const auto& name : decision.loops) {
+    const int index = plan.leaf_named(scope, name);
+    const PlannedLoop& loop = loop_at(plan, scope, index);
+    need_serial(decision, loop);
+    if (hosts(plan, scope, index))
+      fail<ScheduleError>(kWhere, "another scope is computed inside loop '{}', which must stay a loop", name);
+    if (!tile.empty() && tile[0] == index)
+      fail<ScheduleError>(kWhere, "transpose names loop '{}' twice", name);
+    if (loop.extent > kMaxTransposed)
+      fail<ScheduleError>(kWhere, "loop '{}' with {} iterations; split it to at most {} first", name,
+                          loop.extent, kMaxTransposed);
+    tile.push_back(index);
+  }
+  const auto& order = plan.scopes[scope].order;
+  for (const int index : tile)
+    if (plan.position(scope, index) + 2 < static_cast<int>(order.size()))
+      fail<ScheduleError>(kWhere, "only the two innermost loops can be transposed, not '{}'",
+                          loop_at(plan, scope, index).name);
+  plan.scopes[scope].tile = std::move(tile);
+}
+
 void peel(Plan& plan, const Decision& decision) {
   const std::size_t scope = loops_of(plan, decision);
   need_loops(decision, 1, 1);
@@ -312,6 +343,8 @@ void compute_at(Plan& plan, const Decision& decision) {
   plan.need_domain(consumer);
   const int loop = plan.leaf_named(consumer, decision.loops[0]);
   const auto tensor = plan.program.scopes[scope].output;
+  if (plan.scopes[scope].prepacked)
+    fail<ScheduleError>(kWhere, "'{}' is computed before calls, not at a loop", decision.scope);
   if (plan.scopes[scope].has_domain || plan.scopes[scope].attach_scope >= 0)
     fail<ScheduleError>(
         kWhere, "'{}' has its place and loops already: it is an output, or decisions about it came before",
@@ -343,6 +376,22 @@ void compute_at(Plan& plan, const Decision& decision) {
   plan.scopes[scope].attach_scope = static_cast<int>(consumer);
   plan.scopes[scope].attach_loop = loop;
   plan.scopes[consumer].frozen = true;
+}
+
+void prepack(Plan& plan, const Decision& decision) {
+  const std::size_t scope = plan.scope_named(decision.scope);
+  if (plan.is_argument(plan.program.scopes[scope].output))
+    fail<ScheduleError>(kWhere, "'{}' is an output; it is computed in every call", decision.scope);
+  if (plan.scopes[scope].attach_scope >= 0)
+    fail<ScheduleError>(kWhere, "'{}' is computed at a loop of another scope, not before", decision.scope);
+  for (const auto read : plan.reads(scope)) {
+    const auto tensor = plan.program.scalar(read).tensor;
+    const auto made_by = plan.producer(tensor);
+    if (made_by && !plan.scopes[*made_by].prepacked)
+      fail<ScheduleError>(kWhere, "'{}' reads '{}', which is computed in every call", decision.scope,
+                          plan.program.tensor(tensor).name);
+  }
+  plan.scopes[scope].prepacked = true;
 }
 
 void layout(Plan& plan, const Decision& decision) {
@@ -381,6 +430,8 @@ constexpr std::array kDecisions = {
     DecisionRow{"parallel", "loops=[...]", "iterations run on several threads", parallel},
     DecisionRow{"register_tile", "loops=[...]",
                 "partial results of these loops stay in registers over the reduction", register_tile},
+    DecisionRow{"transpose", "loops=[read along, written along]",
+                "a copy whose innermost two loops change places in registers", transpose},
     DecisionRow{"peel", "loops=[i], numbers=[cuts...]?",
                 "one nest for each part of i's range: tails and borders", peel},
     DecisionRow{"stage", "tensor=read or written, words=[name]?, numbers=[which read]?",
@@ -389,6 +440,7 @@ constexpr std::array kDecisions = {
                 "one of ALT's primitives on a tensor's memory", layout},
     DecisionRow{"compute_at", "tensor=consumer, loops=[i]",
                 "the scope is computed, in part, inside a consumer's loop", compute_at},
+    DecisionRow{"prepack", "", "the scope is computed once, from constant inputs, before calls", prepack},
     DecisionRow{"inline", "", "the scope's body takes the place of every read of it", inline_scope},
 };
 

@@ -2,6 +2,7 @@
 // cycles.
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "schedule/construct.hpp"
 #include "support/error.hpp"
@@ -94,14 +95,20 @@ void write_pointwise(Construction& c, const std::string& name) {
   if (facts.traversal == 0) return;
   if (c.plan.program.scopes[s].target.empty() && !facts.reduces && !c.plan.scopes[s].frozen)
     fuse_contiguous(c, name, facts);
-  if (!facts.reduces) c.vectorize_innermost(name);
+  if (!facts.reduces) c.vectorize_copy(name);
   c.parallel_outermost(name);
 }
 
 }  // namespace
 
-Construction::Construction(const program::Program& concrete, Dtype dtype, const Target& machine)
-    : plan(concrete, dtype), target(machine) {
+Construction::Construction(const program::Program& concrete, Dtype dtype, const Target& machine,
+                           std::vector<std::string> constant_names)
+    : plan(concrete, dtype), target(machine), constants(std::move(constant_names)) {
+  for (const auto& name : constants) {
+    const auto tensor = plan.tensor_named(name);
+    if (plan.program.tensor(tensor).role == program::Role::Computed)
+      fail<ScheduleError>("construct", "'{}' is computed; only inputs can be constant over calls", name);
+  }
   schedule.dtype = dtype;
   lanes = std::max<std::int64_t>(1, machine.vector_bits / (dtype == Dtype::F64 ? 64 : 32));
 }
@@ -128,6 +135,15 @@ void Construction::apply(const std::string& scope, const Splits& splits) {
     const auto names = leaves(scope);
     if (std::find(names.begin(), names.end(), loop) != names.end()) split(scope, loop, factor);
   }
+}
+
+bool Construction::constant(program::TensorId tensor) const {
+  const auto& name = plan.program.tensor(tensor).name;
+  return std::find(constants.begin(), constants.end(), name) != constants.end();
+}
+
+void Construction::prepack(const std::string& copy, program::TensorId source) {
+  if (constant(source)) add({"prepack", copy, {}, {}, "", {}});
 }
 
 std::vector<std::string> Construction::leaves(const std::string& scope) const {
@@ -192,76 +208,134 @@ void Construction::parallel_outermost(const std::string& scope) {
   }
 }
 
+double tile_cycles(std::int64_t rows, std::int64_t vectors, double steps, std::int64_t mr, std::int64_t nv) {
+  // One step of a tile: multiply-adds, loads, or the latency of a sum, whichever is longest.
+  const auto step = [](std::int64_t m, std::int64_t v) {
+    const auto fma = static_cast<double>(m * v),
+               loads = static_cast<double>(m) + 1.5 * static_cast<double>(v);
+    return std::max({fma, loads, 4.0}) + 0.7;
+  };
+  const auto row = [&](std::int64_t m) {
+    const double full = static_cast<double>(vectors / nv) * step(m, nv);
+    return full + (vectors % nv ? step(m, vectors % nv) : 0);
+  };
+  return steps * (static_cast<double>(rows / mr) * row(mr) + (rows % mr ? row(rows % mr) : 0));
+}
+
+bool tile_fits(const Target& target, std::int64_t rows, std::int64_t vectors) {
+  return rows * vectors + vectors + 1 <= target.vector_registers - 1;
+}
+
 Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,
                std::int64_t most_rows) {
-  const std::int64_t registers = target.vector_registers;
   Tile best;
-  for (std::int64_t nv = 1; nv <= std::min<std::int64_t>(vectors, 8); ++nv) {
+  for (std::int64_t nv = 1; nv <= std::min(vectors, kMostVectors); ++nv) {
     for (std::int64_t mr = 1; mr <= std::min(rows, most_rows); ++mr) {
-      if (mr * nv + nv + 1 > registers - 1) break;
-      // One step of a tile: multiply-adds, loads, or the latency of a sum, whichever is longest.
-      const auto step = [](std::int64_t m, std::int64_t v) {
-        const auto fma = static_cast<double>(m * v),
-                   loads = static_cast<double>(m) + 1.5 * static_cast<double>(v);
-        return std::max({fma, loads, 4.0}) + 0.7;
-      };
-      const auto row = [&](std::int64_t m) {
-        const double full = static_cast<double>(vectors / nv) * step(m, nv);
-        return full + (vectors % nv ? step(m, vectors % nv) : 0);
-      };
-      const double cycles =
-          steps * (static_cast<double>(rows / mr) * row(mr) + (rows % mr ? row(rows % mr) : 0));
+      if (!tile_fits(target, mr, nv)) break;
+      const double cycles = tile_cycles(rows, vectors, steps, mr, nv);
       if (best.cycles == 0 || cycles < best.cycles * 0.999) best = {mr, nv, cycles};
     }
   }
   return best;
 }
 
+std::vector<std::int64_t> counting_to(std::int64_t last) {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(std::max<std::int64_t>(last, 0)));
+  std::iota(values.begin(), values.end(), std::int64_t{1});
+  return values;
+}
+
+Sketches sketches_of(Construction& c, const std::string& scope) {
+  Sketches sketches;
+  const program::Scope& s = c.plan.program.scopes[c.index(scope)];
+  if (s.reduction == program::Reduction::None || s.sums.empty() || !s.target.empty()) return sketches;
+  along_output(c, scope, sketches);
+  along_channels(c, scope, sketches);
+  along_reduction(c, scope, sketches);
+  along_window(c, scope, sketches);
+  return sketches;
+}
+
+Choosing fewest_cycles(const Construction&, const std::string&, const Sketches& sketches) {
+  Choosing best;
+  for (std::size_t i = 1; i < sketches.size(); ++i)
+    if (sketches[i].cycles < sketches[best.sketch].cycles) best.sketch = i;
+  if (!sketches.empty()) best.numbers = sketches[best.sketch].counted;
+  return best;
+}
+
 namespace {
 
 /// Consumers first: their loops say how much of a producer is needed.
-void write_scopes(Construction& c, bool strategies) {
+void write_scopes(Construction& c, const Policy* policy, bool in_pieces) {
   std::vector<std::string> names;
   for (const auto& scope : c.plan.program.scopes) names.push_back(c.plan.program.tensor(scope.output).name);
   for (std::size_t i = names.size(); i-- > 0;) {
     const std::string& name = names[i];
-    std::optional<Strategy> best;
-    const program::Scope& scope = c.plan.program.scopes[c.index(name)];
-    if (strategies && scope.reduction != program::Reduction::None && !scope.sums.empty() &&
-        scope.target.empty()) {
-      for (const auto& strategy : {along_output, along_channels, along_reduction}) {
-        auto found = strategy(c, name);
-        if (found && (!best || found->cycles < best->cycles)) best = std::move(found);
-      }
-    }
-    if (best) {
+    if (in_pieces)
+      if (auto decision = placement(c, name)) c.add(std::move(*decision));
+    bool written = false;
+    Sketches sketches;
+    if (policy) sketches = sketches_of(c, name);
+    const auto write = [&](const Choosing& choice) {
+      if (choice.sketch >= sketches.size())
+        fail<ScheduleError>("construct", "'{}' has {} sketches; the policy chose number {}, counted from 0",
+                            name, sketches.size(), choice.sketch);
       const Construction before = c;
       try {
-        best->write(c);
-        continue;
-      } catch (const ScheduleError&) {  // a combination no row allows: the plain way is always open
+        sketches[choice.sketch].write(c, choice.numbers);
+        written = true;
+      } catch (const ScheduleError&) {  // a combination no row allows
         c = before;
       }
+    };
+    if (!sketches.empty()) write((*policy)(c, name, sketches));
+    while (!sketches.empty() && !written) {
+      const Choosing next = fewest_cycles(c, name, sketches);
+      write(next);
+      sketches.erase(sketches.begin() + static_cast<std::ptrdiff_t>(next.sketch));
     }
-    write_pointwise(c, name);
+    if (!written) write_pointwise(c, name);
   }
 }
 
 }  // namespace
 
-Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target) {
-  Construction c(concrete, dtype, target);
+Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,
+                   const std::vector<std::string>& constants) {
+  Construction c(concrete, dtype, target, constants);
   inline_cheap_scopes(c);
   const Construction inlined = c;
-  try {
-    write_scopes(c, true);
-    verify(emit(c.plan));  // some rules speak only once all loops are known
-    return c.schedule;
-  } catch (const ScheduleError&) {
+  const Policy counted = fewest_cycles;
+  const Policy plain = [](const Construction& at, const std::string& scope, const Sketches& sketches) {
+    Sketches direct = sketches;
+    for (auto& sketch : direct)
+      if (!sketch.name.starts_with("along_output")) sketch.cycles *= 1e9;
+    return fewest_cycles(at, scope, direct);
+  };
+  struct Attempt {
+    const Policy* policy;
+    bool in_pieces;
+  };
+  for (const auto& [chosen, in_pieces] :
+       {Attempt{&policy, true}, Attempt{&policy, false}, Attempt{&counted, false}, Attempt{&plain, false},
+        Attempt{nullptr, false}}) {
     c = inlined;
+    write_scopes(c, chosen, in_pieces);
+    if (!chosen) break;
+    try {
+      verify(emit(c.plan));  // some rules speak only once all loops are known
+      break;
+    } catch (const ScheduleError&) {
+      continue;
+    }
   }
-  write_scopes(c, false);
   return c.schedule;
+}
+
+Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target,
+                          const std::vector<std::string>& constants) {
+  return construct(concrete, dtype, target, fewest_cycles, constants);
 }
 
 }  // namespace syno::schedule

@@ -41,6 +41,7 @@ struct ScopePlan {
   std::vector<int> tile;    ///< register tile: leaves kept in registers over the reduction
   bool total = false;       ///< a staged copy: defined at every index, fill outside its source
   bool has_domain = false;  ///< ranges and loops are known
+  bool prepacked = false;   ///< computed once, before calls
   bool frozen = false;      ///< a producer's domain was derived from these loops
   int attach_scope = -1, attach_loop = -1;
   std::vector<ExprId> bases;  ///< of the output's dimensions, when computed at a loop of another scope

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "schedule/decisions.hpp"
+#include "schedule/gather.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -41,66 +42,6 @@ ScalarId rebuild(Program& program, ScalarId id,
       break;
   }
   return program.add_scalar(std::move(scalar));
-}
-
-bool affine(const symbolic::Arena& arena, ExprId e) {
-  const auto& node = arena[e];
-  switch (node.op) {
-    case Op::Iterator:
-    case Op::Constant:
-    case Op::SizeValue:
-      return true;
-    case Op::Add:
-      return affine(arena, node.a) && affine(arena, node.b);
-    case Op::Multiply:
-      return affine(arena, node.a);
-    default:
-      return false;
-  }
-}
-
-/// The part of an index that moves with the iterators one by one: under guards, divisions, remainders and
-/// constants. What is over it can be done while copying, so that the copy is read without any of it.
-ExprId core_of(const symbolic::Arena& arena, ExprId e) {
-  while (!affine(arena, e)) {
-    const auto& node = arena[e];
-    if (node.op == Op::Add) {
-      const bool left = arena.has_iterator(node.a), right = arena.has_iterator(node.b);
-      if (left && right) break;
-      e = left ? node.a : node.b;
-    } else {
-      e = node.a;
-    }
-  }
-  return e;
-}
-
-ExprId replaced(symbolic::Arena& arena, ExprId e, ExprId from, ExprId to) {
-  if (e == from) return to;
-  const symbolic::Expr node = arena[e];
-  const auto a = [&] { return replaced(arena, node.a, from, to); };
-  switch (node.op) {
-    case Op::Add: {
-      const ExprId left = a();
-      return arena.add(left, replaced(arena, node.b, from, to));
-    }
-    case Op::Multiply:
-      return arena.multiply(a(), node.value * arena[node.size].factor().num());
-    case Op::Divide: {
-      const symbolic::Size size = arena[node.size];
-      return arena.divide(a(), size);
-    }
-    case Op::Modulo: {
-      const symbolic::Size size = arena[node.size];
-      return arena.modulo(a(), size);
-    }
-    case Op::Inside: {
-      const symbolic::Size size = arena[node.size];
-      return arena.inside(a(), size);
-    }
-    default:
-      return e;
-  }
 }
 
 void stage_write(Plan& plan, std::size_t at, const std::string& name) {
@@ -166,25 +107,21 @@ void stage(Plan& plan, const Decision& decision) {
   copy.name = name;
   copy.role = program::Role::Computed;
   program::Scope filling;
-  std::vector<ExprId> cores, from;
-  for (std::size_t d = 0; d < read.indices.size(); ++d) {
-    const ExprId core = core_of(program.arena, read.indices[d]);
-    if (program.arena.has_inside(core))
-      fail<ScheduleError>(kWhere,
-                          "dimension {} of '{}' is read at an index whose guard lies between two iterators",
-                          d, decision.tensor);
+  const IsLinear linear = linear_over_loops(plan, at);
+  const std::vector<ExprId> parts = gathered_parts(program.arena, read.indices, linear);
+  std::vector<ExprId> places;
+  for (std::size_t d = 0; d < parts.size(); ++d) {
     const program::Range unknown{program.arena.constant(0), program.arena.constant(1)};
     filling.traversal.push_back(program.new_iterator(fmt::format("i{}", d), unknown));
     copy.dims.push_back(unknown);
-    cores.push_back(core);
-    from.push_back(replaced(program.arena, read.indices[d], core,
-                            program.arena.iterator(filling.traversal.back().slot)));
+    places.push_back(program.arena.iterator(filling.traversal.back().slot));
   }
+  std::vector<ExprId> from = gathered_from(program.arena, read.indices, linear, parts, places);
   const program::TensorId staged = program.add_tensor(std::move(copy));
   plan.tensors.emplace_back();
   filling.output = staged;
   filling.body = program.read(source, std::move(from), read.fill);
-  const ScalarId direct = program.read(staged, std::move(cores), read.fill);
+  const ScalarId direct = program.read(staged, parts, read.fill);
   program.scopes[at].body =
       rebuild(program, program.scopes[at].body, [&](ScalarId id) -> std::optional<ScalarId> {
         const Scalar& scalar = program.scalar(id);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,13 @@
 
 namespace syno::schedule {
 
-/// One decision, by name with named arguments; replaying a trace is deterministic. Records store traces, never
-/// artefacts. Structure (which loops, in which order: the sketch) is separate from numbers (tile sizes), so
-/// that a sketch fits another shape (ETO). The decisions and their arguments are rows of one table
-/// (schedule/decisions.cpp): split, fuse, reorder, relax, unroll, vectorize, parallel, register_tile, peel, stage
-/// (a copy of what is read or written), layout (ALT's primitives on a tensor), compute_at, inline. Decisions about
-/// a consumer's loops come before those about what is computed for it: they say how much of it there is.
+/// One decision, by name with named arguments; replaying a trace is deterministic. Records store traces,
+/// never artefacts. Structure (which loops, in which order: the sketch) is separate from numbers (tile
+/// sizes), so that a sketch fits another shape (ETO). The decisions and their arguments are rows of one table
+/// (schedule/decisions.cpp): split, fuse, reorder, relax, unroll, vectorize, parallel, register_tile, peel,
+/// stage (a copy of what is read or written), prepack (before calls), layout (ALT's primitives on a tensor),
+/// compute_at, inline. Decisions about a consumer's loops come before those about what is computed for it:
+/// they say how much of it there is.
 struct Decision {
   std::string name;
   std::string scope;                  ///< output tensor of the scope it applies to
@@ -32,8 +34,17 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// Applies the trace; the empty one gives the plain loops. ScheduleError names the decision, its index in the trace and why it does not apply.
+/// Applies the trace; the empty one gives the plain loops. ScheduleError names the decision, its index in the
+/// trace and why it does not apply.
 LoopNest apply(const program::Program& concrete, const Schedule& schedule);
+
+/// Two nests that together are apply()'s: the first one computes what a trace calls `prepack`, from constant
+/// inputs, once; the second one takes it as further inputs, after the inputs it still reads itself. Buffers
+/// of the same name are the same. Nothing where the trace prepacks nothing.
+struct PrepackedNests {
+  LoopNest prepack, call;
+};
+std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule);
 
 /// What default_schedule() may assume of the target; jit fills it from the host.
 struct Target {
@@ -43,10 +54,12 @@ struct Target {
   std::int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
 };
 
-/// A good schedule for any program without measuring: register tiles over two of the parallel iterators, vectors
-/// along the one that makes accesses contiguous, padded and packed operands staged, stages fused where they fit
-/// a cache, the outermost loops parallel. Depends on program, dtype and target only.
-Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target);
+/// A good schedule for any program without measuring: register tiles over two of the parallel iterators,
+/// vectors along the one that makes accesses contiguous, padded and packed operands staged, stages fused
+/// where they fit a cache, the outermost loops parallel. Depends on program, dtype and target only. Copies of
+/// `constants`, names of inputs, are prepacked: they cost nothing, so more of them are worth it.
+Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target,
+                          const std::vector<std::string>& constants = {});
 
 /// One decision a line: `split y loops=h numbers=8`; parse_schedule(to_text(s)) is s.
 std::string to_text(const Schedule& schedule);

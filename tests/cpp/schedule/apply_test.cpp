@@ -69,6 +69,9 @@ Decision random_decision(Random& random, const Plan& plan) {
     if (random.below(2)) d.numbers = {draw(random, 1, 4)};
   } else if (d.name == "vectorize" && !order.empty()) {
     d.loops = {name_at(order.size() - 1)};
+  } else if (d.name == "transpose" && order.size() > 1) {
+    d.loops = {name_at(order.size() - 2), name_at(order.size() - 1)};
+    if (random.below(2)) std::swap(d.loops[0], d.loops[1]);
   } else if (d.name == "stage") {
     const auto reads = plan.reads(s);
     d.tensor = reads.empty() || random.below(4) == 0
@@ -114,7 +117,7 @@ Decision random_decision(Random& random, const Plan& plan) {
 }
 
 struct Fuzzed {
-  int nests = 0;
+  int nests = 0, prepacked = 0;
   std::map<std::string, int> used;
 };
 
@@ -128,9 +131,10 @@ void fuzz(const Template& t, std::uint64_t seed, int trials, int steps, Fuzzed& 
     for (int i = 0; i < steps; ++i) {
       Plan named = plan;  // with every loop there would be
       for (std::size_t s = named.scopes.size(); s-- > 0;) named.need_domain(s);
-      const Decision decision = random_decision(random, named);
       Plan next = plan;
+      Decision decision;
       try {
+        decision = random_decision(random, named);
         decide(next, decision);
       } catch (const ScheduleError&) {
         continue;
@@ -145,8 +149,14 @@ void fuzz(const Template& t, std::uint64_t seed, int trials, int steps, Fuzzed& 
       continue;  // a vectorised loop that is not innermost, a loop inside a reduction outside the tile
     }
     ASSERT_NO_THROW(verify(*nest)) << to_text(schedule) << to_text(*nest) << program::to_text(p);
-    expect_same(p, *nest, random_arguments(p, random), to_text(schedule));
+    const Arguments arguments = random_arguments(p, random);
+    expect_same(p, *nest, arguments, to_text(schedule));
     if (testing::Test::HasFatalFailure()) return;
+    if (const auto parts = apply_prepacked(p, schedule)) {
+      expect_same_prepacked(p, *parts, arguments, to_text(schedule));
+      if (testing::Test::HasFatalFailure()) return;
+      ++count.prepacked;
+    }
     ++count.nests;
     for (const auto& decision : schedule.trace) ++count.used[decision.name];
   }
@@ -165,6 +175,58 @@ TEST(Decisions, EachRowIsDrawnByTheProperty) {
   for (const auto& t : templates()) fuzz(t, 23, 40, 14, count);
   for (const auto& row : decisions())
     EXPECT_GT(count.used[std::string(row.name)], 5) << row.name << " hardly ever applied";
+  EXPECT_GT(count.prepacked, 5) << "hardly ever in two parts";
+}
+
+TEST(Decisions, TransposeRefusesWhatIsNoBlockOfACopy) {
+  const auto p = program::parse("t[i,j] = x[j,i]; y[i] = sum[j] t[i,j]", {.sizes = {{"i", 40}, {"j", 8}}});
+  const auto refused = [&](const std::vector<Decision>& trace, const std::string& reason) {
+    try {
+      apply(p, {Dtype::F32, trace});
+      FAIL() << "accepted: " << to_text(trace.back());
+    } catch (const ScheduleError& error) {
+      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    }
+  };
+  refused({{"transpose", "y", {"i", "j"}, {}, "", {}}}, "reduces");
+  refused({{"transpose", "t", {"i", "j"}, {}, "", {}}}, "split it to at most");
+  refused({{"split", "t", {"i"}, {8}, "", {}}, {"transpose", "t", {"i_o", "j"}, {}, "", {}}}, "innermost");
+  refused({{"split", "t", {"i"}, {8}, "", {}}, {"transpose", "t", {"j", "j"}, {}, "", {}}}, "twice");
+  refused({{"split", "t", {"i"}, {8}, "", {}},
+           {"transpose", "t", {"j", "i_i"}, {}, "", {}},
+           {"transpose", "t", {"j", "i_i"}, {}, "", {}}},
+          "already");
+}
+
+TEST(Decisions, PrepackRefusesWhatACallComputes) {
+  const auto p = program::parse("t[i] = sum[j] x[i,j]; y[i] = t[i] * k[i]", {.sizes = {{"i", 5}, {"j", 8}}});
+  const auto refused = [&](const std::vector<Decision>& trace, const std::string& reason) {
+    try {
+      apply(p, {Dtype::F32, trace});
+      FAIL() << "accepted: " << to_text(trace.back());
+    } catch (const ScheduleError& error) {
+      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    }
+  };
+  const Decision copy{"stage", "y", {}, {}, "t", {"copy"}};
+  refused({{"prepack", "y", {}, {}, "", {}}}, "is an output");
+  refused({copy, {"prepack", "copy", {}, {}, "", {}}}, "computed in every call");
+  refused({{"stage", "y", {}, {}, "k", {"k2"}},
+           {"compute_at", "k2", {"i"}, {}, "y", {}},
+           {"prepack", "k2", {}, {}, "", {}}},
+          "at a loop");
+  refused({{"prepack", "t", {}, {}, "", {}}, {"compute_at", "t", {"i"}, {}, "y", {}}}, "before calls");
+  EXPECT_FALSE(apply_prepacked(p, {}).has_value());
+  const auto parts = apply_prepacked(
+      p, {Dtype::F32, {{"stage", "y", {}, {}, "k", {"k2"}}, {"prepack", "k2", {}, {}, "", {}}}});
+  ASSERT_TRUE(parts.has_value());
+  const auto names = [](const LoopNest& nest) {
+    std::vector<std::string> all;
+    for (const BufferId id : arguments(nest)) all.push_back(nest.buffer(id).name);
+    return all;
+  };
+  EXPECT_EQ(names(parts->prepack), (std::vector<std::string>{"k", "k2"}));
+  EXPECT_EQ(names(parts->call), (std::vector<std::string>{"x", "k2", "y"}));
 }
 
 program::Program conv() {
@@ -241,6 +303,29 @@ TEST(Decisions, APeeledAndStagedNestHasNoGuards) {
     return v.kind == ValueKind::Load && v.buffer == BufferId{0} && v.guards.empty();
   })) << to_text(cut);
   expect_same(p, cut, random_arguments(p, random), to_text(borders));
+}
+
+TEST(Emission, ConstantFactorsLeaveTheReduction) {
+  struct Case {
+    const char* text;
+    const char* update;   ///< of the accumulator
+    const char* written;  ///< to the output
+  };
+  for (const Case& test : {Case{"y[i] = sum[k] a[i,k] * 0.5 * b[k] * 4", "+= a[i, k] * b[k]", "y_acc[] * 2"},
+                           Case{"y[i] = mean[k] 3 * a[i,k]", "+= a[i, k]\n", "y_acc[] * 0.75"},
+                           Case{"y[i] = sum[k] a[i,k] * 0", "+= a[i, k] * 0", "= y_acc[]\n"},
+                           Case{"y[i] = max[k] a[i,k] * -2", "max= a[i, k] * -2", "= y_acc[]\n"},
+                           Case{"y[i] = prod[k] a[i,k] * 2", "*= a[i, k] * 2", "= y_acc[]\n"},
+                           Case{"y[i] = sum[k] (a[i,k] + 2)", "+= a[i, k] + 2", "= y_acc[]\n"}}) {
+    program::ParseOptions options{.sizes = {{"i", 5}, {"k", 4}}};
+    const auto p = program::parse(test.text, options);
+    const LoopNest nest = apply(p, Schedule{});
+    const std::string text = to_text(nest);
+    EXPECT_NE(text.find(test.update), std::string::npos) << test.text << "\n" << text;
+    EXPECT_NE(text.find(test.written), std::string::npos) << test.text << "\n" << text;
+    Random random(3);
+    expect_same(p, nest, random_arguments(p, random), test.text);
+  }
 }
 
 }  // namespace

@@ -29,6 +29,22 @@ TEST_P(EveryDefault, KeepsTheMeaning) {
   }
 }
 
+TEST_P(EveryDefault, KeepsTheMeaningWithConstantsPrepacked) {
+  Random random(47);
+  for (int trial = 0; trial < 6; ++trial) {
+    const auto p = instance(GetParam(), random);
+    std::vector<std::string> constants;
+    for (const auto id : p.inputs())
+      if (random.below(2)) constants.push_back(p.tensor(id).name);
+    const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, constants);
+    const Arguments arguments = random_arguments(p, random);
+    expect_same(p, apply(p, schedule), arguments, to_text(schedule));
+    if (const auto parts = apply_prepacked(p, schedule))
+      expect_same_prepacked(p, *parts, arguments, to_text(schedule));
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(EveryDefault, DependsOnProgramAndTargetOnly) {
   Random random(37);
   const auto p = instance(GetParam(), random);
@@ -97,6 +113,20 @@ TEST(DefaultSchedule, KeepsTheMeaningOfEveryBuilder) {
       expect_same(p, nest, random_arguments(p, random), name + "\n" + to_text(schedule));
       if (HasFatalFailure()) return;
     }
+}
+
+TEST(DefaultSchedule, PrepacksConstantWeightsAndReadsThemOnlyThere) {
+  const auto p =
+      program::parse("y[m,n] = sum[k] x[m,k] * w[n,k]", {.sizes = {{"m", 96}, {"n", 80}, {"k", 70}}});
+  const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, {"w"});
+  const auto parts = apply_prepacked(p, schedule);
+  ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+  for (const auto& buffer : parts->call.buffers) EXPECT_NE(buffer.name, "w");
+  Random random(3);
+  expect_same_prepacked(p, *parts, random_arguments(p, random), to_text(schedule));
+  EXPECT_FALSE(apply_prepacked(p, default_schedule(p, Dtype::F32, Target{})).has_value());
+  EXPECT_THROW(default_schedule(p, Dtype::F32, Target{}, {"y"}), ScheduleError);
+  EXPECT_THROW(default_schedule(p, Dtype::F32, Target{}, {"v"}), Error);
 }
 
 /// The loops of a nest that run innermost in a reduction: what time is spent in.

@@ -13,6 +13,7 @@
 #include "program/program.hpp"
 #include "program/text.hpp"
 #include "schedule/loop_nest.hpp"
+#include "schedule/schedule.hpp"
 #include "support/random.hpp"
 
 namespace syno::schedule {
@@ -55,6 +56,33 @@ inline void expect_same(const program::Program& p, const LoopNest& nest, const A
           << program::to_text(p) << "\n"
           << to_text(nest);
     }
+  }
+}
+
+/// The two parts of a prepacked schedule, one after the other.
+inline void expect_same_prepacked(const program::Program& p, const PrepackedNests& parts,
+                                  const Arguments& arguments, const std::string& what) {
+  ASSERT_NO_THROW(verify(parts.prepack)) << what << to_text(parts.prepack);
+  ASSERT_NO_THROW(verify(parts.call)) << what << to_text(parts.call);
+  Arguments all = arguments;
+  const auto inputs_of = [&](const LoopNest& nest) {
+    Arguments wanted;
+    for (const auto& buffer : nest.buffers)
+      if (buffer.kind == BufferKind::Input) wanted[buffer.name] = all.at(buffer.name);
+    return wanted;
+  };
+  for (auto& [name, values] : interpret(parts.prepack, inputs_of(parts.prepack))) all[name] = values;
+  const auto got = interpret(parts.call, inputs_of(parts.call));
+  const auto wanted = program::interpret(p, arguments);
+  for (const auto id : p.outputs) {
+    const auto& name = p.tensor(id).name;
+    const auto& a = wanted.at(name).data;
+    const auto& b = got.at(name).data;
+    ASSERT_EQ(a.size(), b.size()) << what;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (a[i] != b[i] && !(std::isnan(a[i]) && std::isnan(b[i])))
+        ASSERT_NEAR(a[i], b[i], 1e-9 * std::max(1.0, std::abs(a[i])))
+            << what << to_text(parts.prepack) << to_text(parts.call);
   }
 }
 
@@ -125,6 +153,25 @@ inline const std::vector<Template>& templates() {
        "y[i] = sum[r] x[(inside(i + r - 1, 8) + 1) % 8] * k[r]",
        {{"i", {8, 8}}, {"r", {3, 3}}}},
       {"split_merge", "y[i] = sum[j] x[(i*4 + j) / 3, (i*4 + j) % 3] * k[j]", {{"i", {3, 6}}, {"j", {4, 4}}}},
+      {"shifted",
+       "y[c,h,w] = sum[d] x[d,(h+1)%6,w] * k[c,d]",
+       {{"c", {1, 5}}, {"h", {6, 6}}, {"w", {1, 7}}, {"d", {1, 4}}}},
+      {"shifted_blocks",
+       "y[c,h,w] = sum[d] x[d,3*((w+1)%4)+(w/4+1)%3,h] * k[c,d]",
+       {{"c", {1, 5}}, {"h", {1, 6}}, {"w", {12, 12}}, {"d", {1, 4}}}},
+      {"weights_by_column",
+       "y[c,h,w] = sum[d] x[d,h,(w+1)%12] * k[c,d,w%4]",
+       {{"c", {1, 5}}, {"h", {1, 6}}, {"w", {12, 12}}, {"d", {1, 4}}}},
+      {"weights_by_row",
+       "y[c,h,w] = sum[d] x[d,w,h] * k[c,d,h/4]",
+       {{"c", {1, 5}}, {"h", {8, 8}}, {"w", {1, 12}}, {"d", {1, 4}}}},
+      {"channel_window",
+       "y[c,h,w] = sum[r,d] x[(r+2*d+c/4)%8,h,(w+1)%10] * k[c%4,r,2*d+c/4]",
+       {{"c", {8, 8}}, {"h", {1, 3}}, {"w", {10, 10}}, {"d", {3, 3}}, {"r", {3, 3}}}},
+      {"sum_of_parts",
+       "y[c,h,w] = sum[r,d] x[r+(c+d)%5,h,w] * k[c,r]",
+       {{"c", {1, 6}}, {"h", {1, 3}}, {"w", {1, 9}}, {"d", {1, 3}}, {"r", {3, 3}}}},
+      {"diagonal", "y[h,w] = sum[c] x[c,c,h,h%2,w] * k[c]", {{"h", {2, 6}}, {"w", {1, 9}}, {"c", {1, 4}}}},
       {"scatter", "y[2*h + r] += x[h] * w[r]", {{"h", {1, 9}}, {"r", {1, 4}}}},
       {"scatter_rows", "y[h, 2*i + r] += x[h,i] * w[r]", {{"h", {1, 5}}, {"i", {1, 9}}, {"r", {1, 3}}}},
       {"two_stages",

@@ -1,0 +1,133 @@
+// bindings/bind_torch.cpp — calls of kernels on torch tensors with nothing but the call: no torch headers, no
+// key.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "jit/kernel.hpp"
+#include "support/error.hpp"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace {
+
+using namespace syno;
+
+constexpr std::size_t kMostArguments = 32;
+
+/// Kernels of one operator by the shapes, dtype and threads of a call; the few there are are compared in
+/// order, the latest found first.
+class TensorCalls {
+  struct Call {
+    std::shared_ptr<jit::Kernel> kernel;
+    std::vector<py::tuple> shapes;  ///< of all tensors of a call
+    py::object dtype;
+    py::tuple result_shape;
+    std::vector<std::size_t> order;  ///< which tensors the kernel takes
+    int threads = 1;
+  };
+
+ public:
+  TensorCalls(py::object empty, py::object thread_count)
+      : empty_(std::move(empty)), thread_count_(std::move(thread_count)) {}
+
+  void add(std::shared_ptr<jit::Kernel> kernel, const std::vector<py::tuple>& shapes, py::object dtype,
+           py::tuple result_shape, std::vector<std::size_t> order, int threads) {
+    if (order.size() + 1 != kernel->argument_count() || order.size() >= kMostArguments)
+      fail<ShapeError>("torch", "{} inputs for a kernel of {} arguments", order.size(),
+                       kernel->argument_count());
+    for (const std::size_t i : order)
+      if (i >= shapes.size()) fail<ShapeError>("torch", "input {} of {} tensors", i, shapes.size());
+    calls_.push_back(std::make_shared<const Call>(Call{std::move(kernel), shapes, std::move(dtype),
+                                                       std::move(result_shape), std::move(order), threads}));
+  }
+
+  py::object call(const py::tuple& tensors) {
+    const py::object threads = thread_count_();
+    const long wanted = PyLong_AsLong(threads.ptr());
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      const std::shared_ptr<const Call> call = calls_[i];  // torch lets other threads run, which may add some
+      if (call->threads != wanted || !fits(*call, tensors)) continue;
+      if (i > 0 && i < calls_.size()) std::swap(calls_[i], calls_[i - 1]);
+      return run(*call, tensors);
+    }
+    return py::none();
+  }
+
+ private:
+  static py::object get(PyObject* object, PyObject* name) {
+    PyObject* found = PyObject_GetAttr(object, name);
+    if (found == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(found);
+  }
+  static py::object ask(PyObject* object, PyObject* method) {
+    PyObject* found = PyObject_CallMethodNoArgs(object, method);
+    if (found == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(found);
+  }
+
+  bool fits(const Call& call, const py::tuple& tensors) const {
+    if (tensors.size() != call.shapes.size()) return false;
+    for (std::size_t i = 0; i < call.shapes.size(); ++i) {
+      PyObject* tensor = PyTuple_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i));
+      if (get(tensor, dtype_.ptr()).ptr() != call.dtype.ptr()) return false;
+      const int same = PyObject_RichCompareBool(get(tensor, shape_.ptr()).ptr(), call.shapes[i].ptr(), Py_EQ);
+      if (same < 0) throw py::error_already_set();
+      if (same == 0 || ask(tensor, is_contiguous_.ptr()).ptr() != Py_True) return false;
+    }
+    return true;
+  }
+
+  py::object run(const Call& call, const py::tuple& tensors) const {
+    std::array<PyObject*, 2> arguments{call.result_shape.ptr(), call.dtype.ptr()};
+    PyObject* made = PyObject_Vectorcall(empty_.ptr(), arguments.data(), 1, keywords_.ptr());
+    if (made == nullptr) throw py::error_already_set();
+    py::object result = py::reinterpret_steal<py::object>(made);
+    std::array<void*, kMostArguments> pointers{};
+    std::size_t count = 0;
+    const auto address = [&](PyObject* tensor) {
+      pointers[count++] = PyLong_AsVoidPtr(ask(tensor, data_ptr_.ptr()).ptr());
+      if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    };
+    for (const std::size_t i : call.order)
+      address(PyTuple_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)));
+    address(made);
+    const py::gil_scoped_release unlocked;
+    call.kernel->call_unchecked(pointers.data(), call.threads);
+    return result;
+  }
+
+  py::object empty_, thread_count_;
+  py::str dtype_{"dtype"}, shape_{"shape"}, is_contiguous_{"is_contiguous"}, data_ptr_{"data_ptr"};
+  py::tuple keywords_ = py::make_tuple(dtype_);
+  std::vector<std::shared_ptr<const Call>> calls_;
+};
+
+}  // namespace
+
+void bind_torch(py::module_& m) {
+  py::class_<TensorCalls>(m, "TensorCalls", R"doc(
+    Kernels of one operator, called on contiguous torch tensors as fast as they can be from Python.
+)doc")
+      .def(py::init<py::object, py::object>(), "empty"_a, "thread_count"_a, R"doc(
+    Args:
+        empty: makes the result: ``torch.empty``.
+        thread_count: says how many threads a call is for: ``torch.get_num_threads``.
+)doc")
+      .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtype"_a, "result_shape"_a,
+           "order"_a, "threads"_a, R"doc(
+    Serve calls on tensors of these shapes, of one dtype, at this many threads.
+
+    Args:
+        order: which of a call's tensors are the kernel's inputs, in its order.
+    Raises:
+        ShapeError: the kernel takes another number of arguments.
+)doc")
+      .def("__call__", &TensorCalls::call, "tensors"_a, R"doc(
+    The result for a tuple of CPU tensors, or None where no kernel was added for them or one is not contiguous.
+)doc");
+}

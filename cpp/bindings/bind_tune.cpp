@@ -1,0 +1,347 @@
+// bindings/bind_tune.cpp — the machine model and what chooses schedules by it, in Python.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bindings/dtypes.hpp"
+#include "support/error.hpp"
+#include "tune/gensor.hpp"
+#include "tune/machine.hpp"
+#include "tune/measure.hpp"
+#include "tune/predict.hpp"
+#include "tune/space.hpp"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace {
+
+using namespace syno;
+using tune::Machine;
+using tune::MemoryLevel;
+
+const jit::Cpu& cpu_or_host(const std::optional<jit::Cpu>& cpu) { return cpu ? *cpu : jit::host_cpu(); }
+
+Machine machine_from_text(const std::string& text) {
+  nlohmann::json json;
+  try {
+    json = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    fail<FormatError>("machine", "not JSON: {}", error.what());
+  }
+  return tune::machine_from_json(json);
+}
+
+void bind_machine(py::module_& m) {
+  py::class_<MemoryLevel>(m, "MemoryLevel",
+                          "One level of the memory hierarchy, as a single busy core sees it.")
+      .def_readonly("name", &MemoryLevel::name)
+      .def_readonly("bytes", &MemoryLevel::bytes, "Capacity.")
+      .def_readonly("shared_by", &MemoryLevel::shared_by, "Hardware threads that share it.")
+      .def_readonly("line_bytes", &MemoryLevel::line_bytes)
+      .def_readonly("ways", &MemoryLevel::ways, "Of a set-associative cache; 0 for main memory.")
+      .def_readonly("latency_ns", &MemoryLevel::latency_ns, "Of a load whose address waits for the last one.")
+      .def_readonly("read_gbs", &MemoryLevel::read_gbs, "1e9 bytes a second, reading in order.")
+      .def_readonly("write_gbs", &MemoryLevel::write_gbs, "1e9 bytes a second, writing in order.")
+      .def("__repr__", [](const MemoryLevel& level) {
+        return fmt::format("MemoryLevel({}, {} bytes, read {:.1f} GB/s)", level.name, level.bytes,
+                           level.read_gbs);
+      });
+  py::class_<Machine>(m, "MachineModel", R"doc(
+    What one core of a machine computes a second and what each memory level gives it. Immutable.
+
+    Schedules are constructed from it alone, so that they can be made for a machine that is not here.
+)doc")
+      .def_readonly("name", &Machine::name)
+      .def_readonly("cores", &Machine::cores)
+      .def_readonly("threads_per_core", &Machine::threads_per_core)
+      .def_readonly("vector_bits", &Machine::vector_bits)
+      .def_readonly("vector_registers", &Machine::vector_registers)
+      .def_readonly("ghz", &Machine::ghz)
+      .def_readonly("fma_per_cycle", &Machine::fma_per_cycle, "Vector multiply-adds a cycle, sustained.")
+      .def_readonly("fma_latency_cycles", &Machine::fma_latency_cycles)
+      .def_readonly("levels", &Machine::levels, "Nearest to the core first; the last one is main memory.")
+      .def_readonly("measured", &Machine::measured, "By micro-benchmarks; otherwise rates are typical ones.")
+      .def(
+          "peak_gflops", [](const Machine& machine, int bytes) { return machine.peak_gflops(bytes); },
+          "element_bytes"_a = 4,
+          "Multiply-add peak of one core, 1e9 floating-point operations a second (a multiply-add is two).")
+      .def(
+          "to_json", [](const Machine& machine) { return tune::to_json(machine).dump(1); },
+          "The machine file, as text; ``from_json`` reads it back.")
+      .def_static("from_json", &machine_from_text, "text"_a, R"doc(
+    Read a machine file.
+
+    Raises:
+        FormatError: names the path of what is missing, unknown, of another type or impossible.
+)doc")
+      .def(
+          "__eq__", [](const Machine& a, const Machine& b) { return a == b; }, py::is_operator())
+      .def("__hash__",
+           [](const Machine& machine) { return py::hash(py::str(tune::to_json(machine).dump())); })
+      .def("__str__", [](const Machine& machine) { return tune::to_text(machine); })
+      .def("__repr__", [](const Machine& machine) {
+        return fmt::format("<MachineModel {}, {:.1f} GFLOP/s a core>", machine.name, machine.peak_gflops(4));
+      });
+  m.def(
+      "describe_machine",
+      [](const std::optional<jit::Cpu>& cpu) { return tune::describe_machine(cpu_or_host(cpu)); },
+      "cpu"_a = py::none(), R"doc(
+    What the system says about this machine; rates are typical ones, not measured.
+
+    Args:
+        cpu: of ``cpu_named``: what code is generated for; default ``host_cpu()``.
+)doc");
+  m.def(
+      "measure_machine",
+      [](const std::optional<jit::Cpu>& cpu) {
+        const py::gil_scoped_release unlocked;
+        return tune::measure_machine(cpu_or_host(cpu));
+      },
+      "cpu"_a = py::none(), R"doc(
+    This machine with its rates measured by micro-benchmarks of generated code on one core: about two seconds.
+
+    Args:
+        cpu: of ``cpu_named``: what code is generated for; default ``host_cpu()``.
+)doc");
+}
+
+void bind_predict(py::module_& m) {
+  py::class_<tune::Prediction>(m, "Prediction", "How long a loop nest should take, and what limits it.")
+      .def_readonly("seconds", &tune::Prediction::seconds, "Of one call.")
+      .def_readonly("compute_s", &tune::Prediction::compute_s, "With every access in the first cache.")
+      .def_readonly("memory_s", &tune::Prediction::memory_s, "Of what each level of the machine gives.")
+      .def_readonly("moved_bytes", &tune::Prediction::moved_bytes, "What each level of the machine gives.")
+      .def_readonly("overhead_s", &tune::Prediction::overhead_s, "Entering loops and starting threads.")
+      .def_readonly("flops", &tune::Prediction::flops, "A multiply-add is two.")
+      .def_readonly("bottleneck", &tune::Prediction::bottleneck,
+                    "'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead' or "
+                    "the name of a level.")
+      .def_readonly("fraction_of_peak", &tune::Prediction::fraction_of_peak,
+                    "Of the multiply-add peak of the threads used.")
+      .def("__repr__", [](const tune::Prediction& made) {
+        return fmt::format("Prediction({:.1f} us, {:.2f} of the peak, limited by {})", made.seconds * 1e6,
+                           made.fraction_of_peak, made.bottleneck);
+      });
+  m.def(
+      "predict_nest",
+      [](const schedule::LoopNest& nest, const Machine& machine, int threads, bool cold) {
+        const py::gil_scoped_release unlocked;
+        return tune::predict(nest, machine, {threads, cold});
+      },
+      "nest"_a, "machine"_a, py::kw_only(), "threads"_a = 1, "cold"_a = false, R"doc(
+    Predict the time of a loop nest from the machine model alone.
+
+    Args:
+        nest: what a schedule makes of a program.
+        machine: the model, of this machine or another.
+        threads: of a call.
+        cold: arguments come from main memory instead of the nearest level that holds them.
+)doc");
+  m.def(
+      "nest_features",
+      [](const schedule::LoopNest& nest, const Machine& machine, int threads) {
+        const py::gil_scoped_release unlocked;
+        return tune::features(nest, machine, {threads, false});
+      },
+      "nest"_a, "machine"_a, py::kw_only(), "threads"_a = 1,
+      "What a learned cost model sees of a nest: logarithms of counts, in the order of ``feature_names()``.");
+  m.def(
+      "feature_names",
+      [] {
+        std::vector<std::string> names;
+        for (const auto name : tune::feature_names()) names.emplace_back(name);
+        return names;
+      },
+      "Names of the numbers that ``nest_features`` returns.");
+}
+
+void bind_construct(py::module_& m) {
+  py::class_<tune::Constructed>(m, "Constructed",
+                                "A schedule that was constructed without measuring, and why.")
+      .def_readonly("schedule", &tune::Constructed::schedule)
+      .def_readonly("predicted_s", &tune::Constructed::predicted_s, "Of one call.")
+      .def_readonly("counted_s", &tune::Constructed::counted_s, "Predicted for the counted schedule.")
+      .def_readonly("bottleneck", &tune::Constructed::bottleneck)
+      .def_readonly("construct_ms", &tune::Constructed::construct_ms)
+      .def(
+          "to_json", [](const tune::Constructed& made) { return tune::to_json(made).dump(); },
+          "Walks, benefits, ranking, as JSON text.")
+      .def("__str__", [](const tune::Constructed& made) { return tune::to_text(made); })
+      .def("__repr__", [](const tune::Constructed& made) {
+        return fmt::format("<Constructed schedule, {:.1f} us predicted, limited by {}>",
+                           made.predicted_s * 1e6, made.bottleneck);
+      });
+  m.def(
+      "construct_schedule",
+      [](const program::Program& program, const Machine& machine, const std::string& dtype, int threads,
+         const std::string& method, std::uint64_t seed, int iterations, int walks, bool annealing,
+         bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists, bool cold) {
+        tune::ConstructOptions options;
+        options.cold = cold;
+        options.method = tune::method_named(method);
+        options.seed = seed;
+        options.iterations = iterations;
+        options.walks = walks;
+        options.annealing = annealing;
+        options.vthreads = vthreads;
+        options.printed = printed;
+        options.record_all = record_all;
+        options.counted = counted;
+        options.finalists = finalists;
+        options.threads = threads;
+        const schedule::Dtype wanted = bindings::dtype_named(dtype);
+        const py::gil_scoped_release unlocked;
+        return tune::construct(program, wanted, machine, options);
+      },
+      "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1, "method"_a = "graph",
+      "seed"_a = 0, "iterations"_a = 100, "walks"_a = 2, "annealing"_a = true, "vthreads"_a = true,
+      "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "cold"_a = false,
+      R"doc(
+    Construct a schedule from the machine model, without measuring (Gensor, section IV).
+
+    Args:
+        program: a concrete one.
+        machine: the model it is constructed for.
+        dtype: of the arguments: "float32", "float64" or "bfloat16".
+        threads: how many the kernel will mostly run on.
+        method: "graph" (Gensor's walk), "tree" (greedy, no way back, as Roller) or "counted" (no construction).
+        seed: of the walks. The result depends on the arguments only.
+        iterations: of a walk; walks: restarts for each sketch.
+        annealing: the benefit of caching grows with the iteration.
+        vthreads: register interleaving exists.
+        printed: formula (1) as the paper prints it instead of as its text explains it.
+        record_all: every state that can be built is a candidate; otherwise with the paper's probability.
+        counted: the counted schedule stays where nothing is predicted to be better by a margin.
+        finalists: states of a scope that are built and predicted.
+        cold: arguments come from main memory, as weights do in a network larger than the caches.
+    Raises:
+        ScheduleError: the program has symbolic sizes.
+        UnknownName: another dtype or method.
+)doc");
+}
+
+void bind_measure(py::module_& m) {
+  using tune::Measured;
+  using tune::MeasureOptions;
+  py::class_<Measured>(m, "Measured", "What one candidate took, or why it has no time.")
+      .def_property_readonly(
+          "outcome", [](const Measured& made) { return std::string(tune::name_of(made.outcome)); },
+          "'ok', 'not applicable', 'wrong', 'crashed', 'timed out' or 'too much memory'.")
+      .def_readonly("reason", &Measured::reason, "Where the outcome is not 'ok'.")
+      .def_readonly("median_s", &Measured::median_s, "Of one call.")
+      .def_readonly("q1_s", &Measured::q1_s)
+      .def_readonly("q3_s", &Measured::q3_s)
+      .def_readonly("samples", &Measured::samples)
+      .def_readonly("calls", &Measured::calls, "In a sample.")
+      .def_readonly("compile_ms", &Measured::compile_ms)
+      .def_readonly("spills", &Measured::spills)
+      .def("__repr__", [](const Measured& made) {
+        return made.outcome == tune::Outcome::Ok
+                   ? fmt::format("Measured({:.2f} us, [{:.2f}, {:.2f}])", made.median_s * 1e6,
+                                 made.q1_s * 1e6, made.q3_s * 1e6)
+                   : fmt::format("Measured({}: {})", tune::name_of(made.outcome), made.reason);
+      });
+  py::class_<MeasureOptions>(m, "MeasureOptions", "How candidates are measured.")
+      .def(py::init<>())
+      .def_readwrite("threads", &MeasureOptions::threads, "Of a call.")
+      .def_readwrite("cold", &MeasureOptions::cold, "Caches are flushed before every call.")
+      .def_readwrite("verify", &MeasureOptions::verify, "Against the interpreter, before anything is timed.")
+      .def_readwrite("samples", &MeasureOptions::samples, "3 to 64.")
+      .def_readwrite("sample_s", &MeasureOptions::sample_s,
+                     "A sample repeats the call for this long, seconds.")
+      .def_readwrite("limit_s", &MeasureOptions::limit_s, "For verifying and timing one candidate, seconds.")
+      .def_readwrite("memory_bytes", &MeasureOptions::memory_bytes, "Arguments and workspace together.")
+      .def_readwrite("compilers", &MeasureOptions::compilers,
+                     "Threads that compile; 0: as many as there are.")
+      .def_readwrite("pin", &MeasureOptions::pin, "CPU to run on with one thread; -1: the last usable one.")
+      .def_readwrite("lock_file", &MeasureOptions::lock_file,
+                     "Held while something is timed; empty: no lock.")
+      .def_readwrite("cache_directory", &MeasureOptions::cache_directory,
+                     "Of compiled objects; empty: none.");
+  m.def("measure_schedules", &tune::measure, "program"_a, "schedules"_a, "options"_a,
+        py::call_guard<py::gil_scoped_release>(), R"doc(
+    Compile in parallel, then verify and time one after the other, each in a child process.
+
+    Args:
+        program: a concrete one.
+        schedules: the candidates.
+        options: threads, limits, samples.
+    Returns:
+        One `Measured` a candidate, in order.
+    Raises:
+        KernelError: threads, samples or limit_s out of range.
+)doc");
+  m.def("compare_schedules", &tune::compare, "program"_a, "a"_a, "b"_a, "options"_a,
+        py::call_guard<py::gil_scoped_release>(),
+        "time(a) / time(b), called in turns in one child process, by first quartiles; 0 where either fails.");
+}
+
+void bind_space(py::module_& m) {
+  using tune::Candidate;
+  using tune::ScheduleSpace;
+  py::class_<Candidate>(m, "Candidate", "A schedule that applies, with what a cost model sees of it.")
+      .def_readonly("schedule", &Candidate::schedule)
+      .def_readonly("features", &Candidate::features, "In the order of ``feature_names()``.")
+      .def_readonly("predicted_s", &Candidate::predicted_s, "Of one call.");
+  py::class_<ScheduleSpace>(m, "ScheduleSpace", R"doc(
+    The space a search draws schedules of one program from: sketches with numbers, and traces changed in place.
+
+    Every candidate applies to the program and keeps its meaning. The same seed draws the same candidate.
+)doc")
+      .def(py::init([](const program::Program& program, const Machine& machine, const std::string& dtype,
+                       int threads) {
+             return ScheduleSpace(program, bindings::dtype_named(dtype), machine, threads);
+           }),
+           "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1)
+      .def(
+          "sample",
+          [](const ScheduleSpace& space, std::uint64_t seed) {
+            const py::gil_scoped_release unlocked;
+            Random random(seed);
+            return space.sample(random);
+          },
+          "seed"_a, "A random sketch with random numbers for every reduction; None where nothing applies.")
+      .def(
+          "mutate",
+          [](const ScheduleSpace& space, const Candidate& parent, std::uint64_t seed) {
+            const py::gil_scoped_release unlocked;
+            Random random(seed);
+            return space.mutate(parent, random);
+          },
+          "parent"_a, "seed"_a, "One number, sketch or decision changed; None where nothing applies.")
+      .def(
+          "cross",
+          [](const ScheduleSpace& space, const Candidate& a, const Candidate& b, std::uint64_t seed) {
+            const py::gil_scoped_release unlocked;
+            Random random(seed);
+            return space.cross(a, b, random);
+          },
+          "a"_a, "b"_a, "seed"_a, "Each scope's choice from one of two parents; None where nothing applies.")
+      .def(
+          "candidate",
+          [](const ScheduleSpace& space, const schedule::Schedule& schedule) {
+            const py::gil_scoped_release unlocked;
+            return space.candidate(schedule);
+          },
+          "schedule"_a, "Of a schedule from elsewhere; None where it does not apply.");
+  m.def(
+      "trace_mutations",
+      [] {
+        std::vector<std::pair<std::string, std::string>> rows;
+        for (const auto& row : tune::trace_mutations()) rows.emplace_back(row.name, row.meaning);
+        return rows;
+      },
+      "(name, meaning) of every way to change a trace in place.");
+}
+
+}  // namespace
+
+void bind_tune(py::module_& m) {
+  bind_machine(m);
+  bind_predict(m);
+  bind_construct(m);
+  bind_measure(m);
+  bind_space(m);
+}

@@ -1,0 +1,198 @@
+// Windows read where they lie: pooling, depthwise convolution, stencils. Nothing is copied; the taps are
+// repeated at compile time, a few rows of results share the vectors they read, and the iterations whose
+// windows cross a border are split from the ones that need no guard.
+#include <algorithm>
+#include <limits>
+
+#include "schedule/construct.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+struct WindowPlan {
+  std::optional<std::size_t> rows;  ///< traversal iterator whose neighbours share what they read
+  std::int64_t row_count = 1, vectors = 1, taps = 1;
+  std::int64_t body = 1;              ///< taps that are unrolled
+  double outer = 1;                   ///< iterations of the other traversal loops
+  std::vector<std::size_t> unrolled;  ///< sums
+};
+
+constexpr std::int64_t kMostTaps = 128, kLargestBody = 64, kMostAccumulators = 16, kFurthestLane = 8;
+constexpr double kLargestStep = 80;  ///< instructions in a block: more spill, and take long to compile
+
+/// Vectors that are read at different places by `rows` iterations of loop `row` and all taps: each dimension
+/// has as many as its index has values.
+double distinct_reads(const ScopeFacts& facts, const ReadFacts& read, std::optional<std::size_t> row,
+                      std::int64_t rows) {
+  double distinct = 1;
+  for (const auto& coefficients : read.box.coefficients) {
+    std::int64_t span = 1, count = 1;
+    for (std::size_t i = 0; i < facts.extents.size(); ++i) {
+      const std::int64_t extent = i == row ? rows : i >= facts.traversal ? facts.extents[i] : 1;
+      if (coefficients[i] == 0) continue;
+      span += std::abs(coefficients[i]) * (extent - 1);
+      count *= extent;
+    }
+    distinct *= static_cast<double>(std::min(span, count));
+  }
+  return distinct;
+}
+
+std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& facts) {
+  WindowPlan plan;
+  const std::size_t last = facts.traversal - 1;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) plan.taps *= facts.extents[i];
+  if (plan.taps > kMostTaps || facts.extents[last] < 2) return std::nullopt;
+  bool along = false;
+  for (const auto& read : facts.reads) {
+    if (!read.linear) return std::nullopt;
+    if (!read.depends[last]) continue;
+    along = true;
+    if (read.address[last] == 0 || std::abs(read.address[last]) > kFurthestLane) return std::nullopt;
+  }
+  if (!along) return std::nullopt;
+  for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
+    if (plan.body * facts.extents[i] > kLargestBody) break;
+    plan.body *= facts.extents[i];
+    plan.unrolled.push_back(i);
+  }
+  plan.vectors = (facts.extents[last] + c.lanes - 1) / c.lanes;
+  for (std::size_t i = last; i-- > 0;) {
+    if (!plan.rows && facts.extents[i] > 1) {
+      plan.rows = i;
+      plan.row_count = facts.extents[i];
+    } else {
+      plan.outer *= static_cast<double>(facts.extents[i]);
+    }
+  }
+  return plan;
+}
+
+/// Cycles of the loads of m rows of v vectors.
+double loads_of(const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m, std::int64_t v) {
+  double loads = 0;
+  for (const auto& read : facts.reads) {
+    const double distinct = distinct_reads(facts, read, plan.rows, m);
+    if (!read.depends[facts.traversal - 1]) {
+      loads += distinct;
+      continue;
+    }
+    const auto apart = static_cast<double>(std::abs(read.address[facts.traversal - 1]));
+    loads += distinct * static_cast<double>(v) * (apart == 1 ? 1.7 : 1 + apart);
+  }
+  return loads;
+}
+
+bool fits(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
+          std::int64_t v) {
+  if (m < 1 || v < 1 || m > plan.row_count || v > plan.vectors) return false;
+  if (m * v > std::min<std::int64_t>(kMostAccumulators, target.vector_registers / 2)) return false;
+  return m * v == 1 || static_cast<double>(m * v * plan.body) + loads_of(facts, plan, m, v) <= kLargestStep;
+}
+
+double cycles_of(const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m, std::int64_t v) {
+  const auto step = [&](std::int64_t rows, std::int64_t vectors) {
+    const auto results = static_cast<double>(rows * vectors);
+    return std::max({results * static_cast<double>(plan.taps), loads_of(facts, plan, rows, vectors), 4.0}) +
+           3 + 2 * results;
+  };
+  const auto line = [&](std::int64_t rows) {
+    const std::int64_t rest = plan.vectors % v;
+    return static_cast<double>(plan.vectors / v) * step(rows, v) + (rest ? step(rows, rest) : 0);
+  };
+  const std::int64_t rest = plan.row_count % m;
+  return plan.outer * (static_cast<double>(plan.row_count / m) * line(m) + (rest ? line(rest) : 0));
+}
+
+/// Splits the iterations of a loop that need guards from those that need none, and an incomplete last one.
+void peel_borders(Construction& c, const std::string& scope, const std::string& loop, bool incomplete) {
+  std::vector<std::int64_t> cuts = border_cuts(c.plan, c.index(scope), loop);
+  const std::int64_t last = c.extent(scope, loop) - 1;
+  if (incomplete && last > 0) cuts.push_back(last);
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  if (!cuts.empty()) c.add({"peel", scope, {loop}, cuts, "", {}});
+}
+
+void write_window(Construction& c, const std::string& name, const ScopeFacts& facts, const WindowPlan& plan,
+                  const Numbers& numbers) {
+  c.apply(name, facts.splits);
+  const std::vector<std::string> loops = c.leaves(name);
+  const std::size_t last = facts.traversal - 1;
+  std::vector<std::string> order, tile;
+  struct Peel {
+    std::string loop;
+    bool incomplete;
+  };
+  std::vector<Peel> peeled;
+  for (std::size_t i = 0; i < last; ++i)
+    if (i != plan.rows) {
+      order.push_back(loops[i]);
+      if (facts.extents[i] > 1) peeled.push_back({loops[i], false});
+    }
+  const auto tiled = [&](const std::string& loop, std::int64_t size) {
+    const std::int64_t extent = c.extent(name, loop);
+    if (extent <= size) return loop;
+    const auto [outer, inner] = c.split(name, loop, size);
+    order.push_back(outer);
+    peeled.push_back({outer, extent % size != 0});
+    return inner;
+  };
+  if (plan.rows) tile.push_back(tiled(loops[*plan.rows], numbers.rows));
+  std::string lane = tiled(loops[last], numbers.vectors * c.lanes);
+  if (c.extent(name, lane) > c.lanes) {
+    const auto [outer, inner] = c.split(name, lane, c.lanes);
+    tile.push_back(outer);
+    lane = inner;
+  }
+  tile.push_back(lane);
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) order.push_back(loops[i]);
+  order.insert(order.end(), tile.begin(), tile.end());
+  c.add({"reorder", name, order, {}, "", {}});
+  c.add({"vectorize", name, {lane}, {}, "", {}});
+  c.add({"register_tile", name, tile, {}, "", {}});
+  for (const auto& loop : peeled) peel_borders(c, name, loop.loop, loop.incomplete);
+  for (const std::size_t i : plan.unrolled)
+    if (facts.extents[i] > 1) c.add({"unroll", name, {loops[i]}, {}, "", {}});
+  c.parallel_outermost(name);
+}
+
+}  // namespace
+
+void along_window(Construction& c, const std::string& scope, Sketches& sketches) {
+  const ScopeFacts facts = analyse(c.plan, c.index(scope));
+  if (!facts.reduces || facts.traversal == 0 || c.plan.scopes[c.index(scope)].frozen) return;
+  const auto plan = plan_window(c, facts);
+  if (!plan) return;
+  Sketch sketch;
+  sketch.name = "along_window";
+  std::vector<std::size_t> rows;
+  if (plan->rows) rows.push_back(*plan->rows);
+  const std::int64_t most_rows = std::min<std::int64_t>(plan->row_count, 8),
+                     most_vectors = std::min<std::int64_t>(plan->vectors, 4);
+  sketch.choices = {{"rows", &Numbers::rows, counting_to(most_rows), rows},
+                    {"vectors", &Numbers::vectors, counting_to(most_vectors), {facts.traversal - 1}}};
+  sketch.estimate = [plan = *plan, facts, target = c.target](const Numbers& n) {
+    if (!fits(target, facts, plan, n.rows, n.vectors)) return std::numeric_limits<double>::infinity();
+    return cycles_of(facts, plan, n.rows, n.vectors);
+  };
+  sketch.cycles = std::numeric_limits<double>::infinity();
+  for (std::int64_t v = 1; v <= most_vectors; ++v) {
+    for (std::int64_t m = 1; m <= most_rows; ++m) {
+      Numbers numbers;
+      numbers.rows = m;
+      numbers.vectors = v;
+      const double cycles = sketch.estimate(numbers);
+      if (!(cycles < sketch.cycles * 0.99)) continue;
+      sketch.counted = numbers;
+      sketch.cycles = cycles;
+    }
+  }
+  sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& numbers) {
+    write_window(to, scope, facts, plan, numbers);
+  };
+  sketches.push_back(std::move(sketch));
+}
+
+}  // namespace syno::schedule

@@ -1,0 +1,93 @@
+// How copies move data: along vectors where both sides are contiguous, by blocks transposed in registers
+// where each side is contiguous along a loop of its own.
+#include <algorithm>
+
+#include "schedule/construct.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+/// How far apart in memory two iterations of each leaf loop read, near the beginning of all loops.
+std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::ScalarId read) {
+  LinearForms forms = plan.bound_forms();
+  const program::Scalar scalar = plan.program.scalar(read);
+  const Shape shape = plan.storage(scalar.tensor);
+  const auto strides = row_major_strides(shape);
+  LinearForm address;
+  for (std::size_t d = 0; d < scalar.indices.size(); ++d) {
+    std::vector<Condition> ignored;
+    const ExprId index =
+        plan.over_loops(scope, without_inside(plan.program.arena, scalar.indices[d], ignored));
+    address = add(address, multiply(forms.form(plan.program.arena, index), strides[d]));
+  }
+  std::vector<std::uint32_t> slots;
+  for (const auto& loop : plan.scopes[scope].loops)
+    if (loop.is_leaf()) slots.push_back(loop.slot);
+  std::vector<std::int64_t> steps;
+  for (const int leaf : plan.scopes[scope].order) {
+    const std::uint32_t slot = plan.scopes[scope].loops[static_cast<std::size_t>(leaf)].slot;
+    const auto at = [&](std::int64_t value) {
+      LinearForm form = forms.substitute(address, slot, value);
+      for (const std::uint32_t other : slots)
+        if (other != slot) form = forms.substitute(form, other, 0);
+      return form;
+    };
+    const LinearForm step = add(at(1), multiply(at(0), -1));
+    steps.push_back(step.is_constant() ? step.constant : 0);
+  }
+  return steps;
+}
+
+}  // namespace
+
+void Construction::vectorize_copy(const std::string& scope, std::string read) {
+  constexpr std::int64_t kFewest = 4;  // of a block's side
+  const std::int64_t side =
+      std::min<std::int64_t>(lanes, 8);  // larger ones move no faster but take more code
+  const std::size_t s = index(scope);
+  plan.need_domain(s);
+  const auto reads = plan.reads(s);
+  if (reads.size() != 1 || leaves(scope).size() < 2 || plan.scopes[s].frozen)
+    return vectorize_innermost(scope);
+  if (read.empty()) {
+    std::vector<std::int64_t> steps = steps_of(plan, s, reads.front());
+    if (std::abs(steps.back()) <= 1) return vectorize_innermost(scope);
+    // A loop that is read by blocks may be contiguous once the blocks are loops.
+    if (std::find(steps.begin(), steps.end(), 1) == steps.end()) {
+      const Splits blocks = analyse(plan, s).splits;
+      const Construction before = *this;
+      apply(scope, blocks);
+      steps = steps_of(plan, s, reads.front());
+      if (std::find(steps.begin(), steps.end(), 1) == steps.end()) *this = before;
+    }
+    const std::vector<std::string> all = leaves(scope);
+    for (std::size_t i = 0; all.size() == steps.size() && i + 1 < all.size(); ++i)
+      if (steps[i] == 1 && extent(scope, all[i]) >= kFewest) read = all[i];
+  }
+  const std::vector<std::string> names = leaves(scope);
+  const std::string written = names.back();
+  if (read.empty() || read == written || extent(scope, written) < kFewest || extent(scope, read) < kFewest)
+    return vectorize_innermost(scope);
+  std::vector<std::string> order, block, peeled;
+  for (const auto& name : names)
+    if (name != read && name != written) order.push_back(name);
+  for (const std::string& name : {read, written}) {
+    const std::int64_t whole = extent(scope, name);
+    if (whole <= side) {
+      block.push_back(name);
+      continue;
+    }
+    const auto [outer, inner] = split(scope, name, side);
+    order.push_back(outer);
+    block.push_back(inner);
+    if (whole % side != 0) peeled.push_back(outer);
+  }
+  order.insert(order.end(), block.begin(), block.end());
+  add({"reorder", scope, order, {}, "", {}});
+  add({"transpose", scope, block, {}, "", {}});
+  for (const auto& loop : peeled) add({"peel", scope, {loop}, {}, "", {}});
+}
+
+}  // namespace syno::schedule

@@ -1,0 +1,162 @@
+#include "schedule/gather.hpp"
+
+#include <algorithm>
+
+namespace syno::schedule {
+
+namespace {
+
+using symbolic::Op;
+
+bool affine(const symbolic::Arena& arena, ExprId e) {
+  const auto& node = arena[e];
+  switch (node.op) {
+    case Op::Iterator:
+    case Op::Constant:
+    case Op::SizeValue:
+      return true;
+    case Op::Add:
+      return affine(arena, node.a) && affine(arena, node.b);
+    case Op::Multiply:
+      return affine(arena, node.a);
+    default:
+      return false;
+  }
+}
+
+/// `e` with `visit` applied to what lies under its guards, divisions and remainders: the greatest affine
+/// parts.
+ExprId over_parts(symbolic::Arena& arena, ExprId e, const IsLinear& linear,
+                  const std::function<ExprId(ExprId)>& visit) {
+  if (linear(e)) return arena.has_iterator(e) ? visit(e) : e;
+  const symbolic::Expr node = arena[e];
+  const auto a = [&] { return over_parts(arena, node.a, linear, visit); };
+  switch (node.op) {
+    case Op::Add: {
+      // What is linear in a sum is one part.
+      std::vector<ExprId> summands{node.a, node.b}, rest;
+      ExprId plain = arena.constant(0);
+      while (!summands.empty()) {
+        const ExprId next = summands.back();
+        summands.pop_back();
+        if (linear(next)) {
+          plain = arena.add(plain, next);
+        } else if (arena[next].op == Op::Add) {
+          summands.push_back(arena[next].a);
+          summands.push_back(arena[next].b);
+        } else {
+          rest.push_back(next);
+        }
+      }
+      ExprId sum = arena.has_iterator(plain) ? visit(plain) : plain;
+      for (const ExprId other : rest) sum = arena.add(sum, over_parts(arena, other, linear, visit));
+      return sum;
+    }
+    case Op::Multiply:
+      return arena.multiply(a(), node.value * arena[node.size].factor().num());
+    case Op::Divide: {
+      const symbolic::Size size = arena[node.size];
+      return arena.divide(a(), size);
+    }
+    case Op::Modulo: {
+      const symbolic::Size size = arena[node.size];
+      return arena.modulo(a(), size);
+    }
+    case Op::Inside: {
+      const symbolic::Size size = arena[node.size];
+      return arena.inside(a(), size);
+    }
+    default:
+      return e;
+  }
+}
+
+/// A linear expression as what moves with the iterators plus what does not.
+struct Affine {
+  ExprId moving{}, rest{};
+};
+Affine apart(symbolic::Arena& arena, ExprId e) {
+  const symbolic::Expr node = arena[e];
+  if (!arena.has_iterator(e)) return {arena.constant(0), e};
+  if (node.op != Op::Add) return {e, arena.constant(0)};
+  const Affine a = apart(arena, node.a), b = apart(arena, node.b);
+  return {arena.add(a.moving, b.moving), arena.add(a.rest, b.rest)};
+}
+ExprId moving(symbolic::Arena& arena, ExprId e) { return apart(arena, e).moving; }
+
+bool share_iterators(const symbolic::Arena& arena, ExprId a, ExprId b) {
+  const auto first = arena.iterators(a), second = arena.iterators(b);
+  return std::any_of(first.begin(), first.end(), [&](std::uint32_t slot) {
+    return std::find(second.begin(), second.end(), slot) != second.end();
+  });
+}
+
+/// The parts of one index. Parts that share an iterator are parts no more: each iterator is one.
+std::vector<ExprId> parts_of(symbolic::Arena& arena, ExprId index, const IsLinear& linear) {
+  std::vector<ExprId> parts;
+  over_parts(arena, index, linear, [&](ExprId part) {
+    part = moving(arena, part);
+    if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+    return part;
+  });
+  bool disjoint = true;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) disjoint = disjoint && !share_iterators(arena, parts[i], parts[j]);
+  if (disjoint) return parts;
+  parts.clear();
+  for (const std::uint32_t slot : arena.iterators(index)) parts.push_back(arena.iterator(slot));
+  return parts;
+}
+
+}  // namespace
+
+std::vector<ExprId> gathered_parts(symbolic::Arena& arena, const std::vector<ExprId>& indices,
+                                   const IsLinear& linear) {
+  std::vector<ExprId> parts;
+  for (const ExprId index : indices) {
+    if (linear(index)) {  // one dimension stays one, whatever it is
+      if (arena.has_iterator(index)) {
+        const ExprId part = moving(arena, index);
+        if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+      }
+      continue;
+    }
+    for (const ExprId part : parts_of(arena, index, linear))
+      if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+  }
+  return parts;
+}
+
+std::vector<ExprId> gathered_from(symbolic::Arena& arena, const std::vector<ExprId>& indices,
+                                  const IsLinear& linear, const std::vector<ExprId>& parts,
+                                  const std::vector<ExprId>& places) {
+  const auto place_of = [&](ExprId part) {
+    const auto found = std::find(parts.begin(), parts.end(), part);
+    return found == parts.end() ? std::nullopt
+                                : std::optional(places[static_cast<std::size_t>(found - parts.begin())]);
+  };
+  std::vector<ExprId> from;
+  for (const ExprId index : indices)
+    from.push_back(over_parts(arena, index, linear, [&](ExprId part) {
+      const auto [whole, rest] = apart(arena, part);
+      if (const auto place = place_of(whole)) return arena.add(*place, rest);
+      return arena.substitute(part, [&](std::uint32_t slot) {
+        return place_of(arena.iterator(slot)).value_or(arena.iterator(slot));
+      });
+    }));
+  return from;
+}
+
+IsLinear linear_over_loops(Plan& plan, std::size_t scope) {
+  auto& arena = plan.program.arena;
+  if (!plan.scopes[scope].has_domain) return [&arena](ExprId e) { return affine(arena, e); };
+  return [&plan, &arena, scope, forms = plan.bound_forms()](ExprId e) mutable {
+    if (affine(arena, e)) return true;
+    if (arena.has_inside(e)) return false;
+    const LinearForm form = forms.form(arena, plan.over_loops(scope, e));
+    return std::all_of(form.terms.begin(), form.terms.end(),
+                       [&](const auto& term) { return forms.atom(term.first).kind == Atom::Kind::Slot; });
+  };
+}
+
+}  // namespace syno::schedule

@@ -1,0 +1,382 @@
+#include "tune/measure.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <memory>
+
+#include "jit/kernel.hpp"
+#include "support/error.hpp"
+#include "support/random.hpp"
+#include "support/thread_pool.hpp"
+
+namespace syno::tune {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using jit::Kernel;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::int64_t bytes_of(const schedule::Buffer& buffer) {
+  std::int64_t count = static_cast<std::int64_t>(schedule::byte_size(buffer.dtype));
+  for (const auto extent : buffer.extents)
+    if (__builtin_mul_overflow(count, extent, &count)) return INT64_MAX;
+  return count;
+}
+
+/// Memory a kernel needs: arguments and workspace.
+std::int64_t memory_of(const Kernel& kernel, int threads) {
+  std::int64_t total = 0;
+  const auto add = [&](std::int64_t bytes) {
+    if (__builtin_add_overflow(total, bytes, &total)) total = INT64_MAX;
+  };
+  for (const auto id : schedule::arguments(kernel.nest())) add(bytes_of(kernel.nest().buffer(id)));
+  const auto [shared, each] = kernel.workspace_bytes();
+  add(shared);
+  for (int t = 0; t < threads; ++t) add(each);
+  return total;
+}
+
+/// One of at most as many processes as name the same file.
+class MachineLock {
+ public:
+  explicit MachineLock(const std::string& path) {
+    if (path.empty()) return;
+    file_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+    // A directory that cannot be written leaves measurements without a lock: they may be disturbed, not
+    // wrong.
+    if (file_ >= 0) ::flock(file_, LOCK_EX);
+  }
+  ~MachineLock() {
+    if (file_ >= 0) ::close(file_);
+  }
+  MachineLock(const MachineLock&) = delete;
+  MachineLock& operator=(const MachineLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
+/// Random arguments of a kernel, page by page its own.
+class Arguments {
+ public:
+  explicit Arguments(const Kernel& kernel) {
+    Random random(7);
+    for (const auto id : schedule::arguments(kernel.nest())) {
+      const schedule::Buffer& buffer = kernel.nest().buffer(id);
+      const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(bytes_of(buffer), 64));
+      memory_.emplace_back(static_cast<char*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), &std::free);
+      char* at = memory_.back().get();
+      if (buffer.dtype == schedule::Dtype::F32)
+        for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
+          const auto value = static_cast<float>(random.unit() - 0.5);
+          std::memcpy(at + i, &value, 4);
+        }
+      else if (buffer.dtype == schedule::Dtype::F64)
+        for (std::size_t i = 0; i + 8 <= bytes; i += 8) {
+          const double value = random.unit() - 0.5;
+          std::memcpy(at + i, &value, 8);
+        }
+      else
+        std::memset(at, 0x3c, bytes);  // bfloat16: about 0.01
+      pointers_.push_back(at);
+    }
+  }
+  void* const* pointers() const { return pointers_.data(); }
+
+ private:
+  std::vector<std::unique_ptr<char, decltype(&std::free)>> memory_;
+  std::vector<void*> pointers_;
+};
+
+constexpr std::size_t kFlushBytes = std::size_t{96} << 20;  // several last-level caches
+
+void flush_caches() {
+  static std::vector<char> junk(kFlushBytes);
+  for (std::size_t i = 0; i < junk.size(); i += 64) junk[i] = static_cast<char>(junk[i] + 1);
+  asm volatile("" ::: "memory");
+}
+
+double one_sample(const Kernel& kernel, const Arguments& arguments, int calls,
+                  const MeasureOptions& options) {
+  if (!options.cold) {
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) kernel.call_unchecked(arguments.pointers(), options.threads);
+    return seconds_since(start) / calls;
+  }
+  flush_caches();
+  const auto start = Clock::now();
+  kernel.call_unchecked(arguments.pointers(), options.threads);
+  return seconds_since(start);
+}
+
+int calls_for(const Kernel& kernel, const Arguments& arguments, const MeasureOptions& options) {
+  kernel.call_unchecked(arguments.pointers(), options.threads);
+  const auto start = Clock::now();
+  kernel.call_unchecked(arguments.pointers(), options.threads);
+  const double once = std::max(seconds_since(start), 1e-8);
+  return options.cold ? 1 : std::clamp(static_cast<int>(options.sample_s / once), 1, 1'000'000);
+}
+
+/// What a child process sends: plain bytes.
+struct Message {
+  std::uint8_t outcome = 0;
+  int calls = 0;
+  double samples[64] = {}, others[64] = {};
+  int sample_count = 0;
+  char reason[512] = {};
+};
+
+void pin(const MeasureOptions& options) {
+  if (options.threads != 1) return;
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  int chosen = options.pin;
+  if (chosen < 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &allowed)) chosen = cpu;
+  if (chosen < 0 || chosen >= CPU_SETSIZE || !CPU_ISSET(chosen, &allowed)) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(chosen, &one);
+  ::sched_setaffinity(0, sizeof one, &one);
+}
+
+void write_all(int file, const void* data, std::size_t size) {
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t done = ::write(file, at, size);
+    if (done <= 0) return;
+    at += done;
+    size -= static_cast<std::size_t>(done);
+  }
+}
+
+/// Runs `work` in a child process and returns what it sent; the outcome says how the child ended.
+template <class Work>
+Message in_child(const MeasureOptions& options, const Work& work) {
+  int ends[2];
+  Message message;
+  const auto failed = [&](Outcome outcome, const std::string& reason) {
+    message = {};
+    message.outcome = static_cast<std::uint8_t>(outcome);
+    std::snprintf(message.reason, sizeof message.reason, "%s", reason.c_str());
+    return message;
+  };
+  if (::pipe2(ends, O_CLOEXEC) != 0) return failed(Outcome::Crashed, "no pipe to a child process");
+  const pid_t child = ::fork();
+  if (child < 0) {
+    ::close(ends[0]);
+    ::close(ends[1]);
+    return failed(Outcome::Crashed, "no child process could be started");
+  }
+  if (child == 0) {
+    ::close(ends[0]);
+    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGINT})
+      ::signal(signal, SIG_DFL);
+    const rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    const auto seconds = static_cast<rlim_t>(options.limit_s) * static_cast<rlim_t>(options.threads) + 2;
+    const rlimit cpu{seconds, seconds};
+    ::setrlimit(RLIMIT_CPU, &cpu);  // a child whose parent was killed ends, too
+    pin(options);
+    Message made;
+    try {
+      work(made);
+    } catch (const std::bad_alloc&) {
+      made.outcome = static_cast<std::uint8_t>(Outcome::TooMuchMemory);
+      std::snprintf(made.reason, sizeof made.reason, "the system gives no more memory");
+    } catch (const std::exception& error) {
+      made.outcome = static_cast<std::uint8_t>(Outcome::Wrong);
+      std::snprintf(made.reason, sizeof made.reason, "%s", error.what());
+    }
+    write_all(ends[1], &made, sizeof made);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::size_t got = 0;
+  const auto deadline = Clock::now() + std::chrono::duration<double>(options.limit_s);
+  bool late = false;
+  while (got < sizeof message) {
+    const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
+    pollfd wait{ends[0], POLLIN, 0};
+    const int ready = left > 0 ? ::poll(&wait, 1, static_cast<int>(left * 1000) + 1) : 0;
+    if (ready == 0) {
+      late = true;
+      break;
+    }
+    if (ready < 0 && errno == EINTR) continue;
+    const ssize_t read = ::read(ends[0], reinterpret_cast<char*>(&message) + got, sizeof message - got);
+    if (read <= 0) break;
+    got += static_cast<std::size_t>(read);
+  }
+  ::close(ends[0]);
+  if (got < sizeof message) ::kill(child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (late) return failed(Outcome::TimedOut, fmt::format("no result within {} s", options.limit_s));
+  if (got < sizeof message)
+    return failed(Outcome::Crashed, WIFSIGNALED(status)
+                                        ? fmt::format("killed by signal {}", WTERMSIG(status))
+                                        : fmt::format("ended with status {}", WEXITSTATUS(status)));
+  return message;
+}
+
+struct Compiled {
+  std::shared_ptr<Kernel> kernel;
+  Measured measured;
+};
+
+Compiled compile_one(const program::Program& concrete, const schedule::Schedule& candidate,
+                     const MeasureOptions& options) {
+  Compiled made;
+  const auto start = Clock::now();
+  try {
+    jit::CompileOptions how;
+    how.cache_directory = options.cache_directory;
+    made.kernel = jit::compile(schedule::apply(concrete, candidate), how);
+    made.measured.spills = made.kernel->report().spills;
+    if (const std::int64_t bytes = memory_of(*made.kernel, options.threads); bytes > options.memory_bytes) {
+      made.measured.outcome = Outcome::TooMuchMemory;
+      made.measured.reason = fmt::format("needs {} bytes; the limit is {}", bytes, options.memory_bytes);
+      made.kernel = nullptr;
+    }
+  } catch (const Error& error) {
+    made.measured.outcome = Outcome::NotApplicable;
+    made.measured.reason = error.what();
+  }
+  made.measured.compile_ms = seconds_since(start) * 1e3;
+  return made;
+}
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (values[high] - values[low]) * (at - static_cast<double>(low));
+}
+
+void check(const MeasureOptions& options) {
+  if (options.threads < 1) fail<KernelError>("measure", "threads={} must be at least 1", options.threads);
+  if (options.samples < 3 || options.samples > 64)
+    fail<KernelError>("measure", "samples={} must be in [3, 64]", options.samples);
+  if (!(options.limit_s > 0)) fail<KernelError>("measure", "limit_s={} must be positive", options.limit_s);
+}
+
+}  // namespace
+
+std::string_view name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::Ok:
+      return "ok";
+    case Outcome::NotApplicable:
+      return "not applicable";
+    case Outcome::Wrong:
+      return "wrong";
+    case Outcome::Crashed:
+      return "crashed";
+    case Outcome::TimedOut:
+      return "timed out";
+    case Outcome::TooMuchMemory:
+      return "too much memory";
+  }
+  return "?";
+}
+
+std::vector<Measured> measure(const program::Program& concrete,
+                              const std::vector<schedule::Schedule>& candidates,
+                              const MeasureOptions& options) {
+  check(options);
+  std::vector<Compiled> compiled(candidates.size());
+  {
+    ThreadPool pool(static_cast<std::size_t>(std::max(0, options.compilers)));
+    pool.for_each(candidates.size(),
+                  [&](std::size_t i) { compiled[i] = compile_one(concrete, candidates[i], options); });
+  }
+  std::vector<Measured> results;
+  const MachineLock lock(options.lock_file);
+  for (Compiled& each : compiled) {
+    Measured& measured = each.measured;
+    if (each.kernel) {
+      const Kernel& kernel = *each.kernel;
+      const Message message = in_child(options, [&](Message& made) {
+        if (options.verify) {
+          const jit::Verification check = jit::verify(kernel, concrete, 1);
+          if (!check.passed) {
+            made.outcome = static_cast<std::uint8_t>(Outcome::Wrong);
+            std::snprintf(made.reason, sizeof made.reason, "error %.2e over the limit %.0e; %s",
+                          check.max_rel_err, check.limit, check.detail.c_str());
+            return;
+          }
+        }
+        const Arguments arguments(kernel);
+        made.calls = calls_for(kernel, arguments, options);
+        for (int s = 0; s < options.samples; ++s)
+          made.samples[made.sample_count++] = one_sample(kernel, arguments, made.calls, options);
+      });
+      measured.outcome = static_cast<Outcome>(message.outcome);
+      measured.reason = message.reason;
+      if (measured.outcome == Outcome::Ok) {
+        const std::vector<double> samples(message.samples, message.samples + message.sample_count);
+        measured.median_s = quantile(samples, 0.5);
+        measured.q1_s = quantile(samples, 0.25);
+        measured.q3_s = quantile(samples, 0.75);
+        measured.samples = message.sample_count;
+        measured.calls = message.calls;
+      }
+      each.kernel = nullptr;
+    }
+    results.push_back(std::move(measured));
+  }
+  return results;
+}
+
+double compare(const program::Program& concrete, const schedule::Schedule& a, const schedule::Schedule& b,
+               const MeasureOptions& options) {
+  check(options);
+  const Compiled first = compile_one(concrete, a, options), second = compile_one(concrete, b, options);
+  if (!first.kernel || !second.kernel) return 0;
+  const MachineLock lock(options.lock_file);
+  const Message message = in_child(options, [&](Message& made) {
+    const Arguments arguments(*first.kernel);
+    const int calls_a = calls_for(*first.kernel, arguments, options),
+              calls_b = calls_for(*second.kernel, arguments, options);
+    const auto time = [&](const Compiled& of, int calls) {
+      return one_sample(*of.kernel, arguments, calls, options);
+    };
+    for (int s = 0; s < options.samples; ++s) {
+      // Either goes first in turn: what disturbs in a rhythm of its own disturbs both.
+      double of_a = 0, of_b = 0;
+      if (s % 2 == 0) of_a = time(first, calls_a);
+      of_b = time(second, calls_b);
+      if (s % 2 == 1) of_a = time(first, calls_a);
+      made.samples[made.sample_count++] = of_a;
+      made.others[s] = of_b;
+    }
+  });
+  if (static_cast<Outcome>(message.outcome) != Outcome::Ok || message.sample_count == 0) return 0;
+  // Disturbances only ever add, and may hit most samples: the fast quarter of each is what it takes.
+  const auto fast = [&](const double* samples) {
+    return quantile(std::vector<double>(samples, samples + message.sample_count), 0.25);
+  };
+  return fast(message.samples) / fast(message.others);
+}
+
+}  // namespace syno::tune

@@ -1,0 +1,398 @@
+#include "tune/nest_facts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "schedule/loop_nest_affine.hpp"
+
+namespace syno::tune {
+
+namespace {
+
+using namespace syno::schedule;
+using program::Function;
+
+/// Cycles of a vector of an elementary function, beyond one instruction; measured, to one digit.
+double cost_of(Function function) {
+  switch (function) {
+    case Function::Divide:
+    case Function::Sqrt:
+    case Function::Rsqrt:
+      return 10;
+    case Function::Exp:
+      return 15;
+    case Function::Log:
+    case Function::Tanh:
+    case Function::Sigmoid:
+    case Function::Erf:
+      return 25;
+    case Function::Gelu:
+      return 30;
+    case Function::Power:
+      return 45;
+    default:
+      return 0;
+  }
+}
+
+/// Reads that step by no more than this are shuffled out of whole vectors.
+constexpr std::int64_t kShuffled = 4;
+
+class Reader {
+ public:
+  Reader(const LoopNest& nest, std::int64_t vector_bytes) : nest_(nest), vector_bytes_(vector_bytes) {}
+
+  NestFacts run() {
+    trips_.assign(nest_.next_slot + 1, 1);
+    node(nest_.root);
+    facts_.slot_count = static_cast<std::uint32_t>(trips_.size());
+    return std::move(facts_);
+  }
+
+ private:
+  struct Repeat {  ///< an unrolled or vector loop around what is read
+    std::uint32_t slot;
+    std::int64_t trips;
+    bool vector;
+  };
+
+  bool has_loops(StatementId id) const {
+    const Statement& s = nest_.statement(id);
+    if (s.kind == StatementKind::For && s.loop != LoopKind::Unroll && s.loop != LoopKind::Vector) return true;
+    return std::any_of(s.children.begin(), s.children.end(), [&](StatementId c) { return has_loops(c); });
+  }
+
+  std::size_t add(NestNode made) {
+    facts_.nodes.push_back(std::move(made));
+    return facts_.nodes.size() - 1;
+  }
+
+  double enter(const Statement& loop) {
+    const Interval begin = forms_.bounds(forms_.form(nest_.arena, loop.begin));
+    const Interval end = forms_.bounds(forms_.form(nest_.arena, loop.end));
+    const double trips = std::max(0.0, (static_cast<double>(end.least - begin.least) +
+                                        static_cast<double>(end.greatest - begin.greatest)) /
+                                           2);
+    forms_.bind(loop.slot, {begin.least, std::max(begin.least, end.greatest - 1)});
+    if (loop.slot >= trips_.size()) trips_.resize(loop.slot + 1, 1);
+    trips_[loop.slot] = trips;
+    return trips;
+  }
+
+  std::size_t node(StatementId id) {
+    const Statement& s = nest_.statement(id);
+    if (!has_loops(id)) return block(id);
+    NestNode made;
+    if (s.kind == StatementKind::For && (s.loop == LoopKind::Serial || s.loop == LoopKind::Parallel)) {
+      made.kind = NestNode::Kind::Loop;
+      made.slot = s.slot;
+      made.trips = enter(s);
+      made.parallel = s.loop == LoopKind::Parallel;
+      made.children.push_back(sequence(s.children));
+      forms_.unbind(s.slot);
+      return add(std::move(made));
+    }
+    if (s.kind == StatementKind::For) {  // an unrolled loop over loops: a loop in all that matters here
+      made.kind = NestNode::Kind::Loop;
+      made.slot = s.slot;
+      made.trips = enter(s);
+      made.children.push_back(sequence(s.children));
+      forms_.unbind(s.slot);
+      return add(std::move(made));
+    }
+    return sequence(s.children);
+  }
+
+  /// Neighbours without loops are one block.
+  std::size_t sequence(const std::vector<StatementId>& children) {
+    NestNode made;
+    made.kind = NestNode::Kind::Sequence;
+    for (const StatementId child : children) made.children.push_back(node(child));
+    if (made.children.size() == 1) return made.children[0];
+    return add(std::move(made));
+  }
+
+  std::size_t block(StatementId id) {
+    NestNode made;
+    std::vector<Repeat> around;
+    sums_.clear();
+    operands_ = 0;
+    statement(id, made, around);
+    double sums = 0;
+    for (const auto& [buffer, vectors] : sums_) sums += vectors;
+    made.work.registers = sums > 0 ? sums + operands_ + 1 : 0;
+    return add(std::move(made));
+  }
+
+  void statement(StatementId id, NestNode& block, std::vector<Repeat>& around) {
+    const Statement& s = nest_.statement(id);
+    switch (s.kind) {
+      case StatementKind::For: {
+        const double trips = enter(s);
+        around.push_back({s.slot, static_cast<std::int64_t>(trips), s.loop == LoopKind::Vector});
+        for (const StatementId child : s.children) statement(child, block, around);
+        around.pop_back();
+        forms_.unbind(s.slot);
+        return;
+      }
+      case StatementKind::Store:
+        store(s, block, around);
+        return;
+      case StatementKind::If:
+        block.work.masks += vectors(around);
+        [[fallthrough]];
+      default:
+        for (const StatementId child : s.children) statement(child, block, around);
+    }
+  }
+
+  std::int64_t lanes(std::size_t bytes) const {
+    return std::max<std::int64_t>(1, vector_bytes_ / static_cast<std::int64_t>(bytes));
+  }
+  /// How many vectors all repeats together are.
+  double vectors(const std::vector<Repeat>& around, std::size_t bytes = 4) const {
+    double count = 1;
+    for (const Repeat& repeat : around)
+      count *= static_cast<double>(repeat.vector ? (repeat.trips + lanes(bytes) - 1) / lanes(bytes)
+                                                 : repeat.trips);
+    return count;
+  }
+
+  /// An address as a sum; what moves with loops and what with repeats of the block is told apart.
+  struct Address {
+    std::vector<AddressTerm> terms;
+    std::vector<std::vector<std::uint32_t>> slots;  ///< by term, repeats included
+    std::int64_t constant = 0;
+
+    bool moves(std::uint32_t slot) const {
+      return std::any_of(slots.begin(), slots.end(),
+                         [&](const auto& of) { return std::find(of.begin(), of.end(), slot) != of.end(); });
+    }
+  };
+
+  Address address(const Buffer& buffer, const std::vector<ExprId>& indices,
+                  const std::vector<Repeat>& around) {
+    LinearForm whole;
+    for (std::size_t d = 0; d < indices.size(); ++d)
+      whole = schedule::add(whole, multiply(forms_.form(nest_.arena, indices[d]), buffer.strides[d]));
+    whole = forms_.joined(std::move(whole));
+    Address made;
+    made.constant = whole.constant;
+    for (const auto& [atom, coefficient] : whole.terms) {
+      AddressTerm term;
+      std::vector<std::uint32_t> slots;
+      slots_of(atom, slots);
+      term.coefficient = coefficient;
+      for (const std::uint32_t slot : slots) {
+        const auto repeat =
+            std::find_if(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; });
+        if (repeat != around.end())
+          term.repeats *= static_cast<double>(repeat->trips);
+        else
+          term.loops.emplace_back(slot, trips_[slot]);
+      }
+      LinearForm alone;
+      alone.terms.emplace_back(atom, 1);
+      const Interval width = forms_.bounds(alone);
+      term.width = static_cast<double>(width.greatest) - static_cast<double>(width.least) + 1;
+      term.linear = forms_.atom(atom).kind == Atom::Kind::Slot;
+      made.terms.push_back(std::move(term));
+      made.slots.push_back(std::move(slots));
+    }
+    return made;
+  }
+  void slots_of(std::uint32_t atom, std::vector<std::uint32_t>& slots) const {
+    const Atom& a = forms_.atom(atom);
+    if (a.kind == Atom::Kind::Slot) {
+      if (std::find(slots.begin(), slots.end(), a.slot) == slots.end()) slots.push_back(a.slot);
+      return;
+    }
+    for (const auto& [inner, coefficient] : a.inner.terms) slots_of(inner, slots);
+  }
+
+  /// Instructions of an access: how many vectors, scalars or single elements are moved.
+  struct Moved {
+    double vectors = 0, scalars = 0, elements = 0, shuffles = 0;
+  };
+  Moved moved(const Address& at, const std::vector<Repeat>& around, std::size_t bytes) const {
+    double repeats = 1;
+    Moved made;
+    const Repeat* lane = nullptr;
+    for (const Repeat& repeat : around) {
+      if (!at.moves(repeat.slot)) continue;
+      if (repeat.vector)
+        lane = &repeat;
+      else
+        repeats *= static_cast<double>(repeat.trips);
+    }
+    if (lane == nullptr) {
+      made.scalars = repeats;
+      return made;
+    }
+    std::int64_t step = 0;
+    bool linear = true;
+    for (std::size_t t = 0; t < at.terms.size(); ++t)
+      if (std::find(at.slots[t].begin(), at.slots[t].end(), lane->slot) != at.slots[t].end()) {
+        step += at.terms[t].coefficient;
+        linear = linear && at.terms[t].linear;
+      }
+    const double whole = repeats * static_cast<double>((lane->trips + lanes(bytes) - 1) / lanes(bytes));
+    if (linear && step == 1) {
+      made.vectors = whole;
+    } else if (linear && step > 1 && step <= kShuffled) {  // whole vectors, of which lanes are picked
+      made.vectors = whole * static_cast<double>(step);
+      made.shuffles = whole * static_cast<double>(step - 1);
+    } else {
+      made.elements = repeats * static_cast<double>(lane->trips);
+    }
+    return made;
+  }
+
+  /// Vectors of an operand that are held while a row of sums is added to.
+  double live(const Address& at, const std::vector<Repeat>& around) const {
+    double count = 1;
+    for (const Repeat& repeat : around)
+      if (at.moves(repeat.slot) && target_ != nullptr && target_->moves(repeat.slot))
+        count *= static_cast<double>(repeat.vector ? (repeat.trips + lanes(4) - 1) / lanes(4) : repeat.trips);
+    return count;
+  }
+
+  /// Whether vectors begin at multiples of their size: what does not, crosses lines of the cache.
+  bool aligned(const Address& at, const std::vector<Repeat>& around, const Buffer& buffer) const {
+    const std::int64_t vector = lanes(byte_size(buffer.dtype));
+    if (at.constant % vector != 0) return false;
+    for (std::size_t t = 0; t < at.terms.size(); ++t) {
+      const bool lane = std::any_of(around.begin(), around.end(), [&](const Repeat& repeat) {
+        return repeat.vector &&
+               std::find(at.slots[t].begin(), at.slots[t].end(), repeat.slot) != at.slots[t].end();
+      });
+      if (!lane && at.terms[t].coefficient % vector != 0) return false;
+    }
+    return true;
+  }
+
+  void value(ValueId id, NestNode& block, const std::vector<Repeat>& around, bool& multiplies) {
+    if (!seen_.insert(static_cast<std::uint32_t>(id)).second) return;
+    const Value& v = nest_.value(id);
+    const double count = vectors(around);
+    switch (v.kind) {
+      case ValueKind::Load: {
+        const Buffer& buffer = nest_.buffer(v.buffer);
+        if (buffer.kind == BufferKind::Register) return;
+        Access access;
+        access.buffer = v.buffer;
+        access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
+        access.guarded = !v.guards.empty();
+        Address at = address(buffer, v.indices, around);
+        const Moved m = moved(at, around, byte_size(buffer.dtype));
+        access.terms = std::move(at.terms);
+        block.work.vector_loads += m.vectors;
+        block.work.scalar_loads += m.scalars;
+        block.work.gathers += m.elements;
+        block.work.masks += m.shuffles;
+        if (m.vectors > 0) operands_ = std::max(operands_, live(at, around));
+        if (!aligned(at, around, buffer)) block.work.crossing_loads += m.vectors;
+        if (access.guarded) block.work.masks += std::max({m.vectors, m.scalars, m.elements});
+        block.accesses.push_back(facts_.accesses.size());
+        facts_.accesses.push_back(std::move(access));
+        return;
+      }
+      case ValueKind::Unary:
+        value(v.a, block, around, multiplies);
+        block.work.fma += count;
+        block.work.flops += count_elements(around);
+        block.work.costly += count * cost_of(v.function);
+        return;
+      case ValueKind::Binary:
+        value(v.a, block, around, multiplies);
+        value(v.b, block, around, multiplies);
+        if (v.function == Function::Multiply && multiplies) {
+          multiplies = false;  // joined with the addition of the store
+          return;
+        }
+        block.work.fma += count;
+        block.work.flops += count_elements(around);
+        block.work.costly += count * cost_of(v.function);
+        return;
+      case ValueKind::Select:
+        value(v.a, block, around, multiplies);
+        value(v.b, block, around, multiplies);
+        value(v.c, block, around, multiplies);
+        block.work.fma += count;
+        return;
+      default:
+        return;
+    }
+  }
+  static double count_elements(const std::vector<Repeat>& around) {
+    double count = 1;
+    for (const Repeat& repeat : around) count *= static_cast<double>(repeat.trips);
+    return count;
+  }
+
+  void store(const Statement& s, NestNode& block, const std::vector<Repeat>& around) {
+    const Buffer& buffer = nest_.buffer(s.buffer);
+    const bool adds = s.mode != StoreMode::Assign;
+    const Value& root = nest_.value(s.value);
+    bool multiplies =
+        s.mode == StoreMode::Add && root.kind == ValueKind::Binary && root.function == Function::Multiply;
+    const bool fused = multiplies;
+    seen_.clear();
+    Address at = address(buffer, s.indices, around);
+    target_ = buffer.kind == BufferKind::Register ? &at : nullptr;
+    value(s.value, block, around, multiplies);
+    const double count = vectors(around);
+    if (adds) {
+      block.work.fma += count;
+      block.work.flops += count_elements(around) * (fused ? 2 : 1);
+    }
+    if (buffer.kind == BufferKind::Register) {
+      double distinct = 1;
+      for (const Repeat& repeat : around)
+        if (at.moves(repeat.slot))
+          distinct *=
+              static_cast<double>(repeat.vector ? (repeat.trips + lanes(4) - 1) / lanes(4) : repeat.trips);
+      if (adds) block.work.chain = std::max(block.work.chain, count / std::max(distinct, 1.0));
+      auto found =
+          std::find_if(sums_.begin(), sums_.end(), [&](const auto& sum) { return sum.first == s.buffer; });
+      if (found == sums_.end()) sums_.emplace_back(s.buffer, distinct);
+      return;
+    }
+    Access access;
+    access.buffer = s.buffer;
+    access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
+    const Moved m = moved(at, around, byte_size(buffer.dtype));
+    access.terms = std::move(at.terms);
+    if (adds) {  // through memory: loaded, added to and stored; the next one waits
+      block.work.vector_loads += m.vectors;
+      block.work.scalar_loads += m.scalars;
+      block.work.gathers += m.elements;
+    }
+    if (!aligned(at, around, buffer)) block.work.crossing_stores += m.vectors;
+    block.work.vector_stores += m.vectors + m.scalars;
+    block.work.scatters += m.elements;
+    access.write = true;
+    block.accesses.push_back(facts_.accesses.size());
+    facts_.accesses.push_back(std::move(access));
+  }
+
+  const LoopNest& nest_;
+  std::int64_t vector_bytes_;
+  LinearForms forms_;
+  NestFacts facts_;
+  std::vector<double> trips_;  ///< by slot, of the loops around
+  std::set<std::uint32_t> seen_;
+  std::vector<std::pair<BufferId, double>> sums_;
+  double operands_ = 0;
+  const Address* target_ = nullptr;  ///< of the sum that is being added to, where registers hold it
+};
+
+}  // namespace
+
+NestFacts facts_of(const LoopNest& nest, std::int64_t vector_bytes) {
+  return Reader(nest, vector_bytes).run();
+}
+
+}  // namespace syno::tune

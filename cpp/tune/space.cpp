@@ -1,0 +1,272 @@
+#include "tune/space.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "support/error.hpp"
+#include "tune/nest_facts.hpp"
+#include "tune/predict.hpp"
+
+namespace syno::tune {
+
+namespace {
+
+using schedule::Choosing;
+using schedule::Decision;
+using schedule::Sketch;
+using schedule::Sketches;
+
+/// Multiply-adds of one block beyond which code takes seconds to compile.
+constexpr double kLargestBlock = 2048;
+constexpr int kAttempts = 12;
+
+std::vector<std::size_t> decisions_named(const std::vector<Decision>& trace, std::string_view name) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < trace.size(); ++i)
+    if (trace[i].name == name) found.push_back(i);
+  return found;
+}
+std::optional<std::size_t> any_of(const std::vector<std::size_t>& places, Random& random) {
+  if (places.empty()) return std::nullopt;
+  return places[random.below(places.size())];
+}
+
+bool change_factor(std::vector<Decision>& trace, Random& random) {
+  const auto at = any_of(decisions_named(trace, "split"), random);
+  if (!at || trace[*at].numbers.empty()) return false;
+  std::int64_t& factor = trace[*at].numbers[0];
+  const std::int64_t before = factor;
+  const std::array<std::int64_t, 6> changed{factor * 2, factor / 2, factor + 1,
+                                            factor - 1, factor + 4, factor * 3};
+  factor = std::clamp<std::int64_t>(changed[random.below(changed.size())], 1, 4096);
+  return factor != before;
+}
+
+bool swap_loops(std::vector<Decision>& trace, Random& random) {
+  const auto at = any_of(decisions_named(trace, "reorder"), random);
+  if (!at || trace[*at].loops.size() < 2) return false;
+  auto& loops = trace[*at].loops;
+  const std::size_t first = random.below(loops.size() - 1);
+  std::swap(loops[first], loops[first + 1]);
+  return true;
+}
+
+bool unroll_loop(std::vector<Decision>& trace, Random& random) {
+  const auto at = any_of(decisions_named(trace, "register_tile"), random);
+  if (!at) return false;
+  const std::string scope = trace[*at].scope;
+  // The loop just outside the register tile: the innermost one that stays a loop.
+  for (std::size_t i = trace.size(); i-- > 0;) {
+    if (trace[i].name != "reorder" || trace[i].scope != scope) continue;
+    const auto& loops = trace[i].loops;
+    const auto& tile = trace[*at].loops;
+    const std::size_t outside = loops.size() > tile.size() ? loops.size() - tile.size() : 0;
+    if (outside == 0) return false;
+    trace.insert(trace.begin() + static_cast<std::ptrdiff_t>(*at) + 1,
+                 {"unroll", scope, {loops[outside - 1]}, {}, "", {}});
+    return true;
+  }
+  return false;
+}
+
+bool drop_decision(std::vector<Decision>& trace, Random& random) {
+  std::vector<std::size_t> places;
+  for (const char* name : {"unroll", "peel", "parallel"})
+    for (const std::size_t place : decisions_named(trace, name)) places.push_back(place);
+  const auto at = any_of(places, random);
+  if (!at) return false;
+  trace.erase(trace.begin() + static_cast<std::ptrdiff_t>(*at));
+  return true;
+}
+
+bool move_parallel(std::vector<Decision>& trace, Random& random) {
+  const auto at = any_of(decisions_named(trace, "parallel"), random);
+  if (!at) return false;
+  for (const Decision& decision : trace) {
+    if (decision.name != "reorder" || decision.scope != trace[*at].scope || decision.loops.empty()) continue;
+    const std::string& loop = decision.loops[random.below(std::min<std::size_t>(3, decision.loops.size()))];
+    if (trace[*at].loops == std::vector<std::string>{loop}) return false;
+    trace[*at].loops = {loop};
+    return true;
+  }
+  return false;
+}
+
+bool move_computation(std::vector<Decision>& trace, Random& random) {
+  const auto at = any_of(decisions_named(trace, "compute_at"), random);
+  if (!at) return false;
+  for (const Decision& decision : trace) {
+    if (decision.name != "reorder" || decision.scope != trace[*at].tensor || decision.loops.empty()) continue;
+    const std::string& loop = decision.loops[random.below(decision.loops.size())];
+    if (trace[*at].loops == std::vector<std::string>{loop}) return false;
+    trace[*at].loops = {loop};
+    return true;
+  }
+  return false;
+}
+
+bool split_reduction(std::vector<Decision>& trace, Random& random) {
+  const auto at = any_of(decisions_named(trace, "register_tile"), random);
+  if (!at) return false;
+  const std::string scope = trace[*at].scope;
+  for (std::size_t i = *at; i-- > 0;) {
+    if (trace[i].name != "reorder" || trace[i].scope != scope) continue;
+    auto& loops = trace[i].loops;
+    const std::size_t tile = trace[*at].loops.size();
+    if (loops.size() <= tile) return false;
+    // The innermost reduction in pieces of a few iterations, which are unrolled.
+    const std::size_t place = loops.size() - tile - 1;
+    const std::string loop = loops[place];
+    const std::int64_t factor = std::int64_t{2} << random.below(3);
+    const std::string outer = loop + "_uo", inner = loop + "_ui";
+    loops[place] = outer;
+    loops.insert(loops.begin() + static_cast<std::ptrdiff_t>(place) + 1, inner);
+    trace.insert(trace.begin() + static_cast<std::ptrdiff_t>(*at) + 1,
+                 {"unroll", scope, {inner}, {}, "", {}});
+    trace.insert(trace.begin() + static_cast<std::ptrdiff_t>(i),
+                 {"split", scope, {loop}, {factor}, "", {outer, inner}});
+    return true;
+  }
+  return false;
+}
+
+constexpr std::array kMutations = {
+    TraceMutation{"factor", "another factor of a split", change_factor},
+    TraceMutation{"swap", "two neighbouring loops change places", swap_loops},
+    TraceMutation{"unroll", "the loop around a register tile is unrolled", unroll_loop},
+    TraceMutation{"unroll-part", "a few iterations of the loop around a register tile are unrolled",
+                  split_reduction},
+    TraceMutation{"drop", "an unroll, peel or parallel is left out", drop_decision},
+    TraceMutation{"parallel", "another loop becomes parallel", move_parallel},
+    TraceMutation{"compute-at", "a producer is computed at another loop", move_computation},
+};
+
+}  // namespace
+
+std::span<const TraceMutation> trace_mutations() { return kMutations; }
+
+ScheduleSpace::ScheduleSpace(program::Program concrete, schedule::Dtype dtype, const Machine& machine,
+                             int threads)
+    : program_(std::move(concrete)), dtype_(dtype), machine_(machine), threads_(threads) {
+  schedule::construct(program_, dtype_, machine_.target(threads_), schedule::fewest_cycles);
+}
+
+std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule,
+                                                  std::vector<Choosing> choices) const {
+  try {
+    const schedule::LoopNest nest = schedule::apply(program_, schedule);
+    schedule::verify(nest);
+    const NestFacts facts = facts_of(nest, machine_.vector_bits / 8);
+    for (const NestNode& node : facts.nodes)
+      if (node.kind == NestNode::Kind::Block && node.work.fma > kLargestBlock) return std::nullopt;
+    Candidate made;
+    made.features = features(nest, machine_, {threads_, false});
+    made.predicted_s = predict(nest, machine_, {threads_, false}).seconds;
+    made.schedule = std::move(schedule);
+    made.choices = std::move(choices);
+    return made;
+  } catch (const Error&) {  // expected: most random traces do not apply
+    return std::nullopt;
+  }
+}
+
+std::optional<Choosing> ScheduleSpace::random_choice(const Sketches& sketches, Random& random) const {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Choosing choice;
+    choice.sketch = random.below(sketches.size());
+    const Sketch& sketch = sketches[choice.sketch];
+    choice.numbers = sketch.counted;
+    for (const auto& number : sketch.choices)
+      if (!number.values.empty())
+        choice.numbers.*number.number = number.values[random.below(number.values.size())];
+    if (std::isfinite(sketch.estimate(choice.numbers))) return choice;
+  }
+  return std::nullopt;
+}
+
+std::optional<Candidate> ScheduleSpace::build(std::vector<Choosing> choices) const {
+  std::size_t asked = 0;
+  try {
+    schedule::Schedule schedule = schedule::construct(
+        program_, dtype_, machine_.target(threads_),
+        [&](const schedule::Construction& c, const std::string& scope, const Sketches& sketches) {
+          const std::size_t now = asked++;
+          if (now >= choices.size() || choices[now].sketch >= sketches.size())
+            return schedule::fewest_cycles(c, scope, sketches);
+          return choices[now];
+        });
+    return candidate(std::move(schedule), std::move(choices));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<Candidate> ScheduleSpace::sample(Random& random) const {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    std::vector<Choosing> choices;
+    schedule::construct(
+        program_, dtype_, machine_.target(threads_),
+        [&](const schedule::Construction& c, const std::string& scope, const Sketches& sketches) {
+          const auto choice = random_choice(sketches, random);
+          choices.push_back(choice ? *choice : schedule::fewest_cycles(c, scope, sketches));
+          return choices.back();
+        });
+    if (choices.empty())
+      return candidate(
+          schedule::construct(program_, dtype_, machine_.target(threads_), schedule::fewest_cycles));
+    if (auto made = build(std::move(choices))) return made;
+  }
+  return std::nullopt;
+}
+
+std::optional<Candidate> ScheduleSpace::mutate(const Candidate& parent, Random& random) const {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    if (!parent.choices.empty() && random.below(2) == 0) {
+      // One number of one scope; its neighbours are more likely to be as good.
+      std::vector<Choosing> choices = parent.choices;
+      const std::size_t changed = random.below(choices.size());
+      std::size_t asked = 0;
+      schedule::construct(
+          program_, dtype_, machine_.target(threads_),
+          [&](const schedule::Construction& c, const std::string& scope, const Sketches& sketches) {
+            const std::size_t now = asked++;
+            if (now >= choices.size() || choices[now].sketch >= sketches.size())
+              return schedule::fewest_cycles(c, scope, sketches);
+            if (now != changed) return choices[now];
+            const Sketch& sketch = sketches[choices[now].sketch];
+            if (sketch.choices.empty() || random.below(6) == 0) {
+              if (const auto other = random_choice(sketches, random)) choices[now] = *other;
+              return choices[now];
+            }
+            const auto& number = sketch.choices[random.below(sketch.choices.size())];
+            std::int64_t& value = choices[now].numbers.*number.number;
+            const auto at =
+                std::find(number.values.begin(), number.values.end(), value) - number.values.begin();
+            const auto step = static_cast<std::ptrdiff_t>(1 + random.below(3)) * (random.below(2) ? 1 : -1);
+            const auto to = std::clamp<std::ptrdiff_t>(at + step, 0,
+                                                       static_cast<std::ptrdiff_t>(number.values.size()) - 1);
+            if (!number.values.empty()) value = number.values[static_cast<std::size_t>(to)];
+            if (!std::isfinite(sketch.estimate(choices[now].numbers))) choices[now] = parent.choices[now];
+            return choices[now];
+          });
+      auto made = build(std::move(choices));
+      if (made && !(made->schedule == parent.schedule)) return made;
+      continue;
+    }
+    schedule::Schedule changed = parent.schedule;
+    if (!kMutations[random.below(kMutations.size())].change(changed.trace, random)) continue;
+    if (auto made = candidate(std::move(changed), parent.choices)) return made;
+  }
+  return std::nullopt;
+}
+
+std::optional<Candidate> ScheduleSpace::cross(const Candidate& a, const Candidate& b, Random& random) const {
+  if (a.choices.empty() || a.choices.size() != b.choices.size()) return std::nullopt;
+  std::vector<Choosing> choices;
+  for (std::size_t i = 0; i < a.choices.size(); ++i)
+    choices.push_back(random.below(2) == 0 ? a.choices[i] : b.choices[i]);
+  return build(std::move(choices));
+}
+
+}  // namespace syno::tune

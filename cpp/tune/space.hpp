@@ -1,0 +1,58 @@
+// tune/space.hpp — the space that a search draws schedules from: sketches with numbers, and traces changed in
+// place. Every candidate applies to the program and keeps its meaning; what would not is never returned.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "program/program.hpp"
+#include "schedule/construct.hpp"
+#include "schedule/schedule.hpp"
+#include "support/random.hpp"
+#include "tune/machine.hpp"
+
+namespace syno::tune {
+
+/// A schedule, the choices its sketches were given (consumers first), and what a cost model sees of it.
+struct Candidate {
+  schedule::Schedule schedule;
+  std::vector<schedule::Choosing> choices;
+  std::vector<double> features;  ///< in the order of feature_names()
+  double predicted_s = 0;
+};
+
+/// One way to change a trace in place. False where there is nothing to change.
+struct TraceMutation {
+  std::string_view name, meaning;
+  bool (*change)(std::vector<schedule::Decision>& trace, Random& random);
+};
+std::span<const TraceMutation> trace_mutations();
+
+class ScheduleSpace {
+ public:
+  /// Throws as schedule::construct does.
+  ScheduleSpace(program::Program concrete, schedule::Dtype dtype, const Machine& machine, int threads);
+
+  /// A random sketch with random numbers for every reduction.
+  std::optional<Candidate> sample(Random& random) const;
+  /// One number, one sketch or one decision of the trace changed.
+  std::optional<Candidate> mutate(const Candidate& parent, Random& random) const;
+  /// Each scope's choice from one of two parents.
+  std::optional<Candidate> cross(const Candidate& a, const Candidate& b, Random& random) const;
+  /// The candidate of a schedule from elsewhere; nothing where it does not apply or is beyond reason.
+  std::optional<Candidate> candidate(schedule::Schedule schedule,
+                                     std::vector<schedule::Choosing> choices = {}) const;
+
+ private:
+  std::optional<Candidate> build(std::vector<schedule::Choosing> choices) const;
+  std::optional<schedule::Choosing> random_choice(const schedule::Sketches& sketches, Random& random) const;
+
+  program::Program program_;
+  schedule::Dtype dtype_;
+  Machine machine_;
+  int threads_;
+};
+
+}  // namespace syno::tune

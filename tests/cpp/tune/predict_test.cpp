@@ -1,0 +1,263 @@
+// Predictions against a simulated cache and exact counts, and what must not depend on how a nest is written.
+#include "tune/predict.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <list>
+#include <map>
+#include <unordered_map>
+
+#include "program/text.hpp"
+#include "schedule/schedule.hpp"
+#include "support/random.hpp"
+
+namespace syno::tune {
+namespace {
+
+using schedule::LoopNest;
+
+/// A machine nobody has: small caches, so that small nests overflow them.
+Machine small_machine() {
+  Machine machine;
+  machine.name = "small";
+  machine.vector_bits = 512;
+  machine.levels = {{"L1", 4 << 10, 1, 64, 0, 1, 200, 100},
+                    {"L2", 32 << 10, 1, 64, 0, 5, 100, 100},
+                    {"memory", 1 << 30, 1, 64, 0, 100, 20, 20}};
+  return machine;
+}
+
+/// Lines moved into a fully associative cache with least-recently-used replacement, the nest run twice; the
+/// second run counts.
+class Simulation {
+ public:
+  Simulation(const LoopNest& nest, std::int64_t bytes)
+      : nest_(nest), capacity_(static_cast<std::size_t>(bytes / 64)) {
+    std::int64_t at = 0;
+    for (const auto& buffer : nest.buffers) {
+      base_.push_back(at);
+      std::int64_t count = 1;
+      for (const auto extent : buffer.extents) count *= extent;
+      at += (count * 4 + 127) / 64 * 64;
+    }
+  }
+  double moved_lines() {
+    std::vector<std::int64_t> env(nest_.next_slot, 0);
+    run(nest_.root, env);
+    misses_ = 0;
+    run(nest_.root, env);
+    return misses_;
+  }
+
+ private:
+  std::int64_t number(schedule::ExprId e, const std::vector<std::int64_t>& env) const {
+    return *symbolic::evaluate(nest_.arena, e, symbolic::Sizes(), 0, env);
+  }
+  void touch(schedule::BufferId id, const std::vector<schedule::ExprId>& indices,
+             const std::vector<std::int64_t>& env) {
+    const auto& buffer = nest_.buffer(id);
+    if (buffer.kind == schedule::BufferKind::Register) return;
+    std::int64_t address = 0;
+    for (std::size_t d = 0; d < indices.size(); ++d) address += number(indices[d], env) * buffer.strides[d];
+    const std::int64_t line = (base_[static_cast<std::size_t>(id)] + address * 4) / 64;
+    if (const auto found = where_.find(line); found != where_.end()) {
+      order_.splice(order_.begin(), order_, found->second);
+      return;
+    }
+    misses_ += 1;
+    order_.push_front(line);
+    where_[line] = order_.begin();
+    if (order_.size() > capacity_) {
+      where_.erase(order_.back());
+      order_.pop_back();
+    }
+  }
+  void loads(schedule::ValueId id, const std::vector<std::int64_t>& env) {
+    const auto& v = nest_.value(id);
+    switch (v.kind) {
+      case schedule::ValueKind::Load:
+        for (const auto& guard : v.guards) {
+          const std::int64_t at = number(guard.expr, env);
+          if (at < guard.begin || at >= guard.end) return;
+        }
+        touch(v.buffer, v.indices, env);
+        return;
+      case schedule::ValueKind::Select:
+        loads(v.c, env);
+        [[fallthrough]];
+      case schedule::ValueKind::Binary:
+        loads(v.b, env);
+        [[fallthrough]];
+      case schedule::ValueKind::Unary:
+        loads(v.a, env);
+        return;
+      default:
+        return;
+    }
+  }
+  void run(schedule::StatementId id, std::vector<std::int64_t>& env) {
+    const auto& s = nest_.statement(id);
+    if (s.kind == schedule::StatementKind::For) {
+      for (std::int64_t i = number(s.begin, env), end = number(s.end, env); i < end; ++i) {
+        env[s.slot] = i;
+        for (const auto child : s.children) run(child, env);
+      }
+      return;
+    }
+    for (const auto& condition : s.conditions) {
+      const std::int64_t at = number(condition.expr, env);
+      if (at < condition.begin || at >= condition.end) return;
+    }
+    if (s.kind == schedule::StatementKind::Store) {
+      loads(s.value, env);
+      touch(s.buffer, s.indices, env);
+    }
+    for (const auto child : s.children) run(child, env);
+  }
+
+  const LoopNest& nest_;
+  std::size_t capacity_;
+  std::vector<std::int64_t> base_;
+  std::list<std::int64_t> order_;
+  std::unordered_map<std::int64_t, std::list<std::int64_t>::iterator> where_;
+  double misses_ = 0;
+};
+
+program::Program parsed(const char* text, std::map<std::string, std::int64_t> sizes) {
+  program::ParseOptions options;
+  for (const auto& [name, value] : sizes) options.sizes.emplace(name, value);
+  return program::parse(text, options);
+}
+
+struct Traffic {
+  const char* name;
+  const char* text;
+  std::map<std::string, std::int64_t> sizes;
+  const char* schedule;
+};
+void PrintTo(const Traffic& t, std::ostream* out) { *out << t.name; }
+
+class PredictedTraffic : public testing::TestWithParam<Traffic> {};
+
+TEST_P(PredictedTraffic, IsCloseToASimulatedCache) {
+  const auto p = parsed(GetParam().text, GetParam().sizes);
+  const LoopNest nest =
+      schedule::apply(p, schedule::parse_schedule(std::string("schedule f32\n") + GetParam().schedule));
+  const Machine machine = small_machine();
+  const Prediction made = predict(nest, machine);
+  double nearer = 0;  // bytes that farther levels give are brought into all nearer ones
+  for (std::size_t l = machine.levels.size() - 1; l > 0; --l) {
+    nearer += made.moved_bytes[l];
+    const double wanted = Simulation(nest, machine.levels[l - 1].bytes).moved_lines() * 64;
+    EXPECT_LE(nearer, wanted * 2 + 4096) << machine.levels[l - 1].name;
+    EXPECT_GE(nearer * 2 + 4096, wanted) << machine.levels[l - 1].name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, PredictedTraffic,
+    testing::Values(
+        Traffic{"copy", "y[i,j] = x[i,j]", {{"i", 64}, {"j", 128}}, ""},
+        Traffic{"copy_that_stays", "y[i,j] = x[i,j]", {{"i", 16}, {"j", 16}}, ""},
+        Traffic{"transpose", "y[j,i] = x[i,j]", {{"i", 64}, {"j", 96}}, ""},
+        Traffic{"plain_matmul", "y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 40}, {"n", 80}, {"k", 64}}, ""},
+        Traffic{"reordered_matmul",
+                "y[m,n] = sum[k] a[m,k] * b[k,n]",
+                {{"m", 32}, {"n", 80}, {"k", 64}},
+                "reorder y loops=m,k,n"},
+        Traffic{"blocked_matmul",
+                "y[m,n] = sum[k] a[m,k] * b[k,n]",
+                {{"m", 96}, {"n", 96}, {"k", 64}},
+                "split y loops=n numbers=16\nsplit y loops=m numbers=16\n"
+                "reorder y loops=n_o,m_o,k,m_i,n_i"},
+        Traffic{"tiled_matmul",
+                "y[m,n] = sum[k] a[m,k] * b[k,n]",
+                {{"m", 48}, {"n", 64}, {"k", 80}},
+                "split y loops=m numbers=6\nsplit y loops=n numbers=32\nsplit y loops=n_i numbers=16\n"
+                "reorder y loops=n_o,m_o,k,m_i,n_i_o,n_i_i\nvectorize y loops=n_i_i\n"
+                "register_tile y loops=m_i,n_i_o,n_i_i"},
+        Traffic{"conv",
+                "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+                {{"o", 8}, {"h", 16}, {"w", 16}, {"c", 8}, {"r", 3}, {"s", 3}},
+                ""},
+        Traffic{"two_scopes", "t[i,j] = exp(x[i,j]); y[i,j] = t[i,j] * x[i,j]", {{"i", 80}, {"j", 64}}, ""},
+        Traffic{"two_scopes_joined",
+                "t[i,j] = exp(x[i,j]); y[i,j] = t[i,j] * x[i,j]",
+                {{"i", 80}, {"j", 64}},
+                "compute_at t tensor=y loops=i"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Predict, CountsEveryOperationOfAMatrixProduct) {
+  Random random(5);
+  for (int trial = 0; trial < 30; ++trial) {
+    const auto draw = [&](std::uint64_t most) { return static_cast<std::int64_t>(1 + random.below(most)); };
+    const std::int64_t m = draw(70), n = draw(70), k = draw(40);
+    const auto p = parsed("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", m}, {"n", n}, {"k", k}});
+    const LoopNest plain = schedule::apply(p, {});
+    EXPECT_DOUBLE_EQ(predict(plain, small_machine()).flops, static_cast<double>(2 * m * n * k));
+    // A schedule may compute dead results beside them, but not fewer.
+    const LoopNest fast = schedule::apply(p, schedule::default_schedule(p, schedule::Dtype::F32, {}));
+    EXPECT_GE(predict(fast, small_machine()).flops, static_cast<double>(2 * m * n * k) * 0.999);
+  }
+}
+
+TEST(Predict, IsWithinTheMachine) {
+  const Machine machine = describe_machine(jit::host_cpu());
+  for (const std::int64_t size : {1, 7, 64, 500}) {
+    const auto p = parsed("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", size}, {"n", size}, {"k", size}});
+    const LoopNest nest =
+        schedule::apply(p, schedule::default_schedule(p, schedule::Dtype::F32, machine.target(1)));
+    const Prediction warm = predict(nest, machine), cold = predict(nest, machine, {1, true}),
+                     two = predict(nest, machine, {2, false});
+    EXPECT_GT(warm.seconds, 0);
+    EXPECT_LE(warm.fraction_of_peak, 1.0001);
+    EXPECT_GE(cold.seconds, warm.seconds * 0.999999) << size;
+    if (size == 500) {
+      EXPECT_LT(two.seconds, warm.seconds);
+      EXPECT_EQ(warm.bottleneck, "multiply-adds");
+    }
+    EXPECT_FALSE(warm.bottleneck.empty());
+  }
+}
+
+TEST(Predict, KnowsWhatLimitsANest) {
+  const Machine machine = describe_machine(jit::host_cpu());
+  const auto limited = [&](const char* text, std::map<std::string, std::int64_t> sizes) {
+    const auto p = parsed(text, std::move(sizes));
+    return predict(schedule::apply(p, schedule::default_schedule(p, schedule::Dtype::F32, machine.target(1))),
+                   machine)
+        .bottleneck;
+  };
+  EXPECT_EQ(limited("y[i] = x[i] + 1", {{"i", 1 << 26}}), "memory");
+  EXPECT_EQ(limited("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 256}, {"n", 256}, {"k", 256}}),
+            "multiply-adds");
+}
+
+TEST(Predict, OneSumWaitsForItself) {
+  // The same additions in one chain and in four.
+  const auto nest = [](int chains) {
+    return schedule::parse_loop_nest(fmt::format(
+        "nest sum\ninput x: f32[4096]\noutput y: f32[{0}, 16]\nregister t: f32[{0}, 16]\nallocate t\n"
+        "  for c in 0..{0} unroll\n    for l in 0..16 vector\n      t[c, l] = 0\n  for i in 0..{1}\n"
+        "    for c in 0..{0} unroll\n      for l in 0..16 vector\n        t[c, l] += x[{2} * i + (16 * c + "
+        "l)]\n"
+        "  for c in 0..{0} unroll\n    for l in 0..16 vector\n      y[c, l] = t[c, l]\n",
+        chains, 256 / chains, 16 * chains));
+  };
+  const Machine machine = describe_machine(jit::host_cpu());
+  const Prediction one = predict(nest(1), machine), four = predict(nest(4), machine);
+  EXPECT_EQ(one.bottleneck, "latency of sums");
+  EXPECT_GT(one.seconds, 2 * four.seconds);
+}
+
+TEST(Predict, FeaturesHaveNames) {
+  const auto p = parsed("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 20}, {"n", 20}, {"k", 20}});
+  const auto values = features(schedule::apply(p, {}), small_machine());
+  ASSERT_EQ(values.size(), feature_names().size());
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(std::isfinite(values[i])) << feature_names()[i];
+}
+
+}  // namespace
+}  // namespace syno::tune

@@ -1,0 +1,115 @@
+// Everything a search can draw keeps the meaning of every program; every mutation changes some trace.
+#include "tune/space.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "schedule/fixture.hpp"
+#include "support/error.hpp"
+#include "tune/predict.hpp"
+
+namespace syno::tune {
+void PrintTo(const TraceMutation& row, std::ostream* out) { *out << row.name; }
+
+namespace {
+
+using schedule::Dtype;
+
+class EveryCandidate : public testing::TestWithParam<schedule::Template> {};
+
+TEST_P(EveryCandidate, KeepsTheMeaning) {
+  Random random(43);
+  const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
+  for (int trial = 0; trial < 4; ++trial) {
+    const auto p = schedule::instance(GetParam(), random);
+    const ScheduleSpace space(p, Dtype::F32, machine, 1 + trial % 2);
+    const auto arguments = schedule::random_arguments(p, random);
+    auto candidate = space.sample(random);
+    ASSERT_TRUE(candidate);
+    for (int generation = 0; generation < 6 && candidate; ++generation) {
+      const auto nest = schedule::apply(p, candidate->schedule);
+      schedule::expect_same(p, nest, arguments, to_text(candidate->schedule));
+      if (HasFatalFailure()) return;
+      EXPECT_EQ(candidate->features.size(), feature_names().size());
+      EXPECT_GT(candidate->predicted_s, 0);
+      const auto other = space.sample(random);
+      auto child = generation % 3 == 2 && other ? space.cross(*candidate, *other, random)
+                                                : space.mutate(*candidate, random);
+      if (!child) child = space.sample(random);
+      candidate = std::move(child);
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Programs, EveryCandidate, testing::ValuesIn(schedule::templates()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class EveryTraceMutation : public testing::TestWithParam<TraceMutation> {};
+
+TEST_P(EveryTraceMutation, KeepsTheMeaningAndIsReached) {
+  Random random(47);
+  const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
+  int applied = 0;
+  using Sizes = std::vector<std::pair<const char*, std::int64_t>>;
+  const std::vector<std::pair<const char*, Sizes>> programs{
+      {"y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 19}, {"n", 45}, {"k", 21}}},
+      {"y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+       {{"o", 11}, {"h", 10}, {"w", 21}, {"c", 6}, {"r", 3}, {"s", 3}}},
+      {"t[g,h,w] = sum[c] x[c,h,w] * a[g,c]; y[o,h,w] = sum[g,r] t[g,h+r-1,w] * b[o,g,r]",
+       {{"o", 11}, {"h", 10}, {"w", 21}, {"c", 6}, {"r", 3}, {"g", 5}}}};
+  for (const auto& [text, sizes] : programs) {
+    program::ParseOptions options;
+    for (const auto& [name, size] : sizes) options.sizes.emplace(name, size);
+    const auto p = program::parse(text, options);
+    const ScheduleSpace space(p, Dtype::F32, machine, 2);
+    const auto arguments = schedule::random_arguments(p, random);
+    for (int trial = 0; trial < 8; ++trial) {
+      auto parent = space.sample(random);
+      ASSERT_TRUE(parent);
+      schedule::Schedule changed = parent->schedule;
+      if (!GetParam().change(changed.trace, random)) continue;
+      EXPECT_NE(changed, parent->schedule);
+      const auto child = space.candidate(changed);
+      if (!child) continue;  // does not apply: never returned by a search
+      ++applied;
+      schedule::expect_same(p, schedule::apply(p, child->schedule), arguments, to_text(child->schedule));
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(applied, 0) << "no trace could be changed so: the property was not tested";
+}
+INSTANTIATE_TEST_SUITE_P(Table, EveryTraceMutation,
+                         testing::ValuesIn(trace_mutations().begin(), trace_mutations().end()),
+                         [](const auto& info) {
+                           std::string name(info.param.name);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(ScheduleSpace, DrawsTheSameForTheSameSeed) {
+  program::ParseOptions options;
+  options.sizes = {{"m", 60}, {"n", 70}, {"k", 50}};
+  const auto p = program::parse("y[m,n] = sum[k] a[m,k] * b[k,n]", options);
+  const ScheduleSpace space(p, Dtype::F32, describe_machine(jit::host_cpu()), 1);
+  Random one(5), two(5);
+  for (int i = 0; i < 5; ++i) {
+    const auto a = space.sample(one), b = space.sample(two);
+    ASSERT_TRUE(a && b);
+    EXPECT_EQ(a->schedule, b->schedule);
+    const auto c = space.mutate(*a, one), d = space.mutate(*b, two);
+    ASSERT_EQ(c.has_value(), d.has_value());
+    if (c) EXPECT_EQ(c->schedule, d->schedule);
+  }
+}
+
+TEST(ScheduleSpace, RefusesWhatDoesNotApply) {
+  program::ParseOptions options;
+  options.sizes = {{"i", 8}};
+  const ScheduleSpace space(program::parse("y[i] = x[i] + 1", options), Dtype::F32,
+                            describe_machine(jit::host_cpu()), 1);
+  EXPECT_FALSE(space.candidate(schedule::parse_schedule("schedule f32\nunroll y loops=nothing\n")));
+  EXPECT_TRUE(space.candidate({}));
+}
+
+}  // namespace
+}  // namespace syno::tune
