@@ -31,6 +31,9 @@ _EXPORTS = {
     "bench": "syno.bench",
     "export": "syno.export",
     "load": "syno.operator",
+    "latency": "syno.tuning.latency",
+    "predict": "syno.tuning.predict",
+    "tune": "syno.tuning.search",
 }
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ The engine of syno: tensor programs, pGraphs, synthesis, schedules and native ke
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['CompileReport', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'PGraph', 'ParseError', 'Program', 'Schedule', 'ScheduleError', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'allowed', 'apply_schedule', 'compile_nest', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'named_operator', 'named_operators', 'pool', 'rules', 'sample_operators', 'softmax', 'spec_named', 'spec_names']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'allowed', 'apply_prepacked', 'apply_schedule', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'sample_operators', 'softmax', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -311,7 +311,7 @@ class PGraph:
     def hash(self) -> str:
         """
             32 hexadecimal digits, the same on every machine. Equal for pGraphs that differ only in the order of
-            commuting steps, of weights, or of Reduces of one extent. Finer than ``one_scope().operator_key()``.
+            commuting steps, of weights, or of Reduces of one extent. Finer than :meth:`operator_key`.
         """
     @typing.overload
     def one_scope(self) -> Program:
@@ -328,6 +328,11 @@ class PGraph:
                 the order of the pGraph's contractions.
             Source:
                 Syno, Table 1: the coordinates of the output, pushed through the primitives, index input and weights.
+        """
+    def operator_key(self) -> str:
+        """
+            32 hexadecimal digits, equal for equal operators: those that compute the same up to a permutation of each
+            weight's elements and of the dimensions the signature leaves unordered, however they are built.
         """
     @typing.overload
     def staged(self) -> Program:
@@ -712,6 +717,15 @@ class Kernel:
         """
         One call on addresses of arrays with the nest's strides, inputs then outputs; nothing is checked.
         """
+    def for_arrays(self, *args, out: typing.Any = None) -> Kernel:
+        """
+            The kernel for arrays with these strides: this one, or a variant that is compiled when first asked for.
+        
+            Args:
+                arrays, out: as for a call.
+            Raises:
+                ShapeError, KernelError: as for a call.
+        """
     def llvm(self) -> str:
         """
         The LLVM IR as text.
@@ -733,9 +747,19 @@ class Kernel:
                 KernelError: the program's inputs and outputs are not the kernel's.
         """
     @property
+    def arguments(self) -> list[tuple[str, bool, list[int]]]:
+        """
+        (name, whether it is written, shape) of each argument, in call order.
+        """
+    @property
     def key(self) -> str:
         """
         Of the object cache: 32 hexadecimal digits.
+        """
+    @property
+    def nest(self) -> LoopNest:
+        """
+        The loop nest.
         """
     @property
     def report(self) -> CompileReport:
@@ -750,9 +774,407 @@ class Kernel:
         """
         (shared, for each thread): memory a caller of the bare object provides.
         """
+class TensorCalls:
+    """
+        Kernels of one operator, called on contiguous torch tensors as fast as they can be from Python.
+    """
+    def __call__(self, tensors: tuple) -> typing.Any:
+        """
+            The result for a tuple of CPU tensors, or None where no kernel was added for them or one is not contiguous.
+        """
+    def __init__(self, empty: typing.Any, thread_count: typing.Any) -> None:
+        """
+            Args:
+                empty: makes the result: ``torch.empty``.
+                thread_count: says how many threads a call is for: ``torch.get_num_threads``.
+        """
+    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtype: typing.Any, result_shape: tuple, order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+            Serve calls on tensors of these shapes, of one dtype, at this many threads.
+        
+            Args:
+                order: which of a call's tensors are the kernel's inputs, in its order.
+            Raises:
+                ShapeError: the kernel takes another number of arguments.
+        """
+class MemoryLevel:
+    """
+    One level of the memory hierarchy, as a single busy core sees it.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def bytes(self) -> int:
+        """
+        Capacity.
+        """
+    @property
+    def latency_ns(self) -> float:
+        """
+        Of a load whose address waits for the last one.
+        """
+    @property
+    def line_bytes(self) -> int:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def read_gbs(self) -> float:
+        """
+        1e9 bytes a second, reading in order.
+        """
+    @property
+    def shared_by(self) -> int:
+        """
+        Hardware threads that share it.
+        """
+    @property
+    def ways(self) -> int:
+        """
+        Of a set-associative cache; 0 for main memory.
+        """
+    @property
+    def write_gbs(self) -> float:
+        """
+        1e9 bytes a second, writing in order.
+        """
+class MachineModel:
+    """
+        What one core of a machine computes a second and what each memory level gives it. Immutable.
+    
+        Schedules are constructed from it alone, so that they can be made for a machine that is not here.
+    """
+    @staticmethod
+    def from_json(text: str) -> MachineModel:
+        """
+            Read a machine file.
+        
+            Raises:
+                FormatError: names the path of what is missing, unknown, of another type or impossible.
+        """
+    def __eq__(self, arg0: MachineModel) -> bool:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def peak_gflops(self, element_bytes: typing.SupportsInt | typing.SupportsIndex = 4) -> float:
+        """
+        Multiply-add peak of one core, 1e9 floating-point operations a second (a multiply-add is two).
+        """
+    def to_json(self) -> str:
+        """
+        The machine file, as text; ``from_json`` reads it back.
+        """
+    @property
+    def cores(self) -> int:
+        ...
+    @property
+    def fma_latency_cycles(self) -> float:
+        ...
+    @property
+    def fma_per_cycle(self) -> float:
+        """
+        Vector multiply-adds a cycle, sustained.
+        """
+    @property
+    def ghz(self) -> float:
+        ...
+    @property
+    def levels(self) -> list[MemoryLevel]:
+        """
+        Nearest to the core first; the last one is main memory.
+        """
+    @property
+    def measured(self) -> bool:
+        """
+        By micro-benchmarks; otherwise rates are typical ones.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def threads_per_core(self) -> int:
+        ...
+    @property
+    def vector_bits(self) -> int:
+        ...
+    @property
+    def vector_registers(self) -> int:
+        ...
+class Prediction:
+    """
+    How long a loop nest should take, and what limits it.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def bottleneck(self) -> str:
+        """
+        'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead' or the name of a level.
+        """
+    @property
+    def compute_s(self) -> float:
+        """
+        With every access in the first cache.
+        """
+    @property
+    def flops(self) -> float:
+        """
+        A multiply-add is two.
+        """
+    @property
+    def fraction_of_peak(self) -> float:
+        """
+        Of the multiply-add peak of the threads used.
+        """
+    @property
+    def memory_s(self) -> list[float]:
+        """
+        Of what each level of the machine gives.
+        """
+    @property
+    def moved_bytes(self) -> list[float]:
+        """
+        What each level of the machine gives.
+        """
+    @property
+    def overhead_s(self) -> float:
+        """
+        Entering loops and starting threads.
+        """
+    @property
+    def seconds(self) -> float:
+        """
+        Of one call.
+        """
+class Constructed:
+    """
+    A schedule that was constructed without measuring, and why.
+    """
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def to_json(self) -> str:
+        """
+        Walks, benefits, ranking, as JSON text.
+        """
+    @property
+    def bottleneck(self) -> str:
+        ...
+    @property
+    def construct_ms(self) -> float:
+        ...
+    @property
+    def counted_s(self) -> float:
+        """
+        Predicted for the counted schedule.
+        """
+    @property
+    def predicted_s(self) -> float:
+        """
+        Of one call.
+        """
+    @property
+    def schedule(self) -> Schedule:
+        ...
+class Measured:
+    """
+    What one candidate took, or why it has no time.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def calls(self) -> int:
+        """
+        In a sample.
+        """
+    @property
+    def compile_ms(self) -> float:
+        ...
+    @property
+    def median_s(self) -> float:
+        """
+        Of one call.
+        """
+    @property
+    def outcome(self) -> str:
+        """
+        'ok', 'not applicable', 'wrong', 'crashed', 'timed out' or 'too much memory'.
+        """
+    @property
+    def q1_s(self) -> float:
+        ...
+    @property
+    def q3_s(self) -> float:
+        ...
+    @property
+    def reason(self) -> str:
+        """
+        Where the outcome is not 'ok'.
+        """
+    @property
+    def samples(self) -> int:
+        ...
+    @property
+    def spills(self) -> int:
+        ...
+class MeasureOptions:
+    """
+    How candidates are measured.
+    """
+    def __init__(self) -> None:
+        ...
+    @property
+    def cache_directory(self) -> str:
+        """
+        Of compiled objects; empty: none.
+        """
+    @cache_directory.setter
+    def cache_directory(self, arg0: str) -> None:
+        ...
+    @property
+    def cold(self) -> bool:
+        """
+        Caches are flushed before every call.
+        """
+    @cold.setter
+    def cold(self, arg0: bool) -> None:
+        ...
+    @property
+    def compilers(self) -> int:
+        """
+        Threads that compile; 0: as many as there are.
+        """
+    @compilers.setter
+    def compilers(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    @property
+    def limit_s(self) -> float:
+        """
+        For verifying and timing one candidate, seconds.
+        """
+    @limit_s.setter
+    def limit_s(self, arg0: typing.SupportsFloat | typing.SupportsIndex) -> None:
+        ...
+    @property
+    def lock_file(self) -> str:
+        """
+        Held while something is timed; empty: no lock.
+        """
+    @lock_file.setter
+    def lock_file(self, arg0: str) -> None:
+        ...
+    @property
+    def memory_bytes(self) -> int:
+        """
+        Arguments and workspace together.
+        """
+    @memory_bytes.setter
+    def memory_bytes(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    @property
+    def pin(self) -> int:
+        """
+        CPU to run on with one thread; -1: the last usable one.
+        """
+    @pin.setter
+    def pin(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    @property
+    def sample_s(self) -> float:
+        """
+        A sample repeats the call for this long, seconds.
+        """
+    @sample_s.setter
+    def sample_s(self, arg0: typing.SupportsFloat | typing.SupportsIndex) -> None:
+        ...
+    @property
+    def samples(self) -> int:
+        """
+        3 to 64.
+        """
+    @samples.setter
+    def samples(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    @property
+    def threads(self) -> int:
+        """
+        Of a call.
+        """
+    @threads.setter
+    def threads(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    @property
+    def verify(self) -> bool:
+        """
+        Against the interpreter, before anything is timed.
+        """
+    @verify.setter
+    def verify(self, arg0: bool) -> None:
+        ...
+class Candidate:
+    """
+    A schedule that applies, with what a cost model sees of it.
+    """
+    @property
+    def features(self) -> list[float]:
+        """
+        In the order of ``feature_names()``.
+        """
+    @property
+    def predicted_s(self) -> float:
+        """
+        Of one call.
+        """
+    @property
+    def schedule(self) -> Schedule:
+        ...
+class ScheduleSpace:
+    """
+        The space a search draws schedules of one program from: sketches with numbers, and traces changed in place.
+    
+        Every candidate applies to the program and keeps its meaning. The same seed draws the same candidate.
+    """
+    def __init__(self, program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1) -> None:
+        ...
+    def candidate(self, schedule: Schedule) -> Candidate | None:
+        """
+        Of a schedule from elsewhere; None where it does not apply.
+        """
+    def cross(self, a: Candidate, b: Candidate, seed: typing.SupportsInt | typing.SupportsIndex) -> Candidate | None:
+        """
+        Each scope's choice from one of two parents; None where nothing applies.
+        """
+    def mutate(self, parent: Candidate, seed: typing.SupportsInt | typing.SupportsIndex) -> Candidate | None:
+        """
+        One number, sketch or decision changed; None where nothing applies.
+        """
+    def sample(self, seed: typing.SupportsInt | typing.SupportsIndex) -> Candidate | None:
+        """
+        A random sketch with random numbers for every reduction; None where nothing applies.
+        """
 def allowed(spec: Spec, pgraph: PGraph) -> bool:
     """
     Whether rules, budgets and shape distance allow every prefix of an operator and the whole.
+    """
+def apply_prepacked(program: Program, schedule: Schedule) -> tuple[LoopNest, LoopNest] | None:
+    """
+        Make two loop nests of a program under a schedule: what its `prepack` decisions compute once, and the rest.
+    
+        Args:
+            program: a concrete one.
+            schedule: its decisions, in order.
+        Returns:
+            (prepack, call), or None where nothing is prepacked. The outputs of `prepack` are inputs of `call`, by name,
+            after the inputs that `call` still reads itself.
+        Raises:
+            ScheduleError: names the decision, its index in the trace and why it does not apply.
+            UnknownName: a decision, scope, loop or tensor that there is not; lists the valid ones.
     """
 def apply_schedule(program: Program, schedule: Schedule) -> LoopNest:
     """
@@ -765,6 +1187,10 @@ def apply_schedule(program: Program, schedule: Schedule) -> LoopNest:
             ScheduleError: names the decision, its index in the trace and why it does not apply.
             UnknownName: a decision, scope, loop or tensor that there is not; lists the valid ones.
     """
+def compare_schedules(program: Program, a: Schedule, b: Schedule, options: MeasureOptions) -> float:
+    """
+    time(a) / time(b), called in turns in one child process, by first quartiles; 0 where either fails.
+    """
 def compile_nest(nest: LoopNest, *, cache_directory: str = '', cpu: Cpu | None = None, fresh: bool = False) -> Kernel:
     """
         Compiles a loop nest.
@@ -776,6 +1202,29 @@ def compile_nest(nest: LoopNest, *, cache_directory: str = '', cpu: Cpu | None =
         Raises:
             ScheduleError: the nest does not verify.
             KernelError: no code can be made of it.
+    """
+def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False) -> Constructed:
+    """
+        Construct a schedule from the machine model, without measuring (Gensor, section IV).
+    
+        Args:
+            program: a concrete one.
+            machine: the model it is constructed for.
+            dtype: of the arguments: "float32", "float64" or "bfloat16".
+            threads: how many the kernel will mostly run on.
+            method: "graph" (Gensor's walk), "tree" (greedy, no way back, as Roller) or "counted" (no construction).
+            seed: of the walks. The result depends on the arguments only.
+            iterations: of a walk; walks: restarts for each sketch.
+            annealing: the benefit of caching grows with the iteration.
+            vthreads: register interleaving exists.
+            printed: formula (1) as the paper prints it instead of as its text explains it.
+            record_all: every state that can be built is a candidate; otherwise with the paper's probability.
+            counted: the counted schedule stays where nothing is predicted to be better by a margin.
+            finalists: states of a scope that are built and predicted.
+            cold: arguments come from main memory, as weights do in a network larger than the caches.
+        Raises:
+            ScheduleError: the program has symbolic sizes.
+            UnknownName: another dtype or method.
     """
 def conv(*, batch: typing.SupportsInt | typing.SupportsIndex = 1, in_channels: typing.SupportsInt | typing.SupportsIndex, out_channels: typing.SupportsInt | typing.SupportsIndex, in_size: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], kernel: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], stride: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], dilation: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_begin: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_end: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], groups: typing.SupportsInt | typing.SupportsIndex = 1, bias: bool = False) -> Program:
     """
@@ -820,7 +1269,7 @@ def decisions() -> list:
         Returns:
             A list of (name, arguments, meaning), in the order people learn them.
     """
-def default_schedule(program: Program, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1) -> Schedule:
+def default_schedule(program: Program, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, constants: collections.abc.Sequence[str] = []) -> Schedule:
     """
         A good schedule for any program on this machine, without measuring: register tiles, vectors, padded and packed
         copies, outermost loops parallel. The same for the same program, dtype and machine.
@@ -829,9 +1278,29 @@ def default_schedule(program: Program, *, dtype: str = 'float32', threads: typin
             program: a concrete one (``Program.at``).
             dtype: of the arguments: "float32", "float64" or "bfloat16".
             threads: how many the kernel will mostly run on.
+            constants: names of inputs that stay the same over calls; copies of them are prepacked
+                (`apply_prepacked`).
         Raises:
-            ScheduleError: the program has symbolic sizes.
-            UnknownName: another dtype.
+            ScheduleError: the program has symbolic sizes, or a constant is computed.
+            UnknownName: another dtype or no such tensor.
+    """
+def derivation(spec: Spec, pgraph: PGraph, examples: typing.SupportsInt | typing.SupportsIndex = 0) -> dict:
+    """
+        What :func:`explain` says, as data: ``{"steps", "finished_by", "legal"}``.
+    
+        A step is a dict of ``step`` (its text; empty at the output), ``removed_by``, ``frontier`` (extents), ``distance``
+        (-1: out of reach), ``steps_left``, ``kept`` (steps that may follow), ``pruned`` (counts by reason) and
+        ``neighbours``: dicts of ``step``, ``pruned_by``, ``why``, ``distance`` and ``taken``.
+    
+        Raises:
+            SpecError: the operator's signature is not the spec's.
+    """
+def describe_machine(cpu: Cpu | None = None) -> MachineModel:
+    """
+        What the system says about this machine; rates are typical ones, not measured.
+    
+        Args:
+            cpu: of ``cpu_named``: what code is generated for; default ``host_cpu()``.
     """
 def elementwise(function: str, *, a: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], b: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = []) -> Program:
     """
@@ -908,26 +1377,35 @@ def emit_te(program: Program, dtype: str = 'float32') -> str:
         Source:
             The TVM TE code generator of Syno §8.
     """
-def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, limit: typing.SupportsInt | typing.SupportsIndex | None = None) -> EnumerationResult:
+def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, limit: typing.SupportsInt | typing.SupportsIndex | None = None, operator_keys: bool = True, shape_distance: bool = True, memory_mb: typing.SupportsFloat | typing.SupportsIndex = 0.0) -> EnumerationResult:
     """
         All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
     
         Args:
             limit: keep at most this many, in the order of the search; ``stats["truncated"]`` tells.
+            operator_keys: false keeps operators that compute the same but are built in another way.
+            shape_distance: false searches without the distance's bound, for ablations.
+            memory_mb: what the search and its operators may hold; 0 for no limit.
         Raises:
-            SpecError: the spec contradicts itself.
+            SpecError: the spec contradicts itself, or the memory limit does not suffice, with the depth that may work.
     """
-def explain(spec: Spec, pgraph: PGraph) -> str:
+def explain(spec: Spec, pgraph: PGraph, examples: typing.SupportsInt | typing.SupportsIndex = 0) -> str:
     """
         How an operator comes about in the search: step by step, with the frontier's sizes, the distance left, how many
         steps could follow and why the others are pruned (rule, budget, ``distance``, ``order``).
     
+        Args:
+            examples: list at most this many neighbours of each kind beside every step, each with the reason.
         Raises:
             SpecError: the operator's signature is not the spec's.
     """
 def extension_names() -> list[str]:
     """
     Named extensions of the space; each is off unless a spec lists it.
+    """
+def feature_names() -> list[str]:
+    """
+    Names of the numbers that ``nest_features`` returns.
     """
 def g2bmm(*, batch: typing.SupportsInt | typing.SupportsIndex, length: typing.SupportsInt | typing.SupportsIndex, features: typing.SupportsInt | typing.SupportsIndex, width: typing.SupportsInt | typing.SupportsIndex, dilation: typing.SupportsInt | typing.SupportsIndex) -> Program:
     """
@@ -970,6 +1448,26 @@ def matmul(*, m: typing.SupportsInt | typing.SupportsIndex, n: typing.SupportsIn
         Raises:
             ShapeError: an extent below 1.
     """
+def measure_machine(cpu: Cpu | None = None) -> MachineModel:
+    """
+        This machine with its rates measured by micro-benchmarks of generated code on one core: about two seconds.
+    
+        Args:
+            cpu: of ``cpu_named``: what code is generated for; default ``host_cpu()``.
+    """
+def measure_schedules(program: Program, schedules: collections.abc.Sequence[Schedule], options: MeasureOptions) -> list[Measured]:
+    """
+        Compile in parallel, then verify and time one after the other, each in a child process.
+    
+        Args:
+            program: a concrete one.
+            schedules: the candidates.
+            options: threads, limits, samples.
+        Returns:
+            One `Measured` a candidate, in order.
+        Raises:
+            KernelError: threads, samples or limit_s out of range.
+    """
 def named_operator(name: str, spec: Spec, sizes: collections.abc.Mapping[str, str] = {}) -> PGraph:
     """
         Build an operator people know as a sequence of primitives, for a spec's signature.
@@ -989,6 +1487,10 @@ def named_operators() -> dict[str, str]:
     """
     Names and descriptions of the operators that :func:`named_operator` builds (Syno, Table 2 and Fig. 8).
     """
+def nest_features(nest: LoopNest, machine: MachineModel, *, threads: typing.SupportsInt | typing.SupportsIndex = 1) -> list[float]:
+    """
+    What a learned cost model sees of a nest: logarithms of counts, in the order of ``feature_names()``.
+    """
 def pool(kind: str, *, batch: typing.SupportsInt | typing.SupportsIndex = 1, channels: typing.SupportsInt | typing.SupportsIndex, in_size: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], kernel: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], stride: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], dilation: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_begin: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_end: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], count_include_pad: bool = True) -> Program:
     """
         Pooling of any rank over ``x`` (batch, channels, *in_size).
@@ -1000,6 +1502,16 @@ def pool(kind: str, *, batch: typing.SupportsInt | typing.SupportsIndex = 1, cha
         Raises:
             ShapeError: attributes that do not fit together.
             UnknownName: another kind.
+    """
+def predict_nest(nest: LoopNest, machine: MachineModel, *, threads: typing.SupportsInt | typing.SupportsIndex = 1, cold: bool = False) -> Prediction:
+    """
+        Predict the time of a loop nest from the machine model alone.
+    
+        Args:
+            nest: what a schedule makes of a program.
+            machine: the model, of this machine or another.
+            threads: of a call.
+            cold: arguments come from main memory instead of the nearest level that holds them.
     """
 def rules() -> list:
     """
@@ -1032,4 +1544,25 @@ def spec_named(name: str) -> Spec:
 def spec_names() -> list[str]:
     """
     The names :func:`spec_named` knows.
+    """
+def trace_mutations() -> list[tuple[str, str]]:
+    """
+    (name, meaning) of every way to change a trace in place.
+    """
+def verify_prepacked(prepack: Kernel, call: Kernel, program: Program, seed: typing.SupportsInt | typing.SupportsIndex = 0) -> Verification:
+    """
+        Compares the two kernels of `apply_prepacked`, one after the other, with the program's interpreter, as
+        `Kernel.verify` does.
+    
+        Raises:
+            KernelError: the program's inputs and outputs are not the kernels'.
+    """
+def why_empty(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex = 0) -> str | None:
+    """
+        Why a spec has no operator of at most ``max_steps`` steps (0: its own limit), or None where it has one.
+    
+        Names every limit whose change alone lets operators in, with its value and the nearest one that works.
+    
+        Raises:
+            SpecError: the spec contradicts itself.
     """

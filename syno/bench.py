@@ -269,7 +269,8 @@ def _compiled(model: Callable[..., Any], example: Sequence[Any]) -> Callable[[],
     compilers = [c for c in (inductor.cpp.cxx or ()) if c] if hasattr(inductor, "cpp") else []
     if not any(shutil.which(str(c)) for c in (*compilers, "g++", "clang++")):
         raise CompilerUnavailable("torch.compile needs a C++ compiler, and none is installed")
-    with inductor.patch(freezing=True):
+    # A code object has one entry for each model of a class; beyond the limit torch silently stays eager.
+    with inductor.patch(freezing=True), torch._dynamo.config.patch(recompile_limit=64):
         compiled = torch.compile(model)
         try:
             compiled(*example)

@@ -3,6 +3,7 @@
 ========================  =================================================================
 ``SYNO_CACHE``            directory of compiled kernels; empty: no cache
 ``SYNO_CPU``              code for this CPU instead of the host's: ``x86-64-v3``, ``generic``
+``SYNO_MACHINE``          machine file that schedules are constructed from
 ``SYNO_PROGRESS``         ``auto``, ``bar``, ``log`` or ``off``
 ========================  =================================================================
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from syno.errors import UnknownName
 
-VARIABLES = ("cache", "cpu", "progress")
+VARIABLES = ("cache", "cpu", "machine", "progress")
 
 
 def cache_directory() -> Path:

@@ -20,6 +20,8 @@ from syno import _core
 from syno.config import cache_directory
 from syno.errors import KernelError, unknown_name
 from syno.operator import Operator
+from syno.tuning.construct import Chosen, choose_schedule, construct
+from syno.tuning.machine import machine_model
 
 if TYPE_CHECKING:
     from syno.bench import Timing
@@ -78,11 +80,13 @@ class Kernel:
         dtype: str,
         threads: int,
         schedule: _core.Schedule,
+        origin: str = "given",
     ) -> None:
         self._core = core
         self._dtype = DTYPES[dtype]
         self._threads = threads
         self._schedule = schedule
+        self._origin = origin
         self._timing: Timing | None = None
         self._layouts: set[Any] = set()
         self.operator = operator
@@ -111,6 +115,9 @@ class Kernel:
         """
         threads = self._threads if num_threads is None else num_threads
         arrays = tuple(_without_gradient(array) for array in arrays)
+        outputs = out if isinstance(out, (tuple, list)) else (out,)
+        if any(hasattr(each, "is_neg") and each.is_neg() for each in outputs):
+            raise KernelError("[kernel] out is a negated view; pass a tensor of its own memory")
         if all(map(_row_major, arrays)) and (out is None or _row_major(out)):
             return self._core(*arrays, out=out, num_threads=threads)
         result = self._core(*arrays, out=out, num_threads=threads)
@@ -125,6 +132,17 @@ class Kernel:
     def unchecked(self) -> Callable[[Sequence[int], int], None]:
         """`call_pointers` without a Python frame, for those who call it often."""
         return self._core.call_pointers
+
+    def for_arrays(self, *arrays: Any, out: Any) -> Callable[[Sequence[int], int], None]:
+        """`unchecked` for arrays with these strides; the code is made when first asked for.
+
+        It is not compared with the verified code: call the kernel on such arrays once for that.
+
+        Raises:
+            ShapeError, KernelError: as for a call.
+        """
+        arrays = tuple(_without_gradient(array) for array in arrays)
+        return self._core.for_arrays(*arrays, out=out).call_pointers
 
     def _check_layout(self, arrays: Sequence[Any], result: Any, threads: int) -> None:
         """Code for other strides is compared with the verified code when it is first used."""
@@ -202,6 +220,25 @@ class Kernel:
         return self._schedule
 
     @property
+    def origin(self) -> str:
+        """Where the schedule comes from: "constructed", "recorded" (best one measured) or "given"."""
+        return self._origin
+
+    def predict(self) -> _core.Prediction:
+        """What the machine model says of one call on the kernel's threads, and what limits it."""
+        return _core.predict_nest(self._core.nest, machine_model(), threads=self._threads)
+
+    def explain(self) -> str:
+        """Why the kernel is as it is: the walk that constructed its schedule with the benefit of every
+        step, the finalists' predicted times, and what limits the result."""
+        limits = self.predict()
+        head = f"schedule: {self._origin}; {limits!r}"
+        if self._origin != "constructed":
+            return head
+        made = construct(self.operator, threads=self._threads, dtype=self.dtype)
+        return f"{head}\n{made}"
+
+    @property
     def key(self) -> str:
         """The object cache's key: everything that can change the code."""
         return str(self._core.key)
@@ -257,8 +294,17 @@ class Kernel:
 
 
 def _without_gradient(array: Any) -> Any:
-    """torch shares memory only of tensors outside a graph."""
-    return array.detach() if getattr(array, "requires_grad", False) else array
+    """What shares its memory as it is: torch does so only of CPU tensors outside a graph."""
+    if not hasattr(array, "requires_grad"):
+        return array
+    if array.device.type != "cpu":
+        raise KernelError(
+            f"[kernel] a tensor is on the device {array.device}; kernels compute on the CPU: "
+            "pass .cpu(), or call the operator as a torch module"
+        )
+    if array.is_neg():  # a view whose memory holds the negated values
+        array = array.resolve_neg()
+    return array.detach() if array.requires_grad else array
 
 
 def _row_major(array: Any) -> bool:
@@ -277,7 +323,7 @@ def _view(array: Any) -> Any:
 
 
 _lock = threading.Lock()
-_kernels: dict[tuple[str, str, int, str, str], Kernel] = {}
+_kernels: dict[tuple[str, str, int, str, str, str], Kernel] = {}
 
 
 def compile(
@@ -293,8 +339,8 @@ def compile(
     Args:
         operator: at one valuation.
         dtype: "float32" or "float64"; all arrays of a call have it.
-        threads: the default schedule spreads work over this many; calls may use fewer or more.
-        schedule: decisions to use instead of the default ones.
+        threads: the constructed schedule spreads work over this many; calls may use fewer or more.
+        schedule: decisions to use instead of the constructed ones.
         cache: read and write compiled objects under `syno.config.cache_directory()`.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
@@ -309,15 +355,26 @@ def compile(
     concrete = operator._one_valuation("kernels")
     directory = _usable_cache() if cache else None
     program = concrete.program
-    chosen = schedule or _core.default_schedule(program, dtype=dtype, threads=threads)
-    key = (str(program.text()), dtype, threads, str(chosen.text()), os.environ.get("SYNO_CPU", ""))
+    if schedule is None:
+        choice = choose_schedule(program, dtype, threads, directory)
+    else:
+        choice = Chosen(schedule, "given")
+    chosen = choice.schedule
+    key = (
+        str(program.text()),
+        dtype,
+        threads,
+        str(chosen.text()),
+        choice.origin,
+        os.environ.get("SYNO_CPU", ""),
+    )
     with _lock:
         known = _kernels.get(key)
     if known is not None:
         return known
     nest = _core.apply_schedule(program, chosen)
     core = _core.compile_nest(nest, cache_directory=str(directory) if directory else "")
-    kernel = Kernel(core, concrete, dtype, threads, chosen)
+    kernel = Kernel(core, concrete, dtype, threads, chosen, choice.origin)
     kernel.verification = _verified(kernel, directory)
     with _lock:
         return _kernels.setdefault(key, kernel)

@@ -52,11 +52,16 @@ def _writable(directory: Path) -> bool:
     return os.access(directory, os.W_OK)
 
 
-def examine() -> dict[str, Any]:
-    """Everything ``syno doctor`` shows; ``usable`` is false when a kernel could not be built or is wrong."""
+def examine(*, measure: bool = False) -> dict[str, Any]:
+    """Everything ``syno doctor`` shows; ``usable`` is false when a kernel could not be built or is wrong.
+
+    Args:
+        measure: measure the machine's rates again, even if a file has them.
+    """
     from syno import _core
     from syno.config import cache_directory
     from syno.machine import describe_machine
+    from syno.tuning.machine import describe, machine_file, machine_model
 
     cpu = _core.host_cpu()
     kernels = {"float32": _probe("float32", None), "float64": _probe("float64", None)}
@@ -69,12 +74,14 @@ def examine() -> dict[str, Any]:
         "cache_directory": str(cache_directory()),
         "cache_writable": _writable(cache_directory()),
         "kernels": kernels,
+        "machine_file": str(machine_file()),
+        "machine_model": describe(machine_model(measure=True, fresh=measure)),
     }
     try:
         import torch
 
         report["torch"] = {
-            "version": torch.__version__,
+            "version": str(torch.__version__),
             "threads": torch.get_num_threads(),
             "cuda": torch.cuda.is_available(),
         }

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from syno.cli.common import Exit, guarded, print_json, print_table
+from syno.policies import DEFAULT_POLICY
 
 app = typer.Typer(
     name="syno",
@@ -51,11 +52,24 @@ def _root(
 
 @app.command()
 @guarded
-def doctor(json: AsJson = False) -> None:
+def doctor(
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure the machine's rates again.")
+    ] = False,
+    roofline: Annotated[
+        Optional[Path],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
+        typer.Option(help="Draw the machine's roofline: a .png or .svg to write."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
     """What syno finds on this machine; compiles and checks kernels. Exit 1 when unusable."""
     from syno.cli.doctor import examine
 
-    report = examine()
+    report = examine(measure=measure)
+    if roofline is not None:
+        from syno.tuning.machine import machine_model, plot_roofline
+
+        plot_roofline(machine_model()).figure.savefig(roofline)
     if json:
         print_json(report)
     else:
@@ -68,6 +82,22 @@ def doctor(json: AsJson = False) -> None:
                 "kernel cache",
                 report["cache_directory"] + ("" if report["cache_writable"] else " (not writable)"),
             ],
+        ]
+        model = report["machine_model"]
+        rows.append(
+            [
+                "one core",
+                f"{model['peak_gflops']:.1f} GFLOP/s: {model['ghz']:.2f} GHz, "
+                f"{model['fma_per_cycle']:.2f} multiply-adds of {model['vector_bits']} bits a cycle",
+            ]
+        )
+        rows += [
+            [
+                level["name"],
+                f"{level['bytes'] / 1024:,.0f} KiB: read {level['read_gbs']:.0f} GB/s, "
+                f"write {level['write_gbs']:.0f} GB/s, latency {level['latency_ns']:.1f} ns",
+            ]
+            for level in model["levels"]
         ]
         rows += [
             [
@@ -146,6 +176,12 @@ def search(
     seed: Seed = 0,
     workers: Workers = None,
     finalists: Annotated[int, typer.Option(help="Candidates trained again with more seeds.")] = 3,
+    policy: Annotated[
+        str, typer.Option(help="Which operator to train next: bayesian, evolution, mcts, random.")
+    ] = DEFAULT_POLICY,
+    require: Annotated[
+        str, typer.Option(help="Hard limits kept before training: 'latency<=0.5x, flops<=0.8x'.")
+    ] = "",
     resume: Annotated[
         bool,
         typer.Option(help="Continue a session that exists (the default); --no-resume refuses."),
@@ -168,6 +204,8 @@ def search(
         seed=seed,
         workers=workers,
         finalists=finalists,
+        policy=policy,
+        require=require,
         progress=progress,
     )
     _finish(result.report, output, json)
@@ -218,24 +256,39 @@ def show(session: SessionDir, candidate: CandidateId, json: AsJson = False) -> N
 @app.command()
 @guarded
 def explain(
-    session: SessionDir,
-    candidate: CandidateId,
+    operator: Annotated[
+        str, typer.Argument(help="Session directory, operator file, or a named operator.")
+    ],
+    candidate: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="Candidate of the session."),
+    ] = None,
+    spec: Annotated[
+        str, typer.Option(help="Outside a session: a spec's name, or its JSON file.")
+    ] = "resnet18",
+    size: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="Of a named operator: 'groups=g', 'kernel=k_1', 'shrink=s'; repeatable."),
+    ] = None,
+    neighbours: Annotated[
+        int, typer.Option(help="Steps listed of each kind beside every step, with the reason.")
+    ] = 1,
     svg: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="Also draw the pGraph into this file."),
+        typer.Option(help="Also draw the derivation into this file."),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """How an operator was derived: every step, the frontier, the distance left, what was pruned."""
-    from syno.revisit import explain_candidate
+    """How an operator was derived: every step, the frontier, the distance left, what was pruned and why."""
+    from syno.cli.explain import explained
 
-    text, picture = explain_candidate(session, candidate)
+    history, way = explained(operator, candidate, spec, size or [], neighbours)
     if svg:
-        svg.write_text(picture)
+        svg.write_text(way.to_svg() if way else "")
     if json:
-        print_json({"id": candidate, "explanation": text, "svg": picture})
+        print_json({"id": candidate, "history": history, **(way.to_dict() if way else {})})
     else:
-        typer.echo(text)
+        typer.echo("\n\n".join(part for part in (history, str(way or "")) if part))
 
 
 @app.command()
@@ -279,6 +332,41 @@ def bench(
         print_json(result.to_dict())
     else:
         typer.echo(str(result))
+
+
+@app.command()
+@guarded
+def tune(
+    expr: Annotated[str, typer.Argument(help="An operator, 'y[m,n] = sum[k] a[m,k] * b[k,n]'.")],
+    size: Annotated[
+        list[str], typer.Option("--size", "-s", help="Extent of an iterator, 'm=64'; repeat.")
+    ],
+    trials: Annotated[int, typer.Option(help="Schedules to measure.")] = 64,
+    threads: Annotated[int, typer.Option(help="Threads of a call.")] = 1,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    model: Annotated[str, typer.Option(help="Cost model: linear or boosted.")] = "linear",
+    time_limit: Annotated[
+        Optional[float],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
+        typer.Option(help="Stop after so many seconds."),
+    ] = None,
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Searches schedules of one operator by measuring; again: continues. Later kernels use the best."""
+    from syno.cli.tune import run
+
+    result = run(
+        expr,
+        size,
+        trials=trials,
+        threads=threads,
+        dtype=dtype,
+        model=model,
+        time_limit_s=time_limit,
+        seed=seed,
+        show=not json,
+    )
+    print_json(result.to_dict()) if json else typer.echo(str(result))
 
 
 @app.command()

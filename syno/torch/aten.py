@@ -14,6 +14,7 @@ from torch import nn
 
 from syno import _core
 from syno.errors import VerifyError
+from syno.torch import emitted
 
 if TYPE_CHECKING:
     from syno.operator import Operator
@@ -35,7 +36,8 @@ def _module_class(program_text: str) -> Any:
     source = str(_core.emit_pytorch(program, class_name=_CLASS))
     tree = ast.parse(source)
     _check(tree)
-    names: dict[str, Any] = {"__name__": "syno.emitted"}
+    # A module that exists: torch.compile imports the one that a function says it is from.
+    names: dict[str, Any] = {"__name__": emitted.__name__}
     exec(compile(tree, "<emitted operator>", "exec"), names)
     return names[_CLASS]
 

@@ -46,6 +46,8 @@ class Op(nn.Module):
         self.operator = operator._one_valuation("the shapes of parameters")
         self.layer = layer
         self.native = native
+        self.why = ""
+        """Why it runs as it does, where that was chosen by measuring."""
         if layer is not None and len(self.operator.data) != 1:
             raise ShapeError(
                 f"[torch] {self.operator.expr} takes {len(self.operator.data)} data inputs; "
@@ -146,7 +148,8 @@ class Op(nn.Module):
 
     def extra_repr(self) -> str:
         sizes = f"in place of {self.layer.kind}, " if self.layer else ""
-        return f"{self.operator.expr}, {sizes}{self.operator.flops:,} FLOPs"
+        why = f"; {self.why}" if self.why else ""
+        return f"{self.operator.expr}, {sizes}{self.operator.flops:,} FLOPs{why}"
 
 
 def _check_channels(layer: Layer, x: Tensor) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from syno import _core
 from syno.errors import ShapeError, SynoError
 from syno.kernel import Kernel, compile
 from syno.operator import Operator
@@ -27,6 +28,11 @@ from syno.torch.aten import aten_module
 _log = logging.getLogger("syno.torch")
 _library: Any = torch.library.Library("syno", "FRAGMENT")  # type: ignore[no-untyped-call]
 _lock = threading.RLock()
+
+_Key, _Keys = torch._C.DispatchKey, torch._C.DispatchKeySet
+#: Keys of a call on plain CPU tensors: no subclass, no mode, nothing traced or transformed.
+_PLAIN = (_Keys(_Key.CPU) | _Keys(_Key.AutogradCPU)).raw_repr()
+_needs_grad, _grad_enabled = torch._C._any_requires_grad, torch.is_grad_enabled
 
 _NATIVE = {torch.float32: "float32", torch.float64: "float64"}
 _TENSOR_DTYPES = {name: dtype for dtype, name in _NATIVE.items()}
@@ -44,6 +50,7 @@ class OperatorFunction:
         self.inputs = tuple(inputs)
         self.output = output
         self._plans: dict[Any, Plan] = {}
+        self._calls = _core.TensorCalls(torch.empty, torch.get_num_threads)
         self._operators: dict[Shapes, Operator] = {}
         self._derivatives: dict[int, OperatorFunction] = {}
         self._warned = False
@@ -57,10 +64,13 @@ class OperatorFunction:
         torch.library.register_autograd(
             qualified, self._backward, setup_context=_save_inputs, lib=_library
         )
-        self._call: Callable[..., Tensor] = getattr(torch.ops.syno, name).default
+        _library.impl(name, self._on_cpu, "AutogradCPU", with_keyset=True)
+        self._call: Any = getattr(torch.ops.syno, name).default
 
     def __call__(self, *tensors: Tensor) -> Tensor:
-        return self._call(*tensors)
+        result = self._call(*tensors)
+        assert isinstance(result, Tensor)
+        return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OperatorFunction:
         return self
@@ -101,9 +111,29 @@ class OperatorFunction:
 
     # What PyTorch calls
 
+    def _on_cpu(self, keys: Any, *tensors: Tensor) -> Tensor:
+        # What `register_autograd` makes comes back through the dispatcher and Python once more, which
+        # costs more than all the rest; calls on plain tensors need none of it.
+        if keys.raw_repr() == _PLAIN:
+            if _grad_enabled() and _needs_grad(*tensors):
+                result = _WithGradient.apply(self, *tensors)  # type: ignore[no-untyped-call]
+            else:
+                result = self._calls(tensors)
+                if result is None:
+                    return self._compute(*tensors)
+        else:
+            rest = _Keys(_Key.AutogradOther) | (keys & torch._C._after_autograd_keyset)
+            result = self._call.redispatch(rest, *tensors)
+        assert isinstance(result, Tensor)
+        return result
+
     def _compute(self, *tensors: Tensor) -> Tensor:
+        served = self._calls(tensors)
+        if served is not None:
+            assert isinstance(served, Tensor)
+            return served
         threads = torch.get_num_threads()
-        key = (threads, *[(t.dtype, t.shape) for t in tensors])
+        key = (threads, *[t.shape for t in tensors], *[t.dtype for t in tensors])
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._plan(tensors, threads)
@@ -122,11 +152,13 @@ class OperatorFunction:
         return tensors[0].new_empty(self.output_shape(shapes))
 
     def _backward(self, ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        inputs = ctx.saved_tensors
-        return tuple(
-            self._gradient(i, (cotangent, *inputs)) if needed else None
-            for i, needed in enumerate(ctx.needs_input_grad)
-        )
+        return self.gradients(ctx.needs_input_grad, (cotangent, *ctx.saved_tensors))
+
+    def gradients(
+        self, needed: Sequence[bool], tensors: Sequence[Tensor]
+    ) -> tuple[Tensor | None, ...]:
+        """Of the inputs that need one, for (cotangent, *inputs)."""
+        return tuple(self._gradient(i, tensors) if n else None for i, n in enumerate(needed))
 
     def _gradient(self, index: int, tensors: Sequence[Tensor]) -> Tensor | None:
         shapes = tuple(tuple(int(n) for n in t.shape) for t in tensors[1:])
@@ -177,24 +209,43 @@ class OperatorFunction:
                     error,
                 )
             return self._emitted_copy
-        return self._run_natively(kernel, threads)
+        return self._run_natively(kernel, tensors, threads)
 
-    def _run_natively(self, kernel: Kernel, threads: int) -> Plan:
+    def _run_natively(self, kernel: Kernel, tensors: Sequence[Tensor], threads: int) -> Plan:
         order = [self.inputs.index(name) for name in kernel.operator.inputs]
-        shape = kernel.shapes[self.output]
+        shape, dtype = kernel.shapes[self.output], _TENSOR_DTYPES[kernel.dtype]
+        self._calls.add(
+            kernel._core,
+            shapes=[tuple(t.shape) for t in tensors],
+            dtype=dtype,
+            result_shape=shape,
+            order=order,
+            threads=threads,
+        )
         call = kernel.unchecked
-
-        dtype = _TENSOR_DTYPES[kernel.dtype]
 
         def run(tensors: Sequence[Tensor]) -> Tensor:
             held = [tensors[i].contiguous() for i in order]
             result = torch.empty(shape, dtype=dtype)
-            pointers = [t.data_ptr() for t in held]
-            pointers.append(result.data_ptr())
-            call(pointers, threads)
+            call([*(t.data_ptr() for t in held), result.data_ptr()], threads)
             return result
 
         return run
+
+
+class _WithGradient(torch.autograd.Function):
+    """A call on plain tensors, some of which need a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, function: OperatorFunction, *tensors: Tensor) -> Tensor:
+        ctx.function = function
+        ctx.save_for_backward(*tensors)
+        return function._compute(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[1:]
+        return (None, *ctx.function.gradients(needed, (cotangent, *ctx.saved_tensors)))
 
 
 class _Whole(OperatorFunction):

@@ -51,14 +51,18 @@ def test_functions_stay_functions_after_their_neighbours_are_imported() -> None:
     run_python(code)
 
 
-def test_the_extension_exports_one_symbol() -> None:
+def test_the_extension_exports_its_entry_and_what_debuggers_look_for() -> None:
     listing = subprocess.run(
         ["nm", "-D", "--defined-only", str(_core.__file__)],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert [line.split()[-1] for line in listing.splitlines()] == ["PyInit__core"]
+    assert sorted(line.split()[-1] for line in listing.splitlines()) == [
+        "PyInit__core",
+        "__jit_debug_descriptor",
+        "__jit_debug_register_code",
+    ]
 
 
 def test_the_extension_needs_only_system_libraries() -> None:

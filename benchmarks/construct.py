@@ -1,0 +1,116 @@
+"""Constructing schedules: how long it takes, how fast the result is, what each idea of Gensor gives.
+
+    python benchmarks/construct.py --json                       # Table IV of the paper, with ablations
+    python benchmarks/construct.py operators --names C1 M2 --trials 100 --plot construct.png
+    python benchmarks/construct.py gemm --json                  # the unbalanced products of Table V
+    python benchmarks/construct.py bert --lengths 24 48 96      # a small BERT, sequence length changing
+    python benchmarks/construct.py mobilenet --images 50        # MobileNetV2, channels changing three times
+
+`operators` and `gemm` construct every case by the greedy tree (Roller-like), by the graph (Gensor) with
+and without annealing and virtual threads (register interleaving), and as kernels get it; verify all
+results and time them in turns, one thread, arguments warm. `--trials` adds the thorough search:
+`gap` is best found time / constructed time. `bert` and `mobilenet` add up construction or compilation
+and inference for each shape, against eager PyTorch and torch.compile, static and dynamic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from constructbench.cases import PAPER, UNBALANCED, Case
+from constructbench.networks import NETWORKS, run_network
+from constructbench.operators import plot, run_case, summary
+
+from syno.errors import SynoError, unknown_name
+from syno.machine import describe_machine
+from syno.tuning.machine import describe, machine_model
+
+
+def arguments() -> argparse.ArgumentParser:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "what", nargs="?", default="operators", choices=["operators", "gemm", "bert", "mobilenet"]
+    )
+    parser.add_argument("--names", nargs="*", default=[], metavar="CASE")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--trials", type=int, default=0, help="of the thorough search; 0: none")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plot", metavar="FILE")
+    parser.add_argument("--lengths", type=int, nargs="*", default=[24, 48, 100, 128])
+    parser.add_argument("--images", type=int, default=50, help="inferences for each shape")
+    parser.add_argument("--peers", default="eager,compile,dynamic")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def chosen(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
+    valid = [case.name for case in cases]
+    for name in names:
+        if name not in valid:
+            raise unknown_name("case", name, valid)
+    return [case for case in cases if not names or case.name in names]
+
+
+def show(row: dict[str, Any]) -> None:
+    times = "  ".join(f"{name} {value:.1f}" for name, value in row["us"].items())
+    scaled = f" ({row['scaled']})" if row["scaled"] else ""
+    print(
+        f"{row['name']}{scaled}: us {times}; {row['construct_ms']['constructed']:.1f} ms to construct"
+    )
+    if "search" in row:
+        print(f"    search: {row['search']['gap']:.3f} of the constructed time")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    options = arguments().parse_args()
+    model = machine_model(measure=True)
+    document: dict[str, Any] = {
+        "machine": {**msgspec.to_builtins(describe_machine()), "model": describe(model)},
+        "command": "python benchmarks/construct.py " + " ".join(sys.argv[1:]),
+    }
+    try:
+        if options.what in NETWORKS:
+            document |= run_network(
+                options.what,
+                lengths=options.lengths,
+                images=options.images,
+                peers=options.peers.split(","),
+                trials=options.trials,
+                show=not options.json,
+            )
+        else:
+            rows = []
+            for case in chosen(PAPER if options.what == "operators" else UNBALANCED, options.names):
+                rows.append(
+                    run_case(
+                        case,
+                        turns=options.turns,
+                        trials=options.trials,
+                        seed=options.seed,
+                        peers=options.what == "gemm",
+                    )
+                )
+                if not options.json:
+                    show(rows[-1])
+            document |= {"cases": rows, "summary": summary(rows)}
+            if options.plot:
+                plot(rows, options.plot)
+    except SynoError as error:
+        raise SystemExit(str(error)) from error
+    if options.json:
+        print(json.dumps(document, indent=1))
+    elif "summary" in document:
+        print(json.dumps(document["summary"], indent=1))
+
+
+if __name__ == "__main__":
+    main()

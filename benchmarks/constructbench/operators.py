@@ -1,0 +1,165 @@
+"""One operator under every way to construct its schedule, timed in turns; the search's gap on top."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import syno
+from constructbench.cases import Case
+from syno import _core
+from syno.bench import measure
+from syno.tuning.construct import construct
+from syno.tuning.machine import machine_model
+from syno.tuning.search import tune
+
+#: Ways to construct, by name. All but the last two take the construction as it comes; "constructed" is
+#: what kernels get: the counted schedule stays where nothing is predicted to be better.
+METHODS: dict[str, dict[str, Any]] = {
+    "tree": {"method": "tree", "counted": False},
+    "graph, no virtual threads": {"vthreads": False, "counted": False},
+    "graph, no annealing": {"annealing": False, "counted": False},
+    "graph, formula (1) as printed": {"printed": True, "counted": False},
+    "graph": {"counted": False},
+    "counted": {"method": "counted"},
+    "constructed": {},
+}
+
+
+def _runner(kernel: _core.Kernel, pointers: Sequence[int]) -> Callable[[], None]:
+    return lambda: kernel.call_pointers(pointers, 1)
+
+
+def run_case(case: Case, *, turns: int, trials: int, seed: int, peers: bool) -> dict[str, Any]:
+    """Constructs, verifies and times one operator.
+
+    Args:
+        turns: of the timing; trials: of the thorough search, 0 for none.
+        peers: time PyTorch's own matrix product beside it.
+    """
+    operator = case.operator()
+    program = operator.program
+    schedules, construct_ms, predicted_us = {}, {}, {}
+    for name, options in METHODS.items():
+        runs = [construct(operator, seed=seed, **options) for _ in range(3)]
+        schedules[name] = runs[0].schedule
+        construct_ms[name] = statistics.median(made.construct_ms for made in runs)
+        predicted_us[name] = runs[0].predicted_s * 1e6
+    distinct: dict[str, str] = {}  # schedule text -> the first method that gave it
+    for name, schedule in schedules.items():
+        distinct.setdefault(str(schedule.text()), name)
+    generator = np.random.default_rng(0)
+    inputs = [
+        generator.standard_normal(operator.shapes[name], dtype=np.float32)
+        for name in operator.inputs
+    ]
+    output = np.empty(operator.shapes[operator.outputs[0]], np.float32)
+    pointers = [array.ctypes.data for array in (*inputs, output)]
+    functions: dict[str, Callable[[], Any]] = {}
+    errors: dict[str, float] = {}
+    for name in distinct.values():
+        nest = _core.apply_schedule(program, schedules[name])
+        kernel = _core.compile_nest(nest)
+        check = kernel.verify(program)
+        if not check.passed:
+            raise SystemExit(f"{case.name}, {name}: error {check.max_rel_err:.1e}; {check.detail}")
+        errors[name] = check.max_rel_err
+        functions[name] = _runner(kernel, pointers)
+    if peers:
+        functions["eager"] = _eager(inputs, output)
+    timings = {t.name: t for t in measure(functions, turns=turns, timeout_s=40)}
+    of = {name: distinct[str(schedule.text())] for name, schedule in schedules.items()}
+    us = {name: timings[same].median_us for name, same in of.items()}
+    spread = {name: timings[same].iqr_us for name, same in of.items()}
+    if peers:
+        us["eager"], spread["eager"] = timings["eager"].median_us, timings["eager"].iqr_us
+    row: dict[str, Any] = {
+        "name": case.name,
+        "scaled": case.scaled,
+        "expr": operator.expr,
+        "shapes": {name: list(shape) for name, shape in operator.shapes.items()},
+        "flops": operator.flops,
+        "us": us,
+        "spread_us": spread,
+        "gflops": {name: 2e-3 * operator.flops / value for name, value in us.items()},
+        "predicted_us": predicted_us,
+        "construct_ms": construct_ms,
+        "max_rel_err": max(errors.values()),
+        "bottleneck": _core.predict_nest(
+            _core.apply_schedule(program, schedules["constructed"]), machine_model()
+        ).bottleneck,
+    }
+    if trials:
+        found = tune(operator, trials=trials, seed=seed, keep=False)
+        row["search"] = found.to_dict()
+    return row
+
+
+def _eager(inputs: Sequence[Any], output: Any) -> Callable[[], Any]:
+    """PyTorch's matrix product on the same arrays."""
+    import torch
+
+    torch.set_num_threads(1)
+    a, b = (torch.from_numpy(array) for array in inputs)
+    out = torch.from_numpy(np.empty_like(output))
+    return lambda: torch.matmul(a, b, out=out)
+
+
+def geomean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Speeds relative to the tree, and what part of the gain the graph and the interleaving have."""
+    speed = {
+        name: geomean([row["us"]["tree"] / row["us"][name] for row in rows]) for name in METHODS
+    }
+    graph = math.log(speed["graph, no virtual threads"])
+    whole = math.log(speed["graph"])
+    found = [row["search"]["gap"] for row in rows if "search" in row]
+    return {
+        "speed_over_tree": speed,
+        # The paper (Table VI): 0.79 and 0.21. Shares mean something only where there is a gain.
+        "share_of_graph": graph / whole if whole > 0.01 else None,
+        "share_of_virtual_threads": 1 - graph / whole if whole > 0.01 else None,
+        "constructed_over_counted": geomean(
+            [row["us"]["counted"] / row["us"]["constructed"] for row in rows]
+        ),
+        "best_found_over_constructed": geomean(found) if found else None,
+        "construct_ms": {
+            name: statistics.median(row["construct_ms"][name] for row in rows) for name in METHODS
+        },
+        "prediction_error": geomean(
+            [
+                max(row["predicted_us"][n] / row["us"][n], row["us"][n] / row["predicted_us"][n])
+                for row in rows
+                for n in ("counted", "constructed")
+            ]
+        ),
+    }
+
+
+def plot(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Bars a case: speed over the tree of each method."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = [name for name in METHODS if name != "tree"]
+    width = 0.8 / len(names)
+    figure, axes = plt.subplots(figsize=(1.1 * len(rows) + 2, 4))
+    for i, name in enumerate(names):
+        heights = [row["us"]["tree"] / row["us"][name] for row in rows]
+        axes.bar([x + i * width for x in range(len(rows))], heights, width, label=name)
+    axes.axhline(1, color="black", linewidth=0.6)
+    axes.set_xticks([x + 0.4 for x in range(len(rows))], [row["name"] for row in rows])
+    axes.set_ylabel("speed, greedy tree = 1")
+    axes.set_title(f"Ways to construct a schedule, one thread, syno {syno.__version__}", fontsize=9)
+    axes.legend(fontsize=6)
+    figure.tight_layout()
+    figure.savefig(path)

@@ -1,0 +1,210 @@
+"""Peers: a form of an operator in PyTorch made ready to run by one system, weights constant and frozen."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import logging
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Call = Callable[[], Any]
+
+
+class Unavailable(Exception):
+    """Expected: a peer that cannot run this form; the text says why."""
+
+
+class Form(nn.Module):
+    """A function of an operator's inputs, the constant ones held."""
+
+    def __init__(
+        self, function: Callable[..., Tensor], inputs: Sequence[str], constants: dict[str, Tensor]
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.inputs = tuple(inputs)
+        self.given = tuple(name for name in inputs if name not in constants)
+        for name, value in constants.items():
+            self.register_buffer(f"constant_{name}", value)
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        given = dict(zip(self.given, tensors, strict=True))
+        values = (given[n] if n in given else getattr(self, f"constant_{n}") for n in self.inputs)
+        return self.function(*values)
+
+
+def result_array(value: Any) -> Any:
+    """What a peer's call returned, as a NumPy array."""
+    import numpy as np
+
+    if isinstance(value, Tensor):
+        return value.detach().numpy()
+    if hasattr(value, "to_dlpack") or hasattr(value, "__array__"):
+        return np.asarray(value)
+    if isinstance(value, (list, tuple)):
+        return result_array(value[0])
+    return np.asarray(next(iter(value.values())))
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A row of `PEERS`: `prepare` returns calls by variant ("" for the plain one).
+
+    `needs` is the module that must be there; `prepare` gets a form, its tensors and the threads.
+    """
+
+    name: str
+    needs: str
+    prepare: Callable[[nn.Module, Sequence[Tensor], int], dict[str, Call]]
+
+    @property
+    def absent(self) -> str | None:
+        """Why the peer cannot run here, or None."""
+        if importlib.util.find_spec(self.needs) is None:
+            return f"the package {self.needs} is not installed"
+        return None
+
+
+def _eager(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
+    calls: dict[str, Call] = {"": lambda: form(*tensors)}
+    if any(t.dim() == 4 for t in tensors):
+        last = [_channels_last(t) for t in tensors]
+        import copy
+
+        other = copy.deepcopy(form)
+        for name, buffer in other.named_buffers():
+            other._buffers[name] = _channels_last(buffer)
+        calls["channels last"] = lambda: other(*last)
+    return calls
+
+
+def _channels_last(t: Tensor) -> Tensor:
+    return t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
+
+
+def _compile(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
+    from syno.bench import CompilerUnavailable, _compiled
+
+    try:
+        return {"": _compiled(form.eval(), tensors)}
+    except CompilerUnavailable as error:
+        raise Unavailable(str(error)) from error
+
+
+def _onnx(form: nn.Module, tensors: Sequence[Tensor]) -> bytes:
+    for name in ("onnx", "onnxscript"):
+        if importlib.util.find_spec(name) is None:
+            raise Unavailable(f"the package {name} is not installed")
+    loud = logging.getLogger("torch.onnx")
+    level = loud.level
+    loud.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                form.eval(), tuple(tensors), dynamo=True, verbose=False, external_data=False
+            )
+        assert program is not None
+        file = io.BytesIO()
+        program.save(file)
+        return file.getvalue()
+    except Exception as error:  # whatever the exporter throws is the reason
+        raise Unavailable(f"no ONNX export: {_line(error)}") from error
+    finally:
+        loud.setLevel(level)
+
+
+def _line(error: BaseException) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:160]
+
+
+def _onnxruntime(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    model = _onnx(form, tensors)
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        names = [value.name for value in session.get_inputs()]
+        output = session.get_outputs()[0]
+        arrays = [tensor.contiguous().numpy() for tensor in tensors]
+        binding = session.io_binding()
+        held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
+        for name, value in zip(names, held, strict=True):
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_output(output.name, "cpu")
+        session.run_with_iobinding(binding)
+    except Exception as error:  # of the library's own, without a common type
+        raise Unavailable(f"ONNX Runtime: {_line(error)}") from error
+
+    def call() -> Any:
+        session.run_with_iobinding(binding)
+        return held and binding
+
+    call.result = lambda: binding.copy_outputs_to_cpu()[0]  # type: ignore[attr-defined]
+    return {"": call}
+
+
+def _openvino(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
+    import openvino
+
+    model = _onnx(form, tensors)
+    try:
+        core = openvino.Core()
+        compiled = core.compile_model(
+            core.read_model(io.BytesIO(model).getvalue(), b""),
+            "CPU",
+            {
+                "INFERENCE_PRECISION_HINT": "f32",
+                "INFERENCE_NUM_THREADS": threads,
+                "PERFORMANCE_HINT": "LATENCY",
+                "NUM_STREAMS": 1,
+            },
+        )
+        request = compiled.create_infer_request()
+        held = [openvino.Tensor(t.contiguous().numpy(), shared_memory=True) for t in tensors]
+        for i, value in enumerate(held):
+            request.set_input_tensor(i, value)
+        request.infer()
+    except Exception as error:  # of the library's own, without a common type
+        raise Unavailable(f"OpenVINO: {_line(error)}") from error
+
+    def call() -> Any:
+        request.infer()
+        return held and request
+
+    call.result = lambda: request.get_output_tensor(0).data.copy()  # type: ignore[attr-defined]
+    return {"": call}
+
+
+def _xla(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_cpu_multi_thread_eigen" not in flags and threads == 1:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from kernelbench.xla import compile_form
+
+    return {"": compile_form(form, tensors)}
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("eager", "torch", _eager),
+        Peer("compile", "torch", _compile),
+        Peer("onnxruntime", "onnxruntime", _onnxruntime),
+        Peer("openvino", "openvino", _openvino),
+        Peer("xla", "jax", _xla),
+    )
+}

@@ -1,0 +1,497 @@
+"""One case measured: the kernel and its peers in turns, results checked, beside what the machine allows."""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kernelbench.cases import Case
+from kernelbench.native import native_forms
+from kernelbench.peers import PEERS, Form, Peer, Unavailable, result_array
+from syno import _core
+from syno.bench import Timing, measure
+from syno.errors import KernelError
+from syno.kernel import Kernel
+from syno.operator import Operator
+from syno.torch.aten import aten_module
+from syno.tuning.construct import construct
+from syno.tuning.machine import MachineModel
+
+_log = logging.getLogger("kernels")
+_TORCH = {"float32": torch.float32, "float64": torch.float64}
+#: Largest difference of a peer's result from the kernel's, over the largest result.
+TOLERANCE = {"float32": 1e-3, "float64": 1e-10}
+
+
+@dataclass
+class Result:
+    """A row of the report; times in microseconds. `ratio...` above 1: the kernel is faster."""
+
+    name: str
+    klass: str
+    us: float
+    spread: float
+    gflops: float
+    fraction_of_peak: float
+    roof_us: float
+    bound: str
+    fraction_of_roof: float
+    peers_us: dict[str, float]
+    forms_us: dict[str, float]
+    best_peer: str | None
+    best_form: str | None
+    ratio_to_best_peer: float | None
+    ratios: dict[str, float]
+    max_rel_err: float
+    construct_ms: float | None
+    compile_ms: float | None
+    spills: int | None
+    predicted_us: float | None
+    absent: dict[str, str] = field(default_factory=dict)
+    intensity: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        entry = {("class" if k == "klass" else k): v for k, v in self.__dict__.items()}
+        del entry["intensity"]
+        return entry
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is asked for."""
+
+    peers: Sequence[str]
+    threads: int
+    turns: int
+    machine: MachineModel
+    limit_s: float = 2.0
+    """Measuring of one case ends after this, at least three turns made."""
+
+
+def inputs_of(case: Case, seed: int = 0) -> list[Tensor]:
+    """Random inputs in order, strided as the case says."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = []
+    for name in case.operator.inputs:
+        shape = case.operator.shapes[name]
+        strides = case.strides.get(name)
+        dtype = _TORCH[case.dtype]
+        if strides is None:
+            tensors.append(torch.randn(shape, generator=generator, dtype=dtype))
+        else:
+            span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+            bigger = torch.randn(span, generator=generator, dtype=dtype)
+            tensors.append(bigger.as_strided(shape, strides))
+    return tensors
+
+
+def forms_of(case: Case) -> dict[str, Callable[..., Tensor]]:
+    """The operator in PyTorch, by name: recognised native calls first, the emitted form where needed."""
+    operator = case.operator
+    native = native_forms(operator.program)
+    forms: dict[str, Callable[..., Tensor]] = {}
+    for name, form in native.items():
+        if case.synthesised or name != "stages":
+            forms[f"{name} {form.name}" if name != "stages" else "stages"] = form.function
+    if case.synthesised or not forms:
+        forms["emitted"] = _emitted(operator)
+        whole = operator.one_scope
+        if case.synthesised and whole is not None and whole.text() != operator.program.text():
+            forms["einsum"] = _emitted(Operator.from_program(whole))
+    return forms
+
+
+def _emitted(operator: Operator) -> Callable[..., Tensor]:
+    module = aten_module(operator)
+    names = [name for name, _ in module.named_parameters()]
+    weights, data, inputs = operator.weights, operator.data, operator.inputs
+
+    def run(*tensors: Tensor) -> Tensor:
+        given = dict(zip(inputs, tensors, strict=True))
+        parameters = dict(zip(names, (given[name] for name in weights), strict=True))
+        result = torch.func.functional_call(module, parameters, tuple(given[name] for name in data))
+        assert isinstance(result, Tensor)
+        return result
+
+    return run
+
+
+def cold(operator: Operator, dtype: str, threads: int) -> tuple[float, float, _core.Kernel]:
+    """Milliseconds to construct a schedule and its loop nest, and to make code of it; the kernel."""
+    start = time.perf_counter()
+    schedule = construct(operator, dtype=dtype, threads=threads).schedule
+    nest = _core.apply_schedule(operator.program, schedule)
+    constructed = time.perf_counter()
+    kernel = _core.compile_nest(nest, fresh=True)
+    done = time.perf_counter()
+    return 1e3 * (constructed - start), 1e3 * (done - constructed), kernel
+
+
+def run_case(case: Case, settings: Settings) -> Result:
+    """Verifies and times a case.
+
+    Raises:
+        SynoError: there is no kernel of it.
+    """
+    operator = case.operator
+    tensors = inputs_of(case)
+    absent: dict[str, str] = {}
+    construct_ms = compile_ms = None
+    spills = predicted = None
+    if case.training:
+        contestants, error = _training_contestants(case, tensors, settings, absent)
+    else:
+        construct_ms, compile_ms, fresh = cold(operator, case.dtype, settings.threads)
+        spills = int(fresh.report.spills)
+        kernel = operator.compile(dtype=case.dtype, threads=settings.threads)
+        predicted = 1e6 * kernel.predict().seconds
+        contestants = {"syno": _bound(kernel, case, tensors, settings.threads)}
+        error = kernel.verify(seed=1).max_rel_err
+        expected = result_array(contestants["syno"].result())
+        contestants |= _peers(case, tensors, expected, settings, absent)
+    with torch.inference_mode(not case.training):
+        timings = measure(
+            _worth_turns(contestants, settings, absent),
+            turns=settings.turns,
+            min_sample_s=1e-3,
+            timeout_s=settings.limit_s,
+            threads=settings.threads,
+        )
+    return _result(
+        case, timings, settings, absent, error, (construct_ms, compile_ms, spills, predicted)
+    )
+
+
+def _bound(kernel: Kernel, case: Case, tensors: Sequence[Tensor], threads: int) -> _Call:
+    """A call on these tensors where they lie, without anything but the call; the faster of the whole
+    kernel and the one whose constants were packed before."""
+    out = torch.empty(kernel.shapes[kernel.operator.outputs[0]], dtype=tensors[0].dtype)
+    kernel(*tensors, out=out)  # checks the code for these strides once
+    code = kernel.for_arrays(*tensors, out=out)
+    pointers = [t.data_ptr() for t in (*tensors, out)]
+    best = _Call(code, pointers, threads, out, [])
+    packed = _prepacked(case, tensors, out, threads)
+    if packed is not None:
+        times = {t.name: t for t in measure({"whole": best, "packed": packed}, turns=5)}
+        if times["packed"].median_us < times["whole"].median_us:
+            best = packed
+    return best
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A kernel on addresses; `held` keeps what they point to."""
+
+    code: Callable[[Sequence[int], int], None]
+    pointers: Sequence[int]
+    threads: int
+    out: Tensor
+    held: Sequence[Any]
+
+    def __call__(self) -> None:
+        self.code(self.pointers, self.threads)
+
+    def result(self) -> Tensor:
+        self()
+        return self.out
+
+
+def _prepacked(case: Case, tensors: Sequence[Tensor], out: Tensor, threads: int) -> _Call | None:
+    """The call that is left when copies of the constant inputs were made before; None without any."""
+    if not case.constant or case.strides:
+        return None
+    program = case.operator.program
+    schedule = _core.default_schedule(
+        program, dtype=case.dtype, threads=threads, constants=list(case.constant)
+    )
+    nests = _core.apply_prepacked(program, schedule)
+    if nests is None:
+        return None
+    prepack, call = (_core.compile_nest(nest) for nest in nests)
+    check = _core.verify_prepacked(prepack, call, program, 0)
+    if not check.passed:
+        raise KernelError(f"[kernels] {case.name}: the prepacked kernel is wrong: {check.detail}")
+    values: dict[str, Any] = dict(zip(case.operator.inputs, tensors, strict=True))
+    names = nests[0].arguments
+    taken = [name for name in names if name in values]
+    made = prepack(*(values[name] for name in taken))
+    made = made if isinstance(made, tuple) else (made,)
+    values |= dict(zip(names[len(taken) :], made, strict=True))
+    values[case.operator.outputs[0]] = out
+    held = [values[name] for name in nests[1].arguments]
+    return _Call(call.call_pointers, [t.data_ptr() for t in held], threads, out, held)
+
+
+def _peers(
+    case: Case,
+    tensors: Sequence[Tensor],
+    expected: Any,
+    settings: Settings,
+    absent: dict[str, str],
+) -> dict[str, Callable[[], Any]]:
+    inputs = case.operator.inputs
+    given = dict(zip(inputs, tensors, strict=True))
+    constants = {name: given[name] for name in case.constant}
+    data = [given[name] for name in inputs if name not in constants]
+    found: dict[str, Callable[[], Any]] = {}
+    forms = forms_of(case) if settings.peers else {}
+    for name in settings.peers:
+        peer = PEERS[name]
+        if peer.absent:
+            absent[name] = peer.absent
+            continue
+        for label, call in _of_peer(peer, forms, inputs, constants, data, settings, absent).items():
+            with torch.inference_mode():
+                got = result_array(call.result() if hasattr(call, "result") else call())
+            worst = _difference(got, expected)
+            if worst > TOLERANCE[case.dtype]:
+                absent[label] = f"its result differs from the kernel's by {worst:.1e}"
+                _log.warning("%s: %s is left out: %s", case.name, label, absent[label])
+            else:
+                found[label] = call
+    return found
+
+
+def _worth_turns(
+    contestants: dict[str, Callable[[], Any]], settings: Settings, absent: dict[str, str]
+) -> dict[str, Callable[[], Any]]:
+    """Without those so slow that they would take the turns of all others; they say how slow."""
+    seconds: dict[str, float] = {}
+    for name, call in contestants.items():
+        call()
+        start = time.perf_counter()
+        call()
+        seconds[name] = time.perf_counter() - start
+    best = min(seconds.values())
+    kept = {}
+    for name, call in contestants.items():
+        slow = seconds[name] > 10 * best and seconds[name] > settings.limit_s / 40
+        if slow and name != "syno":
+            absent[name] = f"{1e6 * seconds[name]:.0f} us once: too slow to take turns"
+        else:
+            kept[name] = call
+    return kept
+
+
+def _of_peer(
+    peer: Peer,
+    forms: Mapping[str, Callable[..., Tensor]],
+    inputs: Sequence[str],
+    constants: Mapping[str, Tensor],
+    data: Sequence[Tensor],
+    settings: Settings,
+    absent: dict[str, str],
+) -> dict[str, Callable[[], Any]]:
+    calls: dict[str, Callable[[], Any]] = {}
+    # The systems that have a graph optimiser of their own get the nearest native calls that they can
+    # read; the emitted form where there are none.
+    only_first = peer.name in ("onnxruntime", "openvino", "xla")
+    # Before all forms, not between them: a compiled form that is forgotten is compiled again when it is
+    # called, then without freezing.
+    torch._dynamo.reset()
+    for form in forms:
+        if only_first and calls:
+            break
+        module = Form(forms[form], inputs, dict(constants)).eval()
+        try:
+            with torch.no_grad():
+                made = peer.prepare(module, data, settings.threads)
+        except Unavailable as error:
+            absent[f"{peer.name} {form}"] = str(error)
+            continue
+        for variant, call in made.items():
+            calls[", ".join(filter(None, (f"{peer.name} {form}", variant)))] = call
+    return calls
+
+
+def _difference(got: Any, expected: Any) -> float:
+    if got.shape != expected.shape:
+        return math.inf
+    scale = float(np.abs(expected).max(initial=0.0))
+    worst = float(np.abs(got - expected).max(initial=0.0))
+    return worst / max(scale, 1e-30) if math.isfinite(worst) else math.inf
+
+
+# Training
+
+
+def _training_contestants(
+    case: Case, tensors: Sequence[Tensor], settings: Settings, absent: dict[str, str]
+) -> tuple[dict[str, Callable[[], Any]], float]:
+    """Steps of forward and backward: gradients of data and weights, every weight changing."""
+    from syno.torch.ops import as_function
+
+    operator = case.operator
+    leaves = [t.clone().requires_grad_() for t in tensors]
+    function = as_function(operator)
+    cotangent = torch.randn(operator.shapes[operator.outputs[0]])
+
+    def step(forward: Callable[..., Tensor]) -> Callable[[], Any]:
+        return lambda: torch.autograd.grad(forward(*leaves), leaves, cotangent)
+
+    torch._dynamo.reset()
+    contestants = {"syno": step(function)}
+    expected = [g.numpy() for g in contestants["syno"]()]
+    error = 0.0
+    for name in settings.peers:
+        if name not in ("eager", "compile"):
+            absent[name] = "trains nothing"
+            continue
+        for label, form in forms_of(case).items():
+            forward: Callable[..., Tensor] = form
+            if name == "compile":
+                forward = torch.compile(_Plain(form))
+            call = step(forward)
+            try:
+                got = [g.numpy() for g in call()]
+            except Exception as problem:  # whatever inductor throws is the reason
+                absent[f"{name} {label}"] = str(problem).strip().splitlines()[0][:160]
+                continue
+            worst = max(_difference(g, e) for g, e in zip(got, expected, strict=True))
+            if worst > TOLERANCE[case.dtype]:
+                absent[f"{name} {label}"] = f"its gradients differ by {worst:.1e}"
+            else:
+                error = max(error, worst)
+                contestants[f"{name} {label}"] = call
+    return contestants, error
+
+
+class _Plain(nn.Module):
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        return self.function(*tensors)
+
+
+# What the numbers mean
+
+
+def roof(case: Case, settings: Settings) -> tuple[float, str, float, float]:
+    """Microseconds that the machine needs at least, what bounds them, FLOPs (2 a multiply-add), bytes."""
+    operator, machine = case.operator, settings.machine
+    element = 8 if case.dtype == "float64" else 4
+    flops = 2.0 * operator.flops
+    sizes = {n: math.prod(shape) for n, shape in operator.shapes.items()}
+    moved = float(element * sum(sizes.values()))
+    if case.training:
+        gradients = _derivative_flops(operator)
+        flops += 2.0 * gradients
+        moved *= 2
+    compute = flops / (machine.peak_gflops(element) * settings.threads) * 1e-3
+    level = next((lv for lv in machine.levels if lv.bytes >= moved), machine.levels[-1])
+    sharing = 1 if level.shared_by > 1 or level is machine.levels[-1] else settings.threads
+    memory = moved / (level.read_gbs * sharing) * 1e-3
+    if compute >= memory:
+        return compute, "compute", flops, moved
+    return memory, str(level.name), flops, moved
+
+
+def _derivative_flops(operator: Operator) -> int:
+    return sum(
+        Operator.from_program(operator.program.derivative(name)).flops for name in operator.inputs
+    )
+
+
+def _result(
+    case: Case,
+    timings: Sequence[Timing],
+    settings: Settings,
+    absent: dict[str, str],
+    error: float,
+    made: tuple[float | None, float | None, int | None, float | None],
+) -> Result:
+    ours, others = timings[0], timings[1:]
+    least, bound, flops, moved = roof(case, settings)
+    peers: dict[str, float] = {}
+    ratios: dict[str, float] = {}
+    for timing in others:
+        # Speed-ups refer to the kernel, so this is (form / kernel) turn by turn.
+        peer, _, form = timing.name.partition(" ")
+        ratio = 1 / timing.speed_up
+        if peer not in peers or timing.median_us < peers[peer]:
+            peers[peer] = timing.median_us
+            ratios[peer] = ratio
+        if form in ("emitted", "stages", "einsum"):
+            ratios[timing.name] = ratio
+    best = min(others, key=lambda t: t.median_us, default=None)
+    peak = settings.machine.peak_gflops(8 if case.dtype == "float64" else 4) * settings.threads
+    gflops = flops / ours.median_us * 1e-3
+    return Result(
+        name=case.name,
+        klass=case.klass,
+        us=ours.median_us,
+        spread=ours.iqr_us,
+        gflops=gflops,
+        fraction_of_peak=gflops / peak,
+        roof_us=least,
+        bound=bound,
+        fraction_of_roof=least / ours.median_us,
+        peers_us=peers,
+        forms_us={t.name: t.median_us for t in others},
+        best_peer=best.name.partition(" ")[0] if best else None,
+        best_form=best.name.partition(" ")[2] if best else None,
+        ratio_to_best_peer=1 / best.speed_up if best else None,
+        ratios=ratios,
+        max_rel_err=error,
+        construct_ms=made[0],
+        compile_ms=made[1],
+        spills=made[2],
+        predicted_us=made[3],
+        absent=absent,
+        intensity=flops / moved,
+    )
+
+
+def geomean(values: Sequence[float]) -> float | None:
+    """The geometric mean; None of nothing."""
+    return math.exp(statistics.fmean(map(math.log, values))) if values else None
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's, ties at their mean rank."""
+    ranks = []
+    for values in (a, b):
+        array = np.asarray(values)
+        ranks.append([(array < v).sum() + ((array == v).sum() - 1) / 2 for v in array])
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+def summary(results: Sequence[Result]) -> dict[str, dict[str, float | None]]:
+    """By class: geomean and least ratio to the best peer, fraction of the roof, time to a cold kernel."""
+    classes: dict[str, dict[str, float | None]] = {}
+    for klass in dict.fromkeys(result.klass for result in results):
+        rows = [result for result in results if result.klass == klass]
+        ratios = [r.ratio_to_best_peer for r in rows if r.ratio_to_best_peer]
+        cold_ms = sorted(
+            r.construct_ms + r.compile_ms
+            for r in rows
+            if r.construct_ms is not None and r.compile_ms is not None
+        )
+        entry: dict[str, float | None] = {
+            "cases": len(rows),
+            "geomean": geomean(ratios),
+            "least": min(ratios, default=None),
+            "median_fraction_of_roof": statistics.median(r.fraction_of_roof for r in rows),
+            "cold_ms_median": statistics.median(cold_ms) if cold_ms else None,
+            "cold_ms_p95": cold_ms[math.ceil(0.95 * len(cold_ms)) - 1] if cold_ms else None,
+        }
+        for name in ("eager emitted", "compile emitted", "eager stages", "compile stages"):
+            known = [r.ratios[name] for r in rows if name in r.ratios]
+            if known:
+                entry[f"geomean_to_{name.replace(' ', '_')}"] = geomean(known)
+        pairs = [(r.predicted_us, r.us) for r in rows if r.predicted_us is not None]
+        if len(pairs) > 2:
+            entry["rank_correlation_of_prediction"] = rank_correlation(*zip(*pairs, strict=True))
+        classes[klass] = entry
+    return classes

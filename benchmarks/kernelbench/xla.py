@@ -1,0 +1,318 @@
+"""XLA as a peer: the graph that `torch.export` makes of a form, operator by operator in jax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch import Tensor, nn
+
+from kernelbench.peers import Call, Unavailable
+
+
+def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
+    """A compiled call on jax's own copies of the tensors, constants folded in.
+
+    Raises:
+        Unavailable: an operator without a row in `TABLE`.
+    """
+    with torch.no_grad():
+        program = torch.export.export(form.eval(), tuple(tensors), strict=False)
+    constants = {
+        **{name: jnp.asarray(t.detach().numpy()) for name, t in program.state_dict.items()},
+        **{
+            name: jnp.asarray(t.detach().numpy())
+            for name, t in program.constants.items()
+            if isinstance(t, Tensor)
+        },
+    }
+    held: dict[str, Any] = {}
+    given: list[str] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.target is not None:
+            held[spec.arg.name] = constants[spec.target]
+        else:
+            given.append(spec.arg.name)
+    nodes = list(program.graph.nodes)
+    for node in nodes:
+        if node.op == "call_function" and _name(node.target) not in TABLE:
+            raise Unavailable(f"XLA: no row for {_name(node.target)}")
+
+    def run(*arrays: Any) -> Any:
+        values: dict[Any, Any] = {}
+        data = dict(zip(given, arrays, strict=True))
+        for node in nodes:
+            if node.op == "placeholder":
+                values[node] = data[node.name] if node.name in data else held[node.name]
+            elif node.op == "call_function":
+                arguments = torch.fx.node.map_arg(node.args, lambda n: values[n])
+                keywords = torch.fx.node.map_arg(node.kwargs, lambda n: values[n])
+                values[node] = TABLE[_name(node.target)](*arguments, **keywords)
+            else:
+                return torch.fx.node.map_arg(node.args[0], lambda n: values[n])[0]
+        raise AssertionError("an exported graph ends with an output")
+
+    arrays = [jnp.asarray(t.contiguous().numpy()) for t in tensors]
+    try:
+        compiled = jax.jit(run).lower(*arrays).compile()
+        compiled(*arrays).block_until_ready()
+    except Exception as error:  # jax raises many types
+        raise Unavailable(f"XLA: {str(error).splitlines()[0][:160]}") from error
+    return lambda: compiled(*arrays).block_until_ready()
+
+
+def _name(target: Any) -> str:
+    return str(target).removeprefix("aten.").split(".")[0]
+
+
+def _convolution(
+    x: Any,
+    k: Any,
+    bias: Any = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Any:
+    rank = x.ndim - 2
+
+    def each(value: Sequence[int]) -> list[int]:
+        return list(value) * rank if len(value) == 1 else list(value)
+
+    y = jax.lax.conv_general_dilated(
+        x,
+        k,
+        each(stride),
+        [(p, p) for p in each(padding)],
+        rhs_dilation=each(dilation),
+        feature_group_count=groups,
+    )
+    return y if bias is None else y + bias.reshape(-1, *[1] * rank)
+
+
+def _transposed(
+    x: Any,
+    k: Any,
+    bias: Any = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> Any:
+    rank = x.ndim - 2
+    if groups != 1:
+        raise Unavailable("XLA: no row for transposed convolutions in groups")
+    given = (stride, padding, output_padding, dilation)
+    s, p, extra, d = (list(v) * rank if len(v) == 1 else list(v) for v in given)
+    flipped = jnp.flip(jnp.swapaxes(k, 0, 1), tuple(range(2, 2 + rank)))
+    around = [d[i] * (k.shape[2 + i] - 1) - p[i] for i in range(rank)]
+    y = jax.lax.conv_general_dilated(
+        x,
+        flipped,
+        [1] * rank,
+        [(a, a + e) for a, e in zip(around, extra, strict=True)],
+        lhs_dilation=s,
+        rhs_dilation=d,
+    )
+    return y if bias is None else y + bias.reshape(-1, *[1] * rank)
+
+
+def _pad(x: Any, amounts: Sequence[int], mode: str = "constant", value: float | None = 0.0) -> Any:
+    config = [(0, 0, 0)] * x.ndim
+    for i in range(len(amounts) // 2):
+        config[x.ndim - 1 - i] = (amounts[2 * i], amounts[2 * i + 1], 0)
+    return jax.lax.pad(x, jnp.asarray(value or 0.0, x.dtype), config)
+
+
+def _unfold(x: Any, dim: int, size: int, step: int) -> Any:
+    dim %= x.ndim
+    count = (x.shape[dim] - size) // step + 1
+    slices = [
+        jax.lax.slice_in_dim(x, i, i + (count - 1) * step + 1, step, dim) for i in range(size)
+    ]
+    return jnp.stack(slices, axis=-1)
+
+
+def _pool(x: Any, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], start: float, function: Any) -> Any:  # fmt: skip
+    rank = x.ndim - 2
+    each = [list(v) * rank if len(v) == 1 else list(v) for v in (kernel, stride, padding, dilation)]
+    return jax.lax.reduce_window(
+        x,
+        start,
+        function,
+        (1, 1, *each[0]),
+        (1, 1, *each[1]),
+        [(0, 0), (0, 0), *((p, p) for p in each[2])],
+        window_dilation=(1, 1, *each[3]),
+    )
+
+
+def _max_pool(
+    x: Any,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Any:
+    start = -jnp.inf
+    return _pool(x, kernel, stride or kernel, padding, dilation, start, jax.lax.max)
+
+
+def _avg_pool(
+    x: Any, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,)
+) -> Any:
+    total = _pool(x, kernel, stride or kernel, padding, (1,), 0.0, jax.lax.add)
+    rank = x.ndim - 2
+    count = math.prod(list(kernel) * rank if len(kernel) == 1 else list(kernel))
+    return total / count
+
+
+def _unflatten(x: Any, dim: int, sizes: Sequence[int]) -> Any:
+    dim %= x.ndim
+    return x.reshape(*x.shape[:dim], *sizes, *x.shape[dim + 1 :])
+
+
+def _flatten(x: Any, start: int = 0, end: int = -1) -> Any:
+    start, end = start % x.ndim, end % x.ndim
+    return x.reshape(*x.shape[:start], -1, *x.shape[end + 1 :])
+
+
+def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    index = [slice(None)] * x.ndim
+    index[dim] = slice(start, None if end is None or end >= x.shape[dim] else end, step)
+    return x[tuple(index)]
+
+
+def _layer_norm(
+    x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Any:
+    axes = tuple(range(x.ndim - len(shape), x.ndim))
+    centred = x - x.mean(axes, keepdims=True)
+    y = centred * jax.lax.rsqrt((centred * centred).mean(axes, keepdims=True) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+    **_: Any,
+) -> Any:
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    return jax.nn.softmax((q @ jnp.swapaxes(k, -1, -2)) * factor) @ v
+
+
+def _expand(x: Any, sizes: Sequence[int], **_: Any) -> Any:
+    lead = len(sizes) - x.ndim
+    shape = [x.shape[i - lead] if n == -1 else n for i, n in enumerate(sizes)]
+    return jnp.broadcast_to(x, shape)
+
+
+def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    return jnp.diagonal(x, offset, dim1, dim2)
+
+
+def _diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    y = x[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)
+    return jnp.moveaxis(y, (-2, -1), (dim1, dim2))
+
+
+def _squeeze(x: Any, dim: int | Sequence[int] | None = None) -> Any:
+    dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    return x.squeeze(tuple(d for d in dims if x.shape[d] == 1))
+
+
+def _movedim(x: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
+    return jnp.moveaxis(x, source, destination)
+
+
+def _reduce(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
+        axes = tuple(dim) if isinstance(dim, (list, tuple)) else dim
+        return function(x, axis=axes, keepdims=keepdim)
+
+    return run
+
+
+#: Functions by the name of the aten operator they stand for.
+TABLE: dict[str, Callable[..., Any]] = {
+    "conv1d": _convolution,
+    "conv2d": _convolution,
+    "conv3d": _convolution,
+    "conv_transpose1d": _transposed,
+    "conv_transpose2d": _transposed,
+    "conv_transpose3d": _transposed,
+    "matmul": jnp.matmul,
+    "mm": jnp.matmul,
+    "bmm": jnp.matmul,
+    "einsum": lambda text, arrays, *_, **__: jnp.einsum(text, *arrays),
+    "pad": _pad,
+    "constant_pad_nd": lambda x, amounts, value=0.0: _pad(x, amounts, "constant", value),
+    "unfold": _unfold,
+    "unflatten": _unflatten,
+    "flatten": _flatten,
+    "reshape": lambda x, shape: x.reshape(shape),
+    "view": lambda x, shape: x.reshape(shape),
+    "permute": lambda x, order: jnp.transpose(x, order),
+    "transpose": jnp.swapaxes,
+    "movedim": _movedim,
+    "unsqueeze": lambda x, dim: jnp.expand_dims(x, dim),
+    "squeeze": _squeeze,
+    "expand": _expand,
+    "narrow": lambda x, dim, start, n: jax.lax.slice_in_dim(x, start, start + n, axis=dim),
+    "slice": _slice,
+    "select": lambda x, dim, i: jax.lax.index_in_dim(x, i, dim, keepdims=False),
+    "index_select": lambda x, dim, index: jnp.take(x, index, axis=dim),
+    "roll": lambda x, shifts, dims=(): jnp.roll(x, shifts, tuple(dims)),
+    "flip": lambda x, dims: jnp.flip(x, dims),
+    "contiguous": lambda x, **_: x,
+    "clone": lambda x, **_: x,
+    "diagonal": _diagonal,
+    "diag_embed": _diag_embed,
+    "max_pool1d": _max_pool,
+    "max_pool2d": _max_pool,
+    "max_pool3d": _max_pool,
+    "avg_pool1d": _avg_pool,
+    "avg_pool2d": _avg_pool,
+    "avg_pool3d": _avg_pool,
+    "softmax": lambda x, dim, *_: jax.nn.softmax(x, axis=dim),
+    "layer_norm": _layer_norm,
+    "scaled_dot_product_attention": _attention,
+    "sum": _reduce(jnp.sum),
+    "mean": _reduce(jnp.mean),
+    "amax": _reduce(jnp.max),
+    "amin": _reduce(jnp.min),
+    "add": jnp.add,
+    "sub": jnp.subtract,
+    "mul": jnp.multiply,
+    "div": jnp.divide,
+    "pow": jnp.power,
+    "maximum": jnp.maximum,
+    "minimum": jnp.minimum,
+    "neg": jnp.negative,
+    "exp": jnp.exp,
+    "log": jnp.log,
+    "sqrt": jnp.sqrt,
+    "rsqrt": jax.lax.rsqrt,
+    "erf": jax.scipy.special.erf,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "relu": jax.nn.relu,
+    "abs": jnp.abs,
+    "gelu": lambda x, approximate="none": jax.nn.gelu(x, approximate=approximate == "tanh"),
+    "clamp_min": lambda x, low: jnp.maximum(x, low),
+    "clamp_max": lambda x, high: jnp.minimum(x, high),
+    "full": lambda shape, value, **_: jnp.full(shape, value),
+}

@@ -1,0 +1,245 @@
+"""Kernels of operators whose weights stay the same: what depends on weights alone is computed once.
+
+>>> import numpy as np
+>>> from syno.operator import Operator
+>>> op = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=2, n=48, k=16)
+>>> kernel = prepacked(op, ["w"])
+>>> packed = kernel.pack(w=np.ones((48, 16), np.float32))
+>>> float(packed(np.ones((2, 16), np.float32))[0, 0])
+16.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from syno import _core
+from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
+from syno.kernel import DTYPES, _usable_cache, _view
+from syno.operator import Operator
+
+Array = np.ndarray[Any, Any]
+
+_ALIGNMENT = 64
+
+
+class PrepackedKernel:
+    """A verified pair of kernels: one packs constant inputs, the other one computes the operator.
+
+    `prepacked()` makes it. Where the schedule packs nothing, the constants are kept as they are.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        constants: tuple[str, ...],
+        dtype: str,
+        threads: int,
+        schedule: _core.Schedule,
+        prepack: _core.Kernel | None,
+        call: _core.Kernel,
+        verification: _core.Verification,
+    ) -> None:
+        self.operator = operator
+        self.constants = constants
+        self.schedule = schedule
+        self.verification = verification
+        self.threads = threads
+        self._dtype = DTYPES[dtype]
+        self._prepack = prepack
+        self._call = call
+        self.data = tuple(name for name in operator.inputs if name not in constants)
+        """Names of the inputs that a call takes, in order."""
+
+    @property
+    def dtype(self) -> str:
+        return str(self._dtype.name)
+
+    @property
+    def report(self) -> Any:
+        """Of the compilation of what runs in every call."""
+        return self._call.report
+
+    def loops(self) -> str:
+        """The loop nests as text: what is done once, then what a call does."""
+        before = [] if self._prepack is None else [self._prepack.loops()]
+        return "\n".join([*before, self._call.loops()])
+
+    def pack(self, **constants: Any) -> Packed:
+        """Packs values of all constants; later changes of the arrays are not seen.
+
+        Args:
+            constants: arrays by name, of the operator's shapes and the kernel's dtype.
+        Raises:
+            ShapeError: a constant is missing or of another shape.
+            UnknownName: no constant has this name.
+            KernelError: another dtype.
+        """
+        shapes = self.operator.shapes
+        for name in constants:
+            if name not in self.constants:
+                raise unknown_name("constant", name, self.constants)
+        given: dict[str, Array] = {}
+        for name in self.constants:
+            if name not in constants:
+                raise ShapeError(f"[pack] the value of `{name}` is missing")
+            value = constants[name]
+            array = _view(value.detach() if getattr(value, "requires_grad", False) else value)
+            if array.shape != shapes[name]:
+                raise ShapeError(
+                    f"[pack] `{name}` has shape {list(array.shape)}; the kernel was made for "
+                    f"{list(shapes[name])}"
+                )
+            if array.dtype != self._dtype:
+                raise KernelError(
+                    f"[pack] `{name}` is {array.dtype}; the kernel computes in {self._dtype.name}"
+                )
+            given[name] = np.ascontiguousarray(array)
+        buffers = dict(given)
+        if self._prepack is not None:
+            for name, written, shape in self._prepack.arguments:
+                if written:
+                    buffers[name] = _aligned_zeros(tuple(shape), self._dtype)
+            self._prepack.call_pointers(
+                [buffers[name].ctypes.data for name, _, _ in self._prepack.arguments], 1
+            )
+        names = [name for name, written, _ in self._call.arguments if not written]
+        kept = {name: buffers[name] for name in names if name in buffers}
+        for name in self.constants:
+            if name in kept:  # a call reads it itself: it must not change
+                kept[name] = kept[name].copy()
+        return Packed(self, self._call, kept)
+
+
+class Packed:
+    """An operator with the values of its constants: called with the other inputs. Thread-safe."""
+
+    def __init__(
+        self, kernel: PrepackedKernel, call: _core.Kernel, buffers: dict[str, Array]
+    ) -> None:
+        self.kernel = kernel
+        self._call = call
+        self._buffers = buffers
+        names = [name for name, written, _ in call.arguments if not written]
+        self._places = [
+            (name, None if name in buffers else kernel.data.index(name)) for name in names
+        ]
+
+    def __call__(self, *data: Any, out: Any = None, num_threads: int | None = None) -> Any:
+        """Computes the operator.
+
+        Args:
+            data: the inputs `kernel.data`, of the kernel's dtype, with any strides.
+            out: an array (or a sequence of them, one an output) to write to; default new ones.
+            num_threads: of syno's own pool; default what the kernel was compiled for.
+        Raises:
+            ShapeError, KernelError: as `Kernel.__call__`.
+        """
+        kernel = self.kernel
+        if len(data) != len(kernel.data):
+            raise ShapeError(
+                f"[kernel] {len(data)} arrays for {len(kernel.data)} inputs: {', '.join(kernel.data)}"
+            )
+        arrays = [
+            data[place] if place is not None else self._buffers[name]
+            for name, place in self._places
+        ]
+        if hasattr(data[0] if data else None, "detach"):
+            import torch
+
+            arrays = [
+                each.detach() if hasattr(each, "detach") else torch.from_numpy(each)
+                for each in arrays
+            ]
+        threads = kernel.threads if num_threads is None else num_threads
+        return self._call(*arrays, out=out, num_threads=threads)
+
+    @property
+    def unchecked(self) -> Callable[[Sequence[int], int], None]:
+        """One call on addresses (`arguments()` says which) and a number of threads; nothing is checked."""
+        return self._call.call_pointers
+
+    def arguments(self) -> list[tuple[str, int | None]]:
+        """(name, address) of what `unchecked` takes, in order; None where the caller gives it."""
+        inputs = [
+            (name, self._buffers[name].ctypes.data if name in self._buffers else None)
+            for name, _ in self._places
+        ]
+        return [
+            *inputs,
+            *((name, None) for name, written, _ in self._call.arguments if written),
+        ]
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the packed constants take."""
+        return sum(buffer.nbytes for buffer in self._buffers.values())
+
+
+def prepacked(
+    operator: Operator,
+    constants: Sequence[str] | None = None,
+    *,
+    dtype: str = "float32",
+    threads: int = 1,
+    schedule: _core.Schedule | None = None,
+    cache: bool = True,
+) -> PrepackedKernel:
+    """Compiles an operator for constant inputs, and checks both kernels before anyone can use them.
+
+    Args:
+        operator: at one valuation.
+        constants: names of inputs that stay the same over calls; default the operator's weights.
+        dtype: "float32" or "float64".
+        threads: the default schedule spreads work over this many.
+        schedule: decisions to use instead of the default ones; its `prepack` decisions count.
+        cache: read and write compiled objects under `syno.config.cache_directory()`.
+    Raises:
+        ShapeError: the operator is symbolic with several valuations.
+        ScheduleError: `schedule` does not apply to this operator.
+        KernelError: the kernels compute something else.
+        UnknownName: no such dtype or input.
+    """
+    if dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+    if threads < 1:
+        raise KernelError(f"[compile] threads={threads} must be at least 1")
+    concrete = operator._one_valuation("kernels")
+    names = tuple(concrete.weights if constants is None else constants)
+    for name in names:
+        if name not in concrete.inputs:
+            raise UnknownName(
+                f"[prepack] no input is named {name!r}; there are: {', '.join(concrete.inputs)}"
+            )
+    program = concrete.program
+    chosen = schedule or _core.default_schedule(
+        program, dtype=dtype, threads=threads, constants=list(names)
+    )
+    directory = _usable_cache() if cache else None
+    where = str(directory) if directory else ""
+    nests = _core.apply_prepacked(program, chosen)
+    prepack: _core.Kernel | None = None
+    if nests is None:
+        call = _core.compile_nest(_core.apply_schedule(program, chosen), cache_directory=where)
+        checked = call.verify(program)
+    else:
+        prepack = _core.compile_nest(nests[0], cache_directory=where)
+        call = _core.compile_nest(nests[1], cache_directory=where)
+        checked = _core.verify_prepacked(prepack, call, program)
+    if not checked.passed:
+        raise KernelError(
+            f"[kernel] prepacked kernel {call.key[:12]} gave max_rel_err {checked.max_rel_err:.1e} "
+            f"(limit {checked.limit:.0e}) against the reference; it was discarded. {checked.detail}"
+        )
+    return PrepackedKernel(concrete, names, dtype, threads, chosen, prepack, call, checked)
+
+
+def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Memory that begins at a cache line."""
+    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.zeros(count + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + count].view(dtype).reshape(shape)

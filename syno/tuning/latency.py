@@ -1,0 +1,154 @@
+"""What an operator costs on this machine, known in a fraction of a second: predicted, or from its real kernels.
+
+A search asks this of every candidate before it trains any: each distinct valuation is constructed,
+compiled, verified and timed once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syno.errors import ShapeError
+from syno.tuning.predict import predict
+
+if TYPE_CHECKING:
+    from syno.operator import Operator
+
+
+@dataclass(frozen=True)
+class ValuationLatency:
+    """One distinct valuation: time of one call in microseconds, and how many valuations are equal to it."""
+
+    shapes: dict[str, tuple[int, ...]]
+    count: int
+    predicted_us: float
+    us: float | None
+    """None where only the prediction was asked for."""
+    iqr_us: float | None
+    max_rel_err: float | None
+
+
+@dataclass(frozen=True)
+class OperatorLatency:
+    """An operator's valuations together; `seconds` is what finding it out took."""
+
+    valuations: tuple[ValuationLatency, ...]
+    threads: int
+    seconds: float
+
+    @property
+    def predicted_us(self) -> float:
+        """Of one call at every valuation, by the machine model."""
+        return sum(v.count * v.predicted_us for v in self.valuations)
+
+    @property
+    def us(self) -> float | None:
+        """Of one call at every valuation, measured."""
+        if any(v.us is None for v in self.valuations):
+            return None
+        return sum(v.count * (v.us or 0.0) for v in self.valuations)
+
+
+def distinct(operators: Sequence[Operator]) -> list[tuple[Operator, int]]:
+    """Operators of different programs, each with how often it is there; in order of appearance."""
+    found: dict[str, tuple[Operator, int]] = {}
+    for operator in operators:
+        text = str(operator.program.text())
+        first, count = found.get(text, (operator, 0))
+        found[text] = (first, count + 1)
+    return list(found.values())
+
+
+def _valuations(operator: Operator) -> list[tuple[Operator, int]]:
+    """The operator at its different valuations, each with how often it is there."""
+    found: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for i, values in enumerate(operator.valuations):
+        found.setdefault(tuple(sorted(values.items())), []).append(i)
+    return [(operator.at(places[0]), len(places)) for places in found.values()]
+
+
+def latency(
+    operator: Operator | Sequence[Operator],
+    *,
+    batch: int | None = None,
+    threads: int = 1,
+    measured: bool = True,
+    turns: int = 5,
+) -> OperatorLatency:
+    """Latency of an operator at each of its valuations.
+
+    Args:
+        operator: one with valuations, or concrete ones.
+        batch: extent of the first dimension of the data, where it is another than the valuations'.
+        threads: of a call, and of the compilations.
+        measured: compile, verify and time the kernels; else only predict, in milliseconds.
+        turns: samples of each kernel's time.
+    Raises:
+        ShapeError: there is no operator, or it cannot have this batch.
+        KernelError: a kernel computes something else than its operator.
+    """
+    start = time.perf_counter()
+    given = _valuations(operator) if not isinstance(operator, Sequence) else distinct(operator)
+    if not given:
+        raise ShapeError("[latency] there is no operator to time")
+    rows = given
+    if batch is not None:
+        rows = [(_at_batch(each, batch), count) for each, count in given]
+    predicted = [1e6 * predict(each, threads=threads).seconds for each, _ in rows]
+    times: list[tuple[float, float, float] | None] = [None] * len(rows)
+    if measured:
+        times = list(_times([each for each, _ in rows], threads, turns))
+    valuations = tuple(
+        ValuationLatency(
+            shapes=dict(each.shapes),
+            count=count,
+            predicted_us=guess,
+            us=found[0] if found else None,
+            iqr_us=found[1] if found else None,
+            max_rel_err=found[2] if found else None,
+        )
+        for (each, count), guess, found in zip(rows, predicted, times, strict=True)
+    )
+    return OperatorLatency(valuations, threads, time.perf_counter() - start)
+
+
+def _at_batch(operator: Operator, batch: int) -> Operator:
+    name = operator.data[0]
+    shape = operator.shapes[name]
+    return operator.for_shapes(
+        {
+            name: (batch, *shape[1:]),
+            **{out: (batch, *operator.shapes[out][1:]) for out in operator.outputs},
+        }
+    )
+
+
+def _times(
+    operators: Sequence[Operator], threads: int, turns: int
+) -> list[tuple[float, float, float]]:
+    """Median and interquartile range in microseconds, and error, of each; all take turns."""
+    from syno.bench import measure
+    from syno.kernel import compile
+
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        kernels = list(pool.map(lambda each: compile(each, threads=threads), operators))
+    calls = {}
+    rng = np.random.default_rng(0)
+    held = []
+    for i, kernel in enumerate(kernels):
+        names = (*kernel.operator.inputs, *kernel.operator.outputs)
+        arrays = [rng.random(kernel.shapes[name], dtype=np.float32) for name in names]
+        held.append(arrays)
+        pointers = [array.ctypes.data for array in arrays]
+        calls[str(i)] = lambda k=kernel, p=pointers: k.call_pointers(p, threads)
+    timings = measure(calls, turns=turns, min_sample_s=5e-4, threads=threads)
+    return [
+        (t.median_us, t.iqr_us, k.verification.max_rel_err if k.verification else float("nan"))
+        for t, k in zip(timings, kernels, strict=True)
+    ]

@@ -1,0 +1,150 @@
+"""The machine model: measured once by micro-benchmarks, saved, shown, drawn as a roofline."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from syno import _core
+from syno.config import cache_directory
+from syno.errors import FormatError
+
+MachineModel = _core.MachineModel
+
+
+def machine_file() -> Path:
+    """Where the model of this machine is kept: ``SYNO_MACHINE``, else beside the compiled kernels."""
+    given = os.environ.get("SYNO_MACHINE")
+    if given:
+        return Path(given)
+    return cache_directory() / f"machine-{machine_key()}.json"
+
+
+def machine_key() -> str:
+    """Names this machine and the CPU code is generated for, in files: 16 hexadecimal digits."""
+    return _machine_key(os.environ.get("SYNO_CPU", ""))
+
+
+@functools.lru_cache(maxsize=8)
+def _machine_key(cpu: str) -> str:
+    machine = _described(cpu)
+    facts = (machine.name, machine.cores, machine.vector_bits, _core.host_cpu().features)
+    return hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()
+
+
+def load_machine(path: str | Path) -> MachineModel:
+    """Reads a machine file, of this machine or another.
+
+    Raises:
+        FormatError: there is no such file, or the path in it that is wrong.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"[machine] {path} cannot be read: {error}") from error
+    return MachineModel.from_json(text)
+
+
+def save_machine(machine: MachineModel, path: str | Path) -> None:
+    """Writes a machine file, whole or not at all.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(machine.to_json() + "\n")
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def machine_model(*, measure: bool = False, fresh: bool = False) -> MachineModel:
+    """The model of this machine that schedules are constructed from.
+
+    Args:
+        measure: measure it when no file has it yet (about a second, one core), and save it.
+            Otherwise typical rates stand in for measured ones.
+        fresh: measure again whatever there is.
+    Raises:
+        FormatError: the file that ``SYNO_MACHINE`` names is damaged; a damaged file of the cache is
+            measured again or ignored.
+    """
+    path = machine_file()
+    if not fresh and path.is_file():
+        found = _loaded(str(path), path.stat().st_mtime_ns)
+        if found is not None:
+            return found
+    if not (measure or fresh):
+        return _described(os.environ.get("SYNO_CPU", ""))
+    machine = _core.measure_machine()
+    with contextlib.suppress(OSError):  # the next process measures again
+        save_machine(machine, path)
+    return machine
+
+
+@functools.lru_cache(maxsize=8)
+def _loaded(path: str, _changed: int) -> MachineModel | None:
+    try:
+        return load_machine(path)
+    except FormatError:
+        if os.environ.get("SYNO_MACHINE"):
+            raise
+        return None
+
+
+@functools.lru_cache(maxsize=8)
+def _described(_cpu: str) -> MachineModel:
+    return _core.describe_machine()
+
+
+def plot_roofline(
+    machine: MachineModel, points: dict[str, tuple[float, float]] | None = None, axes: Any = None
+) -> Any:
+    """Draws what the machine can reach against arithmetic intensity, one roof a memory level.
+
+    Args:
+        machine: the model.
+        points: by name, (floating-point operations per byte, GFLOP/s), drawn as dots.
+        axes: matplotlib axes to draw on; default new ones.
+    Returns:
+        The axes.
+    """
+    import matplotlib.pyplot as plt
+
+    if axes is None:
+        _, axes = plt.subplots(figsize=(6, 4))
+    peak = machine.peak_gflops()
+    intensities = [2.0**e for e in range(-5, 10)]
+    for level in machine.levels:
+        roof = [min(peak, i * level.read_gbs) for i in intensities]
+        axes.plot(intensities, roof, label=f"{level.name}, {level.read_gbs:.0f} GB/s")
+    for name, (intensity, gflops) in (points or {}).items():
+        axes.plot([intensity], [gflops], "o", color="black", markersize=4)
+        axes.annotate(name, (intensity, gflops), fontsize=7)
+    axes.axhline(peak, color="grey", linewidth=0.5)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xlabel("floating-point operations a byte")
+    axes.set_ylabel("GFLOP/s, one core")
+    axes.set_title(f"{machine.name}: {peak:.0f} GFLOP/s")
+    axes.legend(fontsize=7)
+    return axes
+
+
+def describe(machine: MachineModel) -> dict[str, Any]:
+    """The model as plain values, for JSON."""
+    import json
+
+    facts: dict[str, Any] = json.loads(machine.to_json())
+    facts["peak_gflops"] = machine.peak_gflops()
+    return facts

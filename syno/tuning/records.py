@@ -1,0 +1,251 @@
+"""Records of measurements: JSON lines of traces with times, and the store that knows the best of them.
+
+A record holds a schedule's trace, never an artefact: it is applied again when it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+import syno
+from syno import _core
+from syno.config import cache_directory
+from syno.errors import FormatError, SynoError
+from syno.tuning.machine import machine_key, machine_model
+
+VERSION = 1
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured schedule of one program on one machine; times in microseconds."""
+
+    version: int = VERSION
+    key: str
+    """Structural key of the program: equal up to names."""
+    program: str
+    """Its text; traces name its loops and tensors."""
+    dtype: str
+    threads: int
+    machine: str
+    """`machine_key()` of where it was measured."""
+    machine_name: str
+    schedule: msgspec.Raw
+    outcome: str
+    reason: str = ""
+    median_us: float = 0.0
+    q1_us: float = 0.0
+    q3_us: float = 0.0
+    samples: int = 0
+    cold: bool = False
+    compile_ms: float = 0.0
+    spills: int = 0
+    trial: int = 0
+    origin: str = ""
+    """"constructed", "counted", "sampled", "mutated", "crossed"."""
+    versions: dict[str, str] = {}
+    measured_at: str = ""
+
+    def trace(self) -> _core.Schedule:
+        """The schedule.
+
+        Raises:
+            FormatError: the record's trace is damaged or of a newer version.
+        """
+        return _core.Schedule.from_json(bytes(self.schedule).decode())
+
+
+def make_record(
+    program: _core.Program,
+    schedule: _core.Schedule,
+    measured: _core.Measured,
+    *,
+    threads: int,
+    cold: bool = False,
+    trial: int = 0,
+    origin: str = "",
+) -> Record:
+    """The record of a measurement made now, on this machine."""
+    return Record(
+        key=program.structural_key(),
+        program=str(program.text()),
+        dtype=schedule.dtype,
+        threads=threads,
+        machine=machine_key(),
+        machine_name=machine_model().name,
+        schedule=msgspec.Raw(schedule.to_json().encode()),
+        outcome=measured.outcome,
+        reason=measured.reason,
+        median_us=measured.median_s * 1e6,
+        q1_us=measured.q1_s * 1e6,
+        q3_us=measured.q3_s * 1e6,
+        samples=measured.samples,
+        cold=cold,
+        compile_ms=measured.compile_ms,
+        spills=measured.spills,
+        trial=trial,
+        origin=origin,
+        versions={"syno": syno.__version__, "llvm": _core.llvm_version()},
+        measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Record)
+
+
+def encode(record: Record) -> str:
+    """One line, read back and applied again before anyone gets to keep it.
+
+    Raises:
+        FormatError: what would be written does not give the same loop nest again.
+    """
+    line = _encoder.encode(record).decode()
+    again = decode(line, "record")
+    program = _core.Program.parse(again.program)
+    nest = str(_core.apply_schedule(program, again.trace()))
+    if nest != str(_core.apply_schedule(_core.Program.parse(record.program), record.trace())):
+        raise FormatError(
+            "[records] the trace does not give the same loop nest when it is read back"
+        )
+    return line
+
+
+def decode(line: str, where: str) -> Record:
+    """Reads one line.
+
+    Raises:
+        FormatError: says which line and what is wrong with it.
+    """
+    try:
+        record = _decoder.decode(line)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"[records] {where}: {error}") from error
+    if record.version > VERSION:
+        raise FormatError(
+            f"[records] {where}: version {record.version} is newer than {VERSION}; use a newer syno"
+        )
+    return record
+
+
+class RecordStore:
+    """A file of records, shared by processes; the newest line is last.
+
+    Lines that are damaged (a process was killed while it wrote) are skipped and counted.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.damaged = 0
+        self._seen: tuple[int, int] | None = None
+        self._best: dict[tuple[str, str, int, str], list[Record]] = {}
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Appends; each record is read back and applied first.
+
+        Raises:
+            FormatError: a record does not survive that.
+            OSError: the file cannot be written.
+        """
+        lines = [
+            encode(record) if record.outcome == "ok" else _encoder.encode(record).decode()
+            for record in records
+        ]
+        if not lines:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a+b") as out:
+            fcntl.flock(out, fcntl.LOCK_EX)
+            out.seek(0, os.SEEK_END)
+            if (
+                out.tell() > 0
+            ):  # a line that a killed process left unfinished stays a line of its own
+                out.seek(-1, os.SEEK_END)
+                if out.read(1) != b"\n":
+                    out.write(b"\n")
+            out.write("".join(line + "\n" for line in lines).encode())
+
+    def __iter__(self) -> Iterator[Record]:
+        self.damaged = 0
+        try:
+            text = self.path.read_bytes().decode("utf-8", errors="replace")
+        except OSError:
+            return
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                yield decode(line, f"{self.path}:{number}")
+            except FormatError:
+                self.damaged += 1
+
+    def best(
+        self, program: _core.Program, dtype: str, threads: int, machine: str | None = None
+    ) -> tuple[Record, _core.Schedule] | None:
+        """The fastest warm record of a program on a machine (default this one) that applies."""
+        self._refresh()
+        if not self._best:
+            return None
+        text = str(program.text())
+        key = (program.structural_key(), dtype, threads, machine or machine_key())
+        for record in self._best.get(key, ()):
+            with contextlib.suppress(SynoError):  # other names, or a trace of another version
+                schedule = record.trace()
+                if record.program != text:
+                    _core.apply_schedule(program, schedule)
+                return record, schedule
+        return None
+
+    def merge(self, other: str | Path) -> int:
+        """Takes the records of another file, for instance from another machine, that are new here.
+
+        Returns:
+            How many were new.
+        Raises:
+            FormatError: the file cannot be read or none of its lines is a record.
+        """
+        source = RecordStore(other)
+        if not source.path.is_file():
+            raise FormatError(f"[records] {other} is no file")
+        theirs = list(source)
+        if not theirs and source.damaged:
+            raise FormatError(f"[records] {other} holds no records ({source.damaged} bad lines)")
+        known = {_encoder.encode(record) for record in self}
+        new = [record for record in theirs if _encoder.encode(record) not in known]
+        self.add(new)
+        return len(new)
+
+    def _refresh(self) -> None:
+        try:
+            stat = self.path.stat()
+        except OSError:
+            self._best, self._seen = {}, None
+            return
+        state = (stat.st_mtime_ns, stat.st_size)
+        if state == self._seen:
+            return
+        best: dict[tuple[str, str, int, str], list[Record]] = {}
+        for record in self:
+            if record.outcome == "ok" and not record.cold:
+                best.setdefault(
+                    (record.key, record.dtype, record.threads, record.machine), []
+                ).append(record)
+        for records in best.values():
+            records.sort(key=lambda record: record.median_us)
+            del records[8:]
+        self._best, self._seen = best, state
+
+
+_stores: dict[Path, RecordStore] = {}
+
+
+def record_store() -> RecordStore:
+    """The store that kernels are constructed from: ``records.jsonl`` beside the compiled kernels."""
+    path = cache_directory() / "records.jsonl"
+    return _stores.setdefault(path, RecordStore(path))

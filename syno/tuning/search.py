@@ -1,0 +1,370 @@
+"""Sketch search: schedules found by measuring, the thorough alternative to construction.
+
+Sketches with numbers are sampled, their traces mutated and crossed; a learned cost model picks what
+to measure, epsilon-greedily (Ansor, OSDI 2020, sections 4 and 5; the constructed schedule is the first trial).
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syno import _core
+from syno.config import cache_directory
+from syno.errors import KernelError
+from syno.tuning.construct import construct
+from syno.tuning.cost_model import CostModel, make_model, rank_correlation
+from syno.tuning.machine import machine_key, machine_model
+from syno.tuning.records import Record, RecordStore, make_record, record_store
+
+if TYPE_CHECKING:
+    from syno.operator import Operator
+
+_CHILDREN = 96  # candidates scored for each batch
+_PARENTS = 12
+_CLOSE = 0.05
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found. Times are microseconds of one call."""
+
+    schedule: _core.Schedule
+    best_us: float
+    constructed_us: float
+    counted_us: float
+    gap: float
+    """Best time / constructed time, called in turns: 1 when nothing better was found."""
+    trials: int
+    measured: int
+    """Of the trials, in this call; the others were on record."""
+    outcomes: dict[str, int]
+    rank_correlation: float
+    """Of predicted and measured times over the trials that ran."""
+    seconds: float
+    curve: tuple[tuple[int, float], ...] = field(default=())
+    """(trial, best microseconds so far)."""
+    origin: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "best_us": self.best_us,
+            "constructed_us": self.constructed_us,
+            "counted_us": self.counted_us,
+            "gap": self.gap,
+            "trials": self.trials,
+            "measured": self.measured,
+            "outcomes": dict(self.outcomes),
+            "rank_correlation": self.rank_correlation,
+            "seconds": self.seconds,
+            "curve": [list(point) for point in self.curve],
+            "origin": self.origin,
+            "schedule": str(self.schedule.text()),
+        }
+
+    def __str__(self) -> str:
+        bad = ", ".join(f"{n} {name}" for name, n in sorted(self.outcomes.items()) if name != "ok")
+        return (
+            f"best of {self.trials} trials: {self.best_us:.1f} us ({self.origin}); constructed: "
+            f"{self.constructed_us:.1f} us, {self.gap:.3f} of it in turns; counted: "
+            f"{self.counted_us:.1f} us\n"
+            f"  predicted and measured times rank alike by {self.rank_correlation:.2f}; "
+            f"{self.measured} measured in {self.seconds:.1f} s" + (f"; {bad}" if bad else "")
+        )
+
+
+Progress = Callable[[int, int, float], None]
+
+
+def tune(
+    operator: Operator | _core.Program,
+    *,
+    trials: int = 64,
+    threads: int = 1,
+    dtype: str = "float32",
+    seed: int = 0,
+    model: str = "linear",
+    batch: int = 8,
+    epsilon: float = 0.15,
+    time_limit_s: float | None = None,
+    session: str | Path | None = None,
+    keep: bool = True,
+    cold: bool = False,
+    options: _core.MeasureOptions | None = None,
+    progress: Progress | None = None,
+) -> Tuned:
+    """Searches schedules of an operator by measuring, and remembers the best for later compilations.
+
+    Args:
+        operator: at one valuation; or a concrete program.
+        trials: schedules to measure; the constructed and the counted one are the first two.
+        threads: of a call.
+        dtype: "float32", "float64" or "bfloat16".
+        seed: of everything random.
+        model: "linear" or "boosted", what picks candidates to measure.
+        batch: measured before the model learns again.
+        epsilon: share of a batch picked at random.
+        time_limit_s: stop after this long, between batches.
+        session: a file that every trial is appended to; the same call on it again continues.
+        keep: put the best into the record store, where `compile` finds it.
+        cold: time with flushed caches.
+        options: of measurements; default seven samples of a millisecond each, pinned, locked.
+        progress: called with (trials done, trials, best microseconds).
+    Raises:
+        ShapeError: the operator is symbolic with several valuations.
+        KernelError: trials < 2, or the counted schedule itself cannot be measured.
+        UnknownName: no such dtype or model.
+    """
+    if trials < 2:
+        raise KernelError(
+            f"[tune] trials={trials}; the constructed and the counted schedule are two"
+        )
+    program = (
+        operator
+        if isinstance(operator, _core.Program)
+        else operator._one_valuation("tuning").program
+    )
+    search = _Search(
+        program,
+        threads,
+        dtype,
+        seed,
+        make_model(model, seed),
+        batch,
+        epsilon,
+        session,
+        cold,
+        options,
+    )
+    return search.run(trials, time_limit_s, keep, progress)
+
+
+def default_options(threads: int, cold: bool) -> _core.MeasureOptions:
+    """How a search measures: briefly, pinned, one process of the machine at a time."""
+    options = _core.MeasureOptions()
+    options.threads = threads
+    options.cold = cold
+    options.samples = 7
+    options.sample_s = 1e-3
+    options.limit_s = 20.0
+    options.lock_file = str(Path(tempfile.gettempdir()) / "syno-measure.lock")
+    return options
+
+
+@dataclass
+class _Trial:
+    candidate: _core.Candidate
+    record: Record
+
+
+class _Search:
+    def __init__(
+        self,
+        program: _core.Program,
+        threads: int,
+        dtype: str,
+        seed: int,
+        model: CostModel,
+        batch: int,
+        epsilon: float,
+        session: str | Path | None,
+        cold: bool,
+        options: _core.MeasureOptions | None,
+    ) -> None:
+        self.program, self.threads, self.dtype, self.cold = program, threads, dtype, cold
+        self.machine = machine_model()
+        self.space = _core.ScheduleSpace(program, self.machine, dtype=dtype, threads=threads)
+        self.model, self.batch, self.epsilon = model, max(1, batch), epsilon
+        self.options = options or default_options(threads, cold)
+        self.options.threads, self.options.cold = threads, cold
+        self.store = RecordStore(session) if session else None
+        self.trials: list[_Trial] = []
+        self.seen: set[str] = set()
+        self.random = np.random.default_rng([seed, 20])
+        self.measured = 0
+        self.recorded = self._recorded()
+
+    def _recorded(self) -> dict[str, Record]:
+        """Trials of an interrupted search on this machine, by their trace."""
+        if self.store is None:
+            return {}
+        key = (self.program.structural_key(), self.dtype, self.threads, machine_key(), self.cold)
+        return {
+            str(record.trace().text()): record
+            for record in self.store
+            if (record.key, record.dtype, record.threads, record.machine, record.cold) == key
+        }
+
+    def run(
+        self, trials: int, time_limit_s: float | None, keep: bool, progress: Progress | None
+    ) -> Tuned:
+        start = time.monotonic()
+        made = construct(self.program, threads=self.threads, dtype=self.dtype, machine=self.machine)
+        counted = _core.default_schedule(self.program, dtype=self.dtype, threads=self.threads)
+        first = [(self._given(made.schedule), "constructed"), (self._given(counted), "counted")]
+        self._measure(first[: 1 if made.schedule == counted else 2])
+        constructed_us = self._time_of(made.schedule)
+        counted_us = self._time_of(counted)
+        if math.isinf(counted_us):
+            raise KernelError(f"[tune] the counted schedule: {self.trials[-1].record.reason}")
+        while len(self.trials) < trials:
+            if time_limit_s is not None and time.monotonic() - start > time_limit_s:
+                break
+            picked = self._pick(min(self.batch, trials - len(self.trials)))
+            if not picked:
+                break  # the space is exhausted
+            self._measure(picked)
+            if progress:
+                progress(len(self.trials), trials, self._ranked()[0].record.median_us)
+        best, gap = self._final(made.schedule)
+        if keep and not self.cold:
+            record_store().add([best.record])
+        ran = [t for t in self.trials if t.record.outcome == "ok"]
+        outcomes: dict[str, int] = {}
+        for trial in self.trials:
+            outcomes[trial.record.outcome] = outcomes.get(trial.record.outcome, 0) + 1
+        return Tuned(
+            schedule=best.candidate.schedule,
+            best_us=best.record.median_us,
+            constructed_us=constructed_us,
+            counted_us=counted_us,
+            gap=gap,
+            trials=len(self.trials),
+            measured=self.measured,
+            outcomes=outcomes,
+            rank_correlation=rank_correlation(
+                [t.candidate.predicted_s for t in ran], [t.record.median_us for t in ran]
+            ),
+            seconds=time.monotonic() - start,
+            curve=tuple(self._curve()),
+            origin=best.record.origin,
+        )
+
+    def _given(self, schedule: _core.Schedule) -> _core.Candidate:
+        candidate = self.space.candidate(schedule)
+        if candidate is None:
+            raise KernelError("[tune] a constructed schedule does not apply to its own program")
+        return candidate
+
+    def _measure(self, picked: list[tuple[_core.Candidate, str]]) -> None:
+        texts = [str(candidate.schedule.text()) for candidate, _ in picked]
+        new = [i for i, text in enumerate(texts) if text not in self.recorded]
+        results = _core.measure_schedules(
+            self.program, [picked[i][0].schedule for i in new], self.options
+        )
+        fresh: dict[int, Record] = {}
+        for i, measured in zip(new, results, strict=True):
+            fresh[i] = make_record(
+                self.program,
+                picked[i][0].schedule,
+                measured,
+                threads=self.threads,
+                cold=self.cold,
+                trial=len(self.trials) + i,
+                origin=picked[i][1],
+            )
+        self.measured += len(new)
+        if self.store is not None:
+            self.store.add(fresh.values())
+        for i, (candidate, _) in enumerate(picked):
+            record = fresh[i] if i in fresh else self.recorded[texts[i]]
+            self.seen.add(texts[i])
+            self.trials.append(_Trial(candidate, record))
+
+    def _time_of(self, schedule: _core.Schedule) -> float:
+        for trial in self.trials:
+            if trial.candidate.schedule == schedule and trial.record.outcome == "ok":
+                return trial.record.median_us
+        return math.inf
+
+    def _ranked(self) -> list[_Trial]:
+        ran = [trial for trial in self.trials if trial.record.outcome == "ok"]
+        return sorted(ran, key=lambda trial: trial.record.median_us)
+
+    def _seed(self) -> int:
+        return int(self.random.integers(2**62))
+
+    def _children(self) -> Iterator[tuple[_core.Candidate, str]]:
+        parents = [trial.candidate for trial in self._ranked()[:_PARENTS]]
+        for _ in range(_CHILDREN):
+            draw = self.random.random()
+            parent = parents[int(self.random.integers(len(parents)))] if parents else None
+            if parent is None or draw < 0.3:
+                made, origin = self.space.sample(self._seed()), "sampled"
+            elif draw < 0.9:
+                made, origin = self.space.mutate(parent, self._seed()), "mutated"
+            else:
+                other = parents[int(self.random.integers(len(parents)))]
+                made, origin = self.space.cross(parent, other, self._seed()), "crossed"
+            if made is not None:
+                yield made, origin
+
+    def _pick(self, count: int) -> list[tuple[_core.Candidate, str]]:
+        """The best by the model, some at random; none that was tried."""
+        pool: dict[str, tuple[_core.Candidate, str]] = {}
+        for made, origin in self._children():
+            text = str(made.schedule.text())
+            if text not in self.seen:
+                pool.setdefault(text, (made, origin))
+        if not pool:
+            return []
+        self._learn()
+        members = list(pool.values())
+        features = np.array([made.features for made, _ in members])
+        scores = np.log2([made.predicted_s for made, _ in members]) + self.model.predict(features)
+        order = [int(i) for i in np.argsort(scores, kind="stable")]
+        picked: list[int] = []
+        while len(picked) < count and order:
+            at = int(self.random.integers(len(order))) if self.random.random() < self.epsilon else 0
+            picked.append(order.pop(at))
+        return [members[i] for i in picked]
+
+    def _learn(self) -> None:
+        ran = [trial for trial in self.trials if trial.record.outcome == "ok"]
+        features = np.array([trial.candidate.features for trial in ran])
+        targets = np.log2(
+            [t.record.median_us * 1e-6 / max(t.candidate.predicted_s, 1e-12) for t in ran]
+        )
+        self.model.fit(features, targets)
+
+    def _final(self, constructed: _core.Schedule) -> tuple[_Trial, float]:
+        """Re-measures what is close to the best in pairs with the constructed schedule."""
+        ranked = self._ranked()
+        limit = ranked[0].record.median_us * (1 + _CLOSE)
+        close = [trial for trial in ranked if trial.record.median_us <= limit][:3]
+        pairs = _core.MeasureOptions()
+        for name in ("threads", "cold", "limit_s", "lock_file"):
+            setattr(pairs, name, getattr(self.options, name))
+        pairs.samples, pairs.sample_s = 31, 5e-4
+        base = next((t for t in self.trials if t.candidate.schedule == constructed), None)
+        if base is None or base.record.outcome != "ok":
+            return ranked[0], 1.0
+        best, best_ratio = base, 1.0
+        for trial in close:
+            if trial is base:
+                continue
+            ratio = _core.compare_schedules(
+                self.program, trial.candidate.schedule, constructed, pairs
+            )
+            if 0 < ratio < best_ratio * 0.99:  # closer is not better
+                best, best_ratio = trial, ratio
+        return best, best_ratio
+
+    def _curve(self) -> Iterator[tuple[int, float]]:
+        best = math.inf
+        for number, trial in enumerate(self.trials, 1):
+            if trial.record.outcome == "ok" and trial.record.median_us < best:
+                best = trial.record.median_us
+                yield number, best
+
+
+def session_file(program: _core.Program, threads: int, dtype: str) -> Path:
+    """Where the command line keeps the trials of a program, so that it can go on."""
+    return cache_directory() / f"tune-{program.structural_key()[:16]}-{dtype}-{threads}.jsonl"

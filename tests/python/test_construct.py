@@ -1,0 +1,85 @@
+"""Kernels from constructed schedules: remembered, explained, and right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import syno
+from syno import _core
+from syno.errors import KernelError, UnknownName
+from syno.tuning.construct import choose_schedule, construct
+
+CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
+
+
+def conv(**sizes: int) -> syno.Operator:
+    return syno.Operator.parse(
+        CONV, **{"n": 1, "o": 20, "c": 6, "h": 13, "w": 15, "r": 3, "s": 3, **sizes}
+    )
+
+
+def test_a_kernel_is_constructed_and_says_why() -> None:
+    kernel = conv().compile()
+    assert kernel.origin == "constructed"
+    text = kernel.explain()
+    assert "limited by" in text and "tile rows" in text and "benefit" in text
+    assert kernel.predict().bottleneck in text
+
+
+def test_a_given_schedule_is_kept() -> None:
+    operator = conv()
+    schedule = _core.default_schedule(operator.program)
+    kernel = operator.compile(schedule=schedule)
+    assert kernel.origin == "given" and kernel.schedule == schedule
+    assert "given" in kernel.explain()
+
+
+@pytest.mark.parametrize("method", ["graph", "tree", "counted"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_method_gives_a_right_kernel(method: str, dtype: str) -> None:
+    operator = conv(h=9, o=17)
+    made = construct(operator, method=method, dtype=dtype, counted=False)
+    assert operator.compile(schedule=made.schedule, dtype=dtype).verify().passed
+
+
+def test_the_schedule_is_remembered_in_the_cache(tmp_path: Path) -> None:
+    program = conv(c=7).program
+    with syno.config.config(cache=str(tmp_path)):
+        first = choose_schedule(program, "float32", 1, tmp_path)
+        (kept,) = tmp_path.glob("*.schedule")
+        from syno.tuning import construct as module
+
+        module._constructed.clear()
+        assert choose_schedule(program, "float32", 1, tmp_path).schedule == first.schedule
+        module._constructed.clear()
+        kept.write_text("broken")
+        assert choose_schedule(program, "float32", 1, tmp_path).schedule == first.schedule
+
+
+def test_the_result_depends_on_arguments_only() -> None:
+    operator = conv(o=64, c=32, h=28, w=28)
+    a, b = construct(operator, seed=3), construct(operator, seed=3)
+    assert a.schedule == b.schedule and a.predicted_s == b.predicted_s <= a.counted_s
+    x = np.random.default_rng(0).standard_normal((1, 32, 28, 28)).astype(np.float32)
+    k = np.random.default_rng(1).standard_normal((64, 32, 3, 3)).astype(np.float32)
+    one = operator.compile(schedule=a.schedule)(x, k)
+    other = operator.compile(schedule=construct(operator, method="tree").schedule)(x, k)
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_bad_requests_get_a_sentence() -> None:
+    with pytest.raises(UnknownName, match="graph, tree, counted"):
+        construct(conv(), method="gensor")
+    with pytest.raises(KernelError, match="threads=0"):
+        construct(conv(), threads=0)
+
+
+def test_cold_arguments_cost_more_and_may_change_the_choice() -> None:
+    operator = syno.Operator.parse("y[m,n] = sum[k] x[m,k] * w[k,n]", m=24, n=512, k=512)
+    warm, cold = construct(operator), construct(operator, cold=True)
+    assert cold.counted_s > warm.counted_s
+    assert cold.predicted_s <= cold.counted_s
+    assert operator.compile(schedule=cold.schedule).verify().passed

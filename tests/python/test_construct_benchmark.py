@@ -1,0 +1,65 @@
+"""The construction benchmark: its cases are the paper's, its numbers add up, its networks agree."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+cases = pytest.importorskip("constructbench.cases")
+operators = pytest.importorskip("constructbench.operators")
+
+
+@pytest.mark.parametrize("case", [*cases.PAPER, *cases.UNBALANCED], ids=lambda c: c.name)
+def test_every_case_is_an_operator_of_its_shapes(case: Any) -> None:
+    operator = case.operator()
+    for name, shape in (case.shapes or {}).items():
+        assert operator.shapes[name] == shape
+    assert operator.flops > 0
+
+
+def test_a_case_is_constructed_in_every_way_and_timed() -> None:
+    case = cases.Case("small", "y[m,n] = sum[k] a[m,k] * b[k,n]", {"m": 33, "n": 65, "k": 17})
+    row = operators.run_case(case, turns=3, trials=3, seed=0, peers=True)
+    assert set(row["us"]) == {*operators.METHODS, "eager"}
+    assert row["max_rel_err"] < 1e-5 and row["search"]["trials"] == 3
+    totals = operators.summary([row])
+    assert totals["speed_over_tree"]["tree"] == pytest.approx(1)
+    assert 0 < totals["best_found_over_constructed"] <= 1
+
+
+def test_shares_are_of_the_gain_in_logarithms() -> None:
+    row: dict[str, Any] = {
+        name: dict.fromkeys(operators.METHODS, 1.0) for name in ("construct_ms",)
+    }
+    row["us"] = {**dict.fromkeys(operators.METHODS, 1.0), "tree": 4.0}
+    row["us"]["graph, no virtual threads"] = 2.0
+    row["predicted_us"] = dict(row["us"])
+    totals = operators.summary([row])
+    assert totals["share_of_graph"] == pytest.approx(0.5)
+    assert totals["prediction_error"] == pytest.approx(1)
+
+
+def test_networks_give_what_pytorch_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    networks = pytest.importorskip("constructbench.networks")
+    monkeypatch.setattr(networks.Bert, "layers", 1)
+    monkeypatch.setattr(networks.Bert, "inner", 64)
+    made = networks.run_network(
+        "bert", lengths=[5, 8], images=1, peers=["eager"], trials=0, show=False
+    )
+    assert {row["shape"] for row in made["rows"]} == {"length 5", "length 8"}
+    assert set(made["summary"]["total_s"]) == {"eager", "tree", "graph"}
+
+
+def test_strided_windows_of_a_network_see_whole_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    networks = pytest.importorskip("constructbench.networks")
+    monkeypatch.setattr(networks.MobileNet, "blocks", ((1, 16, 1, 1), (6, 24, 2, 2)))
+    made = networks.run_network(
+        "mobilenet", lengths=[], images=1, peers=["eager"], trials=0, show=False
+    )
+    assert len(made["rows"]) == 9 and max(row["max_abs_err"] for row in made["rows"]) < 1e-3

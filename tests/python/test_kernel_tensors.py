@@ -1,0 +1,92 @@
+"""Tensors of PyTorch that a kernel cannot read as they lie: a right result or a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from syno.errors import KernelError, ShapeError, UnknownName
+from syno.operator import Operator
+
+torch = pytest.importorskip("torch")
+
+from syno.torch.ops import as_function  # noqa: E402
+
+MATMUL = Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=3, n=4, k=5)
+
+
+@pytest.fixture
+def pair() -> Any:
+    torch.manual_seed(0)
+    return torch.randn(3, 5), torch.randn(5, 4)
+
+
+def test_a_negated_view_is_read_with_its_sign(pair: Any) -> None:
+    a, b = pair
+    negated = torch._neg_view(a)
+    for compute in (MATMUL.compile(), as_function(MATMUL)):
+        torch.testing.assert_close(compute(negated, b), -(a @ b), rtol=1e-5, atol=1e-5)
+    with pytest.raises(KernelError, match="out is a negated view"):
+        MATMUL.compile()(a, b, out=torch._neg_view(torch.zeros(3, 4)))
+
+
+def test_flipped_rows_are_read_backwards(pair: Any) -> None:
+    a, b = pair
+    reversed_rows = a.numpy()[::-1]
+    y = MATMUL.compile()(reversed_rows, b.numpy())
+    np.testing.assert_allclose(y, reversed_rows @ b.numpy(), rtol=1e-5, atol=1e-5)
+    out = np.zeros((6, 4), np.float32)[::-2]
+    assert MATMUL.compile()(a.numpy(), b.numpy(), out=out) is out
+    np.testing.assert_allclose(out, a.numpy() @ b.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda a: a.to("meta"), KernelError, "on the device meta"),
+        (lambda a: a.to_sparse(), KernelError, "strided"),
+        (lambda a: a.int(), KernelError, "int32"),
+        (lambda a: a.to(torch.complex64), KernelError, "complex64"),
+        (lambda a: a[0, 0], ShapeError, r"shape \[\]"),
+        (lambda a: a[:0], ShapeError, r"shape \[0, 5\]"),
+        (lambda a: a.tolist(), KernelError, "list"),
+    ],
+)
+def test_what_a_kernel_cannot_read_gets_a_sentence(
+    pair: Any, change: Any, error: type[Exception], message: str
+) -> None:
+    a, b = pair
+    with pytest.raises(error, match=message):
+        MATMUL.compile()(change(a), b)
+
+
+def test_an_output_that_is_an_input_is_refused() -> None:
+    kernel = Operator.parse("y[i] = x[i] + 1", i=8, weights=[]).compile()
+    x = torch.zeros(9)
+    with pytest.raises(ShapeError, match="shares memory"):
+        kernel(x[:8], out=x[1:])
+    with pytest.raises(ShapeError, match="shares memory"):
+        kernel(x[:8], out=x[:8])
+
+
+def test_an_unknown_dtype_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownName, match="float32"):
+        MATMUL.compile("int8")
+
+
+def test_operators_of_scalars_are_kernels() -> None:
+    total = Operator.parse("y[] = sum[i] x[i]", i=8, weights=[]).compile()
+    assert float(total(np.ones(8, np.float32))) == 8.0
+    scaled = Operator.parse("y[i] = x[] * z[i]", i=4, weights=[], shapes={"x": ()}).compile()
+    y = scaled(np.asarray(2, np.float32), np.ones(4, np.float32))
+    np.testing.assert_array_equal(y, np.full(4, 2, np.float32))
+
+
+def test_a_misaligned_tensor_is_copied_or_refused(pair: Any) -> None:
+    a, b = pair
+    raw = bytearray(b"x" + b.numpy().tobytes())
+    memory = np.frombuffer(raw, np.uint8)[1:].view(np.float32).reshape(5, 4)
+    with pytest.raises(ShapeError, match="no multiple of its 4-byte elements; copy it"):
+        MATMUL.compile()(a.numpy(), memory)

@@ -1,0 +1,86 @@
+"""The machine model: a file that round-trips, is read strictly, and is measured once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import syno
+from syno import _core
+from syno.errors import FormatError
+from syno.tuning.machine import (
+    describe,
+    load_machine,
+    machine_file,
+    machine_model,
+    plot_roofline,
+    save_machine,
+)
+
+
+def test_file_round_trips(tmp_path: Path) -> None:
+    machine = _core.describe_machine()
+    save_machine(machine, tmp_path / "deep" / "m.json")
+    assert load_machine(tmp_path / "deep" / "m.json") == machine
+    assert describe(machine)["peak_gflops"] == machine.peak_gflops()
+    assert machine.peak_gflops(8) == machine.peak_gflops(4) / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not an object"),
+        ('{"format": "other"}', "/format"),
+        ("\x00", "not JSON"),
+    ],
+)
+def test_damaged_file_is_refused_with_its_path(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=said):
+        load_machine(path)
+    with syno.config.config(machine=str(path)), pytest.raises(FormatError, match=said):
+        machine_model()
+
+
+def test_missing_file_is_refused() -> None:
+    with pytest.raises(FormatError, match="cannot be read"):
+        load_machine("/nowhere/m.json")
+
+
+def test_measured_once_then_read(tmp_path: Path) -> None:
+    with syno.config.config(cache=str(tmp_path)):
+        typical = machine_model()
+        assert not typical.measured
+        measured = machine_model(measure=True)
+        assert measured.measured and machine_file().is_file()
+        assert machine_model() == measured
+        machine_file().write_text("broken")
+        assert machine_model() == typical  # a damaged file of the cache is no file
+
+
+def test_environment_names_another_machine(tmp_path: Path) -> None:
+    facts = json.loads(_core.describe_machine().to_json())
+    facts["name"] = "another machine"
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(facts))
+    with syno.config.config(machine=str(path)):
+        assert machine_model().name == "another machine"
+
+
+def test_roofline_has_a_roof_for_each_level() -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    machine = _core.describe_machine()
+    axes = plot_roofline(machine, {"matmul": (16.0, 50.0)})
+    assert len(
+        [
+            line
+            for line in axes.lines
+            if line.get_label().split(",")[0] in {level.name for level in machine.levels}
+        ]
+    ) == len(machine.levels)

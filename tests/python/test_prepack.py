@@ -1,0 +1,100 @@
+"""Kernels with prepacked constants compute what the operator computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syno import _core
+from syno.errors import KernelError, ScheduleError, ShapeError, UnknownName
+from syno.operator import Operator
+from syno.prepack import prepacked
+
+CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    o=st.integers(1, 40),
+    c=st.integers(1, 9),
+    h=st.integers(1, 9),
+    w=st.integers(1, 12),
+    seed=st.integers(0, 9),
+)
+def test_prepacked_convolutions_equal_the_interpreter(
+    o: int, c: int, h: int, w: int, seed: int
+) -> None:
+    op = Operator.parse(CONV, n=1, o=o, c=c, h=h, w=w, r=3, s=3)
+    kernel = prepacked(op, cache=False)
+    assert kernel.verification.passed
+    rng = np.random.default_rng(seed)
+    x, k = (rng.standard_normal(op.shapes[n]).astype(np.float32) for n in op.inputs)
+    packed = kernel.pack(k=k)
+    k_before = k.copy()
+    k[:] = np.nan  # packed once: what happens to the array later does not matter
+    want = op.program.interpret({"x": x, "k": k_before})["y"]
+    scale = max(1.0, float(np.abs(want).max()))
+    assert np.abs(packed(x) - want).max() <= 1e-4 * scale
+    strided = np.empty((*x.shape[:-1], 2 * x.shape[-1]), np.float32)[..., ::2]
+    strided[:] = x
+    assert np.abs(packed(strided) - want).max() <= 1e-4 * scale
+
+
+def test_the_weights_are_read_only_once() -> None:
+    op = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=64, n=96, k=128)
+    kernel = prepacked(op)
+    assert "prepack" in kernel.schedule.text()
+    packed = kernel.pack(w=np.ones((96, 128), np.float32))
+    names = [name for name, _ in packed.arguments()]
+    assert "w" not in names and names[0] == "x" and names[-1] == "y"
+    assert packed.bytes >= 96 * 128 * 4
+    x = np.ones((64, 128), np.float32)
+    out = np.empty((64, 96), np.float32)
+    addresses = [
+        at if at is not None else {"x": x, "y": out}[name].ctypes.data
+        for name, at in packed.arguments()
+    ]
+    packed.unchecked(addresses, 1)
+    assert (out == 128).all()
+
+
+def test_torch_tensors_in_torch_tensors_out() -> None:
+    torch = pytest.importorskip("torch")
+    op = Operator.parse("y[m,n] = sum[k] x[m,k] * w[k,n]", m=5, n=33, k=7)
+    weight = torch.randn(7, 33, requires_grad=True)
+    x = torch.randn(5, 7)
+    result = prepacked(op).pack(w=weight)(x)
+    assert isinstance(result, torch.Tensor)
+    assert torch.allclose(result, (x @ weight).detach(), atol=1e-5)
+
+
+def test_nothing_to_pack_is_no_mistake() -> None:
+    op = Operator.parse("y[i] = x[i] + b[i]", i=5)
+    b = np.arange(5, dtype=np.float32)
+    packed = prepacked(op, ["b"]).pack(b=b)
+    b[:] = 0
+    assert (packed(np.ones(5, np.float32)) == 1 + np.arange(5)).all()
+
+
+def test_mistakes_get_a_sentence() -> None:
+    op = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=4, n=8, k=3)
+    kernel = prepacked(op)
+    good = np.ones((8, 3), np.float32)
+    with pytest.raises(UnknownName, match="'v'"):
+        prepacked(op, ["v"])
+    with pytest.raises(UnknownName, match="dtype"):
+        prepacked(op, dtype="int8")
+    with pytest.raises(UnknownName, match="constant"):
+        kernel.pack(w=good, q=good)
+    with pytest.raises(ShapeError, match="missing"):
+        kernel.pack()
+    with pytest.raises(ShapeError, match=r"\[3, 8\]"):
+        kernel.pack(w=good.T)
+    with pytest.raises(KernelError, match="float64"):
+        kernel.pack(w=good.astype(np.float64))
+    with pytest.raises(ShapeError, match="1 inputs: x"):
+        kernel.pack(w=good)()
+    with pytest.raises(ScheduleError, match="computed"):
+        _core.default_schedule(op.program, constants=["y"])

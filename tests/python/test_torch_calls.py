@@ -1,0 +1,154 @@
+"""The short way from a torch tensor to a kernel: taken for plain tensors only, with the same results."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from syno import _core
+from syno.errors import ShapeError
+from syno.operator import Operator
+
+torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from syno.torch.ops import as_function  # noqa: E402
+
+MATMUL = "y[m,n] = sum[k] a[m,k] * b[k,n]"
+
+
+@pytest.fixture(scope="module")
+def function() -> Any:
+    return as_function(Operator.parse(MATMUL, m=3, n=4, k=5))
+
+
+def close(got: Any, expected: Any) -> None:
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_every_shape_dtype_and_thread_count_gets_its_own_kernel(function: Any) -> None:
+    before = torch.get_num_threads()
+    try:
+        for _ in range(2):  # the second time all kernels are there
+            for threads in (1, 2):
+                torch.set_num_threads(threads)
+                for m, k, n in ((3, 5, 4), (2, 5, 4), (3, 5, 7)):
+                    for dtype in (torch.float32, torch.float64):
+                        a, b = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)
+                        y = function(a, b)
+                        assert y.dtype == dtype
+                        close(y, a @ b)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_other_strides_are_not_read_as_if_they_were_contiguous(function: Any) -> None:
+    a, b = torch.randn(3, 5), torch.randn(5, 4)
+    close(function(a, b), a @ b)
+    for x, w in ((a.T.contiguous().T, b), (a, b.T.contiguous().T), (a.flip(0), b[:, :4])):
+        close(function(x, w), x @ w)
+    wide = torch.randn(6, 9)
+    close(function(wide[::2, 2:7], b), wide[::2, 2:7] @ b)
+
+
+def test_mixed_dtypes_still_get_a_sentence(function: Any) -> None:
+    function(torch.randn(3, 5), torch.randn(5, 4))
+    with pytest.raises(TypeError, match="all inputs need one dtype"):
+        function(torch.randn(3, 5), torch.randn(5, 4, dtype=torch.float64))
+
+
+def test_a_dispatch_mode_sees_the_operator(function: Any) -> None:
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    a, b = torch.randn(3, 5), torch.randn(5, 4, requires_grad=True)
+    with Watch():
+        y = function(a, b)
+    close(y, a @ b)
+    assert any(function.name in name for name in seen)
+    assert y.requires_grad
+
+
+def test_function_transforms_are_never_taken_for_plain_calls(function: Any) -> None:
+    a, b = torch.randn(3, 5), torch.randn(5, 4)
+    function(a, b)
+    # PyTorch has no transforms of operators registered from Python; its own sentence says so.
+    with pytest.raises(RuntimeError, match="functorch transforms"):
+        torch.func.grad(lambda x: function(x, b).square().sum())(a)
+
+
+def test_gradients_and_their_gradients_are_pytorchs(function: Any) -> None:
+    a, b = (torch.randn(s, requires_grad=True) for s in ((3, 5), (5, 4)))
+    first = torch.autograd.grad(function(a, b).pow(3).sum(), (a, b), create_graph=True)
+    second = torch.autograd.grad(sum(g.square().sum() for g in first), (a, b))
+    expected = torch.autograd.grad((a @ b).pow(3).sum(), (a, b), create_graph=True)
+    close(first, expected)
+    again = torch.autograd.grad(sum(g.square().sum() for g in expected), (a, b))
+    torch.testing.assert_close(second, again, rtol=1e-4, atol=1e-2)
+
+
+def test_only_wanted_gradients_are_computed(function: Any, monkeypatch: Any) -> None:
+    asked = []
+    derivative = type(function).derivative
+    monkeypatch.setattr(
+        type(function), "derivative", lambda self, i: asked.append(i) or derivative(self, i)
+    )
+    a, b = torch.randn(3, 5), torch.randn(5, 4, requires_grad=True)
+    function(a, b).sum().backward()
+    assert asked == [1]
+    close(b.grad, a.sum(0)[:, None].expand(5, 4))
+
+
+def test_a_subclass_of_tensor_keeps_its_say(function: Any) -> None:
+    class Loud(torch.Tensor):
+        pass
+
+    a = torch.randn(3, 5).as_subclass(Loud)
+    b = torch.randn(5, 4)
+    close(function(a, b).as_subclass(torch.Tensor), a.as_subclass(torch.Tensor) @ b)
+
+
+def test_calls_from_many_threads_agree() -> None:
+    function = as_function(Operator.parse(MATMUL + " + 0 * a[m,0]", m=3, n=4, k=5))
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for i in range(30):
+            m = 1 + (seed + i) % 4
+            a = torch.randn(m, 5, generator=generator)
+            b = torch.randn(5, 4, generator=generator)
+            if not torch.allclose(function(a, b), a @ b, atol=1e-4):
+                wrong.append((seed, i))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_kernel_of_other_arguments_is_refused() -> None:
+    kernel = Operator.parse(MATMUL, m=3, n=4, k=5).compile()
+    calls = _core.TensorCalls(torch.empty, torch.get_num_threads)
+    for order, shapes in (([0], [(3, 5)]), ([0, 2], [(3, 5), (5, 4)])):
+        with pytest.raises(ShapeError, match=r"\[torch\]"):
+            calls.add(
+                kernel._core,
+                shapes=shapes,
+                dtype=torch.float32,
+                result_shape=(3, 4),
+                order=order,
+                threads=1,
+            )
+    assert calls((torch.randn(3, 5), torch.randn(5, 4))) is None

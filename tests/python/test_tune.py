@@ -1,0 +1,154 @@
+"""Search by measuring: reproducible, resumable, honest about failures; records that are checked and merged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import syno
+from syno import _core
+from syno.errors import FormatError, KernelError, ShapeError, UnknownName
+from syno.tuning.construct import choose_schedule
+from syno.tuning.cost_model import BoostedModel, LinearModel, make_model, rank_correlation
+from syno.tuning.records import RecordStore, decode, encode, make_record, record_store
+from syno.tuning.search import tune
+
+MATMUL = "y[m,n] = sum[k] a[m,k] * b[k,n]"
+
+
+def matmul(m: int = 33, n: int = 47, k: int = 29) -> syno.Operator:
+    return syno.Operator.parse(MATMUL, m=m, n=n, k=k)
+
+
+def quick() -> _core.MeasureOptions:
+    options = _core.MeasureOptions()
+    options.samples, options.sample_s, options.limit_s = 3, 1e-4, 60.0
+    return options
+
+
+def record_of(operator: syno.Operator, us: float, machine: str | None = None) -> object:
+    schedule = _core.default_schedule(operator.program)
+    (measured,) = _core.measure_schedules(operator.program, [schedule], quick())
+    record = make_record(operator.program, schedule, measured, threads=1, origin="counted")
+    changes: dict[str, object] = {"median_us": us}
+    if machine:
+        changes["machine"] = machine
+    return msgspec.structs.replace(record, **changes)
+
+
+def test_finds_at_least_the_constructed_schedule(tmp_path: Path) -> None:
+    with syno.config.config(cache=str(tmp_path)):
+        calls: list[int] = []
+        found = tune(
+            matmul(), trials=12, options=quick(), progress=lambda done, *_: calls.append(done)
+        )
+        assert found.trials == 12 and calls[-1] == 12
+        assert 0 < found.gap <= 1
+        assert sum(found.outcomes.values()) == 12
+        assert "trials" in str(found) and json.dumps(found.to_dict())
+        # The best is on record, and is what the next kernel is made of.
+        kernel = matmul().compile()
+        assert kernel.origin == "recorded" and kernel.schedule == found.schedule
+        assert kernel.verify().passed
+
+
+def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
+    session = tmp_path / "trials.jsonl"
+    first = tune(matmul(), trials=6, options=quick(), session=session, keep=False)
+    assert first.measured == first.trials == 6
+    lines = session.read_text().splitlines()
+    again = tune(matmul(), trials=6, options=quick(), session=session, keep=False)
+    assert again.measured < again.trials == 6
+    assert session.read_text().splitlines()[: len(lines)] == lines
+
+
+@pytest.mark.parametrize("model", ["linear", "boosted"])
+def test_cost_models_learn_an_order(model: str) -> None:
+    random = np.random.default_rng(0)
+    features = random.standard_normal((200, 6))
+    targets = 2 * features[:, 0] - features[:, 3] + 0.1 * random.standard_normal(200)
+    learned = make_model(model)
+    assert not learned.predict(features).any()
+    learned.fit(features[:150], targets[:150])
+    assert rank_correlation(learned.predict(features[150:]), targets[150:]) > 0.8
+
+
+def test_cost_models_by_name() -> None:
+    assert isinstance(make_model("linear"), LinearModel)
+    assert isinstance(make_model("boosted"), BoostedModel)
+    with pytest.raises(UnknownName, match="boosted, linear"):
+        make_model("random")
+
+
+def test_a_bad_candidate_is_an_outcome() -> None:
+    program = matmul().program
+    bad = _core.Schedule().add("unroll", "y", loops=["nothing"])
+    results = _core.measure_schedules(program, [bad, _core.Schedule()], quick())
+    assert [r.outcome for r in results] == ["not applicable", "ok"]
+    assert "nothing" in results[0].reason
+
+
+def test_records_are_read_back_and_applied(tmp_path: Path) -> None:
+    record = record_of(matmul(), 5.0)
+    assert decode(encode(record), "here") == record
+    broken = msgspec.structs.replace(record, schedule=msgspec.Raw(b'{"version": 99}'))
+    with pytest.raises(FormatError):
+        encode(broken)
+    store = RecordStore(tmp_path / "r.jsonl")
+    with pytest.raises(FormatError):
+        store.add([broken])
+    assert not list(store)
+
+
+def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path / "r.jsonl")
+    store.add([record_of(matmul(), 5.0)])
+    with store.path.open("a") as out:
+        out.write('{"version": 1, "key"')  # a process was killed here
+    store.add([record_of(matmul(), 4.0)])
+    assert len(list(store)) == 2 and store.damaged == 1
+    found = store.best(matmul().program, "float32", 1)
+    assert found is not None and found[0].median_us == 4.0
+
+
+def test_stores_of_two_machines_merge(tmp_path: Path) -> None:
+    here, there = RecordStore(tmp_path / "a.jsonl"), RecordStore(tmp_path / "b.jsonl")
+    here.add([record_of(matmul(), 5.0)])
+    there.add([record_of(matmul(), 1.0, machine="another"), record_of(matmul(), 3.0)])
+    assert here.merge(there.path) == 2
+    assert here.merge(there.path) == 0
+    program = matmul().program
+    mine, theirs = here.best(program, "float32", 1), here.best(program, "float32", 1, "another")
+    assert mine is not None and mine[0].median_us == 3.0
+    assert theirs is not None and theirs[0].median_us == 1.0
+    assert here.best(program, "float32", 2) is None
+    assert here.best(matmul(34).program, "float32", 1) is None
+    with pytest.raises(FormatError, match="no file"):
+        here.merge(tmp_path / "nothing")
+    (tmp_path / "bad.jsonl").write_text("no record\n")
+    with pytest.raises(FormatError, match="holds no records"):
+        here.merge(tmp_path / "bad.jsonl")
+
+
+def test_a_record_that_does_not_apply_is_passed_over(tmp_path: Path) -> None:
+    with syno.config.config(cache=str(tmp_path)):
+        renamed = syno.Operator.parse("z[i,j] = sum[l] p[i,l] * q[l,j]", i=33, j=47, l=29)
+        record_store().add([record_of(matmul(), 1e-3)])
+        assert choose_schedule(matmul().program, "float32", 1, None).origin == "recorded"
+        assert renamed.compile().verify().passed
+
+
+def test_bad_requests_get_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(KernelError, match="trials=1"):
+        tune(matmul(), trials=1)
+    with pytest.raises(UnknownName, match="linear"):
+        tune(matmul(), model="best")
+    from syno.cli.tune import parse_sizes
+
+    assert parse_sizes(["m=3", "n = 4"]) == {"m": 3, "n": 4}
+    with pytest.raises(ShapeError, match="m=64"):
+        parse_sizes(["m"])
