@@ -16,6 +16,7 @@ import msgspec
 
 from syno.errors import ShapeError, SpecError, TaskError, unknown_name
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
+from syno.policies import DEFAULT_POLICY
 from syno.report.build import FINAL_FILE, FinalBench, read_final
 from syno.result import EVALUATOR, MEASURER, Result
 from syno.session import (
@@ -31,6 +32,7 @@ from syno.session import (
 )
 from syno.session.config import read_config
 from syno.session.files import write_text
+from syno.session.require import required
 from syno.tasks import Task
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def search(
     budget: str | int | Budget = "10min",
     session: str | Path = "runs/search",
     seed: int = 0,
-    policy: str = "mcts",
+    policy: str = DEFAULT_POLICY,
     flops_ratio: float = 0.9,
     min_flops_ratio: float = 0.15,
     params_ratio: float | None = None,
@@ -65,6 +67,7 @@ def search(
     workers: int | None = None,
     native: bool = True,
     pretrained: bool = False,
+    require: str = "",
     prune: Prune | None = None,
     timeout_s: float | None = None,
     progress: str = "auto",
@@ -84,7 +87,10 @@ def search(
         sites: the layers to replace; default all convolutions and linear layers with at least
             8 channels either way and 2 % of the time.
         budget: ``"10min"``, ``"2h"``, a number of candidates, or a :class:`Budget`.
-        policy: of :data:`syno.proposers.POLICIES`.
+        policy: which operator to train next, by name: ``"bayesian"`` (a surrogate over structural features;
+            needs the fewest trainings), ``"evolution"``, ``"mcts"`` (the paper's tree search) or ``"random"``.
+        require: hard limits kept before any training, such as ``"latency<=0.5x"`` of the original network's
+            measured latency, ``"flops<=0.8x, params<=1x"``; over those of ``prune``.
         prune: when a candidate is given up early; default also before training, when its network is
             slower than the original.
         flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces. The
@@ -100,6 +106,7 @@ def search(
         recipe: fields of :class:`Task` to replace (``epochs=5``, ``metric="loss"``).
     Raises:
         ShapeError: the model has nothing to replace.
+        BudgetError: ``budget`` or ``require`` is not understood.
         SpecError: no space of operators fits the sites.
         SessionError: the session was made with other settings.
     """
@@ -122,7 +129,7 @@ def search(
         batch_width=batch_width,
         workers=workers,
         native=native,
-        prune=prune,
+        prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=timeout_s,
         progress=progress,
         note="syno.search(...)",
@@ -141,12 +148,13 @@ def search_task(
     final_seeds: int = 3,
     batch: int = 1,
     groups: int | None = None,
-    policy: str = "mcts",
+    policy: str = DEFAULT_POLICY,
     flops_ratio: float = 0.9,
     min_flops_ratio: float = 0.15,
     max_steps: int = 8,
     batch_width: int = 4,
     native: bool = True,
+    require: str = "",
     prune: Prune | None = None,
     progress: str = "auto",
     command: str | None = None,
@@ -170,6 +178,8 @@ def search_task(
         )
         if not isinstance(budget, Budget):
             command += f" --budget {shlex.quote(str(budget))}"
+        if require:
+            command += f" --require {shlex.quote(require)}"
     return _run(
         task,
         reference,
@@ -185,7 +195,7 @@ def search_task(
         batch_width=batch_width,
         workers=workers,
         native=native,
-        prune=prune,
+        prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=None,
         progress=progress,
         note=command,
@@ -336,7 +346,7 @@ def _run(
     batch_width: int,
     workers: int | None,
     native: bool,
-    prune: Prune | None,
+    prune: Prune,
     timeout_s: float | None,
     progress: str,
     note: str,
@@ -364,7 +374,7 @@ def _run(
         measurer=Component(reference=MEASURER, options=options),
         seed=seed,
         batch_width=batch_width,
-        prune=prune or DEFAULT_PRUNE,
+        prune=prune,
         space={k: v for k, v in dataclasses.asdict(space).items() if v is not None},
         limits=limits,
         note=note,

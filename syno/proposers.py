@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from syno.errors import FormatError, unknown_name
+from syno.policies import DEFAULT_POLICY
 from syno.session.protocols import OperatorText, Proposal, Proposer
 
 if TYPE_CHECKING:
     from syno import _core
+    from syno.policies.policy import Policy
+    from syno.policies.space import SpecSpace
 
 
 def operator_text(graph: _core.PGraph, **provenance: Any) -> OperatorText:
@@ -62,52 +65,124 @@ class TreeProposer:
         self._tree = _core.Tree.from_json(self._spec, state)
 
 
-class _RandomState(msgspec.Struct, forbid_unknown_fields=True):
-    proposed: int
+class _State(msgspec.Struct, forbid_unknown_fields=True):
+    """Hashes of the operators proposed, by ticket, and their rewards so far."""
+
+    policy: str
+    proposed: list[str]
+    rewards: list[float | None]
 
 
-class RandomProposer:
-    """Random operators of the space, none twice, whatever the rewards."""
+class PolicyProposer:
+    """A policy of :mod:`syno.policies` over the space of ``spec``, a JSON text.
 
-    def __init__(self, *, seed: int, spec: str) -> None:
+    Everything it decides follows from seed, space and the rewards told, in ticket order; its state is
+    that history.
+    """
+
+    def __init__(self, name: str, policy: Policy, *, seed: int, spec: str) -> None:
         from syno import _core
 
-        self._spec = _core.Spec.from_json(spec)
+        self._name = name
+        self._policy = policy
         self._seed = seed
-        self._proposed = 0
+        self._spec = _core.Spec.from_json(spec)
+        self._made: SpecSpace | None = None
+        self._proposed: list[int] = []
+        self._rewards: list[float | None] = []
+
+    @property
+    def _space(self) -> SpecSpace:
+        """Enumerated when the first operator is asked for."""
+        if self._made is None:
+            from syno.policies.space import SpecSpace
+
+            self._made = SpecSpace(self._spec, seed=self._seed)
+        return self._made
 
     def ask(self, count: int) -> Sequence[Proposal]:
-        """The next ``count`` of one seeded sequence."""
-        from syno import _core
+        """The policy's next choices, each with its reason."""
+        from syno.policies.policy import History
 
-        start = self._proposed
-        # A sample of n starts with the sample of fewer: the sequence is drawn anew and continued.
-        graphs = _core.sample_operators(self._spec, n=start + count, seed=self._seed)[start:]
-        self._proposed += len(graphs)
-        return [
-            Proposal(ticket=start + i, operator=operator_text(graph), why="random")
-            for i, graph in enumerate(graphs)
-        ]
+        rewarded = list(zip(self._proposed, self._rewards, strict=True))
+        history = History(
+            told=[(index, reward) for index, reward in rewarded if reward is not None],
+            pending=[index for index, reward in rewarded if reward is None],
+        )
+        proposals = []
+        for choice in self._policy.choose(self._space, history, count):
+            proposals.append(
+                Proposal(
+                    ticket=len(self._proposed),
+                    operator=operator_text(self._space.graphs[choice.index]),
+                    why=f"{self._name}: {choice.why}",
+                )
+            )
+            self._proposed.append(choice.index)
+            self._rewards.append(None)
+        return proposals
 
     def tell(self, ticket: int, reward: float) -> None:
-        """Ignored."""
+        """Keeps a reward. Raises IndexError for a ticket that was never given."""
+        self._rewards[ticket] = reward
 
     def state(self) -> str:
-        """How many were proposed."""
-        return msgspec.json.encode(_RandomState(self._proposed)).decode()
+        """The history as JSON."""
+        hashes = [self._space.graphs[index].hash() for index in self._proposed]
+        return msgspec.json.encode(_State(self._name, hashes, self._rewards)).decode()
 
     def restore(self, state: str) -> None:
-        """Back to a ``state()``."""
+        """Back to a ``state()``. Raises FormatError when it is another policy's or another space's."""
         try:
-            self._proposed = msgspec.json.decode(state, type=_RandomState).proposed
+            found = msgspec.json.decode(state, type=_State)
         except msgspec.MsgspecError as error:
-            raise FormatError(f"[proposer] not the state of a random search: {error}") from error
+            raise FormatError(f"[proposer] not the state of a search: {error}") from error
+        if found.policy != self._name or len(found.proposed) != len(found.rewards):
+            raise FormatError(
+                f"[proposer] the state is of the policy {found.policy!r} with {len(found.proposed)} "
+                f"operators and {len(found.rewards)} rewards, not of {self._name!r}"
+            )
+        if not found.proposed:
+            self._proposed, self._rewards = [], []
+            return
+        places = {graph.hash(): index for index, graph in enumerate(self._space.graphs)}
+        unknown = [key for key in found.proposed if key not in places]
+        if unknown:
+            raise FormatError(
+                f"[proposer] {len(unknown)} of {len(found.proposed)} operators of the state are not in the "
+                f"space ({unknown[0]}, …): it is another space's, or of another version of syno"
+            )
+        self._proposed = [places[key] for key in found.proposed]
+        self._rewards = found.rewards
 
 
-POLICIES: dict[str, Callable[..., Proposer]] = {"mcts": TreeProposer, "random": RandomProposer}
+def _bayesian(*, seed: int, spec: str) -> Proposer:
+    from syno.policies.bayesian import BayesianOptimization
+
+    return PolicyProposer("bayesian", BayesianOptimization(seed), seed=seed, spec=spec)
 
 
-def make(*, seed: int, spec: str, policy: str = "mcts") -> Proposer:
+def _evolution(*, seed: int, spec: str) -> Proposer:
+    from syno.policies.evolution import Evolution
+
+    return PolicyProposer("evolution", Evolution(seed), seed=seed, spec=spec)
+
+
+def _random(*, seed: int, spec: str) -> Proposer:
+    from syno.policies.random_search import RandomSearch
+
+    return PolicyProposer("random", RandomSearch(seed), seed=seed, spec=spec)
+
+
+POLICIES: dict[str, Callable[..., Proposer]] = {
+    "bayesian": _bayesian,
+    "evolution": _evolution,
+    "mcts": TreeProposer,
+    "random": _random,
+}
+
+
+def make(*, seed: int, spec: str, policy: str = DEFAULT_POLICY) -> Proposer:
     """The policy of that name over the space ``spec``.
 
     Raises:
@@ -116,8 +191,7 @@ def make(*, seed: int, spec: str, policy: str = "mcts") -> Proposer:
     """
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
-    proposer = POLICIES[policy](seed=seed, spec=spec)
-    return proposer
+    return POLICIES[policy](seed=seed, spec=spec)
 
 
-__all__ = ["POLICIES", "RandomProposer", "TreeProposer", "make", "operator_text"]
+__all__ = ["POLICIES", "PolicyProposer", "TreeProposer", "make", "operator_text"]

@@ -37,18 +37,24 @@ class Found:
         """The :class:`syno.Operator`, with all its valuations."""
         return self._result.view.operator(self.candidate)
 
-    def apply(self, model: nn.Module | None = None, *, seed: int | None = None) -> nn.Module:
+    def apply(
+        self, model: nn.Module | None = None, *, seed: int | None = None, measured: bool = True
+    ) -> nn.Module:
         """The network with this operator in its sites; a new module, ``model`` is left alone.
+
+        Each site runs on native kernels or as plain PyTorch, whichever is faster in its place; printing
+        the network says why.
 
         Args:
             model: default the task's own. It must have the sites the search was made for.
             seed: of the finalists' training whose weights to load; default the first. Where the
                 candidate was no finalist, the operator's weights are random and want training.
+            measured: time both ways at the task's example now; else all run on native kernels.
         Raises:
             SessionError: there are no trained weights of this seed.
             ShapeError, UnknownName: the model does not have these sites.
         """
-        return self._result.apply(self.candidate, model, seed=seed)
+        return self._result.apply(self.candidate, model, seed=seed, measured=measured)
 
     def __repr__(self) -> str:
         c = self.candidate
@@ -122,7 +128,12 @@ class Result:
         return self.view.to_dataframe()
 
     def apply(
-        self, candidate: Candidate, model: nn.Module | None = None, *, seed: int | None = None
+        self,
+        candidate: Candidate,
+        model: nn.Module | None = None,
+        *,
+        seed: int | None = None,
+        measured: bool = True,
     ) -> nn.Module:
         """See :meth:`Found.apply`."""
         network = self.network
@@ -141,6 +152,10 @@ class Result:
             from safetensors.torch import load_model
 
             load_model(faster, str(trained[min(trained) if seed is None else seed]))
+        if measured and network.native and all(p.device.type == "cpu" for p in faster.parameters()):
+            from syno.torch.choose import choose_in_place
+
+            choose_in_place(faster, network.task.example(network.batch))
         return faster.train(base.training)
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from syno.session import SessionView, open_view
 
 if TYPE_CHECKING:
     from syno.bench import Comparison
+    from syno.explain import Explanation
     from syno.export import Exported
 
 
@@ -125,7 +126,7 @@ def export_candidate(directory: Path, id: str, *, format: str, output: Path) -> 
         if format in ("c", "onnx"):
             operator = view.operator(candidate).at(0)
             return export(operator, output, format=format)
-        model = result.apply(candidate).eval()
+        model = result.apply(candidate, measured=False).eval()
         example = result.network.task.example(result.network.batch)
         return export(model, output, format=format, example=example)
 
@@ -139,15 +140,21 @@ def spec_of(view: SessionView, stage: str) -> str:
     raise SessionError(f"there is no stage {stage!r}", fix=f"there are: {names}", code="R012")
 
 
-def explain_candidate(directory: Path, id: str) -> tuple[str, str]:
-    """How a candidate was derived and judged, in lines of text, and its pGraph as SVG."""
+def explain_candidate(
+    directory: Path, id: str, *, neighbours: int = 0
+) -> tuple[str, Explanation | None]:
+    """How a candidate was chosen and judged, in lines of text, and its derivation.
+
+    There is no derivation for the baseline and for operators that were given as formulas.
+    """
     from syno import _core
+    from syno.explain import explain
 
     with open_view(directory) as view:
         candidate = view.candidate(id)
-        operator = view.operator(candidate)
         text = view.explain(candidate)
-        if operator.pgraph is not None:
-            spec = _core.Spec.from_json(spec_of(view, candidate.stage))
-            text += "\n\n" + str(_core.explain(spec, operator.pgraph))
-        return text, operator._repr_svg_() or ""
+        operator = view.operator(candidate) if candidate.key else None
+        if operator is None or operator.pgraph is None:
+            return text, None
+        spec = _core.Spec.from_json(spec_of(view, candidate.stage))
+        return text, explain(operator, spec, neighbours=neighbours)

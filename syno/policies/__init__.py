@@ -1,0 +1,7 @@
+"""Search policies: which operator to train next.
+
+Each policy is one file. :mod:`syno.proposers` names them for sessions.
+"""
+
+#: The policy that needs the fewest trainings on the table of ``benchmarks/opbench``.
+DEFAULT_POLICY = "bayesian"

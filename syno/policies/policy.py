@@ -1,0 +1,55 @@
+"""What a search policy is: a choice of operators from what was chosen and rewarded so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from syno.policies.space import Space
+
+Generator: TypeAlias = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An operator to train next, and why, for people."""
+
+    index: int
+    why: str
+
+
+@dataclass(frozen=True)
+class History:
+    """What a policy knows.
+
+    Attributes:
+        told: (operator, reward) in the order of their tickets; rewards in 0 … 1.
+        pending: operators chosen whose rewards are not known yet.
+    """
+
+    told: Sequence[tuple[int, float]] = ()
+    pending: Sequence[int] = ()
+
+    @property
+    def taken(self) -> set[int]:
+        """Operators that are not to be chosen again."""
+        return {index for index, _ in self.told} | set(self.pending)
+
+
+class Policy(Protocol):
+    """Chooses from the space, the history and its seed alone, so that a search can be repeated and resumed."""
+
+    def choose(self, space: Space, history: History, count: int) -> list[Choice]:
+        """Up to ``count`` operators that are not taken; fewer when no more are left."""
+        ...
+
+
+def stream(seed: int, *numbers: int) -> Generator:
+    """Random numbers of their own for each seed and position in a search."""
+    return np.random.default_rng([seed, *numbers])
+
+
+__all__ = ["Choice", "Generator", "History", "Policy", "stream"]

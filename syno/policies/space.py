@@ -1,0 +1,89 @@
+"""The operators a policy chooses among, with what is known of each before it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from syno.errors import SpecError
+from syno.policies.derivation import derivation
+
+if TYPE_CHECKING:
+    from syno import _core
+    from syno.features import Features
+
+#: A space is enumerated step by step until it holds this many operators; deeper ones are sampled.
+ENOUGH = 4_000
+
+#: Operators sampled beyond the depth that is enumerated.
+SAMPLED = 256
+
+
+class Space(Protocol):
+    """Operators by their index, ``0 … len - 1``; the same order on every machine."""
+
+    def __len__(self) -> int: ...
+
+    def derivation(self, index: int) -> tuple[str, ...]:
+        """Steps of an operator, see :func:`syno.policies.derivation.derivation`."""
+        ...
+
+    def features(self, index: int) -> Features:
+        """Structural features of an operator."""
+        ...
+
+
+class SpecSpace:
+    """The operators of a spec: all of them where there are thousands, else all small and some deep ones.
+
+    Raises:
+        SpecError: the spec allows no operator.
+    """
+
+    def __init__(
+        self, spec: _core.Spec, *, seed: int = 0, enough: int = ENOUGH, sampled: int = SAMPLED
+    ) -> None:
+        from syno import _core
+
+        self.graphs: list[_core.PGraph] = []
+        for depth in range(2, spec.max_steps + 1):
+            self.graphs = list(_core.enumerate_operators(spec, max_steps=depth).operators)
+            if len(self.graphs) >= enough:
+                break
+        if depth < spec.max_steps:
+            known = {graph.hash() for graph in self.graphs}
+            deep = _core.sample_operators(spec, n=sampled, seed=seed)
+            self.graphs += [graph for graph in deep if graph.hash() not in known]
+        if not self.graphs:
+            raise SpecError(
+                f"[search] the space has no operator of at most {spec.max_steps} steps; "
+                "allow more steps (max_steps), more FLOPs (flops_ratio), or fewer (min_flops_ratio)"
+            )
+        self._derivations: list[tuple[str, ...] | None] = [None] * len(self.graphs)
+        self._features: list[Features | None] = [None] * len(self.graphs)
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def derivation(self, index: int) -> tuple[str, ...]:
+        found = self._derivations[index]
+        if found is None:
+            found = self._derivations[index] = derivation(self.graphs[index])
+        return found
+
+    def features(self, index: int) -> Features:
+        found = self._features[index]
+        if found is None:
+            from syno.features import features
+
+            found = self._features[index] = features(self.graphs[index])
+        return found
+
+
+def likeness(one: Sequence[str], other: Sequence[str]) -> float:
+    """Shared steps over all steps of two derivations, 0 … 1."""
+    a, b = set(one), set(other)
+    return len(a & b) / len(a | b) if a or b else 1.0
+
+
+__all__ = ["ENOUGH", "Space", "SpecSpace", "likeness"]

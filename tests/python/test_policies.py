@@ -1,0 +1,344 @@
+"""Search policies: what every one promises, what each is for, and sessions that use them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+from test_synth import site
+
+from syno import _core
+from syno.cli.inspect import candidate_details
+from syno.errors import FormatError, SpecError, UnknownName
+from syno.features import NAMES
+from syno.policies import DEFAULT_POLICY
+from syno.policies.bayesian import BayesianOptimization
+from syno.policies.evolution import Evolution
+from syno.policies.gaussian import Surrogate, squared_exponential, standardized, tanimoto
+from syno.policies.policy import History, Policy
+from syno.policies.random_search import RandomSearch
+from syno.policies.space import SpecSpace, likeness
+from syno.proposers import POLICIES, make
+from syno.session import Component, InlineExecutor, Limits, ProcessExecutor, Session
+
+
+class Row:
+    """Features of an operator that exists only as numbers."""
+
+    def __init__(self, values: dict[str, float]) -> None:
+        self.values = values
+
+    def vector(self) -> np.ndarray[Any, Any]:
+        return np.array([self.values.get(name, 0.0) for name in NAMES])
+
+
+class Grid:
+    """A space of ``size`` x ``size`` operators; two of their features and steps are their place."""
+
+    def __init__(self, size: int = 9) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size**2
+
+    def derivation(self, index: int) -> tuple[str, ...]:
+        x, y = divmod(index, self.size)
+        return (*(f"x{i}" for i in range(x)), *(f"y{i}" for i in range(y)))
+
+    def features(self, index: int) -> Any:
+        x, y = divmod(index, self.size)
+        return Row({"log_flops": float(x), "log_params": float(y), "positions": 1.0})
+
+    def reward(self, index: int) -> float:
+        """Greatest at (6, 2), the same to a third of a step for no two."""
+        x, y = divmod(index, self.size)
+        return float(np.exp(-(((x - 6) / 3) ** 2) - ((y - 2) / 3) ** 2) - 1e-3 * ((x * 7 + y) % 5))
+
+
+MAKERS = {
+    "bayesian": BayesianOptimization,
+    "evolution": Evolution,
+    "random": RandomSearch,
+}
+
+
+def searched(policy: Policy, space: Grid, count: int, width: int = 1) -> list[int]:
+    told: list[tuple[int, float]] = []
+    while len(told) < count:
+        chosen = policy.choose(space, History(told=tuple(told)), width)
+        if not chosen:
+            break
+        told += [(c.index, space.reward(c.index)) for c in chosen]
+    return [index for index, _ in told]
+
+
+# --- what all promise
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_policy_proposes_everything_once_and_then_nothing(name: str) -> None:
+    space = Grid(5)
+    found = searched(MAKERS[name](3), space, 1_000, width=4)
+    assert sorted(found) == list(range(25))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 5), data=st.data())
+def test_choices_follow_from_seed_and_history_alone(name: str, seed: int, data: Any) -> None:
+    space = Grid(6)
+    order = data.draw(st.permutations(range(36)))
+    told = [(i, space.reward(i)) for i in order[: data.draw(st.integers(0, 20))]]
+    pending = list(order[20 : 20 + data.draw(st.integers(0, 4))])
+    history = History(told=tuple(told), pending=tuple(pending))
+    policy = MAKERS[name](seed)
+    first = policy.choose(space, history, 4)
+    policy.choose(space, History(), 3)  # what was asked in between changes nothing
+    assert policy.choose(space, history, 4) == first == MAKERS[name](seed).choose(space, history, 4)
+    indices = [choice.index for choice in first]
+    assert len(set(indices)) == 4
+    assert not set(indices) & history.taken
+    assert all(choice.why for choice in first)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_seeds_give_different_searches(name: str) -> None:
+    assert searched(MAKERS[name](0), Grid(), 8) != searched(MAKERS[name](1), Grid(), 8)
+
+
+# --- what each is for
+
+
+def trainings_to_best(name: str, width: int, most: int = 81) -> float:
+    space = Grid()
+    best = max(range(len(space)), key=space.reward)
+    found = [searched(MAKERS[name](seed), space, most, width).index(best) + 1 for seed in range(10)]
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_surrogate_needs_a_third_of_the_trainings_of_random_search(width: int) -> None:
+    assert trainings_to_best("bayesian", width) < trainings_to_best("random", width) / 3
+
+
+def test_mutants_are_among_those_most_like_their_parent() -> None:
+    space = Grid()
+    told = tuple((index, 0.9 if index == 40 else 0.1) for index in range(30, 46))
+    policy = Evolution(0, population=16, sample=16, mutants=4)
+    chosen = policy.choose(space, History(told=told), 4)
+    steps = space.derivation(40)
+    taken = {index for index, _ in told}
+    ranked = sorted(
+        (likeness(steps, space.derivation(i)) for i in range(len(space)) if i not in taken),
+        reverse=True,
+    )
+    for choice in chosen:
+        assert likeness(steps, space.derivation(choice.index)) >= ranked[6]
+        assert "parent with reward 0.9" in choice.why
+
+
+def test_a_large_space_is_looked_at_in_part_and_around_the_best() -> None:
+    space = Grid(30)
+    policy = BayesianOptimization(0, visible=60, neighbors=12)
+    asked: list[int] = []
+    features = space.features
+    space.features = lambda index: asked.append(index) or features(index)  # type: ignore[assignment, func-returns-value]
+    policy.choose(space, History(), 2)
+    assert len(set(asked)) == 60
+    policy.choose(space, History(told=((905 % 900, 0.1), (450, 0.9))), 2)
+    near = sorted(
+        range(900), key=lambda i: (-likeness(space.derivation(450), space.derivation(i)), i)
+    )
+    assert set(near[:12]) <= set(asked)
+    assert len(set(asked)) <= 60 + 2 * 5 + 2 * 12 + 2
+
+
+# --- the surrogate
+
+
+@st.composite
+def problems(draw: Any) -> tuple[Any, Any, list[int]]:
+    n, count = draw(st.integers(4, 14)), draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    raw = np.stack([rng.permutation(n) for _ in range(count)], axis=1).astype(float)
+    if draw(st.booleans()):
+        raw = np.hstack([raw, np.ones((n, 1))])
+    known = draw(st.permutations(range(n)))[: draw(st.integers(2, n))]
+    return raw, rng.random(n), list(known)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems())
+def test_predictions_meet_what_is_known_and_are_less_sure_elsewhere(problem: Any) -> None:
+    raw, values, known = problem
+    columns = standardized(raw)
+    assert np.allclose(columns.mean(axis=0), 0)
+    assert np.allclose(columns.std(axis=0), 1)
+    covariance = squared_exponential(columns, 0.1)
+    surrogate = Surrogate([covariance], np.zeros(len(raw)), noises=[1e-6])
+    posterior = surrogate.fit(known, values[known])
+    mean, std = posterior.predict()
+    assert np.allclose(mean[known] * posterior.scale, values[known], atol=1e-2)
+    assert std[known].max() < 0.01
+    assert (std <= 1 + 1e-9).all()
+    before = posterior.predict()
+    unknown = sorted(set(range(len(raw))) - set(known))
+    for operator in unknown[:1]:
+        after = posterior.believing(operator).predict()
+        assert np.allclose(after[0], before[0], atol=1e-4)
+        assert after[1][operator] < 0.01
+        assert (after[1] <= before[1] + 1e-6).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sets(st.sampled_from("abcdefg")), min_size=2, max_size=8))
+def test_shared_steps_are_a_covariance(sets: list[set[str]]) -> None:
+    matrix = tanimoto([sorted(each) for each in sets])
+    assert np.allclose(matrix, matrix.T)
+    assert np.linalg.eigvalsh(matrix).min() > -1e-9
+    for i, one in enumerate(sets):
+        for j, other in enumerate(sets):
+            assert matrix[i, j] == pytest.approx(likeness(sorted(one), sorted(other)))
+
+
+def test_the_evidence_chooses_the_covariance_that_fits() -> None:
+    x = np.linspace(-2, 2, 40)[:, None]
+    smooth, rough = squared_exponential(x, 1.0), squared_exponential(x, 0.05)
+    wavy = np.sin(2 * x[:, 0])
+    surrogate = Surrogate([rough, smooth], np.zeros(40))
+    assert surrogate.fit(range(0, 40, 2), wavy[::2]).covariance is smooth
+    noise = np.random.default_rng(0).standard_normal(40)
+    fitted = surrogate.fit(range(40), noise)
+    assert fitted.covariance is rough or fitted.noise == max(surrogate.noises)
+
+
+def test_a_prior_leads_until_trainings_say_otherwise() -> None:
+    columns = standardized(np.arange(20.0)[:, None])
+    prior = columns[:, 0]
+    surrogate = Surrogate([squared_exponential(columns, 1.0)], prior)
+    assert int(np.argmax(surrogate.fit([], []).predict()[0])) == 19
+    known = list(range(0, 20, 3))
+    falling = surrogate.fit(known, [1.0 - 0.04 * i for i in known]).predict()[0]
+    assert falling[1] > falling[18]
+
+
+# --- the operators of a spec
+
+
+def small() -> str:
+    return json.dumps(site(max_steps=4))
+
+
+def test_a_space_has_every_operator_once_with_its_features() -> None:
+    spec = _core.Spec.from_json(small())
+    space = SpecSpace(spec)
+    expected = _core.enumerate_operators(spec, max_steps=4)
+    assert [g.hash() for g in space.graphs] == [g.hash() for g in expected.operators]
+    assert space.features(1) is space.features(1)
+    assert space.derivation(2) == space.derivation(2)
+
+
+def test_a_space_too_large_to_list_is_listed_in_part_and_sampled() -> None:
+    spec = _core.Spec.from_json(small())
+    space = SpecSpace(spec, enough=2, sampled=12)
+    whole = len(SpecSpace(spec))
+    assert 2 <= len(space) <= whole
+    hashes = [g.hash() for g in space.graphs]
+    assert len(set(hashes)) == len(hashes)
+    assert max(len(g.steps) for g in space.graphs) > min(len(g.steps) for g in space.graphs)
+
+
+def test_an_empty_space_is_refused_with_what_to_allow() -> None:
+    document = site(max_steps=5)
+    document["budgets"] |= {"max_flops": 1, "min_flops": 0}
+    with pytest.raises(SpecError, match=r"max_steps|FLOPs|flops"):
+        SpecSpace(_core.Spec.from_json(json.dumps(document)))
+
+
+# --- proposers
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_proposer_resumes_from_its_state(name: str) -> None:
+    def ask(proposer: Any, times: int) -> list[tuple[int, str]]:
+        found = []
+        for _ in range(times):
+            batch = proposer.ask(3)
+            found += [(p.ticket, p.operator.key) for p in batch]
+            for proposal in batch:
+                proposer.tell(proposal.ticket, 1 / (2 + proposal.operator.params % 7))
+        return found
+
+    whole = make(seed=2, spec=small(), policy=name)
+    expected = ask(whole, 4)
+    assert [ticket for ticket, _ in expected] == list(range(len(expected)))
+    assert len({key for _, key in expected}) == len(expected)
+    first = make(seed=2, spec=small(), policy=name)
+    begun = ask(first, 2)
+    again = make(seed=2, spec=small(), policy=name)
+    again.restore(first.state())
+    assert begun + ask(again, 2) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "mcts"])
+def test_a_damaged_or_foreign_state_is_refused(name: str) -> None:
+    proposer = make(seed=0, spec=small(), policy=name)
+    for state in ("", "[]", '{"policy": 3}', '{"policy": "other", "proposed": [], "rewards": []}'):
+        with pytest.raises(FormatError, match="state"):
+            proposer.restore(state)
+    foreign = json.dumps({"policy": name, "proposed": ["0" * 32], "rewards": [0.5]})
+    with pytest.raises(FormatError, match="another space"):
+        proposer.restore(foreign)
+    uneven = json.dumps({"policy": name, "proposed": [], "rewards": [0.5]})
+    with pytest.raises(FormatError, match="1 rewards"):
+        proposer.restore(uneven)
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+    assert DEFAULT_POLICY in POLICIES
+    with pytest.raises(UnknownName, match=r"bayesian.*evolution.*mcts.*random"):
+        make(seed=0, spec=small(), policy="annealing")
+
+
+# --- sessions
+
+
+def story(path: Path, policy: str, executor: Any) -> list[tuple[Any, ...]]:
+    options = {"spec": small(), "policy": policy}
+    with Session.open(
+        path,
+        proposer=Component(reference="syno.proposers:make", options=options),
+        evaluator=Component(reference="session_operators:Reader"),
+        batch_width=3,
+        seed=4,
+        limits=Limits(start_limit_s=120),
+    ) as session:
+        session.run(budget=9, finalists=0, executor=executor, progress="off")
+        return [(c.id, c.key, c.ticket, c.why, c.reward) for c in session.candidates()]
+
+
+@pytest.mark.parametrize("policy", [DEFAULT_POLICY, "mcts"])
+def test_any_number_of_workers_gives_the_same_candidates_in_the_same_order(
+    tmp_path: Path, policy: str
+) -> None:
+    expected = story(tmp_path / "inline", policy, InlineExecutor())
+    assert len(expected) == 9
+    for workers in (1, 2, 4):
+        with ProcessExecutor(workers) as executor:
+            assert story(tmp_path / f"{workers}", policy, executor) == expected
+
+
+def test_a_session_says_why_each_candidate_was_chosen(tmp_path: Path) -> None:
+    rows = story(tmp_path / "a", DEFAULT_POLICY, InlineExecutor())
+    assert "first guess" in rows[0][3]
+    assert all(row[3].startswith(f"{DEFAULT_POLICY}: expected reward") for row in rows[3:])
+    shown = candidate_details(tmp_path / "a", rows[5][0])["history"]
+    assert rows[5][3] in shown
