@@ -88,6 +88,9 @@ def main() -> None:
     parser.add_argument("--spec", default="resnet18", help=", ".join(_core.spec_names()))
     parser.add_argument("--depth", type=int, default=6, help="most steps of an operator")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--memory-limit", type=float, default=0.0, metavar="MB", help="fail with a sentence above"
+    )
     parser.add_argument("--dump", type=Path, help="write every operator to this JSON file")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
@@ -95,7 +98,15 @@ def main() -> None:
     text = _core.spec_named(arguments.spec).to_json()
     held, wall, cpu = _held_mb(), time.perf_counter(), time.process_time()
     spec = _core.Spec.from_json(text)
-    result = _core.enumerate_operators(spec, max_steps=arguments.depth, threads=arguments.threads)
+    try:
+        result = _core.enumerate_operators(
+            spec,
+            max_steps=arguments.depth,
+            threads=arguments.threads,
+            memory_mb=arguments.memory_limit,
+        )
+    except _core.SpecError as error:
+        parser.exit(1, f"{error}\n")
     seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
     stats = result.stats
     report = {
@@ -114,6 +125,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(report))
         return
+    if not len(result):
+        print(_core.why_empty(spec, max_steps=arguments.depth))
     print(
         f"{report['operators']} operators of at most {arguments.depth} steps: {stats['by_steps']}"
     )

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 _FACTORIES: dict[str, str | Callable[..., Any]] = {
     "cifar_resnet18": "syno.models.resnet:cifar_resnet18",
+    "densenet121": "syno.models.densenet:densenet121",
+    "efficientnet_v2_s": "syno.models.efficientnet:efficientnet_v2_s",
     "fashion_resnet": "syno.models.fashion:fashion_resnet",
     "gpt": "syno.models.gpt:gpt",
     "mobilenet_v2": "syno.models.mobilenet:mobilenet_v2",
     "resnet18": "syno.models.resnet:resnet18",
     "resnet34": "syno.models.resnet:resnet34",
+    "resnext29": "syno.models.resnext:resnext29",
 }
 
 

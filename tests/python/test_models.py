@@ -15,7 +15,13 @@ from syno.errors import TaskError, UnknownName  # noqa: E402
 from syno.train import torch_threads  # noqa: E402
 
 # Parameters as torchvision documents them for the same definitions.
-IMAGENET = {"resnet18": 11_689_512, "resnet34": 21_797_672, "mobilenet_v2": 3_504_872}
+IMAGENET = {
+    "densenet121": 7_978_856,
+    "efficientnet_v2_s": 21_458_488,
+    "mobilenet_v2": 3_504_872,
+    "resnet18": 11_689_512,
+    "resnet34": 21_797_672,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +37,27 @@ def test_imagenet_networks_have_the_published_parameters(name: str, params: int)
     assert sum(p.numel() for p in model.parameters()) == params
     with torch.inference_mode():
         assert model(torch.randn(1, 3, 32, 32)).shape == (1, 1000)
+
+
+@pytest.mark.parametrize(("cardinality", "millions"), [(8, 34.4), (16, 68.1)])
+def test_resnext29_has_the_parameters_of_its_papers_table(
+    cardinality: int, millions: float
+) -> None:
+    with torch.device("meta"):
+        model = models.make("resnext29", cardinality=cardinality, group_width=64)
+    params = sum(p.numel() for p in model.parameters())
+    assert abs(params / 1e6 - millions) < 0.1  # the table cuts digits off rather than rounding
+
+
+def test_resnext29_halves_its_images_twice() -> None:
+    model = models.make("resnext29", group_width=8).eval()
+    seen = []
+    for block in model.stages:
+        block.register_forward_hook(lambda module, args, out: seen.append(tuple(out.shape[1:])))
+    assert model(torch.randn(1, 3, 32, 32)).shape == (1, 10)
+    assert seen == [(256, 32, 32)] * 3 + [(512, 16, 16)] * 3 + [(1024, 8, 8)] * 3
+    with pytest.raises(TaskError, match="cardinality=0"):
+        models.make("resnext29", cardinality=0)
 
 
 def test_the_small_image_resnet_keeps_its_resolution_in_the_first_stage() -> None:
@@ -77,7 +104,11 @@ def test_gpt_looks_only_backwards() -> None:
 
 @pytest.mark.parametrize("name", models.names())
 def test_every_model_gets_a_gradient_everywhere(name: str) -> None:
-    options = {"cifar_resnet18": {"width": 8}, "gpt": {"context": 8, "width": 16}}.get(name, {})
+    options = {
+        "cifar_resnet18": {"width": 8},
+        "gpt": {"context": 8, "width": 16},
+        "resnext29": {"group_width": 8},
+    }.get(name, {})
     torch.manual_seed(0)
     model = models.make(name, **options)
     channels = {"fashion_resnet": 1}.get(name, 3)

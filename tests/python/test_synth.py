@@ -83,6 +83,8 @@ def test_a_spec_reads_back_from_its_json() -> None:
         ({"budgets": {"max_flops": 10}}, _core.SpecError, "max_flops"),
         ({"fixed": [[1, 2]]}, _core.SpecError, "fixed pair"),
         ({"valuations": []}, _core.SynoError, "valuation"),
+        ({"budgets": {"max_weights": 0}}, _core.SpecError, "weightless"),
+        ({"budgets": {"max_reductions": 0}}, _core.SpecError, "summed over"),
         ({"extensions": ["depthwize"]}, _core.UnknownName, "depthwise"),
         ({"disabled_rules": ["shift"]}, _core.UnknownName, "shift-above-reduce"),
     ],
@@ -92,6 +94,15 @@ def test_a_bad_spec_is_refused_with_what_is_wrong(
 ) -> None:
     with pytest.raises(error, match=words):
         spec(**change)
+
+
+def test_an_empty_space_is_explained() -> None:
+    assert _core.why_empty(spec(), max_steps=3) is None
+    cheap = spec(budgets={"max_steps": 3, "max_params": 3})
+    assert len(_core.enumerate_operators(cheap, max_steps=3)) == 0
+    sentence = _core.why_empty(cheap)
+    assert sentence is not None
+    assert "max_params is at least" in sentence
 
 
 def test_enumeration_is_complete_and_the_same_on_any_number_of_threads() -> None:

@@ -1,0 +1,1 @@
+"""The experiments behind `benchmarks/paper_syno.py`, one module each."""
