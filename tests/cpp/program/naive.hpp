@@ -45,7 +45,8 @@ class Naive {
       for_each(scope.sums, 0, slots, [&] {
         const double term = body(scope.body, slots);
         if (count == 0)
-          total = term;  // an infinite or zero start is not needed when the first term starts it
+          // A sum starts at +0, which a first term of -0 does not change: the sign shows where it divides.
+          total = scope.reduction == Reduction::Sum || scope.reduction == Reduction::Mean ? 0 + term : term;
         else if (scope.reduction == Reduction::Max)
           total = total > term || std::isnan(total) ? total : term;
         else if (scope.reduction == Reduction::Min)
