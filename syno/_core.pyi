@@ -782,11 +782,16 @@ class TensorCalls:
         """
             The result for a tuple of CPU tensors, or None where no kernel was added for them or one is not contiguous.
         """
-    def __init__(self, empty: typing.Any, thread_count: typing.Any) -> None:
+    def __init__(self, empty: typing.Any, thread_count: typing.Any, *, kept: typing.SupportsInt | typing.SupportsIndex = 64) -> None:
         """
             Args:
                 empty: makes the result: ``torch.empty``.
                 thread_count: says how many threads a call is for: ``torch.get_num_threads``.
+                kept: how many kernels are held; a further one takes the place of one that was found rarely.
+        """
+    def __len__(self) -> int:
+        """
+        How many kernels are held.
         """
     def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtype: typing.Any, result_shape: tuple, order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
@@ -796,6 +801,10 @@ class TensorCalls:
                 order: which of a call's tensors are the kernel's inputs, in its order.
             Raises:
                 ShapeError: the kernel takes another number of arguments.
+        """
+    def clear(self) -> None:
+        """
+        Lets all kernels go.
         """
 class MemoryLevel:
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syno import _core
+from syno.bounded import Bounded
 from syno.config import cache_directory
 from syno.errors import KernelError, unknown_name
 from syno.operator import Operator
@@ -322,8 +322,11 @@ def _view(array: Any) -> Any:
     return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
 
 
-_lock = threading.Lock()
-_kernels: dict[tuple[str, str, int, str, str, str], Kernel] = {}
+#: Kernels kept for those who ask for the same again; one takes some ten kilobytes to a megabyte. Older ones are
+#: loaded from the cache directory when they are asked for, and live on where they are held.
+KEPT_KERNELS = 1024
+
+_kernels: Bounded[tuple[str, str, int, str, str, str], Kernel] = Bounded(KEPT_KERNELS)
 
 
 def compile(
@@ -368,16 +371,14 @@ def compile(
         choice.origin,
         os.environ.get("SYNO_CPU", ""),
     )
-    with _lock:
-        known = _kernels.get(key)
+    known = _kernels.get(key)
     if known is not None:
         return known
     nest = _core.apply_schedule(program, chosen)
     core = _core.compile_nest(nest, cache_directory=str(directory) if directory else "")
     kernel = Kernel(core, concrete, dtype, threads, chosen, choice.origin)
     kernel.verification = _verified(kernel, directory)
-    with _lock:
-        return _kernels.setdefault(key, kernel)
+    return _kernels.setdefault(key, kernel)
 
 
 def _usable_cache() -> Path | None:

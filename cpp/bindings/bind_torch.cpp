@@ -32,8 +32,8 @@ class TensorCalls {
   };
 
  public:
-  TensorCalls(py::object empty, py::object thread_count)
-      : empty_(std::move(empty)), thread_count_(std::move(thread_count)) {}
+  TensorCalls(py::object empty, py::object thread_count, std::size_t kept)
+      : empty_(std::move(empty)), thread_count_(std::move(thread_count)), kept_(kept) {}
 
   void add(std::shared_ptr<jit::Kernel> kernel, const std::vector<py::tuple>& shapes, py::object dtype,
            py::tuple result_shape, std::vector<std::size_t> order, int threads) {
@@ -42,9 +42,14 @@ class TensorCalls {
                        kernel->argument_count());
     for (const std::size_t i : order)
       if (i >= shapes.size()) fail<ShapeError>("torch", "input {} of {} tensors", i, shapes.size());
-    calls_.push_back(std::make_shared<const Call>(Call{std::move(kernel), shapes, std::move(dtype),
-                                                       std::move(result_shape), std::move(order), threads}));
+    if (calls_.size() >= kept_) calls_.pop_back();
+    calls_.insert(calls_.begin(),
+                  std::make_shared<const Call>(Call{std::move(kernel), shapes, std::move(dtype),
+                                                    std::move(result_shape), std::move(order), threads}));
   }
+
+  void clear() { calls_.clear(); }
+  std::size_t size() const { return calls_.size(); }
 
   py::object call(const py::tuple& tensors) {
     const py::object threads = thread_count_();
@@ -102,6 +107,7 @@ class TensorCalls {
   }
 
   py::object empty_, thread_count_;
+  std::size_t kept_;
   py::str dtype_{"dtype"}, shape_{"shape"}, is_contiguous_{"is_contiguous"}, data_ptr_{"data_ptr"};
   py::tuple keywords_ = py::make_tuple(dtype_);
   std::vector<std::shared_ptr<const Call>> calls_;
@@ -113,10 +119,12 @@ void bind_torch(py::module_& m) {
   py::class_<TensorCalls>(m, "TensorCalls", R"doc(
     Kernels of one operator, called on contiguous torch tensors as fast as they can be from Python.
 )doc")
-      .def(py::init<py::object, py::object>(), "empty"_a, "thread_count"_a, R"doc(
+      .def(py::init<py::object, py::object, std::size_t>(), "empty"_a, "thread_count"_a, py::kw_only(),
+           "kept"_a = 64, R"doc(
     Args:
         empty: makes the result: ``torch.empty``.
         thread_count: says how many threads a call is for: ``torch.get_num_threads``.
+        kept: how many kernels are held; a further one takes the place of one that was found rarely.
 )doc")
       .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtype"_a, "result_shape"_a,
            "order"_a, "threads"_a, R"doc(
@@ -127,6 +135,8 @@ void bind_torch(py::module_& m) {
     Raises:
         ShapeError: the kernel takes another number of arguments.
 )doc")
+      .def("clear", &TensorCalls::clear, "Lets all kernels go.")
+      .def("__len__", &TensorCalls::size, "How many kernels are held.")
       .def("__call__", &TensorCalls::call, "tensors"_a, R"doc(
     The result for a tuple of CPU tensors, or None where no kernel was added for them or one is not contiguous.
 )doc");

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from syno import _core
+from syno.bounded import Bounded
 from syno.errors import ShapeError, SynoError
 from syno.kernel import Kernel, compile
 from syno.operator import Operator
@@ -41,6 +42,12 @@ _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 Shapes = tuple[tuple[int, ...], ...]
 Plan = Callable[[Sequence[Tensor]], Tensor]
 
+#: Combinations of shapes, dtype and threads that one function keeps kernels for.
+KEPT_SHAPES = 64
+#: Functions, derivatives among them, that keep kernels at all. The registration of an operator stays as long as
+#: the process; it takes some kilobytes.
+KEPT_FUNCTIONS = 256
+
 
 class OperatorFunction:
     """An operator, or a derivative of one, as a function of tensors of any fitting shapes."""
@@ -49,9 +56,9 @@ class OperatorFunction:
         self.name = name
         self.inputs = tuple(inputs)
         self.output = output
-        self._plans: dict[Any, Plan] = {}
-        self._calls = _core.TensorCalls(torch.empty, torch.get_num_threads)
-        self._operators: dict[Shapes, Operator] = {}
+        self._plans: Bounded[Any, Plan] = Bounded(KEPT_SHAPES)
+        self._calls = _core.TensorCalls(torch.empty, torch.get_num_threads, kept=KEPT_SHAPES)
+        self._operators: Bounded[Shapes, Operator] = Bounded(KEPT_SHAPES)
         self._derivatives: dict[int, OperatorFunction] = {}
         self._warned = False
         arguments = ", ".join(f"Tensor {argument}" for argument in _schema_names(self.inputs))
@@ -79,7 +86,7 @@ class OperatorFunction:
         """The concrete operator for inputs of these shapes; it may not need all of them."""
         found = self._operators.get(shapes)
         if found is None:
-            found = self._operators[shapes] = self._build(shapes)
+            found = self._operators.setdefault(shapes, self._build(shapes))
         return found
 
     def output_shape(self, shapes: Shapes) -> tuple[int, ...]:
@@ -118,9 +125,7 @@ class OperatorFunction:
             if _grad_enabled() and _needs_grad(*tensors):
                 result = _WithGradient.apply(self, *tensors)  # type: ignore[no-untyped-call]
             else:
-                result = self._calls(tensors)
-                if result is None:
-                    return self._compute(*tensors)
+                result = self._compute(*tensors)
         else:
             rest = _Keys(_Key.AutogradOther) | (keys & torch._C._after_autograd_keyset)
             result = self._call.redispatch(rest, *tensors)
@@ -136,8 +141,15 @@ class OperatorFunction:
         key = (threads, *[t.shape for t in tensors], *[t.dtype for t in tensors])
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._plan(tensors, threads)
+            plan = self._plans.setdefault(key, self._plan(tensors, threads))
+            _with_kernels.setdefault(self.name, self)
         return plan(tensors)
+
+    def forget(self) -> None:
+        """Gives up kernels and everything else that the next call makes again."""
+        self._plans.clear()
+        self._calls.clear()
+        self._operators.clear()
 
     def _compute_elsewhere(self, *tensors: Tensor) -> Tensor:
         return self._emitted_copy(tensors)
@@ -288,6 +300,7 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 
 _functions: dict[str, OperatorFunction] = {}
+_with_kernels: Bounded[str, OperatorFunction] = Bounded(KEPT_FUNCTIONS, OperatorFunction.forget)
 
 
 def operator_name(operator: Operator) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno import _core
+from syno.bounded import Bounded
 from syno.errors import KernelError, SynoError
 from syno.tuning.machine import MachineModel, machine_model
 
@@ -76,8 +76,11 @@ def construct(
     )
 
 
-_lock = threading.Lock()
-_constructed: dict[tuple[str, str, int, str], _core.Schedule] = {}
+#: Constructed schedules kept in the process, some kilobytes each with their programs' texts; older ones are
+#: read from the cache directory, or constructed again.
+KEPT_SCHEDULES = 2048
+
+_constructed: Bounded[tuple[str, str, int, str], _core.Schedule] = Bounded(KEPT_SCHEDULES)
 
 
 def choose_schedule(
@@ -96,8 +99,7 @@ def choose_schedule(
     machine = machine_model()
     text = str(program.text())
     key = (text, dtype, threads, _identity(machine))
-    with _lock:
-        known = _constructed.get(key)
+    known = _constructed.get(key)
     if known is not None:
         return Chosen(known, "constructed")
     path = directory / f"{_digest(key)}.schedule" if directory else None
@@ -106,16 +108,14 @@ def choose_schedule(
         schedule = construct(program, threads=threads, dtype=dtype, machine=machine).schedule
         if path:
             _write(path, schedule)
-    with _lock:
-        _constructed.setdefault(key, schedule)
-    return Chosen(schedule, "constructed")
+    return Chosen(_constructed.setdefault(key, schedule), "constructed")
 
 
 def _digest(key: tuple[str, str, int, str]) -> str:
     return hashlib.blake2b(repr((_VERSION, *key)).encode(), digest_size=16).hexdigest()
 
 
-_identities: dict[int, tuple[MachineModel, str]] = {}
+_identities: Bounded[int, tuple[MachineModel, str]] = Bounded(16)
 
 
 def _identity(machine: MachineModel) -> str:
@@ -124,7 +124,7 @@ def _identity(machine: MachineModel) -> str:
     if known is not None and known[0] is machine:
         return known[1]
     made = hashlib.blake2b(machine.to_json().encode(), digest_size=16).hexdigest()
-    _identities[id(machine)] = (machine, made)
+    _identities.setdefault(id(machine), (machine, made))
     return made
 
 

@@ -21,7 +21,7 @@ CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SYNO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernel_module, "_kernels", {})
+    kernel_module._kernels.clear()
     return tmp_path / "cache"
 
 
@@ -195,7 +195,7 @@ def test_a_cached_object_is_not_verified_again(cache, monkeypatch):
     first = conv().compile()
     files = {p.suffix for p in cache.iterdir()}
     assert ".verified" in files
-    monkeypatch.setattr(kernel_module, "_kernels", {})
+    kernel_module._kernels.clear()
 
     def never(self, seed=0):
         raise AssertionError("verified again")
@@ -214,7 +214,7 @@ def test_a_damaged_record_means_verifying_again(cache, monkeypatch, content):
     first = conv().compile()
     for path in cache.glob("*.verified"):
         path.write_text(content)
-    monkeypatch.setattr(kernel_module, "_kernels", {})
+    kernel_module._kernels.clear()
     again = conv().compile()
     assert again.verification and again.verification.points == first.verification.points
 
@@ -237,7 +237,7 @@ def test_an_unusable_cache_directory_costs_only_time(tmp_path, monkeypatch):
     monkeypatch.setenv("SYNO_CACHE", str(blocked / "inside"))
     assert conv().compile().verification
     monkeypatch.setenv("SYNO_CACHE", "")
-    monkeypatch.setattr(kernel_module, "_kernels", {})
+    kernel_module._kernels.clear()
     assert conv().compile().verification
 
 

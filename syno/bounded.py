@@ -1,0 +1,61 @@
+"""A table that forgets what was not used for longest."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Bounded(Generic[K, V]):
+    """At most `limit` entries; a further one takes the place of the least recently used. Thread-safe.
+
+    What is forgotten lives on with whoever still holds it, and is made again when it is next asked for.
+
+    Args:
+        limit: at least 1.
+        forgotten: called with what made room for another entry.
+    Raises:
+        ValueError: a smaller limit.
+    """
+
+    def __init__(self, limit: int, forgotten: Callable[[V], None] | None = None) -> None:
+        if limit < 1:
+            raise ValueError(f"limit={limit} must be at least 1")
+        self.limit = limit
+        self._forgotten = forgotten
+        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        """The entry, which counts as used now; None where there is none."""
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+            return found
+
+    def setdefault(self, key: K, value: V) -> V:
+        """The entry of this key, which counts as used now; `value` where there was none."""
+        with self._lock:
+            kept = self._entries.setdefault(key, value)
+            self._entries.move_to_end(key)
+            full = len(self._entries) > self.limit
+            oldest = self._entries.popitem(last=False)[1] if full else None
+        # Neither callback nor destructor runs under the lock: both may come back here.
+        if oldest is not None and self._forgotten is not None:
+            self._forgotten(oldest)
+        return kept
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self._lock:
+            entries, self._entries = self._entries, OrderedDict()
+        del entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
