@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from syno.errors import ShapeError
@@ -30,13 +29,4 @@ def run(expr: str, size: list[str], *, show: bool, **options: Any) -> Tuned:
     sizes: dict[str, Any] = dict(parse_sizes(size))
     operator = Operator.parse(expr, **sizes)
     session = session_file(operator.program, options["threads"], options["dtype"])
-
-    def progress(done: int, trials: int, best_us: float) -> None:
-        print(
-            f"\r{done}/{trials} trials, best {best_us:.1f} us ", end="", file=sys.stderr, flush=True
-        )
-
-    result = tune(operator, session=session, progress=progress if show else None, **options)
-    if show:
-        print(file=sys.stderr)
-    return result
+    return tune(operator, session=session, progress="auto" if show else "off", **options)

@@ -1,21 +1,16 @@
-"""Progress of a run: a live table on a terminal, a line now and then elsewhere, or nothing."""
+"""Progress of a run: a live table on a terminal or in a notebook, a line now and then elsewhere, or nothing."""
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 import time
 from types import TracebackType
 from typing import Any, Protocol
 
-from syno.errors import unknown_name
+from syno.live import live, resolved
 from syno.session.budget import Budget
 from syno.session.records import Candidate
 from syno.session.view import SessionView
-
-MODES = ("auto", "bar", "log", "off")
-_LOG = logging.getLogger("syno.session")
 
 
 class Progress(Protocol):
@@ -39,14 +34,8 @@ def make_progress(mode: str, budget: Budget) -> Progress:
     Raises:
         UnknownName: no such mode.
     """
-    if mode == "auto":
-        mode = os.environ.get("SYNO_PROGRESS", "auto")
-    if mode == "auto":
-        mode = "bar" if sys.stderr.isatty() else "log"
-    if mode not in MODES:
-        raise unknown_name("progress", mode, MODES)
     kinds: dict[str, type[_Off]] = {"bar": _Bar, "log": _Log, "off": _Off}
-    return kinds[mode](budget)
+    return kinds[resolved(mode)](budget)
 
 
 class _Off:
@@ -106,11 +95,7 @@ class _Bar(_Off):
     """A live table: what runs now, the Pareto front, and the latest candidates."""
 
     def __enter__(self) -> Any:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._running: dict[int, str] = {}
-        self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
+        self._live = live()
         self._live.__enter__()
         return self
 

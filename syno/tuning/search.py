@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from syno.errors import KernelError
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
 from syno.tuning.machine import machine_key, machine_model
+from syno.tuning.progress import Progress, shown
 from syno.tuning.records import Record, RecordStore, make_record, record_store
 
 if TYPE_CHECKING:
@@ -80,9 +81,6 @@ class Tuned:
         )
 
 
-Progress = Callable[[int, int, float], None]
-
-
 def tune(
     operator: Operator | _core.Program,
     *,
@@ -98,7 +96,7 @@ def tune(
     keep: bool = True,
     cold: bool = False,
     options: _core.MeasureOptions | None = None,
-    progress: Progress | None = None,
+    progress: Progress | str = "auto",
 ) -> Tuned:
     """Searches schedules of an operator by measuring, and remembers the best for later compilations.
 
@@ -116,11 +114,13 @@ def tune(
         keep: put the best into the record store, where `compile` finds it.
         cold: time with flushed caches.
         options: of measurements; default seven samples of a millisecond each, pinned, locked.
-        progress: called with (trials done, trials, best microseconds).
+        progress: called with (trials done, trials, best microseconds); or "bar" (a display that is kept
+            up to date on the terminal or in the notebook), "log" (a line on standard error now and
+            then), "off", or "auto".
     Raises:
         ShapeError: the operator is symbolic with several valuations.
         KernelError: trials < 2, or the counted schedule itself cannot be measured.
-        UnknownName: no such dtype or model.
+        UnknownName: no such dtype, model or progress.
     """
     if trials < 2:
         raise KernelError(
@@ -143,7 +143,8 @@ def tune(
         cold,
         options,
     )
-    return search.run(trials, time_limit_s, keep, progress)
+    with shown(progress) as show:
+        return search.run(trials, time_limit_s, keep, show)
 
 
 def default_options(threads: int, cold: bool) -> _core.MeasureOptions:
@@ -202,9 +203,7 @@ class _Search:
             if (record.key, record.dtype, record.threads, record.machine, record.cold) == key
         }
 
-    def run(
-        self, trials: int, time_limit_s: float | None, keep: bool, progress: Progress | None
-    ) -> Tuned:
+    def run(self, trials: int, time_limit_s: float | None, keep: bool, progress: Progress) -> Tuned:
         start = time.monotonic()
         made = construct(self.program, threads=self.threads, dtype=self.dtype, machine=self.machine)
         counted = _core.default_schedule(self.program, dtype=self.dtype, threads=self.threads)
@@ -221,8 +220,7 @@ class _Search:
             if not picked:
                 break  # the space is exhausted
             self._measure(picked)
-            if progress:
-                progress(len(self.trials), trials, self._ranked()[0].record.median_us)
+            progress(len(self.trials), trials, self._ranked()[0].record.median_us)
         best, gap = self._final(made.schedule)
         if keep and not self.cold:
             record_store().add([best.record])
