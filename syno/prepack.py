@@ -11,14 +11,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from syno import _core
+from syno.bounded import Bounded
 from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
-from syno.kernel import DTYPES, _usable_cache, _view
+from syno.kernel import DTYPES, KEPT_KERNELS, _usable_cache, _view
 from syno.operator import Operator
 
 Array = np.ndarray[Any, Any]
@@ -53,6 +55,19 @@ class PrepackedKernel:
         self._call = call
         self.data = tuple(name for name in operator.inputs if name not in constants)
         """Names of the inputs that a call takes, in order."""
+        read = " ".join(name for name, written, _ in call.arguments if not written)
+        self.packing = f"{prepack.key if prepack else ''} {read}"
+        """Equal for kernels of one operator's constants that can share what `pack` makes of them."""
+
+    @property
+    def packs(self) -> bool:
+        """Whether a call is spared anything; else it reads the constants as they are."""
+        return self._prepack is not None
+
+    @property
+    def call(self) -> _core.Kernel:
+        """What every call runs: of the data and the packed buffers, in the order of its `arguments`."""
+        return self._call
 
     @property
     def dtype(self) -> str:
@@ -174,9 +189,17 @@ class Packed:
         ]
 
     @property
+    def buffers(self) -> dict[str, Array]:
+        """The packed constants, in the order that the kernel takes them."""
+        return dict(self._buffers)
+
+    @property
     def bytes(self) -> int:
         """Memory that the packed constants take."""
         return sum(buffer.nbytes for buffer in self._buffers.values())
+
+
+_kernels: Bounded[tuple[Any, ...], PrepackedKernel] = Bounded(KEPT_KERNELS)
 
 
 def prepacked(
@@ -215,11 +238,21 @@ def prepacked(
                 f"[prepack] no input is named {name!r}; there are: {', '.join(concrete.inputs)}"
             )
     program = concrete.program
+    directory = _usable_cache() if cache else None
+    where = str(directory) if directory else ""
+    key = (
+        str(program.text()),
+        dtype,
+        threads,
+        names,
+        str(schedule.text()) if schedule else "",
+        os.environ.get("SYNO_CPU", ""),
+    )
+    if (known := _kernels.get(key)) is not None:
+        return known
     chosen = schedule or _core.default_schedule(
         program, dtype=dtype, threads=threads, constants=list(names)
     )
-    directory = _usable_cache() if cache else None
-    where = str(directory) if directory else ""
     nests = _core.apply_prepacked(program, chosen)
     prepack: _core.Kernel | None = None
     if nests is None:
@@ -234,7 +267,8 @@ def prepacked(
             f"[kernel] prepacked kernel {call.key[:12]} gave max_rel_err {checked.max_rel_err:.1e} "
             f"(limit {checked.limit:.0e}) against the reference; it was discarded. {checked.detail}"
         )
-    return PrepackedKernel(concrete, names, dtype, threads, chosen, prepack, call, checked)
+    made = PrepackedKernel(concrete, names, dtype, threads, chosen, prepack, call, checked)
+    return _kernels.setdefault(key, made)
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -24,22 +24,34 @@ class Choice:
     native: bool
     native_us: float
     torch_us: float
+    packed_us: float | None = None
+    """Of the kernel with its weights packed before; None where it packs none."""
+
+    @property
+    def prepack(self) -> bool:
+        """Whether the kernel runs with its weights packed before."""
+        return self.native and self.packed_us is not None and self.packed_us < self.native_us
 
     @property
     def why(self) -> str:
         """The reason, for people."""
-        way, other = ("kernel", "PyTorch") if self.native else ("PyTorch", "kernel")
-        times = (self.native_us, self.torch_us)
-        own, its = times if self.native else times[::-1]
-        return f"{way}: {own:.0f} us, {other} {its:.0f} us"
+        times = {"kernel": self.native_us, "PyTorch": self.torch_us}
+        if self.packed_us is not None:
+            times["packed kernel"] = self.packed_us
+        taken = "PyTorch"
+        if self.native:
+            taken = "packed kernel" if self.prepack else "kernel"
+        own = times.pop(taken)
+        return f"{taken}: {own:.0f} us, " + ", ".join(f"{n} {us:.0f} us" for n, us in times.items())
 
 
 def choose_in_place(model: nn.Module, *example: Tensor, turns: int = 7) -> list[Choice]:
-    """Sets every operator of a network to the faster of its two ways, each timed on its own input.
+    """Sets every operator of a network to the fastest of its ways, each timed on its own input: a kernel,
+    a kernel with its weights packed once, or plain PyTorch.
 
     Args:
-        model: on the CPU; its operators' `native` and `why` are set, its mode is kept. What an
-            operator gets is recorded during one run of the example.
+        model: on the CPU; its operators' `native`, `prepack` and `why` are set, its mode is kept.
+            What an operator gets is recorded during one run of the example.
         turns: samples of each way.
     Returns:
         One choice for each operator that the run reached, in the order of modules. Equal operators on
@@ -76,30 +88,42 @@ def _inputs(model: nn.Module, example: Sequence[Tensor]) -> list[tuple[str, Op, 
 
 def _choose(seen: Sequence[tuple[str, Op, tuple[Any, ...]]], turns: int) -> list[Choice]:
     choices = []
-    known: dict[Any, tuple[float, float]] = {}
+    known: dict[Any, dict[str, float]] = {}
     threads = torch.get_num_threads()
     for name, op, inputs in seen:
         layouts = tuple((t.shape, t.stride(), t.dtype) for t in inputs)
         same = (op.operator.canonical_hash, op.layer, layouts)
         if same not in known:
-            native, plain = _twin(op, True), _twin(op, False)
-            native_time, torch_time = measure(
-                {"native": _call(native, inputs), "torch": _call(plain, inputs)},
+            ways = {"native": _twin(op, True), "torch": _twin(op, False)}
+            if _packs(op, inputs):
+                ways["packed"] = _twin(op, True, prepack=True)
+            timings = measure(
+                {way: _call(twin, inputs) for way, twin in ways.items()},
                 turns=turns,
                 min_sample_s=1e-3,
                 threads=threads,
             )
-            known[same] = (native_time.median_us, torch_time.median_us)
-        native_us, torch_us = known[same]
-        choice = Choice(name, native_us <= MARGIN * torch_us, native_us, torch_us)
-        op.native, op.why = choice.native, choice.why
+            known[same] = {timing.name: timing.median_us for timing in timings}
+        us = known[same]
+        fastest = min(us["native"], us.get("packed", us["native"]))
+        choice = Choice(
+            name, fastest <= MARGIN * us["torch"], us["native"], us["torch"], us.get("packed")
+        )
+        op.native, op.prepack, op.why = choice.native, choice.prepack, choice.why
         choices.append(choice)
     return choices
 
 
-def _twin(op: Op, native: bool) -> Op:
+def _packs(op: Op, inputs: Sequence[Tensor]) -> bool:
+    """Whether a kernel for these inputs would pack weights."""
+    twin = _twin(op, True, prepack=True)
+    twin(*inputs)
+    return twin.packed_bytes > 0
+
+
+def _twin(op: Op, native: bool, prepack: bool = False) -> Op:
     twin = op.to_aten()
-    twin.native = native
+    twin.native, twin.prepack = native, prepack
     return twin
 
 

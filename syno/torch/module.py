@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,13 @@ from syno.operator import Operator
 from syno.torch.initialize import initialize
 from syno.torch.layers import Fit, Layer, output_shape
 from syno.torch.ops import OperatorFunction, as_function
+from syno.torch.packed import PackedWeights, plain_call
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: Attributes that a copy does not take over, and what it has instead.
+_FRESH: dict[str, Callable[[], Any]] = {"_fits": dict, "_packs": lambda: None}
 
 
 class Op(nn.Module):
@@ -27,6 +35,9 @@ class Op(nn.Module):
         bias: whether to add one per output channel; default as the layer had it.
         variance: of an output element for inputs of variance 1, to initialise the weights by.
         native: False computes by the emitted PyTorch functions instead of kernels.
+        prepack: whether calls in evaluation mode that need no gradient pack the weights once, where a
+            kernel gains by it. A change of the weights is noticed, unless it is written past autograd
+            (through `weight.data` or a NumPy view): call `train()` and `eval()` after such.
     Raises:
         ShapeError: the operator is symbolic, or is to replace a layer and has two data inputs.
     """
@@ -39,6 +50,7 @@ class Op(nn.Module):
         bias: bool | None = None,
         variance: float | None = None,
         native: bool = True,
+        prepack: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
@@ -46,6 +58,8 @@ class Op(nn.Module):
         self.operator = operator._one_valuation("the shapes of parameters")
         self.layer = layer
         self.native = native
+        self.prepack = prepack
+        self._packs: PackedWeights | None = None
         self.why = ""
         """Why it runs as it does, where that was chosen by measuring."""
         if layer is not None and len(self.operator.data) != 1:
@@ -95,6 +109,16 @@ class Op(nn.Module):
         if self.layer is not None:
             fit = self._fit(data[0])
             data = (fit.enter(data[0]),)
+        y = self._with_packed_weights(data)
+        if y is None:
+            y = self._with_weights(data)
+        if self.bias is not None:
+            assert fit is not None
+            bias = self.bias.to(y.dtype)
+            y = y + (bias if fit.channels_last else bias.view(-1, *[1] * len(fit.spatial)))
+        return y if fit is None else fit.leave(y)
+
+    def _with_weights(self, data: Sequence[Tensor]) -> Tensor:
         first = data[0]
         values = dict(zip(self._data, data, strict=True))
         for weight, name in self._names.items():
@@ -104,15 +128,29 @@ class Op(nn.Module):
                 parameter if parameter.dtype == first.dtype else parameter.to(first.dtype)
             )
         tensors = [values[name] for name in self._inputs]
-        function = self.function
         # Elsewhere than on the CPU there are no kernels, and autograd knows the emitted functions.
         native = self.native and first.device.type == "cpu"
-        y = function(*tensors) if native else function.emitted(tensors)
-        if self.bias is not None:
-            assert fit is not None
-            bias = self.bias.to(y.dtype)
-            y = y + (bias if fit.channels_last else bias.view(-1, *[1] * len(fit.spatial)))
-        return y if fit is None else fit.leave(y)
+        return self.function(*tensors) if native else self.function.emitted(tensors)
+
+    def _with_packed_weights(self, data: Sequence[Tensor]) -> Tensor | None:
+        if not (self.prepack and self.native) or self.training or torch.compiler.is_compiling():
+            return None
+        weights = [getattr(self, name) for name in self._names.values()]
+        if not weights or not plain_call(data, weights):
+            return None
+        if self._packs is None:
+            self._packs = PackedWeights(self.operator)
+        return self._packs(data, weights)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Memory that packed weights take at present."""
+        return self._packs.bytes if self._packs else 0
+
+    def train(self, mode: bool = True) -> Self:
+        if mode:
+            self._packs = None  # it would be out of date after the first step
+        return super().train(mode)
 
     def _fit(self, x: Tensor) -> Fit:
         assert self.layer is not None
@@ -130,6 +168,7 @@ class Op(nn.Module):
         nn.Module.__init__(twin)
         twin.__dict__.update({k: v for k, v in self.__dict__.items() if not k.startswith("_p")})
         twin._parameters = dict(self._parameters)
+        twin._packs = None
         twin.native = False
         return twin
 
@@ -140,11 +179,11 @@ class Op(nn.Module):
         memo[id(self)] = twin
         nn.Module.__init__(twin)
         for key, value in self.__dict__.items():
-            twin.__dict__[key] = {} if key == "_fits" else copy.deepcopy(value, memo)
+            twin.__dict__[key] = _FRESH[key]() if key in _FRESH else copy.deepcopy(value, memo)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fits": {}, "_function": None}
+        return {**self.__dict__, **{key: make() for key, make in _FRESH.items()}, "_function": None}
 
     def extra_repr(self) -> str:
         sizes = f"in place of {self.layer.kind}, " if self.layer else ""

@@ -34,7 +34,9 @@ def model() -> Any:
     return replace(model, operators), x
 
 
-def timed(monkeypatch: pytest.MonkeyPatch, native: float, plain: float) -> list[int]:
+def timed(
+    monkeypatch: pytest.MonkeyPatch, native: float, plain: float, packed: float = 99.0
+) -> list[int]:
     """Makes every measurement give these times; counts them."""
     count = [0]
 
@@ -42,7 +44,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, native: float, plain: float) -> list[
         count[0] += 1
         for function in functions.values():
             function()
-        times = {"native": native, "torch": plain}
+        times = {"native": native, "torch": plain, "packed": packed}
         return [Timing(n, times[n], 0.0, 3, 1, 1, 1.0, 0.0) for n in functions]
 
     monkeypatch.setattr(choosing, "measure", fake)
@@ -66,6 +68,31 @@ def test_the_faster_way_is_taken_and_its_reason_kept(
         assert all(op.native is chosen and op.why for op in ops)
         assert f"{'kernel' if chosen else 'PyTorch'}: " in repr(network)
         torch.testing.assert_close(network.eval()(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("packed", "plain", "way"),
+    [(4.0, 9.0, "packed kernel"), (4.0, 3.0, "PyTorch"), (6.0, 9.0, "kernel")],
+)
+def test_weights_are_packed_where_that_is_fastest(
+    monkeypatch: pytest.MonkeyPatch, packed: float, plain: float, way: str
+) -> None:
+    layers = nn.Sequential(nn.Linear(17, 40), nn.ReLU(), nn.Linear(40, 40))
+    x = torch.randn(3, 17)
+    text = "y[m,n] = sum[k] x[m,k] * w[n,k]"
+    operators = {str(i): Operator.parse(text, m=3, n=40, k=k) for i, k in ((0, 17), (2, 40))}
+    network = replace(layers, operators)
+    timed(monkeypatch, 5.0, plain, packed)
+    expected = copy.deepcopy(network).eval()(x).detach()
+    choices = choose_in_place(network, x)
+    ops = [m for m in network.modules() if isinstance(m, Op)]
+    assert all(c.packed_us == packed for c in choices)
+    assert all(op.why.startswith(f"{way}: ") and "PyTorch" in op.why for op in ops)
+    assert [op.prepack for op in ops] == [way == "packed kernel"] * 2
+    network.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(network(x), expected, rtol=1e-4, atol=1e-5)
+    assert all((op.packed_bytes > 0) == (way == "packed kernel") for op in ops)
 
 
 def test_equal_operators_on_equal_inputs_are_timed_once(

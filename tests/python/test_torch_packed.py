@@ -1,0 +1,182 @@
+"""Modules that pack their weights once: same results, every change noticed, nothing packed where it may not be."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from syno.operator import Operator
+
+torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from syno.torch import Op  # noqa: E402
+
+CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
+OPERATORS = {
+    "conv": (Operator.parse(CONV, n=1, o=24, c=5, h=7, w=6, r=3, s=3), ["k"]),
+    "matmul": (Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=3, n=40, k=17), ["w"]),
+    "two stages": (
+        Operator.parse(
+            "t[n,o,h] = sum[c] x[n,c,h] * a[o,c]; y[n,p,h] = sum[o] t[n,o,h] * b[p,o]",
+            n=2, o=20, c=7, h=9, p=33,
+        ),
+        ["a", "b"],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=OPERATORS)
+def op(request: Any) -> Any:
+    torch.manual_seed(0)
+    operator, weights = OPERATORS[request.param]
+    assert list(operator.weights) == weights
+    return Op(operator, prepack=True).eval()
+
+
+def data(op: Any, dtype: Any = torch.float32, seed: int = 1) -> Any:
+    torch.manual_seed(seed)
+    return torch.randn(op.operator.shapes["x"], dtype=dtype)
+
+
+def check(op: Any, x: Any) -> None:
+    expected = op.function.emitted(
+        [x if name == "x" else getattr(op, name) for name in op.operator.inputs]
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(op(x), expected.detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_packed_weights_compute_the_same(op: Any) -> None:
+    x = data(op)
+    check(op, x)
+    assert op.packed_bytes > 0
+    check(op, data(op, seed=2))
+    for strange in (x.flip(0), x.transpose(0, 1).contiguous().transpose(0, 1)):
+        check(op, strange)
+    with torch.inference_mode():
+        check(op, data(op))
+    op.double()
+    check(op, data(op, torch.float64))
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "in place": lambda p: p.mul_(-2),
+    "one element": lambda p: p.view(-1)[3].add_(5),
+    "a view": lambda p: p.view(-1)[:4].zero_(),
+    "copied": lambda p: p.copy_(torch.randn_like(p)),
+    "other memory": lambda p: setattr(p, "data", torch.randn_like(p)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_weight_is_packed_again(op: Any, change: str) -> None:
+    x = data(op)
+    with torch.no_grad():
+        for parameter in op.parameters():
+            before = op(x)
+            CHANGES[change](parameter)
+            assert not torch.equal(op(x), before)
+            check(op, x)
+
+
+def test_another_parameter_is_packed(op: Any) -> None:
+    x = data(op)
+    check(op, x)
+    for name, parameter in list(op.named_parameters()):
+        setattr(op, name, torch.nn.Parameter(torch.randn_like(parameter)))
+        check(op, x)
+    op.load_state_dict({n: torch.randn_like(p) for n, p in op.named_parameters()})
+    check(op, x)
+    other = {n: torch.randn_like(p) for n, p in op.named_parameters()}
+    with torch.no_grad():
+        before = op(x)
+        assert not torch.equal(torch.func.functional_call(op, other, x), before)
+        assert torch.equal(op(x), before)
+
+
+def test_sizes_share_what_is_packed_alike() -> None:
+    op = Op(OPERATORS["matmul"][0], prepack=True).eval()
+    with torch.no_grad():
+        op(torch.randn(3, 17))
+        once = op.packed_bytes
+        for _ in range(3):
+            op(torch.randn(3, 17))
+        assert op.packed_bytes == once
+        op(torch.randn(4, 17))
+        assert op.packed_bytes == once
+
+
+def test_training_packs_nothing(op: Any) -> None:
+    x = data(op)
+    check(op, x)
+    op.train()
+    assert op.packed_bytes == 0
+    op(x).sum().backward()
+    assert op.packed_bytes == 0
+    assert all(p.grad is not None for p in op.parameters())
+    op.eval()
+    with torch.no_grad():
+        for p in op.parameters():
+            p.sub_(0.1 * p.grad)
+    check(op, x)
+    assert op.packed_bytes > 0
+
+
+def test_gradients_in_evaluation_mode_are_those_of_the_weights(op: Any) -> None:
+    x = data(op).requires_grad_()
+    check(op, x)
+    grads = torch.autograd.grad(op(x).sum(), [x, *op.parameters()])
+    op.prepack = False
+    expected = torch.autograd.grad(op(x).sum(), [x, *op.parameters()])
+    for got, wanted in zip(grads, expected, strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+def test_modes_and_exports_see_the_operator() -> None:
+    op = Op(OPERATORS["matmul"][0], prepack=True).eval().requires_grad_(False)
+    x = data(op)
+    check(op, x)
+    seen: list[str] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        op(x)
+    assert any(op.function.name in name for name in seen)
+    exported = torch.export.export(op, (x,))
+    torch.testing.assert_close(exported.module()(x), op(x))
+
+
+def test_copies_pack_for_themselves(op: Any) -> None:
+    x = data(op)
+    check(op, x)
+    for twin in (copy.deepcopy(op), pickle.loads(pickle.dumps(op)), op.to_aten()):
+        assert twin.packed_bytes == 0
+    twin = copy.deepcopy(op)
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.zero_()
+    check(twin, x)
+    check(op, x)
+
+
+def test_other_dtypes_are_not_packed() -> None:
+    op = Op(OPERATORS["matmul"][0], prepack=True).eval().to(torch.bfloat16)
+    x = data(op, torch.bfloat16)
+    with torch.no_grad():
+        torch.testing.assert_close(op(x), (x.float() @ op.w.float().T).bfloat16())
+    assert op.packed_bytes == 0
+    empty = Op(OPERATORS["matmul"][0], prepack=True).eval()
+    with torch.no_grad():
+        assert empty(torch.randn(0, 17)).shape == (0, 40)
