@@ -239,6 +239,21 @@ class Program:
             Raises:
                 VerifyError: names the scope, the tensor and the index that are wrong.
         """
+    def with_input_permuted(self, name: str, order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Program:
+        """
+            The same computation of an input whose dimensions are kept in another order.
+        
+            Args:
+                order: dimension ``d`` of the new input is dimension ``order[d]`` of this one's: what is passed is
+                    ``x.transpose(order)``.
+            Raises:
+                UnknownName: ``name`` is not an input.
+                ShapeError: ``order`` is no permutation of its dimensions.
+            Example:
+                >>> p = Program.parse("y[n,c] = relu(x[n,c])", sizes={"n": 2, "c": 3})
+                >>> p.with_input_permuted("x", [1, 0])
+                Program("y[n,c] = relu(x[c,n])")
+        """
     def with_valuations(self, valuations: collections.abc.Sequence[collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex]]) -> Program:
         """
             The same symbolic program at other valuations, such as another batch.

@@ -11,6 +11,7 @@
 #include "program/builders.hpp"
 #include "program/interpret.hpp"
 #include "program/keys.hpp"
+#include "program/permute.hpp"
 #include "program/program.hpp"
 #include "program/text.hpp"
 #include "program/verify.hpp"
@@ -467,6 +468,20 @@ void bind_class(py::module_& m) {
     Raises:
         VerifyError: the program is not differentiable there.
         UnknownName: ``name`` is not an input.
+)doc")
+      .def("with_input_permuted", &with_input_permuted, "name"_a, "order"_a, R"doc(
+    The same computation of an input whose dimensions are kept in another order.
+
+    Args:
+        order: dimension ``d`` of the new input is dimension ``order[d]`` of this one's: what is passed is
+            ``x.transpose(order)``.
+    Raises:
+        UnknownName: ``name`` is not an input.
+        ShapeError: ``order`` is no permutation of its dimensions.
+    Example:
+        >>> p = Program.parse("y[n,c] = relu(x[n,c])", sizes={"n": 2, "c": 3})
+        >>> p.with_input_permuted("x", [1, 0])
+        Program("y[n,c] = relu(x[c,n])")
 )doc")
       .def(
           "__eq__", [](const Program& a, const Program& b) { return to_text(a) == to_text(b); },

@@ -25,6 +25,7 @@ from syno.errors import ShapeError, SynoError
 from syno.kernel import Kernel, compile
 from syno.operator import Operator
 from syno.torch.aten import aten_module
+from syno.torch.layouts import Orders, dense_order, in_place
 
 _log = logging.getLogger("syno.torch")
 _library: Any = torch.library.Library("syno", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -138,10 +139,11 @@ class OperatorFunction:
             assert isinstance(served, Tensor)
             return served
         threads = torch.get_num_threads()
-        key = (threads, *[t.shape for t in tensors], *[t.dtype for t in tensors])
+        orders = tuple(dense_order(t) for t in tensors)
+        key = (threads, orders, *[t.shape for t in tensors], *[t.dtype for t in tensors])
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans.setdefault(key, self._plan(tensors, threads))
+            plan = self._plans.setdefault(key, self._plan(tensors, threads, orders))
             _with_kernels.setdefault(self.name, self)
         return plan(tensors)
 
@@ -190,7 +192,7 @@ class OperatorFunction:
 
     # How a combination of dtype and shapes is computed
 
-    def _plan(self, tensors: Sequence[Tensor], threads: int) -> Plan:
+    def _plan(self, tensors: Sequence[Tensor], threads: int, orders: Orders) -> Plan:
         dtype = tensors[0].dtype
         for name, tensor in zip(self.inputs, tensors, strict=True):
             if tensor.dtype != dtype:
@@ -209,7 +211,8 @@ class OperatorFunction:
             return lambda ts: ts[0].new_zeros(extents)
         try:
             operator = self.operator_for(shapes)
-            kernel = compile(operator, dtype=_NATIVE[dtype], threads=threads)
+            usual = compile(operator, dtype=_NATIVE[dtype], threads=threads)
+            kernel, lying = in_place(usual, dict(zip(self.inputs, orders, strict=True)))
         except ShapeError:
             raise
         except SynoError as error:
@@ -221,23 +224,24 @@ class OperatorFunction:
                     error,
                 )
             return self._emitted_copy
-        return self._run_natively(kernel, tensors, threads)
+        if not any(orders):
+            self._calls.add(
+                kernel._core,
+                shapes=shapes,
+                dtype=dtype,
+                result_shape=kernel.shapes[self.output],
+                order=[self.inputs.index(name) for name in kernel.operator.inputs],
+                threads=threads,
+            )
+        return self._run_natively(kernel, lying, threads)
 
-    def _run_natively(self, kernel: Kernel, tensors: Sequence[Tensor], threads: int) -> Plan:
-        order = [self.inputs.index(name) for name in kernel.operator.inputs]
+    def _run_natively(self, kernel: Kernel, lying: frozenset[str], threads: int) -> Plan:
         shape, dtype = kernel.shapes[self.output], _TENSOR_DTYPES[kernel.dtype]
-        self._calls.add(
-            kernel._core,
-            shapes=[tuple(t.shape) for t in tensors],
-            dtype=dtype,
-            result_shape=shape,
-            order=order,
-            threads=threads,
-        )
         call = kernel.unchecked
+        copied = [(self.inputs.index(name), name not in lying) for name in kernel.operator.inputs]
 
         def run(tensors: Sequence[Tensor]) -> Tensor:
-            held = [tensors[i].contiguous() for i in order]
+            held = [tensors[i].contiguous() if copy else tensors[i] for i, copy in copied]
             result = torch.empty(shape, dtype=dtype)
             call([*(t.data_ptr() for t in held), result.data_ptr()], threads)
             return result
