@@ -82,6 +82,7 @@ class Arguments {
       const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(bytes_of(buffer), 64));
       memory_.emplace_back(static_cast<char*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), &std::free);
       char* at = memory_.back().get();
+      if (at == nullptr) throw std::bad_alloc();
       if (buffer.dtype == schedule::Dtype::F32)
         for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
           const auto value = static_cast<float>(random.unit() - 0.5);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from pathlib import Path
 
 import msgspec
@@ -90,6 +91,54 @@ def test_a_bad_candidate_is_an_outcome() -> None:
     results = _core.measure_schedules(program, [bad, _core.Schedule()], quick())
     assert [r.outcome for r in results] == ["not applicable", "ok"]
     assert "nothing" in results[0].reason
+
+
+BAD = ("wrong", "crashed", "timed out", "too much memory")
+
+
+def test_a_search_goes_on_past_bad_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that goes wrong with a candidate is counted and remembered; none of it is ever the best."""
+    session = tmp_path / "trials.jsonl"
+    real = _core.measure_schedules
+    given: list[str] = []
+
+    def measured(program: object, schedules: list[object], options: object) -> list[object]:
+        results: list[object] = []
+        for result in real(program, schedules, options):
+            outcome = "ok" if len(given) < 2 else ("ok", *BAD)[len(given) % 5]
+            given.append(outcome)
+            if outcome == "ok":
+                results.append(result)
+                continue
+            # Times nobody may believe: a kernel that stops early is fast.
+            fields = dict.fromkeys(("median_s", "q1_s", "q3_s"), 1e-12)
+            results.append(
+                types.SimpleNamespace(
+                    outcome=outcome,
+                    reason="as asked",
+                    samples=3,
+                    compile_ms=1.0,
+                    spills=0,
+                    **fields,
+                )
+            )
+        return results
+
+    monkeypatch.setattr(_core, "measure_schedules", measured)
+    with syno.config.config(cache=str(tmp_path / "cache")):
+        found = tune(matmul(), trials=20, options=quick(), session=session, batch=5)
+        assert found.trials == len(given) == 20
+        assert found.outcomes == {name: given.count(name) for name in ("ok", *BAD)}
+        assert all(found.outcomes[name] >= 3 for name in BAD)
+        assert found.best_us > 1e-3
+        kept = [record.outcome for record in record_store()]
+        assert kept == ["ok"]
+        assert [record.outcome for record in RecordStore(session)] == given
+        # On the same file again: what was bad is not tried again.
+        again = tune(matmul(), trials=20, options=quick(), session=session, batch=5)
+        assert again.measured < 20
+        for name in BAD:
+            assert name in str(found)
 
 
 def test_records_are_read_back_and_applied(tmp_path: Path) -> None:

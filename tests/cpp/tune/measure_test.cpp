@@ -3,8 +3,16 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <unistd.h>
 
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+
+#include "jit/codegen.hpp"
+#include "jit/object_cache.hpp"
 #include "program/text.hpp"
 #include "support/error.hpp"
 
@@ -70,6 +78,116 @@ TEST(Measure, ProgramThatNeedsTooMuchMemory) {
   options.memory_bytes = 1000;
   const auto made = measure(matmul(64, 64, 64), {{}}, options);
   EXPECT_EQ(made[0].outcome, Outcome::TooMuchMemory);
+}
+
+TEST(Measure, ProgramThatTheSystemHasNoMemoryFor) {
+  auto options = quick();
+  options.memory_bytes = std::numeric_limits<std::int64_t>::max();
+  program::ParseOptions sizes;
+  sizes.sizes = {{"i", 1 << 23}, {"j", 1 << 23}};  // more bytes than a process can address
+  for (const bool verify : {false, true}) {
+    options.verify = verify;
+    const auto made = measure(program::parse("y[i,j] = relu(x[i,j])", sizes), {{}}, options);
+    EXPECT_EQ(made[0].outcome, Outcome::TooMuchMemory) << made[0].reason;
+    EXPECT_NE(made[0].reason.find("memory"), std::string::npos);
+  }
+}
+
+/// Machine code that is not what its schedule says, as from a damaged cache or a mistake of the code
+/// generator.
+class DoctoredCode : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::temp_directory_path() / fmt::format("syno-doctored-{}", ::getpid());
+    std::filesystem::create_directories(directory_);
+    options_.cache_directory = directory_.string();
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  /// Outcomes of the plain loops of `p`, whose object `change` has changed, and of the default schedule,
+  /// whose object is as it was.
+  std::vector<Measured> measured(const program::Program& p,
+                                 const std::function<void(jit::CompiledObject&)>& change) {
+    const auto made = measure(p, {{}}, options_);
+    EXPECT_EQ(made[0].outcome, Outcome::Ok) << made[0].reason;
+    std::size_t found = 0;
+    for (const auto& file : std::filesystem::directory_iterator(directory_)) {
+      const std::string key_text = key_text_of(file.path());
+      const jit::ObjectCache cache(options_.cache_directory);
+      auto object = cache.find(key_text);
+      EXPECT_TRUE(object.has_value());
+      if (!object) continue;
+      change(*object);
+      cache.put(key_text, *object);
+      ++found;
+    }
+    EXPECT_EQ(found, 1u);
+    return measure(p, {{}, schedule::default_schedule(p, schedule::Dtype::F32, {})}, options_);
+  }
+
+  /// Puts the code of another program into the place of an object.
+  static std::function<void(jit::CompiledObject&)> code_of(const program::Program& other) {
+    return [other](jit::CompiledObject& object) {
+      jit::CompileReport report;
+      object = jit::compile_object(schedule::apply(other, {}), jit::host_cpu(), object.symbol, report);
+    };
+  }
+
+  static std::string key_text_of(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    constexpr std::size_t kMagic = 8, kLength = 8;
+    std::int64_t length = 0;
+    std::memcpy(&length, bytes.data() + kMagic, kLength);
+    return bytes.substr(kMagic + kLength, static_cast<std::size_t>(length));
+  }
+
+  std::filesystem::path directory_;
+  MeasureOptions options_ = quick();
+};
+
+program::Program product(const char* text, std::int64_t m, std::int64_t n, std::int64_t k) {
+  program::ParseOptions options;
+  options.sizes = {{"m", m}, {"n", n}, {"k", k}};
+  return program::parse(text, options);
+}
+
+TEST_F(DoctoredCode, IsLeftAlone) {
+  const auto made = measured(matmul(8, 8, 8), [](jit::CompiledObject&) {});
+  for (const auto& each : made) EXPECT_EQ(each.outcome, Outcome::Ok) << each.reason;
+}
+
+TEST_F(DoctoredCode, IsWrong) {
+  const auto twice = product("y[m,n] = sum[k] 2 * a[m,k] * b[k,n]", 8, 8, 8);
+  const auto made = measured(matmul(8, 8, 8), code_of(twice));
+  EXPECT_EQ(made[0].outcome, Outcome::Wrong) << made[0].reason;
+  EXPECT_NE(made[0].reason.find("over the limit"), std::string::npos) << made[0].reason;
+  EXPECT_EQ(made[0].samples, 0);
+  EXPECT_EQ(made[1].outcome, Outcome::Ok) << made[1].reason;
+}
+
+TEST_F(DoctoredCode, WritesWhereNothingIs) {
+  const auto made = measured(matmul(8, 8, 8), code_of(matmul(100'000, 100'000, 8)));
+  EXPECT_EQ(made[0].outcome, Outcome::Crashed) << made[0].reason;
+  EXPECT_NE(made[0].reason.find("signal"), std::string::npos) << made[0].reason;
+  EXPECT_EQ(made[1].outcome, Outcome::Ok) << made[1].reason;
+}
+
+TEST_F(DoctoredCode, DoesNotEnd) {
+  const auto endless = product("y[m,n] = sum[k] a[m,k/68719476736] * b[k/68719476736,n]", 8, 8,
+                               std::int64_t{8} << 36);
+  options_.limit_s = 2;
+  const auto made = measured(matmul(8, 8, 8), code_of(endless));
+  EXPECT_EQ(made[0].outcome, Outcome::TimedOut) << made[0].reason;
+  EXPECT_NE(made[0].reason.find("2 s"), std::string::npos) << made[0].reason;
+  EXPECT_EQ(made[1].outcome, Outcome::Ok) << made[1].reason;
+}
+
+TEST_F(DoctoredCode, WantsTooMuchWorkspace) {
+  const auto made = measured(
+      matmul(8, 8, 8), [](jit::CompiledObject& object) { object.private_bytes = std::int64_t{1} << 50; });
+  EXPECT_EQ(made[0].outcome, Outcome::TooMuchMemory) << made[0].reason;
+  EXPECT_EQ(made[1].outcome, Outcome::Ok) << made[1].reason;
 }
 
 TEST(Measure, RequestsOutOfRange) {
