@@ -45,9 +45,16 @@ py::dict signature_of(const CompleteGraph& graph) {
     }
     return result;
   };
-  py::list fixed;
-  for (const auto& [out, in] : signature.fixed) fixed.append(py::make_tuple(out, in));
-  return py::dict("output"_a = dims(signature.output), "input"_a = dims(signature.input), "fixed"_a = fixed);
+  const auto pairs = [](const pgraph::FixedPairs& fixed) {
+    py::list result;
+    for (const auto& [out, in] : fixed) result.append(py::make_tuple(out, in));
+    return result;
+  };
+  py::list further;
+  for (const pgraph::FurtherInput& input : signature.further)
+    further.append(py::dict("dims"_a = dims(input.dims), "fixed"_a = pairs(input.fixed)));
+  return py::dict("output"_a = dims(signature.output), "input"_a = dims(signature.input),
+                  "fixed"_a = pairs(signature.fixed), "further"_a = further);
 }
 
 CompleteGraph build_named(const std::string& name, const synth::Spec& spec,
@@ -123,7 +130,8 @@ void bind_pgraph(py::module_& m) {
       .def("_repr_svg_", [](const CompleteGraph& graph) { return pgraph::to_svg(graph); })
       .def_property_readonly("steps", &lines_of, "One line for each step, as in :meth:`text`.")
       .def_property_readonly("signature", &signature_of, R"doc(
-    ``{"output": [...], "input": [...], "fixed": [...]}``; each dimension has ``name``, ``extent`` and ``unordered``.
+    ``{"output": [...], "input": [...], "fixed": [...], "further": [...]}``; each dimension has ``name``, ``extent``
+    and ``unordered``, each further data input ``dims`` and ``fixed``.
 )doc")
       .def_property_readonly("weight_count",
                              [](const CompleteGraph& graph) { return graph.graph.weights().size(); })

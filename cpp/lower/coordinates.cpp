@@ -62,12 +62,14 @@ Coordinates::Coordinates(const pgraph::CompleteGraph& complete) : graph(&complet
     all[inputs[d]].top = Top::Input;
     all[inputs[d]].consumer = d;
   }
+  std::size_t weight = 0;
   for (std::size_t s = 0; s < steps.size(); ++s) {
     results[s] = numbers(pgraph.results_of(s));
     if (steps[s].primitive == Primitive::Contraction) {
-      const std::size_t weight = factors.size();
-      factors.push_back({false, s, numbers(pgraph.weights()[weight])});
-      for (const std::size_t c : factors.back().coordinates) all[c].factors.push_back(weight);
+      const std::size_t source = steps[s].source;
+      const auto& dims = source == 0 ? pgraph.weights()[weight++] : complete.further[source - 1];
+      for (const pgraph::CoordinateId id : dims) all[number(id)].factors.push_back(factors.size());
+      factors.push_back({false, s, numbers(dims)});
       continue;
     }
     operands[s] = numbers(steps[s].operands);

@@ -30,12 +30,12 @@ struct CoordinateInfo {
   std::vector<std::size_t> factors;  ///< that it indexes, ascending
 };
 
-/// What multiplies the data: a weight, or a clip. An Unfold whose result nothing indexes still clips: it is
-/// one where its result lies inside [0, extent) and zero outside.
+/// What multiplies the data: a weight, a further input, or a clip. An Unfold whose result nothing indexes
+/// still clips: it is one where its result lies inside [0, extent) and zero outside.
 struct Factor {
   bool clip = false;
   std::size_t step = 0;                  ///< the Contraction, or the Unfold
-  std::vector<std::size_t> coordinates;  ///< weight: in dimension order; clip: the Unfold's operands
+  std::vector<std::size_t> coordinates;  ///< tensor: in dimension order; clip: the Unfold's operands
 };
 
 struct Coordinates {
@@ -45,7 +45,7 @@ struct Coordinates {
   std::vector<CoordinateInfo> all;                 ///< by CoordinateId
   std::vector<std::vector<std::size_t>> operands;  ///< by step; Contraction: empty
   std::vector<std::vector<std::size_t>> results;   ///< by step; Contraction: empty
-  std::vector<Factor> factors;                     ///< weights in order, then clips
+  std::vector<Factor> factors;                     ///< weights and further inputs in order, and clips
   std::vector<std::size_t> reduces;                ///< steps
   std::vector<std::size_t> outputs;                ///< coordinates, by output dimension
   std::vector<std::size_t> inputs;                 ///< coordinates, by input dimension

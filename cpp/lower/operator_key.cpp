@@ -33,6 +33,12 @@ class GraphTerms {
     space_.read(0, false);
     for (std::size_t d = 0; d < signature.input.size(); ++d)
       space_.dimension(node(complete_.input[d]), signature.input[d].unordered);
+    for (std::uint32_t k = 0; k < signature.further.size(); ++k) {
+      space_.read(k + 1, false);
+      const std::vector<pgraph::Dim>& dims = signature.further[k].dims;
+      for (std::size_t d = 0; d < dims.size(); ++d)
+        space_.dimension(node(complete_.further[k][d]), dims[d].unordered);
+    }
     for (std::uint32_t w = 0; w < graph.weights().size(); ++w) {
       space_.read(w, true);
       for (const pgraph::CoordinateId id : graph.weights()[w]) space_.dimension(node(id), false);

@@ -32,10 +32,21 @@ class Writer {
     const pgraph::Signature& signature = coordinates.graph->graph.signature();
     program_.sizes = signature.sizes;
     data_ = {add_tensor("x", Role::Input, coordinates.inputs), coordinates.inputs};
+    // Tensors in the order of a call: the data, then the weights.
+    tensors_.resize(coordinates.factors.size());
+    for (std::size_t k = 1; k <= signature.further.size(); ++k) {
+      const auto factor = std::find_if(
+          coordinates.factors.begin(), coordinates.factors.end(),
+          [&](const Factor& f) { return !f.clip && coordinates.step(f.step).source == k; });
+      SYNO_ASSERT(factor != coordinates.factors.end(), "a complete pGraph reads every input");
+      tensors_[static_cast<std::size_t>(factor - coordinates.factors.begin())] =
+          add_tensor("x" + std::to_string(k + 1), Role::Input, factor->coordinates);
+    }
     std::size_t weight = 0;
-    for (const Factor& factor : coordinates.factors) {
-      if (factor.clip) continue;
-      weights_.push_back(add_tensor("w" + std::to_string(++weight), Role::Weight, factor.coordinates));
+    for (std::size_t f = 0; f < coordinates.factors.size(); ++f) {
+      const Factor& factor = coordinates.factors[f];
+      if (factor.clip || coordinates.step(factor.step).source != 0) continue;
+      tensors_[f] = add_tensor("w" + std::to_string(++weight), Role::Weight, factor.coordinates);
     }
   }
 
@@ -84,7 +95,7 @@ class Writer {
       if (factor.clip)
         clip(factor, conditions);
       else
-        product.push_back(read(weights_[f], factor.coordinates));
+        product.push_back(read(tensors_[f], factor.coordinates));
     }
     ScalarId body = product.empty() ? program_.literal(1) : product.front();
     for (std::size_t i = 1; i < product.size(); ++i)
@@ -205,7 +216,7 @@ class Writer {
   const Coordinates& coordinates_;
   Program program_;
   Source data_;
-  std::vector<TensorId> weights_;
+  std::vector<TensorId> tensors_;  ///< by factor; clips have none
   std::size_t groups_ = 0;
   std::vector<std::optional<ExprId>> expressions_;  ///< by coordinate, of the scope being written
   std::set<std::string> names_;                     ///< of the iterators of that scope

@@ -20,7 +20,12 @@ class Builder {
     for (std::size_t i = 0; i < graph_.graph.steps().size(); ++i) {
       const Step& step = graph_.graph.steps()[i];
       if (step.primitive == Primitive::Contraction) {
-        contraction(step, ++weight);
+        if (step.source != 0) {
+          contraction(step, fmt::format("x{}", step.source + 1), graph_.further[step.source - 1]);
+        } else {
+          contraction(step, fmt::format("w{}", weight + 1), graph_.graph.weights()[weight]);
+          ++weight;
+        }
       } else {
         view(step, i);
       }
@@ -65,9 +70,9 @@ class Builder {
     for (const CoordinateId id : step.operands) connect(id, node);
     for (const CoordinateId id : graph_.graph.results_of(number)) source(id) = node;
   }
-  void contraction(const Step& step, std::size_t number) {
-    std::string label = fmt::format("w{} [", number);
-    for (const CoordinateId id : graph_.graph.weights()[number - 1]) {
+  void contraction(const Step& step, const std::string& name, const std::vector<CoordinateId>& dims) {
+    std::string label = name + " [";
+    for (const CoordinateId id : dims) {
       if (label.back() != '[') label += ", ";
       label += sizes_.to_text(graph_.graph.coordinate(id).extent);
     }

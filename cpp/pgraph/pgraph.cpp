@@ -75,7 +75,7 @@ class Legality {
               step_.operands.size());
       return false;
     }
-    if (step_.primitive != Primitive::Contraction && !step_.matched.empty()) {
+    if (step_.primitive != Primitive::Contraction && (!step_.matched.empty() || step_.source != 0)) {
       illegal("Only a contraction matches coordinates to a weight; a {} cannot.", kNames[primitive]);
       return false;
     }
@@ -135,6 +135,35 @@ class Legality {
     if (step_.operands.empty() && step_.matched.empty()) {
       return illegal("A contraction needs at least one coordinate to index its weight with.");
     }
+    if (step_.source != 0) further_input();
+  }
+  void further_input() {
+    const std::vector<FurtherInput>& further = graph_.signature().further;
+    if (step_.source > further.size()) {
+      return illegal("There is no input x{}: the signature has {} further input(s).", step_.source + 1,
+                     further.size());
+    }
+    for (const Step& before : graph_.steps()) {
+      if (before.source == step_.source) {
+        return illegal("The input x{} was brought in before; each is read once.", step_.source + 1);
+      }
+    }
+    const FurtherInput& input = further[step_.source - 1];
+    std::vector<Size> given, wanted;
+    for (const auto* ids : {&step_.operands, &step_.matched}) {
+      for (const CoordinateId id : *ids) given.push_back(graph_.coordinate(id).extent);
+    }
+    for (const std::size_t d : open_dims(input.dims, input.fixed)) wanted.push_back(input.dims[d].extent);
+    std::sort(given.begin(), given.end());
+    std::sort(wanted.begin(), wanted.end());
+    if (given == wanted) return;
+    const auto texts = [&](const std::vector<Size>& sizes) {
+      std::string list;
+      for (const Size& size : sizes) list += (list.empty() ? "" : ", ") + text(size);
+      return list;
+    };
+    illegal("The coordinates given to the input x{} have extents [{}], but its open dimensions [{}].",
+            step_.source + 1, texts(given), texts(wanted));
   }
 
   const PGraph& graph_;
@@ -164,26 +193,56 @@ void check(const Signature& signature) {
     }
   };
   check_dims(signature.output, "output");
+  const auto check_fixed = [&](const std::vector<Dim>& input, const FixedPairs& fixed) {
+    std::vector<bool> output_used(signature.output.size());
+    std::vector<bool> input_used(input.size());
+    for (const auto& [out, in] : fixed) {
+      if (out >= signature.output.size() || in >= input.size()) {
+        fail<SpecError>(
+            "signature",
+            "the fixed pair ({}, {}) names a dimension that does not exist: output has {}, input {}", out, in,
+            signature.output.size(), input.size());
+      }
+      if (output_used[out] || input_used[in]) {
+        fail<SpecError>("signature", "a dimension of the fixed pair ({}, {}) is fixed twice", out, in);
+      }
+      output_used[out] = input_used[in] = true;
+      if (signature.output[out].extent != input[in].extent) {
+        fail<SpecError>("signature", "the fixed pair ({}, {}) joins extents {} and {}, which differ", out, in,
+                        signature.sizes.to_text(signature.output[out].extent),
+                        signature.sizes.to_text(input[in].extent));
+      }
+    }
+    return output_used;
+  };
   check_dims(signature.input, "input");
-  std::vector<bool> output_used(signature.output.size());
-  std::vector<bool> input_used(signature.input.size());
-  for (const auto& [out, in] : signature.fixed) {
-    if (out >= signature.output.size() || in >= signature.input.size()) {
-      fail<SpecError>(
-          "signature",
-          "the fixed pair ({}, {}) names a dimension that does not exist: output has {}, input {}", out, in,
-          signature.output.size(), signature.input.size());
+  const std::vector<bool> batch = check_fixed(signature.input, signature.fixed);
+  for (std::size_t k = 0; k < signature.further.size(); ++k) {
+    const FurtherInput& input = signature.further[k];
+    const std::string name = fmt::format("input x{}", k + 2);
+    check_dims(input.dims, name);
+    const std::vector<bool> fixed = check_fixed(input.dims, input.fixed);
+    for (std::size_t d = 0; d < fixed.size(); ++d) {
+      if (fixed[d] && !batch[d]) {
+        fail<SpecError>("signature",
+                        "output dimension {} ('{}') is fixed in the {} only; fix it in the first input too, or "
+                        "leave it open in both",
+                        d, signature.output[d].name, name);
+      }
     }
-    if (output_used[out] || input_used[in]) {
-      fail<SpecError>("signature", "a dimension of the fixed pair ({}, {}) is fixed twice", out, in);
-    }
-    output_used[out] = input_used[in] = true;
-    if (signature.output[out].extent != signature.input[in].extent) {
-      fail<SpecError>("signature", "the fixed pair ({}, {}) joins extents {} and {}, which differ", out, in,
-                      signature.sizes.to_text(signature.output[out].extent),
-                      signature.sizes.to_text(signature.input[in].extent));
+    if (open_dims(input.dims, input.fixed).empty()) {
+      fail<SpecError>("signature", "every dimension of the {} is fixed; it needs one that is open", name);
     }
   }
+}
+
+std::vector<std::size_t> open_dims(const std::vector<Dim>& dims, const FixedPairs& fixed) {
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    if (std::none_of(fixed.begin(), fixed.end(), [&](const auto& pair) { return pair.second == i; }))
+      open.push_back(i);
+  }
+  return open;
 }
 
 PGraph::PGraph(Signature signature) : signature_(std::move(signature)) {
@@ -211,9 +270,11 @@ std::variant<PGraph, Illegal> PGraph::apply(const Step& step) const {
     next.frontier_.erase(std::lower_bound(next.frontier_.begin(), next.frontier_.end(), id));
   };
   if (step.primitive == Primitive::Contraction) {
-    std::vector<CoordinateId> weight = step.matched;
-    weight.insert(weight.end(), step.operands.begin(), step.operands.end());
-    next.weights_.push_back(std::move(weight));
+    if (step.source == 0) {
+      std::vector<CoordinateId> weight = step.matched;
+      weight.insert(weight.end(), step.operands.begin(), step.operands.end());
+      next.weights_.push_back(std::move(weight));
+    }
     for (const CoordinateId id : step.matched) leave(id);
   } else {
     for (const CoordinateId id : step.operands) leave(id);
@@ -239,35 +300,58 @@ PGraph apply_all(PGraph graph, const std::vector<Step>& steps) {
   return graph;
 }
 
-std::vector<std::vector<CoordinateId>> PGraph::completions() const {
-  std::vector<CoordinateId> assignment(signature_.input.size());
-  std::vector<std::size_t> open;
-  for (std::size_t i = 0; i < signature_.input.size(); ++i) {
-    const auto fixed = std::find_if(signature_.fixed.begin(), signature_.fixed.end(),
-                                    [&](const auto& pair) { return pair.second == i; });
-    if (fixed != signature_.fixed.end()) {
-      assignment[i] = static_cast<CoordinateId>(fixed->first);
-    } else {
-      open.push_back(i);
-    }
-  }
+namespace {
+
+/// Every way to give each dimension of `dims` that is not fixed its own coordinate of the same extent.
+std::vector<std::vector<CoordinateId>> assignments(const PGraph& graph, const std::vector<Dim>& dims,
+                                                   const FixedPairs& fixed,
+                                                   const std::vector<CoordinateId>& given) {
+  std::vector<CoordinateId> assignment(dims.size());
+  for (const auto& [out, in] : fixed) assignment[in] = static_cast<CoordinateId>(out);
+  const std::vector<std::size_t> open = open_dims(dims, fixed);
   std::vector<std::vector<CoordinateId>> result;
-  if (open.size() != frontier_.size()) return result;
-  std::vector<bool> used(frontier_.size());
+  if (open.size() != given.size()) return result;
+  std::vector<bool> used(given.size());
   const auto place = [&](const auto& self, std::size_t at) -> void {
     if (at == open.size()) {
       result.push_back(assignment);
       return;
     }
-    for (std::size_t i = 0; i < frontier_.size(); ++i) {
-      if (used[i] || coordinate(frontier_[i]).extent != signature_.input[open[at]].extent) continue;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      if (used[i] || graph.coordinate(given[i]).extent != dims[open[at]].extent) continue;
       used[i] = true;
-      assignment[open[at]] = frontier_[i];
+      assignment[open[at]] = given[i];
       self(self, at + 1);
       used[i] = false;
     }
   };
   place(place, 0);
+  return result;
+}
+
+}  // namespace
+
+std::vector<Assignment> PGraph::completions() const {
+  std::vector<Assignment> result;
+  for (auto& input : assignments(*this, signature_.input, signature_.fixed, frontier_))
+    result.push_back({std::move(input)});
+  for (std::size_t k = 0; k < signature_.further.size(); ++k) {
+    const auto bound =
+        std::find_if(steps_.begin(), steps_.end(), [&](const Step& step) { return step.source == k + 1; });
+    if (bound == steps_.end()) return {};
+    std::vector<CoordinateId> given = bound->operands;
+    given.insert(given.end(), bound->matched.begin(), bound->matched.end());
+    std::sort(given.begin(), given.end());
+    const FurtherInput& further = signature_.further[k];
+    std::vector<Assignment> longer;
+    for (const Assignment& before : result) {
+      for (auto& way : assignments(*this, further.dims, further.fixed, given)) {
+        longer.push_back(before);
+        longer.back().further.push_back(std::move(way));
+      }
+    }
+    result = std::move(longer);
+  }
   return result;
 }
 
@@ -288,14 +372,20 @@ Hash128 signature_hash(const Signature& signature) {
       for (const std::int64_t value : signature.sizes.valuation(v)) hasher.add(value);
     }
   }
-  for (const auto* side : {&signature.output, &signature.input}) {
-    hasher.add(side->size());
-    for (const Dim& dim : *side) {
+  const auto add_dims = [&](const std::vector<Dim>& dims) {
+    hasher.add(dims.size());
+    for (const Dim& dim : dims) {
       add_size(hasher, dim.extent);
       hasher.add(static_cast<std::uint8_t>(dim.unordered));
     }
-  }
+  };
+  add_dims(signature.output);
+  add_dims(signature.input);
   for (const auto& [out, in] : signature.fixed) hasher.add(out).add(in);
+  for (const FurtherInput& input : signature.further) {
+    add_dims(input.dims);
+    for (const auto& [out, in] : input.fixed) hasher.add(out).add(in);
+  }
   return hasher.finish();
 }
 
@@ -326,7 +416,8 @@ void add_sorted(Hasher& hasher, std::vector<Hash128> hashes) {
   for (const Hash128& hash : hashes) hasher.add(hash);
 }
 
-Hash128 labelled_hash(const PGraph& graph, const std::vector<CoordinateId>* input,
+/// Without an assignment: of a partial pGraph.
+Hash128 labelled_hash(const PGraph& graph, const CompleteGraph* complete,
                       const std::vector<std::size_t>& labels) {
   const std::vector<Hash128> hashes = coordinate_hashes(graph, labels);
   const auto pick = [&](const std::vector<CoordinateId>& ids) {
@@ -336,8 +427,11 @@ Hash128 labelled_hash(const PGraph& graph, const std::vector<CoordinateId>* inpu
   };
   Hasher hasher;
   hasher.add(signature_hash(graph.signature()));
-  if (input != nullptr) {
-    for (const Hash128& hash : pick(*input)) hasher.add(hash);
+  if (complete != nullptr) {
+    for (const Hash128& hash : pick(complete->input)) hasher.add(hash);
+    for (const auto& further : complete->further) {
+      for (const Hash128& hash : pick(further)) hasher.add(hash);
+    }
   } else {
     add_sorted(hasher, pick(graph.frontier()));
   }
@@ -347,6 +441,7 @@ Hash128 labelled_hash(const PGraph& graph, const std::vector<CoordinateId>* inpu
     if (step.primitive == Primitive::Expand) expanded.push_back(hashes[number(step.operands[0])]);
     if (step.primitive != Primitive::Contraction) continue;
     Hasher weight;
+    if (step.source != 0) weight.add(step.source);
     add_sorted(weight, pick(step.operands));
     add_sorted(weight, pick(step.matched));
     weights.push_back(weight.finish());
@@ -357,7 +452,7 @@ Hash128 labelled_hash(const PGraph& graph, const std::vector<CoordinateId>* inpu
 }
 
 /// The least hash over all ways to number the Reduces of each extent: which of them is which has no meaning.
-Hash128 least_hash(const PGraph& graph, const std::vector<CoordinateId>* input) {
+Hash128 least_hash(const PGraph& graph, const CompleteGraph* complete) {
   std::map<Size, std::vector<std::size_t>> classes;
   for (std::size_t i = 0; i < graph.steps().size(); ++i) {
     if (graph.steps()[i].primitive == Primitive::Reduce) classes[graph.steps()[i].size].push_back(i);
@@ -366,7 +461,7 @@ Hash128 least_hash(const PGraph& graph, const std::vector<CoordinateId>* input) 
   std::optional<Hash128> least;
   const auto number_class = [&](const auto& self, auto at) -> void {
     if (at == classes.end()) {
-      const Hash128 hash = labelled_hash(graph, input, labels);
+      const Hash128 hash = labelled_hash(graph, complete, labels);
       if (!least || hash < *least) least = hash;
       return;
     }
@@ -385,18 +480,20 @@ Hash128 least_hash(const PGraph& graph, const std::vector<CoordinateId>* input) 
 
 Hash128 PGraph::hash() const { return least_hash(*this, nullptr); }
 
-CompleteGraph complete(PGraph graph, std::vector<CoordinateId> input) {
+CompleteGraph complete(PGraph graph, std::vector<CoordinateId> input,
+                       std::vector<std::vector<CoordinateId>> further) {
   const auto completions = graph.completions();
-  if (std::find(completions.begin(), completions.end(), input) == completions.end()) {
+  Assignment assignment{std::move(input), std::move(further)};
+  if (std::find(completions.begin(), completions.end(), assignment) == completions.end()) {
     fail<VerifyError>(
         "pgraph",
         "the coordinates given for the input do not complete the pGraph: it has {} completion(s), and "
-        "each input dimension needs its own frontier coordinate of the same extent",
+        "each dimension of an input needs its own coordinate of the same extent",
         completions.size());
   }
-  return {std::move(graph), std::move(input)};
+  return {std::move(graph), std::move(assignment.input), std::move(assignment.further)};
 }
 
-Hash128 hash_of(const CompleteGraph& graph) { return least_hash(graph.graph, &graph.input); }
+Hash128 hash_of(const CompleteGraph& graph) { return least_hash(graph.graph, &graph); }
 
 }  // namespace syno::pgraph

@@ -25,22 +25,36 @@ struct Dim {
   bool operator==(const Dim&) const = default;
 };
 
+/// (output dim, input dim) passed through untouched: batch.
+using FixedPairs = std::vector<std::pair<std::size_t, std::size_t>>;
+
+/// A data input beside the first, such as the keys of an attention.
+struct FurtherInput {
+  std::vector<Dim> dims;
+  FixedPairs fixed;  ///< their output dimensions are fixed in the first input too
+  bool operator==(const FurtherInput&) const = default;
+};
+
 /// What an operator has to look like: its signature at all valuations at once.
 struct Signature {
   Sizes sizes;
   std::vector<Dim> output;
   std::vector<Dim> input;
-  std::vector<std::pair<std::size_t, std::size_t>>
-      fixed;  ///< (output dim, input dim) passed through untouched: batch
+  FixedPairs fixed;
+  std::vector<FurtherInput> further;  ///< each read once, at coordinates that a Contraction gives it
   bool operator==(const Signature&) const = default;
 };
-/// SpecError unless every extent is an integer at every valuation and the fixed pairs exist, are distinct
-/// and join dimensions of one extent.
+/// SpecError unless every extent is an integer at every valuation, the fixed pairs exist, are distinct and
+/// join dimensions of one extent, and every further input has a dimension that is not fixed.
 void check(const Signature& signature);
+/// Dimensions of an input that no pair fixes, ascending.
+std::vector<std::size_t> open_dims(const std::vector<Dim>& dims, const FixedPairs& fixed);
 
 enum class CoordinateId : std::uint32_t {};  ///< an edge: a coordinate expression with its extent
 
-/// The primitives of Table 1. A Contraction is every Share, Match and Expand that brings in one new weight.
+/// The primitives of Table 1. A Contraction is every Share, Match and Expand that brings in one new factor: a
+/// weight, or a further input, which differs from a weight in that its shape is given and its values are not
+/// learnt.
 enum class Primitive : std::uint8_t { Reduce, Merge, Split, Shift, Stride, Unfold, Expand, Contraction };
 inline constexpr std::size_t kPrimitiveCount = 8;
 std::string_view name_of(Primitive primitive);
@@ -55,7 +69,8 @@ std::optional<Primitive> primitive_named(std::string_view name);
 ///     Stride(S)          [i]    : [K]      ->  [S*i] : [S*K]
 ///     Unfold             [i, j] : [N, K]   ->  [i + j - K/2] : [N], zero outside
 ///     Expand             [i]    : [C]      ->  []
-///     Contraction        shares coordinates that stay, matches coordinates that leave -> no new coordinate
+///     Contraction        shares coordinates that stay, matches coordinates that leave -> no new coordinate;
+///                        with those of its fixed pairs they are the dimensions of a further input
 struct Step {
   Primitive primitive = Primitive::Reduce;
   /// Reduce: none. Merge, Shift, Stride, Expand: [i]. Split: [i: G, j: B]. Unfold: [i: N, j: K].
@@ -64,8 +79,9 @@ struct Step {
   /// Contraction only: coordinates that index the new weight alone and leave the data (Match: Share +
   /// Expand).
   std::vector<CoordinateId> matched;
-  Size size;       ///< Reduce: extent. Merge: block B. Stride: factor S.
-  int amount = 0;  ///< Shift: places, not 0
+  Size size;               ///< Reduce: extent. Merge: block B. Stride: factor S.
+  int amount = 0;          ///< Shift: places, not 0
+  std::size_t source = 0;  ///< Contraction: 0 brings in a weight, k the k-th further input
 
   static Step reduce(Size extent) { return {Primitive::Reduce, {}, {}, extent, 0}; }
   static Step merge(CoordinateId i, Size block) { return {Primitive::Merge, {i}, {}, block, 0}; }
@@ -76,8 +92,9 @@ struct Step {
     return {Primitive::Unfold, {i, window}, {}, {}, 0};
   }
   static Step expand(CoordinateId i) { return {Primitive::Expand, {i}, {}, {}, 0}; }
-  static Step contraction(std::vector<CoordinateId> shared, std::vector<CoordinateId> matched) {
-    return {Primitive::Contraction, std::move(shared), std::move(matched), {}, 0};
+  static Step contraction(std::vector<CoordinateId> shared, std::vector<CoordinateId> matched,
+                          std::size_t source = 0) {
+    return {Primitive::Contraction, std::move(shared), std::move(matched), {}, 0, source};
   }
   bool operator==(const Step&) const = default;
 };
@@ -92,6 +109,13 @@ struct Coordinate {
   std::optional<std::size_t> step;  ///< the step that yields it; none: an iterator of the output
   std::size_t position = 0;         ///< which of the step's results, or which output dimension
   bool operator==(const Coordinate&) const = default;
+};
+
+/// Which coordinate indexes which dimension of the input and of every further input.
+struct Assignment {
+  std::vector<CoordinateId> input;
+  std::vector<std::vector<CoordinateId>> further = {};
+  bool operator==(const Assignment&) const = default;
 };
 
 /// A partial or complete pGraph: a value. Coordinates 0..n-1 are the output's dimensions; each step appends
@@ -115,8 +139,9 @@ class PGraph {
   std::variant<PGraph, Illegal> apply(const Step& step) const;
 
   /// For every input dimension the coordinate that indexes it, when the frontier is exactly the input up to
-  /// a permutation of equal dimensions (several assignments may exist; these are all of them, in order).
-  std::vector<std::vector<CoordinateId>> completions() const;
+  /// a permutation of equal dimensions and every further input was brought in (several assignments may
+  /// exist; these are all of them, in order).
+  std::vector<Assignment> completions() const;
 
   /// Equal for pGraphs that differ only in the order of commuting steps, in the order of weights, or in which
   /// of several Reduces of one extent is which; the same on every machine.
@@ -140,14 +165,16 @@ class PGraph {
 /// not.
 PGraph apply_all(PGraph graph, const std::vector<Step>& steps);
 
-/// A finished operator: a pGraph and which frontier coordinate indexes which input dimension.
+/// A finished operator: a pGraph and which coordinate indexes which dimension of its inputs.
 struct CompleteGraph {
   PGraph graph;
-  std::vector<CoordinateId> input;  ///< one per input dimension
+  std::vector<CoordinateId> input;                         ///< one per input dimension
+  std::vector<std::vector<CoordinateId>> further = {};  ///< the same for every further input
   bool operator==(const CompleteGraph&) const = default;
 };
-/// VerifyError unless `input` is one of the graph's completions().
-CompleteGraph complete(PGraph graph, std::vector<CoordinateId> input);
+/// VerifyError unless the assignment is one of the graph's completions().
+CompleteGraph complete(PGraph graph, std::vector<CoordinateId> input,
+                       std::vector<std::vector<CoordinateId>> further = {});
 Hash128 hash_of(const CompleteGraph& graph);  ///< as PGraph::hash, with the assignment to the input
 
 /// Text form, one step a line; parse(to_text(g)) equals g. ParseError with line and reason.

@@ -11,7 +11,8 @@
 //     input = c0 c4 c2
 //
 // A `*` marks an unordered dimension. Coordinates c0.. are the output's dimensions; results are numbered in
-// order.
+// order. A further input, x2 and so on, has its own `input` line, which its own `fixed` line may follow, a step
+// `data x2 = share c4 match c1` that brings it in, and a line `x2 = c0 c4 c1` at the end.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -62,7 +63,8 @@ std::string step_text(const Sizes& sizes, const Step& step, std::size_t first_re
     case Primitive::Expand:
       return fmt::format("expand {}", at(0));
     case Primitive::Contraction: {
-      std::string text = fmt::format("weight w{} =", weight);
+      std::string text =
+          step.source == 0 ? fmt::format("weight w{} =", weight) : fmt::format("data x{} =", step.source + 1);
       if (!step.operands.empty()) text += " share " + names(step.operands);
       if (!step.matched.empty()) text += " match " + names(step.matched);
       return text;
@@ -76,22 +78,23 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
-  std::pair<PGraph, std::optional<std::vector<CoordinateId>>> parse() {
+  std::pair<PGraph, std::optional<Assignment>> parse() {
     if (!next_line() || line_ != kHeader) {
       wrong("expected the header '{}'", kHeader);
     }
     while (next_line()) {
       words_ = split_words(line_);
-      if (words_.size() > 1 && (words_[0] == "input" || words_[0].starts_with('c')) && has_equals()) {
+      const bool assigns = words_[0] == "input" || words_[0].starts_with('x') || words_[0].starts_with('c');
+      if (words_.size() > 1 && assigns && has_equals()) {
         graph_statement();
-      } else if (words_[0] == "expand" || words_[0] == "weight") {
+      } else if (words_[0] == "expand" || words_[0] == "weight" || words_[0] == "data") {
         graph_statement();
       } else {
         signature_statement();
       }
     }
     start_graph();
-    return {std::move(*graph_), std::move(input_)};
+    return {std::move(*graph_), std::move(assignment_)};
   }
 
  private:
@@ -164,15 +167,19 @@ class Parser {
       } catch (const Error& error) {
         wrong("{}", error.what());
       }
-      auto& dims = keyword == "output" ? signature_.output : signature_.input;
+      if (keyword == "input" && inputs_++ > 0) signature_.further.emplace_back();
+      auto& dims = keyword == "output" ? signature_.output
+                   : inputs_ == 1      ? signature_.input
+                                       : signature_.further.back().dims;
       for (std::size_t i = 1; i < words_.size(); ++i) dims.push_back(dim(words_[i]));
     } else if (keyword == "fixed") {
+      FixedPairs& fixed = signature_.further.empty() ? signature_.fixed : signature_.further.back().fixed;
       for (std::size_t i = 1; i < words_.size(); ++i) {
         const std::size_t equals = words_[i].find('=');
         if (equals == std::string_view::npos)
           wrong("expected <output dim>=<input dim>, not '{}',", words_[i]);
-        signature_.fixed.emplace_back(integer<std::size_t>(words_[i].substr(0, equals)),
-                                      integer<std::size_t>(words_[i].substr(equals + 1)));
+        fixed.emplace_back(integer<std::size_t>(words_[i].substr(0, equals)),
+                           integer<std::size_t>(words_[i].substr(equals + 1)));
       }
     } else {
       wrong("unknown statement '{}'", keyword);
@@ -196,12 +203,8 @@ class Parser {
 
   void graph_statement() {
     start_graph();
-    if (input_) wrong("nothing may follow the line that assigns the input, but '{}' stands", words_[0]);
-    if (words_[0] == "input") {
-      input_.emplace();
-      for (std::size_t i = 2; i < words_.size(); ++i) input_->push_back(coordinate(words_[i]));
-      return;
-    }
+    if (words_[0] == "input" || words_[0].starts_with('x')) return assign();
+    if (assignment_) wrong("no step may follow the line that assigns the input, but '{}' stands", words_[0]);
     const std::size_t before = graph_->coordinate_count();
     const Step parsed = step();
     auto next = graph_->apply(parsed);
@@ -213,6 +216,16 @@ class Parser {
     }
   }
 
+  /// `input = c0 c4 c2`, then `x2 = ...`, in order.
+  void assign() {
+    const std::string next =
+        assignment_ ? fmt::format("x{}", assignment_->further.size() + 2) : std::string("input");
+    if (words_[0] != next) wrong("expected '{} = ...' to come next, not '{}',", next, words_[0]);
+    std::vector<CoordinateId>& dims = assignment_ ? assignment_->further.emplace_back()
+                                                  : assignment_.emplace().input;
+    for (std::size_t i = 2; i < words_.size(); ++i) dims.push_back(coordinate(words_[i]));
+  }
+
   Step step() const {
     Step result;
     if (words_[0] == "expand") {
@@ -221,7 +234,7 @@ class Parser {
       result.operands = {coordinate(words_[1])};
       return result;
     }
-    if (words_[0] == "weight") return contraction();
+    if (words_[0] == "weight" || words_[0] == "data") return contraction();
     const std::size_t equals =
         static_cast<std::size_t>(std::find(words_.begin(), words_.end(), "=") - words_.begin());
     const std::vector<std::string_view> right(words_.begin() + static_cast<std::ptrdiff_t>(equals) + 1,
@@ -268,6 +281,11 @@ class Parser {
     Step result;
     result.primitive = Primitive::Contraction;
     expect(words_.size() > 3 && words_[2] == "=", "weight <name> = share <coordinates> match <coordinates>");
+    if (words_[0] == "data") {
+      const auto number = words_[1].starts_with('x') ? integer<std::size_t>(words_[1].substr(1)) : 0;
+      expect(number >= 2, "data x<number from 2> = share <coordinates> match <coordinates>");
+      result.source = number - 1;
+    }
     std::vector<CoordinateId>* list = nullptr;
     for (std::size_t i = 3; i < words_.size(); ++i) {
       if (words_[i] == "share" || words_[i] == "match") {
@@ -292,8 +310,9 @@ class Parser {
   std::vector<std::vector<std::int64_t>> valuations_;
   Sizes sizes_;
   Signature signature_;
+  std::size_t inputs_ = 0;  ///< `input` lines of the signature so far
   std::optional<PGraph> graph_;
-  std::optional<std::vector<CoordinateId>> input_;
+  std::optional<Assignment> assignment_;
 };
 
 }  // namespace
@@ -317,17 +336,20 @@ std::string to_text(const PGraph& graph) {
     }
   }
   text += "output" + dims_text(signature.output, sizes) + "\n";
-  text += "input" + dims_text(signature.input, sizes) + "\n";
-  if (!signature.fixed.empty()) {
+  const auto add_input = [&](const std::vector<Dim>& dims, const FixedPairs& fixed) {
+    text += "input" + dims_text(dims, sizes) + "\n";
+    if (fixed.empty()) return;
     text += "fixed";
-    for (const auto& [out, in] : signature.fixed) text += fmt::format(" {}={}", out, in);
+    for (const auto& [out, in] : fixed) text += fmt::format(" {}={}", out, in);
     text += '\n';
-  }
+  };
+  add_input(signature.input, signature.fixed);
+  for (const FurtherInput& further : signature.further) add_input(further.dims, further.fixed);
   std::size_t result = signature.output.size();
   std::size_t weight = 0;
   for (std::size_t i = 0; i < graph.steps().size(); ++i) {
     const Step& step = graph.steps()[i];
-    if (step.primitive == Primitive::Contraction) ++weight;
+    if (step.primitive == Primitive::Contraction && step.source == 0) ++weight;
     text += step_text(sizes, step, result, weight) + "\n";
     result += graph.results_of(i).size();
   }
@@ -335,23 +357,26 @@ std::string to_text(const PGraph& graph) {
 }
 
 std::string to_text(const CompleteGraph& graph) {
-  return to_text(graph.graph) + "input = " + names(graph.input) + "\n";
+  std::string text = to_text(graph.graph) + "input = " + names(graph.input) + "\n";
+  for (std::size_t k = 0; k < graph.further.size(); ++k)
+    text += fmt::format("x{} = {}\n", k + 2, names(graph.further[k]));
+  return text;
 }
 
 PGraph parse_partial(std::string_view text) {
-  auto [graph, input] = Parser(text).parse();
-  if (input)
+  auto [graph, assignment] = Parser(text).parse();
+  if (assignment)
     fail<ParseError>("pgraph", "the text is of a finished operator; a partial pGraph has no 'input =' line");
   return std::move(graph);
 }
 
 CompleteGraph parse(std::string_view text) {
-  auto [graph, input] = Parser(text).parse();
-  if (!input) {
+  auto [graph, assignment] = Parser(text).parse();
+  if (!assignment) {
     fail<ParseError>("pgraph",
                      "the text ends without the line 'input = ...' that assigns the input's dimensions");
   }
-  return complete(std::move(graph), std::move(*input));
+  return complete(std::move(graph), std::move(assignment->input), std::move(assignment->further));
 }
 
 }  // namespace syno::pgraph

@@ -99,8 +99,11 @@ class TopDown {
           });
           break;
         case Primitive::Contraction: {
-          --weight;
-          const Block w{graph_.weights()[weight], inputs.at("w" + std::to_string(weight + 1)).data};
+          if (step.source == 0) --weight;
+          const Block w = step.source == 0
+                              ? Block{graph_.weights()[weight], inputs.at("w" + std::to_string(weight + 1)).data}
+                              : Block{graph.further[step.source - 1],
+                                      inputs.at("x" + std::to_string(step.source + 1)).data};
           below({}, step.matched);
           fill([&](const Point& p) { return at(in, p) * at(w, p); });
           break;

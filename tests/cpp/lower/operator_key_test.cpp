@@ -1,6 +1,7 @@
 // The key of a pGraph against the key of its program.
 #include "lower/operator_key.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -23,6 +24,8 @@ Hash128 key_of_program(const pgraph::CompleteGraph& graph) {
   };
   add("y", graph.graph.signature().output);
   add("x", graph.graph.signature().input);
+  for (std::size_t k = 0; k < graph.further.size(); ++k)
+    add(fmt::format("x{}", k + 2), graph.graph.signature().further[k].dims);
   return program::operator_key(program, unordered);
 }
 
@@ -36,8 +39,11 @@ TEST(OperatorKeyOfAGraph, IsThatOfItsProgram) {
     for (auto* dims : {&signature.output, &signature.input}) {
       for (pgraph::Dim& dim : *dims) dim.unordered = random.below(3) == 0;
     }
+    for (pgraph::FurtherInput& input : signature.further) {
+      for (pgraph::Dim& dim : input.dims) dim.unordered = random.below(3) == 0;
+    }
     const pgraph::CompleteGraph graph{pgraph::apply_all(pgraph::PGraph(signature), drawn.graph.steps()),
-                                      drawn.input};
+                                      drawn.input, drawn.further};
     const Hash128 key = operator_key(graph, cache);
     try {
       EXPECT_EQ(key, key_of_program(graph)) << pgraph::to_text(graph);

@@ -12,7 +12,8 @@
 
 namespace syno::test {
 
-/// Any primitive anywhere it is legal, canonical or not; at most `max_points` points in its one scope.
+/// Any primitive anywhere it is legal, canonical or not; at most `max_points` points in its one scope. A third
+/// of what Contractions bring in are further inputs.
 inline pgraph::CompleteGraph random_graph(Random& random, int max_steps, std::int64_t max_points = 4000) {
   using pgraph::Primitive;
   using symbolic::Size;
@@ -72,9 +73,21 @@ inline pgraph::CompleteGraph random_graph(Random& random, int max_steps, std::in
     graph = std::move(grown);
   }
   for (const auto id : graph.frontier()) signature.input.push_back({"i", graph.coordinate(id).extent, false});
-  pgraph::PGraph finished = pgraph::apply_all(pgraph::PGraph(signature), graph.steps());
+  std::vector<pgraph::Step> taken = graph.steps();
+  std::vector<std::vector<pgraph::CoordinateId>> further;
+  for (pgraph::Step& step : taken) {
+    if (step.primitive != Primitive::Contraction || pick(3) != 0) continue;
+    std::vector<pgraph::CoordinateId> dims = step.operands;
+    dims.insert(dims.end(), step.matched.begin(), step.matched.end());
+    for (std::size_t i = dims.size(); i > 1; --i) std::swap(dims[i - 1], dims[pick(i)]);
+    pgraph::FurtherInput& shape = signature.further.emplace_back();
+    for (const auto id : dims) shape.dims.push_back({"i", graph.coordinate(id).extent, false});
+    further.push_back(std::move(dims));
+    step.source = further.size();
+  }
+  pgraph::PGraph finished = pgraph::apply_all(pgraph::PGraph(signature), taken);
   std::vector<pgraph::CoordinateId> input = finished.frontier();
-  return pgraph::complete(std::move(finished), std::move(input));
+  return pgraph::complete(std::move(finished), std::move(input), std::move(further));
 }
 
 /// Small integers, so that sums of products are exact in double precision.

@@ -80,8 +80,8 @@ TEST(PGraph, CompletionsAreAllAssignmentsOfEqualExtents) {
       PGraph(signature), {Step::reduce(signature.sizes.parse("C_in")), Step::contraction({c(4)}, {c(1)})});
   const auto completions = graph.completions();
   ASSERT_EQ(completions.size(), 2U);
-  EXPECT_EQ(completions[0], (std::vector{c(0), c(4), c(2), c(3)}));
-  EXPECT_EQ(completions[1], (std::vector{c(0), c(4), c(3), c(2)}));
+  EXPECT_EQ(completions[0].input, (std::vector{c(0), c(4), c(2), c(3)}));
+  EXPECT_EQ(completions[1].input, (std::vector{c(0), c(4), c(3), c(2)}));
   EXPECT_TRUE(PGraph(signature).completions().empty());
 }
 
