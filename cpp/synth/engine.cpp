@@ -99,7 +99,8 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
     reduce_choices_.emplace_back(extent, sizes_[extent].magnitude);
     if (sizes_[extent].coefficient) stride_choices_.push_back(extent);
   }
-  weightless_ = spec_.extensions.contains("weightless") || spec_.disabled_rules.contains("has-no-weight");
+  weightless_ = spec_.extensions.contains("weightless") || spec_.disabled_rules.contains("has-no-weight") ||
+                !signature.further.empty();
   if (spec_.budgets.max_strides != 0) {
     const int count =
         spec_.budgets.max_strides == kNoLimit ? spec_.budgets.max_steps : spec_.budgets.max_strides;
@@ -108,7 +109,8 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
     for (int i = 0; i < count; ++i) largest_stride_ *= largest;
   }
   distance_.emplace(sizes_, spec_, wanted_, freedom_);
-  work_.emplace(sizes_, input_elements_, output_elements_);
+  further_.emplace(sizes_, spec_, wanted_, freedom_);
+  work_.emplace(sizes_, input_elements_, further_->elements(), output_elements_);
 }
 
 State Engine::root() {
@@ -200,7 +202,12 @@ void Engine::moves(const State& state, std::vector<Move>& out, std::optional<int
       }
     }
   }
-  if (state.weight_count < budgets.max_weights) contraction_moves(state, out);
+  if (weights_left(state) > 0) contraction_moves(state, out);
+  further_->moves(state, out);
+}
+
+int Engine::weights_left(const State& state) const {
+  return spec_.budgets.max_weights - (state.weight_count - std::popcount(state.data));
 }
 
 /// Every way to mark frontier positions as shared, matched or neither within the occurrence limits.
@@ -249,6 +256,7 @@ std::uint64_t Engine::letter_key(const State& state, const Move& move) const {
       if ((move.inner >> k & 1) != 0) h += scramble(dim);
       if ((move.outer >> k & 1) != 0) h += scramble(~dim);
     }
+    if (move.source != 0) h += scramble(move.source);
     return scramble(h) >> 2 | 1ULL << 63;
   }
   h = scramble(h ^ pool_[state.dims[move.i].coordinate].hash);
@@ -386,12 +394,14 @@ void Engine::apply(const State& state, const Move& move, State& next) {
       letter.weight = w;
       WeightRecord& weight = next.weights[w];
       weight = WeightRecord();
+      weight.source = move.source;
+      if (move.source != 0) next.data = static_cast<std::uint8_t>(next.data | 1U << w);
       std::size_t kept = 0;
       for (std::size_t k = 0; k < state.dim_count; ++k) {
         FrontierDim dim = state.dims[k];
         const bool inner = (move.inner >> k & 1) != 0;
         const bool outer = (move.outer >> k & 1) != 0;
-        if (inner || outer) take_from(next.left, sizes_[dim.extent].primary);
+        if ((inner || outer) && move.source == 0) take_from(next.left, sizes_[dim.extent].primary);
         if (outer) {
           weight.outer[weight.outer_count++] = dim.coordinate;
           continue;
@@ -412,6 +422,7 @@ void Engine::apply(const State& state, const Move& move, State& next) {
 }
 
 Reason Engine::check_contraction(const State& state, const Move& move) {
+  if (move.source != 0) return kAccepted;  // its shape is given
   SizeNumber elements = kOne;
   SizeNumber matched = kOne;
   for (std::size_t k = 0; k < state.dim_count; ++k) {
@@ -419,7 +430,7 @@ Reason Engine::check_contraction(const State& state, const Move& move) {
     if (((move.inner | move.outer) >> k & 1) == 0) continue;
     elements = sizes_.times(elements, dim.extent);
     if ((move.outer >> k & 1) == 0) continue;
-    if (dim.shared != 0) {  // two weights then share it, whatever made it
+    if ((dim.shared & ~state.data) != 0) {  // two weights then share it, whatever made it
       const double greatest = sizes_[dim.extent].greatest;
       if (greatest < spec_.thresholds.min_matched_reduce || greatest > spec_.thresholds.max_matched_reduce) {
         return reason_of(Limit::MatchedReduce);
@@ -463,7 +474,8 @@ Reason Engine::check_budgets(const State& next, const Move& move) {
   if (move.primitive == P::Contraction) {
     if (budgets.max_params < kUnbounded && work_->params(next, pool_) > budgets.max_params)
       return reason_of(Limit::Params);
-    if (next.weight_count >= budgets.max_weights && unshared_reduces(next) > budgets.max_pooling) {
+    if (weights_left(next) <= 0 && further_->missing(next) == 0 &&
+        unshared_reduces(next) > budgets.max_pooling) {
       return reason_of(Limit::Pooling);
     }
   }
@@ -475,7 +487,11 @@ Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
   const SizeFacts& facts = sizes_[dim.extent];
   const CoordinateNode& node = pool_[dim.coordinate];
   const Kind kind = node.kind;
-  const bool shared = dim.shared != 0;
+  const bool shared = (dim.shared & ~state.data) != 0;
+  // A further input reads it, or may yet.
+  const bool read = dim.shared != 0 && !shared;
+  const bool data = read || further_->missing(state) != 0;
+  const bool data_below = data || (dim.history & state.data) != 0;
   const bool affordable = within(facts.primary, state.left);
   const bool second = affordable && facts.greatest >= spec_.thresholds.min_matched_reduce &&
                       facts.greatest <= spec_.thresholds.max_matched_reduce;
@@ -483,27 +499,30 @@ Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
   const auto set = [&](Trait trait, bool value) {
     if (value) traits = traits | trait;
   };
+  const bool matched = affordable && facts.greatest <= spec_.thresholds.max_matched;
   if (kind == Kind::Reduce) {
     set(shared ? Trait::Match : Trait::MatchShared, second);
+    set(Trait::Match, !shared && data && matched);
   } else if (kind == Kind::Output || kind == Kind::MergeMajor || kind == Kind::MergeMinor) {
-    set(Trait::Match, shared ? second : affordable && facts.greatest <= spec_.thresholds.max_matched);
+    set(Trait::Match, shared ? second : matched);
     set(Trait::Repeat, kind != Kind::Output);
   }
-  const bool bare_reduce = kind == Kind::Reduce && !shared;
-  set(Trait::SmallMerge, kind == Kind::Shift && !shared);
-  set(Trait::Merge, freedom_.merges || !(kind == Kind::Reduce || kind == Kind::Split ||
+  const bool bare_reduce = kind == Kind::Reduce && dim.shared == 0;
+  set(Trait::SmallMerge, kind == Kind::Shift && dim.shared == 0);
+  set(Trait::Merge, freedom_.merges || (data && !shared) ||
+                        !(kind == Kind::Reduce || kind == Kind::Split ||
                                          kind == Kind::MergeMajor || kind == Kind::Shift || shared));
   const bool wide_split =
       kind == Kind::Split && sizes_[pool_[node.b].extent].greatest > spec_.thresholds.shift_ratio;
-  set(Trait::Shift, freedom_.shifts || !(kind == Kind::Reduce || kind == Kind::Shift || shared ||
-                                         node.unordered || wide_split));
+  set(Trait::Shift, freedom_.shifts || (data_below && !shared) ||
+                        !(kind == Kind::Reduce || kind == Kind::Shift || shared || node.unordered || wide_split));
   const bool narrow = facts.coefficient && (facts.odd || freedom_.even_windows);
   set(bare_reduce ? Trait::WindowShared : Trait::Window, narrow);
-  const bool slides = !((kind == Kind::Split || kind == Kind::Shift) && !shared);
+  const bool slides = !((kind == Kind::Split || kind == Kind::Shift) && dim.shared == 0);
   set(slides ? Trait::Slide : Trait::SlideShared, true);
-  set(Trait::Sums, only_reduces(pool_, dim.coordinate));
+  set(Trait::Sums, !data_below && only_reduces(pool_, dim.coordinate));
   set(Trait::Gaps, dim.discards);
-  set(Trait::Unordered, node.unordered);
+  set(Trait::Unordered, node.unordered && !data_below);
   return traits;
 }
 
@@ -519,14 +538,16 @@ int Engine::distance(const State& state, int limit, bool more_reduces) {
   remaining.shifts = open_count(state.used[index(P::Shift)], budgets.max_shifts);
   remaining.strides = open_count(state.used[index(P::Stride)], budgets.max_strides);
   remaining.expands = open_count(state.used[index(P::Expand)], budgets.max_expands);
-  remaining.contractions = budgets.max_weights - state.weight_count;
+  remaining.contractions = weights_left(state);
   remaining.reduces = more_reduces && reduces_open(state) ? budgets.max_reductions - state.step_count : 0;
-  remaining.must_contract = must_contract(state);
+  const std::uint8_t missing = further_->missing(state);
+  remaining.must_contract = missing == 0 && must_contract(state);
   for (std::size_t i = 0; i < spec_.occurrences.size(); ++i) {
     if (sizes_.primary_lanes().exponent(i) == 0) continue;
     remaining.left[i] = state.left[i];
     if (state.left[i] <= 0) remaining.frozen.set(i, -1);
   }
+  if (missing != 0) return further_->distance(missing, {pieces.data(), state.dim_count}, remaining, limit);
   return (*distance_)({pieces.data(), state.dim_count}, remaining, limit);
 }
 
@@ -580,10 +601,12 @@ Reason Engine::check_alone(const State& state, const Move& move) {
   return kAccepted;
 }
 
-std::size_t Engine::bytes() const { return sizes_.bytes() + pool_.bytes() + distance_->bytes(); }
+std::size_t Engine::bytes() const {
+  return sizes_.bytes() + pool_.bytes() + distance_->bytes() + further_->bytes();
+}
 
 bool Engine::finished(const State& state) const {
-  if (state.dim_count != wanted_sorted_.size()) return false;
+  if (state.dim_count != wanted_sorted_.size() || further_->missing(state) != 0) return false;
   std::array<SizeNumber, kMaxFrontier> extents{};
   for (std::size_t k = 0; k < state.dim_count; ++k) extents[k] = state.dims[k].extent;
   std::sort(extents.begin(), extents.begin() + state.dim_count);
@@ -593,8 +616,21 @@ bool Engine::finished(const State& state) const {
 void Engine::completions(const State& state, const OnOperator& on_operator) {
   if (!finished(state)) return;
   std::optional<Work> work;
-  std::array<std::uint8_t, kMaxFrontier> position{};
+  std::array<std::uint8_t, kMaxFrontier*(1 + kMaxWeights)> position{};
   std::uint32_t used = 0;
+  const auto read_further = [&](const auto& self, std::size_t input, std::size_t at) -> void {
+    const auto* record = std::find_if(state.weights.begin(), state.weights.begin() + state.weight_count,
+                                      [&](const WeightRecord& w) { return w.source == input + 1; });
+    if (record == state.weights.begin() + state.weight_count) {  // there are no more inputs
+      ++counters.finished;
+      on_operator(state, {position.data(), at}, *work);
+      return;
+    }
+    further_->assignments(*record, pool_, [&](std::span<const std::uint8_t> given) {
+      std::copy(given.begin(), given.end(), position.begin() + static_cast<std::ptrdiff_t>(at));
+      self(self, input + 1, at + given.size());
+    });
+  };
   const auto place = [&](const auto& self, std::size_t at) -> void {
     if (at < wanted_.size()) {
       for (std::uint8_t k = 0; k < state.dim_count; ++k) {
@@ -621,8 +657,7 @@ void Engine::completions(const State& state, const OnOperator& on_operator) {
     if (work->flops < budgets.min_flops) return reject(Limit::MinFlops);
     if (work->params > budgets.max_params) return reject(Limit::Params);
     if (work->bytes > budgets.max_bytes) return reject(Limit::Bytes);
-    ++counters.finished;
-    on_operator(state, assigned, *work);
+    read_further(read_further, 0, wanted_.size());
   };
   place(place, 0);
 }
@@ -642,6 +677,7 @@ Move Engine::move_for(const State& state, const pgraph::Step& step,
       move.inner = static_cast<std::uint16_t>(move.inner | 1U << position(id));
     for (const auto id : step.matched)
       move.outer = static_cast<std::uint16_t>(move.outer | 1U << position(id));
+    move.source = static_cast<std::uint8_t>(step.source);
     return move;
   }
   if (!step.operands.empty()) move.i = position(step.operands[0]);
@@ -679,6 +715,7 @@ pgraph::PGraph Engine::to_graph(const State& state) const {
       const WeightRecord& weight = state.weights[letter.weight];
       for (std::size_t k = 0; k < weight.inner_count; ++k) step.operands.push_back(ids.at(weight.inner[k]));
       for (std::size_t k = 0; k < weight.outer_count; ++k) step.matched.push_back(ids.at(weight.outer[k]));
+      step.source = weight.source;
     }
     if (letter.parameter != kOne) step.size = sizes_[letter.parameter].size;
     if (letter.primitive == P::Shift) step.amount = letter.amount;
@@ -706,7 +743,18 @@ pgraph::CompleteGraph Engine::to_graph(const State& state, std::span<const std::
   for (std::size_t k = 0; k < open_inputs_.size(); ++k) {
     input[open_inputs_[k]] = ids.at(state.dims[position[k]].coordinate);
   }
-  return pgraph::complete(std::move(graph), std::move(input));
+  std::vector<std::vector<pgraph::CoordinateId>> further;
+  std::size_t at = open_inputs_.size();
+  for (const pgraph::FurtherInput& shape : spec_.signature.further) {
+    const std::size_t number = further.size() + 1;
+    const auto* record = std::find_if(state.weights.begin(), state.weights.begin() + state.weight_count,
+                                      [&](const WeightRecord& w) { return w.source == number; });
+    auto& dims = further.emplace_back(shape.dims.size());
+    for (const auto& [out, in] : shape.fixed) dims[in] = static_cast<pgraph::CoordinateId>(out);
+    for (const std::size_t d : further_->open(number - 1))
+      dims[d] = ids.at(coordinate_at(*record, position[at++]));
+  }
+  return pgraph::complete(std::move(graph), std::move(input), std::move(further));
 }
 
 }  // namespace syno::synth

@@ -9,6 +9,7 @@
 
 #include "pgraph/pgraph.hpp"
 #include "synth/distance.hpp"
+#include "synth/further_inputs.hpp"
 #include "synth/rules.hpp"
 #include "synth/work.hpp"
 
@@ -68,12 +69,14 @@ class Engine {
   std::vector<Coordinate> root_coordinates(const State& root) const;  ///< coordinate_of for the outputs
   /// Shape distance, or any number above `limit`; without `more_reduces`, to what needs no further Reduce.
   int distance(const State& state, int limit, bool more_reduces = true);
-  /// True when the frontier's sizes are the input's.
+  /// True when the frontier's sizes are the input's and every further input was brought in.
   bool finished(const State& state) const;
-  /// Calls back for each assignment to the input that the rules and budgets keep; others are counted.
+  /// Calls back for each assignment to the inputs that the rules and budgets keep; others are counted. For each
+  /// open dimension of the first input `position` has a place in the frontier, then for those of each further
+  /// input one in its WeightRecord, shared coordinates first.
   using OnOperator = std::function<void(const State&, std::span<const std::uint8_t> position, const Work&)>;
   void completions(const State& state, const OnOperator& on_operator);
-  /// Replays the state's steps as a pGraph; `position` assigns the frontier to the open input dimensions.
+  /// Replays the state's steps as a pGraph; `position` as completions() gives it.
   pgraph::CompleteGraph to_graph(const State& state, std::span<const std::uint8_t> position) const;
   pgraph::PGraph to_graph(const State& state) const;
 
@@ -93,6 +96,7 @@ class Engine {
   bool reduces_open(const State& state) const;
   bool within_reduction_ratio(const State& state, SizeNumber extent) const;
   bool must_contract(const State& state) const;
+  int weights_left(const State& state) const;
   Reason check_budgets(const State& next, const Move& move);
   std::uint64_t letter_key(const State& state, const Move& move) const;
   bool in_order(const State& state, const Move& move, std::uint64_t key) const;
@@ -117,6 +121,7 @@ class Engine {
   Freedom freedom_;  ///< what disabled rules and extensions allow beyond traits
   double largest_stride_ = 1;
   std::optional<ShapeDistance> distance_;
+  std::optional<FurtherInputs> further_;
   std::optional<WorkModel> work_;
   State scratch_;
 };

@@ -48,7 +48,7 @@ class Replay {
       result_.legal =
           result_.legal && here.removed_by.empty() && here.distance >= 0 && here.distance <= here.steps_left;
     }
-    finish(state, coordinates_);
+    finish(state);
     return std::move(result_);
   }
 
@@ -163,6 +163,7 @@ class Replay {
       case pgraph::Primitive::Contraction:
         step.operands = ids_of(state, move.inner);
         step.matched = ids_of(state, move.outer);
+        step.source = move.source;
         break;
       case pgraph::Primitive::Split:
       case pgraph::Primitive::Unfold:
@@ -178,19 +179,12 @@ class Replay {
     return step;
   }
 
-  void finish(const State& state, const std::vector<Coordinate>& coordinates) {
+  void finish(const State& state) {
     const Counters before = engine_.counters;
+    const Hash128 wanted = pgraph::hash_of(graph_);
     bool kept = false;
     engine_.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work&) {
-      std::size_t at = 0;
-      bool same = true;
-      for (std::size_t i = 0; i < graph_.input.size(); ++i) {
-        const Coordinate wanted = coordinates[static_cast<std::uint32_t>(graph_.input[i])];
-        if (wanted == 0) continue;  // a fixed dimension
-        same = same && at < position.size() && s.dims[position[at]].coordinate == wanted;
-        ++at;
-      }
-      kept = kept || same;
+      kept = kept || pgraph::hash_of(engine_.to_graph(s, position)) == wanted;
     });
     if (kept) return;
     result_.legal = false;

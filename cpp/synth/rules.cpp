@@ -30,12 +30,12 @@ bool divides_everywhere(const Candidate& c, SizeNumber divisor, SizeNumber size)
 // -----------------------------------------------------------------------------------------------------
 
 bool shift_above_reduce(const Candidate& c) { return c.node_i().kind == Kind::Reduce && c.i().shared == 0; }
-bool shift_above_share(const Candidate& c) { return c.i().shared != 0; }
-bool shift_above_shift(const Candidate& c) { return c.node_i().kind == Kind::Shift; }
-bool shift_unordered(const Candidate& c) { return c.node_i().unordered; }
+bool shift_above_share(const Candidate& c) { return c.weights(c.i()) != 0; }
+bool shift_above_shift(const Candidate& c) { return c.node_i().kind == Kind::Shift && !c.read(c.i()); }
+bool shift_unordered(const Candidate& c) { return c.node_i().unordered && !c.read_below(c.i()); }
 /// (B*i + j + a) % (G*B) and B*i + (j + a) % B differ where j wraps: a share a/B of the points.
 bool shift_above_split(const Candidate& c) {
-  if (c.node_i().kind != Kind::Split) return false;
+  if (c.node_i().kind != Kind::Split || c.read(c.i())) return false;
   const double block = greatest(c, c.pool[c.node_i().b].extent);
   return block > c.spec.thresholds.shift_ratio && 1 / block <= c.spec.thresholds.similar_share;
 }
@@ -44,7 +44,7 @@ bool shift_above_split(const Candidate& c) {
 // -----------------------------------------------------------------------------------------------------
 
 bool merge_above_reduce(const Candidate& c) { return c.node_i().kind == Kind::Reduce && c.i().shared == 0; }
-bool merge_above_share(const Candidate& c) { return c.i().shared != 0; }
+bool merge_above_share(const Candidate& c) { return c.weights(c.i()) != 0; }
 /// One of block and the Split's block is the other times an extent: the pair simplifies (Fig. 4a).
 bool blocks_nest(const Candidate& c) {
   const PackedSize inner = c.sizes[c.pool[c.node_i().b].extent].packed;
@@ -55,20 +55,23 @@ bool blocks_nest(const Candidate& c) {
   };
   return extent(block / inner) || extent(inner / block);
 }
-bool merge_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split && blocks_nest(c); }
-bool merge_above_uneven_split(const Candidate& c) {
-  return c.node_i().kind == Kind::Split && !blocks_nest(c);
+bool merge_above_split(const Candidate& c) {
+  return c.node_i().kind == Kind::Split && !c.read(c.i()) && blocks_nest(c);
 }
-bool merge_left_chain(const Candidate& c) { return c.node_i().kind == Kind::MergeMajor; }
+bool merge_above_uneven_split(const Candidate& c) {
+  return c.node_i().kind == Kind::Split && !c.read(c.i()) && !blocks_nest(c);
+}
+bool merge_left_chain(const Candidate& c) { return c.node_i().kind == Kind::MergeMajor && !c.read(c.i()); }
 bool merge_above_shift(const Candidate& c) {
-  return c.node_i().kind == Kind::Shift && greatest(c, c.move.parameter) > c.spec.thresholds.shift_ratio &&
+  return c.node_i().kind == Kind::Shift && !c.read(c.i()) && greatest(c, c.move.parameter) > c.spec.thresholds.shift_ratio &&
          1 / greatest(c, c.move.parameter) <= c.spec.thresholds.similar_share;
 }
 bool merge_above_unfold(const Candidate& c) {
-  return c.node_i().kind == Kind::Unfold && at_least(c, c.move.parameter, c.pool[c.node_i().b].extent);
+  return c.node_i().kind == Kind::Unfold && !c.read(c.i()) &&
+         at_least(c, c.move.parameter, c.pool[c.node_i().b].extent);
 }
 bool merge_within_window(const Candidate& c) {
-  if (c.node_i().kind != Kind::Unfold || merge_above_unfold(c)) return false;
+  if (c.node_i().kind != Kind::Unfold || c.read(c.i()) || merge_above_unfold(c)) return false;
   const symbolic::Size ratio = c.sizes[c.pool[c.node_i().b].extent].size / c.sizes[c.move.parameter].size;
   const auto& variables = c.spec.signature.sizes.variables();
   for (std::size_t v = 0; v < variables.size(); ++v) {
@@ -78,13 +81,13 @@ bool merge_within_window(const Candidate& c) {
   return true;
 }
 bool merge_above_stride(const Candidate& c) {
-  return c.node_i().kind == Kind::Stride && at_least(c, c.move.parameter, c.node_i().parameter) &&
+  return c.node_i().kind == Kind::Stride && !c.read(c.i()) && at_least(c, c.move.parameter, c.node_i().parameter) &&
          divides_everywhere(c, c.node_i().parameter, c.move.parameter);
 }
 /// Channels may be permuted, so [i / B, i % B] and its transpose are one operator: the larger part goes
 /// right.
 bool merge_unordered_order(const Candidate& c) {
-  if (!c.node_i().unordered) return false;
+  if (!c.node_i().unordered || c.read_below(c.i())) return false;
   const symbolic::Size& whole = c.sizes[c.i().extent].size;
   const symbolic::Size& block = c.sizes[c.move.parameter].size;
   const symbolic::Size group = whole / block;
@@ -99,7 +102,7 @@ bool merge_unordered_order(const Candidate& c) {
 }
 /// A chain of Merges of channels, [a, b, c], is kept in one order of its parts.
 bool merge_unordered_chain(const Candidate& c) {
-  if (!c.node_i().unordered || c.node_i().kind != Kind::MergeMinor) return false;
+  if (!c.node_i().unordered || c.node_i().kind != Kind::MergeMinor || c.read_below(c.i())) return false;
   const SizeNumber block = c.node_i().parameter;
   const symbolic::Size first = c.sizes[c.pool[c.node_i().a].extent].size / c.sizes[block].size;
   const symbolic::Size second = c.sizes[block].size / c.sizes[c.move.parameter].size;
@@ -127,17 +130,19 @@ Seam seam(const Candidate& c) {
   return {left, right, weights_sharing(c.state, left), weights_sharing(c.state, right)};
 }
 bool split_undoes_merge(const Candidate& c) {
+  if (c.read_below(c.i()) || c.read_below(c.j())) return false;
   const Seam s = seam(c);
   return s.left_weights == s.right_weights && adjacent(c.pool, s.left, s.right);
 }
 bool split_of_reduces(const Candidate& c) {
+  if (c.read_below(c.i()) || c.read_below(c.j())) return false;
   const Seam s = seam(c);
   return s.left_weights == s.right_weights && c.pool[s.left].kind == Kind::Reduce &&
          c.pool[s.right].kind == Kind::Reduce;
 }
 bool split_of_one_weight(const Candidate& c) {
   const Seam s = seam(c);
-  return (s.left_weights & s.right_weights) != 0;
+  return (s.left_weights & s.right_weights & ~c.state.data) != 0;
 }
 Coordinate merge_root(const CoordinatePool& pool, Coordinate coordinate) {
   while (pool[coordinate].kind == Kind::MergeMajor || pool[coordinate].kind == Kind::MergeMinor) {
@@ -147,6 +152,7 @@ Coordinate merge_root(const CoordinatePool& pool, Coordinate coordinate) {
 }
 /// Parts of one unordered dimension, joined in another order: the channels are only permuted.
 bool split_unordered_parts(const Candidate& c) {
+  if (c.read_below(c.i()) || c.read_below(c.j())) return false;
   const Seam s = seam(c);
   return s.left_weights == s.right_weights && c.pool[s.left].unordered && c.pool[s.right].unordered &&
          s.left != s.right && merge_root(c.pool, s.left) == merge_root(c.pool, s.right);
@@ -160,7 +166,9 @@ bool unfold_above_shift(const Candidate& c) { return c.node_i().kind == Kind::Sh
 bool unfold_window_unshared(const Candidate& c) {
   return c.node_j().kind == Kind::Reduce && c.j().shared == 0 && !c.extension("weightless");
 }
-bool unfold_of_reduces(const Candidate& c) { return only_reduces(c.pool, c.i().coordinate); }
+bool unfold_of_reduces(const Candidate& c) {
+  return only_reduces(c.pool, c.i().coordinate) && !c.read_below(c.i());
+}
 bool unfold_even_window(const Candidate& c) {
   if (c.sizes[c.j().extent].odd || c.extension("even_windows")) return false;
   return !(c.node_j().kind == Kind::Shift || c.node_j().kind == Kind::Stride) ||
@@ -179,9 +187,9 @@ bool unfold_window_order(const Candidate& c) {
 // --- Stride and Expand
 // -------------------------------------------------------------------------------------------
 
-bool stride_above_stride(const Candidate& c) { return c.node_i().kind == Kind::Stride; }
+bool stride_above_stride(const Candidate& c) { return c.node_i().kind == Kind::Stride && !c.read(c.i()); }
 bool stride_above_unfold(const Candidate& c) { return c.node_i().kind == Kind::Unfold; }
-bool stride_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split; }
+bool stride_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split && !c.read(c.i()); }
 bool stride_large(const Candidate& c) { return greatest(c, c.move.parameter) > c.spec.thresholds.max_stride; }
 /// A Stride of a whole dimension drops data unless a window fills its gaps; of a window, it dilates.
 bool stride_without_use(const Candidate& c) {
@@ -203,11 +211,14 @@ bool expand_large(const Candidate& c) {
 // --- Contraction
 // -------------------------------------------------------------------------------------------------
 
-bool weight_without_shared(const Candidate& c) { return c.move.inner == 0; }
-bool weight_without_matched(const Candidate& c) { return c.move.outer == 0 && !c.extension("depthwise"); }
+bool weight_without_shared(const Candidate& c) { return c.move.inner == 0 && c.move.source == 0; }
+bool weight_without_matched(const Candidate& c) {
+  return c.move.outer == 0 && c.move.source == 0 && !c.extension("depthwise");
+}
 bool weight_matches_adjacent(const Candidate& c) {
+  if (c.move.source != 0) return false;
   for (std::size_t a = 0; a < c.state.dim_count; ++a) {
-    if ((c.move.outer >> a & 1) == 0) continue;
+    if ((c.move.outer >> a & 1) == 0 || c.read(c.state.dims[a])) continue;
     for (std::size_t b = 0; b < c.state.dim_count; ++b) {
       if (a != b && (c.move.outer >> b & 1) != 0 && c.state.dims[a].shared == c.state.dims[b].shared &&
           adjacent(c.pool, c.state.dims[a].coordinate, c.state.dims[b].coordinate)) {
@@ -220,12 +231,13 @@ bool weight_matches_adjacent(const Candidate& c) {
 /// Parts of one Merge matched by two weights: the new channels are an outer product, of which each weight
 /// learns one factor.
 bool weights_match_adjacent(const Candidate& c) {
+  if (c.move.source != 0) return false;
   for (std::size_t a = 0; a < c.state.dim_count; ++a) {
     if ((c.move.outer >> a & 1) == 0) continue;
     const Coordinate matched = c.state.dims[a].coordinate;
     for (std::size_t w = 0; w < c.state.weight_count; ++w) {
       const WeightRecord& weight = c.state.weights[w];
-      for (std::size_t k = 0; k < weight.outer_count; ++k) {
+      for (std::size_t k = 0; k < weight.outer_count && weight.source == 0; ++k) {
         if (adjacent(c.pool, matched, weight.outer[k]) || adjacent(c.pool, weight.outer[k], matched))
           return true;
       }
@@ -233,9 +245,11 @@ bool weights_match_adjacent(const Candidate& c) {
   }
   return false;
 }
+/// A further input drops the data at gaps that it matches as well.
 bool weight_shares_gaps(const Candidate& c) {
+  const int indexes = c.move.source == 0 ? c.move.inner : c.move.inner | c.move.outer;
   for (std::size_t a = 0; a < c.state.dim_count; ++a) {
-    if ((c.move.inner >> a & 1) != 0 && c.state.dims[a].discards) return true;
+    if ((indexes >> a & 1) != 0 && c.state.dims[a].discards) return true;
   }
   return false;
 }
@@ -247,6 +261,11 @@ bool pools_too_much(const Finished& f) {
   double product = 1;
   for (const std::uint8_t position : f.position)
     product *= pooled(f.state, f.pool, f.sizes, f.state.dims[position].coordinate);
+  for (std::size_t w = 0; w < f.state.weight_count && f.state.data != 0; ++w) {
+    const WeightRecord& input = f.state.weights[w];
+    for (std::size_t k = 0; k < input.outer_count && input.source != 0; ++k)
+      product *= pooled(f.state, f.pool, f.sizes, input.outer[k]);
+  }
   return product > f.spec.budgets.max_pooling;
 }
 bool discards_data(const Finished& f) {
@@ -276,8 +295,9 @@ bool splits_out_of_order(const Finished& f, Coordinate coordinate) {
 template <class Test>
 bool any_unordered_input(const Finished& f, Test&& test) {
   for (std::size_t k = 0; k < f.position.size(); ++k) {
-    if (f.spec.signature.input[f.input_dim[k]].unordered && test(f.state.dims[f.position[k]].coordinate))
-      return true;
+    const FrontierDim& dim = f.state.dims[f.position[k]];
+    const bool read_below = (dim.history & f.state.data) != 0;
+    if (f.spec.signature.input[f.input_dim[k]].unordered && !read_below && test(dim.coordinate)) return true;
   }
   return false;
 }

@@ -27,6 +27,15 @@ struct Candidate {
   const FrontierDim& j() const { return state.dims[move.j]; }
   const CoordinateNode& node_i() const { return pool[i().coordinate]; }
   const CoordinateNode& node_j() const { return pool[j().coordinate]; }
+  /// The weights that share a coordinate. What holds because a weight can be rearranged offline holds of
+  /// them, not of further inputs.
+  std::uint8_t weights(const FrontierDim& dim) const {
+    return static_cast<std::uint8_t>(dim.shared & ~state.data);
+  }
+  /// A further input reads the coordinate: what stands below it cannot be undone above it.
+  bool read(const FrontierDim& dim) const { return (dim.shared & state.data) != 0; }
+  /// ... or anything it is made of.
+  bool read_below(const FrontierDim& dim) const { return (dim.history & state.data) != 0; }
   bool extension(std::string_view name) const { return spec.extensions.contains(name); }
 };
 

@@ -128,12 +128,15 @@ void SizePool::find_primes() {
       while (number % p == 0) number /= p;
     }
   };
-  for (const auto* side : {&signature.output, &signature.input}) {
-    for (const auto& dim : *side) {
+  const auto take_dims = [&](const std::vector<pgraph::Dim>& dims) {
+    for (const auto& dim : dims) {
       take_primes(dim.extent.factor().num());
       take_primes(dim.extent.factor().den());
     }
-  }
+  };
+  take_dims(signature.output);
+  take_dims(signature.input);
+  for (const auto& input : signature.further) take_dims(input.dims);
   const auto& variables = signature.sizes.variables();
   if (variables.size() + primes_.size() > symbolic::kMaxVariables) {
     fail<SpecError>("spec",

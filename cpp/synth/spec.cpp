@@ -28,12 +28,13 @@ void check_names(const Spec& spec) {
   }
 }
 
-void check_budgets(const Budgets& b) {
+void check_budgets(const Budgets& b, int further_inputs) {
   if (b.max_steps < 1 || b.max_steps > 16) {
     fail<SpecError>("spec", "max_steps is {}; it must lie in 1 to 16", b.max_steps);
   }
-  if (b.max_weights < 0 || b.max_weights > 4) {
-    fail<SpecError>("spec", "max_weights is {}; it must lie in 0 to 4", b.max_weights);
+  if (b.max_weights < 0 || b.max_weights + further_inputs > 4) {
+    fail<SpecError>("spec", "max_weights is {}; with {} further inputs it must lie in 0 to {}", b.max_weights,
+                    further_inputs, 4 - further_inputs);
   }
   if (b.max_reductions < 0 || b.max_reductions > 8) {
     fail<SpecError>("spec", "max_reductions is {}; it must lie in 0 to 8", b.max_reductions);
@@ -77,13 +78,13 @@ void check_reachable(const Spec& spec) {
   }
 }
 
-/// Each primary variable of the input has to come from somewhere: from the output or from a Reduce.
-void check_input_from_output(const Spec& spec) {
+/// Each primary variable of an input has to come from somewhere: from the output or from a Reduce.
+void check_input_from_output(const Spec& spec, const std::vector<pgraph::Dim>& input) {
   const auto& sizes = spec.signature.sizes;
   for (std::size_t v = 0; v < sizes.variables().size(); ++v) {
     if (sizes.variables()[v].kind != symbolic::VariableKind::Primary) continue;
     int wanted = 0, given = 0;
-    for (const auto& dim : spec.signature.input) wanted += dim.extent.exponent(v);
+    for (const auto& dim : input) wanted += dim.extent.exponent(v);
     for (const auto& dim : spec.signature.output) given += dim.extent.exponent(v);
     const std::string& name = sizes.variables()[v].name;
     if (wanted <= given) continue;
@@ -100,8 +101,11 @@ void check_input_from_output(const Spec& spec) {
                       name);
     }
   }
-  if (spec.budgets.max_weights == 0 && !spec.extensions.contains("weightless") &&
-      !spec.disabled_rules.contains("has-no-weight")) {
+}
+
+void check_weights(const Spec& spec) {
+  if (spec.budgets.max_weights == 0 && spec.signature.further.empty() &&
+      !spec.extensions.contains("weightless") && !spec.disabled_rules.contains("has-no-weight")) {
     fail<SpecError>("spec",
                     "max_weights is 0, but an operator needs a weight; set it to at least 1, or list the "
                     "extension 'weightless'");
@@ -128,22 +132,32 @@ void check(const Spec& spec) {
     }
   }
   pgraph::check(spec.signature);
-  for (const auto& dim : spec.signature.input) {
-    for (std::size_t i = 0; i < sizes.variables().size(); ++i) {
-      if (sizes.variables()[i].kind == symbolic::VariableKind::Primary && dim.extent.exponent(i) < 0) {
-        fail<SpecError>("spec", "input dimension '{}' of extent {} divides by the primary variable '{}'",
-                        dim.name, sizes.to_text(dim.extent), sizes.variables()[i].name);
+  const auto check_input = [&](const std::vector<pgraph::Dim>& dims) {
+    for (const auto& dim : dims) {
+      for (std::size_t i = 0; i < sizes.variables().size(); ++i) {
+        if (sizes.variables()[i].kind == symbolic::VariableKind::Primary && dim.extent.exponent(i) < 0) {
+          fail<SpecError>("spec", "input dimension '{}' of extent {} divides by the primary variable '{}'",
+                          dim.name, sizes.to_text(dim.extent), sizes.variables()[i].name);
+        }
       }
     }
-  }
-  if (spec.signature.input.size() > 8 || spec.signature.output.size() > 8) {
-    fail<SpecError>("spec", "output and input may have at most 8 dimensions, not {} and {}",
-                    spec.signature.output.size(), spec.signature.input.size());
-  }
+    if (dims.size() > 8 || spec.signature.output.size() > 8) {
+      fail<SpecError>("spec", "output and input may have at most 8 dimensions, not {} and {}",
+                      spec.signature.output.size(), dims.size());
+    }
+  };
+  check_input(spec.signature.input);
+  for (const pgraph::FurtherInput& input : spec.signature.further) check_input(input.dims);
   check_names(spec);
-  check_budgets(spec.budgets);
+  if (spec.signature.further.size() > 3) {
+    fail<SpecError>("spec", "there are {} further inputs; at most 3 can be searched for",
+                    spec.signature.further.size());
+  }
+  check_budgets(spec.budgets, static_cast<int>(spec.signature.further.size()));
   check_reachable(spec);
-  check_input_from_output(spec);
+  check_input_from_output(spec, spec.signature.input);
+  for (const pgraph::FurtherInput& input : spec.signature.further) check_input_from_output(spec, input.dims);
+  check_weights(spec);
 }
 
 }  // namespace syno::synth

@@ -24,7 +24,7 @@ inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 struct Budgets {
   int max_steps = 12;
   int max_chain = 6;  ///< steps in a row above any output or Reduce
-  int max_weights = 2;
+  int max_weights = 2;  ///< with further inputs at most 4
   int max_reductions = 5;
   int max_merges = kNoLimit;
   int max_splits = kNoLimit;
@@ -71,8 +71,8 @@ struct Thresholds {
 std::vector<std::string_view> extension_names();
 
 struct Spec {
-  std::string name;  ///< for people
-  pgraph::Signature signature;
+  std::string name;              ///< for people
+  pgraph::Signature signature;  ///< further inputs are off unless named here; at most 3
   std::vector<int> occurrences;  ///< per variable of signature.sizes: how often steps may use it
   Budgets budgets;
   Thresholds thresholds;

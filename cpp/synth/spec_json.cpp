@@ -189,6 +189,18 @@ std::vector<pgraph::Dim> read_dims(const Node& node, const Sizes& sizes) {
   return dims;
 }
 
+pgraph::FixedPairs read_fixed(const Node& node) {
+  pgraph::FixedPairs fixed;
+  for (const Node& pair : node.list()) {
+    const auto ends = pair.list();
+    if (ends.size() != 2 || ends[0].integer() < 0 || ends[1].integer() < 0) {
+      pair.wrong("expected [output dimension, input dimension]");
+    }
+    fixed.emplace_back(ends[0].integer(), ends[1].integer());
+  }
+  return fixed;
+}
+
 }  // namespace
 
 Spec spec_from_json(std::string_view json) {
@@ -199,8 +211,8 @@ Spec spec_from_json(std::string_view json) {
     fail<FormatError>("spec", "not a JSON document: {}", error.what());
   }
   const Node root(document, "");
-  root.object({"format", "name", "variables", "valuations", "output", "input", "fixed", "budgets",
-               "thresholds", "extensions", "disabled_rules"});
+  root.object({"format", "name", "variables", "valuations", "output", "input", "fixed", "further_inputs",
+               "budgets", "thresholds", "extensions", "disabled_rules"});
   if (root.has("format")) {
     const std::int64_t format = root.at("format").integer();
     if (format != 1) root.at("format").wrong("version {} is not one this build reads (1)", format);
@@ -218,13 +230,13 @@ Spec spec_from_json(std::string_view json) {
   }
   spec.signature.output = read_dims(root.at("output"), spec.signature.sizes);
   spec.signature.input = read_dims(root.at("input"), spec.signature.sizes);
-  if (root.has("fixed")) {
-    for (const Node& pair : root.at("fixed").list()) {
-      const auto ends = pair.list();
-      if (ends.size() != 2 || ends[0].integer() < 0 || ends[1].integer() < 0) {
-        pair.wrong("expected [output dimension, input dimension]");
-      }
-      spec.signature.fixed.emplace_back(ends[0].integer(), ends[1].integer());
+  if (root.has("fixed")) spec.signature.fixed = read_fixed(root.at("fixed"));
+  if (root.has("further_inputs")) {
+    for (const Node& node : root.at("further_inputs").list()) {
+      node.object({"dims", "fixed"});
+      pgraph::FurtherInput& input = spec.signature.further.emplace_back();
+      input.dims = read_dims(node.at("dims"), spec.signature.sizes);
+      if (node.has("fixed")) input.fixed = read_fixed(node.at("fixed"));
     }
   }
   if (root.has("budgets")) {
@@ -262,16 +274,24 @@ std::string spec_to_json(const Spec& spec) {
       row[sizes.variables()[i].name] = sizes.valuation(v)[i];
     json["valuations"].push_back(std::move(row));
   }
-  for (const auto& [key, dims] :
-       {std::pair{"output", &spec.signature.output}, {"input", &spec.signature.input}}) {
-    json[key] = Json::array();
-    for (const auto& dim : *dims) {
-      json[key].push_back(
+  const auto dims_json = [&](const std::vector<pgraph::Dim>& dims) {
+    Json list = Json::array();
+    for (const auto& dim : dims) {
+      list.push_back(
           {{"name", dim.name}, {"extent", sizes.to_text(dim.extent)}, {"unordered", dim.unordered}});
     }
-  }
-  json["fixed"] = Json::array();
-  for (const auto& [out, in] : spec.signature.fixed) json["fixed"].push_back(Json::array({out, in}));
+    return list;
+  };
+  const auto fixed_json = [](const pgraph::FixedPairs& fixed) {
+    Json list = Json::array();
+    for (const auto& [out, in] : fixed) list.push_back(Json::array({out, in}));
+    return list;
+  };
+  json["output"] = dims_json(spec.signature.output);
+  json["input"] = dims_json(spec.signature.input);
+  json["fixed"] = fixed_json(spec.signature.fixed);
+  for (const pgraph::FurtherInput& input : spec.signature.further)
+    json["further_inputs"].push_back({{"dims", dims_json(input.dims)}, {"fixed", fixed_json(input.fixed)}});
   const auto write = [](Json& object) {
     return [&object](const char* key, const auto& value) {
       if constexpr (std::is_same_v<std::decay_t<decltype(value)>, int>) {

@@ -75,6 +75,7 @@ struct Letter {
 struct WeightRecord {
   std::uint8_t inner_count = 0;
   std::uint8_t outer_count = 0;
+  std::uint8_t source = 0;                          ///< 0: a weight; k: the k-th further input
   std::array<Coordinate, kMaxFrontier> inner{};  ///< shared with the data
   std::array<Coordinate, kMaxFrontier> outer{};  ///< matched: leave the data
 };
@@ -88,13 +89,15 @@ struct Move {
   SizeNumber parameter = 0;
   std::uint16_t inner = 0;  ///< contraction: frontier positions as bits
   std::uint16_t outer = 0;
+  std::uint8_t source = 0;  ///< contraction: 0 brings in a weight, k the k-th further input
   bool operator==(const Move&) const = default;
 };
 
 struct State {
   std::uint8_t dim_count = 0;
   std::uint8_t step_count = 0;
-  std::uint8_t weight_count = 0;
+  std::uint8_t weight_count = 0;  ///< of `weights`, further inputs among them
+  std::uint8_t data = 0;          ///< which of them are further inputs, as bits
   std::array<std::uint8_t, pgraph::kPrimitiveCount> used{};  ///< steps of each primitive
   SizeNumber reduces = kOne;                                 ///< product of the extents of all Reduces
   Usage left{};                                              ///< occurrences left of each variable

@@ -89,13 +89,18 @@ Plan plan_of(const State& state, const CoordinatePool& pool, SizePool& sizes) {
 
 }  // namespace
 
-WorkModel::WorkModel(SizePool& sizes, SizeNumber input_elements, SizeNumber output_elements)
-    : sizes_(sizes), input_(input_elements), output_(output_elements) {}
+WorkModel::WorkModel(SizePool& sizes, SizeNumber input_elements, std::vector<SizeNumber> further_elements,
+                     SizeNumber output_elements)
+    : sizes_(sizes),
+      input_(input_elements),
+      further_(std::move(further_elements)),
+      output_(output_elements) {}
 
 double WorkModel::params(const State& state, const CoordinatePool& pool) {
   double total = 0;
   for (std::size_t w = 0; w < state.weight_count; ++w) {
     const WeightRecord& weight = state.weights[w];
+    if (weight.source != 0) continue;
     SizeNumber product = kOne;
     for (std::size_t k = 0; k < weight.inner_count; ++k)
       product = sizes_.times(product, pool[weight.inner[k]].extent);
@@ -208,6 +213,7 @@ Work WorkModel::finished(const State& state, const CoordinatePool& pool) {
   double ends = 0;
   for (std::size_t v = 0; v < sizes_.valuation_count(); ++v) {
     ends += sizes_.weight(v) * (sizes_.value(input_, v) + sizes_.value(output_, v));
+    for (const SizeNumber elements : further_) ends += sizes_.weight(v) * sizes_.value(elements, v);
   }
   work.bytes = 4 * (ends + work.params + stored);
   return work;

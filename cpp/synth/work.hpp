@@ -8,8 +8,8 @@ namespace syno::synth {
 /// Summed over all valuations.
 struct Work {
   double flops = 0;  ///< multiply-adds of the best stage plan
-  double params = 0;
-  double bytes = 0;  ///< input, weights, output and intermediates of that plan, float32
+  double params = 0;  ///< of weights; further inputs are none
+  double bytes = 0;   ///< inputs, weights, output and intermediates of that plan, float32
 };
 
 /// Plays the steps backwards, from the input to the output, as stages: which Reduces to perform next, after
@@ -17,7 +17,8 @@ struct Work {
 /// All orders are tried; the cheapest counts.
 class WorkModel {
  public:
-  WorkModel(SizePool& sizes, SizeNumber input_elements, SizeNumber output_elements);
+  WorkModel(SizePool& sizes, SizeNumber input_elements, std::vector<SizeNumber> further_elements,
+            SizeNumber output_elements);
 
   Work finished(const State& state, const CoordinatePool& pool);
   /// No completion of `state` costs less, provided that no further Reduce comes.
@@ -29,6 +30,7 @@ class WorkModel {
 
   SizePool& sizes_;
   SizeNumber input_;
+  std::vector<SizeNumber> further_;
   SizeNumber output_;
 };
 

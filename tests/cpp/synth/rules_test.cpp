@@ -54,29 +54,6 @@ bool compared_in_pairs(const std::string& rule) {
          rule == "input-unordered-shift";
 }
 
-/// A coordinate made from a Reduce that only a weight indexes, or nothing: that part of the sum only changes
-/// a multiplier, whichever steps made it. No rule has to name that, since it does not occur while all rules
-/// hold.
-bool sums_a_weight_alone(const pgraph::PGraph& graph) {
-  const auto reduced = [&](const auto& self, pgraph::CoordinateId id) -> bool {
-    const auto& coordinate = graph.coordinate(id);
-    if (!coordinate.step) return false;
-    const pgraph::Step& step = graph.steps()[*coordinate.step];
-    return step.primitive == pgraph::Primitive::Reduce ||
-           std::any_of(step.operands.begin(), step.operands.end(),
-                       [&](auto operand) { return self(self, operand); });
-  };
-  const auto made_from_reduce = [&](pgraph::CoordinateId id) {
-    const auto& step = graph.coordinate(id).step;
-    return step && graph.steps()[*step].primitive != pgraph::Primitive::Reduce && reduced(reduced, id);
-  };
-  for (const pgraph::Step& step : graph.steps()) {
-    if (std::any_of(step.matched.begin(), step.matched.end(), made_from_reduce)) return true;
-    if (step.primitive == pgraph::Primitive::Expand && made_from_reduce(step.operands[0])) return true;
-  }
-  return false;
-}
-
 TEST_P(ExactRule, RemovesOnlyWhatEqualsSomethingKept) {
   if (compared_in_pairs(GetParam())) GTEST_SKIP() << "compared in NearEqual";
   std::size_t fired = 0;
@@ -108,7 +85,7 @@ TEST_P(ExactRule, RemovesOnlyWhatEqualsSomethingKept) {
     for (const Found& found : kept.operators) here.insert(key_of(found.graph));
     std::vector<const Found*> removed;
     for (const Found& found : all.operators) {
-      if (!here.contains(key_of(found.graph)) && !sums_a_weight_alone(found.graph.graph))
+      if (!here.contains(key_of(found.graph)) && !testing::sums_a_weight_alone(found.graph.graph))
         removed.push_back(&found);
     }
     if (removed.empty()) continue;

@@ -2,6 +2,8 @@
 // to do.
 #pragma once
 
+#include <algorithm>
+
 #include "synth/spec.hpp"
 
 namespace syno::synth::testing {
@@ -37,6 +39,37 @@ inline Spec rich_line_spec(int max_steps) {
   spec.thresholds.max_repeat = 4;
   for (const std::string_view name : extension_names()) spec.extensions.emplace(name);
   return spec;
+}
+
+/// A coordinate made from a Reduce that only a weight indexes, or nothing: that part of the sum only changes
+/// a multiplier, whichever steps made it. No rule has to name that, since it does not occur while all rules
+/// hold.
+inline bool sums_a_weight_alone(const pgraph::PGraph& graph) {
+  const auto reduced = [&](const auto& self, pgraph::CoordinateId id) -> bool {
+    const auto& coordinate = graph.coordinate(id);
+    if (!coordinate.step) return false;
+    const pgraph::Step& step = graph.steps()[*coordinate.step];
+    return step.primitive == pgraph::Primitive::Reduce ||
+           std::any_of(step.operands.begin(), step.operands.end(),
+                       [&](auto operand) { return self(self, operand); });
+  };
+  const auto made_from_reduce = [&](pgraph::CoordinateId id) {
+    const auto& step = graph.coordinate(id).step;
+    return step && graph.steps()[*step].primitive != pgraph::Primitive::Reduce && reduced(reduced, id);
+  };
+  const auto of_a_weight_alone = [&](pgraph::CoordinateId id) {
+    const bool read = std::any_of(graph.steps().begin(), graph.steps().end(), [&](const pgraph::Step& step) {
+      return step.source != 0 &&
+             std::find(step.operands.begin(), step.operands.end(), id) != step.operands.end();
+    });
+    return !read && made_from_reduce(id);
+  };
+  for (const pgraph::Step& step : graph.steps()) {
+    if (step.source == 0 && std::any_of(step.matched.begin(), step.matched.end(), of_a_weight_alone))
+      return true;
+    if (step.primitive == pgraph::Primitive::Expand && made_from_reduce(step.operands[0])) return true;
+  }
+  return false;
 }
 
 }  // namespace syno::synth::testing
