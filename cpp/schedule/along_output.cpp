@@ -262,7 +262,10 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   std::vector<std::string> names;  // of the loops of `name`
   std::string heavy = name;
   std::string host, host_loop;  // where copies for one batch element are made
-  if (plan.relaxed && c.plan.is_output(c.plan.program.scopes[c.index(name)].output)) {
+  // Rows run over the pitch of a copy: the caller's memory, and what an epilogue reads beside, know nothing
+  // of the dead iterations between two rows.
+  if (plan.relaxed && (c.plan.is_output(c.plan.program.scopes[c.index(name)].output) ||
+                       c.plan.scopes[c.index(name)].epilogue)) {
     heavy = c.plan.fresh_tensor_name(name + "_tile");
     c.add({"stage", name, {}, {}, name, {heavy}});
     c.apply(name, facts.splits);

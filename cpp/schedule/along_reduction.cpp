@@ -89,8 +89,18 @@ bool fits(std::int64_t registers, const Numbers& numbers) {
   return numbers.chains == 1 || m * n * numbers.chains <= registers - 4;
 }
 
-void write_along(Construction& c, const std::string& name, const ScopeFacts& facts, const ReductionPlan& plan,
-                 const Numbers& numbers) {
+void write_along(Construction& c, const std::string& scope, const ScopeFacts& facts,
+                 const ReductionPlan& plan, const Numbers& numbers) {
+  const auto& epilogue = c.plan.scopes[c.index(scope)].epilogue;
+  std::string name = scope;
+  if (epilogue && expensive(c.plan.program, epilogue->body)) {
+    // Results are complete one by one here: what takes long is better done to vectors of them.
+    name = c.plan.fresh_tensor_name(scope + "_sums");
+    c.add({"stage", scope, {}, {}, scope, {name}});
+    c.vectorize_innermost(scope);
+    c.parallel_outermost(scope);
+    c.plan.need_domain(c.index(name));
+  }
   c.apply(name, facts.splits);
   const std::vector<std::string> names = c.leaves(name);
   std::vector<std::string> order, tile, peeled;

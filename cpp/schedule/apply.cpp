@@ -104,7 +104,7 @@ class Emission {
       if (plan_.scopes[s].prepacked && plan_.scopes[s].attach_scope >= 0)
         fail<ScheduleError>(kWhere, "'{}' is prepacked but computed at a loop of another scope", name);
       if (!plan_.scopes[outermost(s)].prepacked) continue;
-      for (const ScalarId read : plan_.reads(s)) {
+      for (const ScalarId read : plan_.all_reads(s)) {
         const TensorId tensor = plan_.program.scalar(read).tensor;
         const auto made_by = plan_.producer(tensor);
         if (made_by && !plan_.scopes[outermost(*made_by)].prepacked)
@@ -353,6 +353,13 @@ class Emission {
     std::map<ScalarId, ValueId> done;
     return value(s, plan_.program.scopes[s].body, done);
   }
+  /// What is written for a complete result.
+  ValueId finished(std::size_t s, ValueId result) {
+    const auto& epilogue = plan_.scopes[s].epilogue;
+    if (!epilogue) return result;
+    std::map<ScalarId, ValueId> done{{epilogue->value, result}};
+    return value(s, epilogue->body, done);
+  }
 
   // --- stores ---
 
@@ -549,7 +556,8 @@ class Emission {
     const bool accumulates = !scope.target.empty();
     if (!reduces(s) && !plan_.scopes[s].tile.empty()) return emit_transposed(s, k);
     if (!reduces(s))
-      return write(s, accumulates ? StoreMode::Add : StoreMode::Assign, [&] { return body_value(s); });
+      return write(s, accumulates ? StoreMode::Add : StoreMode::Assign,
+                   [&] { return finished(s, body_value(s)); });
 
     const auto& order = plan_.scopes[s].order;
     const auto& tile = plan_.scopes[s].tile;
@@ -632,7 +640,7 @@ class Emission {
     }
     parts.push_back(emit_over(s, traversal, 0, [&] {
       return write(s, accumulates ? StoreMode::Add : StoreMode::Assign,
-                   [&] { return scaled(nest_.load(result, at(traversal))); });
+                   [&] { return finished(s, scaled(nest_.load(result, at(traversal)))); });
     }));
     StatementId made = nest_.sequence(std::move(parts));
     if (!lanes.empty()) made = nest_.allocate(result, made);
@@ -663,8 +671,9 @@ class Emission {
     };
     std::vector<StatementId> parts;
     parts.push_back(over(written, read, [&] { return nest_.store(block, at(), body_value(s)); }));
-    parts.push_back(over(
-        read, written, [&] { return write(s, StoreMode::Assign, [&] { return nest_.load(block, at()); }); }));
+    parts.push_back(over(read, written, [&] {
+      return write(s, StoreMode::Assign, [&] { return finished(s, nest_.load(block, at())); });
+    }));
     return nest_.allocate(block, nest_.sequence(std::move(parts)));
   }
 
@@ -732,6 +741,8 @@ class Emission {
     const std::string& name = plan_.program.tensor(scope.output).name;
     if (nest_.buffer(buffer_of_[raw(scope.output)]).dtype == Dtype::BF16)
       fail<ScheduleError>(kWhere, "'{}' would sum up in bf16; give it a register tile or stage it", name);
+    if (plan_.scopes[s].epilogue)
+      fail<ScheduleError>(kWhere, "'{}' has an epilogue, which takes its results from a register tile", name);
     if (accumulates && mode != StoreMode::Add)
       fail<ScheduleError>(
           kWhere, "'{}' accumulates reductions other than sums; its traversal loops stay outside", name);

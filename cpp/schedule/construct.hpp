@@ -116,6 +116,9 @@ std::optional<Decision> placement(const Construction& c, const std::string& scop
 /// repeat work.
 void place_beside(Construction& c, const std::string& copy, const std::string& scope);
 
+/// Whether computing a scalar takes many instructions: it calls an elementary function or divides.
+bool expensive(const program::Program& program, program::ScalarId scalar);
+
 /// What a policy answers for one scope: which sketch, and with which numbers.
 struct Choosing {
   std::size_t sketch = 0;

@@ -384,7 +384,7 @@ void prepack(Plan& plan, const Decision& decision) {
     fail<ScheduleError>(kWhere, "'{}' is an output; it is computed in every call", decision.scope);
   if (plan.scopes[scope].attach_scope >= 0)
     fail<ScheduleError>(kWhere, "'{}' is computed at a loop of another scope, not before", decision.scope);
-  for (const auto read : plan.reads(scope)) {
+  for (const auto read : plan.all_reads(scope)) {
     const auto tensor = plan.program.scalar(read).tensor;
     const auto made_by = plan.producer(tensor);
     if (made_by && !plan.scopes[*made_by].prepacked)
@@ -442,6 +442,9 @@ constexpr std::array kDecisions = {
                 "the scope is computed, in part, inside a consumer's loop", compute_at},
     DecisionRow{"prepack", "", "the scope is computed once, from constant inputs, before calls", prepack},
     DecisionRow{"inline", "", "the scope's body takes the place of every read of it", inline_scope},
+    DecisionRow{"epilogue", "tensor=reduction it reads",
+                "the scope is computed from each complete result of a reduction, in its registers",
+                fuse_epilogue},
 };
 
 }  // namespace

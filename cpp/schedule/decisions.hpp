@@ -1,7 +1,9 @@
 // schedule/decisions.hpp — the decisions a schedule may hold: a table of named rows over a plan.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "schedule/plan.hpp"
@@ -24,5 +26,10 @@ void decide(Plan& plan, const Decision& decision);  ///< UnknownName lists the v
 // The rows that rewrite the program rather than the loops (schedule/rewrites.cpp).
 void stage(Plan& plan, const Decision& decision);
 void inline_scope(Plan& plan, const Decision& decision);
+void fuse_epilogue(Plan& plan, const Decision& decision);
+
+/// Why `scope` cannot be the epilogue of the reduction that computes `tensor`; nothing where it can: it reads
+/// each of its elements once, at the place where it writes, and nobody else reads them.
+std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t scope, program::TensorId tensor);
 
 }  // namespace syno::schedule

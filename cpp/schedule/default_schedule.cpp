@@ -27,6 +27,8 @@ bool transcendental(Function function) {
   return std::find(kCheap.begin(), kCheap.end(), function) == kCheap.end();
 }
 
+}  // namespace
+
 bool expensive(const program::Program& program, ScalarId id) {
   const Scalar& scalar = program.scalar(id);
   switch (scalar.kind) {
@@ -40,6 +42,8 @@ bool expensive(const program::Program& program, ScalarId id) {
       return false;
   }
 }
+
+namespace {
 
 /// A scope without a reduction is inlined where that repeats little work: every consumer uses an element
 /// about once, or it is cheap and few do.
@@ -67,6 +71,23 @@ void inline_cheap_scopes(Construction& c) {
       if (repeats > (expensive(c.plan.program, scope.body) ? 1.01 : 2.01)) continue;
       c.add({"inline", c.plan.program.tensor(scope.output).name, {}, {}, "", {}});
       changed = true;
+    }
+  }
+}
+
+/// What is computed from each complete result of a reduction is computed in its registers.
+void fuse_epilogues(Construction& c) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t s = 0; s < c.plan.scopes.size() && !changed; ++s) {
+      for (const ScalarId id : c.plan.reads(s)) {
+        const program::TensorId tensor = c.plan.program.scalar(id).tensor;
+        if (epilogue_obstacle(c.plan, s, tensor)) continue;
+        const auto name = [&](program::TensorId t) { return c.plan.program.tensor(t).name; };
+        c.add({"epilogue", name(c.plan.program.scopes[s].output), {}, {}, name(tensor), {}});
+        changed = true;
+        break;
+      }
     }
   }
 }
@@ -305,6 +326,7 @@ Schedule construct(const program::Program& concrete, Dtype dtype, const Target& 
                    const std::vector<std::string>& constants) {
   Construction c(concrete, dtype, target, constants);
   inline_cheap_scopes(c);
+  fuse_epilogues(c);
   const Construction inlined = c;
   const Policy counted = fewest_cycles;
   const Policy plain = [](const Construction& at, const std::string& scope, const Sketches& sketches) {

@@ -180,7 +180,11 @@ std::optional<std::size_t> Plan::producer(TensorId tensor) const {
 std::vector<std::size_t> Plan::consumers(TensorId tensor) const {
   std::vector<std::size_t> found;
   for (std::size_t s = 0; s < program.scopes.size(); ++s)
-    if (!reads_of(s, tensor).empty()) found.push_back(s);
+    for (const ScalarId id : all_reads(s))
+      if (program.scalar(id).tensor == tensor) {
+        found.push_back(s);
+        break;
+      }
   return found;
 }
 
@@ -192,9 +196,10 @@ bool Plan::is_argument(TensorId tensor) const {
   return program.tensor(tensor).role != program::Role::Computed || is_output(tensor);
 }
 
-std::vector<ScalarId> Plan::reads(std::size_t scope) const {
-  std::vector<ScalarId> all, distinct;
-  visit_reads(program, program.scopes[scope].body, all);
+namespace {
+
+std::vector<ScalarId> distinct_reads(const program::Program& program, const std::vector<ScalarId>& all) {
+  std::vector<ScalarId> distinct;
   for (const ScalarId id : all) {
     const Scalar& scalar = program.scalar(id);
     const bool seen = std::any_of(distinct.begin(), distinct.end(), [&](ScalarId other) {
@@ -204,6 +209,21 @@ std::vector<ScalarId> Plan::reads(std::size_t scope) const {
     if (!seen) distinct.push_back(id);
   }
   return distinct;
+}
+
+}  // namespace
+
+std::vector<ScalarId> Plan::reads(std::size_t scope) const {
+  std::vector<ScalarId> all;
+  visit_reads(program, program.scopes[scope].body, all);
+  return distinct_reads(program, all);
+}
+
+std::vector<ScalarId> Plan::all_reads(std::size_t scope) const {
+  std::vector<ScalarId> all;
+  visit_reads(program, program.scopes[scope].body, all);
+  if (const auto& epilogue = scopes[scope].epilogue) visit_reads(program, epilogue->body, all);
+  return distinct_reads(program, all);
 }
 
 std::vector<ScalarId> Plan::reads_of(std::size_t scope, TensorId tensor) const {
@@ -457,8 +477,9 @@ void Plan::need_domain(std::size_t scope) {
     std::vector<Regions::Dim> dims(ranges.size());
     for (const std::size_t reader : readers) {
       scopes[reader].frozen = true;
-      for (const ScalarId id : reads_of(reader, tensor)) {
+      for (const ScalarId id : all_reads(reader)) {
         const Scalar read = program.scalar(id);
+        if (read.tensor != tensor) continue;
         for (std::size_t d = 0; d < dims.size(); ++d)
           regions.join(dims[d], regions.seen_from(reader, read.indices[d]));
       }

@@ -33,6 +33,12 @@ struct PlannedLoop {
   bool is_leaf() const { return outer < 0 && fused < 0; }
 };
 
+/// What is made of each result of a scope, once it is complete, before it is written: `body` over the scope's
+/// traversal, in which `value`, a scalar of its own, stands for the result.
+struct Epilogue {
+  program::ScalarId body{}, value{};
+};
+
 /// The schedule of one scope. Loops come first the traversal iterators, then the sums, then what decisions
 /// made.
 struct ScopePlan {
@@ -45,6 +51,7 @@ struct ScopePlan {
   bool frozen = false;      ///< a producer's domain was derived from these loops
   int attach_scope = -1, attach_loop = -1;
   std::vector<ExprId> bases;  ///< of the output's dimensions, when computed at a loop of another scope
+  std::optional<Epilogue> epilogue;
 };
 
 struct TensorPlan {
@@ -99,9 +106,12 @@ class Plan {
   /// Binds every iterator (to its range) and every loop (to its trips).
   LinearForms bound_forms() const;
 
-  /// Every read of `tensor` in the body of a scope, each distinct one once.
+  /// Every read in the body of a scope (of `tensor`), each distinct one once. Strategies and stages are about
+  /// these.
   std::vector<program::ScalarId> reads_of(std::size_t scope, program::TensorId tensor) const;
   std::vector<program::ScalarId> reads(std::size_t scope) const;
+  /// The same in the body and the epilogue: what has to be there before the scope is computed.
+  std::vector<program::ScalarId> all_reads(std::size_t scope) const;
 
  private:
   void accumulate_in_f32();

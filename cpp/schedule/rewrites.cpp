@@ -1,4 +1,4 @@
-// Decisions that rewrite the program: staged copies and inlining.
+// Decisions that rewrite the program: staged copies, inlining and epilogues.
 #include <algorithm>
 #include <map>
 
@@ -18,30 +18,59 @@ using symbolic::Op;
 
 constexpr const char* kWhere = "schedule";
 
-/// Rebuilds a body, replacing what `replacement` gives another scalar for.
+/// Rebuilds a body, replacing what `replacement` gives another scalar for and moving the indices of the rest.
 ScalarId rebuild(Program& program, ScalarId id,
-                 const std::function<std::optional<ScalarId>(ScalarId)>& replacement) {
+                 const std::function<std::optional<ScalarId>(ScalarId)>& replacement,
+                 const std::function<ExprId(ExprId)>& move = {}) {
   if (const auto replaced = replacement(id)) return *replaced;
   Scalar scalar = program.scalar(id);
   switch (scalar.kind) {
     case ScalarKind::Literal:
-    case ScalarKind::Index:
-    case ScalarKind::Read:
       return id;
+    case ScalarKind::Index:
+      if (!move) return id;
+      scalar.index = move(scalar.index);
+      break;
+    case ScalarKind::Read:
+      if (!move) return id;
+      for (auto& index : scalar.indices) index = move(index);
+      break;
     case ScalarKind::Unary:
-      scalar.a = rebuild(program, scalar.a, replacement);
+      scalar.a = rebuild(program, scalar.a, replacement, move);
       break;
     case ScalarKind::Binary:
-      scalar.a = rebuild(program, scalar.a, replacement);
-      scalar.b = rebuild(program, scalar.b, replacement);
+      scalar.a = rebuild(program, scalar.a, replacement, move);
+      scalar.b = rebuild(program, scalar.b, replacement, move);
       break;
     case ScalarKind::Select:
-      scalar.a = rebuild(program, scalar.a, replacement);
-      scalar.b = rebuild(program, scalar.b, replacement);
-      scalar.c = rebuild(program, scalar.c, replacement);
+      scalar.a = rebuild(program, scalar.a, replacement, move);
+      scalar.b = rebuild(program, scalar.b, replacement, move);
+      scalar.c = rebuild(program, scalar.c, replacement, move);
       break;
   }
   return program.add_scalar(std::move(scalar));
+}
+
+std::optional<ScalarId> as_it_is(ScalarId) { return std::nullopt; }
+
+/// Replaces iterators of one scope by expressions over another one's.
+std::function<ExprId(ExprId)> moving(Program& program, std::map<std::uint32_t, ExprId> values) {
+  return [&program, values = std::move(values)](ExprId e) {
+    return program.arena.substitute(e, [&](std::uint32_t slot) {
+      const auto found = values.find(slot);
+      return found == values.end() ? program.arena.iterator(slot) : found->second;
+    });
+  };
+}
+
+/// Nothing was decided about a scope but where it lies, if it is an output.
+bool untouched(const Plan& plan, std::size_t scope) {
+  const ScopePlan& s = plan.scopes[scope];
+  if (s.total || s.prepacked || s.frozen || s.attach_scope >= 0) return false;
+  if (s.loops.size() != (s.has_domain ? plan.iterator_count(scope) : 0)) return false;
+  return s.tile.empty() && std::all_of(s.loops.begin(), s.loops.end(), [](const PlannedLoop& loop) {
+           return loop.kind == LoopKind::Serial && loop.cuts.empty() && loop.live == loop.extent;
+         });
 }
 
 void stage_write(Plan& plan, std::size_t at, const std::string& name) {
@@ -62,14 +91,22 @@ void stage_write(Plan& plan, std::size_t at, const std::string& name) {
   program::Scope out;
   out.output = scope.output;
   std::vector<ExprId> indices;
+  std::map<std::uint32_t, ExprId> values;
   for (const auto& iterator : scope.traversal) {
     out.traversal.push_back(program.new_iterator(iterator.name, iterator.range));
     indices.push_back(program.arena.iterator(out.traversal.back().slot));
+    values.emplace(iterator.slot, indices.back());
   }
   out.body = program.read(staged, std::move(indices));
+  ScopePlan written_later;
+  // The epilogue goes with what is written last: the copy.
+  if (const auto& epilogue = plan.scopes[at].epilogue) {
+    written_later.epilogue = {rebuild(program, epilogue->body, as_it_is, moving(program, values)),
+                              epilogue->value};
+  }
   program.scopes[at].output = staged;
   plan.scopes[at] = ScopePlan{};
-  plan.insert_scope(at + 1, std::move(out), ScopePlan{});
+  plan.insert_scope(at + 1, std::move(out), std::move(written_later));
   if (plan.is_argument(scope.output)) plan.need_domain(at + 1);
 }
 
@@ -149,77 +186,141 @@ void inline_scope(Plan& plan, const Decision& decision) {
     fail<ScheduleError>(kWhere, "decisions about '{}' came before; inline it first", decision.scope);
   const auto readers = plan.consumers(tensor);
   const bool total = plan.scopes[at].total;
+  ScalarId written = producer.body;
+  if (const auto& epilogue = plan.scopes[at].epilogue)
+    written = rebuild(program, epilogue->body, [&](ScalarId id) {
+      return id == epilogue->value ? std::optional(producer.body) : std::nullopt;
+    });
   for (const std::size_t reader : readers) {
     if (plan.scopes[reader].frozen)
       fail<ScheduleError>(kWhere, "'{}' already has a producer placed by its loops; inline '{}' before",
                           program.tensor(program.scopes[reader].output).name, decision.scope);
     const auto context = program::context_of(program);
-    program.scopes[reader].body =
-        rebuild(program, program.scopes[reader].body, [&](ScalarId id) -> std::optional<ScalarId> {
-          const Scalar read = program.scalar(id);
-          if (read.kind != ScalarKind::Read || read.tensor != tensor) return std::nullopt;
-          // Where the read takes its fill: an index outside the tensor, or a guard that fails.
-          std::vector<Condition> conditions;
-          std::map<std::uint32_t, ExprId> values;
-          for (std::size_t d = 0; d < read.indices.size(); ++d) {
-            const ExprId index = without_inside(program.arena, read.indices[d], conditions);
-            values.emplace(producer.traversal[d].slot, index);
-            const auto [begin, end] = plan.range(producer.traversal[d].range);
-            if (!total) conditions.push_back({index, begin, end});
-          }
-          const auto moved = [&](ExprId e) {
-            return program.arena.substitute(e, [&](std::uint32_t slot) { return values.at(slot); });
-          };
-          std::function<ScalarId(ScalarId)> copy = [&](ScalarId from) {
-            Scalar scalar = program.scalar(from);
-            switch (scalar.kind) {
-              case ScalarKind::Literal:
-                return from;
-              case ScalarKind::Index:
-                scalar.index = moved(scalar.index);
-                break;
-              case ScalarKind::Read:
-                for (auto& index : scalar.indices) index = moved(index);
-                break;
-              case ScalarKind::Unary:
-                scalar.a = copy(scalar.a);
-                break;
-              case ScalarKind::Binary:
-                scalar.a = copy(scalar.a);
-                scalar.b = copy(scalar.b);
-                break;
-              case ScalarKind::Select:
-                scalar.a = copy(scalar.a);
-                scalar.b = copy(scalar.b);
-                scalar.c = copy(scalar.c);
-                break;
-            }
-            return program.add_scalar(std::move(scalar));
-          };
-          ScalarId body = copy(producer.body);
-          std::optional<ScalarId> inside;
-          const auto index_scalar = [&](ExprId e) {
-            Scalar scalar;
-            scalar.kind = ScalarKind::Index;
-            scalar.index = e;
-            return program.add_scalar(std::move(scalar));
-          };
-          const auto both = [&](ScalarId test) {
-            inside = inside ? program.binary(program::Function::And, *inside, test) : test;
-          };
-          for (const auto& condition : conditions) {
-            const Interval range = symbolic::bounds(program.arena, condition.expr, context, 0);
-            if (range.least < condition.begin)
-              both(program.binary(program::Function::LessEqual, program.literal(condition.begin),
-                                  index_scalar(condition.expr)));
-            if (range.greatest >= condition.end)
-              both(program.binary(program::Function::Less, index_scalar(condition.expr),
-                                  program.literal(condition.end)));
-          }
-          return inside ? program.select(*inside, body, program.literal(read.fill)) : body;
-        });
+    const auto inlined = [&](ScalarId id) -> std::optional<ScalarId> {
+      const Scalar read = program.scalar(id);
+      if (read.kind != ScalarKind::Read || read.tensor != tensor) return std::nullopt;
+      // Where the read takes its fill: an index outside the tensor, or a guard that fails.
+      std::vector<Condition> conditions;
+      std::map<std::uint32_t, ExprId> values;
+      for (std::size_t d = 0; d < read.indices.size(); ++d) {
+        const ExprId index = without_inside(program.arena, read.indices[d], conditions);
+        values.emplace(producer.traversal[d].slot, index);
+        const auto [begin, end] = plan.range(producer.traversal[d].range);
+        if (!total) conditions.push_back({index, begin, end});
+      }
+      ScalarId body = rebuild(program, written, as_it_is, moving(program, values));
+      std::optional<ScalarId> inside;
+      const auto index_scalar = [&](ExprId e) {
+        Scalar scalar;
+        scalar.kind = ScalarKind::Index;
+        scalar.index = e;
+        return program.add_scalar(std::move(scalar));
+      };
+      const auto both = [&](ScalarId test) {
+        inside = inside ? program.binary(program::Function::And, *inside, test) : test;
+      };
+      for (const auto& condition : conditions) {
+        const Interval range = symbolic::bounds(program.arena, condition.expr, context, 0);
+        if (range.least < condition.begin)
+          both(program.binary(program::Function::LessEqual, program.literal(condition.begin),
+                              index_scalar(condition.expr)));
+        if (range.greatest >= condition.end)
+          both(program.binary(program::Function::Less, index_scalar(condition.expr),
+                              program.literal(condition.end)));
+      }
+      return inside ? program.select(*inside, body, program.literal(read.fill)) : body;
+    };
+    program.scopes[reader].body = rebuild(program, program.scopes[reader].body, inlined);
+    if (auto& epilogue = plan.scopes[reader].epilogue)
+      epilogue->body = rebuild(program, epilogue->body, inlined);
   }
   plan.erase_scope(at);
+}
+
+std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t at, program::TensorId tensor) {
+  const Program& program = plan.program;
+  const program::Scope& consumer = program.scopes[at];
+  const std::string& name = program.tensor(tensor).name;
+  const std::string& own = program.tensor(consumer.output).name;
+  const auto made_by = plan.producer(tensor);
+  if (!made_by) return fmt::format("'{}' is not computed", name);
+  const program::Scope& producer = program.scopes[*made_by];
+  if (producer.reduction == program::Reduction::None || producer.sums.empty() || !producer.target.empty())
+    return fmt::format("'{}' is no plain reduction", name);
+  if (!consumer.sums.empty() || !consumer.target.empty())
+    return fmt::format("'{}' reduces or accumulates itself", own);
+  if (plan.is_argument(tensor)) return fmt::format("'{}' is an output; it must be written itself", name);
+  for (const std::size_t scope : {at, *made_by})
+    if (!untouched(plan, scope) || (scope == at && plan.scopes[at].epilogue))
+      return fmt::format("decisions about '{}' came before", scope == at ? own : name);
+  const auto readers = plan.consumers(tensor);
+  if (readers != std::vector<std::size_t>{at})
+    return fmt::format("'{}' is read by other scopes than '{}', too", name, own);
+  const auto reads = plan.reads_of(at, tensor);
+  if (reads.size() != 1) return fmt::format("'{}' reads '{}' at {} places", own, name, reads.size());
+  // Each dimension moves with an iterator of its own, and every iterator with a dimension.
+  const Scalar& read = program.scalar(reads[0]);
+  LinearForms forms = plan.bound_forms();
+  std::vector<std::uint32_t> seen;
+  for (std::size_t i = 0; i < plan.iterator_count(at); ++i) {
+    const auto [begin, end] = plan.range(plan.iterator(at, i).range);
+    forms.bind(plan.iterator(at, i).slot, {begin, end - 1});
+  }
+  for (std::size_t d = 0; d < read.indices.size(); ++d) {
+    if (program.arena.has_inside(read.indices[d]))
+      return fmt::format("'{}' reads '{}' under a condition", own, name);
+    const LinearForm form = forms.form(program.arena, read.indices[d]);
+    const auto [begin, end] = plan.range(program.tensor(tensor).dims[d]);
+    const Interval range = forms.bounds(form);
+    if (range.least < begin || range.greatest >= end)
+      return fmt::format("'{}' reads '{}' outside its dimension {}", own, name, d);
+    if (form.is_constant()) continue;
+    const Atom* atom = form.terms.size() == 1 ? &forms.atom(form.terms[0].first) : nullptr;
+    if (!atom || atom->kind != Atom::Kind::Slot || form.terms[0].second != 1 ||
+        std::find(seen.begin(), seen.end(), atom->slot) != seen.end())
+      return fmt::format("dimension {} of '{}' is no iterator of its own of '{}'", d, name, own);
+    seen.push_back(atom->slot);
+  }
+  for (const auto& iterator : consumer.traversal) {
+    const auto [begin, end] = plan.range(iterator.range);
+    if (end - begin > 1 && std::find(seen.begin(), seen.end(), iterator.slot) == seen.end())
+      return fmt::format("'{}' takes the elements of '{}' again for each '{}'", own, name, iterator.name);
+  }
+  return std::nullopt;
+}
+
+void fuse_epilogue(Plan& plan, const Decision& decision) {
+  Program& program = plan.program;
+  const std::size_t at = plan.scope_named(decision.scope);
+  const auto tensor = plan.tensor_named(decision.tensor);
+  if (const auto obstacle = epilogue_obstacle(plan, at, tensor)) fail<ScheduleError>(kWhere, "{}", *obstacle);
+  const std::size_t made_by = *plan.producer(tensor);
+  const program::Scope producer = program.scopes[made_by];
+  const ScalarId place = plan.reads_of(at, tensor)[0];
+  std::map<std::uint32_t, ExprId> values;
+  for (std::size_t d = 0; d < producer.traversal.size(); ++d)
+    values.emplace(producer.traversal[d].slot, program.scalar(place).indices[d]);
+  const auto move = moving(program, values);
+
+  // A chain: the outer epilogue is made of what the inner one makes.
+  const auto inner = plan.scopes[made_by].epilogue;
+  const ScalarId value = inner ? inner->value : program.literal(0);
+  const ScalarId result = inner ? rebuild(program, inner->body, as_it_is, move) : value;
+  const ScalarId body =
+      rebuild(program, program.scopes[at].body, [&](ScalarId id) -> std::optional<ScalarId> {
+        const Scalar& scalar = program.scalar(id);
+        return scalar.kind == ScalarKind::Read && scalar.tensor == tensor ? std::optional(result)
+                                                                          : std::nullopt;
+      });
+  program::Scope& joint = program.scopes[at];
+  joint.body = rebuild(program, producer.body, as_it_is, move);
+  joint.sums = producer.sums;
+  joint.reduction = producer.reduction;
+  joint.label.reset();
+  plan.scopes[at] = ScopePlan{};
+  plan.scopes[at].epilogue = {body, value};
+  plan.erase_scope(made_by);
+  if (plan.is_argument(program.scopes[at - 1].output)) plan.need_domain(at - 1);
 }
 
 }  // namespace syno::schedule

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Constructed = _core.Constructed
 
 #: Changes when the same program and machine may get another schedule than before.
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,10 @@ Decision random_decision(Random& random, const Plan& plan) {
                    ? d.scope
                    : plan.program.tensor(plan.program.scalar(reads[random.below(reads.size())]).tensor).name;
     if (random.below(3) == 0) d.numbers = {0};
+  } else if (d.name == "epilogue") {
+    const auto reads = plan.reads(s);
+    if (!reads.empty())
+      d.tensor = plan.program.tensor(plan.program.scalar(reads[random.below(reads.size())]).tensor).name;
   } else if (d.name == "layout") {
     d.tensor = d.scope;
     const auto& tensor = plan.program.scopes[s].output;
