@@ -88,7 +88,8 @@ def search(
             8 channels either way and 2 % of the time.
         budget: ``"10min"``, ``"2h"``, a number of candidates, or a :class:`Budget`.
         policy: which operator to train next, by name: ``"bayesian"`` (a surrogate over structural features;
-            needs the fewest trainings), ``"evolution"``, ``"mcts"`` (the paper's tree search) or ``"random"``.
+            needs the fewest trainings), ``"evolution"``, ``"hypervolume"`` (the same surrogate for quality and
+            speed apart, to extend their front), ``"mcts"`` (the paper's tree search) or ``"random"``.
         require: hard limits kept before any training, such as ``"latency<=0.5x"`` of the original network's
             measured latency, ``"flops<=0.8x, params<=1x"``; over those of ``prune``.
         prune: when a candidate is given up early; default also before training, when its network is

@@ -12,7 +12,7 @@ import msgspec
 
 from syno.errors import FormatError, unknown_name
 from syno.policies import DEFAULT_POLICY
-from syno.session.protocols import OperatorText, Proposal, Proposer
+from syno.session.protocols import Gains, OperatorText, Proposal, Proposer
 
 if TYPE_CHECKING:
     from syno import _core
@@ -50,7 +50,7 @@ class TreeProposer:
             for ticket, graph in self._tree.ask(count)
         ]
 
-    def tell(self, ticket: int, reward: float) -> None:
+    def tell(self, ticket: int, reward: float, gains: Gains) -> None:
         """Backs a reward up the tree."""
         self._tree.tell(ticket, reward)
 
@@ -66,11 +66,12 @@ class TreeProposer:
 
 
 class _State(msgspec.Struct, forbid_unknown_fields=True):
-    """Hashes of the operators proposed, by ticket, and their rewards so far."""
+    """Hashes of the operators proposed, by ticket, with their rewards and gains so far."""
 
     policy: str
     proposed: list[str]
     rewards: list[float | None]
+    gains: list[tuple[float | None, float | None]] | None = None  # absent in older sessions
 
 
 class PolicyProposer:
@@ -90,6 +91,7 @@ class PolicyProposer:
         self._made: SpecSpace | None = None
         self._proposed: list[int] = []
         self._rewards: list[float | None] = []
+        self._gains: list[tuple[float | None, float | None]] = []
 
     @property
     def _space(self) -> SpecSpace:
@@ -108,6 +110,11 @@ class PolicyProposer:
         history = History(
             told=[(index, reward) for index, reward in rewarded if reward is not None],
             pending=[index for index, reward in rewarded if reward is None],
+            gains={
+                index: gains
+                for (index, reward), gains in zip(rewarded, self._gains, strict=True)
+                if reward is not None
+            },
         )
         proposals = []
         for choice in self._policy.choose(self._space, history, count):
@@ -120,16 +127,18 @@ class PolicyProposer:
             )
             self._proposed.append(choice.index)
             self._rewards.append(None)
+            self._gains.append((None, None))
         return proposals
 
-    def tell(self, ticket: int, reward: float) -> None:
-        """Keeps a reward. Raises IndexError for a ticket that was never given."""
+    def tell(self, ticket: int, reward: float, gains: Gains) -> None:
+        """Keeps a reward and its gains. Raises IndexError for a ticket that was never given."""
         self._rewards[ticket] = reward
+        self._gains[ticket] = (gains.quality, gains.speed)
 
     def state(self) -> str:
         """The history as JSON."""
         hashes = [self._space.graphs[index].hash() for index in self._proposed]
-        return msgspec.json.encode(_State(self._name, hashes, self._rewards)).decode()
+        return msgspec.json.encode(_State(self._name, hashes, self._rewards, self._gains)).decode()
 
     def restore(self, state: str) -> None:
         """Back to a ``state()``. Raises FormatError when it is another policy's or another space's."""
@@ -137,23 +146,27 @@ class PolicyProposer:
             found = msgspec.json.decode(state, type=_State)
         except msgspec.MsgspecError as error:
             raise FormatError(f"[proposer] not the state of a search: {error}") from error
-        if found.policy != self._name or len(found.proposed) != len(found.rewards):
+        count = len(found.proposed)
+        unknown: list[tuple[float | None, float | None]] = [(None, None)] * count
+        gains = found.gains if found.gains is not None else unknown
+        if found.policy != self._name or len(found.rewards) != count or len(gains) != count:
             raise FormatError(
-                f"[proposer] the state is of the policy {found.policy!r} with {len(found.proposed)} "
-                f"operators and {len(found.rewards)} rewards, not of {self._name!r}"
+                f"[proposer] the state is of the policy {found.policy!r} with {count} operators, "
+                f"{len(found.rewards)} rewards and {len(gains)} gains, not of {self._name!r}"
             )
         if not found.proposed:
-            self._proposed, self._rewards = [], []
+            self._proposed, self._rewards, self._gains = [], [], []
             return
         places = {graph.hash(): index for index, graph in enumerate(self._space.graphs)}
-        unknown = [key for key in found.proposed if key not in places]
-        if unknown:
+        foreign = [key for key in found.proposed if key not in places]
+        if foreign:
             raise FormatError(
-                f"[proposer] {len(unknown)} of {len(found.proposed)} operators of the state are not in the "
-                f"space ({unknown[0]}, …): it is another space's, or of another version of syno"
+                f"[proposer] {len(foreign)} of {len(found.proposed)} operators of the state are not in the "
+                f"space ({foreign[0]}, …): it is another space's, or of another version of syno"
             )
         self._proposed = [places[key] for key in found.proposed]
         self._rewards = found.rewards
+        self._gains = gains
 
 
 def _bayesian(*, seed: int, spec: str) -> Proposer:
@@ -168,6 +181,12 @@ def _evolution(*, seed: int, spec: str) -> Proposer:
     return PolicyProposer("evolution", Evolution(seed), seed=seed, spec=spec)
 
 
+def _hypervolume(*, seed: int, spec: str) -> Proposer:
+    from syno.policies.hypervolume import HypervolumeImprovement
+
+    return PolicyProposer("hypervolume", HypervolumeImprovement(seed), seed=seed, spec=spec)
+
+
 def _random(*, seed: int, spec: str) -> Proposer:
     from syno.policies.random_search import RandomSearch
 
@@ -177,6 +196,7 @@ def _random(*, seed: int, spec: str) -> Proposer:
 POLICIES: dict[str, Callable[..., Proposer]] = {
     "bayesian": _bayesian,
     "evolution": _evolution,
+    "hypervolume": _hypervolume,
     "mcts": TreeProposer,
     "random": _random,
 }

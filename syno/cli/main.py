@@ -177,7 +177,10 @@ def search(
     workers: Workers = None,
     finalists: Annotated[int, typer.Option(help="Candidates trained again with more seeds.")] = 3,
     policy: Annotated[
-        str, typer.Option(help="Which operator to train next: bayesian, evolution, mcts, random.")
+        str,
+        typer.Option(
+            help="Which operator to train next: bayesian, evolution, hypervolume, mcts, random."
+        ),
     ] = DEFAULT_POLICY,
     require: Annotated[
         str, typer.Option(help="Hard limits kept before training: 'latency<=0.5x, flops<=0.8x'.")

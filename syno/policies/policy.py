@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -28,10 +28,13 @@ class History:
     Attributes:
         told: (operator, reward) in the order of their tickets; rewards in 0 … 1.
         pending: operators chosen whose rewards are not known yet.
+        gains: (quality, speed) of operators told, each in units of its own and 0 where an operator ceases to
+            be worth having; ``None`` where it is not known.
     """
 
     told: Sequence[tuple[int, float]] = ()
     pending: Sequence[int] = ()
+    gains: Mapping[int, tuple[float | None, float | None]] = field(default_factory=dict)
 
     @property
     def taken(self) -> set[int]:

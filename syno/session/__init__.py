@@ -23,6 +23,7 @@ from syno.session.executors import (
 from syno.session.protocols import (
     Callback,
     Evaluator,
+    Gains,
     Measurement,
     Measurer,
     MeasureRequest,
@@ -48,6 +49,7 @@ __all__ = [
     "Evaluator",
     "Executor",
     "FuturesExecutor",
+    "Gains",
     "InlineExecutor",
     "Limits",
     "MeasureRequest",

@@ -66,6 +66,9 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         after: candidates (the baseline is one) that must be done before curves stop others.
         margin: standard errors by which a curve must miss its floor.
+        keep: successive halving: at each point of the curve a training goes on only if it is among this
+            share of the best of all earlier ones there (0.5: the better half). ``None``: only trainings
+            that cannot end well are stopped.
         max_drop: a candidate that cannot come within this of the baseline is stopped; absolute for
             metrics where more is better, a share of the baseline's value else. Infinity: no such limit.
         max_latency_ratio, max_flops_ratio, max_params_ratio: a candidate with more than this many times
@@ -74,6 +77,7 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     after: int = 4
     margin: float = 2.0
+    keep: float | None = None
     max_drop: float = 0.15
     max_latency_ratio: float | None = None
     max_flops_ratio: float | None = None
@@ -142,6 +146,11 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 f"threads_per_training={self.threads_per_training}, "
                 f"threads_per_measurement={self.threads_per_measurement}",
                 "choose at least 1",
+            ),
+            (
+                self.prune.keep is not None and not 0 < self.prune.keep <= 1,
+                f"prune.keep={self.prune.keep}",
+                "choose a share above 0 and at most 1, or None",
             ),
             (self.limits.workers < 0, f"workers={self.limits.workers}", "choose 0 or more"),
             (

@@ -24,6 +24,7 @@ from syno.session.executors import Call, Executor, Outcome
 from syno.session.files import operator_path, weights_path, write_text
 from syno.session.protocols import (
     Callback,
+    Gains,
     Measurement,
     MeasureRequest,
     OperatorText,
@@ -32,8 +33,15 @@ from syno.session.protocols import (
     Reward,
     TrainRequest,
 )
-from syno.session.pruning import Finished, curve_floors, not_worth_training
+from syno.session.pruning import (
+    Training,
+    curve_floors,
+    halving_floors,
+    not_worth_training,
+    stricter,
+)
 from syno.session.records import Candidate, Score
+from syno.session.rewards import gains_of
 from syno.session.store import Store
 from syno.session.view import SessionView
 from syno.train import TrainResult
@@ -322,19 +330,34 @@ class Loop:
         self, chosen: Sequence[Candidate]
     ) -> dict[int, tuple[list[tuple[float, float]], str]]:
         """What each candidate's curve must reach, from complete batches alone, and why."""
-        baseline, finished = self.baseline(), self._finished(chosen)
-        return {
-            c.number: curve_floors(c, finished, baseline, self.config.prune)
+        baseline, prune = self.baseline(), self.config.prune
+        earlier = self._earlier(chosen)
+        finished = [one for one in earlier if one.candidate.state == "done"]
+        found = {
+            c.number: curve_floors(c, finished, baseline, prune)
             for c in chosen
             if c.kind != "baseline"
         }
+        if prune.keep is None or baseline.score is None:
+            return found
+        higher = baseline.score.higher_is_better
+        curves = [one.curve for one in earlier if one.candidate.kind != "baseline"]
+        halved = halving_floors(curves, prune.keep, prune.after, higher_is_better=higher)
+        best = f"not among the best {prune.keep:.0%} of {len(curves)} earlier ones there"
+        return {
+            number: (
+                stricter(floors, halved, higher_is_better=higher),
+                f"{best}, or {why}" if floors else best,
+            )
+            for number, (floors, why) in found.items()
+        }
 
-    def _finished(self, excluded: Sequence[Candidate]) -> list[Finished]:
-        """Finished trainings of complete batches; those of the open one must not decide inside it."""
+    def _earlier(self, excluded: Sequence[Candidate]) -> list[Training]:
+        """Trainings of complete batches, as far as they went; the open batch must not decide inside itself."""
         numbers = {c.number for c in excluded}
         batches = {c.batch for c in excluded} - {None}
         found = []
-        for candidate in self.store.candidates("WHERE c.state = 'done'"):
+        for candidate in self.store.candidates("WHERE c.state IN ('done', 'pruned')"):
             score = candidate.score
             if score is None or candidate.number in numbers or candidate.batch in batches:
                 continue
@@ -346,7 +369,7 @@ class Loop:
                 for step, metrics in points
                 if score.metric in metrics
             ]
-            found.append(Finished(candidate, curve))
+            found.append(Training(candidate, curve))
         return found
 
     def _record_training(self, number: int, outcome: Outcome) -> None:
@@ -392,22 +415,21 @@ class Loop:
         """Tells the rewards in ticket order and keeps the proposer's new state, all in one transaction."""
         baseline = self.baseline()
         proposer = self.proposer(batch.stage)
-        rewards: dict[int, float] = {}
+        told: dict[int, tuple[float, Gains]] = {}
         with self.store.transaction():
             for member in self.members(batch):
-                rewards[member.number] = self._reward(member, baseline)
+                reward = self._reward(member, baseline)
                 self.store.execute(
-                    "UPDATE candidate SET reward = ? WHERE number = ?",
-                    rewards[member.number],
-                    member.number,
+                    "UPDATE candidate SET reward = ? WHERE number = ?", reward, member.number
                 )
+                told[member.number] = (reward, gains_of(member, baseline, self.config.prune))
             for ticket, number, _ in batch.tickets:
-                if number not in rewards:  # proposed before, in an earlier batch
-                    row = self.store.execute(
-                        "SELECT reward FROM candidate WHERE number = ?", number
-                    ).fetchone()
-                    rewards[number] = float(row[0] or 0.0)
-                proposer.tell(ticket, rewards[number])
+                if number not in told:  # proposed before, in an earlier batch
+                    earlier = self.store.candidate(number)
+                    assert earlier is not None
+                    gains = gains_of(earlier, baseline, self.config.prune)
+                    told[number] = (earlier.reward or 0.0, gains)
+                proposer.tell(ticket, *told[number])
             self.store.execute(
                 "UPDATE stage SET proposer_state = ? WHERE name = ?",
                 proposer.state(),

@@ -35,6 +35,18 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class Gains(msgspec.Struct, frozen=True, kw_only=True):
+    """By how much a candidate is worth having, for policies that look at quality and speed apart.
+
+    ``quality`` is how far the metric lies above its floor, in units of the metric (of the original's value
+    where less is better); ``speed`` is 1 minus the latency over its limit, FLOPs where nothing is timed. Both
+    are negative beyond, and ``None`` where they are not known.
+    """
+
+    quality: float | None = None
+    speed: float | None = None
+
+
 class Proposer(Protocol):
     """A search policy. Deterministic: the same asks and tells after the same state give the same proposals.
 
@@ -45,8 +57,8 @@ class Proposer(Protocol):
         """Up to ``count`` proposals; fewer when there are no more, none when the space is exhausted."""
         ...
 
-    def tell(self, ticket: int, reward: float) -> None:
-        """The reward of a proposal, in 0 … 1; called in ascending order of tickets."""
+    def tell(self, ticket: int, reward: float, gains: Gains) -> None:
+        """The reward of a proposal, in 0 … 1, and what it is made of; called in ascending order of tickets."""
         ...
 
     def state(self) -> str:

@@ -13,8 +13,8 @@ Curve = Sequence[tuple[float, float]]  # (share of the steps done, metric), asce
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A finished training to compare with."""
+class Training:
+    """A training to compare with, as far as it went."""
 
     candidate: Candidate
     curve: Curve
@@ -46,7 +46,7 @@ def dominated_cost(candidate: Candidate, other: Candidate) -> bool:
 
 
 def curve_floors(
-    candidate: Candidate, finished: Sequence[Finished], baseline: Candidate, prune: Prune
+    candidate: Candidate, finished: Sequence[Training], baseline: Candidate, prune: Prune
 ) -> tuple[list[tuple[float, float]], str]:
     """Points of the curve below which a training cannot end well, and why; none while too little is known.
 
@@ -83,3 +83,41 @@ def curve_floors(
         if len(gains) >= prune.after:
             floors.append((share, sign * (target - max(gains) - prune.margin * stderr)))
     return floors, why
+
+
+def stricter(
+    one: Sequence[tuple[float, float]],
+    other: Sequence[tuple[float, float]],
+    *,
+    higher_is_better: bool,
+) -> list[tuple[float, float]]:
+    """Floors that a curve keeps when it keeps both; a floor holds until the next of its kind."""
+    sign = 1.0 if higher_is_better else -1.0
+    merged = []
+    for share in sorted({share for share, _ in (*one, *other)}):
+        holding = [[value for at, value in floors if at <= share][-1:] for floors in (one, other)]
+        merged.append((share, sign * max(sign * value for values in holding for value in values)))
+    return merged
+
+
+def halving_floors(
+    curves: Sequence[Curve], keep: float, after: int, *, higher_is_better: bool
+) -> list[tuple[float, float]]:
+    """Points that only the best share ``keep`` of earlier trainings passed: asynchronous successive halving.
+
+    Of the n curves that have a point, a training must reach the value of the ``floor(keep * n)``-th best
+    (Li et al., *A System for Massively Parallel Hyperparameter Tuning*, 2020). Trainings that were stopped
+    count up to where they came, so that each point sees those that passed the points before it.
+
+    Args:
+        curves: of every earlier training, stopped ones too.
+        after: curves that must have a point before it stops anyone.
+    """
+    sign = 1.0 if higher_is_better else -1.0
+    floors = []
+    for share in sorted({round(share, 6) for curve in curves for share, _ in curve if share < 1}):
+        seen = [sign * v for curve in curves for s, v in curve if abs(s - share) < 1e-6]
+        if len(seen) >= after:
+            best = sorted(seen, reverse=True)[max(1, math.floor(keep * len(seen))) - 1]
+            floors.append((share, sign * best))
+    return floors

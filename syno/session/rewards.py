@@ -6,7 +6,12 @@ import math
 
 import msgspec
 
+from syno.session.config import Prune
+from syno.session.protocols import Gains
 from syno.session.records import Candidate
+
+#: Limits of what is worth having where a session sets none: drop of the metric, latency against the original's.
+DROP, LATENCY_RATIO = 0.10, 1.2
 
 
 class QualityTimesSpeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,3 +47,24 @@ class QualityTimesSpeed(msgspec.Struct, frozen=True, kw_only=True):
         else:
             return 0.5
         return reference / (reference + own) if reference + own > 0 else 0.5
+
+
+def gains_of(candidate: Candidate, baseline: Candidate, prune: Prune) -> Gains:
+    """Quality and speed above the limits of ``prune``, or the usual ones where it sets none."""
+    score, reference = candidate.score, baseline.score
+    quality = None
+    if score is not None and reference is not None and math.isfinite(score.value):
+        drop = prune.max_drop if math.isfinite(prune.max_drop) else DROP
+        if reference.higher_is_better:
+            quality = score.value - reference.value + drop
+        else:
+            quality = (reference.value - score.value) / max(abs(reference.value), 1e-12) + drop
+    if candidate.latency_us is not None and baseline.latency_us:
+        speed = 1 - candidate.latency_us / (
+            (prune.max_latency_ratio or LATENCY_RATIO) * baseline.latency_us
+        )
+    elif candidate.flops is not None and baseline.flops:
+        speed = 1 - candidate.flops / ((prune.max_flops_ratio or LATENCY_RATIO) * baseline.flops)
+    else:
+        speed = None
+    return Gains(quality=quality, speed=speed)

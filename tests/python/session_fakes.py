@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from syno.session.protocols import (
+    Gains,
     Measurement,
     MeasureRequest,
     OperatorText,
@@ -69,7 +70,7 @@ class Climber:
         self.pending = {p.ticket: p.operator.flops for p in found} | getattr(self, "pending", {})
         return found
 
-    def tell(self, ticket: int, reward: float) -> None:
+    def tell(self, ticket: int, reward: float, gains: Gains) -> None:
         assert not self.told_tickets or ticket > self.told_tickets[-1], "tickets out of order"
         self.told_tickets.append(ticket)
         self.told.append((self.pending.pop(ticket), reward))

@@ -22,12 +22,14 @@ from syno.features import NAMES
 from syno.policies import DEFAULT_POLICY
 from syno.policies.bayesian import BayesianOptimization
 from syno.policies.evolution import Evolution
+from syno.policies.front import hypervolume
 from syno.policies.gaussian import Surrogate, squared_exponential, standardized, tanimoto
+from syno.policies.hypervolume import HypervolumeImprovement
 from syno.policies.policy import History, Policy
 from syno.policies.random_search import RandomSearch
 from syno.policies.space import SpecSpace, likeness
 from syno.proposers import POLICIES, make
-from syno.session import Component, InlineExecutor, Limits, ProcessExecutor, Session
+from syno.session import Component, Gains, InlineExecutor, Limits, ProcessExecutor, Session
 
 
 class Row:
@@ -57,6 +59,10 @@ class Grid:
         x, y = divmod(index, self.size)
         return Row({"log_flops": float(x), "log_params": float(y), "positions": 1.0})
 
+    def gains(self, index: int) -> tuple[float, float]:
+        """Quality is the reward above 0.2; speed falls with x: the front runs from the best to smaller x."""
+        return self.reward(index) - 0.2, 0.9 - (index // self.size) / self.size
+
     def reward(self, index: int) -> float:
         """Greatest at (6, 2), the same to a third of a step for no two."""
         x, y = divmod(index, self.size)
@@ -66,6 +72,7 @@ class Grid:
 MAKERS = {
     "bayesian": BayesianOptimization,
     "evolution": Evolution,
+    "hypervolume": HypervolumeImprovement,
     "random": RandomSearch,
 }
 
@@ -73,7 +80,8 @@ MAKERS = {
 def searched(policy: Policy, space: Grid, count: int, width: int = 1) -> list[int]:
     told: list[tuple[int, float]] = []
     while len(told) < count:
-        chosen = policy.choose(space, History(told=tuple(told)), width)
+        gains = {index: space.gains(index) for index, _ in told}
+        chosen = policy.choose(space, History(told=tuple(told), gains=gains), width)
         if not chosen:
             break
         told += [(c.index, space.reward(c.index)) for c in chosen]
@@ -98,7 +106,10 @@ def test_choices_follow_from_seed_and_history_alone(name: str, seed: int, data: 
     order = data.draw(st.permutations(range(36)))
     told = [(i, space.reward(i)) for i in order[: data.draw(st.integers(0, 20))]]
     pending = list(order[20 : 20 + data.draw(st.integers(0, 4))])
-    history = History(told=tuple(told), pending=tuple(pending))
+    # Some are known by their reward alone, some by their speed alone.
+    known = {i: space.gains(i) for i, _ in told[: data.draw(st.integers(0, 20))]}
+    known |= {i: (None, space.gains(i)[1]) for i in list(known)[::3]}
+    history = History(told=tuple(told), pending=tuple(pending), gains=known)
     policy = MAKERS[name](seed)
     first = policy.choose(space, history, 4)
     policy.choose(space, History(), 3)  # what was asked in between changes nothing
@@ -127,6 +138,43 @@ def trainings_to_best(name: str, width: int, most: int = 81) -> float:
 @pytest.mark.parametrize("width", [1, 4])
 def test_a_surrogate_needs_a_third_of_the_trainings_of_random_search(width: int) -> None:
     assert trainings_to_best("bayesian", width) < trainings_to_best("random", width) / 3
+
+
+def coverage(name: str, width: int, share: float = 0.95) -> float:
+    """Mean trainings until so much of the whole front's hypervolume is covered."""
+    space = Grid()
+    points = np.array([space.gains(index) for index in range(len(space))])
+    needed = []
+    for seed in range(8):
+        found = searched(MAKERS[name](seed), space, 81, width)
+        areas = [hypervolume(points[found[: n + 1]]) for n in range(len(found))]
+        needed.append(next(n for n, a in enumerate(areas, 1) if a >= share * areas[-1]))
+    return float(np.mean(needed))
+
+
+def test_a_front_is_covered_in_fewer_trainings_than_by_a_search_for_the_best() -> None:
+    assert coverage("hypervolume", 4) < 0.8 * coverage("bayesian", 4)
+    assert coverage("hypervolume", 4) < coverage("random", 4) / 2
+
+
+def test_a_front_policy_told_rewards_only_chooses_as_the_surrogate_does() -> None:
+    space = Grid()
+    told = tuple((index, space.reward(index)) for index in (3, 40, 62))
+    for known in ({}, {3: space.gains(3)}, {3: (0.1, None), 40: (None, 0.2), 62: (None, None)}):
+        front_policy, surrogate = HypervolumeImprovement(5), BayesianOptimization(5)
+        history = History(told=told, gains=known)
+        assert front_policy.choose(space, history, 3) == surrogate.choose(space, history, 3)
+
+
+def test_an_operator_worth_nothing_is_no_point_of_the_front() -> None:
+    space = Grid()
+    told = tuple((index, 0.1) for index in (0, 9, 18))
+    slow = {index: (space.gains(index)[0], -0.5) for index in (0, 9, 18)}
+    (choice,) = HypervolumeImprovement(0).choose(space, History(told=told, gains=slow), 1)
+    assert "a first point of it" in choice.why
+    fast = {index: (0.3, 0.5) for index in (0, 9, 18)}
+    (choice,) = HypervolumeImprovement(0).choose(space, History(told=told, gains=fast), 1)
+    assert "% of the front's hypervolume" in choice.why
 
 
 def test_mutants_are_among_those_most_like_their_parent() -> None:
@@ -274,7 +322,9 @@ def test_a_proposer_resumes_from_its_state(name: str) -> None:
             batch = proposer.ask(3)
             found += [(p.ticket, p.operator.key) for p in batch]
             for proposal in batch:
-                proposer.tell(proposal.ticket, 1 / (2 + proposal.operator.params % 7))
+                reward = 1 / (2 + proposal.operator.params % 7)
+                speed = 1 / (1 + proposal.operator.flops / 1e6)
+                proposer.tell(proposal.ticket, reward, Gains(quality=reward - 0.2, speed=speed))
         return found
 
     whole = make(seed=2, spec=small(), policy=name)
@@ -300,11 +350,17 @@ def test_a_damaged_or_foreign_state_is_refused(name: str) -> None:
     uneven = json.dumps({"policy": name, "proposed": [], "rewards": [0.5]})
     with pytest.raises(FormatError, match="1 rewards"):
         proposer.restore(uneven)
+    gains = json.dumps({"policy": name, "proposed": [], "rewards": [], "gains": [[0.1, None]]})
+    with pytest.raises(FormatError, match="1 gains"):
+        proposer.restore(gains)
+    proposer.restore(
+        json.dumps({"policy": name, "proposed": [], "rewards": []})
+    )  # an older session's
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     assert DEFAULT_POLICY in POLICIES
-    with pytest.raises(UnknownName, match=r"bayesian.*evolution.*mcts.*random"):
+    with pytest.raises(UnknownName, match=r"bayesian.*evolution.*hypervolume.*mcts.*random"):
         make(seed=0, spec=small(), policy="annealing")
 
 
@@ -317,6 +373,7 @@ def story(path: Path, policy: str, executor: Any) -> list[tuple[Any, ...]]:
         path,
         proposer=Component(reference="syno.proposers:make", options=options),
         evaluator=Component(reference="session_operators:Reader"),
+        measurer=Component(reference="session_operators:Meter"),
         batch_width=3,
         seed=4,
         limits=Limits(start_limit_s=120),
@@ -325,7 +382,7 @@ def story(path: Path, policy: str, executor: Any) -> list[tuple[Any, ...]]:
         return [(c.id, c.key, c.ticket, c.why, c.reward) for c in session.candidates()]
 
 
-@pytest.mark.parametrize("policy", [DEFAULT_POLICY, "mcts"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_any_number_of_workers_gives_the_same_candidates_in_the_same_order(
     tmp_path: Path, policy: str
 ) -> None:
@@ -336,9 +393,20 @@ def test_any_number_of_workers_gives_the_same_candidates_in_the_same_order(
             assert story(tmp_path / f"{workers}", policy, executor) == expected
 
 
-def test_a_session_says_why_each_candidate_was_chosen(tmp_path: Path) -> None:
-    rows = story(tmp_path / "a", DEFAULT_POLICY, InlineExecutor())
-    assert "first guess" in rows[0][3]
-    assert all(row[3].startswith(f"{DEFAULT_POLICY}: expected reward") for row in rows[3:])
+@pytest.mark.parametrize(
+    ("policy", "first", "later"),
+    [
+        ("bayesian", "first guess: wide", "expected reward"),
+        ("evolution", "random: first population", "random: first population"),
+        ("hypervolume", "first guess: wide", "expected to extend the front by"),
+        ("random", "random", "random"),
+    ],
+)
+def test_a_session_says_why_each_candidate_was_chosen(
+    tmp_path: Path, policy: str, first: str, later: str
+) -> None:
+    rows = story(tmp_path / "a", policy, InlineExecutor())
+    assert rows[0][3].startswith(f"{policy}: {first}")
+    assert all(row[3].startswith(f"{policy}: {later}") for row in rows[3:])
     shown = candidate_details(tmp_path / "a", rows[5][0])["history"]
     assert rows[5][3] in shown

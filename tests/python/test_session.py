@@ -29,7 +29,7 @@ from syno.session import (
     Stage,
     open_view,
 )
-from syno.session.pruning import Finished, curve_floors, not_worth_training
+from syno.session.pruning import Training, curve_floors, not_worth_training
 from syno.session.records import Score, pareto_front
 
 LIMITS = Limits(workers=2, train_limit_s=20, start_limit_s=60)
@@ -532,9 +532,9 @@ def test_rewards_of_losses_fall_with_the_loss() -> None:
     assert reward(better, baseline) == pytest.approx(0.5)
 
 
-def finished(number: int, curve: list[float], cost: float, higher: bool = True) -> Finished:
+def finished(number: int, curve: list[float], cost: float, higher: bool = True) -> Training:
     points = [((i + 1) / len(curve), value) for i, value in enumerate(curve)]
-    return Finished(candidate(number, curve[-1], cost, higher=higher), points)
+    return Training(candidate(number, curve[-1], cost, higher=higher), points)
 
 
 def test_floors_allow_the_greatest_gain_seen_and_nothing_more() -> None:

@@ -1,0 +1,100 @@
+"""What of a space a surrogate looks at: all of a small one; of a large one more and more, and around the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from syno.features import NAMES
+from syno.policies.gaussian import Matrix, Vector, squared_exponential, standardized, tanimoto
+from syno.policies.policy import History, stream
+from syno.policies.space import Space, likeness
+
+#: Lengths of the squared exponential in standard deviations of a feature; the evidence chooses.
+LENGTHS = (1.0, 2.0, 4.0)
+
+#: Trainings between two additions to what is looked at.
+GROWS_EVERY = 8
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The operators looked at.
+
+    Attributes:
+        indices: in the space, ascending; ``places`` their inverse.
+        features: ``[n, F]`` in the order of :data:`syno.features.NAMES`.
+        covariances: ``[n, n]`` each, to choose from.
+    """
+
+    indices: list[int]
+    places: dict[int, int]
+    features: Matrix
+    covariances: list[Matrix]
+
+    def promise(self, names: Sequence[str]) -> Vector:
+        """Sum of standardised features, standardised, ``[n]``; zero where none of them varies."""
+        columns = [NAMES.index(name) for name in names]
+        total: Vector = standardized(self.features[:, columns]).sum(axis=1)
+        spread = float(total.std())
+        return total / spread if spread > 1e-9 else np.zeros(len(self.features))
+
+
+class View:
+    """Looks at ``visible`` random operators, ``growth`` more for each training, and around some that are trained.
+
+    Args:
+        neighbors: operators that share most steps with one to look around.
+        steps_share: of the covariance that comes from shared steps rather than features.
+    """
+
+    def __init__(
+        self, seed: int, *, visible: int, growth: int, neighbors: int, steps_share: float
+    ) -> None:
+        self._seed = seed
+        self._visible = visible
+        self._growth = growth
+        self._neighbors = neighbors
+        self._steps_share = steps_share
+        self._near: dict[int, list[int]] = {}
+        self._seen = Seen([], {}, np.zeros((0, 0)), [])
+
+    def look(self, space: Space, history: History, around: Iterable[int]) -> Seen:
+        """What is looked at; it follows from seed and arguments alone, and never lacks what is taken."""
+        indices = self._indices(space, history, around)
+        if indices != self._seen.indices:
+            features: Matrix = np.array([space.features(index).vector() for index in indices])
+            columns = standardized(features)
+            shared = tanimoto([space.derivation(index) for index in indices])
+            covariances = [
+                (1 - self._steps_share) * squared_exponential(columns, length)
+                + self._steps_share * shared
+                for length in LENGTHS
+            ]
+            places = {index: place for place, index in enumerate(indices)}
+            self._seen = Seen(indices, places, features, covariances)
+        return self._seen
+
+    def _indices(self, space: Space, history: History, around: Iterable[int]) -> list[int]:
+        if len(space) <= self._visible + 5 * self._neighbors:
+            return list(range(len(space)))
+        count = self._visible + self._growth * (len(history.told) // GROWS_EVERY * GROWS_EVERY)
+        found = {int(i) for i in stream(self._seed, 0).permutation(len(space))[:count]}
+        for index in around:
+            found |= set(self._likely(space, index))
+        return sorted(found | history.taken)
+
+    def _likely(self, space: Space, index: int) -> list[int]:
+        """The operators that share most steps with one; a policy serves one space, so they are kept."""
+        if index not in self._near:
+            steps = space.derivation(index)
+            ranked = sorted(
+                range(len(space)), key=lambda i: (-likeness(steps, space.derivation(i)), i)
+            )
+            self._near[index] = ranked[: self._neighbors]
+        return self._near[index]
+
+
+__all__ = ["Seen", "View"]
