@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import glob
 import json
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,32 +197,55 @@ def row_of(
     }
 
 
+def recipe_of(label: str, options: argparse.Namespace) -> dict[str, Any]:
+    """All that decides a training but its seed."""
+    names = ["steps", "batch", "context", "width", "layers", "heads", "threads"]
+    if label.endswith("synthesised"):
+        names += ["candidates", "search_steps", "search_seed", "depth", "flops_ratio"]
+    return {name: getattr(options, name) for name in names}
+
+
+def operators_of(row: dict[str, Any]) -> dict[str, Operator]:
+    """The synthesised operators of a row, by group of sites."""
+    return {
+        group: Operator.from_pgraph(_core.PGraph.parse(entry["pgraph"]))
+        for group, entry in row.get("operators", {}).items()
+    }
+
+
+def found_before(
+    document: dict[str, Any], label: str, recipe: dict[str, Any]
+) -> dict[str, Operator]:
+    """What the search of another seed's row found; nothing if there is none of the same recipe."""
+    for row in document["rows"].values():
+        if row["contestant"] == label and row["recipe"] == recipe and "operators" in row:
+            return operators_of(row)
+    return {}
+
+
 def timed(
-    task: Task, document: dict[str, Any], recipe: dict[str, Any], options: argparse.Namespace
+    task: Task, document: dict[str, Any], options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
     """Time of one training step (forward, backward, optimiser) of every variant, in turns."""
     inputs, targets = next(iter(task.batches("train", 0)))
     runs = {}
     for key, row in document["rows"].items():
-        if row["recipe"] != recipe or not key.endswith(f"/seed {options.seeds[0]}"):
+        label = row["contestant"]
+        if row["recipe"] != recipe_of(label, options) or key != f"{label}/seed {options.seeds[0]}":
             continue
-        part, _, name = row["contestant"].partition(", ")
-        if row["contestant"] == "original":
+        part, _, name = label.partition(", ")
+        if label == "original":
             model = task.make_model(0)
         else:
-            given = {
-                group: Operator.from_pgraph(_core.PGraph.parse(entry["pgraph"]))
-                for group, entry in row.get("operators", {}).items()
-            }
-            model = variant(task, part, given or name, 0)
-        runs[row["contestant"]] = _step(task, model.train(), inputs, targets)
+            model = variant(task, part, operators_of(row) or name, 0)
+        runs[label] = _step(task, model.train(), inputs, targets)
     if not runs:
         return {}
     runs = {"original": runs.pop("original"), **runs} if "original" in runs else runs
     return {
         f"{t.name}/step": {
             "contestant": t.name,
-            "recipe": recipe,
+            "recipe": recipe_of(t.name, options),
             "ms": t.median_us / 1e3,
             "iqr_ms": t.iqr_us / 1e3,
             "samples": t.samples,
@@ -245,32 +269,30 @@ def _step(task: Task, model: nn.Module, inputs: Tensor, targets: Tensor) -> Call
 def run(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     task = task_of(options)
-    names = ["steps", "batch", "context", "width", "layers", "heads", "threads"]
-    recipe = {name: getattr(options, name) for name in names}
     document = store.read(options.output)
     trainings = [] if options.no_training else options.seeds
     labels = ["original", *(f"{p}, {v}" for p in options.parts for v in options.variants)]
-    for label in labels:
-        part, _, name = label.partition(", ")
-        found: Any = None
-        for seed in trainings:
+    for seed in trainings:
+        for label in labels:
             key = f"{label}/seed {seed}"
+            recipe = recipe_of(label, options)
             if document["rows"].get(key, {}).get("recipe") == recipe:
                 continue
-            if name == "synthesised" and found is None:
-                found = synthesise(task, part, options)
-            operators = found if name == "synthesised" else name
+            part, _, name = label.partition(", ")
+            operators: Any = name
+            if name == "synthesised":
+                operators = found_before(document, label, recipe)
+                operators = operators or synthesise(task, part, options)
             if label == "original":
                 model = task.make_model(seed)
             else:
                 model = variant(task, part, operators, seed)
             result = train(task, model, seed=seed, threads=options.threads)
             row = row_of(label, part, result, model, recipe)
-            if found is not None:
+            if name == "synthesised":
                 row["operators"] = {
                     group: {"expr": operator.expr, "pgraph": operator.pgraph.text()}
-                    for group, operator in found.items()
-                    if operator.pgraph is not None
+                    for group, operator in operators.items()
                 }
             document = store.add(options.output, {key: row})
             print(
@@ -279,41 +301,60 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 flush=True,
             )
     if not options.no_timing:
-        document = store.add(options.output, timed(task, document, recipe, options))
-    rows = document["rows"]
+        document = store.add(options.output, timed(task, document, options))
     cells = []
-    for key, row in rows.items():
-        if "/seed" in key:
-            step = rows.get(f"{row['contestant']}/step", {})
-            time = f"{step['ms']:.1f} ± {step['iqr_ms']:.1f}" if step else "-"
-            speed_up = f"{step['speed_up']:.2f}x" if step else "-"
-            loss = "-" if row["loss"] is None else f"{row['loss']:.4f}"
-            cells.append(
-                [key, loss, f"{row['perplexity']:.3f}", f"{row['params']:,}", time, speed_up]
-            )
-    print(store.table(["", "loss", "perplexity", "params", "ms a step", "speed-up"], cells))
+    for label, rows in by_contestant(document).items():
+        losses = [row["loss"] for row in rows if row["loss"] is not None]
+        spread = f" ± {statistics.stdev(losses):.4f}" if len(losses) > 1 else ""
+        step = document["rows"].get(f"{label}/step")
+        cells.append(
+            [
+                label,
+                f"{statistics.fmean(losses):.4f}{spread}" if losses else "-",
+                str(len(losses)),
+                f"{rows[0]['params']:,}",
+                f"{step['ms']:.1f} ± {step['iqr_ms']:.1f}" if step else "-",
+                f"{step['speed_up']:.2f}x" if step else "-",
+            ]
+        )
+    print(store.table(["", "loss", "seeds", "params", "ms a step", "speed-up"], cells))
     return document
 
 
+def by_contestant(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Trainings by contestant, of the file's longest trainings only: others do not compare."""
+    trainings = [row for key, row in document["rows"].items() if "/seed" in key]
+    longest = max((row["recipe"]["steps"] for row in trainings), default=0)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in trainings:
+        if row["recipe"]["steps"] == longest:
+            found.setdefault(row["contestant"], []).append(row)
+    return found
+
+
 def plot(document: dict[str, Any], path: Path) -> None:
-    """Validation loss against steps, and against time: steps times what one was measured to take."""
+    """Validation loss, the mean over seeds, against steps, and against time: steps times what one takes."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    rows = document["rows"]
     figure, (by_step, by_time) = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
-    curves = [row for key, row in rows.items() if "/seed" in key and row["curve"]]
-    for index, row in enumerate(curves):
-        steps, losses = zip(*row["curve"], strict=True)
+    for index, (label, rows) in enumerate(by_contestant(document).items()):
+        curves = [row["curve"] for row in rows if row["curve"]]
+        if not curves:
+            continue
+        # Seeds share their steps; a training that ended early ends the mean.
+        points = [list(zip(*point, strict=True)) for point in zip(*curves, strict=False)]
+        steps = [point[0][0] for point in points]
+        losses = [statistics.fmean(point[1]) for point in points]
         style = {
             "color": f"C{index % 10}",
-            "linestyle": "-" if row["contestant"] == "original" else "--",
-            "label": f"{row['contestant']}, seed {row['seed']}",
+            "linestyle": "-" if label == "original" else "--",
+            "label": f"{label} ({len(curves)} seed{'s' * (len(curves) != 1)})",
         }
         by_step.plot(steps, losses, **style)
-        step = rows.get(f"{row['contestant']}/step")
+        step = document["rows"].get(f"{label}/step")
         if step is not None:
             by_time.plot([n * step["ms"] / 1e3 for n in steps], losses, **style)
     by_step.set_xlabel("steps")

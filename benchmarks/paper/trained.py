@@ -12,6 +12,7 @@ import argparse
 import math
 import statistics
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from syno.operator import Operator
 from syno.tasks import Task, fashion_mnist
 from syno.torch import replace
 from syno.torch import sites as find_sites
-from syno.train import evaluate, train
+from syno.train import TrainResult, evaluate, train
 
 #: Found by `syno demo` with seed 0; `--searched` takes any other operator file or pGraph.
 SEARCHED = store.RESULTS / "searched.pgraph"
@@ -104,12 +105,25 @@ def quantised(model: nn.Module, task: Task, batches: int = 16) -> nn.Module:
     return result
 
 
-def run_seed(
-    contestant: str, seed: int, task: Task, options: argparse.Namespace, recipe: dict[str, Any]
-) -> dict[str, Any]:
-    """One training and its test."""
+@dataclass(frozen=True)
+class Trained:
+    """A trained network and how its training went."""
+
+    model: nn.Module
+    result: TrainResult
+
+
+def train_network(contestant: str, seed: int, task: Task, options: argparse.Namespace) -> Trained:
+    """One training, judged on the test images."""
     model = network(task, contestant, seed, options.searched)
-    result = train(task, model, seed=seed, part="test", threads=options.threads)
+    return Trained(model, train(task, model, seed=seed, part="test", threads=options.threads))
+
+
+def row_of(
+    contestant: str, seed: int, task: Task, found: Trained, recipe: dict[str, Any]
+) -> dict[str, Any]:
+    """A training as a row of results; of INT8, the original's training and the test after quantisation."""
+    model, result = found.model, found.result
     row = {
         "contestant": contestant,
         "seed": seed,
@@ -183,11 +197,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit(str(error)) from None
     document = store.read(options.output)
     for seed in options.seeds if not options.no_training else []:
+        original: Trained | None = None
         for contestant in options.operators:
             key = f"{contestant}/seed {seed}"
             if document["rows"].get(key, {}).get("recipe") == recipe:
                 continue
-            row = run_seed(contestant, seed, task, options, recipe)
+            if contestant in ("conv", "int8"):  # one training serves both
+                found = original = original or train_network("conv", seed, task, options)
+            else:
+                found = train_network(contestant, seed, task, options)
+            row = row_of(contestant, seed, task, found, recipe)
             document = store.add(options.output, {key: row})
             print(
                 f"{key:20} {row['accuracy']:.4f} ± {row['stderr']:.4f}  {row['params']:,} parameters  "
@@ -202,13 +221,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def summary(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By contestant: mean accuracy, standard deviation over the seeds, parameters, latency."""
+    """By contestant: mean accuracy, standard deviation over the seeds, parameters, latency.
+
+    Only the longest recipe of the file counts: accuracies of different trainings do not compare.
+    """
     result: dict[str, dict[str, Any]] = {}
+    recipes = [row["recipe"] for row in document["rows"].values() if "recipe" in row]
+    longest = max(recipes, key=lambda recipe: recipe["examples"] * recipe["epochs"], default=None)
     for key, row in document["rows"].items():
         entry = result.setdefault(row["contestant"], {"values": []})
         if key.endswith("/latency"):
             entry["us"], entry["speed_up"] = row["us"], row["speed_up"]
-        elif row["state"] == "done":
+        elif row["state"] == "done" and row["recipe"] == longest:
             entry["values"].append(row["accuracy"])
             entry["params"] = row["params"]
     for entry in result.values():
