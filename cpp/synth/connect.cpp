@@ -197,7 +197,7 @@ bool Connections::may_slide(const Piece& dim, const Piece& window, const Around&
         !(shares && has(dim.traits, Trait::SlideShared) && within_left(dim.extent, around.left)))
       return false;
   }
-  if (freedom_.large_windows) return true;
+  if (freedom_.large_windows) return sizes_.fits_inside(window.extent, dim.extent);
   if (facts.greatest > spec_.thresholds.max_window) return false;
   for (std::size_t v = 0; v < sizes_.valuation_count(); ++v) {
     if (sizes_.value(dim.extent, v) < spec_.thresholds.unfold_ratio * sizes_.value(window.extent, v))
@@ -378,7 +378,7 @@ Ways Connections::solve(const Group& group, const Around& around, int limit) {
         go(next, StepCounts::of(StepCounts::Shifts), then);
       }
     }
-    if (around.expands > 0 && has(dim.traits, Trait::Repeat) && without.count > 0) {
+    if (around.expands > 0 && (freedom_.expands || has(dim.traits, Trait::Repeat)) && without.count > 0) {
       Around then = around;
       --then.expands;
       go(without, StepCounts::of(StepCounts::Expands), then);

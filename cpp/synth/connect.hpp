@@ -87,6 +87,7 @@ struct Freedom {
   bool merges = false;   ///< Merges above anything
   bool shifts = false;   ///< Shifts above anything
   bool slides = false;   ///< windows over anything
+  bool expands = false;  ///< Expands above anything
   bool windows = false;  ///< anything of a small extent as a window
   bool even_windows = false;
   bool large_windows = false;

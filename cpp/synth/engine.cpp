@@ -75,6 +75,7 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
   freedom_.shifts = off({"shift-above-reduce", "shift-above-share", "shift-above-shift", "shift-unordered",
                          "shift-above-split"});
   freedom_.slides = off({"unfold-above-split", "unfold-above-shift", "unfold-of-reduces"});
+  freedom_.expands = off({"expand-not-above-merge"});
   freedom_.windows = off({"unfold-window-unshared"}) || spec_.extensions.contains("weightless");
   freedom_.large_windows = off({"unfold-large-window"});
   freedom_.gaps = off({"discards-data", "stride-without-use"});
@@ -197,7 +198,8 @@ void Engine::moves(const State& state, std::vector<Move>& out, std::optional<int
         out.push_back({.primitive = P::Split, .i = i, .j = j});
       }
       if (may(state.used[index(P::Unfold)], budgets.max_unfolds) &&
-          sizes_[state.dims[j].extent].coefficient) {
+          sizes_[state.dims[j].extent].coefficient &&
+          sizes_.fits_inside(state.dims[j].extent, state.dims[i].extent)) {
         out.push_back({.primitive = P::Unfold, .i = i, .j = j});
       }
     }

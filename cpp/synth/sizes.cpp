@@ -244,6 +244,13 @@ SizeNumber SizePool::over(SizeNumber a, SizeNumber b) {
   return intern(facts_[a].packed / facts_[b].packed);
 }
 
+bool SizePool::fits_inside(SizeNumber window, SizeNumber extent) const {
+  for (std::size_t v = 0; v < valuation_count(); ++v) {
+    if (value(window, v) > value(extent, v)) return false;
+  }
+  return true;
+}
+
 bool SizePool::lexicographic_less(SizeNumber a, SizeNumber b) const {
   const auto& variables = spec_.signature.sizes.variables();
   for (const VariableKind kind : {VariableKind::Primary, VariableKind::Coefficient}) {

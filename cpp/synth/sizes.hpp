@@ -100,6 +100,9 @@ class SizePool {
     return values_[number * weights_.size() + valuation];
   }
 
+  /// A window of one extent is no larger than the dimension of the other, at every valuation.
+  bool fits_inside(SizeNumber window, SizeNumber extent) const;
+
   /// Extents a Reduce may have, in a fixed order.
   const std::vector<SizeNumber>& reduce_extents() const { return reduce_extents_; }
   /// Blocks a coordinate of this extent may be merged by, in a fixed order.

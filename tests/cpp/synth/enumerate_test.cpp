@@ -46,7 +46,12 @@ TEST(Enumerate, FindsEachOfTheAuthorsSmallOperatorsOnResnet18AndNoOther) {
 }
 
 TEST(Enumerate, ShapeDistanceLosesNothing) {
-  for (const Spec& spec : {testing::line_spec(5), testing::rich_line_spec(4)}) {
+  Spec repeats = testing::line_spec(4);  // above joined dimensions too
+  repeats.name = "repeats";
+  repeats.budgets.max_expands = 1;
+  repeats.thresholds.max_repeat = 100;
+  repeats.disabled_rules.emplace("expand-not-above-merge");
+  for (const Spec& spec : {testing::line_spec(5), testing::rich_line_spec(4), repeats}) {
     EnumerationOptions options{
         .max_steps = 0, .threads = 1, .limit = {}, .operator_keys = false, .shape_distance = true};
     const Enumeration with = enumerate(spec, options);
@@ -56,6 +61,16 @@ TEST(Enumerate, ShapeDistanceLosesNothing) {
     EXPECT_LT(with.statistics.states, without.statistics.states) << spec.name;
     EXPECT_GT(with.operators.size(), 10U) << spec.name;
   }
+}
+
+TEST(Enumerate, EveryOperatorIsLegalWhereWindowsMayBeLarge) {
+  Spec spec = spec_named("test");
+  spec.disabled_rules.emplace("unfold-large-window");
+  const Enumeration result = enumerate(
+      spec, {.max_steps = 4, .threads = 2, .limit = {}, .operator_keys = true, .shape_distance = true});
+  EXPECT_GT(result.operators.size(), 0U);
+  for (const Found& found : result.operators)
+    EXPECT_NO_THROW(program::verify(lower::one_scope(found.graph))) << pgraph::to_text(found.graph);
 }
 
 TEST(Enumerate, TheOrderOfCommutingStepsLosesNothing) {
