@@ -132,9 +132,22 @@ bool Connections::within_left(SizeNumber extent, const Usage& left) const {
   return true;
 }
 
+/// Whether extents of whole pieces can multiply to this, and what is not a window's can be matched.
+bool Connections::may_leave(PackedSize excess, const Around& around) {
+  const PackedSize primary = excess & sizes_.primary_lanes();
+  if (!primary.is_zero()) {
+    if (around.contractions == 0) return false;
+    for (std::size_t i = 0; i < around.left.size(); ++i) {
+      const int exponent = primary.exponent(i);
+      if (exponent < 0 || exponent > around.left[i]) return false;
+    }
+  }
+  return sizes_[sizes_.intern(excess)].least >= 1;
+}
+
 /// What no number of the allowed steps can mend: too few pieces, too many, or an excess that no pieces make
 /// up.
-bool Connections::hopeless(const Group& group, const Around& around, int limit) const {
+bool Connections::hopeless(const Group& group, const Around& around, int limit) {
   const int count = group.count;
   const int wanted = static_cast<int>(wanted_count_);
   if (count == 0 || wanted - count > std::min(around.merges, limit)) return true;
@@ -149,6 +162,7 @@ bool Connections::hopeless(const Group& group, const Around& around, int limit) 
   if (around.expands > 0) return false;
   const PackedSize excess = product / wanted_product_;
   if (excess.is_zero()) return false;
+  if (!may_leave(excess, around)) return true;
   if (around.merges > 0 && limit > 0) return false;
   // Nothing new comes apart: the excess is the product of pieces that are matched or slide as windows.
   std::array<PackedSize, kMaxPieces> leaves{};
@@ -206,43 +220,53 @@ bool Connections::may_slide(const Piece& dim, const Piece& window, const Around&
   return true;
 }
 
-/// After the last Merge nothing comes apart any more: one of its parts has to leave, alone or with pieces
-/// that are windows, and together they are the excess. False where that does not say which blocks are of use.
+/// After the last Merge nothing comes apart any more. A part that stays is, joined with some of the other
+/// pieces, a wanted extent; one that leaves is what the other part leaves of the whole. False where that does
+/// not say which blocks are of use.
 template <class Divide>
-bool Connections::only_useful_blocks(const Group& group, std::size_t at, const Around& around,
+bool Connections::only_useful_blocks(const Group& group, std::size_t at, const Around& around, int limit,
                                      Divide&& divide) {
-  if (around.merges != 1 || around.expands > 0 || wanted_count_ != 1) return false;
+  if ((around.merges != 1 && limit != 1) || around.expands > 0) return false;
   const PackedSize whole = sizes_[group.piece[at].extent].packed;
-  PackedSize excess = whole / wanted_product_;
-  std::array<PackedSize, kMaxPieces> leaves{};
-  std::size_t leaving = 0;
+  std::array<PackedSize, kMaxPieces> others{};
+  std::uint32_t leaving = 0;  // those that may be matched or be windows
+  std::size_t count = 0;
   for (std::size_t i = 0; i < group.count; ++i) {
     if (i == at) continue;
     const Piece& piece = group.piece[i];
-    excess = excess * sizes_[piece.extent].packed;
     const bool matched =
         around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
-    if (matched || sizes_[piece.extent].coefficient) leaves[leaving++] = sizes_[piece.extent].packed;
+    if (matched || sizes_[piece.extent].coefficient) leaving |= 1U << count;
+    others[count++] = sizes_[piece.extent].packed;
   }
-  std::array<PackedSize, 1U << 6> parts{};
-  std::size_t count = 0;
-  if (leaving > 6) return false;
-  for (std::uint32_t set = 0; set < 1U << leaving; ++set) {
-    PackedSize part = excess;
-    for (std::size_t i = 0; i < leaving; ++i) {
-      if ((set >> i & 1) != 0) part = part / leaves[i];
+  constexpr std::size_t kMost = 64;
+  std::array<PackedSize, kMost> parts{};
+  std::size_t part_count = 0;
+  for (std::uint32_t set = 0; set < 1U << count; ++set) {
+    const int joins = std::popcount(set);
+    if (joins >= limit + static_cast<int>(wanted_count_)) continue;
+    if (wanted_count_ == 1 && ((~set & ((1U << count) - 1)) & ~leaving) != 0) continue;
+    PackedSize joined;
+    for (std::size_t i = 0; i < count; ++i) {
+      if ((set >> i & 1) != 0) joined = joined * others[i];
     }
-    if (part == whole) return false;  // both parts may leave, whatever they are
-    if (!part.is_zero() && std::find(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(count),
-                                     part) == parts.begin() + static_cast<std::ptrdiff_t>(count))
-      parts[count++] = part;
+    if (joined == wanted_product_) return false;  // both parts may leave, whatever they are
+    for (std::size_t w = 0; w < wanted_count_ && joins < limit; ++w) {
+      const PackedSize part = sizes_[wanted_[w]].packed / joined;
+      if (part == whole) return false;  // both parts may stay, whatever they are
+      if (part.is_zero() || std::find(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(part_count),
+                                      part) != parts.begin() + static_cast<std::ptrdiff_t>(part_count))
+        continue;
+      if (part_count == kMost) return false;
+      parts[part_count++] = part;
+    }
   }
   const SizeNumber extent = group.piece[at].extent;
-  for (std::size_t k = 0; k < count; ++k) {
+  for (std::size_t k = 0; k < part_count; ++k) {
     if (const auto choice = sizes_.block_of(extent, parts[k])) divide(*choice);
     const PackedSize rest = whole / parts[k];
-    if (std::find(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(count), rest) !=
-        parts.begin() + static_cast<std::ptrdiff_t>(count))
+    if (std::find(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(part_count), rest) !=
+        parts.begin() + static_cast<std::ptrdiff_t>(part_count))
       continue;  // as a block of its own
     if (const auto choice = sizes_.block_of(extent, rest)) divide(*choice);
   }
@@ -359,7 +383,7 @@ Ways Connections::solve(const Group& group, const Around& around, int limit) {
           next.add({choice.block, part_traits(choice.block, dim.traits, false, around.left)});
           go(next, StepCounts::of(StepCounts::Merges), then);
         };
-        if (!only_useful_blocks(group, i, around, divide)) {
+        if (!only_useful_blocks(group, i, around, limit, divide)) {
           for (const BlockChoice& choice : sizes_.blocks(dim.extent)) divide(choice);
         }
       }

@@ -131,9 +131,11 @@ class Connections {
     std::int8_t limit = -1;
   };
   Ways solve(const Group& group, const Around& around, int limit);
-  bool hopeless(const Group& group, const Around& around, int limit) const;
+  bool may_leave(PackedSize excess, const Around& around);
+  bool hopeless(const Group& group, const Around& around, int limit);
   template <class Divide>
-  bool only_useful_blocks(const Group& group, std::size_t at, const Around& around, Divide&& divide);
+  bool only_useful_blocks(const Group& group, std::size_t at, const Around& around, int limit,
+                          Divide&& divide);
   bool made(const Group& group) const;
   bool fits(const Group& group) const;
   std::uint64_t key_of(const Group& group, const Around& around) const;

@@ -1,6 +1,8 @@
 #include "synth/distance.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 
 namespace syno::synth {
 namespace {
@@ -21,7 +23,9 @@ ShapeDistance::ShapeDistance(SizePool& sizes, const Spec& spec, std::vector<Size
       wanted_(std::move(wanted)),
       freedom_(freedom),
       connections_(sizes, spec, freedom),
-      memo_(kMemoSize) {}
+      memo_(kMemoSize) {
+  std::sort(wanted_.begin(), wanted_.end());  // equal ones are neighbours
+}
 
 ShapeDistance::MemoEntry& ShapeDistance::memo_slot(std::uint64_t key) {
   if (2 * memo_used_ >= memo_.size()) {
@@ -67,10 +71,10 @@ int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& re
                      few(remaining.strides) << 12 | few(remaining.expands) << 16 |
                      few(remaining.contractions) << 20 | few(remaining.reduces) << 24 |
                      static_cast<std::uint64_t>(remaining.must_contract) << 28 | few(remaining.shifts) << 32);
-  std::uint64_t left = 0;
-  for (std::size_t i = 0; i < remaining.left.size(); ++i)
-    left = left << 4 | few(sizes_.primary_lanes().exponent(i) != 0 ? remaining.left[i] : 0);
-  key = mix(mix(mix(key, left), remaining.frozen.low), remaining.frozen.high) | 1;
+  // Of coefficient variables only Reduces to come ask how often they may still occur.
+  auto left = std::bit_cast<PackedSize>(remaining.left);
+  if (remaining.reduces == 0) left = left & sizes_.primary_lanes();
+  key = mix(mix(mix(mix(key, left.low), left.high), remaining.frozen.low), remaining.frozen.high) | 1;
   const MemoEntry known = memo_slot(key);
   if (known.limit != 0 && (known.value < known.limit || limit < known.limit)) return known.value;
   best_ = limit + 1;
@@ -79,7 +83,7 @@ int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& re
   for (contractions_ = remaining.must_contract ? 1 : 0; contractions_ <= most && contractions_ < best_;
        ++contractions_) {
     group_count_ = 0;
-    partition_wanted(0);
+    partition_wanted(0, 0);
   }
   // `limit` is stored one up, so that 0 means unknown: a value below it is exact, others only exceed the
   // limit.
@@ -89,18 +93,20 @@ int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& re
   return best_;
 }
 
-void ShapeDistance::partition_wanted(std::size_t at) {
+/// Of equal dimensions none goes to an earlier group than the one before it.
+void ShapeDistance::partition_wanted(std::size_t at, std::size_t least_group) {
   if (at == wanted_.size()) {
     place_item(0, contractions_, 0, Removed(), 0);
     return;
   }
   const PackedSize size = sizes_[wanted_[at]].packed;
+  const bool same_next = at + 1 < wanted_.size() && wanted_[at + 1] == wanted_[at];
   if (remaining_.merges > 0) {
-    for (std::size_t g = 0; g < group_count_; ++g) {
+    for (std::size_t g = least_group; g < group_count_; ++g) {
       const Group before = groups_[g];
       groups_[g].wanted[groups_[g].wanted_count++] = wanted_[at];
       groups_[g].ratio = before.ratio / size;
-      partition_wanted(at + 1);
+      partition_wanted(at + 1, same_next ? g : 0);
       groups_[g] = before;
     }
   }
@@ -109,7 +115,7 @@ void ShapeDistance::partition_wanted(std::size_t at) {
   groups_[group_count_].wanted_count = 1;
   groups_[group_count_].ratio = PackedSize() / size;
   ++group_count_;
-  partition_wanted(at + 1);
+  partition_wanted(at + 1, same_next ? group_count_ - 1 : 0);
   --group_count_;
 }
 
@@ -125,7 +131,12 @@ void ShapeDistance::place_item(std::size_t at, int least_steps, int expands, con
       if (!removed.window) ++steps;
     }
     int rest = 0;
-    for (std::size_t g = 0; g < group_count_; ++g) rest += std::max(groups_[g].item_count - 1, 0);
+    int least = steps;
+    for (std::size_t g = 0; g < group_count_; ++g) {
+      rest += std::max(groups_[g].item_count - 1, 0);
+      least += least_steps_of(groups_[g]);
+      if (least >= best_) return;
+    }
     const auto most = [](int count) { return static_cast<unsigned>(std::clamp(count, 0, 100)); };
     std::uint64_t word = most(best_ - 1);
     const int limits[] = {remaining_.merges, remaining_.splits,  remaining_.unfolds,
@@ -187,6 +198,57 @@ void ShapeDistance::place_item(std::size_t at, int least_steps, int expands, con
   if (expands < remaining_.expands) next(group_count_ + 2, 1, 1, removed);
 }
 
+/// From the group's counts and its primary variables alone: what joins all items, takes the wanted
+/// dimensions apart, brings in variables that are missing and takes out those that are too many.
+int ShapeDistance::least_steps_of(const Group& group) const {
+  constexpr int kNever = 100;
+  int steps = group.wanted_count - 1;
+  if (group.item_count == 0) return remaining_.reduces > 0 ? steps + 1 : kNever;
+  steps += group.item_count - 1;
+  const PackedSize ratio = group.ratio & sizes_.primary_lanes();
+  if (ratio.is_zero() || remaining_.strides > 0 || remaining_.expands > 0) return steps;
+  bool lacks = false;
+  bool exceeds = false;
+  for (std::size_t i = 0; i < remaining_.left.size(); ++i) {
+    const int exponent = ratio.exponent(i);
+    lacks = lacks || exponent < 0;
+    exceeds = exceeds || exponent > 0;
+    if (std::abs(exponent) > remaining_.left[i]) return kNever;
+  }
+  if (lacks) {
+    if (remaining_.reduces == 0) return kNever;
+    steps += 2;  // a Reduce, and what joins it
+  }
+  if (exceeds) {  // only a weight takes primary variables out, and only of parts
+    if (contractions_ == 0 || remaining_.merges == 0) return kNever;
+    steps += group.wanted_count == 1;  // else the Merges that take the wanted apart may do
+  }
+  return steps;
+}
+
+/// Whether `reduces` Reduces, joined with all of the group but its windows, may be the one dimension it wants.
+bool ShapeDistance::reduce_completes(const Group& group, int reduces) const {
+  std::array<PackedSize, kMaxItems> windows{};
+  std::size_t count = 0;
+  for (std::size_t k = 0; k < group.item_count; ++k) {
+    const SizeFacts& facts = sizes_[items_[group.item[k]].given.extent];
+    if (facts.coefficient) windows[count++] = facts.packed;
+  }
+  PackedSize lack = PackedSize() / group.ratio;
+  for (std::uint32_t step = 0; step < 1U << count; ++step) {
+    if (step > 0) {  // in Gray's order each set differs from the one before in a single window
+      const auto window = static_cast<std::size_t>(std::countr_zero(step));
+      const bool enters = ((step ^ step >> 1) >> window & 1) != 0;
+      lack = enters ? lack * windows[window] : lack / windows[window];
+    }
+    bool affordable = true;
+    for (std::size_t i = 0; i < remaining_.left.size(); ++i)
+      affordable = affordable && std::abs(lack.exponent(i)) <= remaining_.left[i];
+    if (affordable && (reduces > 1 || sizes_.may_be_reduced(lack))) return true;
+  }
+  return false;
+}
+
 /// Adds the ways of one group after another; `least_rest` are the joins that the groups from here on need.
 void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_rest) {
   if (counts.steps() + least_rest >= best_) return;
@@ -202,9 +264,16 @@ void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_re
   };
   const auto fork = static_cast<unsigned>(group.wanted_count - 1);
   if (remaining_.reduces > 0) {
-    // A Reduce to come may have any extent: joined with what is there, it makes up for any difference.
-    const unsigned join = group.item_count > 0 ? 1 : 0;
-    use(StepCounts::of(StepCounts::Merges, fork) + StepCounts(join) + StepCounts::of(StepCounts::Reduces));
+    // Joined with all that is there, a Reduce makes up for the difference: where nothing is taken apart that
+    // is one extent for each choice of windows, and below a Merge, or as the product of several, any.
+    const StepCounts joined = StepCounts(group.item_count) + StepCounts::of(StepCounts::Reduces);
+    if (fork > 0 || remaining_.strides > 0 || remaining_.expands > 0 || reduce_completes(group, 1)) {
+      use(StepCounts::of(StepCounts::Merges, fork) + joined);
+    } else {
+      if (remaining_.reduces > 1 && reduce_completes(group, 2))
+        use(StepCounts(1) + joined + StepCounts::of(StepCounts::Reduces));
+      use(StepCounts::of(StepCounts::Merges) + joined);
+    }
   }
   if (group.item_count == 0) return;
   std::array<Piece, kMaxItems> pieces{};

@@ -67,9 +67,11 @@ class ShapeDistance {
     std::uint8_t value = 0;  ///< the distance, or a lower bound above `limit`
     std::uint8_t limit = 0;
   };
-  void partition_wanted(std::size_t at);
+  void partition_wanted(std::size_t at, std::size_t least_group);
   void place_item(std::size_t at, int least_steps, int expands, const Removed& removed,
                   std::size_t least_choice);
+  int least_steps_of(const Group& group) const;
+  bool reduce_completes(const Group& group, int reduces) const;
   void close_groups(std::size_t group, StepCounts counts, int least_rest);
   MemoEntry& memo_slot(std::uint64_t key);
 

@@ -545,9 +545,8 @@ int Engine::distance(const State& state, int limit, bool more_reduces) {
   const std::uint8_t missing = further_->missing(state);
   remaining.must_contract = missing == 0 && must_contract(state);
   for (std::size_t i = 0; i < spec_.occurrences.size(); ++i) {
-    if (sizes_.primary_lanes().exponent(i) == 0) continue;
     remaining.left[i] = state.left[i];
-    if (state.left[i] <= 0) remaining.frozen.set(i, -1);
+    if (sizes_.primary_lanes().exponent(i) != 0 && state.left[i] <= 0) remaining.frozen.set(i, -1);
   }
   if (missing != 0) return further_->distance(missing, {pieces.data(), state.dim_count}, remaining, limit);
   return (*distance_)({pieces.data(), state.dim_count}, remaining, limit);

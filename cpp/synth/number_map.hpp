@@ -23,6 +23,8 @@ class NumberMap {
     }
     return slot.number;
   }
+  /// The number of `key`, 0 when there is none.
+  std::uint32_t find(std::uint64_t key) const { return slots_[place(key)].number; }
   void clear() {
     slots_.assign(64, {});
     used_ = 0;

@@ -21,6 +21,11 @@ std::uint64_t stable_hash(const Size& size) {
   return hasher.finish().low;
 }
 
+/// Two words make one key; sizes that collide move on to the next odd number.
+std::uint64_t key_of(PackedSize size) {
+  return (size.low * 0x9e3779b97f4a7c15ULL ^ (size.high + 0x5851f42d4c957f2dULL)) | 1;
+}
+
 }  // namespace
 
 SizePool::SizePool(const Spec& spec) : spec_(spec) {
@@ -58,15 +63,21 @@ bool SizePool::within_limits(PackedSize size) const {
 SizeNumber SizePool::intern(const Size& size) { return intern(pack(size)); }
 
 SizeNumber SizePool::intern(PackedSize packed) {
-  // Two words make one key; sizes that collide move on to the next.
-  std::uint64_t key = (packed.low * 0x9e3779b97f4a7c15ULL ^ (packed.high + 0x5851f42d4c957f2dULL)) | 1;
-  for (;; key += 2) {
+  for (std::uint64_t key = key_of(packed);; key += 2) {
     std::uint32_t& known = by_packed_[key];
     if (known == 0) {
       known = static_cast<std::uint32_t>(facts_.size()) + 1;
       return add(packed);
     }
     if (facts_[known - 1].packed == packed) return known - 1;
+  }
+}
+
+bool SizePool::may_be_reduced(PackedSize size) const {
+  for (std::uint64_t key = key_of(size);; key += 2) {
+    const std::uint32_t known = by_packed_.find(key);
+    if (known == 0) return false;
+    if (facts_[known - 1].packed == size) return facts_[known - 1].reduced;
   }
 }
 
@@ -283,7 +294,9 @@ void SizePool::enumerate_reduce_extents() {
   choose(choose, 0, Size());
   for (const Size& size : found) {
     const SizeNumber number = intern(size);
-    if (facts_[number].legal) reduce_extents_.push_back(number);
+    if (!facts_[number].legal) continue;
+    facts_[number].reduced = true;
+    reduce_extents_.push_back(number);
   }
 }
 

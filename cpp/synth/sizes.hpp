@@ -68,7 +68,8 @@ struct SizeFacts {
       false;  ///< may be the extent of a coordinate: integral, not one, within the limits of the spec
   bool coefficient = false;  ///< no primary variable
   bool negative_primary = false;
-  bool odd = false;  ///< odd at every valuation
+  bool odd = false;          ///< odd at every valuation
+  bool reduced = false;      ///< may be the extent of a Reduce
   double least = 0;  ///< over the valuations
   double greatest = 0;
   std::uint64_t hash = 0;  ///< stable; orders sizes the same way in every thread
@@ -90,6 +91,7 @@ class SizePool {
   explicit SizePool(const Spec& spec);
 
   SizeNumber intern(const symbolic::Size& size);
+  SizeNumber intern(PackedSize packed);
   SizeNumber times(SizeNumber a, SizeNumber b);
   SizeNumber over(SizeNumber a, SizeNumber b);
   const SizeFacts& operator[](SizeNumber number) const { return facts_[number]; }
@@ -105,6 +107,7 @@ class SizePool {
 
   /// Extents a Reduce may have, in a fixed order.
   const std::vector<SizeNumber>& reduce_extents() const { return reduce_extents_; }
+  bool may_be_reduced(PackedSize size) const;  ///< it is one of them
   /// Blocks a coordinate of this extent may be merged by, in a fixed order.
   const std::vector<BlockChoice>& blocks(SizeNumber extent);
 
@@ -123,7 +126,6 @@ class SizePool {
   void find_primes();
   PackedSize pack(const symbolic::Size& size) const;
   symbolic::Size unpack(PackedSize packed) const;
-  SizeNumber intern(PackedSize packed);
   SizeNumber add(PackedSize packed);
 
   Spec spec_;
