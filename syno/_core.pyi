@@ -127,6 +127,17 @@ class Program:
                 VerifyError: the program is not differentiable there.
                 UnknownName: ``name`` is not an input.
         """
+    def derivatives(self, names: collections.abc.Sequence[str]) -> Program:
+        """
+            The vector-Jacobian products with respect to several inputs, as one program that computes what they have in common
+            once.
+        
+            Its inputs are as for ``derivative``; its outputs are ``d<name>`` for each name, in order.
+        
+            Raises:
+                ShapeError: there are no names, or one is there twice.
+                VerifyError, UnknownName: as ``derivative``.
+        """
     def interpret(self, inputs: dict) -> dict:
         """
             Run the reference interpreter in float64: slow, the meaning of the program.
@@ -250,6 +261,7 @@ class Program:
                 UnknownName: ``name`` is not an input.
                 ShapeError: ``order`` is no permutation of its dimensions.
             Example:
+                >>> from syno._core import Program
                 >>> p = Program.parse("y[n,c] = relu(x[n,c])", sizes={"n": 2, "c": 3})
                 >>> p.with_input_permuted("x", [1, 0])
                 Program("y[n,c] = relu(x[c,n])")
@@ -795,7 +807,8 @@ class TensorCalls:
     """
     def __call__(self, tensors: tuple) -> typing.Any:
         """
-            The result for a tuple of CPU tensors, or None where no kernel was added for them or one is not contiguous.
+            The result for a tuple of CPU tensors, a tuple where there are several; None where no kernel was added for them or
+            one is not contiguous.
         """
     def __init__(self, empty: typing.Any, thread_count: typing.Any, *, kept: typing.SupportsInt | typing.SupportsIndex = 64) -> None:
         """
@@ -808,11 +821,12 @@ class TensorCalls:
         """
         How many kernels are held.
         """
-    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtype: typing.Any, result_shape: tuple, order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex) -> None:
+    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtype: typing.Any, result_shapes: collections.abc.Sequence[tuple], order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
             Serve calls on tensors of these shapes, of one dtype, at this many threads.
         
             Args:
+                result_shapes: of each output.
                 order: which of a call's tensors are the kernel's inputs, in its order.
             Raises:
                 ShapeError: the kernel takes another number of arguments.

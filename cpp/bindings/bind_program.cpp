@@ -469,6 +469,21 @@ void bind_class(py::module_& m) {
         VerifyError: the program is not differentiable there.
         UnknownName: ``name`` is not an input.
 )doc")
+      .def(
+          "derivatives",
+          [](const Program& p, const std::vector<std::string>& names) {
+            return unlocked([&] { return lower::derivatives(p, names); });
+          },
+          "names"_a, R"doc(
+    The vector-Jacobian products with respect to several inputs, as one program that computes what they have in common
+    once.
+
+    Its inputs are as for ``derivative``; its outputs are ``d<name>`` for each name, in order.
+
+    Raises:
+        ShapeError: there are no names, or one is there twice.
+        VerifyError, UnknownName: as ``derivative``.
+)doc")
       .def("with_input_permuted", &with_input_permuted, "name"_a, "order"_a, R"doc(
     The same computation of an input whose dimensions are kept in another order.
 
@@ -479,6 +494,7 @@ void bind_class(py::module_& m) {
         UnknownName: ``name`` is not an input.
         ShapeError: ``order`` is no permutation of its dimensions.
     Example:
+        >>> from syno._core import Program
         >>> p = Program.parse("y[n,c] = relu(x[n,c])", sizes={"n": 2, "c": 3})
         >>> p.with_input_permuted("x", [1, 0])
         Program("y[n,c] = relu(x[c,n])")

@@ -26,7 +26,7 @@ class TensorCalls {
     std::shared_ptr<jit::Kernel> kernel;
     std::vector<py::tuple> shapes;  ///< of all tensors of a call
     py::object dtype;
-    py::tuple result_shape;
+    std::vector<py::tuple> result_shapes;
     std::vector<std::size_t> order;  ///< which tensors the kernel takes
     int threads = 1;
   };
@@ -36,16 +36,17 @@ class TensorCalls {
       : empty_(std::move(empty)), thread_count_(std::move(thread_count)), kept_(kept) {}
 
   void add(std::shared_ptr<jit::Kernel> kernel, const std::vector<py::tuple>& shapes, py::object dtype,
-           py::tuple result_shape, std::vector<std::size_t> order, int threads) {
-    if (order.size() + 1 != kernel->argument_count() || order.size() >= kMostArguments)
-      fail<ShapeError>("torch", "{} inputs for a kernel of {} arguments", order.size(),
-                       kernel->argument_count());
+           std::vector<py::tuple> result_shapes, std::vector<std::size_t> order, int threads) {
+    const std::size_t count = order.size() + result_shapes.size();
+    if (count != kernel->argument_count() || count > kMostArguments || result_shapes.empty())
+      fail<ShapeError>("torch", "{} inputs and {} results for a kernel of {} arguments", order.size(),
+                       result_shapes.size(), kernel->argument_count());
     for (const std::size_t i : order)
       if (i >= shapes.size()) fail<ShapeError>("torch", "input {} of {} tensors", i, shapes.size());
     if (calls_.size() >= kept_) calls_.pop_back();
     calls_.insert(calls_.begin(),
                   std::make_shared<const Call>(Call{std::move(kernel), shapes, std::move(dtype),
-                                                    std::move(result_shape), std::move(order), threads}));
+                                                    std::move(result_shapes), std::move(order), threads}));
   }
 
   void clear() { calls_.clear(); }
@@ -88,10 +89,6 @@ class TensorCalls {
   }
 
   py::object run(const Call& call, const py::tuple& tensors) const {
-    std::array<PyObject*, 2> arguments{call.result_shape.ptr(), call.dtype.ptr()};
-    PyObject* made = PyObject_Vectorcall(empty_.ptr(), arguments.data(), 1, keywords_.ptr());
-    if (made == nullptr) throw py::error_already_set();
-    py::object result = py::reinterpret_steal<py::object>(made);
     std::array<void*, kMostArguments> pointers{};
     std::size_t count = 0;
     const auto address = [&](PyObject* tensor) {
@@ -100,10 +97,19 @@ class TensorCalls {
     };
     for (const std::size_t i : call.order)
       address(PyTuple_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)));
-    address(made);
-    const py::gil_scoped_release unlocked;
-    call.kernel->call_unchecked(pointers.data(), call.threads);
-    return result;
+    py::tuple results(call.result_shapes.size());
+    for (std::size_t i = 0; i < call.result_shapes.size(); ++i) {
+      std::array<PyObject*, 2> arguments{call.result_shapes[i].ptr(), call.dtype.ptr()};
+      PyObject* made = PyObject_Vectorcall(empty_.ptr(), arguments.data(), 1, keywords_.ptr());
+      if (made == nullptr) throw py::error_already_set();
+      results[i] = py::reinterpret_steal<py::object>(made);
+      address(made);
+    }
+    {
+      const py::gil_scoped_release unlocked;
+      call.kernel->call_unchecked(pointers.data(), call.threads);
+    }
+    return results.size() == 1 ? py::object(results[0]) : py::object(results);
   }
 
   py::object empty_, thread_count_;
@@ -126,11 +132,12 @@ void bind_torch(py::module_& m) {
         thread_count: says how many threads a call is for: ``torch.get_num_threads``.
         kept: how many kernels are held; a further one takes the place of one that was found rarely.
 )doc")
-      .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtype"_a, "result_shape"_a,
+      .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtype"_a, "result_shapes"_a,
            "order"_a, "threads"_a, R"doc(
     Serve calls on tensors of these shapes, of one dtype, at this many threads.
 
     Args:
+        result_shapes: of each output.
         order: which of a call's tensors are the kernel's inputs, in its order.
     Raises:
         ShapeError: the kernel takes another number of arguments.
@@ -138,6 +145,7 @@ void bind_torch(py::module_& m) {
       .def("clear", &TensorCalls::clear, "Lets all kernels go.")
       .def("__len__", &TensorCalls::size, "How many kernels are held.")
       .def("__call__", &TensorCalls::call, "tensors"_a, R"doc(
-    The result for a tuple of CPU tensors, or None where no kernel was added for them or one is not contiguous.
+    The result for a tuple of CPU tensors, a tuple where there are several; None where no kernel was added for them or
+    one is not contiguous.
 )doc");
 }

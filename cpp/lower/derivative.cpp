@@ -37,19 +37,23 @@ struct Contribution {
 
 class Reverse {
  public:
-  Reverse(const Program& forward, const std::string& with_respect_to)
+  Reverse(const Program& forward, const std::vector<std::string>& with_respect_to)
       : forward_(forward), p_(forward), iterators_(p_) {
-    const auto found = forward.find_tensor(with_respect_to);
     std::vector<std::string> names;
     for (const TensorId id : forward.inputs()) names.push_back(forward.tensor(id).name);
-    if (!found || std::find(names.begin(), names.end(), with_respect_to) == names.end()) {
-      throw UnknownName("derivative", unknown_name("input", with_respect_to, names));
+    if (with_respect_to.empty()) fail<ShapeError>("derivative", "no input is named");
+    for (const std::string& name : with_respect_to) {
+      const auto found = forward.find_tensor(name);
+      if (!found || std::find(names.begin(), names.end(), name) == names.end())
+        throw UnknownName("derivative", unknown_name("input", name, names));
+      if (std::find(targets_.begin(), targets_.end(), *found) != targets_.end())
+        fail<ShapeError>("derivative", "input '{}' is named twice", name);
+      targets_.push_back(*found);
     }
-    target_ = *found;
   }
 
   Program run() {
-    active_.insert(target_);
+    active_.insert(targets_.begin(), targets_.end());
     for (const Scope& scope : forward_.scopes) {
       for (const ScalarId id : program::scalars_of(p_, scope.body)) {
         const Scalar& scalar = p_.scalar(id);
@@ -63,10 +67,12 @@ class Reverse {
       const auto cotangent = cotangent_of(scope.output);
       if (cotangent) differentiate(scope, *cotangent);
     }
-    auto result = cotangent_of(target_);
-    if (!result) result = write_zero();
-    p_.tensors[index_of(*result)].name = unique_name("d" + forward_.tensor(target_).name, *result);
-    p_.outputs = {*result};
+    p_.outputs.clear();
+    for (const TensorId target : targets_) {
+      const TensorId result = gradient_of(target);
+      p_.tensors[index_of(result)].name = unique_name("d" + forward_.tensor(target).name, result);
+      p_.outputs.push_back(result);
+    }
     return compacted();
   }
 
@@ -201,9 +207,10 @@ class Reverse {
     return scope.output;
   }
 
-  TensorId write_zero() {
-    const Walk place = walk(target_);
-    return write(target_, "d" + forward_.tensor(target_).name, place.traversal, {}, p_.literal(0));
+  TensorId gradient_of(TensorId target) {
+    if (const auto found = cotangent_of(target)) return *found;
+    const Walk place = walk(target);  // nothing depends on it
+    return write(target, "d" + forward_.tensor(target).name, place.traversal, {}, p_.literal(0));
   }
 
   // ---- one scope ----
@@ -518,7 +525,7 @@ class Reverse {
       unique_names(scope);
       result.scopes.push_back(std::move(scope));
     }
-    result.outputs = {moved.at(p_.outputs.front())};
+    for (const TensorId output : p_.outputs) result.outputs.push_back(moved.at(output));
     return result;
   }
 
@@ -535,7 +542,7 @@ class Reverse {
   const Program& forward_;
   Program p_;
   Iterators iterators_;
-  TensorId target_{};
+  std::vector<TensorId> targets_;
   std::set<TensorId> active_;
   std::map<TensorId, TensorId> given_;  ///< by output: the cotangent that the caller passes
   std::map<TensorId, std::vector<Contribution>> contributions_;
@@ -544,6 +551,10 @@ class Reverse {
 }  // namespace
 
 Program derivative(const Program& program, const std::string& with_respect_to) {
+  return derivatives(program, {with_respect_to});
+}
+
+Program derivatives(const Program& program, const std::vector<std::string>& with_respect_to) {
   program::verify(program);
   Program result = Reverse(program, with_respect_to).run();
   program::verify(result);

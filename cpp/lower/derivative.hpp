@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "program/program.hpp"
 
@@ -14,5 +15,11 @@ namespace syno::lower {
 /// Max/Min reductions send the cotangent to every place that attains it divided by their number.
 /// VerifyError for a program that is not differentiable there, naming the scope and the function.
 program::Program derivative(const program::Program& program, const std::string& with_respect_to);
+
+/// The products with respect to several inputs as one program with an output for each, in the order of the
+/// names. What they have in common, such as the cotangents of intermediate tensors, is computed once.
+/// ShapeError where there are no names or one is there twice; else as derivative().
+program::Program derivatives(const program::Program& program,
+                             const std::vector<std::string>& with_respect_to);
 
 }  // namespace syno::lower

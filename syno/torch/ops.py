@@ -19,13 +19,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from syno import _core
 from syno.bounded import Bounded
 from syno.errors import ShapeError, SynoError
-from syno.kernel import Kernel, compile
+from syno.kernel import compile
 from syno.operator import Operator
 from syno.torch.aten import aten_module
+from syno.torch.joint import JointGradient
 from syno.torch.layouts import Orders, dense_order, in_place
+from syno.torch.native import (
+    KEPT_SHAPES,
+    NATIVE,
+    Shapes,
+    call_key,
+    call_of,
+    new_calls,
+    serve,
+    shapes_of,
+)
+from syno.torch.packed import plain_call
 
 _log = logging.getLogger("syno.torch")
 _library: Any = torch.library.Library("syno", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -36,15 +47,10 @@ _Key, _Keys = torch._C.DispatchKey, torch._C.DispatchKeySet
 _PLAIN = (_Keys(_Key.CPU) | _Keys(_Key.AutogradCPU)).raw_repr()
 _needs_grad, _grad_enabled = torch._C._any_requires_grad, torch.is_grad_enabled
 
-_NATIVE = {torch.float32: "float32", torch.float64: "float64"}
-_TENSOR_DTYPES = {name: dtype for dtype, name in _NATIVE.items()}
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
-Shapes = tuple[tuple[int, ...], ...]
 Plan = Callable[[Sequence[Tensor]], Tensor]
 
-#: Combinations of shapes, dtype and threads that one function keeps kernels for.
-KEPT_SHAPES = 64
 #: Functions, derivatives among them, that keep kernels at all. The registration of an operator stays as long as
 #: the process; it takes some kilobytes.
 KEPT_FUNCTIONS = 256
@@ -58,9 +64,10 @@ class OperatorFunction:
         self.inputs = tuple(inputs)
         self.output = output
         self._plans: Bounded[Any, Plan] = Bounded(KEPT_SHAPES)
-        self._calls = _core.TensorCalls(torch.empty, torch.get_num_threads, kept=KEPT_SHAPES)
+        self._calls = new_calls()
         self._operators: Bounded[Shapes, Operator] = Bounded(KEPT_SHAPES)
         self._derivatives: dict[int, OperatorFunction] = {}
+        self._joint: dict[tuple[int, ...], JointGradient] = {}
         self._warned = False
         arguments = ", ".join(f"Tensor {argument}" for argument in _schema_names(self.inputs))
         self.schema = f"{name}({arguments}) -> Tensor"
@@ -138,12 +145,11 @@ class OperatorFunction:
         if served is not None:
             assert isinstance(served, Tensor)
             return served
-        threads = torch.get_num_threads()
         orders = tuple(dense_order(t) for t in tensors)
-        key = (threads, orders, *[t.shape for t in tensors], *[t.dtype for t in tensors])
+        key = call_key(tensors, orders)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans.setdefault(key, self._plan(tensors, threads, orders))
+            plan = self._plans.setdefault(key, self._plan(tensors, orders))
             _with_kernels.setdefault(self.name, self)
         return plan(tensors)
 
@@ -152,6 +158,8 @@ class OperatorFunction:
         self._plans.clear()
         self._calls.clear()
         self._operators.clear()
+        for joint in self._joint.values():
+            joint.forget()
 
     def _compute_elsewhere(self, *tensors: Tensor) -> Tensor:
         return self._emitted_copy(tensors)
@@ -162,20 +170,36 @@ class OperatorFunction:
         return result.clone() if result._is_view() else result
 
     def _fake(self, *tensors: Tensor) -> Tensor:
-        shapes = tuple(tuple(int(n) for n in t.shape) for t in tensors)
-        return tensors[0].new_empty(self.output_shape(shapes))
+        return tensors[0].new_empty(self.output_shape(shapes_of(tensors)))
 
     def _backward(self, ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         return self.gradients(ctx.needs_input_grad, (cotangent, *ctx.saved_tensors))
 
     def gradients(
-        self, needed: Sequence[bool], tensors: Sequence[Tensor]
+        self, needed: Sequence[bool], tensors: tuple[Tensor, ...]
     ) -> tuple[Tensor | None, ...]:
         """Of the inputs that need one, for (cotangent, *inputs)."""
-        return tuple(self._gradient(i, tensors) if n else None for i, n in enumerate(needed))
+        wanted = tuple(i for i, need in enumerate(needed) if need)
+        if len(wanted) > 1 and plain_call(tensors, ()):
+            together = self._together(wanted)(tensors)
+            if together is not None:
+                found = dict(zip(wanted, together, strict=True))
+                return tuple(found.get(i) for i in range(len(needed)))
+        shapes = shapes_of(tensors[1:])
+        return tuple(
+            self._gradient(i, tensors, shapes) if n else None for i, n in enumerate(needed)
+        )
 
-    def _gradient(self, index: int, tensors: Sequence[Tensor]) -> Tensor | None:
-        shapes = tuple(tuple(int(n) for n in t.shape) for t in tensors[1:])
+    def _together(self, wanted: tuple[int, ...]) -> JointGradient:
+        with _lock:
+            found = self._joint.get(wanted)
+            if found is None:
+                names = (f"d{self.output}", *self.inputs)
+                found = JointGradient(names, [self.inputs[i] for i in wanted], self.operator_for)
+                self._joint[wanted] = found
+            return found
+
+    def _gradient(self, index: int, tensors: Sequence[Tensor], shapes: Shapes) -> Tensor | None:
         if all(all(shape) for shape in shapes):
             if self.inputs[index] not in self.operator_for(shapes).inputs:
                 return None
@@ -192,7 +216,7 @@ class OperatorFunction:
 
     # How a combination of dtype and shapes is computed
 
-    def _plan(self, tensors: Sequence[Tensor], threads: int, orders: Orders) -> Plan:
+    def _plan(self, tensors: Sequence[Tensor], orders: Orders) -> Plan:
         dtype = tensors[0].dtype
         for name, tensor in zip(self.inputs, tensors, strict=True):
             if tensor.dtype != dtype:
@@ -203,15 +227,15 @@ class OperatorFunction:
         if dtype in _WIDENED:
             wide = _WIDENED[dtype]
             return lambda ts: self(*(t.to(wide) for t in ts)).to(dtype)
-        if dtype not in _NATIVE:
+        if dtype not in NATIVE:
             raise TypeError(f"syno::{self.name}: {dtype} is not a dtype that operators compute in")
-        shapes = tuple(tuple(t.shape) for t in tensors)
+        shapes = shapes_of(tensors)
         if not all(all(shape) for shape in shapes):
             extents = self.output_shape(shapes)
             return lambda ts: ts[0].new_zeros(extents)
         try:
             operator = self.operator_for(shapes)
-            usual = compile(operator, dtype=_NATIVE[dtype], threads=threads)
+            usual = compile(operator, dtype=NATIVE[dtype], threads=torch.get_num_threads())
             kernel, lying = in_place(usual, dict(zip(self.inputs, orders, strict=True)))
         except ShapeError:
             raise
@@ -225,28 +249,8 @@ class OperatorFunction:
                 )
             return self._emitted_copy
         if not any(orders):
-            self._calls.add(
-                kernel._core,
-                shapes=shapes,
-                dtype=dtype,
-                result_shape=kernel.shapes[self.output],
-                order=[self.inputs.index(name) for name in kernel.operator.inputs],
-                threads=threads,
-            )
-        return self._run_natively(kernel, lying, threads)
-
-    def _run_natively(self, kernel: Kernel, lying: frozenset[str], threads: int) -> Plan:
-        shape, dtype = kernel.shapes[self.output], _TENSOR_DTYPES[kernel.dtype]
-        call = kernel.unchecked
-        copied = [(self.inputs.index(name), name not in lying) for name in kernel.operator.inputs]
-
-        def run(tensors: Sequence[Tensor]) -> Tensor:
-            held = [tensors[i].contiguous() if copy else tensors[i] for i, copy in copied]
-            result = torch.empty(shape, dtype=dtype)
-            call([*(t.data_ptr() for t in held), result.data_ptr()], threads)
-            return result
-
-        return run
+            serve(self._calls, kernel, self.inputs, tensors)
+        return call_of(kernel, self.inputs, lying)
 
 
 class _WithGradient(torch.autograd.Function):

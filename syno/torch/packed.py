@@ -15,8 +15,8 @@ from syno.bounded import Bounded
 from syno.errors import SynoError
 from syno.operator import Operator
 from syno.prepack import PrepackedKernel, prepacked
+from syno.torch.native import NATIVE, new_calls
 
-_NAMES = {torch.float32: "float32", torch.float64: "float64"}
 #: Shapes of the data that one module keeps kernels for.
 KEPT_SHAPES = 16
 
@@ -120,7 +120,7 @@ class PackedWeights:
         return found or None
 
     def _compiled(self, data: Sequence[Tensor], weights: Sequence[Tensor]) -> _Kernel | None:
-        dtype = _NAMES.get(data[0].dtype)
+        dtype = NATIVE.get(data[0].dtype)
         if dtype is None or any(t.dtype != data[0].dtype for t in (*data, *weights)):
             return None
         names = dict(zip(self._operator.data, data, strict=True))
@@ -141,12 +141,12 @@ class PackedWeights:
         call = kernel.call
         arguments = [(name, tuple(shape)) for name, written, shape in call.arguments if not written]
         outputs = [tuple(shape) for _, written, shape in call.arguments if written]
-        calls = _core.TensorCalls(torch.empty, torch.get_num_threads, kept=1)
+        calls = new_calls()
         calls.add(
             call,
             shapes=[shape for _, shape in arguments],
             dtype=data[0].dtype,
-            result_shape=outputs[0],
+            result_shapes=outputs,
             order=range(len(arguments)),
             threads=threads,
         )

@@ -91,10 +91,11 @@ def test_kernels_and_schedules_that_nobody_holds_are_freed(
 
 def test_functions_keep_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    from syno.torch import ops
+    from syno.torch import native, ops
 
     monkeypatch.setattr(ops, "_with_kernels", Bounded(3, ops.OperatorFunction.forget))
     monkeypatch.setattr(ops, "KEPT_SHAPES", 2)
+    monkeypatch.setattr(native, "KEPT_SHAPES", 2)
     functions = []
     for i in range(3):
         text = f"y[m,n] = sum[k] a[m,k] * b[k,n] * {i + 2}"

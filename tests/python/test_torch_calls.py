@@ -147,7 +147,7 @@ def test_a_kernel_of_other_arguments_is_refused() -> None:
                 kernel._core,
                 shapes=shapes,
                 dtype=torch.float32,
-                result_shape=(3, 4),
+                result_shapes=[(3, 4)],
                 order=order,
                 threads=1,
             )

@@ -53,14 +53,33 @@ void check(const program::Program& program, std::uint64_t seed, double least = -
     for (double& v : cotangent.data) v = static_cast<double>(random.below(7)) - 3;
     cotangents["d" + name] = std::move(cotangent);
   }
-  for (const auto& [name, values] : inputs) {
-    const program::Program derivative = lower::derivative(program, name);
+  const auto run = [&](const program::Program& derivative) {
     Inputs given;
     for (const auto id : derivative.inputs()) {
       const std::string& needed = derivative.tensor(id).name;
       given[needed] = inputs.contains(needed) ? inputs.at(needed) : cotangents.at(needed);
     }
-    const auto gradient = program::interpret(derivative, given).at("d" + name);
+    return program::interpret(derivative, given);
+  };
+  std::vector<std::string> names;
+  for (const auto& [name, values] : inputs) names.push_back(name);
+  for (std::size_t i = names.size(); i > 1; --i) std::swap(names[i - 1], names[random.below(i)]);
+  names.resize(1 + random.below(names.size()));
+  const program::Program together = lower::derivatives(program, names);
+  const auto gradients = run(together);
+  ASSERT_EQ(together.outputs.size(), names.size());
+  for (std::size_t i = 0; i < names.size(); ++i)
+    ASSERT_EQ(together.tensor(together.outputs[i]).name, "d" + names[i]);
+  for (const auto& [name, values] : inputs) {
+    const program::Program derivative = lower::derivative(program, name);
+    const auto gradient = run(derivative).at("d" + name);
+    if (const auto same = gradients.find("d" + name); same != gradients.end()) {
+      ASSERT_EQ(same->second.shape, gradient.shape);
+      for (std::size_t i = 0; i < gradient.data.size(); ++i)
+        ASSERT_NEAR(same->second.data[i], gradient.data[i], 1e-9 * std::max(1.0, std::abs(gradient.data[i])))
+            << "d" << name << "\n"
+            << program::to_text(together);
+    }
     ASSERT_EQ(gradient.shape, values.shape) << program::to_text(derivative);
     for (int trial = 0; trial < 5 && !values.data.empty(); ++trial) {
       const std::size_t i = static_cast<std::size_t>(random.below(values.data.size()));
@@ -182,6 +201,19 @@ TEST(Derivative, NamesInputsThatDoNotExist) {
   const auto program = parsed("y[i] = exp(x[i])", {{"i", 3}});
   EXPECT_THROW(lower::derivative(program, "z"), UnknownName);
   EXPECT_THROW(lower::derivative(program, "y"), UnknownName);
+  EXPECT_THROW(lower::derivatives(program, {"x", "z"}), UnknownName);
+  EXPECT_THROW(lower::derivatives(program, {"x", "x"}), ShapeError);
+  EXPECT_THROW(lower::derivatives(program, {}), ShapeError);
+}
+
+TEST(Derivative, OfSeveralInputsComputesWhatTheyShareOnce) {
+  const auto program = parsed("t[n,m] = sum[c] x[n,c] * a[m,c]; y[n,o] = sum[m] t[n,m] * b[o,m]",
+                              {{"n", 3}, {"m", 4}, {"c", 5}, {"o", 2}});
+  EXPECT_EQ(lower::derivative(program, "x").scopes.size(), 2U);  // dt, dx
+  EXPECT_EQ(lower::derivative(program, "a").scopes.size(), 2U);  // dt, da
+  EXPECT_EQ(lower::derivatives(program, {"x", "a"}).scopes.size(), 3U);
+  const auto all = lower::derivatives(program, {"b", "x", "a"});
+  EXPECT_EQ(all.scopes.size(), 5U) << program::to_text(all);  // t, dt and the three
 }
 
 }  // namespace
