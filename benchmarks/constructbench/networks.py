@@ -18,6 +18,7 @@ from torch.nn import functional as F
 import syno
 from syno import _core
 from syno.errors import unknown_name
+from syno.models.mobilenet import STAGES
 from syno.tuning.construct import construct
 from syno.tuning.search import tune
 
@@ -160,16 +161,7 @@ STEM = _clipped("sum[c,r,s] x[n,c,2*h+r-1,2*w+s-1] * k[o,c,r,s]")
 class MobileNet:
     """MobileNetV2's convolutions at 224 x 224, batch 1, with normalisation folded; channels scaled."""
 
-    #: expansion, channels, repeats, stride (Sandler et al., CVPR 2018, Table 2)
-    blocks = (
-        (1, 16, 1, 1),
-        (6, 24, 2, 2),
-        (6, 32, 3, 2),
-        (6, 64, 4, 2),
-        (6, 96, 3, 1),
-        (6, 160, 3, 2),
-        (6, 320, 1, 1),
-    )
+    blocks = STAGES
 
     def __init__(self) -> None:
         self.plans = {scale: self._plan(scale) for scale in (1.0, 0.75, 0.5)}

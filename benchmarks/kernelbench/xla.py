@@ -69,6 +69,15 @@ def _name(target: Any) -> str:
     return str(target).removeprefix("aten.").split(".")[0]
 
 
+def _each(value: Sequence[int], rank: int) -> list[int]:
+    """One value for each of the dimensions, as aten's lists of one mean."""
+    return list(value) * rank if len(value) == 1 else list(value)
+
+
+def _biased(y: Any, bias: Any) -> Any:
+    return y if bias is None else y + bias.reshape(-1, *[1] * (y.ndim - 2))
+
+
 def _convolution(
     x: Any,
     k: Any,
@@ -78,20 +87,11 @@ def _convolution(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Any:
-    rank = x.ndim - 2
-
-    def each(value: Sequence[int]) -> list[int]:
-        return list(value) * rank if len(value) == 1 else list(value)
-
+    steps, pads, dilations = (_each(v, x.ndim - 2) for v in (stride, padding, dilation))
     y = jax.lax.conv_general_dilated(
-        x,
-        k,
-        each(stride),
-        [(p, p) for p in each(padding)],
-        rhs_dilation=each(dilation),
-        feature_group_count=groups,
+        x, k, steps, [(p, p) for p in pads], rhs_dilation=dilations, feature_group_count=groups
     )
-    return y if bias is None else y + bias.reshape(-1, *[1] * rank)
+    return _biased(y, bias)
 
 
 def _transposed(
@@ -107,8 +107,7 @@ def _transposed(
     rank = x.ndim - 2
     if groups != 1:
         raise Unavailable("XLA: no row for transposed convolutions in groups")
-    given = (stride, padding, output_padding, dilation)
-    s, p, extra, d = (list(v) * rank if len(v) == 1 else list(v) for v in given)
+    s, p, extra, d = (_each(v, rank) for v in (stride, padding, output_padding, dilation))
     flipped = jnp.flip(jnp.swapaxes(k, 0, 1), tuple(range(2, 2 + rank)))
     around = [d[i] * (k.shape[2 + i] - 1) - p[i] for i in range(rank)]
     y = jax.lax.conv_general_dilated(
@@ -119,7 +118,7 @@ def _transposed(
         lhs_dilation=s,
         rhs_dilation=d,
     )
-    return y if bias is None else y + bias.reshape(-1, *[1] * rank)
+    return _biased(y, bias)
 
 
 def _pad(x: Any, amounts: Sequence[int], mode: str = "constant", value: float | None = 0.0) -> Any:

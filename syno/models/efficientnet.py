@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
+
+from syno.models.units import unit
 
 # fused, expansion, stride of the first, inputs, outputs, repeats
 _STAGES = (
@@ -17,20 +21,7 @@ _STAGES = (
 _LAST = 1280
 
 
-def _unit(
-    inputs: int,
-    outputs: int,
-    kernel: int,
-    stride: int = 1,
-    *,
-    groups: int = 1,
-    activation: bool = True,
-) -> nn.Sequential:
-    layers: list[nn.Module] = [
-        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(outputs, eps=1e-3),
-    ]
-    return nn.Sequential(*layers, nn.SiLU(inplace=True)) if activation else nn.Sequential(*layers)
+_unit = partial(unit, activation=partial(nn.SiLU, inplace=True), eps=1e-3)
 
 
 class SqueezeExcitation(nn.Module):
@@ -58,14 +49,14 @@ class MBConv(nn.Module):
         elif fused:
             layers = [
                 _unit(inputs, hidden, 3, stride),
-                _unit(hidden, outputs, 1, activation=False),
+                _unit(hidden, outputs, 1, activation=None),
             ]
         else:
             layers = [
                 _unit(inputs, hidden, 1),
                 _unit(hidden, hidden, 3, stride, groups=hidden),
                 SqueezeExcitation(hidden, max(1, inputs // 4)),
-                _unit(hidden, outputs, 1, activation=False),
+                _unit(hidden, outputs, 1, activation=None),
             ]
         self.block = nn.Sequential(*layers)
         self.residual = stride == 1 and inputs == outputs

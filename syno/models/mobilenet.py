@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
-# expansion, channels, repeats, stride of the first
-_STAGES = (
+from syno.models.units import unit
+
+#: Expansion, channels, repeats, stride of the first (Table 2 of the paper).
+STAGES = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
@@ -17,14 +21,7 @@ _STAGES = (
 )
 
 
-def _unit(
-    inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1
-) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(outputs),
-        nn.ReLU6(inplace=True),
-    )
+_unit = partial(unit, activation=partial(nn.ReLU6, inplace=True))
 
 
 class InvertedResidual(nn.Module):
@@ -54,7 +51,7 @@ class MobileNetV2(nn.Module):
         super().__init__()
         layers: list[nn.Module] = [_unit(channels, 32, 3, stride=2)]
         inputs = 32
-        for expansion, outputs, repeats, stride in _STAGES:
+        for expansion, outputs, repeats, stride in STAGES:
             for index in range(repeats):
                 layers.append(
                     InvertedResidual(inputs, outputs, stride if index == 0 else 1, expansion)

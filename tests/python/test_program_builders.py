@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syno import _core
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from kernelbench.tensors import FUNCTIONS
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -272,19 +278,6 @@ def test_layer_norm(shape: list[int], data: st.DataObject, affine: bool, epsilon
     )
 
 
-UNARY = {
-    "neg": torch.neg,
-    "exp": torch.exp,
-    "log": torch.log,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "erf": torch.erf,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "relu": torch.relu,
-    "abs": torch.abs,
-    "gelu": F.gelu,
-}
 BINARY = {
     "add": torch.add,
     "sub": torch.sub,
@@ -302,10 +295,12 @@ BINARY = {
 }
 
 
-@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_unary(name: str) -> None:
     inputs, y = run(_core.elementwise(name, a=[3, 40]), 0)
-    torch.testing.assert_close(y, UNARY[name](inputs["a"]), rtol=1e-12, atol=1e-12, equal_nan=True)
+    torch.testing.assert_close(
+        y, FUNCTIONS[name](inputs["a"]), rtol=1e-12, atol=1e-12, equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("name", BINARY)
