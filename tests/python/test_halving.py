@@ -90,6 +90,23 @@ def test_only_the_better_half_of_earlier_batches_goes_on(tmp_path: Path) -> None
                 assert (curves[c.number][step] < floor) == ends_here
 
 
+def test_stopped_trainings_count_at_the_points_they_reached(tmp_path: Path) -> None:
+    prune = Prune(keep=0.5, after=2, margin=1e6)
+    with start(tmp_path, measurer=None, batch_width=2, prune=prune) as session:
+        stopped = []
+        for value in (0.9, 0.4, 0.5, 0.3, 0.6, 0.55, 0.45):  # the original first
+            trial = session.ask()
+            assert trial is not None
+            trial.report(1, total_steps=2, accuracy=value)
+            reason = trial.should_stop()
+            stopped.append(reason is not None)
+            if reason is None:
+                trial.report(2, total_steps=2, accuracy=value)
+            session.tell(trial, accuracy=value, stderr=0.1, pruned=reason or "")
+        # 0.3 fails against 0.5 of (0.5, 0.4); of (0.6, 0.5, 0.4, 0.3) 0.55 is among the better half, 0.45 not.
+        assert stopped == [False, False, False, True, False, False, True]
+
+
 def test_halving_gives_the_same_candidates_for_any_number_of_workers(tmp_path: Path) -> None:
     prune = Prune(keep=0.5, after=3, margin=1e6)
 
