@@ -84,6 +84,41 @@ Affine apart(symbolic::Arena& arena, ExprId e) {
 }
 ExprId moving(symbolic::Arena& arena, ExprId e) { return apart(arena, e).moving; }
 
+/// `e` with quotients and remainders of shifted blocks over the blocks and the places in them, where both are
+/// linear: (h+1) / 2 is h/2 + (h%2 + 1) / 2, and (h+1) % 2 is (h%2 + 1) % 2. What is gathered along h%2 is as
+/// large as the block, along h as the whole.
+ExprId by_blocks(symbolic::Arena& arena, ExprId e, const IsLinear& linear) {
+  if (linear(e)) return e;
+  const symbolic::Expr node = arena[e];
+  switch (node.op) {
+    case Op::Add: {
+      const ExprId a = by_blocks(arena, node.a, linear);
+      return arena.add(a, by_blocks(arena, node.b, linear));
+    }
+    case Op::Multiply:
+      return arena.multiply(by_blocks(arena, node.a, linear), node.value * arena[node.size].factor().num());
+    case Op::Inside: {
+      const symbolic::Size size = arena[node.size];
+      return arena.inside(by_blocks(arena, node.a, linear), size);
+    }
+    case Op::Divide:
+    case Op::Modulo: {
+      const symbolic::Size size = arena[node.size];
+      const auto made = [&](ExprId a) {
+        return node.op == Op::Divide ? arena.divide(a, size) : arena.modulo(a, size);
+      };
+      if (!linear(node.a)) return made(by_blocks(arena, node.a, linear));
+      const Affine inner = apart(arena, node.a);
+      const ExprId block = arena.divide(inner.moving, size), place = arena.modulo(inner.moving, size);
+      if (inner.rest == arena.constant(0) || !linear(block) || !linear(place)) return e;
+      const ExprId shifted = made(arena.add(place, inner.rest));
+      return node.op == Op::Divide ? arena.add(block, shifted) : shifted;
+    }
+    default:
+      return e;
+  }
+}
+
 bool share_iterators(const symbolic::Arena& arena, ExprId a, ExprId b) {
   const auto first = arena.iterators(a), second = arena.iterators(b);
   return std::any_of(first.begin(), first.end(), [&](std::uint32_t slot) {
@@ -113,7 +148,8 @@ std::vector<ExprId> parts_of(symbolic::Arena& arena, ExprId index, const IsLinea
 std::vector<ExprId> gathered_parts(symbolic::Arena& arena, const std::vector<ExprId>& indices,
                                    const IsLinear& linear) {
   std::vector<ExprId> parts;
-  for (const ExprId index : indices) {
+  for (const ExprId whole : indices) {
+    const ExprId index = by_blocks(arena, whole, linear);
     if (linear(index)) {  // one dimension stays one, whatever it is
       if (arena.has_iterator(index)) {
         const ExprId part = moving(arena, index);
@@ -137,7 +173,7 @@ std::vector<ExprId> gathered_from(symbolic::Arena& arena, const std::vector<Expr
   };
   std::vector<ExprId> from;
   for (const ExprId index : indices)
-    from.push_back(over_parts(arena, index, linear, [&](ExprId part) {
+    from.push_back(over_parts(arena, by_blocks(arena, index, linear), linear, [&](ExprId part) {
       const auto [whole, rest] = apart(arena, part);
       if (const auto place = place_of(whole)) return arena.add(*place, rest);
       return arena.substitute(part, [&](std::uint32_t slot) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "support/checked.hpp"
 #include "support/error.hpp"
@@ -147,6 +148,32 @@ LinearForm LinearForms::form(const symbolic::Arena& arena, ExprId expr) {
   fail<ScheduleError>("loop nest", "`inside` occurs in an index; write it as a guard");
 }
 
+std::optional<LinearForms::Blocks> LinearForms::whole_blocks(const LinearForm& form,
+                                                             std::int64_t divisor) const {
+  std::int64_t tried = divisor;
+  for (std::size_t i = 0; i < form.terms.size(); ++i) {
+    // The next smaller block that some term steps over.
+    std::int64_t size = 1;
+    for (const auto& term : form.terms) {
+      const std::int64_t block = std::gcd(term.second, divisor);
+      if (block < tried) size = std::max(size, block);
+    }
+    if (size == 1) return std::nullopt;
+    tried = size;
+    Blocks made{{}, {{}, floor_modulo(form.constant, size)}, size};
+    made.form.constant = floor_divide(form.constant, size);
+    for (const auto& term : form.terms) {
+      if (term.second % size == 0)
+        made.form.terms.emplace_back(term.first, term.second / size);
+      else
+        made.within.terms.push_back(term);
+    }
+    const Interval range = bounds(made.within);
+    if (range.least >= 0 && range.greatest < size) return made;
+  }
+  return std::nullopt;
+}
+
 LinearForm LinearForms::quotient(const LinearForm& dividend, std::int64_t divisor) {
   SYNO_ASSERT(divisor > 0, "divisors are sizes, hence positive");
   if (divisor == 1) return dividend;
@@ -163,6 +190,8 @@ LinearForm LinearForms::quotient(const LinearForm& dividend, std::int64_t diviso
   const Interval range = bounds(rest);
   const std::int64_t low = floor_divide(range.least, divisor), high = floor_divide(range.greatest, divisor);
   if (low == high) return with_constant(outside, low);
+  if (const auto blocks = whole_blocks(rest, divisor))
+    return add(outside, quotient(blocks->form, divisor / blocks->size));
   Atom atom{Atom::Kind::Quotient, 0, rest, divisor};
   if (rest.terms.size() == 1 && rest.terms[0].second == 1 && rest.constant == 0) {
     const Atom& inner = atoms_[rest.terms[0].first];  // (x / a) / b is x / (a * b)
@@ -184,6 +213,8 @@ LinearForm LinearForms::remainder(const LinearForm& dividend, std::int64_t divis
   const Interval range = bounds(rest);
   const std::int64_t low = floor_divide(range.least, divisor), high = floor_divide(range.greatest, divisor);
   if (low == high) return with_constant(rest, -low * divisor);
+  if (const auto blocks = whole_blocks(rest, divisor))
+    return add(multiply(remainder(blocks->form, divisor / blocks->size), blocks->size), blocks->within);
   LinearForm made;
   made.terms.emplace_back(intern(Atom{Atom::Kind::Remainder, 0, rest, divisor}), 1);
   return made;

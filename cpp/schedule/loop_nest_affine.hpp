@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -43,7 +44,8 @@ struct Fact {
 };
 
 /// Makes linear forms under an environment of loop variables. Quotients and remainders are simplified by what
-/// is known of the ranges: (16*i + v) / 16 is i for 0 <= v < 16, and 16 * (f / 16) + f % 16 is f.
+/// is known of the ranges: (16*i + v) / 16 is i for 0 <= v < 16, 16 * (f / 16) + f % 16 is f, and
+/// (8*i + v) % 56 is 8 * (i % 7) + v for 0 <= v < 8.
 class LinearForms {
  public:
   /// What a loop variable is now: its own atom, a constant once unrolled, or any form of other variables.
@@ -87,6 +89,13 @@ class LinearForms {
     LinearForm alias;
     Interval range;
   };
+  /// `form` as size * blocks + within, 0 <= within < size, for a size that divides `divisor`: then dividing
+  /// is the blocks' affair alone, (8*i + j) % 56 is 8 * (i % 7) + j for 0 <= j < 8.
+  struct Blocks {
+    LinearForm form, within;
+    std::int64_t size = 1;
+  };
+  std::optional<Blocks> whole_blocks(const LinearForm& form, std::int64_t divisor) const;
   std::uint32_t intern(Atom atom);
   Interval sum_of_bounds(const LinearForm& form, bool use_facts) const;
   Interval bounds(const LinearForm& form, bool use_facts) const;
