@@ -1,10 +1,12 @@
 // schedule/decisions.hpp — the decisions a schedule may hold: a table of named rows over a plan.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "schedule/plan.hpp"
 #include "schedule/schedule.hpp"
@@ -23,7 +25,7 @@ struct DecisionRow {
 std::span<const DecisionRow> decisions();
 void decide(Plan& plan, const Decision& decision);  ///< UnknownName lists the valid ones
 
-// The rows that rewrite the program rather than the loops (schedule/rewrites.cpp).
+// The rows that rewrite the program rather than the loops (schedule/rewrites.cpp, schedule/solve.cpp).
 void stage(Plan& plan, const Decision& decision);
 void inline_scope(Plan& plan, const Decision& decision);
 void fuse_epilogue(Plan& plan, const Decision& decision);
@@ -31,5 +33,16 @@ void fuse_epilogue(Plan& plan, const Decision& decision);
 /// Why `scope` cannot be the epilogue of the reduction that computes `tensor`; nothing where it can: it reads
 /// each of its elements once, at the place where it writes, and nobody else reads them.
 std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t scope, program::TensorId tensor);
+void solve(Plan& plan, const Decision& decision);
+
+/// The sums of a scope that solve() takes, by name: a remainder of a factor's index decides about them.
+std::vector<std::string> solvable(const Plan& plan, std::size_t scope);
+/// Nothing was decided about a scope but where it lies, if it is an output.
+bool untouched(const Plan& plan, std::size_t scope);
+/// Rebuilds a body, replacing what `replacement` gives another scalar for and moving the indices of the rest.
+program::ScalarId rebuild(
+    program::Program& program, program::ScalarId id,
+    const std::function<std::optional<program::ScalarId>(program::ScalarId)>& replacement,
+    const std::function<ExprId(ExprId)>& move = {});
 
 }  // namespace syno::schedule

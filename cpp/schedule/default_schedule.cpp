@@ -1,5 +1,5 @@
-// The default schedule: inline what is cheap, then write each scope by the strategy that counts the fewest
-// cycles.
+// The default schedule: inline what is cheap, leave out terms that are zero, then write each scope by the
+// strategy that counts the fewest cycles.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -90,6 +90,14 @@ void fuse_epilogues(Construction& c) {
       }
     }
   }
+}
+
+/// Sums run over what a remainder lets in, where one says so.
+void solve_sums(Construction& c) {
+  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
+    for (auto sums = solvable(c.plan, s); !sums.empty(); sums = solvable(c.plan, s))
+      c.add(
+          {"solve", c.plan.program.tensor(c.plan.program.scopes[s].output).name, {sums.front()}, {}, "", {}});
 }
 
 /// Loops that follow each other in every tensor become one.
@@ -326,6 +334,7 @@ Schedule construct(const program::Program& concrete, Dtype dtype, const Target& 
                    const std::vector<std::string>& constants) {
   Construction c(concrete, dtype, target, constants);
   inline_cheap_scopes(c);
+  solve_sums(c);
   fuse_epilogues(c);
   const Construction inlined = c;
   const Policy counted = fewest_cycles;

@@ -8,20 +8,15 @@
 
 namespace syno::schedule {
 
-namespace {
-
 using program::Program;
 using program::Scalar;
 using program::ScalarId;
 using program::ScalarKind;
 using symbolic::Op;
 
-constexpr const char* kWhere = "schedule";
-
-/// Rebuilds a body, replacing what `replacement` gives another scalar for and moving the indices of the rest.
 ScalarId rebuild(Program& program, ScalarId id,
                  const std::function<std::optional<ScalarId>(ScalarId)>& replacement,
-                 const std::function<ExprId(ExprId)>& move = {}) {
+                 const std::function<ExprId(ExprId)>& move) {
   if (const auto replaced = replacement(id)) return *replaced;
   Scalar scalar = program.scalar(id);
   switch (scalar.kind) {
@@ -51,6 +46,19 @@ ScalarId rebuild(Program& program, ScalarId id,
   return program.add_scalar(std::move(scalar));
 }
 
+bool untouched(const Plan& plan, std::size_t scope) {
+  const ScopePlan& s = plan.scopes[scope];
+  if (s.total || s.prepacked || s.frozen || s.attach_scope >= 0) return false;
+  if (s.loops.size() != (s.has_domain ? plan.iterator_count(scope) : 0)) return false;
+  return s.tile.empty() && std::all_of(s.loops.begin(), s.loops.end(), [](const PlannedLoop& loop) {
+           return loop.kind == LoopKind::Serial && loop.cuts.empty() && loop.live == loop.extent;
+         });
+}
+
+namespace {
+
+constexpr const char* kWhere = "schedule";
+
 std::optional<ScalarId> as_it_is(ScalarId) { return std::nullopt; }
 
 /// Replaces iterators of one scope by expressions over another one's.
@@ -61,16 +69,6 @@ std::function<ExprId(ExprId)> moving(Program& program, std::map<std::uint32_t, E
       return found == values.end() ? program.arena.iterator(slot) : found->second;
     });
   };
-}
-
-/// Nothing was decided about a scope but where it lies, if it is an output.
-bool untouched(const Plan& plan, std::size_t scope) {
-  const ScopePlan& s = plan.scopes[scope];
-  if (s.total || s.prepacked || s.frozen || s.attach_scope >= 0) return false;
-  if (s.loops.size() != (s.has_domain ? plan.iterator_count(scope) : 0)) return false;
-  return s.tile.empty() && std::all_of(s.loops.begin(), s.loops.end(), [](const PlannedLoop& loop) {
-           return loop.kind == LoopKind::Serial && loop.cuts.empty() && loop.live == loop.extent;
-         });
 }
 
 void stage_write(Plan& plan, std::size_t at, const std::string& name) {

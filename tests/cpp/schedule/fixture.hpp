@@ -172,6 +172,13 @@ inline const std::vector<Template>& templates() {
        "y[c,h,w] = sum[r,d] x[r+(c+d)%5,h,w] * k[c,r]",
        {{"c", {1, 6}}, {"h", {1, 3}}, {"w", {1, 9}}, {"d", {1, 3}}, {"r", {3, 3}}}},
       {"diagonal", "y[h,w] = sum[c] x[c,c,h,h%2,w] * k[c]", {{"h", {2, 6}}, {"w", {1, 9}}, {"c", {1, 4}}}},
+      {"transposed_conv",
+       "y[o,h,w] = sum[c,r,s] x[c,(h+1-r)/2 + inside((h+1-r)%2,1),(w+1-s)/2 + inside((w+1-s)%2,1)] * "
+       "k[c,o,r,s]",
+       {{"o", {1, 5}}, {"h", {2, 6}}, {"w", {2, 9}}, {"c", {1, 3}}, {"r", {4, 4}}, {"s", {3, 3}}}},
+      {"dilated_transposed",
+       "y[h,o] = sum[c,r] x[(h+2-2*r)/3 + inside((h+2-2*r)%3,1),c] * k[r,c,o]",
+       {{"o", {1, 18}}, {"h", {9, 14}}, {"c", {1, 3}}, {"r", {2, 4}}}},
       {"scatter", "y[2*h + r] += x[h] * w[r]", {{"h", {1, 9}}, {"r", {1, 4}}}},
       {"scatter_rows", "y[h, 2*i + r] += x[h,i] * w[r]", {{"h", {1, 5}}, {"i", {1, 9}}, {"r", {1, 3}}}},
       {"two_stages",

@@ -1,0 +1,200 @@
+// Sums of which a remainder lets only every m-th term in, as transposed convolutions and gradients of strided
+// ones have: sum[r] x[inside((h+1-r) % 2, 1) + (h+1-r) / 2] * w[r] multiplies half of its terms with zero.
+// The congruence is solved for the sum, r = 2*r' + (h+1) % 2, and r' runs over the terms that are left.
+#include <algorithm>
+#include <numeric>
+
+#include "schedule/decisions.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+namespace {
+
+using program::Program;
+using program::Scalar;
+using program::ScalarId;
+using program::ScalarKind;
+using symbolic::Op;
+
+/// (coefficient * sum + rest) % modulus is 0 wherever a term of the sum is not.
+struct Congruence {
+  ExprId whole{}, rest{};
+  std::int64_t coefficient = 0, modulus = 1;
+  std::int64_t inverse = 1;  ///< of the coefficient, modulo the modulus
+  std::int64_t extent = 1;   ///< of the sum, which begins at 0
+};
+
+/// How an expression moves with an iterator; nothing where it does so in another way than by a multiple.
+std::optional<std::int64_t> coefficient_of(const symbolic::Arena& arena, ExprId e, std::uint32_t slot) {
+  const symbolic::Expr& node = arena[e];
+  switch (node.op) {
+    case Op::Iterator:
+      return static_cast<std::uint32_t>(node.a) == slot ? 1 : 0;
+    case Op::Add: {
+      const auto a = coefficient_of(arena, node.a, slot), b = coefficient_of(arena, node.b, slot);
+      if (!a || !b) return std::nullopt;
+      return *a + *b;
+    }
+    case Op::Multiply: {
+      const auto a = coefficient_of(arena, node.a, slot);
+      if (!a) return std::nullopt;
+      return *a * node.value * arena[node.size].factor().num();
+    }
+    default: {
+      const auto slots = arena.iterators(e);
+      if (std::find(slots.begin(), slots.end(), slot) != slots.end()) return std::nullopt;
+      return 0;
+    }
+  }
+}
+
+/// Visits the reads that are factors of a body.
+void over_factors(const Program& program, ScalarId id, const std::function<void(const Scalar&)>& visit) {
+  const Scalar& scalar = program.scalar(id);
+  if (scalar.kind == ScalarKind::Read) visit(scalar);
+  if (scalar.kind != ScalarKind::Binary || scalar.function != program::Function::Multiply) return;
+  over_factors(program, scalar.a, visit);
+  over_factors(program, scalar.b, visit);
+}
+
+/// Visits what an expression is made of, itself first.
+void over_nodes(const symbolic::Arena& arena, ExprId e,
+                const std::function<void(const symbolic::Expr&)>& visit) {
+  const symbolic::Expr& node = arena[e];
+  visit(node);
+  if (node.op == Op::Iterator || node.op == Op::Constant || node.op == Op::SizeValue) return;
+  over_nodes(arena, node.a, visit);
+  if (node.op == Op::Add) over_nodes(arena, node.b, visit);
+}
+
+std::optional<Congruence> congruence_of(const Plan& plan, std::size_t at, std::size_t sum) {
+  const Program& program = plan.program;
+  const program::Scope& scope = program.scopes[at];
+  const auto& arena = program.arena;
+  const std::uint32_t slot = scope.sums[sum].slot;
+  const auto [begin, end] = plan.range(scope.sums[sum].range);
+  if (scope.reduction != program::Reduction::Sum || begin != 0) return std::nullopt;
+  std::optional<Congruence> found;
+  over_factors(program, scope.body, [&](const Scalar& read) {
+    if (read.fill.num() != 0) return;
+    for (const ExprId index : read.indices)
+      over_nodes(arena, index, [&](const symbolic::Expr& node) {
+        if (found || node.op != Op::Inside || arena[node.size].factor().num() != 1) return;
+        const symbolic::Expr& remainder = arena[node.a];
+        if (remainder.op != Op::Modulo) return;
+        const std::int64_t modulus = arena[remainder.size].factor().num();
+        const auto coefficient = coefficient_of(arena, remainder.a, slot);
+        if (modulus < 2 || end <= modulus / 2 || !coefficient || std::gcd(*coefficient, modulus) != 1) return;
+        std::int64_t inverse = 1;
+        while ((*coefficient % modulus * inverse % modulus + modulus) % modulus != 1 % modulus) ++inverse;
+        found = Congruence{remainder.a, {}, *coefficient, modulus, inverse, end};
+      });
+  });
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> solvable(const Plan& plan, std::size_t scope) {
+  std::vector<std::string> names;
+  const auto& sums = plan.program.scopes[scope].sums;
+  for (std::size_t k = 0; k < sums.size(); ++k)
+    if (congruence_of(plan, scope, k)) names.push_back(sums[k].name);
+  return names;
+}
+
+void solve(Plan& plan, const Decision& decision) {
+  Program& program = plan.program;
+  auto& arena = program.arena;
+  const std::size_t at = plan.scope_named(decision.scope);
+  if (decision.loops.size() != 1)
+    fail<ScheduleError>("schedule", "solve needs one sum, not {}", decision.loops.size());
+  const auto& sums = program.scopes[at].sums;
+  const auto sum = std::find_if(sums.begin(), sums.end(),
+                                [&](const program::Iterator& i) { return i.name == decision.loops[0]; });
+  if (sum == sums.end())
+    fail<ScheduleError>("schedule", "'{}' has no sum '{}'", decision.scope, decision.loops[0]);
+  if (!untouched(plan, at) || plan.scopes[at].epilogue)
+    fail<ScheduleError>("schedule", "decisions about the loops of '{}' came before; solve its sums first",
+                        decision.scope);
+  const auto which = static_cast<std::size_t>(sum - sums.begin());
+  auto found = congruence_of(plan, at, which);
+  if (!found)
+    fail<ScheduleError>("schedule", "no factor of '{}' has an index with a remainder that decides about '{}'",
+                        decision.scope, decision.loops[0]);
+  Congruence& c = *found;
+  const std::uint32_t slot = sums[which].slot;
+  const symbolic::Size modulus(c.modulus);
+  const auto zero = [&](std::uint32_t s) { return s == slot ? arena.constant(0) : arena.iterator(s); };
+  c.rest = arena.substitute(c.whole, zero);
+  // sum = modulus * terms + first, first = (-inverse * rest) % modulus; the factor nearest to zero reads
+  // best.
+  std::int64_t times = (c.modulus - c.inverse) % c.modulus;
+  if (2 * times > c.modulus) times -= c.modulus;
+  const ExprId first = arena.modulo(arena.multiply(c.rest, times), modulus);
+  const ExprId terms = arena.iterator(slot);
+  const ExprId value = arena.add(arena.multiply(terms, c.modulus), first);
+  // (coefficient * sum + rest) / modulus, exactly.
+  const ExprId quotient =
+      arena.add(arena.multiply(terms, c.coefficient),
+                arena.divide(arena.add(arena.multiply(first, c.coefficient), c.rest), modulus));
+  const std::function<ExprId(ExprId)> solved = [&](ExprId e) -> ExprId {
+    const symbolic::Expr node = arena[e];
+    switch (node.op) {
+      case Op::Iterator:
+        return static_cast<std::uint32_t>(node.a) == slot ? value : e;
+      case Op::Constant:
+      case Op::SizeValue:
+        return e;
+      case Op::Add: {
+        const ExprId a = solved(node.a);
+        return arena.add(a, solved(node.b));
+      }
+      case Op::Multiply:
+        return arena.multiply(solved(node.a), node.value * arena[node.size].factor().num());
+      case Op::Divide: {
+        const symbolic::Size by = arena[node.size];
+        return node.a == c.whole && by == modulus ? quotient : arena.divide(solved(node.a), by);
+      }
+      case Op::Modulo: {
+        const symbolic::Size by = arena[node.size];
+        return node.a == c.whole && by == modulus ? arena.constant(0) : arena.modulo(solved(node.a), by);
+      }
+      case Op::Inside: {
+        const symbolic::Size extent = arena[node.size];
+        const ExprId a = solved(node.a);
+        return arena[a].op == Op::Constant && arena[a].value == 0 ? a : arena.inside(a, extent);
+      }
+    }
+    return e;
+  };
+  // The last round may be incomplete: its terms past the end are zero by a guard of the factor.
+  ExprId past = arena.constant(0);
+  if (c.extent % c.modulus != 0) past = arena.subtract(arena.inside(value, symbolic::Size(c.extent)), value);
+  const ScalarId body = program.scopes[at].body;
+  program.scopes[at].body = rebuild(program, body, [&](ScalarId id) -> std::optional<ScalarId> {
+    Scalar scalar = program.scalar(id);
+    if (scalar.kind == ScalarKind::Index) {
+      scalar.index = solved(scalar.index);
+    } else if (scalar.kind == ScalarKind::Read) {
+      bool decides = false;
+      for (auto& index : scalar.indices) {
+        over_nodes(arena, index, [&](const symbolic::Expr& node) {
+          decides = decides || (node.op == Op::Modulo && node.a == c.whole && arena[node.size] == modulus);
+        });
+        index = solved(index);
+      }
+      if (decides) scalar.indices[0] = arena.add(scalar.indices[0], past);
+    } else {
+      return std::nullopt;
+    }
+    return program.add_scalar(std::move(scalar));
+  });
+  program.scopes[at].sums[which].range = {arena.constant(0),
+                                          arena.constant((c.extent + c.modulus - 1) / c.modulus)};
+  plan.scopes[at] = ScopePlan{};
+  if (plan.is_argument(program.scopes[at].output)) plan.need_domain(at);
+}
+
+}  // namespace syno::schedule
