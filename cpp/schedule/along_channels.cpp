@@ -1,6 +1,7 @@
 // Vectors along a dimension of the output that only one operand has (output channels): that operand is packed
-// with the lanes innermost, the other one is broadcast, and the result, written with the lanes innermost, is
-// transposed while it is copied out. What small images and gradients of weights need.
+// with the lanes innermost, in the order it is read in, the other one is broadcast, and the result, written
+// with the lanes innermost, is transposed while it is copied out. What small images, gradients of weights and
+// weights that differ from place to place need.
 #include <algorithm>
 #include <limits>
 
@@ -11,16 +12,88 @@ namespace syno::schedule {
 
 namespace {
 
+/// Another operand: broadcast from where it lies, or from a copy.
+struct BroadcastPlan {
+  bool copied = false;
+  std::optional<std::size_t> innermost;  ///< dimension of the copy that the rows lie along
+};
+
 struct ChannelPlan {
   std::size_t along = 0, rows = 0, operand = 0, dim = 0;  ///< iterators; the packed read and its dimension
   bool packed = true, turned = true;
+  std::vector<BroadcastPlan> others;  ///< by read
   std::int64_t row_count = 1, vector_count = 1;
   double steps = 1;        ///< multiply-adds a result
   double copy_cycles = 0;  ///< of the packed and padded operands and of the result
 };
 
-/// Cycles to move an element by blocks that are transposed in registers; of an operand no second cache holds.
-constexpr double kMoved = 0.6, kMovedFar = 2.5;
+/// Cycles to move an element by blocks that are transposed in registers: within the second cache, from beyond
+/// it, there and back, and to and from main memory.
+constexpr double kMoved = 0.6, kMovedNear = 0.8, kMovedFar = 1.2, kMovedFarthest = 5;
+/// Rows that are broadcast from lines of their own cost about a line's transfer each; a copy pays once that
+/// many multiply-adds use an element of it.
+constexpr double kUsesWorthACopy = 24;
+
+/// The dimension of a box that one loop alone moves, step by step, among the traversal; none if there is not
+/// just one.
+std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop) {
+  std::optional<std::size_t> found;
+  for (std::size_t d = 0; d < box.extents.size(); ++d) {
+    if (box.coefficients[d][loop] == 0) continue;
+    if (found || box.coefficients[d][loop] != 1 || !box.linear[d]) return std::nullopt;
+    found = d;
+  }
+  for (std::size_t i = 0; found && i < facts.traversal; ++i)
+    if (i != loop && facts.extents[i] > 1 && box.coefficients[*found][i] != 0) return std::nullopt;
+  return found;
+}
+
+BroadcastPlan plan_broadcast(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
+                             std::size_t rows) {
+  BroadcastPlan plan;
+  plan.copied = read.guarded || !read.linear;
+  if (!read.depends[rows]) return plan;
+  const double uses = static_cast<double>(facts.points()) /
+                      static_cast<double>(c.lanes * std::max<std::int64_t>(read.copy.elements, 1));
+  const bool apart = !read.linear || read.address[rows] != 1;
+  if (!apart || (!plan.copied && uses < kUsesWorthACopy)) return plan;
+  plan.innermost = dimension_along(facts, read.copy, rows);
+  if (plan.innermost && *plan.innermost + 1 == read.copy.extents.size() && !plan.copied)
+    plan.innermost.reset();  // it lies so already, under a stride
+  plan.copied = plan.copied || plan.innermost.has_value();
+  return plan;
+}
+
+/// The loop whose iterations share what is loaded of the packed operand: the fewest cycles, among them those
+/// of rows that the other operands do not have beside each other, and of a result that is copied out far from
+/// where it was made.
+std::optional<std::size_t> rows_of(const Construction& c, const ScopeFacts& facts, const ChannelPlan& plan) {
+  constexpr double kApart = 0.1, kCopiedLater = 0.3;
+  std::optional<std::size_t> rows;
+  double least = 0, outputs = 1;
+  for (std::size_t i = 0; i < facts.traversal; ++i) outputs *= static_cast<double>(facts.extents[i]);
+  const std::int64_t vectors = (facts.extents[plan.along] + c.lanes - 1) / c.lanes;
+  for (std::size_t i = 0; i < facts.traversal; ++i) {
+    if (i == plan.along || facts.reads[plan.operand].depends[i] || facts.extents[i] == 1) continue;
+    double steps = 1, apart = 0;
+    for (std::size_t j = 0; j < facts.extents.size(); ++j)
+      if (j != plan.along && j != i) steps *= static_cast<double>(facts.extents[j]);
+    for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+      const ReadFacts& read = facts.reads[r];
+      if (r == plan.operand || !read.depends[i]) continue;
+      const auto dim = dimension_along(facts, read.copy, i);
+      const bool beside = dim && *dim + 1 == read.copy.extents.size();
+      if (!beside && (!read.linear || read.address[i] != 1)) apart += kApart;
+    }
+    const bool innermost = i + 1 == facts.traversal && !facts.split(i);
+    const double cycles = best_tile(c.target, facts.extents[i], vectors, steps).cycles * (1 + apart) +
+                          (plan.turned && !innermost ? outputs * kCopiedLater : 0);
+    if (rows && cycles >= least) continue;
+    rows = i;
+    least = cycles;
+  }
+  return rows;
+}
 
 std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts& facts, std::size_t along) {
   ChannelPlan plan;
@@ -33,29 +106,18 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   }
   if (plan.operand == facts.reads.size()) return std::nullopt;
   const ReadFacts& operand = facts.reads[plan.operand];
-  std::size_t dims = 0;
-  for (std::size_t d = 0; d < operand.copy.extents.size(); ++d) {
-    if (operand.copy.coefficients[d][along] == 0) continue;
-    if (operand.copy.coefficients[d][along] != 1) return std::nullopt;
-    plan.dim = d;
-    ++dims;
-  }
-  if (dims != 1 || !operand.linear) return std::nullopt;
+  const auto dim = dimension_along(facts, operand.copy, along);
+  if (!dim) return std::nullopt;
+  plan.dim = *dim;
   const auto made_by = c.plan.producer(operand.tensor);
   const bool plain = !made_by || c.plan.is_output(operand.tensor);
   const bool constant = c.constant(operand.tensor);
-  plan.packed = operand.guarded || operand.address[along] != 1 || !plain || constant;
+  plan.packed = operand.guarded || !operand.linear || operand.address[along] != 1 || !plain || constant;
   plan.turned = along + 1 != facts.traversal;
   if (!plan.packed && !plan.turned) return std::nullopt;  // along_output() says it better
 
-  std::optional<std::size_t> rows;
-  for (std::size_t i = 0; i < facts.traversal; ++i) {
-    if (i == along || operand.depends[i] || facts.extents[i] == 1) continue;
-    if (!rows || facts.extents[i] > facts.extents[*rows]) rows = i;
-    // The innermost rows are the ones whose elements lie together, if they are enough for a tile.
-    if (i + 1 == facts.traversal && facts.extents[i] >= 6) rows = i;
-  }
-  if (!rows || (plan.turned && !facts.splits.empty())) return std::nullopt;
+  const auto rows = rows_of(c, facts, plan);
+  if (!rows) return std::nullopt;
   plan.rows = *rows;
   double outputs = 1;
   for (std::size_t i = 0; i < facts.extents.size(); ++i) {
@@ -64,16 +126,147 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   }
   plan.row_count = facts.extents[plan.rows];
   plan.vector_count = (facts.extents[along] + c.lanes - 1) / c.lanes;
-  if (plan.packed && !constant)
-    plan.copy_cycles +=
-        static_cast<double>(operand.copy.elements) *
-        (2 * operand.copy.elements * c.target.vector_bits / 8 / c.lanes > c.target.l2_bytes ? kMovedFar
-                                                                                            : kMoved);
+  const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
+  const auto moved = [&](double elements) {
+    return elements * (2 * elements * bytes > static_cast<double>(c.target.l3_bytes)   ? kMovedFarthest
+                       : 2 * elements * bytes > static_cast<double>(c.target.l2_bytes) ? kMovedFar
+                                                                                       : kMoved);
+  };
+  if (plan.packed && !constant) {
+    // Where the result is made block by block of channels, so is the packed operand.
+    const auto elements = static_cast<double>(operand.copy.elements);
+    const double block =
+        elements * static_cast<double>(2 * c.lanes) / static_cast<double>(facts.extents[along]);
+    const bool blocks = plan.turned && 2 * block * bytes <= static_cast<double>(c.target.l2_bytes) &&
+                        2 * elements * bytes <= static_cast<double>(c.target.l3_bytes);
+    plan.copy_cycles += blocks ? std::min(elements * kMovedNear, moved(elements)) : moved(elements);
+  }
   if (plan.turned) plan.copy_cycles += outputs * kMoved;
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (r != plan.operand && facts.reads[r].guarded)
-      plan.copy_cycles += static_cast<double>(facts.reads[r].copy.elements) / 4;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    plan.others.emplace_back();
+    if (r == plan.operand) continue;
+    const BroadcastPlan other = plan_broadcast(c, facts, facts.reads[r], plan.rows);
+    plan.others.back() = other;
+    if (!other.copied || c.constant(facts.reads[r].tensor)) continue;
+    const auto elements = static_cast<double>(facts.reads[r].copy.elements);
+    plan.copy_cycles += other.innermost ? moved(elements) : elements / 4;
+  }
   return plan;
+}
+
+/// Writes the loops of the output, which is copied from a tile that has the channels innermost, `width` of
+/// them at a time, and computes the tile inside. Parts of split iterators stay together.
+void write_turned(Construction& c, const std::string& name, const std::string& heavy, const ScopeFacts& facts,
+                  const ChannelPlan& plan, std::int64_t width) {
+  const std::vector<std::string> names = c.leaves(name);
+  const std::size_t along = facts.iterators[plan.along], rows = facts.iterators[plan.rows];
+  std::vector<bool> whole(names.size(), false);
+  for (std::size_t i = 0; i < facts.traversal; ++i)
+    if (facts.split(i)) whole[facts.iterators[i]] = true;
+  std::vector<std::string> order, outside;
+  std::string inner = names[along], place;
+  if (!whole[along] && c.extent(name, inner) > width) {
+    const auto [outer, rest] = c.split(name, inner, width);
+    outside.push_back(outer);
+    inner = rest;
+  }
+  // Rows that lie innermost are copied out a tile at a time. Where other dimensions lie further in, all
+  // that follows the channels is copied out together, so that it is written in the order it lies.
+  const bool rows_innermost = rows + 1 == names.size() && !whole[rows];
+  std::vector<std::string> inside, behind;  // of the copied piece: up to the channels, and behind them
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i == along)
+      inside.push_back(inner);
+    else if (i == rows || whole[i])
+      (i < along ? inside : behind).push_back(names[i]);
+    else if (i < along)
+      order.push_back(names[i]);
+    else
+      (rows_innermost ? outside : behind).push_back(names[i]);
+  }
+  order.insert(order.end(), outside.begin(), outside.end());
+  if (!order.empty()) place = order.back();
+  order.insert(order.end(), inside.begin(), inside.end());
+  order.insert(order.end(), behind.begin(), behind.end());
+  c.add({"reorder", name, order, {}, "", {}});
+  std::string last = behind.empty() ? inside.back() : behind.back();
+  for (std::size_t i = behind.size(); i-- > 1;) last = c.fuse(name, behind[i - 1], last);
+  c.vectorize_copy(name, inner);
+  if (!place.empty()) c.add({"compute_at", heavy, {place}, {}, name, {}});
+  c.parallel_outermost(name);
+}
+
+/// Lays the packed operand out as [blocks of channels][other dimensions as `position` sorts them][a block].
+void write_packed(Construction& c, const std::string& packed, const ReadFacts& operand, std::size_t dim,
+                  std::int64_t width, const std::vector<std::size_t>& position) {
+  const std::size_t p = c.index(packed);
+  c.plan.need_domain(p);
+  const auto tensor = c.plan.program.scopes[p].output;
+  const std::size_t rank = operand.copy.extents.size();
+  std::vector<std::string> loops, order;
+  for (std::size_t d = 0; d < rank; ++d) loops.push_back(c.plan.scopes[p].loops[d].name);
+  const std::int64_t extent = c.plan.storage(tensor)[dim];
+  const std::int64_t blocks = (extent + width - 1) / width;
+  const auto split_dim = static_cast<std::int64_t>(dim);
+  if (blocks * width > extent)
+    c.add({"layout", packed, {}, {split_dim, 0, blocks * width - extent}, packed, {"pad"}});
+  c.add({"layout", packed, {}, {split_dim, blocks, width}, packed, {"split"}});
+  std::vector<std::size_t> others;
+  for (std::size_t d = 0; d < rank; ++d)
+    if (d != dim) others.push_back(d);
+  std::stable_sort(others.begin(), others.end(),
+                   [&](std::size_t a, std::size_t b) { return position[a] < position[b]; });
+  std::vector<std::int64_t> permutation{split_dim};
+  for (const std::size_t d : others) permutation.push_back(static_cast<std::int64_t>(d > dim ? d + 1 : d));
+  permutation.push_back(split_dim + 1);
+  c.add({"layout", packed, {}, permutation, packed, {"reorder"}});
+  // What follows the channels in memory, and each other in the copy, stays one run: blocks of it are
+  // transposed.
+  std::string run;
+  std::size_t first = rank;
+  for (std::size_t at = others.size(); first > dim + 1;) {
+    if (first == rank)
+      at = static_cast<std::size_t>(std::find(others.begin(), others.end(), rank - 1) - others.begin());
+    else if (at == 0 || others[--at] != first - 1)
+      break;
+    --first;
+    run = run.empty() ? loops[first] : c.fuse(packed, loops[first], run);
+  }
+  std::string within = loops[dim];
+  if (extent > width) {
+    const auto [outer, inner] = c.split(packed, within, width);
+    order.push_back(outer);
+    within = inner;
+  }
+  for (std::size_t d = 0; d < first; ++d)
+    if (d != dim) order.push_back(loops[d]);
+  if (!run.empty()) order.push_back(run);
+  order.push_back(within);
+  c.add({"reorder", packed, order, {}, "", {}});
+  c.vectorize_copy(packed);
+  c.parallel_outermost(packed);
+}
+
+/// Lays a copy of another operand out with its rows innermost, or as it is.
+void write_broadcast(Construction& c, const std::string& copy, const BroadcastPlan& plan) {
+  const std::size_t s = c.index(copy);
+  c.plan.need_domain(s);
+  if (plan.innermost) {
+    const std::size_t rank = c.plan.program.scopes[s].traversal.size();
+    std::vector<std::int64_t> permutation;
+    std::vector<std::string> order;
+    for (std::size_t d = 0; d < rank; ++d)
+      if (d != *plan.innermost) permutation.push_back(static_cast<std::int64_t>(d));
+    permutation.push_back(static_cast<std::int64_t>(*plan.innermost));
+    for (const auto d : permutation)
+      order.push_back(c.plan.scopes[s].loops[static_cast<std::size_t>(d)].name);
+    if (!std::is_sorted(permutation.begin(), permutation.end())) {
+      c.add({"layout", copy, {}, permutation, copy, {"reorder"}});
+      c.add({"reorder", copy, order, {}, "", {}});
+    }
+  }
+  c.vectorize_copy(copy);
+  c.parallel_outermost(copy);
 }
 
 void write_channels(Construction& c, const std::string& name, const ScopeFacts& facts,
@@ -84,57 +277,20 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   if (plan.turned) {
     heavy = c.plan.fresh_tensor_name(name + "_tile");
     c.add({"stage", name, {}, {}, name, {heavy}});
-    c.apply(name, facts.splits);
-    const std::vector<std::string> names = c.leaves(name);
-    std::vector<std::string> order;
-    std::string inner = names[plan.along], place;
-    std::vector<std::string> outside;
-    if (facts.extents[plan.along] > width) {
-      const auto [outer, rest] = c.split(name, names[plan.along], width);
-      outside.push_back(outer);
-      inner = rest;
-    }
-    // Rows that lie innermost are copied out a tile at a time. Where other dimensions lie further in, all
-    // that follows the channels is copied out together, so that it is written in the order it lies.
-    const bool rows_innermost = plan.rows + 1 == facts.traversal;
-    std::vector<std::string> inside, behind;  // of the copied piece: up to the channels, and behind them
-    for (std::size_t i = 0; i < facts.traversal; ++i) {
-      if (i == plan.along)
-        inside.push_back(inner);
-      else if (i == plan.rows)
-        (i < plan.along ? inside : behind).push_back(names[i]);
-      else if (i < plan.along)
-        order.push_back(names[i]);
-      else
-        (rows_innermost ? outside : behind).push_back(names[i]);
-    }
-    order.insert(order.end(), outside.begin(), outside.end());
-    if (!order.empty()) place = order.back();
-    order.insert(order.end(), inside.begin(), inside.end());
-    order.insert(order.end(), behind.begin(), behind.end());
-    c.add({"reorder", name, order, {}, "", {}});
-    std::string last = behind.empty() ? inside.back() : behind.back();
-    for (std::size_t i = behind.size(); i-- > 1;) last = c.fuse(name, behind[i - 1], last);
-    c.vectorize_copy(name, inner);
-    if (!place.empty()) c.add({"compute_at", heavy, {place}, {}, name, {}});
-    c.parallel_outermost(name);
+    write_turned(c, name, heavy, facts, plan, width);
   }
   c.plan.need_domain(c.index(heavy));
   c.apply(heavy, facts.splits);
-  std::string packed;
-  std::vector<std::string> padded;
-  const auto stage = [&](std::size_t r, const char* word) {
+  std::vector<std::string> copies(facts.reads.size());
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (r == plan.operand ? !plan.packed : !plan.others[r].copied) continue;
     const program::TensorId tensor = facts.reads[r].tensor;
     const std::string& source = c.plan.program.tensor(tensor).name;
     const auto reads = c.plan.reads_of(c.index(heavy), tensor);
     const auto which = std::find(reads.begin(), reads.end(), facts.reads[r].id) - reads.begin();
-    const std::string copy = c.plan.fresh_tensor_name(source + word);
-    c.add({"stage", heavy, {}, {which}, source, {copy}});
-    return copy;
-  };
-  if (plan.packed) packed = stage(plan.operand, "_pack");
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (r != plan.operand && facts.reads[r].guarded) padded.push_back(stage(r, "_pad"));
+    copies[r] = c.plan.fresh_tensor_name(source + (r == plan.operand ? "_pack" : "_pad"));
+    c.add({"stage", heavy, {}, {which}, source, {copies[r]}});
+  }
 
   const std::vector<std::string> loops = c.leaves(heavy);
   std::vector<std::string> order, tile;
@@ -158,11 +314,19 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     lane = inner;
   }
   tile.push_back(lane);
-  for (std::size_t i = 0; i < facts.traversal; ++i)
-    if (i != plan.along && i != plan.rows) order.push_back(loops[i]);
+  // Outside what picks a panel of the packed operand, so that the panel stays in a near cache.
+  const ReadFacts& operand = facts.reads[plan.operand];
+  std::vector<std::size_t> sequence;
+  for (const bool picks : {true, false})
+    for (std::size_t i = 0; i < facts.traversal; ++i)
+      if (i != plan.along && i != plan.rows && operand.depends[i] == picks) sequence.push_back(i);
+  for (const std::size_t i : sequence) order.push_back(loops[i]);
   if (!lane_outer.empty()) order.push_back(lane_outer);
   if (!row_outer.empty()) order.push_back(row_outer);
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) order.push_back(loops[i]);
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
+    sequence.push_back(i);
+    order.push_back(loops[i]);
+  }
   order.insert(order.end(), tile.begin(), tile.end());
   c.add({"reorder", heavy, order, {}, "", {}});
   if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
@@ -171,64 +335,35 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   if (!lane_outer.empty()) c.add({"peel", heavy, {lane_outer}, {}, "", {}});
   c.parallel_outermost(heavy);
   if (plan.turned) {
+    const std::size_t rank = c.plan.program.scopes[c.index(heavy)].traversal.size();
+    const std::size_t along = facts.iterators[plan.along];
     std::vector<std::int64_t> permutation;
-    for (std::size_t d = 0; d < facts.traversal; ++d)
-      if (d != plan.along) permutation.push_back(static_cast<std::int64_t>(d));
-    permutation.push_back(static_cast<std::int64_t>(plan.along));
+    for (std::size_t d = 0; d < rank; ++d)
+      if (d != along) permutation.push_back(static_cast<std::int64_t>(d));
+    permutation.push_back(static_cast<std::int64_t>(along));
     c.add({"layout", heavy, {}, permutation, heavy, {"reorder"}});
   }
 
-  if (plan.packed) {
-    // [blocks of channels][the other dimensions][one block]
-    place_beside(c, packed, heavy);
-    const std::size_t p = c.index(packed);
-    c.plan.need_domain(p);
-    const auto tensor = c.plan.program.scopes[p].output;
-    const std::size_t rank = facts.reads[plan.operand].copy.extents.size();
-    std::vector<std::string> copy_loops, copy_order;
-    for (std::size_t d = 0; d < rank; ++d) copy_loops.push_back(c.plan.scopes[p].loops[d].name);
-    const std::int64_t extent = c.plan.storage(tensor)[plan.dim];
-    const std::int64_t blocks = (extent + width - 1) / width;
-    const auto dim = static_cast<std::int64_t>(plan.dim);
-    if (blocks * width > extent)
-      c.add({"layout", packed, {}, {dim, 0, blocks * width - extent}, packed, {"pad"}});
-    c.add({"layout", packed, {}, {dim, blocks, width}, packed, {"split"}});
-    // What follows the channels in memory stays one run: blocks of it are transposed.
-    std::string run;
-    for (std::size_t d = rank; d-- > plan.dim + 1;)
-      run = run.empty() ? copy_loops[d] : c.fuse(packed, copy_loops[d], run);
-    std::vector<std::int64_t> permutation{dim};
-    for (std::int64_t d = 0; d < static_cast<std::int64_t>(rank) + 1; ++d)
-      if (d != dim && d != dim + 1) permutation.push_back(d);
-    permutation.push_back(dim + 1);
-    c.add({"layout", packed, {}, permutation, packed, {"reorder"}});
-    std::string block, within = copy_loops[plan.dim];
-    if (extent > width) {
-      const auto [outer, inner] = c.split(packed, within, width);
-      copy_order.push_back(outer);
-      within = inner;
-      block = outer;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (copies[r].empty()) continue;
+    if (!c.constant(facts.reads[r].tensor)) place_beside(c, copies[r], heavy);
+    if (r == plan.operand) {
+      std::vector<std::size_t> position(operand.copy.extents.size(),
+                                        0);  // of the innermost loop that moves it
+      for (std::size_t at = 0; at < sequence.size(); ++at)
+        for (std::size_t d = 0; d < position.size(); ++d)
+          if (operand.copy.coefficients[d][sequence[at]] != 0) position[d] = at;
+      write_packed(c, copies[r], operand, plan.dim, width, position);
+    } else {
+      write_broadcast(c, copies[r], plan.others[r]);
     }
-    for (std::size_t d = 0; d < plan.dim; ++d) copy_order.push_back(copy_loops[d]);
-    if (!run.empty()) copy_order.push_back(run);
-    copy_order.push_back(within);
-    c.add({"reorder", packed, copy_order, {}, "", {}});
-    c.vectorize_copy(packed);
-    c.parallel_outermost(packed);
-    c.prepack(packed, facts.reads[plan.operand].tensor);
-  }
-  for (const auto& copy : padded) {
-    place_beside(c, copy, heavy);
-    c.plan.need_domain(c.index(copy));
-    c.vectorize_innermost(copy);
-    c.parallel_outermost(copy);
+    c.prepack(copies[r], facts.reads[r].tensor);
   }
 }
 
 }  // namespace
 
-void along_channels(Construction& c, const std::string& scope, Sketches& sketches) {
-  const ScopeFacts facts = analyse(c.plan, c.index(scope));
+void along_channels(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
   if (!facts.reduces) return;
   const bool output = c.plan.is_output(c.plan.program.scopes[c.index(scope)].output);
   for (std::size_t i = 0; i < facts.traversal; ++i) {

@@ -31,7 +31,7 @@ struct OutputPlan {
   std::optional<std::size_t> row;  ///< iterator whose iterations share the vector operands
   std::int64_t row_count = 1, vector_count = 1, most_rows = kMostRows;
   double steps = 1;          ///< multiply-adds a result
-  double copy_cycles = 0;    ///< of staged operands and of the result
+  double copy_cycles = 0;    ///< of staged operands, of the result and of operands that lie badly
   double pack_cycles = 0;    ///< of panels, where they are packed
   std::vector<bool> panels;  ///< by read: contiguous, with rows so far apart that packing panels may pay
   Numbers counted;
@@ -81,6 +81,23 @@ std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts
     plan.strides.push_back(read.copy.coefficients[found][i]);
   }
   return plan;
+}
+
+/// Cycles to bring in an operand that is broadcast, lies beyond the second cache and is not read in the order
+/// it lies in: a line comes again for every few of its elements.
+double far_cycles(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
+                  std::optional<std::size_t> row) {
+  constexpr double kFarLine = 8, kLine = 64, kOften = 16;
+  const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
+  if (static_cast<double>(read.box.elements) * bytes <= static_cast<double>(c.target.l2_bytes)) return 0;
+  double step = kLine, reads = 1;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
+    if (!read.depends[i] || facts.extents[i] == 1) continue;
+    reads *= static_cast<double>(facts.extents[i]);
+    if ((i == row || i >= facts.traversal) && read.address[i] != 0)
+      step = std::min(step, static_cast<double>(std::abs(read.address[i])) * bytes);
+  }
+  return step < kOften ? 0 : reads * step / kLine * kFarLine;
 }
 
 double cycles_of(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
@@ -162,6 +179,9 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
     if (plan.reads[r].way == Way::Staged && !c.constant(facts.reads[r].tensor))
       plan.copy_cycles += static_cast<double>(facts.reads[r].copy.elements) *
                           (facts.reads[r].address[facts.traversal - 1] == 1 ? 4 / vector : 8 / vector);
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.reads[r].way == Way::Broadcast)
+      plan.copy_cycles += far_cycles(c, facts, facts.reads[r], plan.row);
   plan.cycles = cycles_of(c.target, plan, plan.counted);
   return plan;
 }
@@ -431,8 +451,7 @@ void add_sketches(Construction& c, const std::string& scope, const ScopeFacts& f
 
 }  // namespace
 
-void along_output(Construction& c, const std::string& scope, Sketches& sketches) {
-  const ScopeFacts facts = analyse(c.plan, c.index(scope));
+void along_output(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
   add_sketches(c, scope, facts, "along_output", sketches);
   if (facts.splits.empty()) return;
   // Blocks need no loops of their own where only copies are read by them.

@@ -149,8 +149,7 @@ void write_along(Construction& c, const std::string& scope, const ScopeFacts& fa
 
 }  // namespace
 
-void along_reduction(Construction& c, const std::string& scope, Sketches& sketches) {
-  const ScopeFacts facts = analyse(c.plan, c.index(scope));
+void along_reduction(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
   if (!facts.reduces || c.plan.scopes[c.index(scope)].frozen) return;
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
     if (facts.extents[i] < 2) continue;

@@ -1,6 +1,7 @@
-// Windows read where they lie: pooling, depthwise convolution, stencils. Nothing is copied; the taps are
-// repeated at compile time, a few rows of results share the vectors they read, and the iterations whose
-// windows cross a border are split from the ones that need no guard.
+// Windows read where they lie: pooling, depthwise convolution, stencils. Nothing is copied; taps are repeated
+// at compile time (all, or those along which rows overlap, so that more rows fit into a block), a few rows of
+// results share the vectors they read, and the iterations whose windows cross a border are split from the
+// ones that need no guard.
 #include <algorithm>
 #include <limits>
 
@@ -16,47 +17,55 @@ struct WindowPlan {
   std::int64_t body = 1;              ///< taps that are unrolled
   double outer = 1;                   ///< iterations of the other traversal loops
   std::vector<std::size_t> unrolled;  ///< sums
+  bool by_rows = false;               ///< only taps along which rows share what they read are unrolled
 };
 
-constexpr std::int64_t kMostTaps = 128, kLargestBody = 64, kMostAccumulators = 16, kFurthestLane = 8;
+constexpr std::int64_t kMostTaps = 128, kLargeWindow = 12, kLargestBody = 64, kMostAccumulators = 16,
+                       kFurthestLane = 8;
 constexpr double kLargestStep = 80;  ///< instructions in a block: more spill, and take long to compile
 
-/// Vectors that are read at different places by `rows` iterations of loop `row` and all taps: each dimension
-/// has as many as its index has values.
-double distinct_reads(const ScopeFacts& facts, const ReadFacts& read, std::optional<std::size_t> row,
+/// Vectors that are read at different places by `rows` iterations of the rows' loop and the unrolled taps:
+/// each dimension has as many as its index has values.
+double distinct_reads(const ScopeFacts& facts, const ReadFacts& read, const WindowPlan& plan,
                       std::int64_t rows) {
   double distinct = 1;
   for (const auto& coefficients : read.box.coefficients) {
     std::int64_t span = 1, count = 1;
-    for (std::size_t i = 0; i < facts.extents.size(); ++i) {
-      const std::int64_t extent = i == row ? rows : i >= facts.traversal ? facts.extents[i] : 1;
-      if (coefficients[i] == 0) continue;
-      span += std::abs(coefficients[i]) * (extent - 1);
+    const auto moves = [&](std::size_t loop, std::int64_t extent) {
+      if (coefficients[loop] == 0) return;
+      span += std::abs(coefficients[loop]) * (extent - 1);
       count *= extent;
-    }
+    };
+    if (plan.rows) moves(*plan.rows, rows);
+    for (const std::size_t tap : plan.unrolled) moves(tap, facts.extents[tap]);
     distinct *= static_cast<double>(std::min(span, count));
   }
   return distinct;
 }
 
-std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& facts) {
+/// Some read moves along one of its dimensions with both loops.
+bool move_together(const ScopeFacts& facts, std::size_t a, std::size_t b) {
+  for (const auto& read : facts.reads)
+    for (const auto& coefficients : read.box.coefficients)
+      if (coefficients[a] != 0 && coefficients[b] != 0) return true;
+  return false;
+}
+
+std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& facts, bool by_rows) {
   WindowPlan plan;
+  plan.by_rows = by_rows;
   const std::size_t last = facts.traversal - 1;
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) plan.taps *= facts.extents[i];
   if (plan.taps > kMostTaps || facts.extents[last] < 2) return std::nullopt;
-  bool along = false;
+  bool along = false, far = false;
   for (const auto& read : facts.reads) {
     if (!read.linear) return std::nullopt;
     if (!read.depends[last]) continue;
     along = true;
     if (read.address[last] == 0 || std::abs(read.address[last]) > kFurthestLane) return std::nullopt;
+    far = far || std::abs(read.address[last]) != 1;  // lanes are shuffled from what neighbouring taps load
   }
   if (!along) return std::nullopt;
-  for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
-    if (plan.body * facts.extents[i] > kLargestBody) break;
-    plan.body *= facts.extents[i];
-    plan.unrolled.push_back(i);
-  }
   plan.vectors = (facts.extents[last] + c.lanes - 1) / c.lanes;
   for (std::size_t i = last; i-- > 0;) {
     if (!plan.rows && facts.extents[i] > 1) {
@@ -66,14 +75,25 @@ std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& f
       plan.outer *= static_cast<double>(facts.extents[i]);
     }
   }
+  bool all = true;
+  for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
+    const bool wanted = !by_rows || (plan.rows && move_together(facts, *plan.rows, i));
+    all = all && wanted;
+    if (!wanted) continue;
+    if (plan.body * facts.extents[i] > kLargestBody) break;
+    plan.body *= facts.extents[i];
+    plan.unrolled.push_back(i);
+  }
+  // All taps of a small window fit a block with several rows.
+  if (by_rows && (all || plan.body == 1 || plan.taps < kLargeWindow || far)) return std::nullopt;
   return plan;
 }
 
-/// Cycles of the loads of m rows of v vectors.
+/// Cycles of the loads of m rows of v vectors, for the unrolled taps.
 double loads_of(const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m, std::int64_t v) {
   double loads = 0;
   for (const auto& read : facts.reads) {
-    const double distinct = distinct_reads(facts, read, plan.rows, m);
+    const double distinct = distinct_reads(facts, read, plan, m);
     if (!read.depends[facts.traversal - 1]) {
       loads += distinct;
       continue;
@@ -93,9 +113,11 @@ bool fits(const Target& target, const ScopeFacts& facts, const WindowPlan& plan,
 
 double cycles_of(const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m, std::int64_t v) {
   const auto step = [&](std::int64_t rows, std::int64_t vectors) {
-    const auto results = static_cast<double>(rows * vectors);
-    return std::max({results * static_cast<double>(plan.taps), loads_of(facts, plan, rows, vectors), 4.0}) +
-           3 + 2 * results;
+    const auto results = static_cast<double>(rows * vectors),
+               times = static_cast<double>(plan.taps / plan.body);
+    const double body =
+        std::max({results * static_cast<double>(plan.body), loads_of(facts, plan, rows, vectors), 4.0});
+    return times * (body + (times > 1 ? 1 : 0)) + 3 + 2 * results;
   };
   const auto line = [&](std::int64_t rows) {
     const std::int64_t rest = plan.vectors % v;
@@ -147,7 +169,10 @@ void write_window(Construction& c, const std::string& name, const ScopeFacts& fa
     lane = inner;
   }
   tile.push_back(lane);
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) order.push_back(loops[i]);
+  for (const bool unrolled : {false, true})  // what is unrolled runs inside what is not
+    for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+      if ((std::find(plan.unrolled.begin(), plan.unrolled.end(), i) != plan.unrolled.end()) == unrolled)
+        order.push_back(loops[i]);
   order.insert(order.end(), tile.begin(), tile.end());
   c.add({"reorder", name, order, {}, "", {}});
   c.add({"vectorize", name, {lane}, {}, "", {}});
@@ -158,22 +183,17 @@ void write_window(Construction& c, const std::string& name, const ScopeFacts& fa
   c.parallel_outermost(name);
 }
 
-}  // namespace
-
-void along_window(Construction& c, const std::string& scope, Sketches& sketches) {
-  const ScopeFacts facts = analyse(c.plan, c.index(scope));
-  if (!facts.reduces || facts.traversal == 0 || c.plan.scopes[c.index(scope)].frozen) return;
-  const auto plan = plan_window(c, facts);
-  if (!plan) return;
+void add_sketch(const Construction& c, const std::string& scope, const ScopeFacts& facts,
+                const WindowPlan& plan, Sketches& sketches) {
   Sketch sketch;
-  sketch.name = "along_window";
+  sketch.name = plan.by_rows ? "along_window/rows" : "along_window";
   std::vector<std::size_t> rows;
-  if (plan->rows) rows.push_back(*plan->rows);
-  const std::int64_t most_rows = std::min<std::int64_t>(plan->row_count, 8),
-                     most_vectors = std::min<std::int64_t>(plan->vectors, 4);
+  if (plan.rows) rows.push_back(*plan.rows);
+  const std::int64_t most_rows = std::min<std::int64_t>(plan.row_count, 8),
+                     most_vectors = std::min<std::int64_t>(plan.vectors, 4);
   sketch.choices = {{"rows", &Numbers::rows, counting_to(most_rows), rows},
                     {"vectors", &Numbers::vectors, counting_to(most_vectors), {facts.traversal - 1}}};
-  sketch.estimate = [plan = *plan, facts, target = c.target](const Numbers& n) {
+  sketch.estimate = [plan, facts, target = c.target](const Numbers& n) {
     if (!fits(target, facts, plan, n.rows, n.vectors)) return std::numeric_limits<double>::infinity();
     return cycles_of(facts, plan, n.rows, n.vectors);
   };
@@ -189,10 +209,18 @@ void along_window(Construction& c, const std::string& scope, Sketches& sketches)
       sketch.cycles = cycles;
     }
   }
-  sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& numbers) {
+  sketch.write = [scope, facts, plan](Construction& to, const Numbers& numbers) {
     write_window(to, scope, facts, plan, numbers);
   };
   sketches.push_back(std::move(sketch));
+}
+
+}  // namespace
+
+void along_window(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+  if (!facts.reduces || facts.traversal == 0 || c.plan.scopes[c.index(scope)].frozen) return;
+  for (const bool by_rows : {false, true})
+    if (const auto plan = plan_window(c, facts, by_rows)) add_sketch(c, scope, facts, *plan, sketches);
 }
 
 }  // namespace syno::schedule

@@ -15,6 +15,10 @@ std::int64_t ScopeFacts::points() const {
   return product;
 }
 
+bool ScopeFacts::split(std::size_t loop) const {
+  return std::count(iterators.begin(), iterators.end(), iterators[loop]) > 1;
+}
+
 namespace {
 
 /// A leaf that a quotient or remainder in some index cuts into whole blocks, and the block.
@@ -77,6 +81,10 @@ ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
     const PlannedLoop& loop = plan.scopes[scope].loops[static_cast<std::size_t>(leaf)];
     facts.extents.push_back(loop.extent);
     slots.push_back(loop.slot);
+    int root = leaf;
+    while (plan.scopes[scope].loops[static_cast<std::size_t>(root)].parent >= 0)
+      root = plan.scopes[scope].loops[static_cast<std::size_t>(root)].parent;
+    facts.iterators.push_back(static_cast<std::size_t>(root));
     if (!loop.reduction) ++facts.traversal;
   }
   std::vector<std::uint32_t> outside;
@@ -187,6 +195,47 @@ std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::
   if (first > 0) cuts.push_back(first);
   if (last < loop.extent) cuts.push_back(last);
   return cuts;
+}
+
+std::vector<std::int64_t> wrap_cuts(Plan& plan, std::size_t scope, const std::string& outer,
+                                    const std::string& inner) {
+  constexpr std::int64_t kMostIterations = 256;
+  constexpr std::size_t kMostCuts = 2;
+  const auto loop = [&](const std::string& name) {
+    return plan.scopes[scope].loops[static_cast<std::size_t>(plan.leaf_named(scope, name))];
+  };
+  const PlannedLoop around = loop(outer);
+  const std::uint32_t slot = loop(inner).slot;
+  if (around.extent > kMostIterations) return {};
+  LinearForms forms = plan.bound_forms();
+  std::vector<bool> wraps(static_cast<std::size_t>(around.extent), false);
+  const std::function<void(const LinearForm&)> visit = [&](const LinearForm& form) {
+    for (const auto& [id, coefficient] : form.terms) {
+      const Atom atom = forms.atom(id);
+      if (atom.kind == Atom::Kind::Slot || !forms.depends_on(atom.inner, slot)) continue;
+      for (std::int64_t v = 0; v < around.extent; ++v) {
+        const Interval range = forms.bounds(forms.substitute(atom.inner, around.slot, v));
+        const auto whole = [&](std::int64_t x) {
+          return x >= 0 ? x / atom.divisor : -((atom.divisor - 1 - x) / atom.divisor);
+        };
+        if (whole(range.least) != whole(range.greatest)) wraps[static_cast<std::size_t>(v)] = true;
+      }
+      visit(atom.inner);
+    }
+  };
+  for (const auto id : plan.reads(scope)) {
+    const program::Scalar read = plan.program.scalar(id);
+    for (const ExprId index : read.indices) {
+      std::vector<Condition> ignored;
+      const ExprId e = plan.over_loops(scope, without_inside(plan.program.arena, index, ignored));
+      visit(forms.form(plan.program.arena, e));
+    }
+  }
+  std::vector<std::int64_t> cuts;
+  if (2 * std::count(wraps.begin(), wraps.end(), true) > around.extent) return cuts;
+  for (std::size_t v = 1; v < wraps.size(); ++v)
+    if (wraps[v] != wraps[v - 1]) cuts.push_back(static_cast<std::int64_t>(v));
+  return cuts.size() <= kMostCuts ? cuts : std::vector<std::int64_t>{};
 }
 
 }  // namespace syno::schedule

@@ -35,13 +35,15 @@ struct ReadFacts {
 };
 
 struct ScopeFacts {
-  bool blocks = true;                 ///< whether blocks were made loops where that is possible
-  Splits splits;                      ///< exact ones that make `c / 16` and `c % 16` loops of their own
-  std::size_t traversal = 0;          ///< the first so many loops are the traversal
-  std::vector<std::int64_t> extents;  ///< by loop, after the splits
+  bool blocks = true;                  ///< whether blocks were made loops where that is possible
+  Splits splits;                       ///< exact ones that make `c / 16` and `c % 16` loops of their own
+  std::size_t traversal = 0;           ///< the first so many loops are the traversal
+  std::vector<std::int64_t> extents;   ///< by loop, after the splits
+  std::vector<std::size_t> iterators;  ///< by loop: the iterator it is, or is a part of
   std::vector<ReadFacts> reads;
   bool reduces = false;
-  std::int64_t points() const;  ///< of the whole iteration space
+  std::int64_t points() const;         ///< of the whole iteration space
+  bool split(std::size_t loop) const;  ///< the loop is a part of its iterator
 };
 
 /// Facts about a scope nothing was decided about yet, as it is after `splits`; without `blocks` there are
@@ -51,5 +53,11 @@ ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks = true);
 /// Where to cut the range of a leaf loop so that the iterations between need none of the guards that it
 /// decides: up to two places, none where every iteration is alike.
 std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::string& loop);
+
+/// Where to cut the range of the outer loop of a split so that within most of its iterations nothing that the
+/// inner loop moves wraps around in a remainder, or passes to the next quotient: `(8*o + i + 1) % 56` does so
+/// for o = 6 alone. None where that would take many cuts.
+std::vector<std::int64_t> wrap_cuts(Plan& plan, std::size_t scope, const std::string& outer,
+                                    const std::string& inner);
 
 }  // namespace syno::schedule

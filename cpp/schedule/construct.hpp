@@ -37,6 +37,10 @@ struct Construction {
   std::vector<std::string> leaves(const std::string& scope) const;  ///< names, outermost first
   std::int64_t extent(const std::string& scope, const std::string& loop) const;
   std::size_t index(const std::string& scope) const { return plan.scope_named(scope); }
+  /// Peels the outer loop of a split: an incomplete last iteration, and those in which lanes along the inner
+  /// loop wrap around.
+  void peel_lanes(const std::string& scope, const std::string& outer, const std::string& inner,
+                  bool incomplete);
   /// Splits the innermost loop into vectors, its rest peeled.
   void vectorize_innermost(const std::string& scope);
   /// The same for a copy; where what it reads is contiguous along another loop, both become blocks that are
@@ -94,19 +98,21 @@ struct Sketch {
 using Sketches = std::vector<Sketch>;
 std::vector<std::int64_t> counting_to(std::int64_t last);  ///< 1, 2, ..., last
 
-// The strategies: each adds its sketches for a scope about which nothing was decided yet.
+// The strategies: each adds its sketches for a scope about which nothing was decided yet; `facts` are
+// analyse()'s.
 /// Vectors along the innermost dimensions of the output (pixels), which are flattened where that fills
 /// vectors.
-void along_output(Construction& c, const std::string& scope, Sketches& sketches);
+void along_output(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
 /// Vectors along another dimension of the output (channels), its operand packed and its result transposed.
-void along_channels(Construction& c, const std::string& scope, Sketches& sketches);
+void along_channels(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
 /// Vectors along a reduction, as in dot products.
-void along_reduction(Construction& c, const std::string& scope, Sketches& sketches);
+void along_reduction(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
 /// Vectors along the innermost dimension of the output, windows of few taps read where they lie.
-void along_window(Construction& c, const std::string& scope, Sketches& sketches);
+void along_window(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
 
 /// Every sketch of a scope that reduces; none for others, which have one way to be written.
 Sketches sketches_of(Construction& c, const std::string& scope);
+Sketches sketches_of(Construction& c, const std::string& scope, const ScopeFacts& facts);
 
 /// The innermost loop of its consumers inside which a scope can be computed piece by piece without repeating
 /// work, and without becoming slower by count: a compute_at. Its consumers' loops are decided already.

@@ -42,6 +42,16 @@ std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::Scala
 
 }  // namespace
 
+void Construction::peel_lanes(const std::string& scope, const std::string& outer, const std::string& inner,
+                              bool incomplete) {
+  std::vector<std::int64_t> cuts = wrap_cuts(plan, index(scope), outer, inner);
+  const std::int64_t last = extent(scope, outer) - 1;
+  if (incomplete && last > 0) cuts.push_back(last);
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  if (!cuts.empty()) add({"peel", scope, {outer}, cuts, "", {}});
+}
+
 void Construction::vectorize_copy(const std::string& scope, std::string read) {
   constexpr std::int64_t kFewest = 4;  // of a block's side
   const std::int64_t side =
@@ -70,7 +80,12 @@ void Construction::vectorize_copy(const std::string& scope, std::string read) {
   const std::string written = names.back();
   if (read.empty() || read == written || extent(scope, written) < kFewest || extent(scope, read) < kFewest)
     return vectorize_innermost(scope);
-  std::vector<std::string> order, block, peeled;
+  std::vector<std::string> order, block;
+  struct Peeled {
+    std::string outer, inner;
+    bool incomplete;
+  };
+  std::vector<Peeled> peeled;
   for (const auto& name : names)
     if (name != read && name != written) order.push_back(name);
   for (const std::string& name : {read, written}) {
@@ -82,12 +97,12 @@ void Construction::vectorize_copy(const std::string& scope, std::string read) {
     const auto [outer, inner] = split(scope, name, side);
     order.push_back(outer);
     block.push_back(inner);
-    if (whole % side != 0) peeled.push_back(outer);
+    peeled.push_back({outer, inner, whole % side != 0});
   }
   order.insert(order.end(), block.begin(), block.end());
   add({"reorder", scope, order, {}, "", {}});
   add({"transpose", scope, block, {}, "", {}});
-  for (const auto& loop : peeled) add({"peel", scope, {loop}, {}, "", {}});
+  for (const auto& loop : peeled) peel_lanes(scope, loop.outer, loop.inner, loop.incomplete);
 }
 
 }  // namespace syno::schedule

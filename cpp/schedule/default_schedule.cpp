@@ -204,7 +204,7 @@ void Construction::vectorize_innermost(const std::string& scope) {
       const auto [outer, inner] = split(scope, loop.name, lanes);
       lane = inner;
       add({"vectorize", scope, {lane}, {}, "", {}});
-      if (loop.extent % lanes != 0) add({"peel", scope, {outer}, {}, "", {}});
+      peel_lanes(scope, outer, inner, loop.extent % lanes != 0);
     } else {
       add({"vectorize", scope, {lane}, {}, "", {}});
     }
@@ -274,15 +274,27 @@ std::vector<std::int64_t> counting_to(std::int64_t last) {
   return values;
 }
 
-Sketches sketches_of(Construction& c, const std::string& scope) {
-  Sketches sketches;
+namespace {
+
+bool has_sketches(const Construction& c, const std::string& scope) {
   const program::Scope& s = c.plan.program.scopes[c.index(scope)];
-  if (s.reduction == program::Reduction::None || s.sums.empty() || !s.target.empty()) return sketches;
-  along_output(c, scope, sketches);
-  along_channels(c, scope, sketches);
-  along_reduction(c, scope, sketches);
-  along_window(c, scope, sketches);
+  return s.reduction != program::Reduction::None && !s.sums.empty() && s.target.empty();
+}
+
+}  // namespace
+
+Sketches sketches_of(Construction& c, const std::string& scope, const ScopeFacts& facts) {
+  Sketches sketches;
+  if (!has_sketches(c, scope)) return sketches;
+  along_output(c, scope, facts, sketches);
+  along_channels(c, scope, facts, sketches);
+  along_reduction(c, scope, facts, sketches);
+  along_window(c, scope, facts, sketches);
   return sketches;
+}
+
+Sketches sketches_of(Construction& c, const std::string& scope) {
+  return has_sketches(c, scope) ? sketches_of(c, scope, analyse(c.plan, c.index(scope))) : Sketches{};
 }
 
 Choosing fewest_cycles(const Construction&, const std::string&, const Sketches& sketches) {

@@ -11,8 +11,9 @@ namespace syno::schedule {
 
 namespace {
 
-constexpr double kRepeated = 1.02;  ///< work done in pieces over work done once that is no loss
-constexpr double kSlower = 1.05;    ///< cycles by count
+constexpr double kRepeated = 1.02;      ///< work done in pieces over work done once that is no loss
+constexpr double kRepeatedCopy = 1.08;  ///< the same for a copy, whose pieces stay in a nearer cache
+constexpr double kSlower = 1.05;        ///< cycles by count
 
 /// A scope some consumers are computed in, and the innermost of its loops that is around all of them.
 struct Host {
@@ -68,7 +69,7 @@ Work work_of(Construction& c, const std::string& name) {
   const ScopeFacts facts = analyse(c.plan, c.index(name));
   Work work;
   for (const auto extent : facts.extents) work.points *= static_cast<double>(extent);
-  const Sketches sketches = sketches_of(c, name);
+  const Sketches sketches = sketches_of(c, name, facts);
   if (!sketches.empty()) {
     work.cycles = std::numeric_limits<double>::infinity();
     for (const Sketch& sketch : sketches) work.cycles = std::min(work.cycles, sketch.cycles);
@@ -76,9 +77,7 @@ Work work_of(Construction& c, const std::string& name) {
   return work;
 }
 
-}  // namespace
-
-std::optional<Decision> placement(const Construction& c, const std::string& name) {
+std::optional<Decision> placement_within(const Construction& c, const std::string& name, double repeated) {
   const std::size_t s = c.index(name);
   const auto tensor = c.plan.program.scopes[s].output;
   if (c.plan.scopes[s].has_domain || c.plan.scopes[s].attach_scope >= 0 || c.plan.is_argument(tensor) ||
@@ -113,7 +112,7 @@ std::optional<Decision> placement(const Construction& c, const std::string& name
           Construction alone = c;
           whole = work_of(alone, name);
         }
-        if (piece.points * pieces > kRepeated * whole->points) continue;
+        if (piece.points * pieces > repeated * whole->points) continue;
         if (piece.cycles * pieces > kSlower * whole->cycles) continue;
         return decision;
       } catch (const ScheduleError&) {  // a combination no row allows
@@ -124,9 +123,15 @@ std::optional<Decision> placement(const Construction& c, const std::string& name
   return std::nullopt;
 }
 
+}  // namespace
+
+std::optional<Decision> placement(const Construction& c, const std::string& name) {
+  return placement_within(c, name, kRepeated);
+}
+
 void place_beside(Construction& c, const std::string& copy, const std::string& scope) {
   if (c.plan.scopes[c.index(scope)].attach_scope < 0) return;
-  if (auto decision = placement(c, copy)) c.add(std::move(*decision));
+  if (auto decision = placement_within(c, copy, kRepeatedCopy)) c.add(std::move(*decision));
 }
 
 }  // namespace syno::schedule

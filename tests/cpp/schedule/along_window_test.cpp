@@ -27,32 +27,34 @@ class EveryWindow : public testing::TestWithParam<Window> {};
 
 TEST_P(EveryWindow, KeepsTheMeaning) {
   Random random(53);
-  int used = 0;
+  int used = 0, by_rows = 0;
   for (int trial = 0; trial < 30; ++trial) {
-    const std::map<std::string, std::int64_t> drawn{{"c", draw(random, 1, 3)},
-                                                    {"h", draw(random, 7, 10)},
-                                                    {"w", draw(random, 7, 40)},
-                                                    {"r", draw(random, 1, 4)},
-                                                    {"s", draw(random, 1, 4)}};
-    const std::int64_t dilation = draw(random, 1, 2);
+    const std::map<std::string, std::int64_t> drawn{
+        {"c", draw(random, 1, 3)},
+        {"h", draw(random, 7, 10)},
+        {"w", draw(random, 7, 40)},
+        {"r", draw(random, 1, trial % 2 ? 5 : 3)},
+        {"s", draw(random, trial % 2 ? 3 : 1, trial % 2 ? 5 : 3)}};
+    const std::int64_t dilation = draw(random, 1, 2), stride = trial % 2 ? 1 : draw(random, 1, 3);
     const std::int64_t most = (std::min(drawn.at("r"), drawn.at("s")) - 1) * dilation;
     program::ParseOptions options;
     for (const char name : std::string(GetParam().iterators))
       options.sizes.emplace(std::string(1, name), drawn.at(std::string(1, name)));
-    const auto p =
-        program::parse(written(GetParam(), draw(random, 1, 3), dilation, draw(random, 0, most)), options);
+    const auto p = program::parse(written(GetParam(), stride, dilation, draw(random, 0, most)), options);
     for (const Target target : {Target{}, Target{256, 16, 2}, Target{128, 16, 1}}) {
       Construction c(p, trial % 4 == 3 ? Dtype::F64 : Dtype::F32, target);
       Sketches sketches;
-      along_window(c, "y", sketches);
+      along_window(c, "y", analyse(c.plan, 0), sketches);
       if (sketches.empty()) continue;
-      EXPECT_GT(sketches[0].cycles, 0);
-      Numbers numbers = sketches[0].counted;
-      if (trial % 2 == 1) {  // others than the counted ones, too
-        numbers.rows = draw(random, 1, sketches[0].choices[0].values.back());
-        numbers.vectors = draw(random, 1, sketches[0].choices[1].values.back());
+      const Sketch& sketch = sketches[random.below(sketches.size())];
+      EXPECT_GT(sketch.cycles, 0);
+      Numbers numbers = sketch.counted;
+      if (random.below(2) == 1) {  // others than the counted ones, too
+        numbers.rows = draw(random, 1, sketch.choices[0].values.back());
+        numbers.vectors = draw(random, 1, sketch.choices[1].values.back());
       }
-      sketches[0].write(c, numbers);
+      by_rows += sketch.name == "along_window/rows";
+      sketch.write(c, numbers);
       const LoopNest nest = emit(c.plan);
       ASSERT_NO_THROW(verify(nest)) << to_text(c.schedule) << to_text(nest);
       expect_same(p, nest, random_arguments(p, random), to_text(c.schedule));
@@ -61,6 +63,27 @@ TEST_P(EveryWindow, KeepsTheMeaning) {
     }
   }
   EXPECT_GT(used, 20);
+  // Rows overlap along taps of their own in all but the one that has no rows.
+  const std::string iterators = GetParam().iterators;
+  if (iterators.starts_with("chw") && iterators.size() == 5) EXPECT_GT(by_rows, 2);
+}
+
+/// With all taps unrolled a block holds one row; with a column of taps, several share what they read.
+TEST(AlongWindow, LargeWindowsKeepSeveralRowsInABlock) {
+  for (const std::int64_t taps : {5, 7}) {
+    const auto p = program::parse("y[c,h,w] = sum[r,s] x[c,h+r-2,w+s-2] * k[c,r,s]",
+                                  {.sizes = {{"c", 8}, {"h", 56}, {"w", 64}, {"r", taps}, {"s", taps}}});
+    Construction c(p, Dtype::F32, Target{});
+    Sketches sketches;
+    along_window(c, "y", analyse(c.plan, 0), sketches);
+    ASSERT_EQ(sketches.size(), 2U);
+    EXPECT_EQ(sketches[1].name, "along_window/rows");
+    EXPECT_LT(sketches[1].cycles, sketches[0].cycles);
+    EXPECT_GE(sketches[1].counted.rows, 4) << taps;
+    sketches[1].write(c, sketches[1].counted);
+    EXPECT_NE(to_text(c.schedule).find("unroll y loops=r\n"), std::string::npos) << to_text(c.schedule);
+    EXPECT_EQ(to_text(c.schedule).find("unroll y loops=s\n"), std::string::npos) << to_text(c.schedule);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -90,8 +113,8 @@ TEST(AlongWindow, LeavesTheInteriorWithoutGuards) {
                                 {.sizes = {{"c", 8}, {"h", 56}, {"w", 56}, {"r", 3}, {"s", 3}}});
   Construction c(p, Dtype::F32, Target{});
   Sketches sketches;
-  along_window(c, "y", sketches);
-  ASSERT_EQ(sketches.size(), 1U);
+  along_window(c, "y", analyse(c.plan, 0), sketches);
+  ASSERT_FALSE(sketches.empty());
   sketches[0].write(c, sketches[0].counted);
   const LoopNest nest = emit(c.plan);
   int plain = 0, guarded = 0;
@@ -128,6 +151,19 @@ TEST(BorderCuts, AreWhereGuardsBeginAndEnd) {
   }
 }
 
+TEST(WrapCuts, LeaveMostIterationsWithoutAWrap) {
+  for (const Cuts& test : std::vector<Cuts>{{"y[w] = x[(w+1)%56]", 56, {6}},
+                                            {"y[w] = x[(w+8)%56]", 56, {}},       // whole blocks
+                                            {"y[w] = x[(w+20)%56]", 56, {4, 5}},  // one in the middle
+                                            {"y[w] = x[w/9]", 72, {}},            // too many
+                                            {"y[w] = x[w]", 56, {}}}) {
+    const auto p = program::parse(test.text, {.sizes = {{"w", test.extent}}});
+    Plan plan(p, Dtype::F32);
+    decide(plan, {"split", "y", {"w"}, {8}, "", {}});
+    EXPECT_EQ(wrap_cuts(plan, 0, "w_o", "w_i"), test.wanted) << test.text;
+  }
+}
+
 /// What a strategy of windows must leave to others.
 TEST(AlongWindow, RefusesWhatIsNoWindow) {
   for (const auto& [text, k] : std::vector<std::pair<const char*, std::int64_t>>{
@@ -138,7 +174,7 @@ TEST(AlongWindow, RefusesWhatIsNoWindow) {
     const auto p = program::parse(text, {.sizes = {{"m", 20}, {"n", 20}, {"k", k}}});
     Construction c(p, Dtype::F32, Target{});
     Sketches sketches;
-    along_window(c, "y", sketches);
+    along_window(c, "y", analyse(c.plan, 0), sketches);
     EXPECT_TRUE(sketches.empty()) << text;
   }
 }

@@ -63,7 +63,7 @@ TEST_P(EveryTraceMutation, KeepsTheMeaningAndIsReached) {
     const auto p = program::parse(text, options);
     const ScheduleSpace space(p, Dtype::F32, machine, 2);
     const auto arguments = schedule::random_arguments(p, random);
-    for (int trial = 0; trial < 8; ++trial) {
+    for (int trial = 0; trial < 24; ++trial) {
       auto parent = space.sample(random);
       ASSERT_TRUE(parent);
       schedule::Schedule changed = parent->schedule;

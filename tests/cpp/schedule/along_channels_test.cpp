@@ -1,0 +1,121 @@
+// Vectors along channels: weights that differ from place to place, shifted, strided or by blocks, with any
+// numbers, keep their meaning; constant weights are packed before calls.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "fixture.hpp"
+#include "schedule/construct.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+namespace {
+
+struct Channels {
+  const char* name;
+  const char* text;
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> sizes;  ///< beside c and d: least, greatest
+};
+void PrintTo(const Channels& c, std::ostream* out) { *out << c.name; }
+
+/// Takes sketches of this strategy, with numbers by lot.
+Policy channels_by_lot(Random& random, int& taken) {
+  return [&](const Construction& c, const std::string& scope, const Sketches& sketches) {
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < sketches.size(); ++i)
+      if (sketches[i].name.starts_with("along_channels")) places.push_back(i);
+    if (places.empty()) return fewest_cycles(c, scope, sketches);
+    Choosing choice{places[random.below(places.size())], {}};
+    const Sketch& sketch = sketches[choice.sketch];
+    choice.numbers = sketch.counted;
+    if (random.below(2))
+      for (const Choice& open : sketch.choices)
+        choice.numbers.*open.number = open.values[random.below(open.values.size())];
+    ++taken;
+    return choice;
+  };
+}
+
+class EveryChannels : public testing::TestWithParam<Channels> {};
+
+TEST_P(EveryChannels, KeepsTheMeaning) {
+  Random random(83);
+  int taken = 0, written = 0, prepacked = 0;
+  for (int trial = 0; trial < 24; ++trial) {
+    program::ParseOptions options;
+    options.sizes = {{"c", draw(random, 8, 40)}, {"d", draw(random, 1, 4)}};
+    for (const auto& [name, range] : GetParam().sizes)
+      options.sizes.emplace(name, draw(random, range.first, range.second));
+    const auto p = program::parse(GetParam().text, options);
+    constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::F32, Dtype::BF16};
+    const Target target = trial % 3 == 2 ? Target{128, 16, 1} : trial % 3 == 1 ? Target{256, 16, 2} : Target{};
+    std::vector<std::string> constants;
+    if (trial % 2) constants.push_back("k");
+    const Schedule schedule = construct(p, kDtypes[trial % 4], target, channels_by_lot(random, taken), constants);
+    const Arguments arguments = random_arguments(p, random);
+    const LoopNest nest = apply(p, schedule);
+    ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);
+    expect_same(p, nest, arguments, to_text(schedule));
+    written += std::any_of(nest.buffers.begin(), nest.buffers.end(),
+                           [](const Buffer& buffer) { return buffer.name == "y_tile"; });
+    if (const auto parts = apply_prepacked(p, schedule)) {
+      expect_same_prepacked(p, *parts, arguments, to_text(schedule));
+      ++prepacked;
+    }
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(taken, 10);
+  EXPECT_GT(written, 10) << "what was chosen could not be built";
+  EXPECT_GT(prepacked, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Programs, EveryChannels,
+    testing::Values(
+        Channels{"by_column", "y[c,h,w] = sum[d,r] x[d,h+r-1,w] * k[c,r,d,w]",
+                 {{"h", {2, 9}}, {"w", {1, 9}}, {"r", {3, 3}}}},
+        Channels{"by_shifted_column", "y[c,h,w] = sum[d] x[d,h,(w+4)%12] * k[c,d,(w/4+1)%3]",
+                 {{"h", {2, 9}}, {"w", {12, 12}}}},
+        Channels{"by_place_in_a_block", "y[c,h,w] = sum[d,r] x[d,w/4+3*inside(r+w%4-1,4),h] * k[c,r,d,w%4]",
+                 {{"h", {2, 9}}, {"w", {12, 12}}, {"r", {3, 3}}}},
+        Channels{"by_row", "y[c,h,w] = sum[d] x[d,w,(h+1)%8] * k[c,d,(h+1)%8]", {{"h", {8, 8}}, {"w", {6, 30}}}},
+        Channels{"by_block_of_rows", "y[n,c,h,w] = sum[d] x[n,d,w,h] * k[d,c,h/4]",
+                 {{"n", {1, 2}}, {"h", {8, 8}}, {"w", {2, 12}}}},
+        Channels{"plain", "y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
+                 {{"h", {1, 6}}, {"w", {3, 14}}, {"r", {3, 3}}, {"s", {3, 3}}}},
+        Channels{"transposed", "y[c,h] = sum[d,r] x[d,(h+1-r)/2 + inside((h+1-r)%2,1)] * k[d,c,r]",
+                 {{"h", {10, 16}}, {"r", {2, 4}}}},
+        Channels{"rows_outside", "y[h,c,w] = sum[d] x[w,h,d] * k[d,c]", {{"h", {2, 5}}, {"w", {2, 20}}}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+/// A panel of the packed weights is one run of memory, whatever the places are that pick it.
+TEST(AlongChannels, PackedWeightsLieInTheOrderTheyAreReadIn) {
+  const auto p = program::parse("y[c,h,w] = sum[d] x[d,h,w] * k[c,d,w]",
+                                {.sizes = {{"c", 64}, {"h", 7}, {"w", 7}, {"d", 64}}});
+  const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, {"k"});
+  const auto parts = apply_prepacked(p, schedule);
+  ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+  const auto packed = std::find_if(parts->call.buffers.begin(), parts->call.buffers.end(),
+                                   [](const Buffer& buffer) { return buffer.name == "k_pack"; });
+  ASSERT_NE(packed, parts->call.buffers.end()) << to_text(schedule);
+  ASSERT_EQ(packed->extents.size(), 4U);
+  EXPECT_EQ(packed->extents[1], 7) << "places outside";
+  EXPECT_EQ(packed->extents[2], 64) << "the sum inside";
+}
+
+/// Lanes need a dimension of the packed operand for themselves.
+TEST(AlongChannels, RefusesChannelsThatShareTheirDimension) {
+  for (const char* text : {"y[c,h] = sum[d] x[d,h] * k[c+h,d]", "y[c,h] = sum[d] x[d,h] * k[2*c,d]",
+                           "y[c,h] = sum[d] x[d,c] * k[c,d]"}) {
+    const auto p = program::parse(text, {.sizes = {{"c", 32}, {"h", 8}, {"d", 4}}});
+    Construction c(p, Dtype::F32, Target{});
+    Sketches sketches;
+    along_channels(c, "y", analyse(c.plan, 0), sketches);
+    EXPECT_TRUE(std::none_of(sketches.begin(), sketches.end(),
+                             [](const Sketch& s) { return s.name == "along_channels/0"; }))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace syno::schedule
