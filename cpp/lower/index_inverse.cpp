@@ -293,7 +293,6 @@ class Solver {
     }
     if (!iterators_.concrete()) return symbolic_rotation(node, value, in_size);
     const std::int64_t n = *number(node.size);
-    const symbolic::Interval reach = iterators_.bounds(node.a);
     if (node.op == Op::Divide) {
       const Slot rest = fresh("q", 0, n);
       return solve(node.a, arena_.add(arena_.multiply(value, n), arena_.iterator(rest)));
@@ -301,12 +300,30 @@ class Solver {
     SYNO_ASSERT(node.op == Op::Modulo,
                 "an atom is an iterator, a guard, a multiple, a quotient or a remainder");
     require(value, in_size);
-    if (reach.greatest - reach.least < n) {
-      const ExprId turned = arena_.modulo(arena_.add(value, arena_.constant(-reach.least)), size);
-      return solve(node.a, arena_.add(turned, arena_.constant(reach.least)));
+    const Split split = split_known(node.a);
+    const symbolic::Interval open = iterators_.bounds(split.unknown);
+    if (open.greatest - open.least < n) {  // fewer values than remainders: each remainder is of one of them
+      const ExprId from = arena_.add(split.known, arena_.constant(open.least));
+      const ExprId turned = arena_.modulo(arena_.subtract(value, from), size);
+      return solve(node.a, arena_.add(turned, from));
     }
+    const symbolic::Interval reach = iterators_.bounds(node.a);
     const Slot turn = fresh("q", floor_divide(reach.least, n), floor_divide(reach.greatest, n) + 1);
     return solve(node.a, arena_.add(value, arena_.multiply(arena_.iterator(turn), n)));
+  }
+
+  struct Split {
+    ExprId known, unknown;
+  };
+  /// The terms of an index that hold nothing open, and the others; guards apart.
+  Split split_known(ExprId index) {
+    const LinearForm form = linear_form(arena_, iterators_.simplified(without_guards(expanded(index))));
+    Split split{arena_.constant(form.constant), arena_.constant(0)};
+    for (const auto& [atom, factor] : form.terms) {
+      ExprId& side = unknown(atom) ? split.unknown : split.known;
+      side = arena_.add(side, arena_.multiply(atom, factor));
+    }
+    return split;
   }
 
   /// (i + c) % N with i in [0, N).
@@ -372,6 +389,10 @@ class Solver {
     }
     solve_unknowns(std::move(unknowns), value);
     if (failed_) return false;
+    // A quotient leaves open what a remainder of the same then says; the other way round each would leave a
+    // condition.
+    std::stable_partition(inner.begin(), inner.end(),
+                          [&](const auto& each) { return arena_[each.first].op == Op::Divide; });
     for (const auto& [atom, pseudo] : inner) {
       // A pseudo unknown that stayed free is what its atom takes there: iterate over it only through the
       // atom.

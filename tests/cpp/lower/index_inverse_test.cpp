@@ -150,6 +150,42 @@ TEST(IndexInverse, GathersStridedAndDilatedWindowsWithoutSpareWork) {
   }
 }
 
+TEST(IndexInverse, PutsTurnedBlocksTogetherWithoutSpareWork) {
+  // B*(i/B) + (i + c)%B and i/B + N*((i + c)%B): every element is of one point, whatever the rotation.
+  for (const std::int64_t block : {2, 3, 4}) {
+    for (const std::int64_t turn : {0, 1, 2}) {
+      for (const bool blocks_outside : {true, false}) {
+        Map map(3);
+        const Slot i = map.slot(0, 5 * block);
+        const auto major = map.arena().divide(map.it(i), Size(block));
+        const auto minor =
+            map.arena().modulo(map.arena().add(map.it(i), map.arena().constant(turn)), Size(block));
+        const auto index = blocks_outside ? map.arena().add(map.arena().multiply(major, block), minor)
+                                          : map.arena().add(major, map.arena().multiply(minor, 5));
+        EXPECT_TRUE(map.check({index}, "turned blocks"));
+        const Slot p = map.iterators().add("p", 0, 5 * block);
+        const auto inverse = lower::invert(map.iterators(), map.space, {index}, {map.it(p)});
+        ASSERT_TRUE(inverse);
+        EXPECT_TRUE(inverse->free.empty()) << block << " " << turn;
+        EXPECT_TRUE(inverse->conditions.empty()) << block << " " << turn;
+      }
+    }
+  }
+  // The same of a window: only its taps stay free.
+  Map map(4);
+  const Slot i = map.slot(0, 14), k = map.slot(0, 3);
+  const auto at = map.arena().inside(
+      map.arena().add(map.arena().add(map.it(i), map.it(k)), map.arena().constant(-1)), Size(14));
+  const auto index = map.arena().add(map.arena().divide(at, Size(2)),
+                                     map.arena().multiply(map.arena().modulo(at, Size(2)), 7));
+  EXPECT_TRUE(map.check({index}, "shuffled window"));
+  const Slot p = map.iterators().add("p", 0, 14);
+  const auto inverse = lower::invert(map.iterators(), map.space, {index}, {map.it(p)});
+  ASSERT_TRUE(inverse);
+  ASSERT_EQ(inverse->free.size(), 1U);
+  EXPECT_EQ(map.iterators().extent(inverse->free[0]), 3);
+}
+
 TEST(IndexInverse, RecombinesBlocksAndRotations) {
   Map map(2);
   const Slot i = map.slot(0, 12);
