@@ -52,7 +52,7 @@ _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 Plan = Callable[[Sequence[Tensor]], Tensor]
 
 #: Functions, derivatives among them, that keep kernels at all. The registration of an operator stays as long as
-#: the process; it takes some kilobytes.
+#: the process; it takes about 30 KB.
 KEPT_FUNCTIONS = 256
 
 
