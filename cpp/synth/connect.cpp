@@ -132,6 +132,11 @@ bool Connections::within_left(SizeNumber extent, const Usage& left) const {
   return true;
 }
 
+bool Connections::may_be_window(const SizeFacts& facts) const {
+  return facts.coefficient && (facts.odd || freedom_.even_windows || freedom_.windows) &&
+         (freedom_.large_windows || facts.greatest <= spec_.thresholds.max_window);
+}
+
 /// Whether extents of whole pieces can multiply to this, and what is not a window's can be matched.
 bool Connections::may_leave(PackedSize excess, const Around& around) {
   const PackedSize primary = excess & sizes_.primary_lanes();
@@ -172,7 +177,7 @@ bool Connections::hopeless(const Group& group, const Around& around, int limit) 
     const SizeFacts& facts = sizes_[piece.extent];
     const bool matched =
         around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
-    if (matched || facts.coefficient) leaves[leaving++] = facts.packed;
+    if (matched || may_be_window(facts)) leaves[leaving++] = facts.packed;
   }
   // In Gray's order each set differs from the one before in a single leaf.
   PackedSize all;
@@ -236,7 +241,7 @@ bool Connections::only_useful_blocks(const Group& group, std::size_t at, const A
     const Piece& piece = group.piece[i];
     const bool matched =
         around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
-    if (matched || sizes_[piece.extent].coefficient) leaving |= 1U << count;
+    if (matched || may_be_window(sizes_[piece.extent])) leaving |= 1U << count;
     others[count++] = sizes_[piece.extent].packed;
   }
   constexpr std::size_t kMost = 64;

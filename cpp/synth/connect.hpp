@@ -112,6 +112,8 @@ class Connections {
   /// ways.
   Ways operator()(std::span<const Piece> pieces, std::span<const SizeNumber> wanted, const Around& around,
                   int limit);
+  /// By its size alone; joined with others a piece is part of a window only if it could be one.
+  bool may_be_window(const SizeFacts& facts) const;
   std::size_t bytes() const {
     return keys_.capacity() * sizeof(std::uint64_t) + memo_.capacity() * sizeof(Entry);
   }

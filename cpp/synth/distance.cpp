@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 
 namespace syno::synth {
 namespace {
@@ -14,6 +13,12 @@ std::uint64_t mix(std::uint64_t key, std::uint64_t word) {
   key = (key ^ word) * 0x9e3779b97f4a7c15ULL;
   return key ^ key >> 29;
 }
+
+bool any_negative(PackedSize size) {
+  constexpr std::uint64_t kSigns = 0x8080808080808080ULL;
+  return ((size.low | size.high) & kSigns) != 0;
+}
+bool any_positive(PackedSize size) { return any_negative(PackedSize() / size); }
 
 }  // namespace
 
@@ -52,14 +57,17 @@ ShapeDistance::MemoEntry& ShapeDistance::memo_slot(std::uint64_t key) {
 
 int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& remaining, int limit) {
   item_count_ = pieces.size();
+  frozen_count_ = 0;
   for (std::size_t k = 0; k < item_count_; ++k) {
     const SizeFacts& facts = sizes_[pieces[k].extent];
     items_[k].given = pieces[k];
     items_[k].size = facts.packed;
     items_[k].frozen = !(facts.packed & remaining.frozen).is_zero();
+    frozen_count_ += items_[k].frozen;
     // The hash of the size orders items the same way in every thread; frozen ones first, they have fewest
-    // places.
-    items_[k].order = (facts.hash & ~0x3fffULL) | pieces[k].traits;
+    // places, then those with primary variables.
+    items_[k].order = (facts.hash & ~0xffffULL) >> 1 | static_cast<std::uint64_t>(facts.coefficient) << 63 |
+                      pieces[k].traits;
   }
   std::sort(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(item_count_),
             [](const Item& a, const Item& b) { return a.frozen != b.frozen ? a.frozen : a.order < b.order; });
@@ -72,8 +80,10 @@ int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& re
                      few(remaining.contractions) << 20 | few(remaining.reduces) << 24 |
                      static_cast<std::uint64_t>(remaining.must_contract) << 28 | few(remaining.shifts) << 32);
   // Of coefficient variables only Reduces to come ask how often they may still occur.
-  auto left = std::bit_cast<PackedSize>(remaining.left);
-  if (remaining.reduces == 0) left = left & sizes_.primary_lanes();
+  all_left_ = std::bit_cast<PackedSize>(remaining.left);
+  left_ = all_left_ & sizes_.primary_lanes();
+  sizes_decide_ = remaining.strides == 0 && remaining.expands == 0;
+  const PackedSize left = remaining.reduces == 0 ? left_ : all_left_;
   key = mix(mix(mix(mix(key, left.low), left.high), remaining.frozen.low), remaining.frozen.high) | 1;
   const MemoEntry known = memo_slot(key);
   if (known.limit != 0 && (known.value < known.limit || limit < known.limit)) return known.value;
@@ -96,7 +106,8 @@ int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& re
 /// Of equal dimensions none goes to an earlier group than the one before it.
 void ShapeDistance::partition_wanted(std::size_t at, std::size_t least_group) {
   if (at == wanted_.size()) {
-    place_item(0, contractions_, 0, Removed(), 0);
+    const int forks = static_cast<int>(wanted_.size() - group_count_);
+    place_item(0, {.least_steps = contractions_ + forks, .merges = forks, .expands = 0, .removed = {}}, 0);
     return;
   }
   const PackedSize size = sizes_[wanted_[at]].packed;
@@ -119,120 +130,125 @@ void ShapeDistance::partition_wanted(std::size_t at, std::size_t least_group) {
   --group_count_;
 }
 
-/// Each item joins a group or leaves. `least_steps`: contractions, joins and steps of what left so far.
-void ShapeDistance::place_item(std::size_t at, int least_steps, int expands, const Removed& removed,
-                               std::size_t least_choice) {
-  if (least_steps >= best_) return;
-  if (at == item_count_) {
-    int steps = contractions_ + expands + removed.items;
-    if (removed.items > 0 && !removed.mergeable) {
-      // Joined with each other, and then a window or a Shift for a Merge to stand above.
-      if (removed.items < 2) return;
-      if (!removed.window) ++steps;
-    }
-    int rest = 0;
-    int least = steps;
+/// Each item joins a group or leaves.
+void ShapeDistance::place_item(std::size_t at, const Partial& so_far, std::size_t least_choice) {
+  if (so_far.least_steps >= best_ || so_far.merges > remaining_.merges) return;
+  if (at == frozen_count_) {
     for (std::size_t g = 0; g < group_count_; ++g) {
-      rest += std::max(groups_[g].item_count - 1, 0);
-      least += least_steps_of(groups_[g]);
-      if (least >= best_) return;
+      if (any_negative(groups_[g].ratio & remaining_.frozen)) return;  // nothing else can bring it in
     }
-    const auto most = [](int count) { return static_cast<unsigned>(std::clamp(count, 0, 100)); };
-    std::uint64_t word = most(best_ - 1);
-    const int limits[] = {remaining_.merges, remaining_.splits,  remaining_.unfolds,
-                          remaining_.shifts, remaining_.strides, remaining_.expands - expands,
-                          remaining_.reduces};
-    for (std::size_t lane = 0; lane < 7; ++lane)
-      word |= static_cast<std::uint64_t>(most(limits[lane])) << (8 * (lane + 1));
-    limits_ = StepCounts(word);
-    close_groups(0, StepCounts(static_cast<std::uint64_t>(steps)), rest);
-    return;
   }
+  if (at == item_count_) return close(so_far);
   const Item& item = items_[at];
   const Traits traits = item.given.traits;
   const bool same_next = at + 1 < item_count_ && items_[at + 1].given == item.given;
-  const auto next = [&](std::size_t choice, int steps, int more_expands, const Removed& gone) {
-    place_item(at + 1, least_steps + steps, expands + more_expands, gone, same_next ? choice : 0);
+  const auto next = [&](std::size_t choice, const Partial& partial) {
+    place_item(at + 1, partial, same_next ? choice : 0);
   };
-  constexpr std::uint64_t kSigns = 0x8080808080808080ULL;
   for (std::size_t g = least_choice; g < group_count_; ++g) {
     Group& group = groups_[g];
     if (group.item_count == 0) {
       // Empty groups that want the same are interchangeable.
       bool earlier = false;
       for (std::size_t e = 0; e < g; ++e)
-        earlier = earlier || (groups_[e].item_count == 0 && groups_[e].ratio == group.ratio &&
-                              groups_[e].wanted_count == group.wanted_count);
+        earlier = earlier || (groups_[e].item_count == 0 && groups_[e].wanted == group.wanted);
       if (earlier) continue;
     } else if (group.item_count == Connections::kMaxPieces) {
       continue;
     }
     const PackedSize before = group.ratio;
-    group.ratio = before * item.size;
-    if (item.frozen && remaining_.expands == 0) {
-      // What is frozen cannot leave again: it must not exceed what the group wants.
-      const PackedSize excess = group.ratio & remaining_.frozen;
-      const PackedSize lack = PackedSize() / excess;
-      if (((lack.low | lack.high) & kSigns) != 0) {
-        group.ratio = before;
-        continue;
+    const PackedSize after = before * item.size;
+    Partial partial = so_far;
+    partial.least_steps += group.item_count > 0;
+    if (sizes_decide_) {
+      const PackedSize primary = after & sizes_.primary_lanes();
+      if (any_negative(left_ / primary)) continue;
+      if (any_positive(primary)) {  // only a weight takes primary variables out, and only of parts
+        if (contractions_ == 0 || remaining_.merges == 0) continue;
+        if (group.wanted_count == 1 && !any_positive(before & sizes_.primary_lanes())) {
+          ++partial.least_steps;
+          ++partial.merges;
+        }
       }
+    } else if (item.frozen && remaining_.expands == 0 && any_positive(after & remaining_.frozen)) {
+      continue;
     }
+    group.ratio = after;
     group.item[group.item_count++] = static_cast<std::uint8_t>(at);
-    next(g, group.item_count > 1 ? 1 : 0, 0, removed);
+    next(g, partial);
     --group.item_count;
     group.ratio = before;
   }
   if (least_choice <= group_count_ && contractions_ > 0 && !item.frozen) {
     if (has(traits, Trait::Match) || (contractions_ > 1 && has(traits, Trait::MatchShared)))
-      next(group_count_, 0, 0, removed);
+      next(group_count_, so_far);
   }
   if (least_choice <= group_count_ + 1 && remaining_.merges > 0 && !item.frozen &&
       (contractions_ > 1 || (contractions_ > 0 && freedom_.any_match))) {
-    Removed gone = removed;
+    Partial partial = so_far;
+    partial.merges += partial.removed.items == 0;
+    ++partial.least_steps;
+    Removed& gone = partial.removed;
     ++gone.items;
     gone.mergeable = gone.mergeable || has(traits, Trait::Merge) || has(traits, Trait::SmallMerge);
     gone.window = gone.window || sizes_[item.given.extent].coefficient;
-    next(group_count_ + 1, 1, 0, gone);
+    next(group_count_ + 1, partial);
   }
-  if (expands < remaining_.expands) next(group_count_ + 2, 1, 1, removed);
+  if (so_far.expands < remaining_.expands) {
+    Partial partial = so_far;
+    ++partial.least_steps;
+    ++partial.expands;
+    next(group_count_ + 2, partial);
+  }
 }
 
-/// From the group's counts and its primary variables alone: what joins all items, takes the wanted
-/// dimensions apart, brings in variables that are missing and takes out those that are too many.
-int ShapeDistance::least_steps_of(const Group& group) const {
-  constexpr int kNever = 100;
-  int steps = group.wanted_count - 1;
-  if (group.item_count == 0) return remaining_.reduces > 0 ? steps + 1 : kNever;
-  steps += group.item_count - 1;
-  const PackedSize ratio = group.ratio & sizes_.primary_lanes();
-  if (ratio.is_zero() || remaining_.strides > 0 || remaining_.expands > 0) return steps;
-  bool lacks = false;
-  bool exceeds = false;
-  for (std::size_t i = 0; i < remaining_.left.size(); ++i) {
-    const int exponent = ratio.exponent(i);
-    lacks = lacks || exponent < 0;
-    exceeds = exceeds || exponent > 0;
-    if (std::abs(exponent) > remaining_.left[i]) return kNever;
+/// Every item has its place: the least steps of each group by its counts and primary variables alone, then
+/// exactly.
+void ShapeDistance::close(const Partial& placed) {
+  const Removed& removed = placed.removed;
+  int steps = contractions_ + placed.expands + removed.items;
+  if (removed.items > 0 && !removed.mergeable) {
+    // Joined with each other, and then a window or a Shift for a Merge to stand above.
+    if (removed.items < 2) return;
+    if (!removed.window) ++steps;
   }
-  if (lacks) {
-    if (remaining_.reduces == 0) return kNever;
-    steps += 2;  // a Reduce, and what joins it
+  int rest = 0;
+  for (std::size_t g = 0; g < group_count_; ++g) {
+    Group& group = groups_[g];
+    group.least_steps = group.wanted_count - 1;
+    const PackedSize primary = group.ratio & sizes_.primary_lanes();
+    if (group.item_count == 0) {
+      if (remaining_.reduces == 0) return;
+      ++group.least_steps;
+    } else {
+      group.least_steps += group.item_count - 1;
+      if (sizes_decide_ && any_negative(primary)) {
+        if (remaining_.reduces == 0 || any_negative(left_ * primary)) return;
+        group.least_steps += 2;  // a Reduce, and what joins it
+      }
+      if (sizes_decide_ && group.wanted_count == 1 && any_positive(primary)) ++group.least_steps;  // a Merge
+    }
+    rest += group.least_steps;
+    if (steps + rest >= best_) return;
   }
-  if (exceeds) {  // only a weight takes primary variables out, and only of parts
-    if (contractions_ == 0 || remaining_.merges == 0) return kNever;
-    steps += group.wanted_count == 1;  // else the Merges that take the wanted apart may do
-  }
-  return steps;
+  const auto most = [](int count) { return static_cast<unsigned>(std::clamp(count, 0, 100)); };
+  std::uint64_t word = most(best_ - 1);
+  const int limits[] = {remaining_.merges, remaining_.splits,  remaining_.unfolds,
+                        remaining_.shifts, remaining_.strides, remaining_.expands - placed.expands,
+                        remaining_.reduces};
+  for (std::size_t lane = 0; lane < 7; ++lane)
+    word |= static_cast<std::uint64_t>(most(limits[lane])) << (8 * (lane + 1));
+  limits_ = StepCounts(word);
+  close_groups(0, StepCounts(static_cast<std::uint64_t>(steps)), rest);
 }
 
 /// Whether `reduces` Reduces, joined with all of the group but its windows, may be the one dimension it wants.
-bool ShapeDistance::reduce_completes(const Group& group, int reduces) const {
+bool ShapeDistance::reduce_completes(const Group& group, int reduces) {
   std::array<PackedSize, kMaxItems> windows{};
   std::size_t count = 0;
   for (std::size_t k = 0; k < group.item_count; ++k) {
     const SizeFacts& facts = sizes_[items_[group.item[k]].given.extent];
-    if (facts.coefficient) windows[count++] = facts.packed;
+    if (connections_.may_be_window(facts)) windows[count++] = facts.packed;
   }
   PackedSize lack = PackedSize() / group.ratio;
   for (std::uint32_t step = 0; step < 1U << count; ++step) {
@@ -241,15 +257,15 @@ bool ShapeDistance::reduce_completes(const Group& group, int reduces) const {
       const bool enters = ((step ^ step >> 1) >> window & 1) != 0;
       lack = enters ? lack * windows[window] : lack / windows[window];
     }
-    bool affordable = true;
-    for (std::size_t i = 0; i < remaining_.left.size(); ++i)
-      affordable = affordable && std::abs(lack.exponent(i)) <= remaining_.left[i];
-    if (affordable && (reduces > 1 || sizes_.may_be_reduced(lack))) return true;
+    const bool affordable = !any_negative(all_left_ / lack) && !any_negative(all_left_ * lack) &&
+                            !any_negative(lack & sizes_.primary_lanes());
+    if (affordable && (reduces > 1 ? sizes_[sizes_.intern(lack)].least >= 4 : sizes_.may_be_reduced(lack)))
+      return true;
   }
   return false;
 }
 
-/// Adds the ways of one group after another; `least_rest` are the joins that the groups from here on need.
+/// Adds the ways of one group after another; `least_rest` are the steps that the groups from here on need.
 void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_rest) {
   if (counts.steps() + least_rest >= best_) return;
   if (at == group_count_) {
@@ -257,7 +273,7 @@ void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_re
     return;
   }
   const Group& group = groups_[at];
-  const int own = std::max(group.item_count - 1, 0);
+  const int own = group.least_steps;
   const auto use = [&](StepCounts way) {
     const StepCounts sum = counts + way;
     if (sum.within(limits_)) close_groups(at + 1, sum, least_rest - own);
@@ -267,12 +283,19 @@ void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_re
     // Joined with all that is there, a Reduce makes up for the difference: where nothing is taken apart that
     // is one extent for each choice of windows, and below a Merge, or as the product of several, any.
     const StepCounts joined = StepCounts(group.item_count) + StepCounts::of(StepCounts::Reduces);
-    if (fork > 0 || remaining_.strides > 0 || remaining_.expands > 0 || reduce_completes(group, 1)) {
+    if (remaining_.strides > 0 || remaining_.expands > 0) {
       use(StepCounts::of(StepCounts::Merges, fork) + joined);
     } else {
-      if (remaining_.reduces > 1 && reduce_completes(group, 2))
+      const bool one = fork == 0 && reduce_completes(group, 1);
+      if (one) use(joined);
+      if (!one && fork == 0 && remaining_.reduces > 1 && reduce_completes(group, 2))
         use(StepCounts(1) + joined + StepCounts::of(StepCounts::Reduces));
-      use(StepCounts::of(StepCounts::Merges) + joined);
+      // A Merge stands above sums only after a Shift.
+      const bool sums = !freedom_.merges && !freedom_.slides &&
+                        std::all_of(group.item.begin(), group.item.begin() + group.item_count,
+                                    [&](std::uint8_t k) { return has(items_[k].given.traits, Trait::Sums); });
+      if (!one) use(joined + StepCounts::of(StepCounts::Merges, std::max(fork, 1U)) +
+          StepCounts::of(StepCounts::Shifts, sums ? 1 : 0));
     }
   }
   if (group.item_count == 0) return;

@@ -48,6 +48,7 @@ class ShapeDistance {
     std::array<std::uint8_t, kMaxItems> item{};
     std::uint8_t wanted_count = 0;
     std::uint8_t item_count = 0;
+    int least_steps = 0;
     PackedSize ratio;  ///< product of the items over product of the wanted
   };
   struct Item {
@@ -62,16 +63,22 @@ class ShapeDistance {
     bool mergeable = false;
     bool window = false;
   };
+  /// The items placed so far.
+  struct Partial {
+    int least_steps = 0;  ///< contractions, joins, Merges that must be and steps of what left
+    int merges = 0;       ///< that must be
+    int expands = 0;
+    Removed removed;
+  };
   struct MemoEntry {
     std::uint64_t key = 0;
     std::uint8_t value = 0;  ///< the distance, or a lower bound above `limit`
     std::uint8_t limit = 0;
   };
   void partition_wanted(std::size_t at, std::size_t least_group);
-  void place_item(std::size_t at, int least_steps, int expands, const Removed& removed,
-                  std::size_t least_choice);
-  int least_steps_of(const Group& group) const;
-  bool reduce_completes(const Group& group, int reduces) const;
+  void place_item(std::size_t at, const Partial& so_far, std::size_t least_choice);
+  void close(const Partial& placed);
+  bool reduce_completes(const Group& group, int reduces);
   void close_groups(std::size_t group, StepCounts counts, int least_rest);
   MemoEntry& memo_slot(std::uint64_t key);
 
@@ -85,8 +92,12 @@ class ShapeDistance {
   // The computation under way.
   std::array<Item, kMaxItems> items_{};
   std::size_t item_count_ = 0;
+  std::size_t frozen_count_ = 0;
   Remaining remaining_;
-  int contractions_ = 0;  ///< supposed to follow
+  PackedSize all_left_;        ///< remaining_.left in bytes
+  PackedSize left_;            ///< of the primary variables
+  bool sizes_decide_ = false;  ///< nothing changes sizes at will
+  int contractions_ = 0;       ///< supposed to follow
   StepCounts limits_;
   std::array<Group, 8> groups_{};
   std::size_t group_count_ = 0;

@@ -51,7 +51,12 @@ TEST(Enumerate, ShapeDistanceLosesNothing) {
   repeats.budgets.max_expands = 1;
   repeats.thresholds.max_repeat = 100;
   repeats.disabled_rules.emplace("expand-not-above-merge");
-  for (const Spec& spec : {testing::line_spec(5), testing::rich_line_spec(4), repeats}) {
+  std::vector<Spec> specs = {testing::line_spec(5), testing::rich_line_spec(4), repeats};
+  for (const char* name : {"resnet18", "test", "simple"}) {
+    specs.push_back(spec_named(name));
+    specs.back().budgets.max_steps = 4;
+  }
+  for (const Spec& spec : specs) {
     EnumerationOptions options{
         .max_steps = 0, .threads = 1, .limit = {}, .operator_keys = false, .shape_distance = true};
     const Enumeration with = enumerate(spec, options);
