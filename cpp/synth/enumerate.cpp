@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <unordered_set>
@@ -53,9 +54,11 @@ class Walk {
       path_.pop_back();
     }
   }
-  void cut_at(int depth, std::vector<Branch>& branches) {
+  /// `path` leads to where the walk begins.
+  void cut_at(int depth, std::vector<Branch>& branches, std::vector<Move> path = {}) {
     cut_ = depth;
     branches_ = &branches;
+    path_ = std::move(path);
   }
 
  private:
@@ -67,7 +70,9 @@ class Walk {
   std::vector<Branch>* branches_ = nullptr;
 };
 
-constexpr int kCut = 2;  ///< steps; deep enough for pieces that share out evenly
+/// Steps. The first pieces only find the others, which are small enough to share out evenly.
+constexpr int kFirstCut = 1;
+constexpr int kSecondCut = 2;
 
 /// Of operators that are built alike, then of those that compute the same, the first. Threads make the keys.
 std::vector<Found> distinct(std::vector<Found> found, bool operator_keys, ThreadPool& threads) {
@@ -158,7 +163,7 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   std::vector<Found> found;
   std::vector<Branch> branches;
   Walk walk(shallow, found);
-  walk.cut_at(kCut, branches);
+  walk.cut_at(kFirstCut, branches);
   walk.from(shallow.root(), max_steps);
   // What the threads hold together, updated after each branch.
   std::atomic<std::size_t> held = shallow.bytes() + bytes_of(found);
@@ -181,7 +186,8 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   const std::size_t first_bytes = shallow.bytes();
   workers.push_back({std::move(first), first_bytes});
   std::atomic<std::size_t> met = found.size();
-  threads.for_each(branches.size(), [&](std::size_t i) {
+  // A branch with all below it, or down to a cut.
+  const auto explore = [&](Branch& branch, std::vector<Branch>* finer) {
     Worker worker;
     {
       const std::lock_guard lock(mutex);
@@ -196,27 +202,35 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
     }
     Engine& engine = *worker.engine;
     State state = engine.root();
-    for (std::size_t k = 0; k < branches[i].path.size(); ++k) {
-      Move move = branches[i].path[k];
-      move.parameter = engine.number_of(branches[i].parameters[k]);
+    for (std::size_t k = 0; k < branch.path.size(); ++k) {
+      Move& move = branch.path[k];
+      move.parameter = engine.number_of(branch.parameters[k]);
       State next;
       engine.apply(state, move, next);
       state = next;
     }
     std::vector<Found> all;
     Walk deep(engine, all);
+    if (finer != nullptr) deep.cut_at(kSecondCut, *finer, branch.path);
     deep.below(state, max_steps - state.step_count);
-    branches[i].found = std::move(all);
+    branch.found = std::move(all);
     const std::size_t bytes = engine.bytes();
-    held += bytes - worker.bytes + bytes_of(branches[i].found);
-    met += branches[i].found.size();
+    held += bytes - worker.bytes + bytes_of(branch.found);
+    met += branch.found.size();
     worker.bytes = bytes;
     {
       const std::lock_guard lock(mutex);
       workers.push_back(std::move(worker));
     }
     check_memory(met);
-  });
+  };
+  std::vector<std::vector<Branch>> finer(branches.size());
+  threads.for_each(branches.size(), [&](std::size_t i) { explore(branches[i], &finer[i]); });
+  const std::size_t coarse = branches.size();
+  for (std::vector<Branch>& below : finer) std::ranges::move(below, std::back_inserter(branches));
+  finer.clear();
+  threads.for_each(branches.size() - coarse,
+                   [&](std::size_t i) { explore(branches[coarse + i], nullptr); });
   Counters counters;
   for (const Worker& worker : workers) counters.add(worker.engine->counters);
   workers.clear();
