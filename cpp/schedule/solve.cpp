@@ -130,15 +130,17 @@ void solve(Plan& plan, const Decision& decision) {
   c.rest = arena.substitute(c.whole, zero);
   // sum = modulus * terms + first, first = (-inverse * rest) % modulus; the factor nearest to zero reads
   // best.
-  std::int64_t times = (c.modulus - c.inverse) % c.modulus;
+  const bool unit = std::abs(c.coefficient) == 1;
+  std::int64_t times = unit ? -c.coefficient : (c.modulus - c.inverse) % c.modulus;
   if (2 * times > c.modulus) times -= c.modulus;
-  const ExprId first = arena.modulo(arena.multiply(c.rest, times), modulus);
+  const ExprId steps = arena.multiply(c.rest, times);
+  const ExprId first = arena.modulo(steps, modulus);
   const ExprId terms = arena.iterator(slot);
   const ExprId value = arena.add(arena.multiply(terms, c.modulus), first);
-  // (coefficient * sum + rest) / modulus, exactly.
-  const ExprId quotient =
-      arena.add(arena.multiply(terms, c.coefficient),
-                arena.divide(arena.add(arena.multiply(first, c.coefficient), c.rest), modulus));
+  // (coefficient * sum + rest) / modulus, exactly: what the remainder leaves of a multiple of the rest.
+  const ExprId left = unit ? arena.multiply(arena.divide(steps, modulus), times)
+                           : arena.divide(arena.add(arena.multiply(first, c.coefficient), c.rest), modulus);
+  const ExprId quotient = arena.add(arena.multiply(terms, c.coefficient), left);
   const std::function<ExprId(ExprId)> solved = [&](ExprId e) -> ExprId {
     const symbolic::Expr node = arena[e];
     switch (node.op) {

@@ -48,10 +48,13 @@ TEST_P(EveryChannels, KeepsTheMeaning) {
       options.sizes.emplace(name, draw(random, range.first, range.second));
     const auto p = program::parse(GetParam().text, options);
     constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::F32, Dtype::BF16};
-    const Target target = trial % 3 == 2 ? Target{128, 16, 1} : trial % 3 == 1 ? Target{256, 16, 2} : Target{};
+    const Target target = trial % 3 == 2   ? Target{128, 16, 1}
+                          : trial % 3 == 1 ? Target{256, 16, 2}
+                                           : Target{};
     std::vector<std::string> constants;
     if (trial % 2) constants.push_back("k");
-    const Schedule schedule = construct(p, kDtypes[trial % 4], target, channels_by_lot(random, taken), constants);
+    const Schedule schedule =
+        construct(p, kDtypes[trial % 4], target, channels_by_lot(random, taken), constants);
     const Arguments arguments = random_arguments(p, random);
     const LoopNest nest = apply(p, schedule);
     ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);
@@ -72,18 +75,25 @@ TEST_P(EveryChannels, KeepsTheMeaning) {
 INSTANTIATE_TEST_SUITE_P(
     Programs, EveryChannels,
     testing::Values(
-        Channels{"by_column", "y[c,h,w] = sum[d,r] x[d,h+r-1,w] * k[c,r,d,w]",
+        Channels{"by_column",
+                 "y[c,h,w] = sum[d,r] x[d,h+r-1,w] * k[c,r,d,w]",
                  {{"h", {2, 9}}, {"w", {1, 9}}, {"r", {3, 3}}}},
-        Channels{"by_shifted_column", "y[c,h,w] = sum[d] x[d,h,(w+4)%12] * k[c,d,(w/4+1)%3]",
+        Channels{"by_shifted_column",
+                 "y[c,h,w] = sum[d] x[d,h,(w+4)%12] * k[c,d,(w/4+1)%3]",
                  {{"h", {2, 9}}, {"w", {12, 12}}}},
-        Channels{"by_place_in_a_block", "y[c,h,w] = sum[d,r] x[d,w/4+3*inside(r+w%4-1,4),h] * k[c,r,d,w%4]",
+        Channels{"by_place_in_a_block",
+                 "y[c,h,w] = sum[d,r] x[d,w/4+3*inside(r+w%4-1,4),h] * k[c,r,d,w%4]",
                  {{"h", {2, 9}}, {"w", {12, 12}}, {"r", {3, 3}}}},
-        Channels{"by_row", "y[c,h,w] = sum[d] x[d,w,(h+1)%8] * k[c,d,(h+1)%8]", {{"h", {8, 8}}, {"w", {6, 30}}}},
-        Channels{"by_block_of_rows", "y[n,c,h,w] = sum[d] x[n,d,w,h] * k[d,c,h/4]",
+        Channels{
+            "by_row", "y[c,h,w] = sum[d] x[d,w,(h+1)%8] * k[c,d,(h+1)%8]", {{"h", {8, 8}}, {"w", {6, 30}}}},
+        Channels{"by_block_of_rows",
+                 "y[n,c,h,w] = sum[d] x[n,d,w,h] * k[d,c,h/4]",
                  {{"n", {1, 2}}, {"h", {8, 8}}, {"w", {2, 12}}}},
-        Channels{"plain", "y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
+        Channels{"plain",
+                 "y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
                  {{"h", {1, 6}}, {"w", {3, 14}}, {"r", {3, 3}}, {"s", {3, 3}}}},
-        Channels{"transposed", "y[c,h] = sum[d,r] x[d,(h+1-r)/2 + inside((h+1-r)%2,1)] * k[d,c,r]",
+        Channels{"transposed",
+                 "y[c,h] = sum[d,r] x[d,(h+1-r)/2 + inside((h+1-r)%2,1)] * k[d,c,r]",
                  {{"h", {10, 16}}, {"r", {2, 4}}}},
         Channels{"rows_outside", "y[h,c,w] = sum[d] x[w,h,d] * k[d,c]", {{"h", {2, 5}}, {"w", {2, 20}}}}),
     [](const auto& info) { return std::string(info.param.name); });
@@ -103,6 +113,20 @@ TEST(AlongChannels, PackedWeightsLieInTheOrderTheyAreReadIn) {
   EXPECT_EQ(packed->extents[2], 64) << "the sum inside";
 }
 
+/// Packing inside the loop over places would read one element of each run of them.
+TEST(AlongChannels, PacksWhatLiesTogetherAtOnce) {
+  const auto p = program::parse("y[c,h,w] = sum[d] x[d,h,w] * k[c,d,w]",
+                                {.sizes = {{"c", 512}, {"h", 7}, {"w", 7}, {"d", 512}}});
+  const Schedule schedule = default_schedule(p, Dtype::F32, Target{});
+  bool packed = false;
+  for (const Decision& decision : schedule.trace) {
+    packed = packed || (decision.name == "stage" && decision.words == std::vector<std::string>{"k_pack"});
+    EXPECT_FALSE(decision.name == "compute_at" && decision.scope == "k_pack" && decision.tensor == "y_tile")
+        << to_text(schedule);
+  }
+  EXPECT_TRUE(packed) << to_text(schedule);
+}
+
 /// Lanes need a dimension of the packed operand for themselves.
 TEST(AlongChannels, RefusesChannelsThatShareTheirDimension) {
   for (const char* text : {"y[c,h] = sum[d] x[d,h] * k[c+h,d]", "y[c,h] = sum[d] x[d,h] * k[2*c,d]",
@@ -111,9 +135,9 @@ TEST(AlongChannels, RefusesChannelsThatShareTheirDimension) {
     Construction c(p, Dtype::F32, Target{});
     Sketches sketches;
     along_channels(c, "y", analyse(c.plan, 0), sketches);
-    EXPECT_TRUE(std::none_of(sketches.begin(), sketches.end(),
-                             [](const Sketch& s) { return s.name == "along_channels/0"; }))
-        << text;
+    EXPECT_TRUE(std::none_of(sketches.begin(), sketches.end(), [](const Sketch& s) {
+      return s.name == "along_channels/0";
+    })) << text;
   }
 }
 
