@@ -300,14 +300,19 @@ class Solver {
     SYNO_ASSERT(node.op == Op::Modulo,
                 "an atom is an iterator, a guard, a multiple, a quotient or a remainder");
     require(value, in_size);
+    const symbolic::Interval reach = iterators_.bounds(node.a);
+    if (reach.greatest - reach.least < n) {
+      const ExprId turned = arena_.modulo(arena_.add(value, arena_.constant(-reach.least)), size);
+      return solve(node.a, arena_.add(turned, arena_.constant(reach.least)));
+    }
+    // Where what is still open takes fewer values than there are remainders, each remainder is of one of them.
     const Split split = split_known(node.a);
     const symbolic::Interval open = iterators_.bounds(split.unknown);
-    if (open.greatest - open.least < n) {  // fewer values than remainders: each remainder is of one of them
+    if (open.greatest - open.least < n) {
       const ExprId from = arena_.add(split.known, arena_.constant(open.least));
       const ExprId turned = arena_.modulo(arena_.subtract(value, from), size);
       return solve(node.a, arena_.add(turned, from));
     }
-    const symbolic::Interval reach = iterators_.bounds(node.a);
     const Slot turn = fresh("q", floor_divide(reach.least, n), floor_divide(reach.greatest, n) + 1);
     return solve(node.a, arena_.add(value, arena_.multiply(arena_.iterator(turn), n)));
   }

@@ -186,6 +186,23 @@ TEST(IndexInverse, PutsTurnedBlocksTogetherWithoutSpareWork) {
   EXPECT_EQ(map.iterators().extent(inverse->free[0]), 3);
 }
 
+TEST(IndexInverse, KnowsARotatedWindowByItsGuard) {
+  // (inside(i + k - 1, 14) + 1) % 14: the guard leaves as many values as there are remainders, so that no
+  // further turn is to be tried.
+  Map map(5);
+  auto& arena = map.arena();
+  const Slot i = map.slot(0, 14), k = map.slot(0, 3);
+  const auto window =
+      arena.inside(arena.add(arena.add(map.it(i), map.it(k)), arena.constant(-1)), Size(14));
+  const auto index = arena.modulo(arena.add(window, arena.constant(1)), Size(14));
+  EXPECT_TRUE(map.check({index}, "rotated window"));
+  const Slot p = map.iterators().add("p", 0, 14);
+  const auto inverse = lower::invert(map.iterators(), map.space, {index}, {map.it(p)});
+  ASSERT_TRUE(inverse);
+  ASSERT_EQ(inverse->free.size(), 1U);
+  EXPECT_EQ(map.iterators().extent(inverse->free[0]), 3);
+}
+
 TEST(IndexInverse, RecombinesBlocksAndRotations) {
   Map map(2);
   const Slot i = map.slot(0, 12);
