@@ -27,15 +27,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from engine_tree import AUTHORS_EXPLORATION, EngineTree
 from table import HERE, SEEDS, Row, Table, read_table
 from tree import AuthorsTree, Lattice
 
 from syno import _core
 from syno.features import Features, features
 from syno.machine import cpu_model
+from syno.operator import Operator
 from syno.policies.bayesian import BayesianOptimization
 from syno.policies.derivation import derivation
 from syno.policies.evolution import Evolution
+from syno.policies.front import hypervolume
+from syno.policies.hypervolume import HypervolumeImprovement
 from syno.policies.policy import History, Policy
 from syno.policies.random_search import RandomSearch
 
@@ -54,6 +58,14 @@ class TableSpace:
         self._graphs = [_core.PGraph.parse(row.text) for row in self.rows]
         self._derivations = [derivation(graph) for graph in self._graphs]
         self.known = {} if known is None else known
+        self._keys: list[str] | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """Operator keys, computed anew: a table outlives a change of the keys."""
+        if self._keys is None:
+            self._keys = [Operator.from_pgraph(graph).canonical_hash for graph in self._graphs]
+        return self._keys
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,19 +84,24 @@ class TableSpace:
 class Policies:
     """A policy by its name in the results; ``width`` operators are chosen together."""
 
-    make: Callable[[int, Lattice], Policy]
+    make: Callable[[int, TableSpace, Lattice], Policy]
     width: int = 1
     everywhere: bool = True  # else in the first setting only
 
 
 POLICIES: dict[str, Policies] = {
-    "random": Policies(lambda seed, _: RandomSearch(seed)),
-    "authors' MCTS": Policies(AuthorsTree),
-    "evolution": Policies(lambda seed, _: Evolution(seed)),
-    "bayesian": Policies(lambda seed, _: BayesianOptimization(seed)),
-    "bayesian, batches of 4": Policies(lambda seed, _: BayesianOptimization(seed), 4, False),
+    "random": Policies(lambda seed, *_: RandomSearch(seed)),
+    "authors' MCTS": Policies(lambda seed, _, lattice: AuthorsTree(seed, lattice)),
+    "engine's MCTS": Policies(lambda seed, space, _: EngineTree(seed, space.keys, 1.0)),
+    "engine's MCTS, 4√2": Policies(
+        lambda seed, space, _: EngineTree(seed, space.keys, AUTHORS_EXPLORATION)
+    ),
+    "evolution": Policies(lambda seed, *_: Evolution(seed)),
+    "bayesian": Policies(lambda seed, *_: BayesianOptimization(seed)),
+    "hypervolume": Policies(lambda seed, *_: HypervolumeImprovement(seed)),
+    "bayesian, batches of 4": Policies(lambda seed, *_: BayesianOptimization(seed), 4, False),
     "bayesian, no prior": Policies(
-        lambda seed, _: BayesianOptimization(seed, prior=0.0), everywhere=False
+        lambda seed, *_: BayesianOptimization(seed, prior=0.0), everywhere=False
     ),
 }
 
@@ -101,24 +118,8 @@ class Goals:
         self.near_best = means >= means.max() - NEAR_BEST
         self.points = None
         if table.baseline.latency_us is not None and all(r.latency_us is not None for r in rows):
-            limit = LATENCY_LIMIT * table.baseline.latency_us
-            floor = table.baseline.accuracy - ACCURACY_DROP
-            latencies = np.array([row.latency_us for row in rows], dtype=float)
-            # Shares of the box between the reference point and (no time, that of the best operator).
-            self.points = np.stack(
-                [1 - latencies / limit, (means - floor) / (means.max() - floor)], axis=1
-            ).clip(0)
+            self.points = _gains(means, rows, table)
             self.whole = hypervolume(self.points)
-
-
-def hypervolume(points: np.ndarray[Any, Any]) -> float:
-    """Area that points ``[n, 2]``, both to be great, dominate above (0, 0)."""
-    area, reached = 0.0, 0.0
-    for x, y in points[np.argsort(-points[:, 0], kind="stable")]:
-        if y > reached:
-            area += x * (y - reached)
-            reached = y
-    return area
 
 
 def first(reached: Sequence[bool], otherwise: int) -> int:
@@ -152,22 +153,29 @@ def search(
     seed: int,
     space: TableSpace,
     lattice: Lattice,
-    rewards: Any,
+    rewards: np.ndarray[Any, Any],
     reached: Callable[[list[int]], bool],
+    gains: np.ndarray[Any, Any] | None = None,
 ) -> list[int]:
     """The operators in the order a search trains them, until all is reached."""
-    made = policy.make(seed, lattice)
+    made = policy.make(seed, space, lattice)
     told: list[tuple[int, float]] = []
     most = len(space)
     while len(told) < most:
         if len(told) >= LEAST and reached([index for index, _ in told]):
             break
-        chosen = made.choose(space, History(told=told), min(policy.width, most - len(told)))
+        known = {} if gains is None else {i: tuple(gains[i].tolist()) for i, _ in told}
+        history = History(told=told, gains=known)
+        chosen = made.choose(space, history, min(policy.width, most - len(told)))
         if not chosen:
             break
         told += [(choice.index, float(rewards[choice.index])) for choice in chosen]
     return [index for index, _ in told]
 
+
+#: What is counted: trainings to the top and to near the best by accuracy; to the front's hypervolume and, in
+#: the same searches, to the top by accuracy.
+COUNTS = ("top", "near_best", "hypervolume", "front_top")
 
 #: What searches are asked: the top and the best by accuracy, and the front of accuracy and latency.
 QUESTIONS = ("accuracy", "front")
@@ -185,8 +193,7 @@ def compare(
     complete = TableSpace([row for row in table.operators if row.scores], known)
     whole = Lattice(complete)
     found: dict[str, dict[str, list[Any]]] = {
-        name: {"top": [], "near_best": [], "hypervolume": [], "curve": [], "front": []}
-        for name in names
+        name: {key: [] for key in (*COUNTS, "curve", "front")} for name in names
     }
     goals_of: list[Goals] = []
     for seed in range(seeds):
@@ -208,7 +215,7 @@ def compare(
                 return bool(goals.top[order].any() and goals.near_best[order].any())
 
             if "accuracy" in questions:
-                order = search(policy, seed, space, lattice, _by_accuracy(accuracy), both)
+                order = search(policy, seed, space, lattice, by_accuracy(accuracy), both)
                 into["top"].append(first(goals.top[order], most))
                 into["near_best"].append(first(goals.near_best[order], most))
                 into["curve"].append(_level(np.maximum.accumulate(means[order]).tolist()))
@@ -219,7 +226,9 @@ def compare(
                     assert goals.points is not None
                     return hypervolume(goals.points[order]) >= COVERED * goals.whole
 
-                order = search(policy, seed, space, lattice, rewards, enough)
+                gains = _gains(accuracy, space.rows, table)
+                order = search(policy, seed, space, lattice, rewards, enough, gains)
+                into["front_top"].append(first(goals.top[order], most))
                 covered = _coverage(goals, order)
                 into["front"].append(_level(covered))
                 into["hypervolume"].append(first([c >= COVERED for c in covered], most))
@@ -248,7 +257,7 @@ def _observed(row: Row, setting: Setting, random: np.random.Generator) -> float:
     return row.scores[seed if seed in row.scores else min(row.scores)]
 
 
-def _by_accuracy(accuracy: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def by_accuracy(accuracy: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Rewards in 0 … 1: accuracy above chance, squared, as the authors' search does."""
     return np.asarray(((accuracy - 0.1) / 0.9).clip(0) ** 2)
 
@@ -262,6 +271,18 @@ def _by_session(
     latency = np.array([row.latency_us for row in rows], dtype=float)
     speed = table.baseline.latency_us / (table.baseline.latency_us + latency)
     return np.asarray(np.exp(-drop / TOLERANCE) * speed)
+
+
+def _gains(
+    accuracy: np.ndarray[Any, Any], rows: Sequence[Row], table: Table
+) -> np.ndarray[Any, Any]:
+    """Quality and speed above the limits of the front's question, ``[n, 2]``, as a session tells them."""
+    assert table.baseline.latency_us is not None
+    latency = np.array([row.latency_us for row in rows], dtype=float)
+    floor = table.baseline.accuracy - ACCURACY_DROP
+    return np.stack(
+        [accuracy - floor, 1 - latency / (LATENCY_LIMIT * table.baseline.latency_us)], axis=1
+    )
 
 
 def _coverage(goals: Goals, order: Sequence[int]) -> list[float]:
@@ -280,7 +301,7 @@ def _coverage(goals: Goals, order: Sequence[int]) -> list[float]:
 
 def _summary(rows: dict[str, list[Any]]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
-    for name in ("top", "near_best", "hypervolume"):
+    for name in COUNTS:
         values = rows[name]
         if values:
             low, middle, high = np.percentile(values, [10, 50, 90])
@@ -333,13 +354,13 @@ def as_text(results: dict[str, Any]) -> str:
             f"**{name}** ({setting['operators']} operators, {setting['top']} count as top 2 %, "
             f"{setting['near_best']} within half a point of the best)",
             "",
-            "| policy | top 2 % | within 0.5 % of the best | 90 % of the hypervolume |",
-            "|---|---|---|---|",
+            "| policy | top 2 % | within 0.5 % of the best | 90 % of the hypervolume | top 2 % meanwhile |",
+            "|---|---|---|---|---|",
         ]
         for policy, row in setting["policies"].items():
             cells = [
                 f"{v['mean']:.1f} ({v['p10']:.0f} … {v['p90']:.0f})" if (v := row.get(key)) else "–"
-                for key in ("top", "near_best", "hypervolume")
+                for key in COUNTS
             ]
             lines.append(f"| {policy} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from proxy import RECIPES, SITES, SPACE, task
+from proxy import DISABLED_RULES, RECIPES, SITES, SPACE, task
 from table import HERE, MORE_SEEDS, SEEDS, Row, Table, read_lines, read_table
 
 #: Operators whose emitted PyTorch form needs longer for one batch are trained on native kernels: the same
@@ -39,9 +39,10 @@ def write_operators(directory: Path) -> None:
     network = task()
     found = sites(network.make_model(0), network.example(1), repeats=1)
     group = next(group for group in found.groups() if group.key == SITES)
-    text = group.to_json(**SPACE)
-    result = _core.enumerate_operators(_core.Spec.from_json(text), max_steps=SPACE["max_steps"])
-    (directory / "spec.json").write_text(json.dumps(json.loads(text), indent=1) + "\n")
+    document = {**json.loads(group.to_json(**SPACE)), "disabled_rules": DISABLED_RULES}
+    spec = _core.Spec.from_json(json.dumps(document))
+    result = _core.enumerate_operators(spec, max_steps=SPACE["max_steps"])
+    (directory / "spec.json").write_text(json.dumps(document, indent=1) + "\n")
     with (directory / "operators.jsonl").open("w") as file:
         for graph, steps in zip(result.operators, result.steps, strict=True):
             operator = Operator.from_pgraph(graph)

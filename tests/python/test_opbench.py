@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
-from compare import SETTINGS, Goals, TableSpace, compare, hypervolume
+import fidelity
+from compare import SETTINGS, Goals, TableSpace, compare
+from engine_tree import AUTHORS_EXPLORATION, EngineTree
 from make import _end_line, best_tenth, spearman
 from table import SEEDS, Table, read_lines, read_table
 from tree import AuthorsTree, Lattice
@@ -51,10 +53,17 @@ def copied(directory: Path, count: int) -> Path:
 # --- the table that is shipped
 
 
-def test_every_operator_of_the_table_reads_back_and_no_two_are_the_same(table: Table) -> None:
-    _core.Spec.from_json((OPBENCH / "spec.json").read_text())
-    assert 250 <= len(table.operators) <= 420
-    assert len({row.hash for row in table.operators}) == len(table.operators)
+def test_the_table_is_the_whole_space_of_its_spec_and_no_two_rows_are_the_same(
+    table: Table,
+) -> None:
+    spec = _core.Spec.from_json((OPBENCH / "spec.json").read_text())
+    found = _core.enumerate_operators(spec, max_steps=spec.max_steps).operators
+    keys = TableSpace(
+        table.operators
+    ).keys  # computed anew: rows keep the names they were trained under
+    assert len(set(keys)) == len(keys) == len({row.hash for row in table.operators})
+    assert set(keys) == {Operator.from_pgraph(graph).canonical_hash for graph in found}
+    assert len(keys) > 200
     for row in table.operators[::20]:
         graph = _core.PGraph.parse(row.text)
         assert graph.text() == row.text
@@ -132,13 +141,6 @@ def test_the_best_tenth_is_that_of_the_seeds_all_have(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=9))
-def test_hypervolume_is_the_area_of_the_union_of_boxes(corners: list[tuple[int, int]]) -> None:
-    cells = {(x, y) for a, b in corners for x in range(a) for y in range(b)}
-    assert hypervolume(np.array(corners, dtype=float)) == pytest.approx(len(cells))
-
-
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=3, max_size=12), st.randoms(use_true_random=False))
 def test_rank_correlation_is_that_of_mean_ranks(values: list[int], random: Any) -> None:
     other = [random.randint(0, 5) for _ in values]
@@ -173,6 +175,52 @@ def test_the_tree_proposes_every_operator_once(table: Table) -> None:
     while chosen := tree.choose(space, History(told=told), 3):
         told += [(choice.index, (choice.index % 7) / 7) for choice in chosen]
     assert sorted(index for index, _ in told) == list(range(60))
+
+
+def test_the_engines_tree_proposes_what_the_table_has_and_counts_what_it_lacks() -> None:
+    rows = read_table().operators[:40]
+    space = TableSpace(rows)
+    tree = EngineTree(3, space.keys, AUTHORS_EXPLORATION)
+    told: list[tuple[int, float]] = []
+    while chosen := tree.choose(space, History(told=told), 3):
+        told += [(choice.index, (choice.index % 7) / 7) for choice in chosen]
+    found = [index for index, _ in told]
+    assert sorted(found) == list(range(40))
+    # The space has more operators than these; each of the others was rejected once.
+    assert tree.rejected == len(read_table().operators) - 40
+
+
+def test_stopped_trainings_cost_their_share_and_only_whole_ones_count(table: Table) -> None:
+    rows = table.operators[:12]
+    earlier = fidelity.full(rows, [])
+    assert [one.share for one in earlier] == [1.0] * 12
+    assert [one.curve[-1][1] for one in earlier] == [row.scores[0] for row in rows]
+    for keep in (1 / 2, 1 / 3):
+        for row, one in zip(rows, fidelity.halving(keep)(rows, earlier), strict=True):
+            whole = fidelity.whole_curve(row)
+            assert one.curve == whole[: len(one.curve)]
+            assert one.share == one.curve[-1][0]
+            passed = one.curve if one.share == 1 else one.curve[:-1]
+            for place, (share, value) in enumerate(passed):
+                if share < 1:
+                    others = sorted((o.curve[place][1] for o in earlier), reverse=True)
+                    assert value >= others[int(keep * 12) - 1]
+    together = fidelity.brackets(rows, [])
+    assert [sum(one.share >= s for one in together) for s in (0.25, 0.5, 0.75, 1)] == [12, 6, 3, 1]
+    best = max(range(12), key=lambda i: fidelity.whole_curve(rows[i])[0][1])
+    assert together[best].share > 0.25
+
+
+def test_searches_with_fidelity_end_with_one_of_the_top(table: Table) -> None:
+    small = Table(table.operators[::6], table.baseline)
+    found = fidelity.compare(small, 4, ["random"], ["to the end", "halving, best 1/2"])
+    whole, stopped, extrapolated = found
+    assert whole["cost"] == whole["begun"] and whole["top stopped"] == 0
+    assert stopped["cost"] < stopped["begun"]
+    # What random search begins does not depend on what it is told.
+    assert {k: v for k, v in stopped.items() if k != "told"} == {
+        k: v for k, v in extrapolated.items() if k != "told"
+    }
 
 
 def test_partial_operators_lead_only_where_an_operator_is(table: Table) -> None:
