@@ -396,7 +396,8 @@ class PGraph:
     @property
     def signature(self) -> dict:
         """
-            ``{"output": [...], "input": [...], "fixed": [...]}``; each dimension has ``name``, ``extent`` and ``unordered``.
+            ``{"output": [...], "input": [...], "fixed": [...], "further": [...]}``; each dimension has ``name``, ``extent``
+            and ``unordered``, each further data input ``dims`` and ``fixed``.
         """
     @property
     def steps(self) -> list[str]:
