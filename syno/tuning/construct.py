@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Constructed = _core.Constructed
 
 #: Changes when the same program and machine may get another schedule than before.
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)
