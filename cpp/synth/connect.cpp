@@ -248,13 +248,15 @@ bool Connections::only_useful_blocks(const Group& group, std::size_t at, const A
   std::array<PackedSize, kMost> parts{};
   std::size_t part_count = 0;
   for (std::uint32_t set = 0; set < 1U << count; ++set) {
-    const int joins = std::popcount(set);
-    if (joins >= limit + static_cast<int>(wanted_count_)) continue;
     if (wanted_count_ == 1 && ((~set & ((1U << count) - 1)) & ~leaving) != 0) continue;
     PackedSize joined;
+    int joins = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      if ((set >> i & 1) != 0) joined = joined * others[i];
+      if ((set >> i & 1) == 0) continue;
+      joined = joined * others[i];
+      ++joins;
     }
+    if (joins >= limit + static_cast<int>(wanted_count_)) continue;
     if (joined == wanted_product_) return false;  // both parts may leave, whatever they are
     for (std::size_t w = 0; w < wanted_count_ && joins < limit; ++w) {
       const PackedSize part = sizes_[wanted_[w]].packed / joined;

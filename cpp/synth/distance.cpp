@@ -242,7 +242,7 @@ void ShapeDistance::close(const Partial& placed) {
   close_groups(0, StepCounts(static_cast<std::uint64_t>(steps)), rest);
 }
 
-/// Whether `reduces` Reduces, joined with all of the group but its windows, may be the one dimension it wants.
+/// Whether `reduces` Reduces, joined with all of the group but its windows, may make the one extent it wants.
 bool ShapeDistance::reduce_completes(const Group& group, int reduces) {
   std::array<PackedSize, kMaxItems> windows{};
   std::size_t count = 0;
@@ -283,18 +283,18 @@ void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_re
     // Joined with all that is there, a Reduce makes up for the difference: where nothing is taken apart that
     // is one extent for each choice of windows, and below a Merge, or as the product of several, any.
     const StepCounts joined = StepCounts(group.item_count) + StepCounts::of(StepCounts::Reduces);
-    if (remaining_.strides > 0 || remaining_.expands > 0) {
+    if (!sizes_decide_) {
       use(StepCounts::of(StepCounts::Merges, fork) + joined);
+    } else if (fork == 0 && reduce_completes(group, 1)) {
+      use(joined);
     } else {
-      const bool one = fork == 0 && reduce_completes(group, 1);
-      if (one) use(joined);
-      if (!one && fork == 0 && remaining_.reduces > 1 && reduce_completes(group, 2))
+      if (fork == 0 && remaining_.reduces > 1 && reduce_completes(group, 2))
         use(StepCounts(1) + joined + StepCounts::of(StepCounts::Reduces));
       // A Merge stands above sums only after a Shift.
       const bool sums = !freedom_.merges && !freedom_.slides &&
                         std::all_of(group.item.begin(), group.item.begin() + group.item_count,
-                                    [&](std::uint8_t k) { return has(items_[k].given.traits, Trait::Sums); });
-      if (!one) use(joined + StepCounts::of(StepCounts::Merges, std::max(fork, 1U)) +
+                                    [&](auto k) { return has(items_[k].given.traits, Trait::Sums); });
+      use(joined + StepCounts::of(StepCounts::Merges, std::max(fork, 1U)) +
           StepCounts::of(StepCounts::Shifts, sums ? 1 : 0));
     }
   }

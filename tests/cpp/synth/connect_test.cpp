@@ -70,7 +70,8 @@ class Sequences {
     };
     for (std::size_t i = 0; i < extents.size(); ++i) {
       if (counts[0] < merges_) {
-        for (const BlockChoice& choice : sizes_.blocks(extents[i])) with({i}, {choice.block, choice.group}, 0);
+        for (const BlockChoice& choice : sizes_.blocks(extents[i]))
+          with({i}, {choice.block, choice.group}, 0);
       }
       if (counts[3] < expands_ && extents.size() > 1) with({i}, {}, 3);
       for (std::size_t j = 0; j < extents.size(); ++j) {
@@ -204,7 +205,8 @@ TEST_F(ConnectionsOfRandomSizes, AreNoMoreWhereTraitsAreMissing) {
                               [&](StepCounts way) { return way.within(few.way[w]); }))
           << "trial " << trial;
     }
-    fewer += few.count != many.count || !std::equal(few.way.begin(), few.way.begin() + few.count, many.way.begin());
+    fewer += few.count != many.count ||
+             !std::equal(few.way.begin(), few.way.begin() + few.count, many.way.begin());
   }
   EXPECT_GT(fewer, 20);
 }
