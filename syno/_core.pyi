@@ -419,6 +419,12 @@ class Spec:
         """
             Read a spec, strictly.
         
+            The keys are those that :meth:`to_json` writes. ``further_inputs`` (none unless given, at most 3) names data
+            inputs beside the first, such as the keys of an attention: a list of ``{"dims": [...], "fixed": [...]}``, each as
+            for ``input``. Each is read once and whole, in the order of its dimensions, at coordinates that one Contraction
+            gives it. The first input is the one whose coordinates go on being transformed after that: put first what
+            windows slide over.
+        
             Raises:
                 FormatError: a key is unknown or a value has the wrong type, with the path of the value.
                 SpecError: the spec contradicts itself, with the values and what would work.

@@ -340,7 +340,9 @@ class Operator:
         if self._pgraph is None:
             return []
         signature = self._pgraph.signature
-        sides = ((form.outputs[0], signature["output"]), (form.inputs[0], signature["input"]))
+        inputs = [signature["input"], *(further["dims"] for further in signature["further"])]
+        # Data come before weights, in the signature's order.
+        sides = [(form.outputs[0], signature["output"]), *zip(form.inputs, inputs, strict=False)]
         return [(name, i) for name, dims in sides for i, dim in enumerate(dims) if dim["unordered"]]
 
     def _one_valuation(self, what: str) -> Operator:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "support/error.hpp"
 
@@ -30,8 +31,14 @@ class Grower {
   void contract(std::vector<CoordinateId> shared, std::vector<CoordinateId> matched) {
     apply(Step::contraction(std::move(shared), std::move(matched)));
   }
+  /// Brings in the next further input at these coordinates, fixed ones included.
+  void read(std::vector<CoordinateId> dims, const std::vector<CoordinateId>& shared,
+            const std::vector<CoordinateId>& matched) {
+    further_.push_back(std::move(dims));
+    apply(Step::contraction(shared, matched, further_.size()));
+  }
   void assign(std::size_t input_dim, CoordinateId id) { input_[input_dim] = id; }
-  CompleteGraph finish() { return complete(std::move(graph_), std::move(input_)); }
+  CompleteGraph finish() { return complete(std::move(graph_), std::move(input_), std::move(further_)); }
 
  private:
   CoordinateId apply(Step step) {
@@ -41,6 +48,7 @@ class Grower {
   }
   PGraph graph_;
   std::vector<CoordinateId> input_;
+  std::vector<std::vector<CoordinateId>> further_;
 };
 
 const Size& out_channels(const Signature& s, const Roles& roles) {
@@ -297,6 +305,78 @@ CompleteGraph bottleneck_conv(const Signature& signature, const NamedParameters&
   return grow.finish();
 }
 
+/// Dimensions of one name are one index, as in an einsum; what the output lacks is summed. A dimension of a
+/// further input that is a multiple of the output's is read in blocks, whose elements are summed.
+CompleteGraph product(std::string_view operator_name, const Signature& signature, bool blocks) {
+  if (signature.further.empty()) {
+    fail<SpecError>(operator_name, "the signature has one data input; name a further one");
+  }
+  Grower grow(signature);
+  std::map<std::string, CoordinateId> index;
+  for (std::size_t d = 0; d < signature.output.size(); ++d) {
+    if (!index.emplace(signature.output[d].name, Grower::output(d)).second) {
+      fail<SpecError>(operator_name, "two output dimensions are named '{}'; give each its own name",
+                      signature.output[d].name);
+    }
+  }
+  const auto extent_in_output = [&](const std::string& name) -> const Size* {
+    for (const Dim& dim : signature.output) {
+      if (dim.name == name) return &dim.extent;
+    }
+    return nullptr;
+  };
+  for (const std::size_t d : open_dims(signature.input, signature.fixed)) {
+    const Dim& dim = signature.input[d];
+    const Size* extent = extent_in_output(dim.name);
+    if (extent != nullptr && *extent != dim.extent) {
+      fail<SpecError>(operator_name, "dimension '{}' has extent {} in the output and {} in the input",
+                      dim.name, signature.sizes.to_text(*extent), signature.sizes.to_text(dim.extent));
+    }
+    if (extent == nullptr) index.emplace(dim.name, grow.reduce(dim.extent));
+    grow.assign(d, index.at(dim.name));
+  }
+  const auto holds = [](const std::vector<Dim>& dims, const std::string& name) {
+    return std::any_of(dims.begin(), dims.end(), [&](const Dim& dim) { return dim.name == name; });
+  };
+  for (auto input = signature.further.begin(); input != signature.further.end(); ++input) {
+    std::vector<CoordinateId> dims(input->dims.size()), shared, matched;
+    for (const auto& [out, in] : input->fixed) dims[in] = Grower::output(out);
+    for (const std::size_t d : open_dims(input->dims, input->fixed)) {
+      const Dim& dim = input->dims[d];
+      if (!index.contains(dim.name)) {
+        fail<SpecError>(operator_name,
+                        "dimension '{}' of a further input is neither the output's nor the first input's",
+                        dim.name);
+      }
+      dims[d] = index.at(dim.name);
+      const Size* extent = extent_in_output(dim.name);
+      if (extent != nullptr && dim.extent != *extent) {
+        const Size block = dim.extent / *extent;
+        if (!blocks || !signature.sizes.integral(block)) {
+          fail<SpecError>(operator_name,
+                          "dimension '{}' has extent {} in the output and {} in a further input{}", dim.name,
+                          signature.sizes.to_text(*extent), signature.sizes.to_text(dim.extent),
+                          blocks ? ", which is no multiple of it" : "");
+        }
+        dims[d] = grow.split(dims[d], grow.reduce(block));
+      }
+      const bool stays = holds(signature.input, dim.name) ||
+                         std::any_of(std::next(input), signature.further.end(),
+                                     [&](const FurtherInput& later) { return holds(later.dims, dim.name); });
+      (stays ? shared : matched).push_back(dims[d]);
+    }
+    grow.read(std::move(dims), shared, matched);
+  }
+  return grow.finish();
+}
+
+CompleteGraph scores(const Signature& signature, const NamedParameters&) {
+  return product("scores", signature, false);
+}
+CompleteGraph pooled_scores(const Signature& signature, const NamedParameters&) {
+  return product("pooled_scores", signature, true);
+}
+
 constexpr std::array kNamed = {
     NamedOperator{"matmul", "matrix product over the channel dimension: y[m,n] = sum_k x[m,k] * w[n,k]",
                   conv1x1},
@@ -316,6 +396,14 @@ constexpr std::array kNamed = {
     NamedOperator{"operator2", "two 1-D stages whose weights share a window (a reading of section 9.2)",
                   operator2},
     NamedOperator{"stacked_conv", "two grouped convolutions of Operator 1's cost (Fig. 10)", stacked_conv},
+    NamedOperator{"scores",
+                  "product of several data inputs, summed over what the output lacks, as an einsum over the "
+                  "dimensions' names: y[i,j] = sum_d x[i,d] * x2[j,d]",
+                  scores},
+    NamedOperator{"pooled_scores",
+                  "scores with the further inputs summed over blocks where they are a multiple of the "
+                  "output: y[i,j] = sum_{d,r} x[i,d] * x2[s*j+r,d]",
+                  pooled_scores},
 };
 
 }  // namespace

@@ -41,8 +41,8 @@ struct NamedOperator {
 };
 
 /// matmul, conv, conv1x1, grouped_conv, dilated_conv, depthwise_conv, separable_conv, average_pool,
-/// pixel_shuffle, bottleneck_conv, operator1, operator2, stacked_conv. `conv` is conv2d where the signature
-/// has two spatial dimensions.
+/// pixel_shuffle, bottleneck_conv, operator1, operator2, stacked_conv; of several data inputs: scores,
+/// pooled_scores. `conv` is conv2d where the signature has two spatial dimensions.
 std::span<const NamedOperator> named_operators();
 const NamedOperator& named_operator(std::string_view name);  ///< UnknownName
 

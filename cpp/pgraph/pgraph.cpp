@@ -225,8 +225,8 @@ void check(const Signature& signature) {
     for (std::size_t d = 0; d < fixed.size(); ++d) {
       if (fixed[d] && !batch[d]) {
         fail<SpecError>("signature",
-                        "output dimension {} ('{}') is fixed in the {} only; fix it in the first input too, or "
-                        "leave it open in both",
+                        "output dimension {} ('{}') is fixed in the {} only; fix it in the first input too, "
+                        "or leave it open in both",
                         d, signature.output[d].name, name);
       }
     }

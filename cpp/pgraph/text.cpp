@@ -11,8 +11,8 @@
 //     input = c0 c4 c2
 //
 // A `*` marks an unordered dimension. Coordinates c0.. are the output's dimensions; results are numbered in
-// order. A further input, x2 and so on, has its own `input` line, which its own `fixed` line may follow, a step
-// `data x2 = share c4 match c1` that brings it in, and a line `x2 = c0 c4 c1` at the end.
+// order. A further input, x2 and so on, has its own `input` line, which its own `fixed` line may follow, a
+// step `data x2 = share c4 match c1` that brings it in, and a line `x2 = c0 c4 c1` at the end.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

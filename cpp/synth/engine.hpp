@@ -71,9 +71,9 @@ class Engine {
   int distance(const State& state, int limit, bool more_reduces = true);
   /// True when the frontier's sizes are the input's and every further input was brought in.
   bool finished(const State& state) const;
-  /// Calls back for each assignment to the inputs that the rules and budgets keep; others are counted. For each
-  /// open dimension of the first input `position` has a place in the frontier, then for those of each further
-  /// input one in its WeightRecord, shared coordinates first.
+  /// Calls back for each assignment to the inputs that the rules and budgets keep; others are counted. For
+  /// each open dimension of the first input `position` has a place in the frontier, then for those of each
+  /// further input one in its WeightRecord, shared coordinates first.
   using OnOperator = std::function<void(const State&, std::span<const std::uint8_t> position, const Work&)>;
   void completions(const State& state, const OnOperator& on_operator);
   /// Replays the state's steps as a pGraph; `position` as completions() gives it.

@@ -2,7 +2,6 @@
 // away the inputs are while some are missing.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,10 +24,10 @@ class FurtherInputs {
   /// will do, since nothing about given data can be rearranged offline.
   void moves(const State& state, std::vector<Move>& out) const;
 
-  /// The least number of steps to the first input's extents while some inputs are missing, or any number above
-  /// `limit`. Each missing input takes one contraction; of its dimensions some are matched, and those have to
-  /// be made too. What it matches could as well leave last, so that together they are one wanted multiset; the
-  /// least over all such multisets is a lower bound. What it shares costs nothing here.
+  /// The least number of steps to the first input's extents while some inputs are missing, or any number
+  /// above `limit`. Each missing input takes one contraction; of its dimensions some are matched, and those
+  /// have to be made too. What it matches could as well leave last, so that together they are one wanted
+  /// multiset; the least over all such multisets is a lower bound. What it shares costs nothing here.
   int distance(std::uint8_t missing, std::span<const Piece> pieces, const Remaining& remaining, int limit);
 
   /// Positions in an input's WeightRecord, shared coordinates first, for each of its open dimensions in
@@ -46,8 +45,8 @@ class FurtherInputs {
   SizePool& sizes_;
   const Spec& spec_;
   std::vector<SizeNumber> wanted_;
-  Freedom freedom_;                               ///< what rules keep of coordinates that an input may yet read
-  std::vector<std::vector<std::size_t>> open_;    ///< by input
+  Freedom freedom_;                             ///< allowed of coordinates that an input may yet read
+  std::vector<std::vector<std::size_t>> open_;  ///< by input
   std::vector<std::vector<SizeNumber>> extents_;  ///< by input, of its open dimensions
   /// By missing inputs: a distance to each multiset of the first input's extents and matched ones. Empty: not
   /// made yet.

@@ -63,7 +63,8 @@ bool merge_above_uneven_split(const Candidate& c) {
 }
 bool merge_left_chain(const Candidate& c) { return c.node_i().kind == Kind::MergeMajor && !c.read(c.i()); }
 bool merge_above_shift(const Candidate& c) {
-  return c.node_i().kind == Kind::Shift && !c.read(c.i()) && greatest(c, c.move.parameter) > c.spec.thresholds.shift_ratio &&
+  return c.node_i().kind == Kind::Shift && !c.read(c.i()) &&
+         greatest(c, c.move.parameter) > c.spec.thresholds.shift_ratio &&
          1 / greatest(c, c.move.parameter) <= c.spec.thresholds.similar_share;
 }
 bool merge_above_unfold(const Candidate& c) {
@@ -81,7 +82,8 @@ bool merge_within_window(const Candidate& c) {
   return true;
 }
 bool merge_above_stride(const Candidate& c) {
-  return c.node_i().kind == Kind::Stride && !c.read(c.i()) && at_least(c, c.move.parameter, c.node_i().parameter) &&
+  return c.node_i().kind == Kind::Stride && !c.read(c.i()) &&
+         at_least(c, c.move.parameter, c.node_i().parameter) &&
          divides_everywhere(c, c.node_i().parameter, c.move.parameter);
 }
 /// Channels may be permuted, so [i / B, i % B] and its transpose are one operator: the larger part goes
@@ -395,7 +397,7 @@ constexpr std::array kRules = {
          "parts of one Merge matched by two weights are an outer product of which each learns one factor",
          weights_match_adjacent, nullptr},
     Rule{"weight-shares-gaps", Futile, P::Contraction,
-         "elements of a weight at a Stride's gaps are never used", weight_shares_gaps, nullptr},
+         "elements of a weight or a further input at a Stride's gaps are never used", weight_shares_gaps, nullptr},
     Rule{"pools-too-much", Futile, P::Reduce, "sums that meet no weight average too much of the input away",
          nullptr, pools_too_much},
     Rule{"discards-data", Futile, P::Reduce, "a Stride's gaps are never filled", nullptr, discards_data},

@@ -89,8 +89,9 @@ void check(const Spec& spec);
 Spec spec_from_json(std::string_view json);
 std::string spec_to_json(const Spec& spec);
 
-/// resnet18, test, simple, vit, resnext, gpt2 (the authors' experiments), and conv: a small residual
-/// network's 3x3 convolutions, with every extension that suits images.
+/// resnet18, test, simple, vit, resnext, gpt2 (the authors' experiments); conv: a small residual network's
+/// 3x3 convolutions, with every extension that suits images; and attention: scores of queries and keys, two
+/// data inputs.
 Spec spec_named(std::string_view name);
 std::vector<std::string_view> spec_names();
 

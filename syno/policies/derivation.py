@@ -29,6 +29,8 @@ def derivation(graph: _core.PGraph) -> tuple[str, ...]:
         results = _COORDINATE.findall(made)
         try:
             term = _COORDINATE.sub(lambda match: names[match[0]], _sorted_operands(action, names))
+            if made.startswith("data "):  # which input it is makes a difference, as for no weight
+                term = f"{made.removeprefix('data ')} {term}"
         except KeyError as error:
             raise FormatError(f"[derivation] {step!r} uses {error}, which no step made") from None
         count = sum(known == term or known.startswith(f"{term} #") for known in terms)
@@ -41,9 +43,9 @@ def derivation(graph: _core.PGraph) -> tuple[str, ...]:
 
 
 def _sorted_operands(action: str, names: dict[str, str]) -> str:
-    """A weight's shared and matched coordinates have no order."""
+    """The coordinates that a contraction shares have no order, nor have those it matches."""
     words = action.split()
-    if words[0] != "share":
+    if words[0] not in ("share", "match"):
         return action
     where = words.index("match") if "match" in words else len(words)
     shared = sorted(words[1:where], key=lambda c: names[c])

@@ -1,5 +1,6 @@
 // one_scope() against the top-down meaning of Table 1: tensors pushed through the primitives from the input
 // down.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -100,10 +101,9 @@ class TopDown {
           break;
         case Primitive::Contraction: {
           if (step.source == 0) --weight;
-          const Block w = step.source == 0
-                              ? Block{graph_.weights()[weight], inputs.at("w" + std::to_string(weight + 1)).data}
-                              : Block{graph.further[step.source - 1],
-                                      inputs.at("x" + std::to_string(step.source + 1)).data};
+          const bool data = step.source != 0;
+          const std::string name = data ? fmt::format("x{}", step.source + 1) : fmt::format("w{}", weight + 1);
+          const Block w{data ? graph.further[step.source - 1] : graph_.weights()[weight], inputs.at(name).data};
           below({}, step.matched);
           fill([&](const Point& p) { return at(in, p) * at(w, p); });
           break;

@@ -12,8 +12,8 @@
 
 namespace syno::test {
 
-/// Any primitive anywhere it is legal, canonical or not; at most `max_points` points in its one scope. A third
-/// of what Contractions bring in are further inputs.
+/// Any primitive anywhere it is legal, canonical or not; at most `max_points` points in its one scope. A
+/// third of what Contractions bring in are further inputs.
 inline pgraph::CompleteGraph random_graph(Random& random, int max_steps, std::int64_t max_points = 4000) {
   using pgraph::Primitive;
   using symbolic::Size;

@@ -32,6 +32,17 @@ Signature conv_signature(bool strided = false) {
   return signature;
 }
 
+/// y[b,h,i,j] of x[b,h,i,d] and x2[b,h,j,d], or x2[b,h,s*j,d].
+Signature scores_signature(bool pooled) {
+  Signature signature = conv_signature();
+  const auto size = [&](const char* text) { return signature.sizes.parse(text); };
+  signature.output = {{"b", size("N")}, {"h", size("g")}, {"i", size("H")}, {"j", size("W")}};
+  signature.input = {{"b", size("N")}, {"h", size("g")}, {"i", size("H")}, {"d", size("C_in")}};
+  const Size keys = size(pooled ? "s*W" : "W");
+  signature.further = {{{{"b", size("N")}, {"h", size("g")}, {"j", keys}, {"d", size("C_in")}}, {{0, 0}}}};
+  return signature;
+}
+
 CoordinateId c(std::uint32_t id) { return static_cast<CoordinateId>(id); }
 
 std::string reason(const PGraph& graph, const Step& step) {
@@ -115,7 +126,9 @@ TEST(Signature, AFixedPairOfDifferentExtentsIsRefused) {
 
 class EveryNamedOperator : public testing::TestWithParam<std::string> {
  protected:
+  bool of_several_inputs() const { return GetParam().ends_with("scores"); }
   CompleteGraph build(Signature signature) const {
+    if (of_several_inputs()) signature = scores_signature(GetParam() == "pooled_scores");
     if (GetParam() == "average_pool" || GetParam() == "pixel_shuffle" || GetParam() == "depthwise_conv") {
       signature.output[1].extent = signature.input[1].extent;
     }
@@ -137,6 +150,7 @@ TEST_P(EveryNamedOperator, FitsAStridedSignature) {
     EXPECT_THROW(build(conv_signature(true)), SpecError);
     return;
   }
+  if (of_several_inputs()) GTEST_SKIP() << "has no spatial dimensions";
   const CompleteGraph graph = build(conv_signature(true));
   EXPECT_EQ(graph.graph.coordinate(graph.input[2]).extent, conv_signature(true).input[2].extent);
 }
@@ -144,6 +158,7 @@ TEST_P(EveryNamedOperator, FitsAStridedSignature) {
 TEST_P(EveryNamedOperator, HasNoWindowWhereTheKernelIsOne) {
   Signature signature = conv_signature();
   signature.output[1].extent = signature.input[1].extent;
+  if (of_several_inputs()) GTEST_SKIP() << "has no kernel";
   NamedParameters parameters;
   parameters.kernel = Size(1);
   const CompleteGraph graph = named_operator(GetParam()).build(signature, parameters);
@@ -187,6 +202,29 @@ TEST(NamedOperator, Operator1HasTheStepsAndWeightsOfItsListing) {
   // w2 [C_out, k*k*C_out/s] is introduced first, w1 [C_out/g/s, C_in, k] above it.
   EXPECT_EQ(elements(0), signature.sizes.parse("C_out*k^2*C_out/s"));
   EXPECT_EQ(elements(1), signature.sizes.parse("C_out/g/s*C_in*k"));
+}
+
+TEST(NamedOperator, ScoresNeedNamesThatFit) {
+  const auto complaint = [](Signature signature) -> std::string {
+    try {
+      named_operator("scores").build(signature, {});
+    } catch (const SpecError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(complaint(scores_signature(false)), "");
+  EXPECT_NE(complaint(conv_signature()).find("name a further one"), std::string::npos);
+  Signature signature = scores_signature(false);
+  signature.further[0].dims[2].name = "m";
+  EXPECT_NE(complaint(signature).find("'m' of a further input is neither"), std::string::npos);
+  signature = scores_signature(false);
+  signature.input[2].name = "j";
+  EXPECT_NE(complaint(signature).find("'j' has extent"), std::string::npos);
+  signature = scores_signature(false);
+  signature.output[2].name = "j";
+  EXPECT_NE(complaint(signature).find("two output dimensions"), std::string::npos);
+  EXPECT_NE(complaint(scores_signature(true)).find("'j' has extent"), std::string::npos);
 }
 
 TEST(NamedOperator, UnknownNamesListTheKnown) {

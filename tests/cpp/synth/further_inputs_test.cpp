@@ -81,7 +81,10 @@ std::set<Hash128> built(const Enumeration& result) {
 }
 
 EnumerationOptions all_ways(bool shape_distance = true) {
-  return {.max_steps = 0, .threads = 1, .limit = {}, .operator_keys = false, .shape_distance = shape_distance};
+  EnumerationOptions options;
+  options.operator_keys = false;
+  options.shape_distance = shape_distance;
+  return options;
 }
 
 /// An operator as a formula over x, x2 and w1 that some spec holds.
@@ -119,7 +122,8 @@ std::vector<Wanted> wanted() {
       {"dynamic_convolution", attention_spec({"B", "I"}, {"B", "I"}, {"B", "I", "k"}, 3),
        "input x[B, I]; input x2[B, I, k]\n"
        "y[b: B, i: I] = sum[r: k] x[b, i + r - (k/2)] * x2[b, i, r]"},
-      {"windows_on_the_second_input", attention_spec({"B", "I", "J", "k"}, {"B", "I", "D"}, {"B", "J", "D"}, 3),
+      {"windows_on_the_second_input",
+       attention_spec({"B", "I", "J", "k"}, {"B", "I", "D"}, {"B", "J", "D"}, 3),
        "input x[B, I, D]; input x2[B, J, D]\n"
        "y[b: B, i: I, j: J, r: k] = sum[d: D] x[b, i, d] * x2[b, inside(j + r - (k/2), J), d]"},
       {"bilinear_scores", weighted,
@@ -158,8 +162,8 @@ TEST_P(EveryAttention, IsFoundVerifiedAndLowered) {
 INSTANTIATE_TEST_SUITE_P(Table, EveryAttention, ::testing::ValuesIn(wanted()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// All sequences of steps of these kinds, taken one by one with nothing but PGraph::apply: no rules, no order,
-/// no distance.
+/// All sequences of steps of these kinds, taken one by one with nothing but PGraph::apply: no rules, no
+/// order, no distance.
 class BruteForce {
  public:
   BruteForce(std::vector<Size> reduces, bool splits) : reduces_(std::move(reduces)), splits_(splits) {}
