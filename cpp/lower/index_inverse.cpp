@@ -246,24 +246,26 @@ class Solver {
     value = arena_.subtract(value, arena_.constant(form.constant));
     std::vector<std::pair<ExprId, std::int64_t>> terms;
     for (const auto& [atom, factor] : form.terms) {
-      if (unknown(atom))
+      if (factor == 0) {  // there for its guards only
+        guards(atom);
+      } else if (unknown(atom)) {
         terms.emplace_back(atom, factor);
-      else
+      } else {
         value = arena_.subtract(value, arena_.multiply(atom, factor));
-      if (!unknown(atom)) guards(atom);
+        guards(atom);
+      }
     }
     if (terms.empty()) {
       require(value, 0, 1);
       return true;
     }
     if (terms.size() == 1) {
-      if (terms[0].second == 0) return false;
       return solve_atom(terms[0].first, divided(value, terms[0].second));
     }
     return iterators_.concrete() ? solve_sum(terms, value) : solve_symbolic_sum(terms, value);
   }
 
-  /// A known term's guards hold where the read counts.
+  /// A term's guards hold where the read counts.
   void guards(ExprId id) {
     if (!arena_.has_inside(id)) return;
     const Expr node = arena_[id];
@@ -380,7 +382,6 @@ class Solver {
     std::vector<Unknown> unknowns;
     std::vector<std::pair<ExprId, Slot>> inner;
     for (const auto& [atom, factor] : terms) {
-      if (factor == 0) return false;
       const Slot slot = slot_of(arena_, atom);
       if (slot != kNoSlot) {
         unknowns.push_back({slot, factor});

@@ -197,6 +197,14 @@ TEST(Derivative, AccumulatesWhereTheMapDoesNotInvert) {
   check(program, 5);
 }
 
+TEST(Derivative, GathersWhereATermIsThereForItsGuardOnly) {
+  const auto program =
+      parsed("y[i,j] = sum[k] x[(inside(i+k-1,7)+1)%7+0*inside(i+k-1,7),j+0*inside(i+k-1,7)] * w[k]",
+             {{"i", 7}, {"j", 2}, {"k", 3}});
+  check(program, 9);
+  for (const auto& scope : lower::derivative(program, "x").scopes) EXPECT_TRUE(scope.target.empty());
+}
+
 TEST(Derivative, NamesInputsThatDoNotExist) {
   const auto program = parsed("y[i] = exp(x[i])", {{"i", 3}});
   EXPECT_THROW(lower::derivative(program, "z"), UnknownName);
