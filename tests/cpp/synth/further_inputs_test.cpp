@@ -99,6 +99,8 @@ std::vector<Wanted> wanted() {
   Spec weighted = scores_spec(4);
   weighted.budgets.max_weights = 1;
   weighted.occurrences[3] = 4;
+  Spec merged = attention_spec({"B", "I", "J"}, {"B", "I*J/k", "k"}, {"B", "I*J"}, 3);
+  merged.occurrences = {0, 2, 2, 0, 2, 0};
   return {
       {"scores", scores_spec(2),
        "input x[B, I, D]; input x2[B, J, D]\n"
@@ -126,6 +128,10 @@ std::vector<Wanted> wanted() {
        attention_spec({"B", "I", "J", "k"}, {"B", "I", "D"}, {"B", "J", "D"}, 3),
        "input x[B, I, D]; input x2[B, J, D]\n"
        "y[b: B, i: I, j: J, r: k] = sum[d: D] x[b, i, d] * x2[b, inside(j + r - (k/2), J), d]"},
+      // k divides I*J, but neither of them: the Merge has to stand above the Split that the second input reads.
+      {"blocks_of_what_is_read", merged,
+       "input x[B, I*J/k, k]; input x2[B, I*J]\n"
+       "y[b: B, i: I, j: J] = x[b, (J*i + j) / k, (J*i + j) % k] * x2[b, J*i + j]"},
       {"bilinear_scores", weighted,
        "input x[B, I, D]; input x2[B, J, D]; weight w1[D, D]\n"
        "y[b: B, i: I, j: J] = sum[d: D, e: D] x[b, i, d] * w1[d, e] * x2[b, j, e]"},
