@@ -128,7 +128,7 @@ std::vector<Wanted> wanted() {
        attention_spec({"B", "I", "J", "k"}, {"B", "I", "D"}, {"B", "J", "D"}, 3),
        "input x[B, I, D]; input x2[B, J, D]\n"
        "y[b: B, i: I, j: J, r: k] = sum[d: D] x[b, i, d] * x2[b, inside(j + r - (k/2), J), d]"},
-      // k divides I*J, but neither of them: the Merge has to stand above the Split that the second input reads.
+      // k divides I*J, but neither of them: the Merge has to stand above the Split that x2 reads.
       {"blocks_of_what_is_read", merged,
        "input x[B, I*J/k, k]; input x2[B, I*J]\n"
        "y[b: B, i: I, j: J] = x[b, (J*i + j) / k, (J*i + j) % k] * x2[b, J*i + j]"},
