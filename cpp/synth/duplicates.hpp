@@ -24,6 +24,8 @@ class Novelty {
   explicit Novelty(bool operator_keys) : operator_keys_(operator_keys) {}
   /// True the first time an operator is seen.
   bool is_new(const pgraph::CompleteGraph& graph);
+  /// True where is_new() was asked of an operator that is built like this one.
+  bool is_known(const pgraph::CompleteGraph& graph) const { return built_.contains(pgraph::hash_of(graph)); }
 
  private:
   bool operator_keys_;

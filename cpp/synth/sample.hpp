@@ -1,22 +1,40 @@
 // synth/sample.hpp — random operators of a spec.
 #pragma once
 
+#include <functional>
+
 #include "synth/enumerate.hpp"
 
 namespace syno::synth {
 
 struct SampleOptions {
+  int min_steps = 0;
   int max_steps = 0;  ///< 0: the spec's
   std::uint64_t seed = 0;
   int threads = 1;
-  bool operator_keys = true;     ///< as in EnumerationOptions
-  std::size_t max_attempts = 0;  ///< walks before giving up; 0: 200 for each operator wanted, at least 2000
+  bool operator_keys = true;  ///< as in EnumerationOptions
+  double seconds = 0;         ///< draw no further after so many; 0: no limit
+  /// Partial operators to look at without meeting a new operator before giving up.
+  std::size_t patience = 300'000;
+  std::function<void()> poll;  ///< called between draws by the calling thread; what it throws ends the search
 };
 
-/// Up to `count` different operators. Each attempt draws a number of steps, then walks from the output
-/// choosing a primitive, then one of its steps, uniformly among those that rules, budgets and shape distance
-/// keep, and turns back at dead ends. Attempt i depends on the seed and i only, results fold in the order of
-/// attempts: the same operators for any number of threads. Fewer come back when the space seems exhausted.
+/// Up to `count` different operators of `min_steps` to `max_steps` steps; fewer when there are no more, when
+/// patience ends, or time.
+///
+/// A draw takes a number of steps and a partial operator to start from: the first few steps of an operator
+/// drawn uniformly from those known (all with few steps, see scout(), and those drawn before). It walks on
+/// (see Walker) to an operator of exactly so many steps that was not drawn before. How many steps to keep, for
+/// which number of steps, is random so that every such pair gets the same share of the search; each pair's
+/// walks give up after as many partial operators as Luby's sequence says.
+///
+/// Every operator comes at some time and none twice. The sample is not uniform: numbers of steps get the same
+/// effort, not the same number of operators; and operators that begin like many others already known are
+/// likelier to come early.
+///
+/// Draw i depends on the seed, on i and on what the draws of earlier batches found; results fold in the order
+/// of draws: the same operators for any number of threads, and with a time limit the first of them.
+/// SpecError where min_steps exceeds max_steps.
 Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& options = {});
 
 }  // namespace syno::synth

@@ -4,16 +4,17 @@
 #include <cmath>
 
 #include "support/error.hpp"
+#include "synth/scout.hpp"
 #include "synth/tree_impl.hpp"
 
 namespace syno::synth {
 namespace {
 
-// Walks from one leaf. Several short ones beat a long one: a walk that went wrong early on spends all its
-// patience there. A leaf from which none of them finds a new operator counts as exhausted.
-constexpr int kWalks = 32;
-constexpr std::size_t kPatience = 3'000;
-constexpr int kFruitless = 400;  ///< draws in a row without a new operator before ask() gives up
+constexpr std::size_t kWalkPatience = 300;   ///< states that the walk from a new child may look at
+constexpr std::size_t kAskPatience = 300'000;  ///< ... and those after one another that meet no operator
+constexpr std::size_t kScouted = 32;  ///< operators of few steps to know before the search begins
+/// Share of choices at a node that look at more than what known operators begin with.
+constexpr double kElsewhere = 0.3;
 
 /// UCB1-tuned (Auer, Cesa-Bianchi, Fischer 2002, §4).
 double upper_bound(const Score& score, double total, int pending, const TreeOptions& options) {
@@ -32,9 +33,21 @@ Tree::Impl::Impl(Spec spec_in, std::uint64_t seed_in, TreeOptions options_in)
       seed(seed_in),
       options(options_in),
       engine(spec),
+      walker(engine),
       novelty(true) {
   nodes.emplace_back();
   nodes.back().state = engine.root();
+  for (const Found& found : scout(spec, spec.budgets.max_steps, kScouted))
+    remember_beginnings(found.graph.graph);
+}
+
+void Tree::Impl::remember_beginnings(const pgraph::PGraph& graph) {
+  const State whole = prefix(engine, graph, graph.steps().size());
+  std::uint64_t key = 0;
+  for (std::size_t t = 0; t < whole.step_count; ++t) {
+    key = Walker::next_key(key, engine.arc_of(whole, t));
+    beginnings.insert(key);
+  }
 }
 
 /// Lists what may follow a node. Orders come from the engine, so that they are the same in every run.
@@ -46,7 +59,8 @@ void Tree::Impl::expand(Node& node) {
     std::uint8_t completions = 0;
     engine.completions(node.state,
                        [&](const State&, std::span<const std::uint8_t>, const Work&) { ++completions; });
-    for (std::uint8_t c = 0; c < completions; ++c) node.branches[kStop].hidden.push_back({Move(), c, c});
+    for (std::uint8_t c = 0; c < completions; ++c)
+      node.branches[kStop].hidden.push_back({Move(), c, c, 0});
   }
   if (steps_left == 0) return;
   std::vector<Move> moves;
@@ -55,14 +69,25 @@ void Tree::Impl::expand(Node& node) {
   for (const Move& move : moves) {
     if (engine.take(node.state, move, steps_left - 1, next) != kAccepted) continue;
     node.branches[static_cast<std::size_t>(move.primitive)].hidden.push_back(
-        {move, 0, engine.arc_of(next, next.step_count - 1U)});
+        {move, 0, engine.arc_of(next, next.step_count - 1U), Walker::state_key(engine, next)});
   }
 }
 
-bool Tree::Impl::alive(const Node& node, std::size_t type) const {
-  const Branch& branch = node.branches[type];
-  return !branch.hidden.empty() || std::any_of(branch.children.begin(), branch.children.end(),
-                                               [&](std::uint32_t c) { return !nodes[c].dead; });
+std::size_t Tree::Impl::shown(const Node& node, std::size_t type, bool narrow) const {
+  const auto& children = node.branches[type].children;
+  return static_cast<std::size_t>(std::count_if(children.begin(), children.end(), [&](std::uint32_t c) {
+    return !nodes[c].dead && (!narrow || promising(type, nodes[c].choice));
+  }));
+}
+
+bool Tree::Impl::hides(const Node& node, std::size_t type, bool narrow) const {
+  const auto& hidden = node.branches[type].hidden;
+  return std::any_of(hidden.begin(), hidden.end(),
+                     [&](const Choice& choice) { return !narrow || promising(type, choice); });
+}
+
+bool Tree::Impl::alive(const Node& node, std::size_t type, bool narrow) const {
+  return hides(node, type, narrow) || shown(node, type, narrow) > 0;
 }
 
 void Tree::Impl::bury(std::uint32_t at) {
@@ -77,13 +102,13 @@ void Tree::Impl::bury(std::uint32_t at) {
   }
 }
 
-std::size_t Tree::Impl::choose_type(const Node& node, Random& random) const {
+std::size_t Tree::Impl::choose_type(const Node& node, bool narrow, Random& random) const {
   std::size_t best = kTypes;
   double best_value = -1e300;
   std::uint64_t ties = 0;
   double total = node.score.count + node.pending;
   for (std::size_t type = 0; type < kTypes; ++type) {
-    if (!alive(node, type)) continue;
+    if (!alive(node, type, narrow)) continue;
     const double value = upper_bound(node.type_score[type], total, node.type_pending[type], options);
     if (value > best_value) {
       best_value = value;
@@ -111,14 +136,16 @@ double Tree::Impl::rave_value(const Node& node, std::uint64_t arc) const {
   return (1 - beta) * local + beta * global;
 }
 
-std::size_t Tree::Impl::choose_hidden(const Node& node, std::size_t type, Random& random) const {
+std::size_t Tree::Impl::choose_hidden(const Node& node, std::size_t type, bool narrow,
+                                      Random& random) const {
   const auto& hidden = node.branches[type].hidden;
-  if (random.unit() < options.rave_random) return random.below(hidden.size());
+  const bool at_random = random.unit() < options.rave_random;
   std::size_t best = 0;
   double best_value = -1e300;
   std::uint64_t ties = 0;
   for (std::size_t h = 0; h < hidden.size(); ++h) {
-    const double value = rave_value(node, hidden[h].arc);
+    if (narrow && !promising(type, hidden[h])) continue;
+    const double value = at_random ? 0 : rave_value(node, hidden[h].arc);
     if (value > best_value) {
       best_value = value;
       best = h;
@@ -130,12 +157,12 @@ std::size_t Tree::Impl::choose_hidden(const Node& node, std::size_t type, Random
   return best;
 }
 
-std::uint32_t Tree::Impl::choose_child(const Node& node, std::size_t type) const {
+std::uint32_t Tree::Impl::choose_child(const Node& node, std::size_t type, bool narrow) const {
   std::uint32_t best = kNone;
   double best_value = -1e300;
   const double total = node.type_score[type].count + node.type_pending[type];
   for (const std::uint32_t child : node.branches[type].children) {
-    if (nodes[child].dead) continue;
+    if (nodes[child].dead || (narrow && !promising(type, nodes[child].choice))) continue;
     const double value = upper_bound(nodes[child].score, total, nodes[child].pending, options);
     if (best == kNone || value > best_value) {
       best_value = value;
@@ -163,39 +190,36 @@ std::uint32_t Tree::Impl::add_node(std::uint32_t parent, std::size_t type, std::
   return id;
 }
 
-/// One descent: down the tree, one new child, one walk. Nothing when it met no new operator.
 std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
   std::uint32_t at = 0;
   for (;;) {
     expand(nodes[at]);
-    const std::size_t type = choose_type(nodes[at], random);
+    const Node& node = nodes[at];
+    bool narrow = random.unit() >= kElsewhere;
+    std::size_t type = narrow ? choose_type(node, narrow, random) : kTypes;
+    if (type == kTypes) {
+      narrow = false;
+      type = choose_type(node, narrow, random);
+    }
     if (type == kTypes) {
       bury(at);
       return std::nullopt;
     }
-    const Branch& branch = nodes[at].branches[type];
-    const auto shown = static_cast<std::size_t>(std::count_if(
-        branch.children.begin(), branch.children.end(), [&](std::uint32_t c) { return !nodes[c].dead; }));
-    const double visits = nodes[at].type_score[type].count + nodes[at].type_pending[type];
+    const std::size_t children = shown(node, type, narrow);
+    const double visits = node.type_score[type].count + node.type_pending[type];
     const auto target =
         static_cast<std::size_t>(std::max(1.0, std::floor(std::pow(visits + 1, options.widening))));
-    if (!branch.hidden.empty() && shown < target) {
-      at = add_node(at, type, choose_hidden(nodes[at], type, random));
+    if (hides(node, type, narrow) && children < target) {
+      at = add_node(at, type, choose_hidden(node, type, narrow, random));
       break;
     }
-    at = choose_child(nodes[at], type);
+    at = choose_child(node, type, narrow);
     if (nodes[at].type == kStop) {  // its one operator was handed out before
       bury(at);
       return std::nullopt;
     }
   }
   Record record{0, pgraph::CompleteGraph{pgraph::PGraph(spec.signature), {}}, at, {}, std::nullopt, false};
-  const auto keep = [&](pgraph::CompleteGraph graph, const State& met) -> bool {
-    if (!novelty.is_new(graph)) return false;
-    record.graph = std::move(graph);
-    for (std::size_t t = 0; t < met.step_count; ++t) record.arcs.push_back(engine.arc_of(met, t));
-    return true;
-  };
   const State state = nodes[at].state;
   if (nodes[at].type == kStop) {
     std::optional<pgraph::CompleteGraph> graph;
@@ -203,20 +227,43 @@ std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
     engine.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work&) {
       if (number++ == nodes[at].choice.completion) graph = engine.to_graph(s, position);
     });
-    if (graph && keep(std::move(*graph), state)) return record;
+    const bool is_new = graph && novelty.is_new(*graph);
+    if (!is_new) {
+      bury(at);
+      return std::nullopt;
+    }
+    record.graph = std::move(*graph);
+    for (std::size_t t = 0; t < state.step_count; ++t) record.arcs.push_back(engine.arc_of(state, t));
+    return record;
+  }
+  const WalkOptions walk{.min_steps = 0,
+                         .max_steps = spec.budgets.max_steps,
+                         .patience = kWalkPatience,
+                         .charge_known = true};
+  const auto is_new = [&](const Found& found) { return novelty.is_new(found.graph); };
+  const Outcome outcome = walker.walk(state, walk, random.fork("walk"), barren, is_new);
+  looked += walker.looked();
+  for (const Barren& fact : walker.learnt()) barren.add(fact);
+  if (outcome == Outcome::Found) {
+    record.graph = walker.found().graph;
+    for (std::size_t t = 0; t < walker.met().step_count; ++t)
+      record.arcs.push_back(engine.arc_of(walker.met(), t));
+    return record;
+  }
+  if (outcome == Outcome::Barren) {
     bury(at);
-    return std::nullopt;
+  } else {
+    nodes[at].fruitless = true;
+    count_fruitless(at);
   }
-  for (int walk = 0; walk < kWalks; ++walk) {
-    State met;
-    bool exhausted = false;
-    auto found = random_walk(engine, state, spec.budgets.max_steps - state.step_count, random, kPatience,
-                             &met, &exhausted);
-    if (found && keep(std::move(found->graph), met)) return record;
-    if (exhausted) break;
-  }
-  bury(at);
   return std::nullopt;
+}
+
+void Tree::Impl::count_fruitless(std::uint32_t leaf) {
+  for (std::uint32_t at = leaf; at != kNone; at = nodes[at].parent) {
+    nodes[at].score.add(0);
+    if (nodes[at].parent != kNone) nodes[nodes[at].parent].type_score[nodes[at].type].add(0);
+  }
 }
 
 void Tree::Impl::count_pending(std::uint32_t leaf, int by) {
@@ -254,15 +301,14 @@ std::vector<Tree::Ticket> Tree::ask(std::size_t count) {
   Impl& tree = *impl_;
   const Random stream = Random(tree.seed).fork("tree");
   std::vector<Ticket> tickets;
-  int fruitless = 0;
-  while (tickets.size() < count && fruitless < kFruitless && !tree.nodes[0].dead) {
+  tree.looked = 0;
+  while (tickets.size() < count && tree.looked < kAskPatience && !tree.nodes[0].dead) {
     auto record = tree.try_once(stream.fork(tree.attempts++));
-    if (!record) {
-      ++fruitless;
-      continue;
-    }
-    fruitless = 0;
+    ++tree.looked;
+    if (!record) continue;
+    tree.looked = 0;
     record->number = tree.records.size();
+    tree.remember_beginnings(record->graph.graph);
     tree.count_pending(record->leaf, 1);
     tickets.push_back({record->number, record->graph});
     tree.records.push_back(std::move(*record));

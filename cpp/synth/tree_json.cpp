@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 std::string spec_key(const Spec& spec) { return to_hex(hash_text(spec_to_json(spec))); }
 
@@ -45,7 +45,8 @@ std::string Tree::to_json() const {
   json["nodes"] = Json::array();
   for (std::size_t n = 1; n < tree.nodes.size(); ++n) {
     const auto& node = tree.nodes[n];
-    json["nodes"].push_back({node.parent, node.type, fmt::format("{:016x}", node.choice.arc), node.dead});
+    json["nodes"].push_back({node.parent, node.type, fmt::format("{:016x}", node.choice.arc), node.dead,
+                             node.fruitless});
   }
   json["root_dead"] = tree.nodes[0].dead;
   json["tickets"] = Json::array();
@@ -94,8 +95,8 @@ Tree Tree::from_json(const Spec& spec, std::string_view text) {
   auto impl = std::make_unique<Impl>(spec, number(field<std::string>(json, "seed"), 10), options);
   impl->attempts = field<std::uint64_t>(json, "attempts");
   for (const Json& row : field<Json>(json, "nodes")) {
-    if (!row.is_array() || row.size() != 4 || !row[0].is_number_unsigned() || !row[1].is_number_unsigned() ||
-        !row[2].is_string() || !row[3].is_boolean()) {
+    if (!row.is_array() || row.size() != 5 || !row[0].is_number_unsigned() || !row[1].is_number_unsigned() ||
+        !row[2].is_string() || !row[3].is_boolean() || !row[4].is_boolean()) {
       fail<FormatError>("tree", "node {} is malformed", impl->nodes.size());
     }
     const auto parent = row[0].get<std::uint32_t>();
@@ -113,6 +114,8 @@ Tree Tree::from_json(const Spec& spec, std::string_view text) {
     }
     const std::uint32_t id = impl->add_node(parent, type, static_cast<std::size_t>(found - hidden.begin()));
     impl->nodes[id].dead = row[3].get<bool>();
+    impl->nodes[id].fruitless = row[4].get<bool>();
+    if (impl->nodes[id].fruitless) impl->count_fruitless(id);
   }
   impl->nodes[0].dead = field<bool>(json, "root_dead");
   for (const Json& ticket : field<Json>(json, "tickets")) {
@@ -129,6 +132,7 @@ Tree Tree::from_json(const Spec& spec, std::string_view text) {
     if (const Json reward = field<Json>(ticket, "reward"); !reward.is_null())
       record.reward = field<double>(ticket, "reward");
     impl->novelty.is_new(record.graph);
+    impl->remember_beginnings(record.graph.graph);
     impl->count_pending(record.leaf, 1);
     impl->records.push_back(std::move(record));
   }

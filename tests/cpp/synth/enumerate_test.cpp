@@ -13,7 +13,6 @@
 #include "support/error.hpp"
 #include "synth/duplicates.hpp"
 #include "synth/explain.hpp"
-#include "synth/sample.hpp"
 
 namespace syno::synth {
 namespace {
@@ -240,47 +239,6 @@ INSTANTIATE_TEST_SUITE_P(
                       std::tuple{"grouped_conv", false}, std::tuple{"grouped_conv", true},
                       std::tuple{"operator1", false}, std::tuple{"operator1", true},
                       std::tuple{"operator2", false}));
-
-TEST(Sample, IsTheSameForAnyNumberOfThreadsAndNothingTwice) {
-  const Spec spec = spec_named("conv");
-  SampleOptions options;
-  options.max_steps = 6;
-  options.seed = 3;
-  const Enumeration one = sample(spec, 12, options);
-  options.threads = 3;
-  const Enumeration three = sample(spec, 12, options);
-  ASSERT_EQ(one.operators.size(), 12U);
-  ASSERT_EQ(three.operators.size(), 12U);
-  for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(one.operators[i].graph, three.operators[i].graph);
-  EXPECT_EQ(keys_of(one).size(), 12U);
-  options.seed = 4;
-  EXPECT_NE(keys_of(sample(spec, 12, options)), keys_of(one));
-}
-
-TEST(Sample, AnExhaustedSpaceGivesWhatItHas) {
-  const Spec spec = testing::line_spec(2);
-  const Enumeration all = enumerate(spec);
-  const Enumeration drawn = sample(
-      spec, 1000, {.max_steps = 0, .seed = 1, .threads = 1, .operator_keys = true, .max_attempts = 600});
-  EXPECT_EQ(keys_of(drawn), keys_of(all));
-}
-
-TEST(Sample, AStridedSiteHasOperators) {
-  Spec spec = spec_named("conv");
-  const auto& sizes = spec.signature.sizes;
-  spec.signature.input[2].extent = sizes.parse("s*H");
-  spec.signature.input[3].extent = sizes.parse("s*W");
-  spec.occurrences[6] = 4;
-  spec.budgets.max_strides = 2;
-  spec.extensions.insert("strided_inputs");
-  const Enumeration drawn =
-      sample(spec, 6, {.max_steps = 8, .seed = 1, .threads = 1, .operator_keys = true, .max_attempts = 0});
-  ASSERT_EQ(drawn.operators.size(), 6U);
-  for (const Found& found : drawn.operators) {
-    EXPECT_EQ(found.graph.graph.coordinate(found.graph.input[2]).extent, sizes.parse("s*H"));
-    EXPECT_LE(found.work.flops, spec.budgets.max_flops);
-  }
-}
 
 }  // namespace
 }  // namespace syno::synth

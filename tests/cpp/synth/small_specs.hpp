@@ -72,4 +72,18 @@ inline bool sums_a_weight_alone(const pgraph::PGraph& graph) {
   return false;
 }
 
+/// 3x3 convolutions of stride 2: [N, C_in*, s*H, s*W] to [N, C_out*, H, W]. Its first operators have six
+/// steps, and few of the steps from the output lead to any.
+inline Spec strided_spec(int max_steps) {
+  Spec spec = spec_named("conv");
+  const auto& sizes = spec.signature.sizes;
+  spec.signature.input[2].extent = sizes.parse("s*H");
+  spec.signature.input[3].extent = sizes.parse("s*W");
+  spec.occurrences[6] = 4;
+  spec.budgets.max_strides = 2;
+  spec.budgets.max_steps = max_steps;
+  spec.extensions.insert("strided_inputs");
+  return spec;
+}
+
 }  // namespace syno::synth::testing
