@@ -1,7 +1,15 @@
-"""Every operator of a spec, found exhaustively: how many, how fast, in how much memory.
+"""Operators of a spec, all of them or a sample: how many, how fast, in how much memory.
 
     python benchmarks/synthesis.py --spec resnet18 --depth 7 --threads 2 --json
     python benchmarks/synthesis.py --spec resnet18 --depth 5 --dump operators.json
+    python benchmarks/synthesis.py --spec resnet18 --depth 11 --checkpoint depth11.jsonl
+    python benchmarks/synthesis.py --spec resnet18 --depth 12 --sample 60 --min-steps 9
+    python benchmarks/synthesis.py --spec resnet18 --depth 12 --sample 100000 --min-steps 9 --seconds 60
+    python benchmarks/synthesis.py --spec resnet18 --depth 12 --reach operator1 --seeds 5
+
+With `--checkpoint` an enumeration that was interrupted goes on where it was. `--sample` draws random
+operators instead; `--reach` searches with a tree that is told, of every operator, the share of its steps
+that a named operator has too, and counts until it hands that operator out.
 
 Time is taken inside the process, from the text of the spec to the last operator; memory is the peak
 of the process minus what it held just before. `--dump` writes every operator as `primitives` (steps),
@@ -15,10 +23,13 @@ import json
 import re
 import resource
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from syno import _core
+from syno.policies.derivation import derivation
+from syno.policies.space import likeness
 
 
 def _held_mb() -> float:
@@ -83,6 +94,73 @@ def _factors(product: str) -> list[tuple[str, str]]:
     return factors
 
 
+def _print_sample(arguments: argparse.Namespace) -> None:
+    """Draws operators; prints how many came, by steps, and how many in a second of CPU time."""
+    spec = _core.spec_named(arguments.spec)
+    held, wall, cpu = _held_mb(), time.perf_counter(), time.process_time()
+    graphs = _core.sample_operators(
+        spec,
+        n=arguments.sample,
+        seed=arguments.seed,
+        threads=arguments.threads,
+        max_steps=arguments.depth,
+        min_steps=arguments.min_steps,
+        seconds=arguments.seconds,
+    )
+    seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+    by_steps = Counter(len(graph.steps) for graph in graphs)
+    report = {
+        "operators": len(graphs),
+        "by_steps": {str(k): by_steps[k] for k in sorted(by_steps)},
+        "seconds": round(seconds, 3),
+        "cpu_seconds": round(cpu_seconds, 3),
+        "per_core_second": round(len(graphs) / cpu_seconds, 1),
+        "peak_mb": round(max(0.0, _peak_mb() - held), 1),
+    }
+    if arguments.json:
+        print(json.dumps(report))
+        return
+    print(f"{len(graphs)} operators of {arguments.min_steps} to {arguments.depth} steps:", end=" ")
+    print(report["by_steps"])
+    print(f"{seconds:.2f} s ({cpu_seconds:.2f} s CPU), {report['per_core_second']} a core-second,")
+    print(f"{report['peak_mb']} MB above the start")
+
+
+def _print_reach(arguments: argparse.Namespace) -> None:
+    """Counts what a tree search hands out until it reaches a named operator, for several seeds."""
+    text = json.loads(_core.spec_named(arguments.spec).to_json())
+    text["budgets"]["max_steps"] = arguments.depth
+    spec = _core.Spec.from_json(json.dumps(text))
+    names = {v["name"] for v in text["variables"]}
+    sizes = {"kernel": "k_1" if "k_1" in names else "k", "groups": "g", "shrink": "s"}
+    goal = _core.named_operator(arguments.reach, spec, sizes)
+    wanted, key = derivation(goal), goal.operator_key()
+    rows = []
+    for seed in range(1, arguments.seeds + 1):
+        tree = _core.Tree(spec, seed=seed, exploration=arguments.exploration)
+        cpu, best, count, reached = time.process_time(), 0.0, 0, False
+        while not reached and count < arguments.iterations and (asked := tree.ask(1)):
+            for ticket, graph in asked:
+                reward = likeness(wanted, derivation(graph))
+                reached = graph.operator_key() == key
+                tree.tell(ticket, reward)
+                best, count = max(best, reward), count + 1
+        rows.append(
+            {
+                "seed": seed,
+                "reached": reached,
+                "operators": count,
+                "best_reward": round(best, 3),
+                "cpu_seconds": round(time.process_time() - cpu, 2),
+                "nodes": tree.node_count,
+            }
+        )
+        if not arguments.json:
+            print(rows[-1], flush=True)
+    if arguments.json:
+        print(json.dumps(rows))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--spec", default="resnet18", help=", ".join(_core.spec_names()))
@@ -91,9 +169,25 @@ def main() -> None:
     parser.add_argument(
         "--memory-limit", type=float, default=0.0, metavar="MB", help="fail with a sentence above"
     )
+    parser.add_argument("--checkpoint", type=Path, help="keep what is finished here; go on from it")
+    parser.add_argument("--sample", type=int, metavar="N", help="draw N random operators instead")
+    parser.add_argument("--min-steps", type=int, default=0, help="least steps of a drawn operator")
+    parser.add_argument("--seconds", type=float, default=0.0, help="draw no further after so many")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--reach", metavar="NAME", help="search for a named operator with a tree")
+    parser.add_argument("--seeds", type=int, default=5, help="searches with --reach")
+    parser.add_argument("--exploration", type=float, default=0.1, help="the tree's, with --reach")
+    parser.add_argument("--iterations", type=int, default=5000, help="most operators of a search")
     parser.add_argument("--dump", type=Path, help="write every operator to this JSON file")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
+    try:
+        if arguments.sample is not None:
+            return _print_sample(arguments)
+        if arguments.reach is not None:
+            return _print_reach(arguments)
+    except _core.SynoError as error:
+        parser.exit(1, f"{error}\n")
 
     text = _core.spec_named(arguments.spec).to_json()
     held, wall, cpu = _held_mb(), time.perf_counter(), time.process_time()
@@ -104,9 +198,17 @@ def main() -> None:
             max_steps=arguments.depth,
             threads=arguments.threads,
             memory_mb=arguments.memory_limit,
+            checkpoint=arguments.checkpoint and str(arguments.checkpoint),
         )
-    except _core.SpecError as error:
+    except _core.SynoError as error:
         parser.exit(1, f"{error}\n")
+    except KeyboardInterrupt:
+        kept = (
+            f"; the same command goes on from {arguments.checkpoint}"
+            if arguments.checkpoint
+            else ""
+        )
+        parser.exit(130, f"interrupted{kept}\n")
     seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
     stats = result.stats
     report = {

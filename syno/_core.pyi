@@ -1422,17 +1422,23 @@ def emit_te(program: Program, dtype: str = 'float32') -> str:
         Source:
             The TVM TE code generator of Syno §8.
     """
-def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, limit: typing.SupportsInt | typing.SupportsIndex | None = None, operator_keys: bool = True, shape_distance: bool = True, memory_mb: typing.SupportsFloat | typing.SupportsIndex = 0.0) -> EnumerationResult:
+def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, limit: typing.SupportsInt | typing.SupportsIndex | None = None, operator_keys: bool = True, shape_distance: bool = True, memory_mb: typing.SupportsFloat | typing.SupportsIndex = 0.0, checkpoint: str | None = None) -> EnumerationResult:
     """
         All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
+    
+        Ctrl-C ends it within moments.
     
         Args:
             limit: keep at most this many, in the order of the search; ``stats["truncated"]`` tells.
             operator_keys: false keeps operators that compute the same but are built in another way.
             shape_distance: false searches without the distance's bound, for ablations.
             memory_mb: what the search and its operators may hold; 0 for no limit.
+            checkpoint: path of a file that keeps what is finished. After an interruption of any kind the same call goes on from
+                there and returns what it would have returned; a finished one is read back. Remove it to begin anew.
         Raises:
-            SpecError: the spec contradicts itself, or the memory limit does not suffice, with the depth that may work.
+            SpecError: the spec contradicts itself; the memory limit does not suffice, with the depth that may work; or the
+                checkpoint is of another enumeration, in use, or cannot be written.
+            FormatError: the checkpoint is damaged, of another version, or another kind of file.
     """
 def explain(spec: Spec, pgraph: PGraph, examples: typing.SupportsInt | typing.SupportsIndex = 0) -> str:
     """
@@ -1563,13 +1569,24 @@ def rules() -> list:
         The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar`` or ``futile``),
         ``statement`` and ``looks_at`` (a primitive, or ``finished``). A spec's ``disabled_rules`` switches them off by name.
     """
-def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex, seed: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, max_steps: typing.SupportsInt | typing.SupportsIndex = 0) -> list[PGraph]:
+def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex, seed: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, max_steps: typing.SupportsInt | typing.SupportsIndex = 0, min_steps: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0) -> list[PGraph]:
     """
-        Up to ``n`` different random operators of a spec; fewer when the space seems exhausted.
+        Up to ``n`` different random operators of a spec; fewer when there are no more, when none was met for long, or when
+        time is up.
+    
+        Operators of few steps are enumerated first; random walks then start from the first steps of a known operator and
+        go on to one of ``min_steps`` to ``max_steps`` steps. None comes twice, and all come in the end. The sample is not
+        uniform: each number of steps gets the same effort, not the same number of operators, and operators that begin
+        like many known ones are likelier to come early.
     
         Args:
             seed: the same seed gives the same operators, whatever ``threads`` is.
             max_steps: 0 for the spec's own limit.
+            min_steps: least number of steps.
+            seconds: draw no further after so many; 0 for no limit. What came until then is the beginning of the sample
+                without a limit.
+        Raises:
+            SpecError: ``min_steps`` exceeds ``max_steps``, or ``seconds`` is negative.
     """
 def softmax(*, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], dim: typing.SupportsInt | typing.SupportsIndex) -> Program:
     """

@@ -44,6 +44,12 @@ py::dict stats_of(const Enumeration& result) {
                   "seconds"_a = s.seconds, "truncated"_a = s.truncated);
 }
 
+/// Lets Ctrl-C end a search: KeyboardInterrupt, or whatever a signal's handler raises.
+void check_signals() {
+  const py::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 template <class Field>
 py::object each(const Enumeration& result, Field field) {
   py::list list;
@@ -145,7 +151,7 @@ void bind_synth(py::module_& m) {
   m.def(
       "enumerate_operators",
       [](const Spec& spec, int max_steps, int threads, std::optional<std::size_t> limit, bool operator_keys,
-         bool shape_distance, double memory_mb) {
+         bool shape_distance, double memory_mb, const std::optional<std::string>& checkpoint) {
         if (!(memory_mb >= 0)) fail<SpecError>("spec", "memory_mb is {}; give 0 or more", memory_mb);
         return unlocked([&] {
           return enumerate(spec, {.max_steps = max_steps,
@@ -153,20 +159,29 @@ void bind_synth(py::module_& m) {
                                   .limit = limit,
                                   .operator_keys = operator_keys,
                                   .shape_distance = shape_distance,
-                                  .memory_limit = static_cast<std::size_t>(memory_mb * 1e6)});
+                                  .memory_limit = static_cast<std::size_t>(memory_mb * 1e6),
+                                  .checkpoint = checkpoint.value_or(""),
+                                  .poll = &check_signals});
         });
       },
       "spec"_a, py::kw_only(), "max_steps"_a, "threads"_a = 1, "limit"_a = py::none(),
-      "operator_keys"_a = true, "shape_distance"_a = true, "memory_mb"_a = 0.0, R"doc(
+      "operator_keys"_a = true, "shape_distance"_a = true, "memory_mb"_a = 0.0, "checkpoint"_a = py::none(),
+      R"doc(
     All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
+
+    Ctrl-C ends it within moments.
 
     Args:
         limit: keep at most this many, in the order of the search; ``stats["truncated"]`` tells.
         operator_keys: false keeps operators that compute the same but are built in another way.
         shape_distance: false searches without the distance's bound, for ablations.
         memory_mb: what the search and its operators may hold; 0 for no limit.
+        checkpoint: path of a file that keeps what is finished. After an interruption of any kind the same call goes on from
+            there and returns what it would have returned; a finished one is read back. Remove it to begin anew.
     Raises:
-        SpecError: the spec contradicts itself, or the memory limit does not suffice, with the depth that may work.
+        SpecError: the spec contradicts itself; the memory limit does not suffice, with the depth that may work; or the
+            checkpoint is of another enumeration, in use, or cannot be written.
+        FormatError: the checkpoint is damaged, of another version, or another kind of file.
 )doc");
   m.def(
       "why_empty",
@@ -181,22 +196,39 @@ void bind_synth(py::module_& m) {
 )doc");
   m.def(
       "sample_operators",
-      [](const Spec& spec, std::size_t n, std::uint64_t seed, int threads, int max_steps) {
+      [](const Spec& spec, std::size_t n, std::uint64_t seed, int threads, int max_steps, int min_steps,
+         double seconds) {
+        if (!(seconds >= 0)) fail<SpecError>("sample", "seconds is {}; give 0 or more", seconds);
         const Enumeration result = unlocked([&] {
           SampleOptions options;
+          options.min_steps = min_steps;
           options.max_steps = max_steps;
           options.seed = seed;
           options.threads = threads;
+          options.seconds = seconds;
+          options.poll = &check_signals;
           return sample(spec, n, options);
         });
         return graphs_of(result);
       },
-      "spec"_a, py::kw_only(), "n"_a, "seed"_a, "threads"_a = 1, "max_steps"_a = 0, R"doc(
-    Up to ``n`` different random operators of a spec; fewer when the space seems exhausted.
+      "spec"_a, py::kw_only(), "n"_a, "seed"_a, "threads"_a = 1, "max_steps"_a = 0, "min_steps"_a = 0,
+      "seconds"_a = 0.0, R"doc(
+    Up to ``n`` different random operators of a spec; fewer when there are no more, when none was met for long, or when
+    time is up.
+
+    Operators of few steps are enumerated first; random walks then start from the first steps of a known operator and
+    go on to one of ``min_steps`` to ``max_steps`` steps. None comes twice, and all come in the end. The sample is not
+    uniform: each number of steps gets the same effort, not the same number of operators, and operators that begin
+    like many known ones are likelier to come early.
 
     Args:
         seed: the same seed gives the same operators, whatever ``threads`` is.
         max_steps: 0 for the spec's own limit.
+        min_steps: least number of steps.
+        seconds: draw no further after so many; 0 for no limit. What came until then is the beginning of the sample
+            without a limit.
+    Raises:
+        SpecError: ``min_steps`` exceeds ``max_steps``, or ``seconds`` is negative.
 )doc");
 
   m.def(

@@ -1,4 +1,4 @@
-// synth/barren.hpp — partial operators known to lead to nothing new, so that no search looks below them again.
+// synth/barren.hpp — partial operators known to lead to nothing new, never searched twice.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ struct Barren {
   std::uint32_t states = 0;
 };
 
-/// Barren partial operators by key. Holds at most kMost and then learns no more: what it does not know costs a
-/// search again, never an answer.
+/// Barren partial operators by key. Holds at most kMost and then learns no more: what it does not know costs
+/// a search again, never an answer.
 class BarrenTable {
  public:
   static constexpr std::size_t kMost = 1U << 20;  ///< 24 MB or less

@@ -7,10 +7,13 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_set>
+#include <utility>
 
 #include "support/error.hpp"
 #include "support/thread_pool.hpp"
+#include "synth/checkpoint.hpp"
 #include "synth/duplicates.hpp"
 #include "synth/engine.hpp"
 
@@ -24,10 +27,14 @@ struct Branch {
   std::vector<Found> found;                ///< in the order of the search
 };
 
+constexpr std::size_t kTick = 256;  ///< states between two looks at the memory limit and at signals
+
 /// Depth-first, in the order of moves. States `cut` steps deep are left to others as branches.
 class Walk {
  public:
-  Walk(Engine& engine, std::vector<Found>& found) : engine_(engine), found_(found) {}
+  /// `tick` is called now and then.
+  Walk(Engine& engine, std::vector<Found>& found, const std::function<void()>& tick)
+      : engine_(engine), found_(found), tick_(tick) {}
 
   void from(const State& state, int steps_left) {
     engine_.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work& work) {
@@ -44,6 +51,7 @@ class Walk {
   }
   /// The state's descendants without the state itself.
   void below(const State& state, int steps_left) {
+    if (++looked_ % kTick == 0) tick_();
     std::vector<Move>& moves = moves_[state.step_count];
     engine_.moves(state, moves, steps_left);
     State next;
@@ -64,6 +72,8 @@ class Walk {
  private:
   Engine& engine_;
   std::vector<Found>& found_;
+  const std::function<void()>& tick_;
+  std::size_t looked_ = 0;
   std::array<std::vector<Move>, kMaxSteps + 1> moves_;
   std::vector<Move> path_;
   int cut_ = -1;
@@ -131,6 +141,22 @@ std::size_t bytes_of(const std::vector<Found>& found) {
   return bytes;
 }
 
+/// Differs where another search would cut the space into other branches.
+Hash128 fingerprint_of(const symbolic::Sizes& sizes, const std::vector<Branch>& branches,
+                       const Counters& shallow) {
+  Hasher hasher;
+  for (const Rule& rule : rules()) hasher.add(rule.name);
+  for (const std::uint64_t count : shallow.rejected) hasher.add(count);
+  for (const Branch& branch : branches) {
+    for (std::size_t k = 0; k < branch.path.size(); ++k) {
+      const Move& move = branch.path[k];
+      hasher.add(move.primitive).add(move.i).add(move.j).add(move.amount).add(move.inner).add(move.outer);
+      hasher.add(move.source).add(sizes.to_text(branch.parameters[k]));
+    }
+  }
+  return hasher.finish();
+}
+
 }  // namespace
 
 SearchStatistics statistics_of(const Counters& counters, const std::vector<Found>& operators) {
@@ -162,30 +188,47 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   shallow.use_distance = options.shape_distance;
   std::vector<Found> found;
   std::vector<Branch> branches;
-  Walk walk(shallow, found);
-  walk.cut_at(kFirstCut, branches);
-  walk.from(shallow.root(), max_steps);
-  // What the threads hold together, updated after each branch.
-  std::atomic<std::size_t> held = shallow.bytes() + bytes_of(found);
-  const auto check_memory = [&](std::size_t operators) {
+  // What the threads hold together; each adds what it holds more since it last looked.
+  std::atomic<std::size_t> held = 0;
+  std::atomic<std::size_t> met = 0;
+  const auto check_memory = [&] {
     if (options.memory_limit == 0 || held <= options.memory_limit) return;
     fail<SpecError>(
         "spec",
         "all operators of at most {} steps of '{}' need more than the memory limit of {:.0f} MB ({} "
         "met so far); raise the limit, or look for at most {} steps",
-        max_steps, spec.name, static_cast<double>(options.memory_limit) / 1e6, operators,
+        max_steps, spec.name, static_cast<double>(options.memory_limit) / 1e6, met.load(),
         std::max(max_steps - 1, 1));
   };
-  check_memory(found.size());
-  std::mutex mutex;
   struct Worker {
     std::unique_ptr<Engine> engine;
     std::size_t bytes = 0;
   };
+  const auto weigh = [&](Worker& worker) {
+    const std::size_t bytes = worker.engine->bytes();
+    held += bytes - worker.bytes;
+    worker.bytes = bytes;
+  };
+  const std::thread::id caller = std::this_thread::get_id();
+  const auto poll = [&] {
+    if (options.poll && std::this_thread::get_id() == caller) options.poll();
+  };
   std::vector<Worker> workers;
-  const std::size_t first_bytes = shallow.bytes();
-  workers.push_back({std::move(first), first_bytes});
-  std::atomic<std::size_t> met = found.size();
+  workers.push_back({std::move(first), 0});
+  const std::function<void()> look = [&] {
+    weigh(workers.front());
+    check_memory();
+    poll();
+  };
+  Walk walk(shallow, found, look);
+  walk.cut_at(kFirstCut, branches);
+  walk.from(shallow.root(), max_steps);
+  met += found.size();
+  held += bytes_of(found);
+  look();
+  Counters counters = std::exchange(shallow.counters, Counters());
+  std::optional<Checkpoint> checkpoint;
+  std::mutex mutex;
   // A branch with all below it, or down to a cut.
   const auto explore = [&](Branch& branch, std::vector<Branch>* finer) {
     Worker worker;
@@ -209,30 +252,56 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
       engine.apply(state, move, next);
       state = next;
     }
-    std::vector<Found> all;
-    Walk deep(engine, all);
+    Checkpoint::Branch done;
+    std::size_t weighed = 0;  // of what this branch found
+    const std::function<void()> tick = [&] {
+      weigh(worker);
+      const std::size_t bytes = bytes_of(done.found);
+      held += bytes - weighed;
+      weighed = bytes;
+      check_memory();
+      poll();
+    };
+    Walk deep(engine, done.found, tick);
     if (finer != nullptr) deep.cut_at(kSecondCut, *finer, branch.path);
     deep.below(state, max_steps - state.step_count);
-    branch.found = std::move(all);
-    const std::size_t bytes = engine.bytes();
-    held += bytes - worker.bytes + bytes_of(branch.found);
-    met += branch.found.size();
-    worker.bytes = bytes;
-    {
-      const std::lock_guard lock(mutex);
-      workers.push_back(std::move(worker));
+    tick();
+    met += done.found.size();
+    done.counters = std::exchange(engine.counters, Counters());
+    if (checkpoint) {
+      done.number = static_cast<std::size_t>(&branch - branches.data());
+      checkpoint->append(done);
     }
-    check_memory(met);
+    branch.found = std::move(done.found);
+    const std::lock_guard lock(mutex);
+    counters.add(done.counters);
+    workers.push_back(std::move(worker));
   };
   std::vector<std::vector<Branch>> finer(branches.size());
   threads.for_each(branches.size(), [&](std::size_t i) { explore(branches[i], &finer[i]); });
   const std::size_t coarse = branches.size();
   for (std::vector<Branch>& below : finer) std::ranges::move(below, std::back_inserter(branches));
   finer.clear();
-  threads.for_each(branches.size() - coarse,
-                   [&](std::size_t i) { explore(branches[coarse + i], nullptr); });
-  Counters counters;
-  for (const Worker& worker : workers) counters.add(worker.engine->counters);
+  std::vector<bool> finished(branches.size());
+  if (!options.checkpoint.empty()) {
+    checkpoint.emplace(
+        options.checkpoint, spec,
+        Checkpoint::Space{.max_steps = max_steps,
+                          .shape_distance = options.shape_distance,
+                          .branches = branches.size(),
+                          .fingerprint = fingerprint_of(spec.signature.sizes, branches, counters)});
+    for (Checkpoint::Branch& branch : checkpoint->take_finished()) {
+      finished[branch.number] = true;
+      counters.add(branch.counters);
+      met += branch.found.size();
+      held += bytes_of(branch.found);
+      branches[branch.number].found = std::move(branch.found);
+    }
+    check_memory();
+  }
+  threads.for_each(branches.size() - coarse, [&](std::size_t i) {
+    if (!finished[coarse + i]) explore(branches[coarse + i], nullptr);
+  });
   workers.clear();
   for (Branch& branch : branches) {
     for (Found& op : branch.found) found.push_back(std::move(op));

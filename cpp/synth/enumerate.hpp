@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,6 +38,11 @@ struct EnumerationOptions {
   bool operator_keys = true;
   bool shape_distance = true;    ///< false: an ablation
   std::size_t memory_limit = 0;  ///< bytes for the search and what it found; 0: no limit
+  /// A file that keeps what is finished: an enumeration that was interrupted, however it was, goes on from
+  /// there and gives what it would have given (see Checkpoint). Empty: none.
+  std::string checkpoint = {};
+  /// Called now and then by the calling thread; what it throws ends the search.
+  std::function<void()> poll = {};
 };
 
 struct Enumeration {
@@ -45,7 +51,8 @@ struct Enumeration {
 };
 
 /// Every operator with at most `max_steps` steps that rules and budgets allow. SpecError with the depth that
-/// may work where the memory limit does not suffice.
+/// may work where the memory limit does not suffice; FormatError or SpecError where the
+/// checkpoint does not fit.
 Enumeration enumerate(const Spec& spec, const EnumerationOptions& options = {});
 
 struct Counters;

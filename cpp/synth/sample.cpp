@@ -17,10 +17,10 @@
 namespace syno::synth {
 namespace {
 
-constexpr std::size_t kBatch = 64;    ///< draws between two looks at the results; independent of the threads
+constexpr std::size_t kBatch = 64;  ///< draws between two looks at the results; independent of the threads
 constexpr std::size_t kRestart = 200;  ///< states; the unit of patience of one walk
 
-/// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 …: within a logarithmic factor of the best sequence of restarts, whatever the
+/// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 …: within a logarithmic factor of the best restarts, whatever the
 /// distribution of a walk's length (Luby, Sinclair, Zuckerman 1993). `i` counts from 1.
 std::size_t luby(std::size_t i) {
   for (;;) {

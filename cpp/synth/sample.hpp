@@ -16,7 +16,8 @@ struct SampleOptions {
   double seconds = 0;         ///< draw no further after so many; 0: no limit
   /// Partial operators to look at without meeting a new operator before giving up.
   std::size_t patience = 300'000;
-  std::function<void()> poll;  ///< called between draws by the calling thread; what it throws ends the search
+  /// Called between draws by the calling thread; what it throws ends the search.
+  std::function<void()> poll = {};
 };
 
 /// Up to `count` different operators of `min_steps` to `max_steps` steps; fewer when there are no more, when
@@ -24,8 +25,8 @@ struct SampleOptions {
 ///
 /// A draw takes a number of steps and a partial operator to start from: the first few steps of an operator
 /// drawn uniformly from those known (all with few steps, see scout(), and those drawn before). It walks on
-/// (see Walker) to an operator of exactly so many steps that was not drawn before. How many steps to keep, for
-/// which number of steps, is random so that every such pair gets the same share of the search; each pair's
+/// (see Walker) to an operator of exactly so many steps that was not drawn before. How many steps to keep,
+/// for which number of steps, is random so that every such pair gets the same share of the search; each pair's
 /// walks give up after as many partial operators as Luby's sequence says.
 ///
 /// Every operator comes at some time and none twice. The sample is not uniform: numbers of steps get the same

@@ -9,8 +9,8 @@
 namespace syno::synth {
 
 /// All operators of at most d steps, for the least d at which there are `enough`, at most `max_steps`; fewer
-/// where looking further would take seconds. Nearly every partial operator leads nowhere, and those that begin
-/// an operator of few steps mostly begin one of many.
+/// where looking further would take seconds. Nearly every partial operator leads nowhere, and those that
+/// begin an operator of few steps mostly begin one of many.
 std::vector<Found> scout(const Spec& spec, int max_steps, std::size_t enough);
 
 /// The first `steps` steps of an operator that the search found, as a partial operator of this engine.

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,6 +138,53 @@ def test_sampled_operators_are_distinct_valid_programs_of_the_site(stride: str) 
         assert program.at(1).shape("x") == [1, 16, 7 * factor, 7 * factor]
         assert program.at(1).shape("y") == [1, 16, 7, 7]
         assert _core.PGraph.parse(graph.text()) == graph
+
+
+def test_deep_operators_are_sampled_on_request() -> None:
+    where = spec(max_steps=7)
+    deep = _core.sample_operators(where, n=30, seed=2, min_steps=6)
+    assert len({g.operator_key() for g in deep}) == 30
+    assert {len(g.steps) for g in deep} == {6, 7}
+    limited = _core.sample_operators(where, n=30, seed=2, min_steps=6, seconds=1e-6)
+    assert [g.text() for g in limited] == [g.text() for g in deep[: len(limited)]]
+    assert len(limited) < 30
+    with pytest.raises(_core.SpecError, match="give at most 7"):
+        _core.sample_operators(where, n=1, seed=2, min_steps=8)
+    with pytest.raises(_core.SpecError, match="seconds is -1"):
+        _core.sample_operators(where, n=1, seed=2, seconds=-1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_enumeration_that_a_signal_ended_goes_on(
+    tmp_path: Path, number: signal.Signals, threads: int
+) -> None:
+    where = spec(max_steps=8)
+    kept = tmp_path / "kept.jsonl"
+    (tmp_path / "spec.json").write_text(where.to_json())
+    program = (
+        "import pathlib, sys; from syno import _core; folder = pathlib.Path(sys.argv[1]); "
+        "spec = _core.Spec.from_json((folder / 'spec.json').read_text()); "
+        "_core.enumerate_operators(spec, max_steps=6, threads=int(sys.argv[2]), "
+        "checkpoint=str(folder / 'kept.jsonl'))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path), str(threads)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        while running.poll() is None and (not kept.exists() or kept.read_bytes().count(b"\n") < 4):
+            time.sleep(0.001)
+        running.send_signal(number)
+        _, messages = running.communicate()
+    assert running.returncode != 0, "it ended before the signal"
+    if number == signal.SIGINT:
+        assert "KeyboardInterrupt" in messages
+    lines = kept.read_bytes().count(b"\n")
+    again = _core.enumerate_operators(where, max_steps=6, checkpoint=str(kept))
+    whole = _core.enumerate_operators(where, max_steps=6)
+    assert [g.text() for g in again.operators] == [g.text() for g in whole.operators]
+    assert {**again.stats, "seconds": 0} == {**whole.stats, "seconds": 0}
+    assert kept.read_bytes().count(b"\n") > lines, "nothing was left to do"
+    with pytest.raises(_core.SpecError, match="max_steps is 6"):
+        _core.enumerate_operators(where, max_steps=7, checkpoint=str(kept))
 
 
 @settings(max_examples=6, deadline=None)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +31,31 @@ def test_the_dump_holds_the_operators_that_the_papers_code_finds(tmp_path: Path)
     assert sorted(map(shape, operators)) == sorted(
         shape(entry) for entry in theirs if entry["primitives"] <= 4
     )
+
+
+def run(*arguments: str) -> Any:
+    command = [sys.executable, str(ROOT / "benchmarks" / "synthesis.py"), *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return json.loads(done.stdout)
+
+
+def test_deep_operators_are_drawn() -> None:
+    report = run("--depth", "10", "--sample", "40", "--min-steps", "9", "--seed", "1")
+    assert report["operators"] == sum(report["by_steps"].values()) == 40
+    assert set(report["by_steps"]) <= {"9", "10"}
+    assert report["per_core_second"] > 0
+
+
+def test_a_tree_search_is_timed_until_it_reaches_an_operator() -> None:
+    rows = run("--depth", "6", "--reach", "conv1x1", "--seeds", "2", "--iterations", "200")
+    assert [row["seed"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["reached"]
+        assert row["best_reward"] == 1
+        assert 1 <= row["operators"] <= 200
+    (row,) = run("--depth", "6", "--reach", "conv1x1", "--seeds", "1", "--iterations", "1")
+    assert row["operators"] == 1
+    assert row["reached"] == (row["best_reward"] == 1)
 
 
 def test_the_ablations_tell_what_every_rule_removes(tmp_path: Path) -> None:
