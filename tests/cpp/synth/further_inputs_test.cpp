@@ -329,7 +329,6 @@ TEST(FurtherInputs, AreDrawnBySamplesAndTrees) {
   const std::set<Hash128> all = keys_of(enumerate(spec));
   SampleOptions options;
   options.seed = 2;
-  options.max_attempts = 3000;
   const Enumeration one = sample(spec, 1000, options);
   EXPECT_EQ(keys_of(one), all);
   options.threads = 3;
