@@ -163,9 +163,11 @@ def test_an_enumeration_that_a_signal_ended_goes_on(
     kept = tmp_path / "kept.jsonl"
     (tmp_path / "spec.json").write_text(where.to_json())
     program = (
-        "import pathlib, sys; from syno import _core; folder = pathlib.Path(sys.argv[1]); "
+        "import pathlib, signal, sys; from syno import _core; folder = pathlib.Path(sys.argv[1]); "
+        # Shells start background jobs with SIGINT ignored, and Python leaves it so.
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
         "spec = _core.Spec.from_json((folder / 'spec.json').read_text()); "
-        "_core.enumerate_operators(spec, max_steps=6, threads=int(sys.argv[2]), "
+        "_core.enumerate_operators(spec, max_steps=7, threads=int(sys.argv[2]), "
         "checkpoint=str(folder / 'kept.jsonl'))"
     )
     command = [sys.executable, "-c", program, str(tmp_path), str(threads)]
@@ -178,13 +180,13 @@ def test_an_enumeration_that_a_signal_ended_goes_on(
     if number == signal.SIGINT:
         assert "KeyboardInterrupt" in messages
     lines = kept.read_bytes().count(b"\n")
-    again = _core.enumerate_operators(where, max_steps=6, checkpoint=str(kept))
-    whole = _core.enumerate_operators(where, max_steps=6)
+    again = _core.enumerate_operators(where, max_steps=7, checkpoint=str(kept))
+    whole = _core.enumerate_operators(where, max_steps=7)
     assert [g.text() for g in again.operators] == [g.text() for g in whole.operators]
     assert {**again.stats, "seconds": 0} == {**whole.stats, "seconds": 0}
     assert kept.read_bytes().count(b"\n") > lines, "nothing was left to do"
-    with pytest.raises(_core.SpecError, match="max_steps is 6"):
-        _core.enumerate_operators(where, max_steps=7, checkpoint=str(kept))
+    with pytest.raises(_core.SpecError, match="max_steps is 7"):
+        _core.enumerate_operators(where, max_steps=8, checkpoint=str(kept))
 
 
 @settings(max_examples=6, deadline=None)
