@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 from kernelbench.cases import CLASSES, Case, read_cases
 from kernelbench.peers import PEERS
-from kernelbench.run import Result, Settings, geomean, run_case, summary
+from kernelbench.run import Result, Settings, geomean, summary
+from kernelbench.worker import Worker
+from rich.console import Console
+from rich.progress import track
 
 from syno.errors import SynoError, unknown_name
 from syno.machine import describe_machine
@@ -90,8 +92,9 @@ def main() -> int:
         for case in cases:
             print(f"{case.klass:12} {case.name:36} {case.operator.expr}")
         return 0
-    torch.set_num_threads(options.threads)
-    settings = Settings(peers, options.threads, options.turns, machine_model(measure=True))
+    settings = Settings(
+        peers, options.threads, options.turns, machine_model(measure=True).to_json()
+    )
     results, failed = run(cases, settings, quiet=options.json)
     ratios = [r.ratio_to_best_peer for r in results if r.ratio_to_best_peer]
     document: dict[str, Any] = {
@@ -120,19 +123,29 @@ def main() -> int:
 
 
 def run(cases: list[Case], settings: Settings, quiet: bool) -> tuple[list[Result], dict[str, str]]:
-    """Results in order, and the reasons of those that have none."""
+    """Results in order, and the reasons of those that have none.
+
+    Ctrl-C ends the run; the cases that were not measured say so.
+    """
     results: list[Result] = []
     failed: dict[str, str] = {}
-    for case in cases:
-        try:
-            result = run_case(case, settings)
-        except SynoError as error:
-            failed[case.name] = str(error)
-            print(f"{case.name}: {error}", file=sys.stderr, flush=True)
-            continue
-        results.append(result)
-        if not quiet:
-            print(line(result), flush=True)
+    console = Console(stderr=True)
+    rows = track(cases, "measuring", console=console, disable=not (quiet and console.is_terminal))
+    try:
+        with Worker(settings) as worker:
+            for case in rows:
+                try:
+                    result = worker.measure(case)
+                except SynoError as error:
+                    failed[case.name] = str(error)
+                    print(f"{case.name}: {error}", file=sys.stderr, flush=True)
+                    continue
+                results.append(result)
+                if not quiet:
+                    print(line(result), flush=True)
+    except KeyboardInterrupt:
+        done = {*failed, *(result.name for result in results)}
+        failed |= {case.name: "interrupted" for case in cases if case.name not in done}
     return results, failed
 
 

@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,9 +73,14 @@ class Settings:
     peers: Sequence[str]
     threads: int
     turns: int
-    machine: MachineModel
+    machine_file: str
+    """The machine model as text, which travels to the process that measures."""
     limit_s: float = 2.0
     """Measuring of one case ends after this, at least three turns made."""
+
+    @cached_property
+    def machine(self) -> MachineModel:
+        return MachineModel.from_json(self.machine_file)
 
 
 def inputs_of(case: Case, seed: int = 0) -> list[Tensor]:
@@ -136,19 +142,28 @@ def cold(operator: Operator, dtype: str, threads: int) -> tuple[float, float, _c
     return 1e3 * (constructed - start), 1e3 * (done - constructed), kernel
 
 
-def run_case(case: Case, settings: Settings) -> Result:
+def run_case(
+    case: Case,
+    settings: Settings,
+    left_out: Mapping[str, str],
+    at_work: Callable[[int], None],
+) -> Result:
     """Verifies and times a case.
+
+    Args:
+        left_out: peers that are not to run, and why.
+        at_work: told the number of the peer, in `settings.peers`, that is about to run, and -1 after it.
 
     Raises:
         SynoError: there is no kernel of it.
     """
     operator = case.operator
     tensors = inputs_of(case)
-    absent: dict[str, str] = {}
+    absent: dict[str, str] = dict(left_out)
     construct_ms = compile_ms = None
     spills = predicted = None
     if case.training:
-        contestants, error = _training_contestants(case, tensors, settings, absent)
+        contestants, error = _training_contestants(case, tensors, settings, absent, at_work)
     else:
         construct_ms, compile_ms, fresh = cold(operator, case.dtype, settings.threads)
         spills = int(fresh.report.spills)
@@ -157,7 +172,7 @@ def run_case(case: Case, settings: Settings) -> Result:
         contestants = {"syno": _bound(kernel, case, tensors, settings.threads)}
         error = kernel.verify(seed=1).max_rel_err
         expected = result_array(contestants["syno"].result())
-        contestants |= _peers(case, tensors, expected, settings, absent)
+        contestants |= _peers(case, tensors, expected, settings, absent, at_work)
     with torch.inference_mode(not case.training):
         timings = measure(
             _worth_turns(contestants, settings, absent),
@@ -237,6 +252,7 @@ def _peers(
     expected: Any,
     settings: Settings,
     absent: dict[str, str],
+    at_work: Callable[[int], None],
 ) -> dict[str, Callable[[], Any]]:
     inputs = case.operator.inputs
     given = dict(zip(inputs, tensors, strict=True))
@@ -244,11 +260,14 @@ def _peers(
     data = [given[name] for name in inputs if name not in constants]
     found: dict[str, Callable[[], Any]] = {}
     forms = forms_of(case) if settings.peers else {}
-    for name in settings.peers:
+    for number, name in enumerate(settings.peers):
         peer = PEERS[name]
+        if name in absent:
+            continue
         if peer.absent:
             absent[name] = peer.absent
             continue
+        at_work(number)
         for label, call in _of_peer(peer, forms, inputs, constants, data, settings, absent).items():
             with torch.inference_mode():
                 got = result_array(call.result() if hasattr(call, "result") else call())
@@ -258,6 +277,7 @@ def _peers(
                 _log.warning("%s: %s is left out: %s", case.name, label, absent[label])
             else:
                 found[label] = call
+        at_work(-1)
     return found
 
 
@@ -325,7 +345,11 @@ def _difference(got: Any, expected: Any) -> float:
 
 
 def _training_contestants(
-    case: Case, tensors: Sequence[Tensor], settings: Settings, absent: dict[str, str]
+    case: Case,
+    tensors: Sequence[Tensor],
+    settings: Settings,
+    absent: dict[str, str],
+    at_work: Callable[[int], None],
 ) -> tuple[dict[str, Callable[[], Any]], float]:
     """Steps of forward and backward: gradients of data and weights, every weight changing."""
     from syno.torch.ops import as_function
@@ -342,10 +366,13 @@ def _training_contestants(
     contestants = {"syno": step(function)}
     expected = [g.numpy() for g in contestants["syno"]()]
     error = 0.0
-    for name in settings.peers:
+    for number, name in enumerate(settings.peers):
+        if name in absent:
+            continue
         if name not in ("eager", "compile"):
             absent[name] = "trains nothing"
             continue
+        at_work(number)
         for label, form in forms_of(case).items():
             forward: Callable[..., Tensor] = form
             if name == "compile":
@@ -362,6 +389,7 @@ def _training_contestants(
             else:
                 error = max(error, worst)
                 contestants[f"{name} {label}"] = call
+        at_work(-1)
     return contestants, error
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syno import _core
-from syno.errors import SynoError
+from syno.errors import KernelError, SynoError
 from syno.operator import Operator
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from kernelbench.cases import CLASSES, attention_text, conv2d, read_cases  # noqa: E402
+from kernelbench.cases import CLASSES, Case, attention_text, conv2d, read_cases  # noqa: E402
 from kernelbench.native import native_forms  # noqa: E402
 from kernelbench.peers import Form, _eager, result_array  # noqa: E402
+from kernelbench.run import Settings  # noqa: E402
+from kernelbench.worker import Worker  # noqa: E402
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 SMALL = {"n": 2, "o": 6, "c": 4, "h": 5, "w": 6, "r": 3, "s": 3}
@@ -274,6 +278,37 @@ def test_cases_of_a_file_are_measured_beside_eager(tmp_path: Path) -> None:
         assert case["compile_ms"] > 0 and case["construct_ms"] > 0
     assert report["geomean"] > 0 and report["machine"]["cores"] >= 1
     assert sorted(p.name for p in (tmp_path / "plots").iterdir()) == ["ratios.svg", "roofline.svg"]
+
+
+def measured_by_a_system_that_crashes(
+    case: Case,
+    settings: Settings,
+    left_out: Mapping[str, str],
+    at_work: Callable[[int], None],
+) -> dict[str, str]:
+    """Dies at the peer `openvino`, and where no peer is at work for a case called `ours`."""
+    for number, name in enumerate(settings.peers):
+        if name in left_out:
+            continue
+        at_work(number)
+        if name == "openvino":
+            os.kill(os.getpid(), signal.SIGKILL)
+        at_work(-1)
+    if case.name == "ours":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return dict(left_out)
+
+
+def test_a_peer_that_crashes_costs_its_own_column_only() -> None:
+    settings = Settings(["eager", "openvino", "xla"], 1, 3, "")
+    with Worker(settings, measured_by_a_system_that_crashes) as worker:  # type: ignore[arg-type]
+        for name in ("first", "second"):
+            left_out = worker.measure(Case(name, CONV, SMALL))
+            assert list(left_out) == ["openvino"]
+            assert "crash" in left_out["openvino"]
+        with pytest.raises(KernelError, match="ours: the process died"):
+            worker.measure(Case("ours", CONV, SMALL))
+        assert worker.measure(Case("after it", CONV, SMALL))
 
 
 @pytest.mark.parametrize(
