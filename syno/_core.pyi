@@ -250,21 +250,23 @@ class Program:
             Raises:
                 VerifyError: names the scope, the tensor and the index that are wrong.
         """
-    def with_input_permuted(self, name: str, order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Program:
+    def with_permuted(self, name: str, order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Program:
         """
-            The same computation of an input whose dimensions are kept in another order.
+            The same computation of an input, or to an output, whose dimensions are kept in another order.
         
             Args:
-                order: dimension ``d`` of the new input is dimension ``order[d]`` of this one's: what is passed is
+                order: dimension ``d`` of the new tensor is dimension ``order[d]`` of this one's: what is passed, or got, is
                     ``x.transpose(order)``.
             Raises:
-                UnknownName: ``name`` is not an input.
+                UnknownName: no input or output is named ``name``.
                 ShapeError: ``order`` is no permutation of its dimensions.
             Example:
                 >>> from syno._core import Program
                 >>> p = Program.parse("y[n,c] = relu(x[n,c])", sizes={"n": 2, "c": 3})
-                >>> p.with_input_permuted("x", [1, 0])
+                >>> p.with_permuted("x", [1, 0])
                 Program("y[n,c] = relu(x[c,n])")
+                >>> p.with_permuted("y", [1, 0])
+                Program("y[c,n] = relu(x[n,c])")
         """
     def with_valuations(self, valuations: collections.abc.Sequence[collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex]]) -> Program:
         """
@@ -810,12 +812,12 @@ class Kernel:
         """
 class TensorCalls:
     """
-        Kernels of one operator, called on contiguous torch tensors as fast as they can be from Python.
+        Kernels of one operator, called on torch tensors of known strides as fast as they can be from Python.
     """
     def __call__(self, tensors: tuple) -> typing.Any:
         """
             The result for a tuple of CPU tensors, a tuple where there are several; None where no kernel was added for them or
-            one is not contiguous.
+            one has other strides.
         """
     def __init__(self, empty: typing.Any, thread_count: typing.Any, *, kept: typing.SupportsInt | typing.SupportsIndex = 64) -> None:
         """
@@ -828,13 +830,15 @@ class TensorCalls:
         """
         How many kernels are held.
         """
-    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtype: typing.Any, result_shapes: collections.abc.Sequence[tuple], order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex) -> None:
+    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtype: typing.Any, result_shapes: collections.abc.Sequence[tuple], order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex, strides: collections.abc.Sequence[typing.Any] = [], result_formats: collections.abc.Sequence[typing.Any] = []) -> None:
         """
             Serve calls on tensors of these shapes, of one dtype, at this many threads.
         
             Args:
-                result_shapes: of each output.
+                result_shapes: of each output, as torch sees it.
                 order: which of a call's tensors are the kernel's inputs, in its order.
+                strides: of each tensor of a call; None where it has to be contiguous. Default all are.
+                result_formats: memory format of each output, as the kernel writes it; None: contiguous. Default all are.
             Raises:
                 ShapeError: the kernel takes another number of arguments.
         """

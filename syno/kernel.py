@@ -359,7 +359,7 @@ def compile(
     directory = _usable_cache() if cache else None
     program = concrete.program
     if schedule is None:
-        choice = choose_schedule(program, dtype, threads, directory)
+        choice = schedule_of(concrete, dtype=dtype, threads=threads, cache=cache)
     else:
         choice = Chosen(schedule, "given")
     chosen = choice.schedule
@@ -379,6 +379,11 @@ def compile(
     kernel = Kernel(core, concrete, dtype, threads, chosen, choice.origin)
     kernel.verification = _verified(kernel, directory)
     return _kernels.setdefault(key, kernel)
+
+
+def schedule_of(operator: Operator, *, dtype: str, threads: int, cache: bool = True) -> Chosen:
+    """The schedule that `compile` takes where none is given."""
+    return choose_schedule(operator.program, dtype, threads, _usable_cache() if cache else None)
 
 
 def _usable_cache() -> Path | None:

@@ -22,6 +22,7 @@ from syno.bounded import Bounded
 from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
 from syno.kernel import DTYPES, KEPT_KERNELS, _usable_cache, _view
 from syno.operator import Operator
+from syno.tuning.machine import machine_model
 
 Array = np.ndarray[Any, Any]
 
@@ -250,9 +251,7 @@ def prepacked(
     )
     if (known := _kernels.get(key)) is not None:
         return known
-    chosen = schedule or _core.default_schedule(
-        program, dtype=dtype, threads=threads, constants=list(names)
-    )
+    chosen = schedule or _schedule_of(concrete, names, dtype, threads)
     nests = _core.apply_prepacked(program, chosen)
     prepack: _core.Kernel | None = None
     if nests is None:
@@ -269,6 +268,27 @@ def prepacked(
         )
     made = PrepackedKernel(concrete, names, dtype, threads, chosen, prepack, call, checked)
     return _kernels.setdefault(key, made)
+
+
+def prepacked_seconds(operator: Operator, *, dtype: str, threads: int) -> float:
+    """What the machine model says of one call of `prepacked` for the operator's weights.
+
+    Args:
+        operator: concrete.
+    """
+    program = operator.program
+    chosen = _schedule_of(operator, tuple(operator.weights), dtype, threads)
+    nests = _core.apply_prepacked(program, chosen)
+    nest = _core.apply_schedule(program, chosen) if nests is None else nests[1]
+    return _core.predict_nest(nest, machine_model(), threads=threads).seconds
+
+
+def _schedule_of(
+    operator: Operator, constants: tuple[str, ...], dtype: str, threads: int
+) -> _core.Schedule:
+    return _core.default_schedule(
+        operator.program, dtype=dtype, threads=threads, constants=list(constants)
+    )
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

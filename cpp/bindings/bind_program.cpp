@@ -484,20 +484,22 @@ void bind_class(py::module_& m) {
         ShapeError: there are no names, or one is there twice.
         VerifyError, UnknownName: as ``derivative``.
 )doc")
-      .def("with_input_permuted", &with_input_permuted, "name"_a, "order"_a, R"doc(
-    The same computation of an input whose dimensions are kept in another order.
+      .def("with_permuted", &with_permuted, "name"_a, "order"_a, R"doc(
+    The same computation of an input, or to an output, whose dimensions are kept in another order.
 
     Args:
-        order: dimension ``d`` of the new input is dimension ``order[d]`` of this one's: what is passed is
+        order: dimension ``d`` of the new tensor is dimension ``order[d]`` of this one's: what is passed, or got, is
             ``x.transpose(order)``.
     Raises:
-        UnknownName: ``name`` is not an input.
+        UnknownName: no input or output is named ``name``.
         ShapeError: ``order`` is no permutation of its dimensions.
     Example:
         >>> from syno._core import Program
         >>> p = Program.parse("y[n,c] = relu(x[n,c])", sizes={"n": 2, "c": 3})
-        >>> p.with_input_permuted("x", [1, 0])
+        >>> p.with_permuted("x", [1, 0])
         Program("y[n,c] = relu(x[c,n])")
+        >>> p.with_permuted("y", [1, 0])
+        Program("y[c,n] = relu(x[n,c])")
 )doc")
       .def(
           "__eq__", [](const Program& a, const Program& b) { return to_text(a) == to_text(b); },

@@ -24,9 +24,11 @@ constexpr std::size_t kMostArguments = 32;
 class TensorCalls {
   struct Call {
     std::shared_ptr<jit::Kernel> kernel;
-    std::vector<py::tuple> shapes;  ///< of all tensors of a call
+    std::vector<py::tuple> shapes;    ///< of all tensors of a call
+    std::vector<py::object> strides;  ///< None: any that are row-major
     py::object dtype;
     std::vector<py::tuple> result_shapes;
+    std::vector<py::object> result_formats;  ///< memory formats; None: row-major
     std::vector<std::size_t> order;  ///< which tensors the kernel takes
     int threads = 1;
   };
@@ -36,17 +38,24 @@ class TensorCalls {
       : empty_(std::move(empty)), thread_count_(std::move(thread_count)), kept_(kept) {}
 
   void add(std::shared_ptr<jit::Kernel> kernel, const std::vector<py::tuple>& shapes, py::object dtype,
-           std::vector<py::tuple> result_shapes, std::vector<std::size_t> order, int threads) {
+           std::vector<py::tuple> result_shapes, std::vector<std::size_t> order, int threads,
+           std::vector<py::object> strides, std::vector<py::object> result_formats) {
     const std::size_t count = order.size() + result_shapes.size();
     if (count != kernel->argument_count() || count > kMostArguments || result_shapes.empty())
       fail<ShapeError>("torch", "{} inputs and {} results for a kernel of {} arguments", order.size(),
                        result_shapes.size(), kernel->argument_count());
+    strides.resize(strides.empty() ? shapes.size() : strides.size(), py::none());
+    result_formats.resize(result_formats.empty() ? result_shapes.size() : result_formats.size(), py::none());
+    if (strides.size() != shapes.size() || result_formats.size() != result_shapes.size())
+      fail<ShapeError>("torch", "{} strides and {} formats for {} tensors and {} results", strides.size(),
+                       result_formats.size(), shapes.size(), result_shapes.size());
     for (const std::size_t i : order)
       if (i >= shapes.size()) fail<ShapeError>("torch", "input {} of {} tensors", i, shapes.size());
     if (calls_.size() >= kept_) calls_.pop_back();
     calls_.insert(calls_.begin(),
-                  std::make_shared<const Call>(Call{std::move(kernel), shapes, std::move(dtype),
-                                                    std::move(result_shapes), std::move(order), threads}));
+                  std::make_shared<const Call>(Call{std::move(kernel), shapes, std::move(strides),
+                                                    std::move(dtype), std::move(result_shapes),
+                                                    std::move(result_formats), std::move(order), threads}));
   }
 
   void clear() { calls_.clear(); }
@@ -76,14 +85,21 @@ class TensorCalls {
     return py::reinterpret_steal<py::object>(found);
   }
 
+  static bool equal(const py::object& a, const py::object& b) {
+    const int same = PyObject_RichCompareBool(a.ptr(), b.ptr(), Py_EQ);
+    if (same < 0) throw py::error_already_set();
+    return same != 0;
+  }
+
   bool fits(const Call& call, const py::tuple& tensors) const {
     if (tensors.size() != call.shapes.size()) return false;
     for (std::size_t i = 0; i < call.shapes.size(); ++i) {
       PyObject* tensor = PyTuple_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i));
       if (get(tensor, dtype_.ptr()).ptr() != call.dtype.ptr()) return false;
-      const int same = PyObject_RichCompareBool(get(tensor, shape_.ptr()).ptr(), call.shapes[i].ptr(), Py_EQ);
-      if (same < 0) throw py::error_already_set();
-      if (same == 0 || ask(tensor, is_contiguous_.ptr()).ptr() != Py_True) return false;
+      if (!equal(get(tensor, shape_.ptr()), call.shapes[i])) return false;
+      const bool lies = call.strides[i].is_none() ? ask(tensor, is_contiguous_.ptr()).ptr() == Py_True
+                                                  : equal(ask(tensor, stride_.ptr()), call.strides[i]);
+      if (!lies) return false;
     }
     return true;
   }
@@ -99,8 +115,10 @@ class TensorCalls {
       address(PyTuple_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)));
     py::tuple results(call.result_shapes.size());
     for (std::size_t i = 0; i < call.result_shapes.size(); ++i) {
-      std::array<PyObject*, 2> arguments{call.result_shapes[i].ptr(), call.dtype.ptr()};
-      PyObject* made = PyObject_Vectorcall(empty_.ptr(), arguments.data(), 1, keywords_.ptr());
+      const py::object& format = call.result_formats[i];
+      const std::array<PyObject*, 3> arguments{call.result_shapes[i].ptr(), call.dtype.ptr(), format.ptr()};
+      const py::tuple& keywords = format.is_none() ? dtype_alone_ : dtype_and_format_;
+      PyObject* made = PyObject_Vectorcall(empty_.ptr(), arguments.data(), 1, keywords.ptr());
       if (made == nullptr) throw py::error_already_set();
       results[i] = py::reinterpret_steal<py::object>(made);
       address(made);
@@ -114,8 +132,10 @@ class TensorCalls {
 
   py::object empty_, thread_count_;
   std::size_t kept_;
-  py::str dtype_{"dtype"}, shape_{"shape"}, is_contiguous_{"is_contiguous"}, data_ptr_{"data_ptr"};
-  py::tuple keywords_ = py::make_tuple(dtype_);
+  py::str dtype_{"dtype"}, shape_{"shape"}, stride_{"stride"}, is_contiguous_{"is_contiguous"},
+      data_ptr_{"data_ptr"};
+  py::tuple dtype_alone_ = py::make_tuple(dtype_);
+  py::tuple dtype_and_format_ = py::make_tuple(dtype_, py::str("memory_format"));
   std::vector<std::shared_ptr<const Call>> calls_;
 };
 
@@ -123,7 +143,7 @@ class TensorCalls {
 
 void bind_torch(py::module_& m) {
   py::class_<TensorCalls>(m, "TensorCalls", R"doc(
-    Kernels of one operator, called on contiguous torch tensors as fast as they can be from Python.
+    Kernels of one operator, called on torch tensors of known strides as fast as they can be from Python.
 )doc")
       .def(py::init<py::object, py::object, std::size_t>(), "empty"_a, "thread_count"_a, py::kw_only(),
            "kept"_a = 64, R"doc(
@@ -133,12 +153,15 @@ void bind_torch(py::module_& m) {
         kept: how many kernels are held; a further one takes the place of one that was found rarely.
 )doc")
       .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtype"_a, "result_shapes"_a,
-           "order"_a, "threads"_a, R"doc(
+           "order"_a, "threads"_a, "strides"_a = std::vector<py::object>{},
+           "result_formats"_a = std::vector<py::object>{}, R"doc(
     Serve calls on tensors of these shapes, of one dtype, at this many threads.
 
     Args:
-        result_shapes: of each output.
+        result_shapes: of each output, as torch sees it.
         order: which of a call's tensors are the kernel's inputs, in its order.
+        strides: of each tensor of a call; None where it has to be contiguous. Default all are.
+        result_formats: memory format of each output, as the kernel writes it; None: contiguous. Default all are.
     Raises:
         ShapeError: the kernel takes another number of arguments.
 )doc")
@@ -146,6 +169,6 @@ void bind_torch(py::module_& m) {
       .def("__len__", &TensorCalls::size, "How many kernels are held.")
       .def("__call__", &TensorCalls::call, "tensors"_a, R"doc(
     The result for a tuple of CPU tensors, a tuple where there are several; None where no kernel was added for them or
-    one is not contiguous.
+    one has other strides.
 )doc");
 }

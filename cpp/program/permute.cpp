@@ -25,26 +25,41 @@ void check(const Tensor& tensor, const std::vector<std::size_t>& order) {
                      tensor.dims.size(), tensor.name);
 }
 
+TensorId input_or_output(const Program& program, const std::string& name) {
+  std::vector<std::string> names;
+  const auto find = [&](const std::vector<TensorId>& ids) -> std::optional<TensorId> {
+    for (const TensorId id : ids) {
+      if (program.tensor(id).name == name) return id;
+      names.push_back(program.tensor(id).name);
+    }
+    return std::nullopt;
+  };
+  if (const auto input = find(program.inputs())) return *input;
+  if (const auto output = find(program.outputs)) return *output;
+  throw UnknownName("permute", unknown_name("input or output", name, names));
+}
+
 }  // namespace
 
-Program with_input_permuted(Program program, const std::string& input,
-                            const std::vector<std::size_t>& order) {
-  const auto found = program.find_tensor(input);
-  const auto inputs = program.inputs();
-  if (!found || std::find(inputs.begin(), inputs.end(), *found) == inputs.end()) {
-    std::vector<std::string> names;
-    for (const TensorId id : inputs) names.push_back(program.tensor(id).name);
-    throw UnknownName("permute", unknown_name("input", input, names));
-  }
-  Tensor& tensor = program.tensors[static_cast<std::size_t>(*found)];
-  check(tensor, order);
-  tensor.dims = in_order(tensor.dims, order);
+Program with_permuted(Program program, const std::string& tensor, const std::vector<std::size_t>& order) {
+  const TensorId id = input_or_output(program, tensor);
+  Tensor& moved = program.tensors[static_cast<std::size_t>(id)];
+  check(moved, order);
+  moved.dims = in_order(moved.dims, order);
   const auto reads_it = [&](const Scalar& scalar) {
-    return scalar.kind == ScalarKind::Read && scalar.tensor == *found;
+    return scalar.kind == ScalarKind::Read && scalar.tensor == id;
   };
-  for (Scope& scope : program.scopes)
-    for (const ScalarId id : scalars_of(program, scope.body))
-      if (reads_it(program.scalar(id))) scope.label.reset();
+  for (Scope& scope : program.scopes) {
+    for (const ScalarId part : scalars_of(program, scope.body))
+      if (reads_it(program.scalar(part))) scope.label.reset();
+    if (scope.output != id) continue;
+    scope.label.reset();
+    // An accumulating scope says where it writes; the dimensions of any other are its iterators, in order.
+    if (scope.target.empty())
+      scope.traversal = in_order(scope.traversal, order);
+    else
+      scope.target = in_order(scope.target, order);
+  }
   for (Scalar& scalar : program.scalars)
     if (reads_it(scalar)) scalar.indices = in_order(scalar.indices, order);
   return program;

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from syno.bounded import Bounded
 from syno.errors import SynoError
-from syno.kernel import compile
 from syno.operator import Operator
-from syno.torch.layouts import dense_order, in_place
+from syno.torch.layouts import Layout, layout_of
 from syno.torch.native import (
     KEPT_SHAPES,
     NATIVE,
+    NativeCall,
     Shapes,
     call_key,
-    call_of,
     new_calls,
-    serve,
     shapes_of,
 )
 
@@ -47,6 +44,7 @@ class JointGradient:
     ) -> None:
         self._inputs = tuple(inputs)
         self._wanted = tuple(wanted)
+        self._follows = tuple(self._inputs.index(name) for name in wanted)
         self._operator_for = operator_for
         self._calls = new_calls()
         self._others: Bounded[Any, Call | Literal[False]] = Bounded(KEPT_SHAPES)
@@ -57,11 +55,11 @@ class JointGradient:
         if served is not None:
             assert isinstance(served, tuple)
             return served
-        orders = tuple(dense_order(t) for t in tensors)
-        key = call_key(tensors, orders)
+        layout = layout_of(tensors, self._follows)
+        key = call_key(tensors, layout)
         found = self._others.get(key)
         if found is None:
-            found = self._others.setdefault(key, self._made(tensors, orders) or False)
+            found = self._others.setdefault(key, self._made(tensors, layout) or False)
         return found(tensors) if found else None
 
     def forget(self) -> None:
@@ -69,21 +67,18 @@ class JointGradient:
         self._calls.clear()
         self._others.clear()
 
-    def _made(self, tensors: Sequence[Tensor], orders: Sequence[Any]) -> Call | None:
-        dtype = NATIVE.get(tensors[0].dtype)
+    def _made(self, tensors: Sequence[Tensor], layout: Layout) -> Call | None:
         shapes = shapes_of(tensors)
         same = all(t.dtype == tensors[0].dtype for t in tensors)
-        if dtype is None or not same or not all(all(shape) for shape in shapes):
+        if tensors[0].dtype not in NATIVE or not same or not all(all(shape) for shape in shapes):
             return None
         try:
             forward = self._operator_for(shapes[1:])
             if not set(self._wanted) <= set(forward.inputs):
                 return None  # at these shapes one of them is not read
             operator = Operator(forward.program.derivatives(list(self._wanted)))
-            usual = compile(operator, dtype=dtype, threads=torch.get_num_threads())
-            kernel, lying = in_place(usual, dict(zip(self._inputs, orders, strict=True)))
+            call = NativeCall(operator, self._inputs, tensors, layout)
         except SynoError:
             return None
-        if not any(orders):
-            serve(self._calls, kernel, self._inputs, tensors)
-        return call_of(kernel, self._inputs, lying)
+        call.serve(self._calls, tensors)
+        return call

@@ -1,19 +1,22 @@
-"""Native kernels called on torch tensors: the short way for row-major ones, the longer one for all others."""
+"""Native kernels called on torch tensors: the short way for those taken as they lie, the longer one for all others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from syno import _core
-from syno.kernel import Kernel
+from syno.kernel import compile, schedule_of
+from syno.operator import Operator
+from syno.torch.layouts import Layout, tells
+from syno.torch.placement import Placement
+from syno.tuning.predict import predict
 
 #: The dtypes that kernels compute in, by name.
 NATIVE = {torch.float32: "float32", torch.float64: "float64"}
-_DTYPES = {name: dtype for dtype, name in NATIVE.items()}
 
 #: Combinations of shapes, dtype and threads that one function keeps kernels for.
 KEPT_SHAPES = 64
@@ -26,56 +29,103 @@ def shapes_of(tensors: Sequence[Tensor]) -> Shapes:
     return tuple(tuple(int(n) for n in t.shape) for t in tensors)
 
 
-def call_key(tensors: Sequence[Tensor], orders: Sequence[Any]) -> tuple[Any, ...]:
-    """Equal for calls that one kernel serves; `orders` are those of `dense_order`."""
+def call_key(tensors: Sequence[Tensor], layout: Layout) -> tuple[Any, ...]:
+    """Equal for calls that one kernel serves."""
     return (
         torch.get_num_threads(),
-        *orders,
+        layout,
         *(t.shape for t in tensors),
         *(t.dtype for t in tensors),
     )
 
 
 def new_calls() -> _core.TensorCalls:
-    """Of one function: its kernels for row-major tensors, found without a key."""
+    """Of one function: its kernels for tensors taken as they lie, found without a key."""
     return _core.TensorCalls(torch.empty, torch.get_num_threads, kept=KEPT_SHAPES)
 
 
-def serve(
-    calls: _core.TensorCalls, kernel: Kernel, inputs: Sequence[str], tensors: Sequence[Tensor]
-) -> None:
-    """From now on `calls` runs this kernel on row-major tensors of these shapes.
+class NativeCall:
+    """A kernel called on tensors that lie as those it was made for.
 
     Args:
-        inputs: names of the tensors of a call, in order; the kernel may not need all of them.
+        operator: for row-major arguments, at the tensors' shapes.
+        inputs: names of the tensors of a call, in order; the operator may not need all of them.
+        tensors: of the first call.
+    Raises:
+        KernelError: as `compile`.
     """
-    operator = kernel.operator
-    calls.add(
-        kernel._core,
-        shapes=[tuple(t.shape) for t in tensors],
-        dtype=_DTYPES[kernel.dtype],
-        result_shapes=[kernel.shapes[name] for name in operator.outputs],
-        order=[inputs.index(name) for name in operator.inputs],
-        threads=kernel.threads,
-    )
 
+    def __init__(
+        self,
+        operator: Operator,
+        inputs: Sequence[str],
+        tensors: Sequence[Tensor],
+        layout: Layout,
+    ) -> None:
+        self._dtype, threads = tensors[0].dtype, torch.get_num_threads()
+        name = NATIVE[self._dtype]
 
-def call_of(
-    kernel: Kernel, inputs: Sequence[str], lying: frozenset[str]
-) -> Callable[[Sequence[Tensor]], Any]:
-    """A call of this kernel on tensors in the order of `inputs`; those not in `lying` are made row-major.
+        def seconds(one: Operator) -> float:
+            schedule = schedule_of(one, dtype=name, threads=threads).schedule
+            return predict(one, dtype=name, threads=threads, schedule=schedule).seconds
 
-    It returns a tensor, or a tuple of them where the operator has several outputs.
-    """
-    operator, threads = kernel.operator, kernel.threads
-    shapes, dtype = [kernel.shapes[name] for name in operator.outputs], _DTYPES[kernel.dtype]
-    copied = [(inputs.index(name), name not in lying) for name in operator.inputs]
-    call = kernel.unchecked
+        self._placement = Placement(operator, inputs, layout, seconds)
+        self._kernel = compile(self._placement.operator, dtype=name, threads=threads)
+        self._places = [inputs.index(name) for name in operator.inputs]
+        self._written = [
+            (shape, format)
+            for (shape, _, _), format in zip(
+                self._placement.results, self._placement.written_formats(), strict=True
+            )
+        ]
 
-    def run(tensors: Sequence[Tensor]) -> Any:
-        held = [tensors[i].contiguous() if copy else tensors[i] for i, copy in copied]
-        results = tuple(torch.empty(shape, dtype=dtype) for shape in shapes)
-        call([t.data_ptr() for t in (*held, *results)], threads)
+    def serve(self, calls: _core.TensorCalls, tensors: Sequence[Tensor]) -> None:
+        """From now on `calls` runs this kernel on tensors of these shapes and strides, if it copies none."""
+        placement = self._placement
+        if placement.direct and all(placement.takes(i, tensors[i]) for i in self._places):
+            add_call(
+                calls,
+                self._kernel._core,
+                tensors,
+                self._written,
+                order=self._places,
+                threads=self._kernel.threads,
+            )
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Any:
+        """The result, or a tuple of them where the operator has several outputs."""
+        held = [self._placement.taken(i, tensors[i]) for i in self._places]
+        written = [
+            torch.empty(shape, dtype=self._dtype, memory_format=format)
+            for shape, format in self._written
+        ]
+        self._kernel.unchecked([t.data_ptr() for t in (*held, *written)], self._kernel.threads)
+        results = self._placement.finished(written)
         return results if len(results) > 1 else results[0]
 
-    return run
+
+def add_call(
+    calls: _core.TensorCalls,
+    kernel: _core.Kernel,
+    tensors: Sequence[Tensor],
+    results: Sequence[tuple[tuple[int, ...], torch.memory_format]],
+    *,
+    order: Sequence[int],
+    threads: int,
+) -> None:
+    """From now on `calls` runs this kernel on tensors of these shapes and strides.
+
+    Args:
+        results: shape and format of what the kernel writes.
+        order: which of the tensors the kernel takes, in its order.
+    """
+    calls.add(
+        kernel,
+        shapes=[tuple(t.shape) for t in tensors],
+        dtype=tensors[0].dtype,
+        result_shapes=[shape for shape, _ in results],
+        order=order,
+        threads=threads,
+        strides=[None if t.is_contiguous() and tells(t.shape) else t.stride() for t in tensors],
+        result_formats=[None if f == torch.contiguous_format else f for _, f in results],
+    )

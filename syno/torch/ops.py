@@ -1,7 +1,8 @@
 """Operators as PyTorch operators: `torch.ops.syno.<name>` with a shape function and gradients.
 
 Every operator gets one PyTorch operator for all its shapes. A kernel is compiled when a shape is
-first met and kept for that shape. Gradients are operators of their own, made from the derivative of
+first met and kept for that shape. The result has the memory format of the first data input of its rank
+(channels-last in, channels-last out), a gradient that of its input. Gradients are operators of their own, made from the derivative of
 the program, so that they too run on native kernels and have gradients again.
 
 On a CPU, float32 and float64 run natively; half precision computes in float32. On other devices, and
@@ -21,19 +22,17 @@ from torch import Tensor
 
 from syno.bounded import Bounded
 from syno.errors import ShapeError, SynoError
-from syno.kernel import compile
 from syno.operator import Operator
 from syno.torch.aten import aten_module
 from syno.torch.joint import JointGradient
-from syno.torch.layouts import Orders, dense_order, in_place
+from syno.torch.layouts import Layout, follows, in_format, layout_of, memory_format
 from syno.torch.native import (
     KEPT_SHAPES,
     NATIVE,
+    NativeCall,
     Shapes,
     call_key,
-    call_of,
     new_calls,
-    serve,
     shapes_of,
 )
 from syno.torch.packed import plain_call
@@ -57,12 +56,19 @@ KEPT_FUNCTIONS = 256
 
 
 class OperatorFunction:
-    """An operator, or a derivative of one, as a function of tensors of any fitting shapes."""
+    """An operator, or a derivative of one, as a function of tensors of any fitting shapes.
 
-    def __init__(self, name: str, inputs: Sequence[str], output: str) -> None:
+    Args:
+        follows: the input whose memory format the result gets; None: it is contiguous.
+    """
+
+    def __init__(
+        self, name: str, inputs: Sequence[str], output: str, follows: int | None = None
+    ) -> None:
         self.name = name
         self.inputs = tuple(inputs)
         self.output = output
+        self._follows = follows
         self._plans: Bounded[Any, Plan] = Bounded(KEPT_SHAPES)
         self._calls = new_calls()
         self._operators: Bounded[Shapes, Operator] = Bounded(KEPT_SHAPES)
@@ -145,11 +151,11 @@ class OperatorFunction:
         if served is not None:
             assert isinstance(served, Tensor)
             return served
-        orders = tuple(dense_order(t) for t in tensors)
-        key = call_key(tensors, orders)
+        layout = layout_of(tensors, (self._follows,))
+        key = call_key(tensors, layout)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans.setdefault(key, self._plan(tensors, orders))
+            plan = self._plans.setdefault(key, self._plan(tensors, layout))
             _with_kernels.setdefault(self.name, self)
         return plan(tensors)
 
@@ -165,12 +171,25 @@ class OperatorFunction:
         return self._emitted_copy(tensors)
 
     def _emitted_copy(self, tensors: Sequence[Tensor]) -> Tensor:
+        result = in_format(self.emitted(tensors), self._format(tensors))
         # A registered operator may not return a view of its inputs.
-        result = self.emitted(tensors)
         return result.clone() if result._is_view() else result
 
     def _fake(self, *tensors: Tensor) -> Tensor:
-        return tensors[0].new_empty(self.output_shape(shapes_of(tensors)))
+        return self._empty(tensors, self.output_shape(shapes_of(tensors)))
+
+    def _format(self, tensors: Sequence[Tensor]) -> torch.memory_format:
+        if self._follows is None:
+            return torch.contiguous_format
+        return memory_format(tensors[self._follows])
+
+    def _empty(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+        return torch.empty(
+            tuple(shape),
+            dtype=tensors[0].dtype,
+            device=tensors[0].device,
+            memory_format=self._format(tensors),
+        )
 
     def _backward(self, ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         return self.gradients(ctx.needs_input_grad, (cotangent, *ctx.saved_tensors))
@@ -216,7 +235,7 @@ class OperatorFunction:
 
     # How a combination of dtype and shapes is computed
 
-    def _plan(self, tensors: Sequence[Tensor], orders: Orders) -> Plan:
+    def _plan(self, tensors: Sequence[Tensor], layout: Layout) -> Plan:
         dtype = tensors[0].dtype
         for name, tensor in zip(self.inputs, tensors, strict=True):
             if tensor.dtype != dtype:
@@ -232,11 +251,9 @@ class OperatorFunction:
         shapes = shapes_of(tensors)
         if not all(all(shape) for shape in shapes):
             extents = self.output_shape(shapes)
-            return lambda ts: ts[0].new_zeros(extents)
+            return lambda ts: self._empty(ts, extents).zero_()
         try:
-            operator = self.operator_for(shapes)
-            usual = compile(operator, dtype=NATIVE[dtype], threads=torch.get_num_threads())
-            kernel, lying = in_place(usual, dict(zip(self.inputs, orders, strict=True)))
+            call = NativeCall(self.operator_for(shapes), self.inputs, tensors, layout)
         except ShapeError:
             raise
         except SynoError as error:
@@ -248,9 +265,8 @@ class OperatorFunction:
                     error,
                 )
             return self._emitted_copy
-        if not any(orders):
-            serve(self._calls, kernel, self.inputs, tensors)
-        return call_of(kernel, self.inputs, lying)
+        call.serve(self._calls, tensors)
+        return call
 
 
 class _WithGradient(torch.autograd.Function):
@@ -273,7 +289,9 @@ class _Whole(OperatorFunction):
 
     def __init__(self, name: str, operator: Operator) -> None:
         self._operator = operator
-        super().__init__(name, operator.inputs, operator.outputs[0])
+        followed = follows(operator)
+        index = None if followed is None else operator.inputs.index(followed)
+        super().__init__(name, operator.inputs, operator.outputs[0], follows=index)
 
     def _build(self, shapes: Shapes) -> Operator:
         return self._operator.for_shapes(shapes)
@@ -287,7 +305,10 @@ class _Derivative(OperatorFunction):
         self._index = index
         target = parent.inputs[index]
         super().__init__(
-            f"{parent.name}_d{index}", (f"d{parent.output}", *parent.inputs), f"d{target}"
+            f"{parent.name}_d{index}",
+            (f"d{parent.output}", *parent.inputs),
+            f"d{target}",
+            follows=1 + index,
         )
 
     def _build(self, shapes: Shapes) -> Operator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import is_
 from typing import Any, Literal
 
@@ -14,10 +15,12 @@ from syno import _core
 from syno.bounded import Bounded
 from syno.errors import SynoError
 from syno.operator import Operator
-from syno.prepack import PrepackedKernel, prepacked
-from syno.torch.native import NATIVE, new_calls
+from syno.prepack import PrepackedKernel, prepacked, prepacked_seconds
+from syno.torch.layouts import follows, layout_of
+from syno.torch.native import NATIVE, add_call, new_calls
+from syno.torch.placement import Placement
 
-#: Shapes of the data that one module keeps kernels for.
+#: Shapes and strides of the data that one module keeps kernels for.
 KEPT_SHAPES = 16
 
 
@@ -50,19 +53,43 @@ def plain_call(data: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What serves calls on data of one shape, dtype and number of threads."""
+    """What serves calls on data of one shape, strides, dtype and number of threads."""
 
     kernel: PrepackedKernel
-    calls: _core.TensorCalls
-    places: tuple[int | None, ...]
-    """By argument of the kernel: which data input it is; None: the next one of the packed tensors."""
+    placement: Placement
+    calls: _core.TensorCalls = field(default_factory=new_calls)
 
-    def run(self, data: Sequence[Tensor], packed: Sequence[Tensor]) -> Tensor | None:
-        """The result; None where the data are not contiguous."""
+    def run(self, data: Sequence[Tensor], packed: Sequence[Tensor]) -> Tensor:
+        """The result of one call."""
+        placement = self.placement
         rest = iter(packed)
-        result = self.calls(tuple(next(rest) if i is None else data[i] for i in self.places))
-        assert result is None or isinstance(result, Tensor)
-        return result
+        tensors = tuple(
+            next(rest) if i is None else placement.taken(i, data[i]) for i in self._places
+        )
+        result = self.calls(tensors)
+        if result is None:
+            self._serve(tensors)
+            result = self.calls(tensors)
+        assert isinstance(result, Tensor)
+        return result if placement.direct else placement.finished((result,))[0]
+
+    @cached_property
+    def _places(self) -> tuple[int | None, ...]:
+        """By argument of the kernel: which data input it is; None: the next one of the packed tensors."""
+        data = self.kernel.data
+        read = (name for name, written, _ in self.kernel.call.arguments if not written)
+        return tuple(data.index(name) if name in data else None for name in read)
+
+    def _serve(self, tensors: Sequence[Tensor]) -> None:
+        shapes = [shape for shape, _, _ in self.placement.results]
+        add_call(
+            self.calls,
+            self.kernel.call,
+            tensors,
+            list(zip(shapes, self.placement.written_formats(), strict=True)),
+            order=range(len(tensors)),
+            threads=self.kernel.threads,
+        )
 
 
 @dataclass(frozen=True)
@@ -99,12 +126,7 @@ class PackedWeights:
         kernel = self._kernel_for(data, weights)
         if kernel is None:
             return None
-        packed = self._packed_for(kernel.kernel, weights)
-        result = kernel.run(data, packed)
-        if result is None:
-            result = kernel.run([t.contiguous() for t in data], packed)
-            assert result is not None
-        return result
+        return kernel.run(data, self._packed_for(kernel.kernel, weights))
 
     @property
     def bytes(self) -> int:
@@ -113,7 +135,8 @@ class PackedWeights:
 
     def _kernel_for(self, data: Sequence[Tensor], weights: Sequence[Tensor]) -> _Kernel | None:
         shapes = tuple(t.shape for t in (*data, *weights))
-        key = (torch.get_num_threads(), *(t.dtype for t in (*data, *weights)), shapes)
+        strides = tuple(t.stride() for t in data)
+        key = (torch.get_num_threads(), *(t.dtype for t in (*data, *weights)), shapes, strides)
         found = self._kernels.get(key)
         if found is None:
             found = self._kernels.setdefault(key, self._compiled(data, weights) or False)
@@ -128,33 +151,22 @@ class PackedWeights:
         shapes = {name: tuple(tensor.shape) for name, tensor in names.items()}
         if not all(all(shape) for shape in shapes.values()):
             return None
+        threads = torch.get_num_threads()
+
+        def seconds(one: Operator) -> float:
+            return prepacked_seconds(one, dtype=dtype, threads=threads)
+
         try:
-            threads = torch.get_num_threads()
             operator = self._operator.for_shapes(shapes)
             if set(operator.inputs) != set(names):
                 return None
-            kernel = prepacked(operator, dtype=dtype, threads=threads)
+            followed, inputs = follows(operator), self._operator.data
+            layout = layout_of(data, (None if followed is None else inputs.index(followed),))
+            placement = Placement(operator, inputs, layout, seconds)
+            kernel = prepacked(placement.operator, operator.weights, dtype=dtype, threads=threads)
         except SynoError:
             return None
-        if not kernel.packs:
-            return None
-        call = kernel.call
-        arguments = [(name, tuple(shape)) for name, written, shape in call.arguments if not written]
-        outputs = [tuple(shape) for _, written, shape in call.arguments if written]
-        calls = new_calls()
-        calls.add(
-            call,
-            shapes=[shape for _, shape in arguments],
-            dtype=data[0].dtype,
-            result_shapes=outputs,
-            order=range(len(arguments)),
-            threads=threads,
-        )
-        data_names = list(self._operator.data)
-        places = tuple(
-            data_names.index(name) if name in data_names else None for name, _ in arguments
-        )
-        return _Kernel(kernel, calls, places)
+        return _Kernel(kernel, placement) if kernel.packs else None
 
     def _packed_for(self, kernel: PrepackedKernel, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
         state = tuple(n for t in weights for n in (t._version, t.data_ptr()))

@@ -20,7 +20,7 @@ import syno  # noqa: E402
 import syno.nn  # noqa: E402
 from syno.errors import KernelError, ShapeError, UnknownName  # noqa: E402
 from syno.operator import Operator  # noqa: E402
-from syno.torch import Op, as_function, ops, replace, sites  # noqa: E402
+from syno.torch import Op, as_function, native, ops, replace, sites  # noqa: E402
 from syno.torch.initialize import fan_in  # noqa: E402
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
@@ -105,13 +105,13 @@ def test_forward_and_backward_run_on_native_kernels(op, caplog, monkeypatch):
 
 def test_kernels_are_compiled_once_per_shape(monkeypatch):
     compiled = []
-    original = ops.compile
+    original = native.compile
 
     def counting(operator, **options):
         compiled.append(operator.shapes["x"])
         return original(operator, **options)
 
-    monkeypatch.setattr(ops, "compile", counting)
+    monkeypatch.setattr(native, "compile", counting)
     op = conv(o=6)
     function = as_function(op)
     weight = torch.randn(op.shapes["k"])
@@ -182,7 +182,7 @@ def test_a_failing_kernel_falls_back_once_and_says_so(monkeypatch, caplog):
     def failing(*_, **__):
         raise KernelError("[kernel] no registers left")
 
-    monkeypatch.setattr(ops, "compile", failing)
+    monkeypatch.setattr(native, "compile", failing)
     op = conv(o=7)
     function = as_function(op)
     with caplog.at_level(logging.WARNING, "syno.torch"):

@@ -1,4 +1,5 @@
-"""Tensors that are dense in another order are read where they lie or copied, whichever is predicted to be faster."""
+"""Tensors that are dense in another order are read and written where they lie or copied, whichever is predicted to be
+faster; results are channels-last where PyTorch's would be."""
 
 from __future__ import annotations
 
@@ -9,14 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syno.kernel import Kernel
 from syno.operator import Operator
 
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 
-from syno.torch import layouts  # noqa: E402
-from syno.torch.layouts import dense_order, in_place  # noqa: E402
+from syno.torch import Op, placement  # noqa: E402
+from syno.torch.layouts import (  # noqa: E402
+    dense_order,
+    follows,
+    in_format,
+    layout_of,
+    memory_format,
+)
 from syno.torch.ops import as_function  # noqa: E402
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
@@ -49,7 +55,7 @@ def test_orders_are_told() -> None:
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param != "predicted":
         seconds = 1e9 if request.param == "in place" else -1e9
-        monkeypatch.setattr(layouts, "_copy_seconds", lambda *_: seconds)
+        monkeypatch.setattr(placement, "_copy_seconds", lambda *_: seconds)
     return str(request.param)
 
 
@@ -58,7 +64,9 @@ ORDERS = st.permutations(range(4)).map(tuple)
 
 def test_any_order_of_any_input_gives_the_same(way: str) -> None:
     @settings(max_examples=6, deadline=None)
-    @given(x_order=ORDERS, k_order=ORDERS, y_order=ORDERS, o=st.integers(1, 20))
+    @given(
+        x_order=ORDERS | st.just((0, 2, 3, 1)), k_order=ORDERS, y_order=ORDERS, o=st.integers(1, 20)
+    )
     def check(x_order: Any, k_order: Any, y_order: Any, o: int) -> None:
         torch.manual_seed(o)
         function = as_function(Operator.parse(CONV, n=2, o=o, c=3, h=6, w=5, r=3, s=3))
@@ -66,6 +74,7 @@ def test_any_order_of_any_input_gives_the_same(way: str) -> None:
             each.forget()  # what was planned in another way
         x = lying(torch.randn(2, 3, 6, 5), x_order).requires_grad_()
         k = lying(torch.randn(o, 3, 3, 3), k_order).requires_grad_()
+        formats = [memory_format(t) for t in (x, x, k)]
         g = lying(torch.randn(2, o, 6, 5), y_order)
         for _ in range(2):
             y = function(x, k)
@@ -74,6 +83,8 @@ def test_any_order_of_any_input_gives_the_same(way: str) -> None:
             got = torch.autograd.grad(y, (x, k), g)
             for one, other in zip(got, torch.autograd.grad(expected, (x, k), g), strict=True):
                 torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+            for result, format in zip((y, *got), formats, strict=True):
+                assert result.stride() == torch.empty(result.shape, memory_format=format).stride()
 
     check()
 
@@ -82,24 +93,114 @@ def test_no_copy_is_made_of_what_is_read_in_place(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=7, n=9, k=8)
-    usual = operator.compile()
-    a_order, orders = (1, 0), {"a": (1, 0), "b": None}
-    kernel, names = in_place(usual, orders)
-    assert isinstance(kernel, Kernel)
+    a, b = lying(torch.randn(7, 8), (1, 0)), torch.randn(8, 9)
+    chosen = placement.Placement(operator, ["a", "b"], layout_of((a, b), (None,)), lambda _: 1.0)
     if way == "in place":
-        assert names == {"a"} and kernel.shapes["a"] == (8, 7) and kernel.verification
+        assert chosen.operator.shapes["a"] == (8, 7)
     if way == "copied":
-        assert not names and kernel is usual
-    assert in_place(usual, {"a": None, "b": None}) == (usual, frozenset())
-    a, b = lying(torch.randn(7, 8), a_order), torch.randn(8, 9)
+        assert chosen.operator is operator
     function = as_function(operator)
     function.forget()
-    expected = a @ b
     function(a, b)
     copied = []
     contiguous = torch.Tensor.contiguous
     monkeypatch.setattr(
-        torch.Tensor, "contiguous", lambda t: copied.append(t.shape) or contiguous(t)
+        torch.Tensor, "contiguous", lambda t, **_: copied.append(t.shape) or contiguous(t)
     )
-    torch.testing.assert_close(function(a, b), expected, rtol=1e-4, atol=1e-4)
-    assert ((7, 8) in copied) == (not names)
+    torch.testing.assert_close(function(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    if way != "predicted":
+        assert ((7, 8) in copied) == (way == "copied")
+
+
+SHAPES = st.lists(st.integers(0, 3), min_size=3, max_size=5)
+
+
+@given(SHAPES, st.randoms(), st.booleans())
+def test_the_memory_format_is_pytorchs_suggestion(shape: Any, random: Any, sliced: bool) -> None:
+    from torch._prims_common import suggest_memory_format
+
+    order = list(range(len(shape)))
+    random.shuffle(order)
+    tensor = lying(torch.empty(shape), tuple(order))
+    if sliced:
+        tensor = tensor[tuple(slice(None, None, random.choice((1, 2))) for _ in shape)]
+    assert memory_format(tensor) == suggest_memory_format(tensor)
+    expanded = tensor[:, :1].expand_as(tensor)
+    assert memory_format(expanded) == suggest_memory_format(expanded)
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("size", [(1, 1), (1, 5), (6, 5)])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_a_result_has_the_strides_of_pytorchs_convolution(
+    format: Any, batch: int, size: Any, channels: int
+) -> None:
+    operator = Operator.parse(CONV, n=batch, o=6, c=channels, h=size[0], w=size[1], r=3, s=3)
+    x = torch.randn(batch, channels, *size).to(memory_format=format)
+    k = torch.randn(6, channels, 3, 3)
+    expected = F.conv2d(x, k, padding=1)
+    function = as_function(operator)
+    native, packed = Op(operator).eval(), Op(operator, prepack=True).eval()
+    with torch.no_grad():
+        for op in (native, packed):
+            op.k.copy_(k)
+        every_second = torch.empty(batch, channels, size[0], 2 * size[1])
+        every_second = every_second.to(memory_format=format)[..., ::2].copy_(x)
+        for _ in range(2):
+            for run in (lambda t: function(t, k), native, packed):
+                for each in (x, every_second):
+                    y = run(each)
+                    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
+                    like = torch.empty_like(y, memory_format=memory_format(each))
+                    assert y.stride() == (expected if each is x else like).stride()
+    for one in (function, function.derivative(0), function.derivative(1)):
+        tensors = (x, k) if one is function else (expected, x, k)
+        torch.library.opcheck(one._call, tensors, test_utils=("test_schema", "test_faketensor"))
+    assert in_format(function.emitted((x, k)), memory_format(x)).stride() == expected.stride()
+
+
+def test_images_of_three_dimensions_and_lines() -> None:
+    x = torch.randn(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
+    k = torch.randn(7, 3, 3, 3, 3)
+    text = "y[n,o,d,h,w] = sum[c,q,r,s] x[n,c,d+q-1,h+r-1,w+s-1] * k[o,c,q,r,s]"
+    function = as_function(Operator.parse(text, n=2, o=7, c=3, d=4, h=5, w=6, q=3, r=3, s=3))
+    y, expected = function(x, k), F.conv3d(x, k, padding=1)
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+    assert y.stride() == expected.stride()
+    text = "y[n,o,h] = sum[c,r] x[n,c,h+r-1] * k[o,c,r]"
+    function = as_function(Operator.parse(text, n=2, o=4, c=3, h=9, r=3))
+    line = lying(torch.randn(2, 3, 9), (0, 2, 1))
+    assert function(line, torch.randn(4, 3, 3)).is_contiguous()
+
+
+def test_a_result_follows_the_first_data_input_of_its_rank() -> None:
+    text = "y[n,c,h,w] = a[n,c] * sum[r] x[n,c,h+r,w] * k[c,r]"
+    sizes = {"n": 2, "c": 3, "h": 4, "w": 5, "r": 2}
+    two = Operator.parse(text, data=["a", "x"], **sizes)
+    assert follows(two) == "x" and follows(Operator.parse(text, data=["a"], **sizes)) is None
+    a, k = torch.randn(2, 3), torch.randn(3, 2)
+    x = torch.randn(2, 3, 5, 5).to(memory_format=torch.channels_last)
+    y = as_function(two)(a, x, k)
+    expected = a[:, :, None, None] * (
+        x[:, :, :-1] * k[:, 0, None, None] + x[:, :, 1:] * k[:, 1, None, None]
+    )
+    torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_compiled_model_sees_the_strides_that_it_gets() -> None:
+    pytest.importorskip("torch._inductor")
+    operator = Operator.parse(CONV, n=2, o=4, c=4, h=6, w=6, r=3, s=3)
+    function = as_function(operator)
+    k = torch.randn(4, 4, 3, 3)
+
+    def run(x: Any) -> Any:
+        return function(x * 2, k).relu() + x
+
+    compiled = torch.compile(run, backend="aot_eager", dynamic=True)
+    for shape in ((2, 4, 6, 6), (3, 4, 5, 8)):
+        for format in (torch.contiguous_format, torch.channels_last):
+            x = torch.randn(shape).to(memory_format=format)
+            torch.testing.assert_close(compiled(x), run(x), rtol=1e-4, atol=1e-5)
+            assert compiled(x).stride() == run(x).stride()
