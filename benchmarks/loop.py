@@ -22,13 +22,13 @@ from typing import Any
 
 import msgspec
 import torch
-from kernelbench.run import rank_correlation
 
 import syno
 from syno import _core
 from syno.bench import measure
 from syno.machine import describe_machine
 from syno.operator import Operator
+from syno.tuning.cost_model import rank_correlation
 from syno.tuning.latency import latency
 from syno.tuning.machine import machine_model
 

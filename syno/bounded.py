@@ -51,6 +51,11 @@ class Bounded(Generic[K, V]):
             self._forgotten(oldest)
         return kept
 
+    def values(self) -> list[V]:
+        """All entries, none of which counts as used for that."""
+        with self._lock:
+            return list(self._entries.values())
+
     def clear(self) -> None:
         """Forgets everything."""
         with self._lock:

@@ -37,15 +37,12 @@ class Kernels:
     def __init__(self, way: str, trials: int) -> None:
         self.way, self.trials = way, trials
         self.kernels: dict[tuple[str, tuple[tuple[str, int], ...]], Any] = {}
-        self.ready_s = 0.0
 
     def __call__(self, expr: str, sizes: dict[str, int], *arrays: Tensor) -> Tensor:
         key = (expr, tuple(sizes.items()))
         known = self.kernels.get(key)
         if known is None:
-            start = time.perf_counter()
             known = self.kernels[key] = self._make(expr, sizes, arrays)
-            self.ready_s += time.perf_counter() - start
         kernel, shape = known
         out = torch.empty(shape)
         kernel.call_pointers([array.data_ptr() for array in (*arrays, out)], 1)
@@ -270,15 +267,14 @@ def run_network(
     ways = [way for way in WAYS if way != "search" or trials > 0]
     rows: list[dict[str, Any]] = []
     with torch.inference_mode():
-        contestants: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[], float]]] = {}
+        contestants: dict[str, Callable[[Tensor], Tensor]] = {}
         for peer in peers:
-            contestants[peer] = (_peer(network, peer, name), lambda: 0.0)
+            contestants[peer] = _peer(network, peer)
         for way in ways:
-            kernels = Kernels(way, trials)
-            contestants[way] = (_native(network, kernels), _ready(kernels))
+            contestants[way] = _native(network, Kernels(way, trials))
         for shape, example in network.shapes(lengths).items():
             wanted = network.eager(example)
-            for contestant, (function, _) in contestants.items():
+            for contestant, function in contestants.items():
                 start = time.perf_counter()
                 got = function(example)
                 first_s = time.perf_counter() - start
@@ -312,7 +308,7 @@ def run_network(
     return {"network": name, "images": images, "rows": rows, "summary": {"total_s": totals}}
 
 
-def _peer(network: Any, peer: str, name: str) -> Callable[[Tensor], Tensor]:
+def _peer(network: Any, peer: str) -> Callable[[Tensor], Tensor]:
     if peer == "eager":
         return network.eager  # type: ignore[no-any-return]
     compiled = torch.compile(network.eager, dynamic=peer == "dynamic")
@@ -321,7 +317,3 @@ def _peer(network: Any, peer: str, name: str) -> Callable[[Tensor], Tensor]:
 
 def _native(network: Any, kernels: Kernels) -> Callable[[Tensor], Tensor]:
     return lambda x: network.native(kernels, x)
-
-
-def _ready(kernels: Kernels) -> Callable[[], float]:
-    return lambda: kernels.ready_s

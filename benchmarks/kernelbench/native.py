@@ -490,7 +490,6 @@ def _extreme(word: str, arguments: Sequence[Tensor | float]) -> Tensor | float:
 
 def _templates(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[str, _core.Program, Step]]:
     """Programs that inputs of these shapes may belong to, with the call that computes them."""
-    named: dict[str, list[int]] = {}
     if len(shapes) == 1 and shapes[0]:
         shape = shapes[0]
         for dim in range(len(shape)):
@@ -521,7 +520,7 @@ def _templates(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[str, _core.P
             )
     if len(shapes) == 3 and len({len(shape) for shape in shapes}) == 1 and len(shapes[0]) in (2, 3):
         lead = ["b"] if len(shapes[0]) == 3 else []
-        named = {"q": list(shapes[0]), "k": list(shapes[1]), "v": list(shapes[2])}
+        named = dict(zip("qkv", map(list, shapes), strict=True))
         for scale in (None, math.sqrt(shapes[0][-1])):
             if scale is None or scale == int(scale):
                 text = attention_text(lead, "" if scale is None else f" / {int(scale)}")

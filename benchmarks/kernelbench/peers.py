@@ -116,12 +116,13 @@ def _onnx(form: nn.Module, tensors: Sequence[Tensor]) -> bytes:
         program.save(file)
         return file.getvalue()
     except Exception as error:  # whatever the exporter throws is the reason
-        raise Unavailable(f"no ONNX export: {_line(error)}") from error
+        raise Unavailable(f"no ONNX export: {first_line(error)}") from error
     finally:
         loud.setLevel(level)
 
 
-def _line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Of what an error says, for a report; its type where it says nothing."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:160]
 
@@ -146,7 +147,7 @@ def _onnxruntime(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> di
         binding.bind_output(output.name, "cpu")
         session.run_with_iobinding(binding)
     except Exception as error:  # of the library's own, without a common type
-        raise Unavailable(f"ONNX Runtime: {_line(error)}") from error
+        raise Unavailable(f"ONNX Runtime: {first_line(error)}") from error
 
     def call() -> Any:
         session.run_with_iobinding(binding)
@@ -178,7 +179,7 @@ def _openvino(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[
             request.set_input_tensor(i, value)
         request.infer()
     except Exception as error:  # of the library's own, without a common type
-        raise Unavailable(f"OpenVINO: {_line(error)}") from error
+        raise Unavailable(f"OpenVINO: {first_line(error)}") from error
 
     def call() -> Any:
         request.infer()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from kernelbench.cases import Case
 from kernelbench.native import native_forms
-from kernelbench.peers import PEERS, Form, Peer, Unavailable, result_array
+from kernelbench.peers import PEERS, Form, Peer, Unavailable, first_line, result_array
 from syno import _core
 from syno.bench import Timing, measure
 from syno.errors import KernelError
@@ -25,6 +25,7 @@ from syno.kernel import Kernel
 from syno.operator import Operator
 from syno.torch.aten import aten_module
 from syno.tuning.construct import construct
+from syno.tuning.cost_model import rank_correlation
 from syno.tuning.machine import MachineModel
 
 _log = logging.getLogger("kernels")
@@ -260,6 +261,9 @@ def _peers(
     data = [given[name] for name in inputs if name not in constants]
     found: dict[str, Callable[[], Any]] = {}
     forms = forms_of(case) if settings.peers else {}
+    # Before all peers, not between them: a compiled form that is forgotten is compiled again when it is
+    # called, then without freezing.
+    torch._dynamo.reset()
     for number, name in enumerate(settings.peers):
         peer = PEERS[name]
         if name in absent:
@@ -315,9 +319,6 @@ def _of_peer(
     # The systems that have a graph optimiser of their own get the nearest native calls that they can
     # read; the emitted form where there are none.
     only_first = peer.name in ("onnxruntime", "openvino", "xla")
-    # Before all forms, not between them: a compiled form that is forgotten is compiled again when it is
-    # called, then without freezing.
-    torch._dynamo.reset()
     for form in forms:
         if only_first and calls:
             break
@@ -381,7 +382,7 @@ def _training_contestants(
             try:
                 got = [g.numpy() for g in call()]
             except Exception as problem:  # whatever inductor throws is the reason
-                absent[f"{name} {label}"] = str(problem).strip().splitlines()[0][:160]
+                absent[f"{name} {label}"] = first_line(problem)
                 continue
             worst = max(_difference(g, e) for g, e in zip(got, expected, strict=True))
             if worst > TOLERANCE[case.dtype]:
@@ -484,15 +485,6 @@ def _result(
 def geomean(values: Sequence[float]) -> float | None:
     """The geometric mean; None of nothing."""
     return math.exp(statistics.fmean(map(math.log, values))) if values else None
-
-
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's, ties at their mean rank."""
-    ranks = []
-    for values in (a, b):
-        array = np.asarray(values)
-        ranks.append([(array < v).sum() + ((array == v).sum() - 1) / 2 for v in array])
-    return float(np.corrcoef(ranks)[0, 1])
 
 
 def summary(results: Sequence[Result]) -> dict[str, dict[str, float | None]]:

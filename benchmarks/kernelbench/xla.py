@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import torch
 from torch import Tensor, nn
 
-from kernelbench.peers import Call, Unavailable
+from kernelbench.peers import Call, Unavailable, first_line
 
 
 def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
@@ -61,7 +61,7 @@ def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
         compiled = jax.jit(run).lower(*arrays).compile()
         compiled(*arrays).block_until_ready()
     except Exception as error:  # jax raises many types
-        raise Unavailable(f"XLA: {str(error).splitlines()[0][:160]}") from error
+        raise Unavailable(f"XLA: {first_line(error)}") from error
     return lambda: compiled(*arrays).block_until_ready()
 
 

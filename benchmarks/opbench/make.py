@@ -23,6 +23,8 @@ import numpy as np
 from proxy import DISABLED_RULES, RECIPES, SITES, SPACE, task
 from table import HERE, MORE_SEEDS, SEEDS, Row, Table, read_lines, read_table
 
+from syno.tuning.cost_model import rank_correlation
+
 #: Operators whose emitted PyTorch form needs longer for one batch are trained on native kernels: the same
 #: function up to rounding.
 SLOW_STEP_S = 0.02
@@ -207,21 +209,10 @@ def ranking(directory: Path) -> dict[str, Any]:
     report: dict[str, Any] = {"operators": len(rows), "examples": RECIPES["long"].examples}
     for seed in SEEDS:
         values = np.array([a.scores[seed] for a, _ in rows])
-        report[f"spearman, seed {seed}"] = round(spearman(values, last), 3)
+        report[f"spearman, seed {seed}"] = round(rank_correlation(values, last), 3)
     mean = np.array([np.mean([a.scores[s] for s in SEEDS]) for a, _ in rows])
-    report["spearman, mean of two seeds"] = round(spearman(mean, last), 3)
+    report["spearman, mean of two seeds"] = round(rank_correlation(mean, last), 3)
     return report
-
-
-def spearman(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
-    """Rank correlation; ties share their mean rank."""
-    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
-
-
-def _ranks(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return np.asarray((ends - (counts - 1) / 2)[inverse])
 
 
 def latency(directory: Path) -> None:

@@ -25,13 +25,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from make import Trainer, spearman
+from make import Trainer
 from table import HERE, Row, read_lines, read_table
 from torch import Tensor, nn
 from torch.nn import functional
 
 from syno import _core
 from syno.features import features
+from syno.tuning.cost_model import rank_correlation
 
 STRUCTURAL = ("positions", "effective_rank", "log_flops", "log_params")
 
@@ -127,15 +128,15 @@ def correlations(directory: Path) -> dict[str, float]:
     lines = [line for line in read_lines(directory / "scores.jsonl") if line["operator"] in rows]
     accuracy = np.array([rows[line["operator"]].accuracy for line in lines])
     found = {
-        name: spearman(np.array([line[name] for line in lines]), accuracy)
+        name: rank_correlation(np.array([line[name] for line in lines]), accuracy)
         for name in (*SCORES, *STRUCTURAL)
     }
-    found["positions + effective_rank"] = spearman(_promise(lines), accuracy)
+    found["positions + effective_rank"] = rank_correlation(_promise(lines), accuracy)
     curved = [row for row in rows.values() if any(row.curves.values())]
     for at in (0.25, 0.5, 0.75):
         values = np.array([_curve_at(row, at) for row in curved])
         means = np.array([row.accuracy for row in curved])
-        found[f"accuracy after {at:.0%} of the training"] = spearman(values, means)
+        found[f"accuracy after {at:.0%} of the training"] = rank_correlation(values, means)
     return {name: round(value, 3) for name, value in found.items()}
 
 

@@ -7,7 +7,7 @@ model says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,9 +92,18 @@ def make_model(name: str, seed: int = 0) -> CostModel:
     raise unknown_name("cost model", name, MODELS)
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's, of two sequences of the same length; 0 where either is constant."""
-    ranks = [np.argsort(np.argsort(np.asarray(v))).astype(float) for v in (a, b)]
+def rank_correlation(a: Sequence[float] | Array, b: Sequence[float] | Array) -> float:
+    """Spearman's, of two sequences of the same length; equal values share their mean rank.
+
+    0 where either is constant.
+    """
+    ranks = [_mean_ranks(np.asarray(values)) for values in (a, b)]
     if len(a) < 2 or any(r.std() == 0 for r in ranks):
         return 0.0
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def _mean_ranks(values: NDArray[Any]) -> Array:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Array = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks

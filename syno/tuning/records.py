@@ -11,11 +11,13 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 import syno
 from syno import _core
+from syno.bounded import Bounded
 from syno.config import cache_directory
 from syno.errors import FormatError, SynoError
 from syno.tuning.machine import machine_key, machine_model
@@ -101,19 +103,19 @@ _decoder = msgspec.json.Decoder(Record)
 
 
 def encode(record: Record) -> str:
-    """One line, read back and applied again before anyone gets to keep it.
+    """One line, read back and applied before anyone gets to keep it.
 
     Raises:
-        FormatError: what would be written does not give the same loop nest again.
+        FormatError: what would be written is another record when it is read back, or does not apply.
     """
     line = _encoder.encode(record).decode()
     again = decode(line, "record")
-    program = _core.Program.parse(again.program)
-    nest = str(_core.apply_schedule(program, again.trace()))
-    if nest != str(_core.apply_schedule(_core.Program.parse(record.program), record.trace())):
-        raise FormatError(
-            "[records] the trace does not give the same loop nest when it is read back"
-        )
+    if again != record:
+        raise FormatError("[records] what would be written is read back as another record")
+    try:
+        _core.apply_schedule(_core.Program.parse(again.program), again.trace())
+    except SynoError as error:
+        raise FormatError(f"[records] the trace does not apply: {error}") from error
     return line
 
 
@@ -134,6 +136,12 @@ def decode(line: str, where: str) -> Record:
     return record
 
 
+_Applied: TypeAlias = "tuple[Record, _core.Schedule]"
+
+#: Programs whose best record that applies is remembered.
+_KEPT = 1024
+
+
 class RecordStore:
     """A file of records, shared by processes; the newest line is last.
 
@@ -145,6 +153,7 @@ class RecordStore:
         self.damaged = 0
         self._seen: tuple[int, int] | None = None
         self._best: dict[tuple[str, str, int, str], list[Record]] = {}
+        self._applied: Bounded[tuple[Any, ...], _Applied | Literal[False]] = Bounded(_KEPT)
 
     def add(self, records: Iterable[Record]) -> None:
         """Appends; each record is read back and applied first.
@@ -192,15 +201,15 @@ class RecordStore:
         self._refresh()
         if not self._best:
             return None
-        text = str(program.text())
         key = (program.structural_key(), dtype, threads, machine or machine_key())
-        for record in self._best.get(key, ()):
-            with contextlib.suppress(SynoError):  # other names, or a trace of another version
-                schedule = record.trace()
-                if record.program != text:
-                    _core.apply_schedule(program, schedule)
-                return record, schedule
-        return None
+        records = self._best.get(key)
+        if not records:
+            return None
+        asked = (str(program.text()), *key)
+        found = self._applied.get(asked)
+        if found is None:
+            found = self._applied.setdefault(asked, _applying(program, records) or False)
+        return found or None
 
     def merge(self, other: str | Path) -> int:
         """Takes the records of another file, for instance from another machine, that are new here.
@@ -240,6 +249,17 @@ class RecordStore:
             records.sort(key=lambda record: record.median_us)
             del records[8:]
         self._best, self._seen = best, state
+        self._applied.clear()
+
+
+def _applying(program: _core.Program, records: Iterable[Record]) -> _Applied | None:
+    """The first record that applies: one may have other names, or a trace that is damaged or too new."""
+    for record in records:
+        with contextlib.suppress(SynoError):
+            schedule = record.trace()
+            _core.apply_schedule(program, schedule)
+            return record, schedule
+    return None
 
 
 _stores: dict[Path, RecordStore] = {}

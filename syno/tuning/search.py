@@ -6,6 +6,7 @@ to measure, epsilon-greedily (Ansor, OSDI 2020, sections 4 and 5; the constructe
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
 import time
@@ -18,7 +19,7 @@ import numpy as np
 
 from syno import _core
 from syno.config import cache_directory
-from syno.errors import KernelError
+from syno.errors import KernelError, SynoError
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
 from syno.tuning.machine import machine_key, machine_model
@@ -197,11 +198,12 @@ class _Search:
         if self.store is None:
             return {}
         key = (self.program.structural_key(), self.dtype, self.threads, machine_key(), self.cold)
-        return {
-            str(record.trace().text()): record
-            for record in self.store
-            if (record.key, record.dtype, record.threads, record.machine, record.cold) == key
-        }
+        found: dict[str, Record] = {}
+        for record in self.store:
+            if (record.key, record.dtype, record.threads, record.machine, record.cold) == key:
+                with contextlib.suppress(SynoError):  # a damaged trace is measured again
+                    found[str(record.trace().text())] = record
+        return found
 
     def run(self, trials: int, time_limit_s: float | None, keep: bool, progress: Progress) -> Tuned:
         start = time.monotonic()

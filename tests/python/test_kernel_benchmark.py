@@ -22,11 +22,11 @@ from syno.operator import Operator
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
 
+from kernelbench import run as kernelbench_run  # noqa: E402
 from kernelbench.cases import CLASSES, Case, attention_text, conv2d, read_cases  # noqa: E402
 from kernelbench.native import native_forms  # noqa: E402
-from kernelbench.peers import Form, _eager, result_array  # noqa: E402
+from kernelbench.peers import Form, Peer, _eager, first_line, result_array  # noqa: E402
 from kernelbench.run import Settings  # noqa: E402
 from kernelbench.worker import Worker  # noqa: E402
 
@@ -309,6 +309,37 @@ def test_a_peer_that_crashes_costs_its_own_column_only() -> None:
         with pytest.raises(KernelError, match="ours: the process died"):
             worker.measure(Case("ours", CONV, SMALL))
         assert worker.measure(Case("after it", CONV, SMALL))
+
+
+def test_compiled_forms_are_forgotten_before_all_peers_and_never_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A form that is forgotten later is compiled again when it is called, then without freezing."""
+    happened: list[str] = []
+
+    def peer(name: str) -> Peer:
+        def prepare(form: Any, tensors: Any, threads: int) -> dict[str, Callable[[], Any]]:
+            happened.append(name)
+            return _eager(form, tensors, threads)
+
+        return Peer(name, "torch", prepare)
+
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: happened.append("reset"))
+    monkeypatch.setattr(kernelbench_run, "PEERS", {name: peer(name) for name in ("one", "two")})
+    case = conv2d("conv", "dense", 4, 6, 5)
+    operator = case.operator
+    given = kernelbench_run.inputs_of(case)
+    settings = Settings(("one", "two"), 1, 3, "")
+    expected = operator.reference(*(tensor.numpy() for tensor in given))
+    calls = kernelbench_run._peers(case, given, expected, settings, {}, lambda _: None)
+    assert calls and {name.split()[0] for name in calls} == {"one", "two"}
+    assert happened[0] == "reset" and happened.count("reset") == 1
+
+
+def test_a_report_gives_the_first_line_of_an_error() -> None:
+    assert first_line(ValueError("\n\n  \nno such thing\nat all")) == "no such thing"
+    assert first_line(KeyError()) == "KeyError"
+    assert len(first_line(ValueError("x" * 1000))) == 160
 
 
 @pytest.mark.parametrize(

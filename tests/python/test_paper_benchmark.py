@@ -23,8 +23,6 @@ from syno.torch import Op  # noqa: E402
 from syno.train import torch_threads  # noqa: E402
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
 from paper import end_to_end, gpt, layers, peers, store, substitutes, trained  # noqa: E402
 
 

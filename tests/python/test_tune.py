@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import syno
 from syno import _core
@@ -145,11 +147,14 @@ def test_records_are_read_back_and_applied(tmp_path: Path) -> None:
     record = record_of(matmul(), 5.0)
     assert decode(encode(record), "here") == record
     broken = msgspec.structs.replace(record, schedule=msgspec.Raw(b'{"version": 99}'))
-    with pytest.raises(FormatError):
-        encode(broken)
+    other = _core.Schedule().add("unroll", "y", loops=["nothing"])
+    foreign = msgspec.structs.replace(record, schedule=msgspec.Raw(other.to_json().encode()))
     store = RecordStore(tmp_path / "r.jsonl")
-    with pytest.raises(FormatError):
-        store.add([broken])
+    for bad in (broken, foreign):
+        with pytest.raises(FormatError, match="does not apply"):
+            encode(bad)
+        with pytest.raises(FormatError):
+            store.add([bad])
     assert not list(store)
 
 
@@ -162,6 +167,63 @@ def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
     assert len(list(store)) == 2 and store.damaged == 1
     found = store.best(matmul().program, "float32", 1)
     assert found is not None and found[0].median_us == 4.0
+
+
+def test_damaged_traces_are_passed_over_and_measured_again(tmp_path: Path) -> None:
+    session = tmp_path / "trials.jsonl"
+    tune(matmul(), trials=3, options=quick(), session=session, keep=False)
+    records = list(RecordStore(session))
+    with session.open("w") as out:  # as a disk that lost bytes leaves them
+        for i, record in enumerate(records):
+            line = json.loads(msgspec.json.encode(record))
+            if i == 0:
+                line["schedule"]["trace"] = "lost"
+            elif i == 1:
+                line["schedule"] = {"version": 99}
+            out.write(json.dumps(line) + "\n")
+    again = tune(matmul(), trials=3, options=quick(), session=session, keep=False)
+    assert again.trials == 3 and again.measured >= 1
+
+
+def test_the_best_record_is_one_that_applies(tmp_path: Path) -> None:
+    with syno.config.config(cache=str(tmp_path)):
+        store = record_store()
+        good = record_of(matmul(), 5.0)
+        store.add([good])
+        # The fastest by its time has a trace of loops that the program does not have.
+        other = _core.Schedule().add("unroll", "y", loops=["nothing"])
+        bad = msgspec.structs.replace(
+            good, median_us=1.0, schedule=msgspec.Raw(other.to_json().encode())
+        )
+        with store.path.open("ab") as out:
+            out.write(msgspec.json.encode(bad) + b"\n")
+        found = store.best(matmul().program, "float32", 1)
+        assert found is not None and found[0].median_us == 5.0
+        assert store.best(matmul().program, "float32", 1) == found
+        assert matmul().compile().origin == "recorded"
+        store.add([record_of(matmul(), 4.0)])  # what is known is looked for again in a changed file
+        newer = store.best(matmul().program, "float32", 1)
+        assert newer is not None and newer[0].median_us == 4.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=12))
+def test_rank_correlation_is_that_of_mean_ranks(pairs: list[tuple[int, int]]) -> None:
+    a, b = ([float(pair[i]) for pair in pairs] for i in (0, 1))
+    found = rank_correlation(a, b)
+    assert found == pytest.approx(rank_correlation(b, a))
+    if len(set(a)) == 1 or len(set(b)) == 1:
+        assert found == 0
+        return
+
+    def ranks(values: list[float]) -> list[float]:
+        return [sum(v < x for v in values) + (values.count(x) - 1) / 2 for x in values]
+
+    assert found == pytest.approx(float(np.corrcoef(ranks(a), ranks(b))[0, 1]))
+
+
+def test_rank_correlation_of_little_is_none() -> None:
+    assert rank_correlation([], []) == rank_correlation([1.0], [2.0]) == 0
 
 
 def test_stores_of_two_machines_merge(tmp_path: Path) -> None:
