@@ -5,7 +5,13 @@
 ``SYNO_CPU``              code for this CPU instead of the host's: ``x86-64-v3``, ``generic``
 ``SYNO_MACHINE``          machine file that schedules are constructed from
 ``SYNO_PROGRESS``         ``auto``, ``bar``, ``log`` or ``off``
+``SYNO_PERF``             ``1``: kernels have names in Linux ``perf``; see below
+``SYNO_GDB``              ``1``: kernels have names in ``gdb``
 ========================  =================================================================
+
+The last two hold for a process from its first kernel on, and are set outside it. ``SYNO_PERF`` writes
+``/tmp/perf-PID.map``, where ``perf report`` looks names up, and a jitdump under ``JITDUMPDIR`` (or ``/tmp``)
+for ``perf record -k 1``, ``perf inject --jit`` and ``perf annotate``.
 """
 
 from __future__ import annotations

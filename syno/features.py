@@ -239,7 +239,7 @@ def _receptive_field(rows: _Matrix, axes: _Axes) -> dict[str, float]:
         read = np.argwhere(row.any(axis=0))
         positions.append(float(len(read)))
         if not len(read) or row.ndim == 1:
-            extents.append([1.0])
+            extents.append([1.0] * max(1, row.ndim - 1))
             holes.append(0.0)
             displaced.append(0.0)
             continue

@@ -20,7 +20,7 @@ import numpy as np
 from syno import _core
 from syno.bounded import Bounded
 from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
-from syno.kernel import DTYPES, KEPT_KERNELS, _usable_cache, _view
+from syno.kernel import DTYPES, KEPT_KERNELS, _usable_cache, _view, _without_gradient
 from syno.operator import Operator
 from syno.tuning.machine import machine_model
 
@@ -92,7 +92,7 @@ class PrepackedKernel:
         Raises:
             ShapeError: a constant is missing or of another shape.
             UnknownName: no constant has this name.
-            KernelError: another dtype.
+            KernelError: another dtype, or a tensor on another device than the CPU.
         """
         shapes = self.operator.shapes
         for name in constants:
@@ -102,8 +102,7 @@ class PrepackedKernel:
         for name in self.constants:
             if name not in constants:
                 raise ShapeError(f"[pack] the value of `{name}` is missing")
-            value = constants[name]
-            array = _view(value.detach() if getattr(value, "requires_grad", False) else value)
+            array = _view(_without_gradient(constants[name]))
             if array.shape != shapes[name]:
                 raise ShapeError(
                     f"[pack] `{name}` has shape {list(array.shape)}; the kernel was made for "

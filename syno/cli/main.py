@@ -284,10 +284,16 @@ def explain(
 ) -> None:
     """How an operator was derived: every step, the frontier, the distance left, what was pruned and why."""
     from syno.cli.explain import explained
+    from syno.errors import SessionError
 
     history, way = explained(operator, candidate, spec, size or [], neighbours)
     if svg:
-        svg.write_text(way.to_svg() if way else "")
+        if way is None:
+            raise SessionError(
+                f"[explain] {candidate} has no derivation to draw: it is the baseline, or was given "
+                "as a formula; leave --svg away"
+            )
+        svg.write_text(way.to_svg())
     if json:
         print_json({"id": candidate, "history": history, **(way.to_dict() if way else {})})
     else:

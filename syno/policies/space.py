@@ -46,7 +46,7 @@ class SpecSpace:
         from syno import _core
 
         self.graphs: list[_core.PGraph] = []
-        for depth in range(2, spec.max_steps + 1):
+        for depth in range(min(2, spec.max_steps), spec.max_steps + 1):
             self.graphs = list(_core.enumerate_operators(spec, max_steps=depth).operators)
             if len(self.graphs) >= enough:
                 break

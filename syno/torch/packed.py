@@ -23,6 +23,9 @@ from syno.torch.placement import Placement
 #: Shapes and strides of the data that one module keeps kernels for.
 KEPT_SHAPES = 16
 
+#: Packed copies of its weights that one module keeps: kernels for some shapes want them otherwise.
+KEPT_PACKINGS = 4
+
 
 def _keys(tensor: Tensor) -> int:
     return torch._C._dispatch_keys(tensor).raw_repr()
@@ -98,7 +101,7 @@ class _Values:
 
     weights: tuple[Tensor, ...]
     state: tuple[int, ...]
-    packed: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)
+    packed: Bounded[str, tuple[Tensor, ...]] = field(default_factory=lambda: Bounded(KEPT_PACKINGS))
 
 
 class PackedWeights:
@@ -179,5 +182,5 @@ class PackedWeights:
             named = dict(zip(self._operator.weights, (w.detach() for w in weights), strict=True))
             packed = kernel.pack(**named)
             found = tuple(torch.from_numpy(buffer) for buffer in packed.buffers.values())
-            values.packed[kernel.packing] = found
+            found = values.packed.setdefault(kernel.packing, found)
         return found

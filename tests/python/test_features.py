@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from syno import _core
-from syno.features import NAMES, features
+from syno.features import NAMES, _Axes, _receptive_field, features
 from syno.policies.derivation import derivation
 
 
@@ -135,6 +135,17 @@ def test_a_shift_displaces_and_nothing_else_of_it_changes() -> None:
     assert moved["steps"] == plain["steps"] + 1
     same = set(NAMES) - {"displacement", "steps"}
     assert {n: plain[n] for n in same} == {n: moved[n] for n in same}
+
+
+def test_output_channels_that_read_nothing_have_a_receptive_field_of_one() -> None:
+    shape = (1, 4, 8, 8)
+    axes = _Axes(shape, shape, (1,), (2, 3), (1,), (2, 3))
+    rows = np.zeros((2, 4, 8, 8))
+    rows[0, 1, 2:5, 3:4] = 1
+    found = _receptive_field(rows, axes)
+    assert found["window_max"] == (3 + 1) / 2
+    assert found["window_min"] == 1
+    assert found["positions"] == 3 / 2
 
 
 @pytest.fixture(scope="module")

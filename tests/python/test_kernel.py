@@ -48,7 +48,7 @@ def test_torch_in_torch_out_in_place():
     x, a = torch.randn(5, 37), torch.tensor(3.0)
     y = scale()(x, a)
     assert isinstance(y, torch.Tensor)
-    np.testing.assert_allclose(y.numpy(), expected(x.numpy(), 3), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(y.numpy(), expected(x.numpy(), 3), rtol=1e-5, atol=1e-6)
     out = torch.zeros(37, 5).t()
     assert scale()(x, a, out=out, num_threads=2) is out
     assert torch.equal(out, y)
@@ -92,11 +92,11 @@ def test_any_view_of_a_bigger_array(offset, step, transposed, into_view):
     assert x.shape == (n, m)
     a = np.array(1.5, np.float32)
     if not into_view:
-        np.testing.assert_allclose(kernel(x, a), expected(x, 1.5), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(kernel(x, a), expected(x, 1.5), rtol=1e-5, atol=1e-6)
     else:
         target = np.full((120, 120), -7, np.float32)
         kernel(x, a, out=view(target))
-        np.testing.assert_allclose(view(target), expected(x, 1.5), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(view(target), expected(x, 1.5), rtol=1e-5, atol=1e-6)
         assert np.count_nonzero(target != -7) <= n * m, "only the view was written"
     assert np.array_equal(big, before)
 
@@ -182,7 +182,7 @@ def test_many_python_threads_call_and_compile():
         x = np.random.default_rng(seed).standard_normal((5, 37)).astype(np.float32)
         for m in range(3):
             y = scale()(x, A, num_threads=2)
-            results.append(bool(np.allclose(y, expected(x, 1), rtol=1e-5, atol=1e-5)))
+            results.append(bool(np.allclose(y, expected(x, 1), rtol=1e-5, atol=1e-6)))
             scale(m=20 + m)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]

@@ -119,6 +119,11 @@ def test_the_commands_read_the_session(searched: Path, tmp_path: Path) -> None:
     )
     assert explained.exit_code == 0, explained.output
     assert (tmp_path / "g.svg").read_text().startswith("<svg")
+    drawn = tmp_path / "baseline.svg"
+    explained = run.invoke(app, ["explain", str(searched), "baseline", "--svg", str(drawn)])
+    assert explained.exit_code == 1
+    assert "baseline has no derivation to draw" in " ".join(explained.output.split())
+    assert not drawn.exists()
     for suffix in ("html", "md", "csv", "json"):
         target = tmp_path / f"report.{suffix}"
         written = run.invoke(app, ["report", str(searched), "-o", str(target)])

@@ -304,6 +304,13 @@ def test_a_space_too_large_to_list_is_listed_in_part_and_sampled() -> None:
     assert max(len(g.steps) for g in space.graphs) > min(len(g.steps) for g in space.graphs)
 
 
+def test_a_space_of_one_step_is_listed_like_any_other() -> None:
+    document = site(max_steps=1)
+    document["input"][1]["extent"] = "C_out"  # one weight a channel is all that fits
+    space = SpecSpace(_core.Spec.from_json(json.dumps(document)))
+    assert [len(graph.steps) for graph in space.graphs] == [1]
+
+
 def test_an_empty_space_is_refused_with_what_to_allow() -> None:
     document = site(max_steps=5)
     document["budgets"] |= {"max_flops": 1, "min_flops": 0}

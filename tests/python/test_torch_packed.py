@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from syno.torch import Op  # noqa: E402
+from syno.torch.packed import KEPT_PACKINGS, PackedWeights  # noqa: E402
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 OPERATORS = {
@@ -110,6 +112,28 @@ def test_sizes_share_what_is_packed_alike() -> None:
         assert op.packed_bytes == once
         op(torch.randn(4, 17))
         assert op.packed_bytes == once
+
+
+def test_a_module_keeps_a_bounded_number_of_packed_copies() -> None:
+    """Kernels of many shapes may each want the weights in another way."""
+    operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=2, n=5, k=3)
+    weights = PackedWeights(operator)
+    w = torch.randn(5, 3)
+
+    class Kernel:
+        def __init__(self, number: int) -> None:
+            self.packing = str(number)
+
+        def pack(self, **given: Any) -> Any:
+            return types.SimpleNamespace(buffers={"w": given["w"].numpy().copy()})
+
+    kernels: list[Any] = [Kernel(i) for i in range(KEPT_PACKINGS + 3)]
+    for kernel in kernels:
+        weights._packed_for(kernel, [w])
+    assert weights.bytes == KEPT_PACKINGS * w.nbytes
+    last = weights._packed_for(kernels[-1], [w])
+    assert weights._packed_for(kernels[-1], [w]) is last
+    assert torch.equal(weights._packed_for(kernels[0], [w])[0], w)
 
 
 def test_training_packs_nothing(op: Any) -> None:
