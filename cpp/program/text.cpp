@@ -2,6 +2,7 @@
 #include "program/text.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "program/infer.hpp"
@@ -239,6 +240,7 @@ class Builder {
                   fmt::format("'{}' is {}", name,
                               outputs_to_come_.contains(name) ? "written twice"
                                                               : "an input, because it is read before this"));
+    nested_.clear();
     Scope scope;
     Environment environment;
     std::vector<std::uint32_t> traversal;
@@ -354,28 +356,65 @@ class Builder {
     return program_.read(TensorId{static_cast<std::uint32_t>(*id)}, std::move(indices), node.fill);
   }
 
-  // A reduction inside an expression: a scope with one element for every value of the iterators it uses.
+  // A reduction inside an expression: a scope with one element for every value of the iterators it uses; the
+  // same scope again where the statement has written it before.
   ScalarId nested(const Node& node, const Environment& environment, const std::string& output) {
     std::set<std::string, std::less<>> used;
     std::vector<std::string> bound;
     free_names(node, bound, used);
-    std::vector<std::uint32_t> traversal;
+    std::vector<std::uint32_t> slots;
     std::vector<ExprId> indices;
-    Environment inner;
     for (const auto& [name, slot] : environment) {
       if (!used.contains(name) || find_slot(environment, name) != slot) continue;
-      traversal.push_back(add_iterator(name));
-      iterators_.back().same_as = slot;
-      inner.emplace_back(name, traversal.back());
+      slots.push_back(slot);
       indices.push_back(program_.arena.iterator(slot));
+    }
+    for (const Nested& before : nested_)
+      if (before.slots == slots && same_meaning(*before.node, node))
+        return program_.read(before.tensor, std::move(indices));
+    std::vector<std::uint32_t> traversal;
+    Environment inner;
+    for (const std::uint32_t slot : slots) {
+      std::string iterator = iterators_[slot].name;
+      traversal.push_back(add_iterator(iterator));
+      iterators_.back().same_as = slot;
+      inner.emplace_back(std::move(iterator), traversal.back());
     }
     const std::string name = fresh_name(output);
     build_scope(node, {}, traversal, inner, output);
     const std::size_t id = add_tensor(name, traversal.size(), Role::Computed);
     tensors_[id].traversal = traversal;
     for (std::size_t d = 0; d < indices.size(); ++d) tensors_[id].uses[d].push_back(indices[d]);
-    scopes_.back().output = TensorId{static_cast<std::uint32_t>(id)};
-    return program_.read(TensorId{static_cast<std::uint32_t>(id)}, std::move(indices));
+    const TensorId tensor{static_cast<std::uint32_t>(id)};
+    scopes_.back().output = tensor;
+    nested_.push_back({&node, std::move(slots), tensor});
+    return program_.read(tensor, std::move(indices));
+  }
+
+  // Whether two expressions are written alike, white space apart, and so mean the same where their free names
+  // do.
+  bool same_meaning(const Node& a, const Node& b) const {
+    const auto spelled = [&](const IndexText& x, const IndexText& y) {
+      return without_space(x.place) == without_space(y.place);
+    };
+    const auto bound = [&](const Binding& x, const Binding& y) {
+      if (x.name.text != y.name.text || x.range.has_value() != y.range.has_value()) return false;
+      if (!x.range) return true;
+      if (x.range->begin.has_value() != y.range->begin.has_value()) return false;
+      return spelled(x.range->end, y.range->end) && (!x.range->begin || spelled(*x.range->begin, *y.range->begin));
+    };
+    return a.kind == b.kind && a.literal == b.literal && a.name.text == b.name.text && a.fill == b.fill &&
+           a.function == b.function && a.reduction == b.reduction &&
+           std::equal(a.indices.begin(), a.indices.end(), b.indices.begin(), b.indices.end(), spelled) &&
+           std::equal(a.sums.begin(), a.sums.end(), b.sums.begin(), b.sums.end(), bound) &&
+           std::equal(a.operands.begin(), a.operands.end(), b.operands.begin(), b.operands.end(),
+                      [&](const NodePtr& x, const NodePtr& y) { return same_meaning(*x, *y); });
+  }
+
+  std::string without_space(const Place& place) const {
+    std::string spelling(text_.substr(place.begin, place.end - place.begin));
+    std::erase_if(spelling, [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; });
+    return spelling;
   }
 
   static void free_names(const Node& node, std::vector<std::string>& bound,
@@ -515,7 +554,14 @@ class Builder {
     return std::move(program_);
   }
 
+  struct Nested {
+    const Node* node;
+    std::vector<std::uint32_t> slots;  // of the iterators it uses, in the order of its dimensions
+    TensorId tensor;
+  };
+
   std::string_view text_;
+  std::vector<Nested> nested_;  // the reductions inside the statement's expressions so far
   const ParseOptions& options_;
   Text tree_;
   Program program_;

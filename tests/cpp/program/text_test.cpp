@@ -197,6 +197,24 @@ TEST(Body, AReductionTakesTheProductOnItsRight) {
   EXPECT_EQ(q.scopes.size(), 1u);
 }
 
+TEST(Body, AReductionWrittenTwiceIsComputedOnce) {
+  const std::string sum = "(b[i] + sum[k] a[i,k] * x[k, j])";
+  const Program p = parse(fmt::format("y[i,j] = {0} / (1 + exp(-{0}))", sum), sizes({{"i", 2}, {"j", 3}, {"k", 4}}));
+  EXPECT_EQ(p.scopes.size(), 2u);
+  const Program spaced = parse("y[i] = (sum[k] a[i, k]) * (sum[k] a[i,k])", sizes({{"i", 2}, {"k", 4}}));
+  EXPECT_EQ(spaced.scopes.size(), 2u);
+  // Other iterators, tensors, ranges, reductions or fills make another sum; so does another iterator of the
+  // same name.
+  for (const char* other :
+       {"y[i,j] = (sum[k] a[i,k]) * (sum[k] a[j,k])", "y[i,j] = (sum[k] a[i,k]) * (sum[k] b[i,k]) * index(j)",
+        "y[i,j] = (sum[k] a[i,k]) * (sum[k: 3] a[i,k]) * index(j)",
+        "y[i,j] = (sum[k] a[i,k]) * (max[k] a[i,k]) * index(j)",
+        "y[i,j] = (sum[k] a[i,k]) * (sum[k] (sum[i] a[i,k])) * index(j)"}) {
+    const Program q = parse(other, sizes({{"i", 4}, {"j", 4}, {"k", 4}}));
+    EXPECT_GE(q.scopes.size(), 3u) << other;
+  }
+}
+
 TEST(Body, NestedReductionsSeeTheOuterIterators) {
   const Program p = parse("y[i] = max[j] x[j] * sum[k] w[k,j] - 1", [] {
     ParseOptions options = shapes({{"w", {2, 3}}});
