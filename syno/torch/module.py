@@ -147,6 +147,14 @@ class Op(nn.Module):
         """Memory that packed weights take at present."""
         return self._packs.bytes if self._packs else 0
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # `model.to(memory_format=...)` would bring every tensor of four or five dimensions into the order of
+        # images, also weights whose dimensions are other ones; of a single dimension there is one order.
+        def flat(t: Tensor) -> Tensor:
+            return fn(t.reshape(-1)).view(t.shape) if t.dim() > 1 else fn(t)
+
+        return super()._apply(flat, recurse)  # type: ignore[no-untyped-call,no-any-return]
+
     def train(self, mode: bool = True) -> Self:
         if mode:
             self._packs = None  # it would be out of date after the first step

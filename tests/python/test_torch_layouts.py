@@ -160,6 +160,23 @@ def test_a_result_has_the_strides_of_pytorchs_convolution(
     assert in_format(function.emitted((x, k)), memory_format(x)).stride() == expected.stride()
 
 
+def test_a_network_goes_to_channels_last_with_operators_of_any_weights() -> None:
+    text = "y[n,o,h,w] = sum[g,c,r,s] x[n,4*g+c,h+r-1,w+s-1] * k[o,g,c,r,s]"
+    operator = Operator.parse(text, n=1, o=8, g=2, c=4, h=5, w=5, r=3, s=3)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), Op(operator)).requires_grad_(False)
+    x = torch.randn(1, 3, 7, 7)
+    expected = network(x)
+    network = network.to(memory_format=torch.channels_last)
+    y = network(x.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
+    assert y.is_contiguous(memory_format=torch.channels_last) and network[1].k.is_contiguous()
+    assert network.double()[1].k.dtype == torch.float64 and network[1].k.shape == (8, 2, 4, 3, 3)
+    y = network.to(torch.bfloat16)(x.bfloat16())
+    torch.testing.assert_close(y.float(), expected, rtol=0.1, atol=0.1)
+    assert network.share_memory()[1].k.is_shared()
+    assert network.to("meta")[1].k.is_meta
+
+
 def test_images_of_three_dimensions_and_lines() -> None:
     x = torch.randn(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
     k = torch.randn(7, 3, 3, 3, 3)
