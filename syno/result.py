@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from syno.report import Report
+
+_log = logging.getLogger("syno.result")
 
 EVALUATOR = "syno.network:NetworkEvaluator"
 MEASURER = "syno.network:NetworkMeasurer"
@@ -43,13 +46,16 @@ class Found:
         """The network with this operator in its sites; a new module, ``model`` is left alone.
 
         Each site runs on native kernels or as plain PyTorch, whichever is faster in its place; printing
-        the network says why.
+        the network says why. A network of images computes in channels-last where that makes the whole
+        faster (the log of `syno` says so); inputs of any memory format are taken, and images returned
+        are contiguous, in either case.
 
         Args:
             model: default the task's own. It must have the sites the search was made for.
             seed: of the finalists' training whose weights to load; default the first. Where the
                 candidate was no finalist, the operator's weights are random and want training.
-            measured: time both ways at the task's example now; else all run on native kernels.
+            measured: time the ways at the task's example now; else all run on native kernels, in the
+                format of the input.
         Raises:
             SessionError: there are no trained weights of this seed.
             ShapeError, UnknownName: the model does not have these sites.
@@ -153,9 +159,11 @@ class Result:
 
             load_model(faster, str(trained[min(trained) if seed is None else seed]))
         if measured and network.native and all(p.device.type == "cpu" for p in faster.parameters()):
-            from syno.torch.choose import choose_in_place
+            from syno.torch.images import fastest
 
-            choose_in_place(faster, network.task.example(network.batch))
+            chosen = fastest(faster, network.task.example(network.batch))
+            _log.info("%s: %s", candidate.id, chosen.why)
+            faster = chosen.network
         return faster.train(base.training)
 
     def __repr__(self) -> str:

@@ -114,11 +114,16 @@ class Fit:
             # torch lists the last axis first; a convolution's spatial axes are its last ones.
             amounts = [n for before_after in reversed(self.pad) for n in before_after]
             x = functional.pad(x, amounts)
-        return x.reshape(self.input)
+        return _reshaped(x, self.input)
 
     def leave(self, y: torch.Tensor) -> torch.Tensor:
         """The operator's output as the layer would have returned it."""
-        return y.reshape(self.layer_output)
+        return _reshaped(y, self.layer_output)
+
+
+def _reshaped(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    # Even to its own shape, `reshape` gives a batch of one another stride, by which channels-last is told.
+    return x if x.shape == shape else x.reshape(shape)
 
 
 def _fit_linear(layer: Layer, shape: tuple[int, ...]) -> Fit:
