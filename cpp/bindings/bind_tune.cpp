@@ -143,7 +143,7 @@ void bind_predict(py::module_& m) {
       "nest_features",
       [](const schedule::LoopNest& nest, const Machine& machine, int threads) {
         const py::gil_scoped_release unlocked;
-        return tune::features(nest, machine, {threads, false});
+        return tune::score(nest, machine, {threads, false}).features;
       },
       "nest"_a, "machine"_a, py::kw_only(), "threads"_a = 1,
       "What a learned cost model sees of a nest: logarithms of counts, in the order of ``feature_names()``.");

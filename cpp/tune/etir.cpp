@@ -40,7 +40,7 @@ EtirGraph::EtirGraph(const schedule::ScopeFacts& facts, const schedule::Sketch& 
       lanes_(std::max<std::int64_t>(1, machine.lanes(std::max<std::int64_t>(4, element_bytes)))),
       options_(options) {
   capacities_.push_back(static_cast<double>(machine.vector_registers));
-  // Caches that belong to a core: a shared last level is where data comes from.
+  // The two caches nearest to the core: one beyond them is shared, and where data comes from.
   for (std::size_t l = 0; l + 1 < machine.levels.size() && capacities_.size() < 3; ++l)
     capacities_.push_back(kUsable * static_cast<double>(machine.levels[l].bytes));
   std::vector<bool> taken(facts.extents.size(), false);

@@ -122,7 +122,9 @@ class Constructor {
     const auto start = std::chrono::steady_clock::now();
     Constructed made;
     made.schedule = schedule::construct(program_, dtype_, target_, schedule::fewest_cycles);
-    made.counted_s = made.predicted_s = seconds(made.schedule, &made.bottleneck);
+    const Prediction counted = predicted(made.schedule);
+    made.counted_s = made.predicted_s = counted.seconds;
+    made.bottleneck = counted.bottleneck;
     if (options_.method != Method::Counted) {
       for (std::size_t scope = 0; choose(scope, made); ++scope) {
       }
@@ -139,11 +141,8 @@ class Constructor {
     std::string text;
   };
 
-  double seconds(const schedule::Schedule& schedule, std::string* bottleneck = nullptr) const {
-    const Prediction made =
-        predict(schedule::apply(program_, schedule), machine_, {options_.threads, options_.cold});
-    if (bottleneck) *bottleneck = made.bottleneck;
-    return made.seconds;
+  Prediction predicted(const schedule::Schedule& schedule) const {
+    return predict(schedule::apply(program_, schedule), machine_, {options_.threads, options_.cold});
   }
 
   /// The schedule with the choices made so far, `choice` for the scope at `index`, counted ones after it.
@@ -182,22 +181,29 @@ class Constructor {
           return fewest;
         });
     if (!found) return false;
-    std::vector<std::pair<double, std::size_t>> ranking;
-    std::vector<schedule::Schedule> schedules;
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
-      schedules.push_back(built(index, candidates[i].choice));
-      ranking.emplace_back(seconds(schedules.back()), i);
+    struct Finalist {
+      const Candidate* candidate;
+      schedule::Schedule schedule;
+      double seconds;
+      std::string bottleneck;
+    };
+    std::vector<Finalist> ranking;
+    for (const Candidate& candidate : candidates) {
+      schedule::Schedule schedule = built(index, candidate.choice);
+      const Prediction prediction = predicted(schedule);
+      ranking.push_back({&candidate, std::move(schedule), prediction.seconds, prediction.bottleneck});
     }
     std::stable_sort(ranking.begin(), ranking.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [time, i] : ranking) choice.ranking.emplace_back(candidates[i].text, time);
+                     [](const Finalist& a, const Finalist& b) { return a.seconds < b.seconds; });
+    for (const Finalist& each : ranking) choice.ranking.emplace_back(each.candidate->text, each.seconds);
     const double margin = options_.counted ? 1 - kMargin : std::numeric_limits<double>::infinity();
-    if (!ranking.empty() && ranking[0].first < made.predicted_s * margin) {
-      const Candidate& best = candidates[ranking[0].second];
-      chosen_.push_back(best.choice);
-      made.schedule = schedules[ranking[0].second];
-      made.predicted_s = seconds(made.schedule, &made.bottleneck);
-      choice.sketch = best.text;
+    if (!ranking.empty() && ranking[0].seconds < made.predicted_s * margin) {
+      Finalist& best = ranking[0];
+      chosen_.push_back(best.candidate->choice);
+      made.schedule = std::move(best.schedule);
+      made.predicted_s = best.seconds;
+      made.bottleneck = std::move(best.bottleneck);
+      choice.sketch = best.candidate->text;
     } else {
       chosen_.push_back(counted);
       choice.sketch = counted_text_;

@@ -137,7 +137,7 @@ class Reader {
     if (!value.is_number()) wrong(path_ + "/" + key, "is not a number");
     const auto number = value.get<double>();
     if (!(number > 0) || number > 1e9)
-      wrong(path_ + "/" + key, fmt::format("is {}; it must be positive", number));
+      wrong(path_ + "/" + key, fmt::format("is {}; it must be in (0, 1e9]", number));
     return number;
   }
   void nothing_else() const {

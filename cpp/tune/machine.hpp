@@ -15,7 +15,7 @@ namespace syno::tune {
 struct MemoryLevel {
   std::string name;        ///< "L1", "L2", ..., "memory"
   std::int64_t bytes = 0;  ///< capacity
-  int shared_by = 1;       ///< cores that share it
+  int shared_by = 1;       ///< hardware threads that share it
   std::int64_t line_bytes = 64;
   int ways = 8;           ///< of a set-associative cache; 0 for main memory
   double latency_ns = 0;  ///< of a load whose address waits for the last one

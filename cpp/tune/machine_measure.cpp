@@ -173,7 +173,7 @@ Machine measure_machine(const jit::Cpu& cpu) {
     // A set that this level holds with room to spare and the one before does not hold.
     const bool memory = l + 1 == machine.levels.size();
     const std::int64_t half = machine.levels[l].bytes / 2;
-    probes.push_back(memory ? std::clamp<std::int64_t>(4 * below, 64 << 20, kMostProbe)
+    probes.push_back(memory ? std::max(2 * below, std::clamp<std::int64_t>(4 * below, 64 << 20, kMostProbe))
                             : std::max(half, std::min(2 * below, machine.levels[l].bytes * 3 / 4)));
     below = machine.levels[l].bytes;
   }

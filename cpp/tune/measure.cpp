@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -52,7 +53,7 @@ std::int64_t memory_of(const Kernel& kernel, int threads) {
   return total;
 }
 
-/// One of at most as many processes as name the same file.
+/// Held by one process at a time of all that name the same file: what is timed has the machine to itself.
 class MachineLock {
  public:
   explicit MachineLock(const std::string& path) {
@@ -60,7 +61,8 @@ class MachineLock {
     file_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
     // A directory that cannot be written leaves measurements without a lock: they may be disturbed, not
     // wrong.
-    if (file_ >= 0) ::flock(file_, LOCK_EX);
+    while (file_ >= 0 && ::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+    }
   }
   ~MachineLock() {
     if (file_ >= 0) ::close(file_);
@@ -162,6 +164,7 @@ void write_all(int file, const void* data, std::size_t size) {
   const char* at = static_cast<const char*>(data);
   while (size > 0) {
     const ssize_t done = ::write(file, at, size);
+    if (done < 0 && errno == EINTR) continue;
     if (done <= 0) return;
     at += done;
     size -= static_cast<std::size_t>(done);
@@ -223,6 +226,7 @@ Message in_child(const MeasureOptions& options, const Work& work) {
     }
     if (ready < 0 && errno == EINTR) continue;
     const ssize_t read = ::read(ends[0], reinterpret_cast<char*>(&message) + got, sizeof message - got);
+    if (read < 0 && errno == EINTR) continue;
     if (read <= 0) break;
     got += static_cast<std::size_t>(read);
   }
@@ -261,6 +265,9 @@ Compiled compile_one(const program::Program& concrete, const schedule::Schedule&
   } catch (const Error& error) {
     made.measured.outcome = Outcome::NotApplicable;
     made.measured.reason = error.what();
+  } catch (const std::bad_alloc&) {
+    made.measured.outcome = Outcome::TooMuchMemory;
+    made.measured.reason = "the system gives no more memory";
   }
   made.measured.compile_ms = seconds_since(start) * 1e3;
   return made;

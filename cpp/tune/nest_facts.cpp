@@ -85,19 +85,11 @@ class Reader {
     const Statement& s = nest_.statement(id);
     if (!has_loops(id)) return block(id);
     NestNode made;
-    if (s.kind == StatementKind::For && (s.loop == LoopKind::Serial || s.loop == LoopKind::Parallel)) {
+    if (s.kind == StatementKind::For) {  // an unrolled loop over loops is a loop in all that matters here
       made.kind = NestNode::Kind::Loop;
       made.slot = s.slot;
       made.trips = enter(s);
       made.parallel = s.loop == LoopKind::Parallel;
-      made.children.push_back(sequence(s.children));
-      forms_.unbind(s.slot);
-      return add(std::move(made));
-    }
-    if (s.kind == StatementKind::For) {  // an unrolled loop over loops: a loop in all that matters here
-      made.kind = NestNode::Kind::Loop;
-      made.slot = s.slot;
-      made.trips = enter(s);
       made.children.push_back(sequence(s.children));
       forms_.unbind(s.slot);
       return add(std::move(made));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "tune/nest_facts.hpp"
 
@@ -100,6 +101,13 @@ class Model {
     cycles_ = all.cycles;
     speed_up_ = all.speed_up;
     return made;
+  }
+
+  double largest_block() const {
+    double largest = 0;
+    for (const NestNode& node : facts_.nodes)
+      if (node.kind == NestNode::Kind::Block) largest = std::max(largest, node.work.fma);
+    return largest;
   }
 
   Cycles cycles_;
@@ -217,14 +225,8 @@ class Model {
       const double width = term_width(term);
       const std::int64_t step = std::abs(term.coefficient) * access.element_bytes;
       if (width <= level.ways || step < level.line_bytes) continue;
-      std::int64_t a = step, b = way;
-      while (b != 0) a = std::exchange(b, a % b);
-      if (width * static_cast<double>(std::max(a, level.line_bytes)) >
-          static_cast<double>(level.ways * way)) {
-        if (static_cast<double>(way) / static_cast<double>(std::max(a, level.line_bytes)) * level.ways <
-            width)
-          return true;
-      }
+      const auto apart = static_cast<double>(std::max(std::gcd(step, way), level.line_bytes));
+      if (width * apart > static_cast<double>(level.ways * way)) return true;
     }
     return false;
   }
@@ -368,30 +370,33 @@ const std::vector<std::string_view>& feature_names() {
   return names;
 }
 
-std::vector<double> features(const schedule::LoopNest& nest, const Machine& machine,
-                             const PredictOptions& options) {
+Scored score(const schedule::LoopNest& nest, const Machine& machine, const PredictOptions& options) {
   Model model(nest, machine, options);
-  const Prediction made = model.run();
+  Scored scored;
+  scored.prediction = model.run();
+  scored.largest_block = model.largest_block();
+  const Prediction& made = scored.prediction;
   const Cycles& c = model.cycles_;
   const auto moved = [&](std::size_t level) {
     return level < made.moved_bytes.size() ? logarithm(made.moved_bytes[level]) : 0.0;
   };
   double far = 0;
   for (std::size_t l = 3; l < made.moved_bytes.size(); ++l) far += made.moved_bytes[l];
-  return {logarithm(made.flops),
-          logarithm(c.fma),
-          logarithm(c.loads),
-          logarithm(c.stores),
-          logarithm(c.latency),
-          logarithm(c.spills),
-          logarithm(c.overhead),
-          logarithm(c.total),
-          moved(1),
-          moved(2),
-          logarithm(far),
-          model.speed_up_,
-          made.fraction_of_peak,
-          logarithm(made.seconds * 1e9)};
+  scored.features = {logarithm(made.flops),
+                     logarithm(c.fma),
+                     logarithm(c.loads),
+                     logarithm(c.stores),
+                     logarithm(c.latency),
+                     logarithm(c.spills),
+                     logarithm(c.overhead),
+                     logarithm(c.total),
+                     moved(1),
+                     moved(2),
+                     logarithm(far),
+                     model.speed_up_,
+                     made.fraction_of_peak,
+                     logarithm(made.seconds * 1e9)};
+  return scored;
 }
 
 }  // namespace syno::tune

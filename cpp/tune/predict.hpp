@@ -33,10 +33,15 @@ struct Prediction {
 Prediction predict(const schedule::LoopNest& nest, const Machine& machine,
                    const PredictOptions& options = {});
 
-/// What a learned cost model sees of a nest: logarithms of the counts a prediction is made of, in the order
-/// of feature_names().
-std::vector<double> features(const schedule::LoopNest& nest, const Machine& machine,
-                             const PredictOptions& options = {});
+/// A prediction with what else one analysis of a nest tells.
+struct Scored {
+  Prediction prediction;
+  /// What a learned cost model sees: logarithms of the counts the prediction is made of, in the order of
+  /// feature_names().
+  std::vector<double> features;
+  double largest_block = 0;  ///< multiply-adds of the largest innermost block, each vector counted once
+};
+Scored score(const schedule::LoopNest& nest, const Machine& machine, const PredictOptions& options = {});
 const std::vector<std::string_view>& feature_names();
 
 }  // namespace syno::tune

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "support/error.hpp"
-#include "tune/nest_facts.hpp"
 #include "tune/predict.hpp"
 
 namespace syno::tune {
@@ -157,12 +156,11 @@ std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule,
   try {
     const schedule::LoopNest nest = schedule::apply(program_, schedule);
     schedule::verify(nest);
-    const NestFacts facts = facts_of(nest, machine_.vector_bits / 8);
-    for (const NestNode& node : facts.nodes)
-      if (node.kind == NestNode::Kind::Block && node.work.fma > kLargestBlock) return std::nullopt;
+    Scored scored = score(nest, machine_, {threads_, false});
+    if (scored.largest_block > kLargestBlock) return std::nullopt;
     Candidate made;
-    made.features = features(nest, machine_, {threads_, false});
-    made.predicted_s = predict(nest, machine_, {threads_, false}).seconds;
+    made.features = std::move(scored.features);
+    made.predicted_s = scored.prediction.seconds;
     made.schedule = std::move(schedule);
     made.choices = std::move(choices);
     return made;
@@ -240,13 +238,14 @@ std::optional<Candidate> ScheduleSpace::mutate(const Candidate& parent, Random& 
               return choices[now];
             }
             const auto& number = sketch.choices[random.below(sketch.choices.size())];
+            if (number.values.empty()) return choices[now];
             std::int64_t& value = choices[now].numbers.*number.number;
             const auto at =
                 std::find(number.values.begin(), number.values.end(), value) - number.values.begin();
             const auto step = static_cast<std::ptrdiff_t>(1 + random.below(3)) * (random.below(2) ? 1 : -1);
             const auto to = std::clamp<std::ptrdiff_t>(at + step, 0,
                                                        static_cast<std::ptrdiff_t>(number.values.size()) - 1);
-            if (!number.values.empty()) value = number.values[static_cast<std::size_t>(to)];
+            value = number.values[static_cast<std::size_t>(to)];
             if (!std::isfinite(sketch.estimate(choices[now].numbers))) choices[now] = parent.choices[now];
             return choices[now];
           });

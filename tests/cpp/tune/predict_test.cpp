@@ -252,9 +252,30 @@ TEST(Predict, OneSumWaitsForItself) {
   EXPECT_GT(one.seconds, 2 * four.seconds);
 }
 
+TEST(Predict, TheLargestBlockIsWhatOneIterationExecutes) {
+  const auto nest = [](int rows, int vectors) {
+    return schedule::parse_loop_nest(fmt::format(
+        "nest tile\ninput a: f32[{0}, 64]\ninput b: f32[64, {2}]\noutput y: f32[{0}, {2}]\n"
+        "register t: f32[{0}, {1}, 16]\nallocate t\n"
+        "  for m in 0..{0} unroll\n    for v in 0..{1} unroll\n      for l in 0..16 vector\n"
+        "        t[m, v, l] = 0\n"
+        "  for k in 0..64\n    for m in 0..{0} unroll\n      for v in 0..{1} unroll\n"
+        "        for l in 0..16 vector\n          t[m, v, l] += a[m, k] * b[k, 16 * v + l]\n"
+        "  for m in 0..{0} unroll\n    for v in 0..{1} unroll\n      for l in 0..16 vector\n"
+        "        y[m, 16 * v + l] = t[m, v, l]\n",
+        rows, vectors, 16 * vectors));
+  };
+  for (const auto& [rows, vectors] : {std::pair{1, 1}, {3, 2}, {7, 4}})
+    EXPECT_EQ(score(nest(rows, vectors), describe_machine(jit::host_cpu())).largest_block,
+              rows * vectors * 512 / describe_machine(jit::host_cpu()).vector_bits);
+}
+
 TEST(Predict, FeaturesHaveNames) {
   const auto p = parsed("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 20}, {"n", 20}, {"k", 20}});
-  const auto values = features(schedule::apply(p, {}), small_machine());
+  const LoopNest nest = schedule::apply(p, {});
+  const Scored scored = score(nest, small_machine());
+  EXPECT_EQ(scored.prediction.seconds, predict(nest, small_machine()).seconds);
+  const auto& values = scored.features;
   ASSERT_EQ(values.size(), feature_names().size());
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(std::isfinite(values[i])) << feature_names()[i];
 }
