@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "jit/emitter.hpp"
+#include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::jit {
@@ -21,8 +22,7 @@ std::int64_t bits(llvm::Value* value) {
 std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
 
 std::int64_t down_to(std::int64_t value, std::int64_t multiple) {
-  const std::int64_t rest = value % multiple;
-  return value - (rest < 0 ? rest + multiple : rest);
+  return value - floor_modulo(value, multiple);
 }
 
 /// Elements [start, start + width) of a buffer, counted from lane 0's element.

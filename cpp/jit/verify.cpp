@@ -236,11 +236,7 @@ Dtype loosest(const LoopNest& nest) {
   return found;
 }
 
-}  // namespace
-
-namespace {
-
-/// Runs a nest's arguments by name: inputs, then outputs, of the program.
+/// A kernel's arguments by name: inputs, then outputs, of the program.
 using Arguments = std::map<std::string, void*>;
 
 Verification verify_run(const LoopNest& nest, const std::vector<Buffer>& arguments,

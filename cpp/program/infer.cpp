@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::program::detail {
@@ -17,8 +18,6 @@ using symbolic::Expr;
 using symbolic::Interval;
 using symbolic::Op;
 using RangeOf = std::function<Extent(std::uint32_t)>;
-
-std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
 Interval plus(Interval a, Interval b) {
   Interval result;

@@ -127,16 +127,6 @@ double cycles_of(const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m
   return plan.outer * (static_cast<double>(plan.row_count / m) * line(m) + (rest ? line(rest) : 0));
 }
 
-/// Splits the iterations of a loop that need guards from those that need none, and an incomplete last one.
-void peel_borders(Construction& c, const std::string& scope, const std::string& loop, bool incomplete) {
-  std::vector<std::int64_t> cuts = border_cuts(c.plan, c.index(scope), loop);
-  const std::int64_t last = c.extent(scope, loop) - 1;
-  if (incomplete && last > 0) cuts.push_back(last);
-  std::sort(cuts.begin(), cuts.end());
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  if (!cuts.empty()) c.add({"peel", scope, {loop}, cuts, "", {}});
-}
-
 void write_window(Construction& c, const std::string& name, const ScopeFacts& facts, const WindowPlan& plan,
                   const Numbers& numbers) {
   c.apply(name, facts.splits);
@@ -177,7 +167,8 @@ void write_window(Construction& c, const std::string& name, const ScopeFacts& fa
   c.add({"reorder", name, order, {}, "", {}});
   c.add({"vectorize", name, {lane}, {}, "", {}});
   c.add({"register_tile", name, tile, {}, "", {}});
-  for (const auto& loop : peeled) peel_borders(c, name, loop.loop, loop.incomplete);
+  for (const auto& loop : peeled)  // iterations that need guards, from those that need none
+    c.peel(name, loop.loop, border_cuts(c.plan, c.index(name), loop.loop), loop.incomplete);
   for (const std::size_t i : plan.unrolled)
     if (facts.extents[i] > 1) c.add({"unroll", name, {loops[i]}, {}, "", {}});
   c.parallel_outermost(name);

@@ -6,6 +6,7 @@
 
 #include "schedule/decisions.hpp"
 #include "schedule/gather.hpp"
+#include "support/checked.hpp"
 
 namespace syno::schedule {
 
@@ -172,9 +173,8 @@ std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::
       high = -high;
     }
     const std::int64_t size = std::abs(step);
-    const auto floor = [size](std::int64_t v) { return v >= 0 ? v / size : -((-v + size - 1) / size); };
-    first = std::max(first, floor(low + size - 1));
-    last = std::min(last, floor(high) + 1);
+    first = std::max(first, floor_divide(low + size - 1, size));
+    last = std::min(last, floor_divide(high, size) + 1);
   };
   for (const auto id : plan.reads(scope)) {
     const program::Scalar read = plan.program.scalar(id);
@@ -215,10 +215,8 @@ std::vector<std::int64_t> wrap_cuts(Plan& plan, std::size_t scope, const std::st
       if (atom.kind == Atom::Kind::Slot || !forms.depends_on(atom.inner, slot)) continue;
       for (std::int64_t v = 0; v < around.extent; ++v) {
         const Interval range = forms.bounds(forms.substitute(atom.inner, around.slot, v));
-        const auto whole = [&](std::int64_t x) {
-          return x >= 0 ? x / atom.divisor : -((atom.divisor - 1 - x) / atom.divisor);
-        };
-        if (whole(range.least) != whole(range.greatest)) wraps[static_cast<std::size_t>(v)] = true;
+        if (floor_divide(range.least, atom.divisor) != floor_divide(range.greatest, atom.divisor))
+          wraps[static_cast<std::size_t>(v)] = true;
       }
       visit(atom.inner);
     }

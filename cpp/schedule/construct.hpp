@@ -37,10 +37,15 @@ struct Construction {
   std::vector<std::string> leaves(const std::string& scope) const;  ///< names, outermost first
   std::int64_t extent(const std::string& scope, const std::string& loop) const;
   std::size_t index(const std::string& scope) const { return plan.scope_named(scope); }
+  /// Cuts the range of a loop into nests of their own, at `cuts` and before an incomplete last iteration.
+  void peel(const std::string& scope, const std::string& loop, std::vector<std::int64_t> cuts,
+            bool incomplete);
   /// Peels the outer loop of a split: an incomplete last iteration, and those in which lanes along the inner
   /// loop wrap around.
   void peel_lanes(const std::string& scope, const std::string& outer, const std::string& inner,
-                  bool incomplete);
+                  bool incomplete) {
+    peel(scope, outer, wrap_cuts(plan, index(scope), outer, inner), incomplete);
+  }
   /// Splits the innermost loop into vectors, its rest peeled.
   void vectorize_innermost(const std::string& scope);
   /// The same for a copy; where what it reads is contiguous along another loop, both become blocks that are

@@ -42,14 +42,13 @@ std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::Scala
 
 }  // namespace
 
-void Construction::peel_lanes(const std::string& scope, const std::string& outer, const std::string& inner,
-                              bool incomplete) {
-  std::vector<std::int64_t> cuts = wrap_cuts(plan, index(scope), outer, inner);
-  const std::int64_t last = extent(scope, outer) - 1;
+void Construction::peel(const std::string& scope, const std::string& loop, std::vector<std::int64_t> cuts,
+                        bool incomplete) {
+  const std::int64_t last = extent(scope, loop) - 1;
   if (incomplete && last > 0) cuts.push_back(last);
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  if (!cuts.empty()) add({"peel", scope, {outer}, cuts, "", {}});
+  if (!cuts.empty()) add({"peel", scope, {loop}, std::move(cuts), "", {}});
 }
 
 void Construction::vectorize_copy(const std::string& scope, std::string read) {
