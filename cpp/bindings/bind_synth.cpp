@@ -152,7 +152,8 @@ void bind_synth(py::module_& m) {
       "enumerate_operators",
       [](const Spec& spec, int max_steps, int threads, std::optional<std::size_t> limit, bool operator_keys,
          bool shape_distance, double memory_mb, const std::optional<std::string>& checkpoint) {
-        if (!(memory_mb >= 0)) fail<SpecError>("spec", "memory_mb is {}; give 0 or more", memory_mb);
+        if (!(memory_mb >= 0 && memory_mb <= 1e12))
+          fail<SpecError>("spec", "memory_mb is {}; give 0 for no limit, or a number up to 1e12", memory_mb);
         return unlocked([&] {
           return enumerate(spec, {.max_steps = max_steps,
                                   .threads = threads,

@@ -1,5 +1,5 @@
-// bindings/bind_torch.cpp — calls of kernels on torch tensors with nothing but the call: no torch headers, no
-// key.
+// bindings/bind_torch.cpp — kernels called on torch tensors, with nothing but the call: no torch headers are
+// needed, and no key is made for each call.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -19,8 +19,8 @@ using namespace syno;
 
 constexpr std::size_t kMostArguments = 32;
 
-/// Kernels of one operator by the shapes, dtype and threads of a call; the few there are are compared in
-/// order, the latest found first.
+/// Kernels of one operator by the shapes, dtype and threads of a call. There are few: they are compared in
+/// order, and one that was found moves a place forward.
 class TensorCalls {
   struct Call {
     std::shared_ptr<jit::Kernel> kernel;
@@ -35,7 +35,9 @@ class TensorCalls {
 
  public:
   TensorCalls(py::object empty, py::object thread_count, std::size_t kept)
-      : empty_(std::move(empty)), thread_count_(std::move(thread_count)), kept_(kept) {}
+      : empty_(std::move(empty)), thread_count_(std::move(thread_count)), kept_(kept) {
+    if (kept == 0) fail<KernelError>("torch", "kept={} must be at least 1", kept);
+  }
 
   void add(std::shared_ptr<jit::Kernel> kernel, const std::vector<py::tuple>& shapes, py::object dtype,
            std::vector<py::tuple> result_shapes, std::vector<std::size_t> order, int threads,
@@ -64,6 +66,7 @@ class TensorCalls {
   py::object call(const py::tuple& tensors) {
     const py::object threads = thread_count_();
     const long wanted = PyLong_AsLong(threads.ptr());
+    if (wanted == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       const std::shared_ptr<const Call> call = calls_[i];  // torch lets other threads run, which may add some
       if (call->threads != wanted || !fits(*call, tensors)) continue;
@@ -151,6 +154,8 @@ void bind_torch(py::module_& m) {
         empty: makes the result: ``torch.empty``.
         thread_count: says how many threads a call is for: ``torch.get_num_threads``.
         kept: how many kernels are held; a further one takes the place of one that was found rarely.
+    Raises:
+        KernelError: kept is 0.
 )doc")
       .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtype"_a, "result_shapes"_a,
            "order"_a, "threads"_a, "strides"_a = std::vector<py::object>{},

@@ -417,7 +417,7 @@ void add_sorted(Hasher& hasher, std::vector<Hash128> hashes) {
 }
 
 /// Without an assignment: of a partial pGraph.
-Hash128 labelled_hash(const PGraph& graph, const CompleteGraph* complete,
+Hash128 labelled_hash(const PGraph& graph, const CompleteGraph* complete, const Hash128& signature,
                       const std::vector<std::size_t>& labels) {
   const std::vector<Hash128> hashes = coordinate_hashes(graph, labels);
   const auto pick = [&](const std::vector<CoordinateId>& ids) {
@@ -426,7 +426,7 @@ Hash128 labelled_hash(const PGraph& graph, const CompleteGraph* complete,
     return picked;
   };
   Hasher hasher;
-  hasher.add(signature_hash(graph.signature()));
+  hasher.add(signature);
   if (complete != nullptr) {
     for (const Hash128& hash : pick(complete->input)) hasher.add(hash);
     for (const auto& further : complete->further) {
@@ -457,11 +457,12 @@ Hash128 least_hash(const PGraph& graph, const CompleteGraph* complete) {
   for (std::size_t i = 0; i < graph.steps().size(); ++i) {
     if (graph.steps()[i].primitive == Primitive::Reduce) classes[graph.steps()[i].size].push_back(i);
   }
+  const Hash128 signature = signature_hash(graph.signature());
   std::vector<std::size_t> labels(graph.steps().size());
   std::optional<Hash128> least;
   const auto number_class = [&](const auto& self, auto at) -> void {
     if (at == classes.end()) {
-      const Hash128 hash = labelled_hash(graph, complete, labels);
+      const Hash128 hash = labelled_hash(graph, complete, signature, labels);
       if (!least || hash < *least) least = hash;
       return;
     }

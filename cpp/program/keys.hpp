@@ -43,7 +43,7 @@ class OperatorKeyCache {
 ///
 /// The program must compute one output by sums of products of reads (several scopes are fused first);
 /// VerifyError names what is not. Equal operators have equal keys, and keys differ where operators do, within
-/// the limits that program/operator_terms.hpp states.
+/// the limits that program/term_space.hpp states.
 Hash128 operator_key(const Program& one_scope, const std::vector<UnorderedDim>& unordered = {},
                      OperatorKeyCache* cache = nullptr);
 

@@ -8,16 +8,6 @@
 
 namespace syno::program {
 
-void TermSpace::clear(std::size_t rows) {
-  rows_ = rows;
-  nodes_.clear();
-  guards_.clear();
-  iterators_.clear();
-  reads_.clear();
-  dimensions_.clear();
-  scale_.fill(1);
-}
-
 TermNode TermSpace::push(Node node) {
   nodes_.push_back(node);
   return static_cast<TermNode>(nodes_.size() - 1);

@@ -45,7 +45,6 @@ using TermNode = std::uint32_t;
 class TermSpace {
  public:
   explicit TermSpace(std::size_t rows) : rows_(rows) {}
-  void clear(std::size_t rows);
   std::size_t rows() const { return rows_; }
   /// Least and greatest value of an index at a row.
   std::pair<std::int64_t, std::int64_t> bounds(TermNode node, std::size_t row) const {

@@ -1,10 +1,9 @@
 // synth/barren.hpp — partial operators known to lead to nothing new, never searched twice.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <utility>
-#include <vector>
+
+#include "synth/number_map.hpp"
 
 namespace syno::synth {
 
@@ -18,40 +17,18 @@ struct Barren {
 /// a search again, never an answer.
 class BarrenTable {
  public:
-  static constexpr std::size_t kMost = 1U << 20;  ///< 24 MB or less
+  static constexpr std::size_t kMost = 1U << 20;  ///< 32 MB
 
   /// How many states stand above `key`; 0: not known to be barren.
-  std::uint32_t states(std::uint64_t key) const {
-    if (slots_.empty()) return 0;
-    const Barren& slot = slots_[place(key)];
-    return slot.key == key ? slot.states : 0;
-  }
+  std::uint32_t states(std::uint64_t key) const { return states_.find(key); }
   void add(Barren fact) {
-    if (used_ >= kMost) return;
-    if (4 * (used_ + 1) > 3 * slots_.size()) grow();
-    Barren& slot = slots_[place(fact.key)];
-    if (slot.states == 0) ++used_;
-    slot = fact;
+    if (fact.key != 0 && size() < kMost) states_[fact.key] = fact.states;
   }
-  std::size_t bytes() const { return slots_.capacity() * sizeof(Barren); }
+  std::size_t size() const { return states_.size(); }
+  std::size_t bytes() const { return states_.bytes(); }
 
  private:
-  std::size_t place(std::uint64_t key) const {
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t at = (key ^ key >> 32) & mask;
-    while (slots_[at].states != 0 && slots_[at].key != key) at = (at + 1) & mask;
-    return at;
-  }
-  void grow() {
-    std::vector<Barren> old(std::max<std::size_t>(256, 2 * slots_.size()));
-    old.swap(slots_);
-    for (const Barren& fact : old) {
-      if (fact.states != 0) slots_[place(fact.key)] = fact;
-    }
-  }
-
-  std::vector<Barren> slots_;  ///< a power of two of them; open addressing
-  std::size_t used_ = 0;
+  NumberMap states_;
 };
 
 }  // namespace syno::synth

@@ -147,6 +147,7 @@ std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint6
     if (!found_in(spec, steps).empty()) return std::nullopt;
     for (const Ladder& ladder : ladders(spec)) {
       for (const Change& change : ladder) {
+        if (change.spec == spec) continue;  // the limit is none already
         const std::vector<Found> found = found_in(change.spec, steps);
         if (found.empty()) continue;
         remedies.push_back(change.words(found));
@@ -165,10 +166,14 @@ std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint6
     break;
   }
   // What was searched may be shorter than what was asked.
-  if (looked < asked && children < most_children && !found_in(spec, asked).empty()) return std::nullopt;
-  std::string start =
-      fmt::format("The space of '{}' is empty: no operator of at most {} meets all its limits.", spec.name,
-                  steps_in_words(asked));
+  const bool whole = looked == asked || children < most_children;
+  if (looked < asked && whole && !found_in(spec, asked).empty()) return std::nullopt;
+  const std::string start =
+      whole ? fmt::format("The space of '{}' is empty: no operator of at most {} meets all its limits.",
+                          spec.name, steps_in_words(asked))
+            : fmt::format("The space of '{}' is empty as far as it was searched: no operator of at most {}, "
+                          "of {} allowed, meets all its limits.",
+                          spec.name, steps_in_words(looked), asked);
   if (!remedies.empty()) {
     return fmt::format("{} Each of these alone lets some in: {}.", start, fmt::join(remedies, "; "));
   }

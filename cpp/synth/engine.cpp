@@ -58,8 +58,7 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
   const auto& signature = spec_.signature;
   for (std::size_t r = 0; r < rules().size(); ++r) {
     const Rule& rule = rules()[r];
-    enabled_.push_back(!spec_.disabled_rules.contains(rule.name));
-    if (!enabled_[r]) continue;
+    if (spec_.disabled_rules.contains(rule.name)) continue;
     if (rule.removes != nullptr) {
       rules_of_[index(rule.primitive)].push_back(static_cast<std::uint16_t>(r));
     } else {
@@ -348,9 +347,8 @@ void Engine::apply(const State& state, const Move& move, State& next) {
       break;
     case P::Merge: {
       letter.a = i.coordinate;
-      for (const BlockChoice& choice : sizes_.blocks(i.extent)) {
-        if (choice.block == move.parameter) take_from(next.left, choice.usage);
-      }
+      if (const auto choice = sizes_.block_of(i.extent, sizes_[move.parameter].packed))
+        take_from(next.left, choice->usage);
       remove(move.i);
       const SizeNumber group = sizes_.over(i.extent, move.parameter);
       yield(Kind::MergeMajor, group, i.coordinate, 0);

@@ -91,7 +91,6 @@ class Engine {
 
  private:
   void contraction_moves(const State& state, std::vector<Move>& out);
-  bool enabled(std::size_t rule) const { return enabled_[rule]; }
   Traits traits_of(const State& state, const FrontierDim& dim) const;
   bool reduces_open(const State& state) const;
   bool within_reduction_ratio(const State& state, SizeNumber extent) const;
@@ -106,7 +105,6 @@ class Engine {
   Spec spec_;
   SizePool sizes_;
   CoordinatePool pool_;
-  std::vector<bool> enabled_;
   std::array<std::vector<std::uint16_t>, pgraph::kPrimitiveCount> rules_of_;
   std::vector<std::uint16_t> finished_rules_;
   std::vector<std::size_t> open_inputs_;  ///< signature numbers of the input dimensions that are not fixed
@@ -123,7 +121,6 @@ class Engine {
   std::optional<ShapeDistance> distance_;
   std::optional<FurtherInputs> further_;
   std::optional<WorkModel> work_;
-  State scratch_;
 };
 
 }  // namespace syno::synth

@@ -191,6 +191,9 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   // What the threads hold together; each adds what it holds more since it last looked.
   std::atomic<std::size_t> held = 0;
   std::atomic<std::size_t> met = 0;
+  const auto hold = [&](const std::vector<Found>& more) {
+    if (options.memory_limit != 0) held += bytes_of(more);
+  };
   const auto check_memory = [&] {
     if (options.memory_limit == 0 || held <= options.memory_limit) return;
     fail<SpecError>(
@@ -204,7 +207,9 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
     std::unique_ptr<Engine> engine;
     std::size_t bytes = 0;
   };
+  // Weighing what was found takes as long as it is large: only where there is a limit.
   const auto weigh = [&](Worker& worker) {
+    if (options.memory_limit == 0) return;
     const std::size_t bytes = worker.engine->bytes();
     held += bytes - worker.bytes;
     worker.bytes = bytes;
@@ -224,7 +229,7 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   walk.cut_at(kFirstCut, branches);
   walk.from(shallow.root(), max_steps);
   met += found.size();
-  held += bytes_of(found);
+  hold(found);
   look();
   Counters counters = std::exchange(shallow.counters, Counters());
   std::optional<Checkpoint> checkpoint;
@@ -256,9 +261,11 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
     std::size_t weighed = 0;  // of what this branch found
     const std::function<void()> tick = [&] {
       weigh(worker);
-      const std::size_t bytes = bytes_of(done.found);
-      held += bytes - weighed;
-      weighed = bytes;
+      if (options.memory_limit != 0) {
+        const std::size_t bytes = bytes_of(done.found);
+        held += bytes - weighed;
+        weighed = bytes;
+      }
       check_memory();
       poll();
     };
@@ -294,7 +301,7 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
       finished[branch.number] = true;
       counters.add(branch.counters);
       met += branch.found.size();
-      held += bytes_of(branch.found);
+      hold(branch.found);
       branches[branch.number].found = std::move(branch.found);
     }
     check_memory();

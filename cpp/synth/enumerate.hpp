@@ -27,13 +27,14 @@ struct SearchStatistics {
   std::map<std::string, std::uint64_t> rejected;  ///< by rule, budget, `distance` or `order`
   std::vector<std::uint64_t> by_steps;            ///< operators kept, by number of steps
   double seconds = 0;
-  bool truncated = false;  ///< the limit was reached before the space was exhausted
+  bool truncated = false;  ///< there are more than the limit let through
 };
 
 struct EnumerationOptions {
   int max_steps = 0;  ///< 0: the spec's
   int threads = 1;
-  std::optional<std::size_t> limit;  ///< stop after this many operators, in the order of the search
+  /// Keep at most this many operators, the first in the order of the search; all are searched for.
+  std::optional<std::size_t> limit;
   /// Recognise duplicates by what operators compute, not only by how they are built.
   bool operator_keys = true;
   bool shape_distance = true;    ///< false: an ablation

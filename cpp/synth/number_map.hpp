@@ -7,8 +7,7 @@
 
 namespace syno::synth {
 
-/// Open addressing, at most half full, grows by doubling; nothing is ever removed but all at once. The key 0
-/// is taken.
+/// Open addressing, at most half full, grows by doubling; nothing is ever removed. The key 0 is taken.
 class NumberMap {
  public:
   NumberMap() : slots_(64) {}
@@ -25,10 +24,7 @@ class NumberMap {
   }
   /// The number of `key`, 0 when there is none.
   std::uint32_t find(std::uint64_t key) const { return slots_[place(key)].number; }
-  void clear() {
-    slots_.assign(64, {});
-    used_ = 0;
-  }
+  std::size_t size() const { return used_; }
   std::size_t bytes() const { return slots_.size() * sizeof(Slot); }
 
  private:

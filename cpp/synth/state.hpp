@@ -37,10 +37,6 @@ class CoordinatePool {
   const CoordinateNode& operator[](Coordinate coordinate) const { return nodes_[coordinate]; }
   std::size_t size() const { return nodes_.size(); }
   std::size_t bytes() const { return nodes_.capacity() * sizeof(CoordinateNode) + ids_.bytes(); }
-  void clear() {
-    nodes_.resize(1);
-    ids_.clear();
-  }
 
  private:
   std::vector<CoordinateNode> nodes_;

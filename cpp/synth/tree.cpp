@@ -56,10 +56,10 @@ void Tree::Impl::expand(Node& node) {
   node.expanded = true;
   const int steps_left = spec.budgets.max_steps - node.state.step_count;
   if (engine.finished(node.state)) {
-    std::uint8_t completions = 0;
+    std::uint32_t completions = 0;
     engine.completions(node.state,
                        [&](const State&, std::span<const std::uint8_t>, const Work&) { ++completions; });
-    for (std::uint8_t c = 0; c < completions; ++c)
+    for (std::uint32_t c = 0; c < completions; ++c)
       node.branches[kStop].hidden.push_back({Move(), c, c, 0});
   }
   if (steps_left == 0) return;
@@ -223,7 +223,7 @@ std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
   const State state = nodes[at].state;
   if (nodes[at].type == kStop) {
     std::optional<pgraph::CompleteGraph> graph;
-    std::uint8_t number = 0;
+    std::uint32_t number = 0;
     engine.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work&) {
       if (number++ == nodes[at].choice.completion) graph = engine.to_graph(s, position);
     });

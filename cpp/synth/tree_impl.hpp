@@ -34,7 +34,7 @@ struct Tree::Impl {
 
   struct Choice {
     Move move;                    ///< not for kStop
-    std::uint8_t completion = 0;  ///< kStop: which assignment to the input
+    std::uint32_t completion = 0;  ///< kStop: which assignment to the input
     std::uint64_t arc = 0;
     std::uint64_t key = 0;  ///< of the partial operator it leads to
   };

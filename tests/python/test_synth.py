@@ -101,6 +101,12 @@ def test_a_bad_spec_is_refused_with_what_is_wrong(
         spec(**change)
 
 
+@pytest.mark.parametrize("limit", [-1.0, 2e12, float("inf"), float("nan")])
+def test_a_memory_limit_beyond_reason_is_refused(limit: float) -> None:
+    with pytest.raises(_core.SpecError, match=r"memory_mb is .*up to 1e12"):
+        _core.enumerate_operators(spec(), max_steps=1, memory_mb=limit)
+
+
 def test_an_empty_space_is_explained() -> None:
     assert _core.why_empty(spec(), max_steps=3) is None
     cheap = spec(budgets={"max_steps": 3, "max_params": 3})

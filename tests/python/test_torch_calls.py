@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syno import _core
-from syno.errors import ShapeError
+from syno.errors import KernelError, ShapeError
 from syno.operator import Operator
 
 torch = pytest.importorskip("torch")
@@ -136,6 +136,13 @@ def test_calls_from_many_threads_agree() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_what_cannot_be_kept_or_counted_is_an_error() -> None:
+    with pytest.raises(KernelError, match="kept=0 must be at least 1"):
+        _core.TensorCalls(torch.empty, torch.get_num_threads, kept=0)
+    with pytest.raises(TypeError):
+        _core.TensorCalls(torch.empty, lambda: "two")((torch.randn(3),))
 
 
 def test_a_kernel_of_other_arguments_is_refused() -> None:

@@ -48,6 +48,16 @@ INSTANTIATE_TEST_SUITE_P(Table, EveryEmptySpace, ::testing::ValuesIn(kEmptied),
 
 TEST(WhyEmpty, SaysNothingOfASpaceThatIsNot) { EXPECT_EQ(why_empty(testing::line_spec(3)), std::nullopt); }
 
+TEST(WhyEmpty, SaysHowDeepItLooked) {
+  Spec spec = testing::line_spec(5);
+  spec.budgets.max_flops = 200;
+  spec.budgets.min_weight_params = 1e6;
+  const auto sentence = why_empty(spec, 0, 1);
+  ASSERT_TRUE(sentence.has_value());
+  EXPECT_NE(sentence->find("no operator of at most 1 step, of 5 allowed"), std::string::npos) << *sentence;
+  EXPECT_NE(sentence->find("as far as 1 step tell"), std::string::npos) << *sentence;
+}
+
 TEST(WhyEmpty, SaysSoWhereNoSingleLimitIsToBlame) {
   Spec spec = testing::line_spec(2);
   spec.budgets.max_flops = 200;

@@ -116,6 +116,16 @@ std::string walked(Walker& walker, Engine& engine, const WalkOptions& walk, std:
                                    : std::to_string(static_cast<int>(outcome));
 }
 
+TEST(BarrenTable, LearnsUntilItIsFull) {
+  BarrenTable table;
+  for (std::uint32_t i = 1; i <= BarrenTable::kMost + 10; ++i) table.add({0x9e3779b97f4a7c15ULL * i, i});
+  EXPECT_EQ(table.size(), BarrenTable::kMost);
+  EXPECT_EQ(table.bytes(), std::size_t{32} << 20);
+  EXPECT_EQ(table.states(0x9e3779b97f4a7c15ULL * 7), 7u);
+  EXPECT_EQ(table.states(0x9e3779b97f4a7c15ULL * (BarrenTable::kMost + 1)), 0u);
+  EXPECT_EQ(table.states(5), 0u);
+}
+
 TEST(Walk, ChargedKnowledgeChangesNoResult) {
   const Spec spec = testing::line_spec(6);
   Engine engine(spec);
