@@ -1,7 +1,7 @@
 """Settings by environment variable, mirrored in :func:`config`.
 
 ========================  =================================================================
-``SYNO_CACHE``            directory of compiled kernels; empty: no cache
+``SYNO_CACHE``            directory of compiled kernels, records and the machine model; empty: none
 ``SYNO_CPU``              code for this CPU instead of the host's: ``x86-64-v3``, ``generic``
 ``SYNO_MACHINE``          machine file that schedules are constructed from
 ``SYNO_PROGRESS``         ``auto``, ``bar``, ``log`` or ``off``
@@ -26,11 +26,13 @@ from syno.errors import UnknownName
 VARIABLES = ("cache", "cpu", "machine", "progress")
 
 
-def cache_directory() -> Path:
-    """Where compiled kernels are kept."""
+def cache_directory() -> Path | None:
+    """Where kernels, records of measurements and the machine model are kept; None: ``SYNO_CACHE`` is empty."""
     from platformdirs import user_cache_dir
 
     given = os.environ.get("SYNO_CACHE")
+    if given == "":
+        return None
     return Path(given) if given else Path(user_cache_dir("syno")) / "kernels"
 
 

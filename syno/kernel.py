@@ -5,9 +5,9 @@ A kernel takes anything with `__dlpack__` or the buffer protocol and reads it wh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from syno import _core
 from syno.bounded import Bounded
 from syno.config import cache_directory
 from syno.errors import KernelError, unknown_name
+from syno.files import write_whole
 from syno.operator import Operator
 from syno.tuning.construct import Chosen, choose_schedule, construct
 from syno.tuning.machine import machine_model
@@ -388,9 +389,9 @@ def schedule_of(operator: Operator, *, dtype: str, threads: int, cache: bool = T
 
 def _usable_cache() -> Path | None:
     """The cache directory, or None where it cannot be written: then kernels are compiled anew."""
-    if os.environ.get("SYNO_CACHE") == "":
-        return None
     directory = cache_directory()
+    if directory is None:
+        return None
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -443,10 +444,5 @@ def _write_record(path: Path, result: Verification) -> None:
     text = json.dumps(
         {k: v for k, v in result.to_dict().items() if k not in ("expr", "shapes", "dtype")}
     )
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.replace(temporary, path)
-    except OSError:
-        pass  # a full disk costs the next process a verification, nothing else
+    with contextlib.suppress(OSError):  # a full disk costs the next process a verification only
+        write_whole(path, text)

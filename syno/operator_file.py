@@ -6,8 +6,6 @@ rebuilds the operator and compares. `schema()` is the published JSON Schema.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import msgspec
 
 from syno import _core
 from syno.errors import FormatError, SynoError
+from syno.files import write_whole
 from syno.operator import Operator
 
 FORMAT = "syno-operator"
@@ -139,14 +138,7 @@ def save(operator: Operator, path: Path, provenance: dict[str, Any]) -> Path:
     text = dumps(operator, provenance)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-                out.write(text)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(path, text)
     except OSError as error:
         raise FormatError(f"[{path}] cannot be written: {error.strerror}") from error
     return path

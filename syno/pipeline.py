@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from syno.errors import ShapeError, SpecError, TaskError, unknown_name
+from syno.files import write_whole
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
 from syno.policies import DEFAULT_POLICY
 from syno.report.build import FINAL_FILE, FinalBench, read_final
@@ -31,7 +32,6 @@ from syno.session import (
     open_view,
 )
 from syno.session.config import read_config
-from syno.session.files import write_text
 from syno.session.require import required
 from syno.tasks import Task
 
@@ -422,4 +422,4 @@ def compare_finalists(view: SessionView, network: Network) -> None:
         batch=network.batch,
     )
     text = msgspec.json.format(msgspec.json.encode(final), indent=1).decode()
-    write_text(view.directory / FINAL_FILE, text + "\n")
+    write_whole(view.directory / FINAL_FILE, text + "\n")

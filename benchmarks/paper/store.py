@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from syno.files import write_whole
 from syno.machine import describe_machine
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -58,9 +59,7 @@ def add(path: Path, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         document["rows"][key] = {**row, **stamp}
     document["rows"] = dict(sorted(document["rows"].items()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".partial")
-    temporary.write_text(json.dumps(document, indent=1) + "\n")
-    temporary.replace(path)
+    write_whole(path, json.dumps(document, indent=1) + "\n")
     return document
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from syno.config import cache_directory
-from syno.errors import FormatError
+from syno.errors import FormatError, KernelError
+from syno.files import write_whole
 
 # The engine names every entry by its 128-bit key; nothing else is read from or written to the cache.
 _ENTRY = re.compile(r"[0-9a-f]{32}\.[a-z]+")
 _LARGEST = 64 << 20
 
 
-def _entries(directory: Path) -> list[Path]:
-    if not directory.is_dir():
+def _entries(directory: Path | None) -> list[Path]:
+    if directory is None or not directory.is_dir():
         return []
     return sorted(p for p in directory.iterdir() if p.is_file() and _ENTRY.fullmatch(p.name))
 
@@ -26,11 +27,11 @@ def _kernels(names: list[str]) -> int:
 
 
 def info() -> dict[str, Any]:
-    """Directory, number of kernels and size in bytes."""
+    """Directory (empty where there is none), number of kernels and size in bytes."""
     directory = cache_directory()
     entries = _entries(directory)
     return {
-        "directory": str(directory),
+        "directory": str(directory or ""),
         "kernels": _kernels([p.name for p in entries]),
         "bytes": sum(p.stat().st_size for p in entries),
     }
@@ -60,7 +61,11 @@ def unpack(archive: Path) -> int:
 
     Raises:
         FormatError: not a zip, or it holds something that is no kernel.
+        KernelError: there is no cache to copy into.
     """
+    directory = cache_directory()
+    if directory is None:
+        raise KernelError("[cache] there is no cache: SYNO_CACHE is empty; name a directory")
     try:
         with zipfile.ZipFile(archive) as source:
             for item in source.infolist():
@@ -69,15 +74,12 @@ def unpack(archive: Path) -> int:
                         f"[cache] {archive} holds '{item.filename}' ({item.file_size} bytes), "
                         "which is no kernel; nothing was imported"
                     )
-            directory = cache_directory()
             directory.mkdir(parents=True, exist_ok=True)
             names = [item.filename for item in source.infolist()]
             for name in names:
                 target = directory / name
                 if not target.exists():
-                    temporary = target.with_suffix(".partial")
-                    temporary.write_bytes(source.read(name))
-                    temporary.replace(target)
+                    write_whole(target, source.read(name))
     except (zipfile.BadZipFile, OSError) as error:
         raise FormatError(f"[cache] cannot read {archive}: {error}") from error
     return _kernels(names)

@@ -63,7 +63,7 @@ def examine(*, measure: bool = False) -> dict[str, Any]:
     from syno.machine import describe_machine
     from syno.tuning.machine import describe, machine_file, machine_model
 
-    cpu = _core.host_cpu()
+    cpu, directory = _core.host_cpu(), cache_directory()
     kernels = {"float32": _probe("float32", None), "float64": _probe("float64", None)}
     for name in ("x86-64-v3", "generic"):
         kernels[f"float32 on {name}"] = _probe("float32", name)
@@ -71,10 +71,10 @@ def examine(*, measure: bool = False) -> dict[str, Any]:
         "machine": describe_machine(),
         "cpu": {"name": cpu.name, "vector_bits": cpu.vector_bits, "features": cpu.features},
         "llvm": _core.llvm_version(),
-        "cache_directory": str(cache_directory()),
-        "cache_writable": _writable(cache_directory()),
+        "cache_directory": str(directory or ""),
+        "cache_writable": directory is not None and _writable(directory),
         "kernels": kernels,
-        "machine_file": str(machine_file()),
+        "machine_file": str(machine_file() or ""),
         "machine_model": describe(machine_model(measure=True, fresh=measure)),
     }
     try:

@@ -80,7 +80,9 @@ def doctor(
             ["LLVM", report["llvm"]],
             [
                 "kernel cache",
-                report["cache_directory"] + ("" if report["cache_writable"] else " (not writable)"),
+                report["cache_directory"] + ("" if report["cache_writable"] else " (not writable)")
+                if report["cache_directory"]
+                else "none: SYNO_CACHE is empty",
             ],
         ]
         model = report["machine_model"]

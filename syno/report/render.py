@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from syno.errors import FormatError
+from syno.files import write_whole
 from syno.report.model import Entry, Report
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -145,9 +146,7 @@ def write_report(report: Report, path: Path) -> None:
             f"[report] cannot write '{path.name}': the suffix must be one of "
             ".html, .md, .csv, .json, .png, .svg"
         )
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, text)
 
 
 def read_report(path: Path) -> Report:

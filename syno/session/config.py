@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from syno.errors import SessionError, TaskError
+from syno.files import write_whole
 
 FORMAT = "syno-session"
 VERSION = 1
@@ -204,12 +205,10 @@ class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def write_config(path: Path, config: SessionConfig) -> None:
-    """Writes ``session.toml`` beside itself and renames, so that no reader sees half of it."""
+    """Writes ``session.toml``, whole or not at all."""
     content = _File(format=FORMAT, version=VERSION, session=config, made_with=made_with())
     plain = _without_none(msgspec.to_builtins(content))
-    temporary = path.with_suffix(".part")
-    temporary.write_bytes(msgspec.toml.encode(plain))
-    temporary.replace(path)
+    write_whole(path, msgspec.toml.encode(plain))
 
 
 def read_config(path: Path) -> SessionConfig:

@@ -21,10 +21,3 @@ def operator_path(directory: Path, key: str) -> Path:
 def weights_path(directory: Path, key: str, seed: int) -> Path:
     """Weights of a network trained with ``seed``; the baseline's key is empty."""
     return directory / "weights" / f"{file_name(key) if key else 'baseline'}-{seed}.safetensors"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes beside the target and renames, so that no reader sees half of it."""
-    temporary = path.with_suffix(path.suffix + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -18,10 +18,11 @@ from typing import Any
 import msgspec
 
 from syno.errors import SessionError
+from syno.files import write_whole
 from syno.session.budget import Budget
 from syno.session.config import SessionConfig, Stage
 from syno.session.executors import Call, Executor, Outcome
-from syno.session.files import operator_path, weights_path, write_text
+from syno.session.files import operator_path, weights_path
 from syno.session.protocols import (
     Callback,
     Gains,
@@ -224,7 +225,7 @@ class Loop:
                         batch=batch.number,
                         proposal=proposal,
                     )
-                    write_text(operator_path(self.directory, key), proposal.operator.text)
+                    write_whole(operator_path(self.directory, key), proposal.operator.text)
                 self.store.execute(
                     "INSERT INTO ticket VALUES(?, ?, ?, ?, ?)",
                     stage.name,

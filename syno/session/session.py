@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from syno.errors import SessionError
+from syno.files import write_whole
 from syno.session.budget import Budget
 from syno.session.config import (
     CHANGEABLE,
@@ -27,7 +28,7 @@ from syno.session.config import (
     write_config,
 )
 from syno.session.executors import Executor, ProcessExecutor
-from syno.session.files import operator_path, write_text
+from syno.session.files import operator_path
 from syno.session.lock import SessionLock
 from syno.session.loop import Loop
 from syno.session.progress import make_progress
@@ -225,7 +226,7 @@ class Session(SessionView):
             except (OSError, UnicodeDecodeError):
                 intact = False
             if not intact:
-                write_text(path, operator.text)
+                write_whole(path, operator.text)
                 self._store.event(f"{path.name} was missing or damaged: written again", "warning")
 
     def _make(self, component: Component, **more: Any) -> Any:
@@ -481,7 +482,7 @@ class Session(SessionView):
             return found[0]
         with self._store.transaction():
             number = self._store.add_candidate("enqueued", chosen, operator)
-            write_text(operator_path(self.directory, operator.key), operator.text)
+            write_whole(operator_path(self.directory, operator.key), operator.text)
         candidate = self._store.candidate(number)
         assert candidate is not None
         return candidate

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from syno import _core
 from syno.bounded import Bounded
 from syno.errors import KernelError, SynoError
+from syno.files import write_whole
 from syno.tuning.machine import MachineModel, machine_model
 
 if TYPE_CHECKING:
@@ -136,10 +136,5 @@ def _read(path: Path) -> _core.Schedule | None:
 
 
 def _write(path: Path, schedule: _core.Schedule) -> None:
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(schedule.to_json())
-        os.replace(temporary, path)
-    except OSError:
-        pass  # a full disk costs the next process a construction, nothing else
+    with contextlib.suppress(OSError):  # a full disk costs the next process a construction only
+        write_whole(path, schedule.to_json())

@@ -6,23 +6,27 @@ import contextlib
 import functools
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from syno import _core
 from syno.config import cache_directory
 from syno.errors import FormatError
+from syno.files import write_whole
 
 MachineModel = _core.MachineModel
 
 
-def machine_file() -> Path:
-    """Where the model of this machine is kept: ``SYNO_MACHINE``, else beside the compiled kernels."""
+def machine_file() -> Path | None:
+    """Where the model of this machine is kept: ``SYNO_MACHINE``, else beside the compiled kernels.
+
+    None where neither is there: ``SYNO_CACHE`` is empty.
+    """
     given = os.environ.get("SYNO_MACHINE")
     if given:
         return Path(given)
-    return cache_directory() / f"machine-{machine_key()}.json"
+    directory = cache_directory()
+    return directory / f"machine-{machine_key()}.json" if directory else None
 
 
 def machine_key() -> str:
@@ -58,37 +62,34 @@ def save_machine(machine: MachineModel, path: str | Path) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(machine.to_json() + "\n")
-        os.replace(temporary, path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, machine.to_json() + "\n")
 
 
 def machine_model(*, measure: bool = False, fresh: bool = False) -> MachineModel:
     """The model of this machine that schedules are constructed from.
 
     Args:
-        measure: measure it when no file has it yet (about a second, one core), and save it.
-            Otherwise typical rates stand in for measured ones.
+        measure: measure it when no file has it yet (about a second, one core), and save it; once in
+            this process where there is no file to save it in. Otherwise typical rates stand in for
+            measured ones.
         fresh: measure again whatever there is.
     Raises:
         FormatError: the file that ``SYNO_MACHINE`` names is damaged; a damaged file of the cache is
             measured again or ignored.
     """
     path = machine_file()
-    if not fresh and path.is_file():
+    if not fresh and path is not None and path.is_file():
         found = _loaded(str(path), path.stat().st_mtime_ns)
         if found is not None:
             return found
     if not (measure or fresh):
         return _described(os.environ.get("SYNO_CPU", ""))
+    if path is None and not fresh:
+        return _measured(os.environ.get("SYNO_CPU", ""))
     machine = _core.measure_machine()
-    with contextlib.suppress(OSError):  # the next process measures again
-        save_machine(machine, path)
+    if path is not None:
+        with contextlib.suppress(OSError):  # the next process measures again
+            save_machine(machine, path)
     return machine
 
 
@@ -100,6 +101,11 @@ def _loaded(path: str, _changed: int) -> MachineModel | None:
         if os.environ.get("SYNO_MACHINE"):
             raise
         return None
+
+
+@functools.lru_cache(maxsize=8)
+def _measured(_cpu: str) -> MachineModel:
+    return _core.measure_machine()
 
 
 @functools.lru_cache(maxsize=8)

@@ -266,6 +266,10 @@ _stores: dict[Path, RecordStore] = {}
 
 
 def record_store() -> RecordStore:
-    """The store that kernels are constructed from: ``records.jsonl`` beside the compiled kernels."""
-    path = cache_directory() / "records.jsonl"
+    """The store that kernels are constructed from: ``records.jsonl`` beside the compiled kernels.
+
+    Without a cache directory it keeps nothing.
+    """
+    directory = cache_directory()
+    path = directory / "records.jsonl" if directory else Path(os.devnull)
     return _stores.setdefault(path, RecordStore(path))

@@ -365,6 +365,9 @@ class _Search:
                 yield number, best
 
 
-def session_file(program: _core.Program, threads: int, dtype: str) -> Path:
-    """Where the command line keeps the trials of a program, so that it can go on."""
-    return cache_directory() / f"tune-{program.structural_key()[:16]}-{dtype}-{threads}.jsonl"
+def session_file(program: _core.Program, threads: int, dtype: str) -> Path | None:
+    """Where the command line keeps the trials of a program, so that it can go on; None: nowhere."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    return directory / f"tune-{program.structural_key()[:16]}-{dtype}-{threads}.jsonl"
