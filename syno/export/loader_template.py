@@ -2,7 +2,7 @@
 
     import loader
     model = loader.load()
-    y = model(x)          # shapes as in test_vector.safetensors
+    y = model(x)          # shapes and dtypes as in test_vector.safetensors
 
 Kernels are machine code for the CPU they were exported on; each call runs on one thread.
 """
@@ -28,6 +28,9 @@ class _Kernel:
 
     def __init__(self, directory: pathlib.Path, entry: dict[str, Any]) -> None:
         self.output = entry["output"]
+        self._dtype = getattr(torch, entry["dtype"])
+        self._takes = entry["takes"]
+        self._follows = entry["follows"]
         self.workspace_bytes = entry["workspace_bytes"]
         self._handle = ctypes.CDLL(str(directory / entry["library"]))
         self.function = getattr(self._handle, entry["symbol"])
@@ -36,23 +39,60 @@ class _Kernel:
         self.function.argtypes = [ctypes.POINTER(pointer), pointer, pointer, pointer]
 
     def __call__(self, tensors: Sequence[Tensor]) -> Tensor:
-        held = [t.contiguous() for t in tensors]
-        result = held[0].new_empty(self.output)
+        held = [tensors[i].contiguous().to(self._dtype) for i in self._takes]
+        result = torch.empty(self.output, dtype=self._dtype)
         pointers = [t.data_ptr() for t in held] + [result.data_ptr()]
         arguments = (ctypes.c_void_p * len(pointers))(*pointers)
         # Room to start at a multiple of 64 bytes.
         memory = torch.empty(self.workspace_bytes + 64, dtype=torch.uint8)
         workspace = (memory.data_ptr() + 63) // 64 * 64
         self.function(arguments, workspace, None, None)
-        return result
+        return self.empty(tensors).copy_(result) if self.other(tensors) else result
+
+    def other(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether the result is another one than a row-major tensor of the kernel's dtype."""
+        return tensors[0].dtype != self._dtype or self._format(tensors) != torch.contiguous_format
+
+    def empty(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Room for the result of these tensors: it is channels-last where the one it follows is."""
+        return torch.empty(
+            self.output,
+            dtype=tensors[0].dtype,
+            device=tensors[0].device,
+            memory_format=self._format(tensors),
+        )
+
+    def _format(self, tensors: Sequence[Tensor]) -> torch.memory_format:
+        if self._follows is None or tensors[self._follows].dim() not in (4, 5):
+            return torch.contiguous_format
+        followed = tensors[self._follows]
+        shape, strides, least = followed.shape, followed.stride(), 0
+        for d in (1, *range(followed.dim() - 1, 1, -1), 0):
+            if (
+                strides[1] == 0
+                or shape[d] == 0
+                or strides[d] < least
+                or (d == 0 and least == strides[1])
+            ):
+                return torch.contiguous_format
+            least = strides[d] * max(int(shape[d]), 1)
+        return torch.channels_last if followed.dim() == 4 else torch.channels_last_3d
+
+
+#: Dtypes that are computed in another one, as a model of syno does.
+_COMPUTED_IN = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 def _find(name: str, tensors: Sequence[Tensor]) -> _Kernel:
-    key = (name, *(tuple(t.shape) for t in tensors))
+    given = tensors[0].dtype
+    if any(t.dtype != given for t in tensors):
+        raise TypeError(f"{name} takes tensors of one dtype, not {[t.dtype for t in tensors]}")
+    dtype = str(_COMPUTED_IN.get(given, given)).removeprefix("torch.")
+    key = (name, dtype, *(tuple(t.shape) for t in tensors))
     kernel = _kernels.get(key)
     if kernel is None:
         known = sorted({k[1:] for k in _kernels if k[0] == name})
-        raise ValueError(f"{name} was exported for the shapes {known}, not for {key[1:]}")
+        raise ValueError(f"{name} was exported for {known}, not for {key[1:]}")
     return kernel
 
 
@@ -66,12 +106,10 @@ def _register(name: str, schema: str) -> None:
     _library.define(schema)
 
     def compute(*tensors: Tensor) -> Tensor:
-        if any(t.dtype != torch.float32 for t in tensors):
-            raise TypeError(f"{name} computes in float32, not {[t.dtype for t in tensors]}")
         return _find(name, tensors)(tensors)
 
     def fake(*tensors: Tensor) -> Tensor:
-        return tensors[0].new_empty(_find(name, tensors).output)
+        return _find(name, tensors).empty(tensors)
 
     _library.impl(name, compute, "CPU")
     torch.library.register_fake(f"syno::{name}", fake, lib=_library)
@@ -81,11 +119,11 @@ def load(directory: str | pathlib.Path = HERE) -> Callable[..., Any]:
     """The model, as a callable for the shapes it was exported with."""
     directory = pathlib.Path(directory)
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
-    if manifest.get("format") != "syno-bundle" or manifest.get("version") != 1:
-        raise ValueError(f"{directory} holds no bundle of version 1")
+    if manifest.get("format") != "syno-bundle" or manifest.get("version") != 2:
+        raise ValueError(f"{directory} holds no bundle of version 2")
     for entry in manifest["kernels"]:
         shapes = tuple(tuple(shape) for shape in entry["inputs"])
-        key = (entry["operator"], *shapes)
+        key = (entry["operator"], entry["dtype"], *shapes)
         _kernels[key] = _Kernel(directory, entry)
         _register(entry["operator"], entry["schema"])
     return torch.export.load(directory / "model.pt2").module()
@@ -96,7 +134,14 @@ def read_safetensors(path: str | pathlib.Path) -> dict[str, Tensor]:
     data = bytearray(pathlib.Path(path).read_bytes())
     length = int.from_bytes(data[:8], "little")
     header = json.loads(bytes(data[8 : 8 + length]))
-    types = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "I32": torch.int32}
+    types = {
+        "F32": torch.float32,
+        "F64": torch.float64,
+        "F16": torch.float16,
+        "BF16": torch.bfloat16,
+        "I64": torch.int64,
+        "I32": torch.int32,
+    }
     tensors = {}
     for name, entry in header.items():
         if name != "__metadata__":
@@ -110,6 +155,10 @@ def check(directory: str | pathlib.Path = HERE) -> None:
     """Runs the model on the test vector and leaves what it returns in `result.pt`."""
     directory = pathlib.Path(directory)
     vector = read_safetensors(directory / "test_vector.safetensors")
-    inputs = [vector[f"input{i}"] for i in range(len(vector))]
+    formats = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["formats"]
+    inputs = [
+        vector[f"input{i}"].to(memory_format=getattr(torch, format))
+        for i, format in enumerate(formats)
+    ]
     with torch.no_grad():
         torch.save(load(directory)(*inputs), directory / "result.pt")

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from syno.errors import FormatError
-from syno.export.check import as_module, compare, example_tensors, operators_in
+from syno.export.check import TOLERANCE, as_module, compare, example_tensors, operators_in
 from syno.export.linking import Interface, link_library
 from syno.kernel import compile
 from syno.operator import Operator
-from syno.torch.ops import OperatorFunction, as_function
+from syno.torch.layouts import memory_format
+from syno.torch.native import Shapes, shapes_of
+from syno.torch.ops import OperatorFunction, as_function, computed_in
 
 _TIMEOUT_S = 300
 _TEMPLATE = Path(__file__).with_name("loader_template.py")
@@ -54,39 +56,50 @@ def write(
         for _, module in operators_in(model)
     }
     kernels = [
-        _write_kernel(functions[name], shapes, directory)
-        for name, shapes in sorted(set(_calls(program.graph_module, functions)))
+        _write_kernel(functions[name], dtype, shapes, directory)
+        for name, dtype, shapes in sorted(set(_calls(program.graph_module, functions)))
     ]
     torch.export.save(program, directory / "model.pt2")
     save_model(model, str(directory / "weights.safetensors"))
     for name, module in operators_in(model):
         path = directory / "operators" / f"{name or 'operator'}.json"
         module.operator.save(path)
-    manifest = {"format": "syno-bundle", "version": 1, "kernels": kernels}
+    tensors = [x for x in example if isinstance(x, Tensor)]
+    formats = [str(memory_format(x)).removeprefix("torch.") for x in tensors]
+    manifest = {"format": "syno-bundle", "version": 2, "kernels": kernels, "formats": formats}
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     (directory / "loader.py").write_text(_TEMPLATE.read_text("utf-8"), encoding="utf-8")
-    tensors = {f"input{i}": x.contiguous() for i, x in enumerate(example) if isinstance(x, Tensor)}
-    save_file(tensors, str(directory / "test_vector.safetensors"))
+    vector = {f"input{i}": x.contiguous() for i, x in enumerate(tensors)}
+    save_file(vector, str(directory / "test_vector.safetensors"))
     got = _run_elsewhere(directory)
-    return "loaded and run in a process without syno", compare("bundle", got, expected)
+    tolerance = max(
+        [TOLERANCE, *(8 * torch.finfo(x.dtype).eps for x in tensors if x.is_floating_point())]
+    )
+    return "loaded and run in a process without syno", compare("bundle", got, expected, tolerance)
 
 
 def _calls(
     graph: torch.fx.GraphModule, functions: dict[str, OperatorFunction]
-) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
-    """Every operator call of the graph with the shapes of its arguments."""
+) -> Iterator[tuple[str, str, Shapes]]:
+    """Every operator call of the graph: the operator, the dtype it computes in, the shapes of its arguments."""
     for node in graph.graph.nodes:
         name = getattr(node.target, "_schema", None)
         short = name.name.removeprefix("syno::") if name is not None else ""
         if short in functions:
             values = [argument.meta["val"] for argument in node.args]
-            yield short, tuple(tuple(int(n) for n in value.shape) for value in values)
+            dtype = computed_in(values[0].dtype)
+            if dtype is None:
+                raise FormatError(
+                    f"[export] {short} is called on {values[0].dtype}: no kernel computes in it"
+                )
+            yield short, dtype, shapes_of(values)
 
 
 def _write_kernel(
-    function: OperatorFunction, shapes: tuple[tuple[int, ...], ...], directory: Path
+    function: OperatorFunction, dtype: str, shapes: Shapes, directory: Path
 ) -> dict[str, Any]:
-    kernel = compile(function.operator_for(shapes))
+    operator = function.operator_for(shapes)
+    kernel = compile(operator, dtype=dtype)
     library = f"kernels/{kernel.key}.so"
     link_library(kernel, directory / library)
     interface = Interface.of(kernel)
@@ -96,6 +109,9 @@ def _write_kernel(
         "library": library,
         "symbol": interface.symbol,
         "workspace_bytes": interface.workspace_bytes,
+        "dtype": dtype,
+        "takes": [function.inputs.index(name) for name in operator.inputs],
+        "follows": function.follows,
         "inputs": [list(shape) for shape in shapes],
         "output": list(interface.outputs[0][1]),
     }

@@ -48,6 +48,12 @@ _needs_grad, _grad_enabled = torch._C._any_requires_grad, torch.is_grad_enabled
 
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
+
+def computed_in(dtype: torch.dtype) -> str | None:
+    """What kernels compute tensors of this dtype in; None where none does."""
+    return NATIVE.get(_WIDENED.get(dtype, dtype))
+
+
 Plan = Callable[[Sequence[Tensor]], Tensor]
 
 #: Functions, derivatives among them, that keep kernels at all. The registration of an operator stays as long as
@@ -68,7 +74,7 @@ class OperatorFunction:
         self.name = name
         self.inputs = tuple(inputs)
         self.output = output
-        self._follows = follows
+        self.follows = follows
         self._plans: Bounded[Any, Plan] = Bounded(KEPT_SHAPES)
         self._calls = new_calls()
         self._operators: Bounded[Shapes, Operator] = Bounded(KEPT_SHAPES)
@@ -151,7 +157,7 @@ class OperatorFunction:
         if served is not None:
             assert isinstance(served, Tensor)
             return served
-        layout = layout_of(tensors, (self._follows,))
+        layout = layout_of(tensors, (self.follows,))
         key = call_key(tensors, layout)
         plan = self._plans.get(key)
         if plan is None:
@@ -179,9 +185,9 @@ class OperatorFunction:
         return self._empty(tensors, self.output_shape(shapes_of(tensors)))
 
     def _format(self, tensors: Sequence[Tensor]) -> torch.memory_format:
-        if self._follows is None:
+        if self.follows is None:
             return torch.contiguous_format
-        return memory_format(tensors[self._follows])
+        return memory_format(tensors[self.follows])
 
     def _empty(self, tensors: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
         return torch.empty(

@@ -118,6 +118,28 @@ def test_a_torch_bundle_runs_without_syno(tmp_path, what):
     assert "Error" in run.stdout
 
 
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_a_bundle_keeps_dtypes_and_memory_formats(tmp_path, dtype, format):
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.op = Op(OPERATOR, dtype=dtype)
+
+        def forward(self, x):
+            y = self.op(x).permute(0, 2, 3, 1)
+            return y.reshape(-1, 6) + 1 if format == torch.contiguous_format else y.view(-1, 6) + 1
+
+    x = torch.randn(1, 4, 7, 5, dtype=dtype).to(memory_format=format)
+    done = syno.export(Flat(), tmp_path / "bundle", example=x)
+    kernels = json.loads((done.path / "manifest.json").read_text())["kernels"]
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    assert [k["dtype"] for k in kernels] == [str(wide).removeprefix("torch.")]
+    assert done.max_abs_err <= 32 * torch.finfo(dtype).eps
+
+
 def test_a_bundle_without_a_compiler_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(linking, "c_compiler", lambda: None)
     with pytest.raises(FormatError, match="apt-get install gcc"):
