@@ -250,6 +250,9 @@ Lanes Emitter::binary(Function function, Lanes a, Lanes b) {
     case Function::Multiply:
       return {b_.CreateFMul(x, y), vector};
     case Function::Divide:
+      // A quotient by what is the same in all lanes: one division takes as long as many products.
+      if (a.vector && !b.vector && compute_->isFloatTy())
+        return {b_.CreateFMul(x, spread({b_.CreateFDiv(number(1), b.value), false})), true};
       return {b_.CreateFDiv(x, y), vector};
     case Function::Maximum:
       return {math_.maximum(x, y), vector};

@@ -34,20 +34,6 @@ constexpr double kMoved = 0.6, kMovedNear = 0.8, kMovedFar = 1.2, kMovedFarthest
 /// many multiply-adds use an element of it.
 constexpr double kUsesWorthACopy = 24;
 
-/// The dimension of a box that one loop alone moves, step by step, among the traversal; none if there is not
-/// just one.
-std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop) {
-  std::optional<std::size_t> found;
-  for (std::size_t d = 0; d < box.extents.size(); ++d) {
-    if (box.coefficients[d][loop] == 0) continue;
-    if (found || box.coefficients[d][loop] != 1 || !box.linear[d]) return std::nullopt;
-    found = d;
-  }
-  for (std::size_t i = 0; found && i < facts.traversal; ++i)
-    if (i != loop && facts.extents[i] > 1 && box.coefficients[*found][i] != 0) return std::nullopt;
-  return found;
-}
-
 BroadcastPlan plan_broadcast(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
                              std::size_t rows) {
   BroadcastPlan plan;
@@ -196,57 +182,6 @@ void write_turned(Construction& c, const std::string& name, const std::string& h
   c.parallel_outermost(name);
 }
 
-/// Lays the packed operand out as [blocks of channels][other dimensions as `position` sorts them][a block].
-void write_packed(Construction& c, const std::string& packed, const ReadFacts& operand, std::size_t dim,
-                  std::int64_t width, const std::vector<std::size_t>& position) {
-  const std::size_t p = c.index(packed);
-  c.plan.need_domain(p);
-  const auto tensor = c.plan.program.scopes[p].output;
-  const std::size_t rank = operand.copy.extents.size();
-  std::vector<std::string> loops, order;
-  for (std::size_t d = 0; d < rank; ++d) loops.push_back(c.plan.scopes[p].loops[d].name);
-  const std::int64_t extent = c.plan.storage(tensor)[dim];
-  const std::int64_t blocks = (extent + width - 1) / width;
-  const auto split_dim = static_cast<std::int64_t>(dim);
-  if (blocks * width > extent)
-    c.add({"layout", packed, {}, {split_dim, 0, blocks * width - extent}, packed, {"pad"}});
-  c.add({"layout", packed, {}, {split_dim, blocks, width}, packed, {"split"}});
-  std::vector<std::size_t> others;
-  for (std::size_t d = 0; d < rank; ++d)
-    if (d != dim) others.push_back(d);
-  std::stable_sort(others.begin(), others.end(),
-                   [&](std::size_t a, std::size_t b) { return position[a] < position[b]; });
-  std::vector<std::int64_t> permutation{split_dim};
-  for (const std::size_t d : others) permutation.push_back(static_cast<std::int64_t>(d > dim ? d + 1 : d));
-  permutation.push_back(split_dim + 1);
-  c.add({"layout", packed, {}, permutation, packed, {"reorder"}});
-  // What follows the channels in memory, and each other in the copy, stays one run: blocks of it are
-  // transposed.
-  std::string run;
-  std::size_t first = rank;
-  for (std::size_t at = others.size(); first > dim + 1;) {
-    if (first == rank)
-      at = static_cast<std::size_t>(std::find(others.begin(), others.end(), rank - 1) - others.begin());
-    else if (at == 0 || others[--at] != first - 1)
-      break;
-    --first;
-    run = run.empty() ? loops[first] : c.fuse(packed, loops[first], run);
-  }
-  std::string within = loops[dim];
-  if (extent > width) {
-    const auto [outer, inner] = c.split(packed, within, width);
-    order.push_back(outer);
-    within = inner;
-  }
-  for (std::size_t d = 0; d < first; ++d)
-    if (d != dim) order.push_back(loops[d]);
-  if (!run.empty()) order.push_back(run);
-  order.push_back(within);
-  c.add({"reorder", packed, order, {}, "", {}});
-  c.vectorize_copy(packed);
-  c.parallel_outermost(packed);
-}
-
 /// Lays a copy of another operand out with its rows innermost, or as it is.
 void write_broadcast(Construction& c, const std::string& copy, const BroadcastPlan& plan) {
   const std::size_t s = c.index(copy);
@@ -353,7 +288,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
       for (std::size_t at = 0; at < sequence.size(); ++at)
         for (std::size_t d = 0; d < position.size(); ++d)
           if (operand.copy.coefficients[d][sequence[at]] != 0) position[d] = at;
-      write_packed(c, copies[r], operand, plan.dim, width, position);
+      write_blocks(c, copies[r], {.dim = plan.dim, .width = width}, position);
     } else {
       write_broadcast(c, copies[r], plan.others[r]);
     }

@@ -11,15 +11,16 @@ namespace syno::schedule {
 
 namespace {
 
-/// Packed: contiguous already, but its rows lie so far apart that a panel of it is copied for all rows of the
-/// tile.
-enum class Way { Broadcast, Direct, Packed, Staged };
+/// Blocked: broadcast from a copy in blocks of rows. Packed: contiguous already, but its rows lie so far apart
+/// that a panel of it is copied for all rows of the tile.
+enum class Way { Broadcast, Blocked, Direct, Packed, Staged };
 
 /// How one read is made contiguous along the flattened iterators.
 struct ReadPlan {
   Way way = Way::Broadcast;
   std::vector<std::size_t> dims;      ///< Staged: the dimension each flattened iterator moves
   std::vector<std::int64_t> strides;  ///< and by how much
+  std::size_t row_dim = 0;            ///< Blocked: the dimension that the rows move
 };
 
 struct OutputPlan {
@@ -39,6 +40,9 @@ struct OutputPlan {
 };
 
 constexpr std::int64_t kPage = 4096, kWays = 8, kFarApart = 2048;
+constexpr double kUsualVectors = 2;  ///< of a tile, before it is chosen
+
+bool broadcast(Way way) { return way == Way::Broadcast || way == Way::Blocked; }
 
 std::int64_t up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -83,21 +87,52 @@ std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts
   return plan;
 }
 
-/// Cycles to bring in an operand that is broadcast, lies beyond the second cache and is not read in the order
-/// it lies in: a line comes again for every few of its elements.
-double far_cycles(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
-                  std::optional<std::size_t> row) {
-  constexpr double kFarLine = 8, kLine = 64, kOften = 16;
+constexpr double kLine = 64, kOften = 16;  ///< bytes; of the steps that share a line, so that it comes once
+constexpr double kMoved = 0.6, kMovedFar = 1.2;  ///< cycles to copy an element into blocks
+
+/// Bytes from one broadcast element to the next one, of the same row or of the next; none where it stays.
+double step_bytes(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row) {
   const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
-  if (static_cast<double>(read.box.elements) * bytes <= static_cast<double>(c.target.l2_bytes)) return 0;
-  double step = kLine, reads = 1;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
-    if (!read.depends[i] || facts.extents[i] == 1) continue;
-    reads *= static_cast<double>(facts.extents[i]);
-    if ((i == row || i >= facts.traversal) && read.address[i] != 0)
-      step = std::min(step, static_cast<double>(std::abs(read.address[i])) * bytes);
-  }
-  return step < kOften ? 0 : reads * step / kLine * kFarLine;
+  const auto step = [&](std::size_t i) {
+    return std::min(kLine, static_cast<double>(std::abs(read.address[i])) * bytes);
+  };
+  for (std::size_t i = facts.extents.size(); i-- > facts.traversal;)
+    if (read.depends[i] && facts.extents[i] > 1) return std::min(step(i), step(row));
+  return 0;
+}
+
+/// Cycles to bring in an operand that is broadcast, does not stay in the first cache and is not read in the
+/// order it lies in: a line comes again for every few of its elements, as often as there are blocks of vectors.
+double line_cycles(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row,
+                   double blocks) {
+  constexpr double kNear = 1, kFar = 8;
+  const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
+  const double size = static_cast<double>(read.box.elements) * bytes, step = step_bytes(c, facts, read, row);
+  if (step < kOften || 2 * size <= static_cast<double>(c.target.l1_bytes)) return 0;
+  double reads = blocks;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i)
+    if (read.depends[i]) reads *= static_cast<double>(facts.extents[i]);
+  return reads * step / kLine * (size <= static_cast<double>(c.target.l2_bytes) ? kNear : kFar);
+}
+
+/// Whether a broadcast operand is worth a copy in blocks of rows, and the cycles it takes then.
+double plan_blocks(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row,
+                   double blocks, ReadPlan& plan) {
+  const double lines = line_cycles(c, facts, read, row, blocks);
+  const auto made_by = c.plan.producer(read.tensor);
+  const auto dim = dimension_in_parts(facts, read.copy, row);
+  if (lines == 0 || facts.extents[row] == 1 || !dim || (made_by && !c.plan.is_argument(read.tensor)))
+    return lines;
+  const auto elements = static_cast<double>(read.copy.elements);
+  const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
+  const double copied = c.constant(read.tensor) ? 0
+                        : elements * bytes * 2 > static_cast<double>(c.target.l2_bytes)
+                            ? elements * kMovedFar
+                            : elements * kMoved;
+  if (copied >= lines) return lines;
+  plan.way = Way::Blocked;
+  plan.row_dim = *dim;
+  return copied;
 }
 
 double cycles_of(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
@@ -121,7 +156,7 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
     if (found->way == Way::Staged)
       for (std::size_t i = 1; i < flattened; ++i)
         plan.pitch[i] = std::max(
-            plan.pitch[i], (read.copy.extents[found->dims[i]] + found->strides[i] - 1) / found->strides[i]);
+            plan.pitch[i], (read.copy.whole[found->dims[i]] + found->strides[i] - 1) / found->strides[i]);
     plan.reads.push_back(*found);
   }
   for (std::size_t i = 1; i < flattened; ++i)
@@ -132,7 +167,7 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   for (std::size_t i = 0; i < first; ++i) {
     bool shared = facts.extents[i] > 1;
     for (std::size_t r = 0; r < facts.reads.size(); ++r)
-      if (plan.reads[r].way != Way::Broadcast && facts.reads[r].depends[i]) shared = false;
+      if (!broadcast(plan.reads[r].way) && facts.reads[r].depends[i]) shared = false;
     if (shared && (!plan.row || facts.extents[i] > facts.extents[*plan.row])) plan.row = i;
   }
   for (std::size_t i = 0; i < facts.extents.size(); ++i)
@@ -140,6 +175,10 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
       plan.steps *= static_cast<double>(facts.extents[i]);
   plan.vector_count = up(plan.vector_extent, c.lanes) / c.lanes;
   plan.row_count = plan.row ? facts.extents[*plan.row] : 1;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.reads[r].way == Way::Broadcast && plan.row && facts.reads[r].depends[*plan.row])
+      plan.copy_cycles += plan_blocks(c, facts, facts.reads[r], *plan.row,
+                                      static_cast<double>(plan.vector_count) / kUsualVectors, plan.reads[r]);
   // Rows a multiple of a page apart fall on the same lines of the first cache: no more than its ways at a
   // time.
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
@@ -168,7 +207,7 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   // The operand that stays is the one outside: rows outermost re-read the vectors, and the other way round.
   double row_bytes = 0, vector_bytes = 0;
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    (plan.reads[r].way == Way::Broadcast ? row_bytes : vector_bytes) +=
+    (broadcast(plan.reads[r].way) ? row_bytes : vector_bytes) +=
         static_cast<double>(facts.reads[r].box.elements);
   plan.counted.vectors_outer = row_bytes < vector_bytes ? 1 : 0;
   double outputs = 1;
@@ -179,9 +218,6 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
     if (plan.reads[r].way == Way::Staged && !c.constant(facts.reads[r].tensor))
       plan.copy_cycles += static_cast<double>(facts.reads[r].copy.elements) *
                           (facts.reads[r].address[facts.traversal - 1] == 1 ? 4 / vector : 8 / vector);
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (plan.reads[r].way == Way::Broadcast)
-      plan.copy_cycles += far_cycles(c, facts, facts.reads[r], plan.row);
   plan.cycles = cycles_of(c.target, plan, plan.counted);
   return plan;
 }
@@ -315,12 +351,12 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   c.apply(heavy, facts.splits);
   std::vector<std::string> copies(facts.reads.size());
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (plan.reads[r].way != Way::Staged && plan.reads[r].way != Way::Packed) continue;
+    if (plan.reads[r].way == Way::Broadcast || plan.reads[r].way == Way::Direct) continue;
     const program::TensorId tensor = facts.reads[r].tensor;
     const std::string& source = c.plan.program.tensor(tensor).name;
     const auto reads = c.plan.reads_of(c.index(heavy), tensor);
     const auto which = std::find(reads.begin(), reads.end(), facts.reads[r].id) - reads.begin();
-    copies[r] = c.plan.fresh_tensor_name(source + (plan.reads[r].way == Way::Packed ? "_pack" : "_pad"));
+    copies[r] = c.plan.fresh_tensor_name(source + (plan.reads[r].way == Way::Staged ? "_pad" : "_pack"));
     c.add({"stage", heavy, {}, {which}, source, {copies[r]}});
   }
 
@@ -392,6 +428,20 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     if (plan.reads[r].way == Way::Packed) {
       c.add({"compute_at", copies[r], {flat_outer}, {}, heavy, {}});
       c.vectorize_innermost(copies[r]);
+      continue;
+    }
+    if (plan.reads[r].way == Way::Blocked) {
+      const ReadFacts& read = facts.reads[r];
+      std::vector<std::size_t> position(read.copy.extents.size(), 0);  // of the innermost loop that moves it
+      for (std::size_t i = 0; i < facts.extents.size(); ++i)
+        for (std::size_t d = 0; d < position.size(); ++d)
+          if (read.copy.coefficients[d][i] != 0) position[d] = i;
+      const std::int64_t rows = facts.extents[*plan.row];
+      if (!c.constant(read.tensor)) place_beside(c, copies[r], heavy);
+      write_blocks(
+          c, copies[r],
+          {.dim = plan.reads[r].row_dim, .part = rows, .width = std::min(numbers.rows, rows)}, position);
+      c.prepack(copies[r], read.tensor);
       continue;
     }
     // A copy for each batch element, as long as no two of them hold the same elements.

@@ -115,8 +115,9 @@ ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
     const auto add_dimension = [&](BoxFacts& box, const LinearForm& form) {
       LinearForm visit = form;  // the loops around the place a scope is computed at stand still
       for (const std::uint32_t slot : outside) visit = forms.substitute(visit, slot, 0);
-      const Interval range = forms.bounds(visit);
+      const Interval range = forms.bounds(visit), whole = forms.bounds(form);
       box.extents.push_back(range.greatest - range.least + 1);
+      box.whole.push_back(whole.greatest - whole.least + 1);
       box.elements *= box.extents.back();
       box.coefficients.emplace_back();
       box.linear.push_back(true);
@@ -153,6 +154,38 @@ ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
     facts.reads.push_back(std::move(r));
   }
   return facts;
+}
+
+namespace {
+
+std::optional<std::size_t> dimension_of(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop,
+                                        bool in_parts) {
+  std::optional<std::size_t> found;
+  for (std::size_t d = 0; d < box.extents.size(); ++d) {
+    if (box.coefficients[d][loop] == 0) continue;
+    if (found || box.coefficients[d][loop] != 1 || !box.linear[d]) return std::nullopt;
+    found = d;
+  }
+  if (!found) return found;
+  const std::int64_t part = facts.extents[loop];
+  if (in_parts && box.extents[*found] % part != 0) return std::nullopt;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
+    if (i == loop || facts.extents[i] == 1 || (i >= facts.traversal && !in_parts)) continue;
+    const std::int64_t step = box.coefficients[*found][i];
+    if (step != 0 && (!in_parts || step % part != 0)) return std::nullopt;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop) {
+  return dimension_of(facts, box, loop, false);
+}
+
+std::optional<std::size_t> dimension_in_parts(const ScopeFacts& facts, const BoxFacts& box,
+                                              std::size_t loop) {
+  return dimension_of(facts, box, loop, true);
 }
 
 std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::string& name) {

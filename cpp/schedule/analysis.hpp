@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct BoxFacts {
   /// coefficients[d][i]: how dimension d moves with loop i; 0 where it does so in another way.
   std::vector<std::vector<std::int64_t>> coefficients;
   std::vector<bool> linear;           ///< by dimension: a sum of loops times integers
-  std::vector<std::int64_t> extents;  ///< by dimension
+  std::vector<std::int64_t> extents;  ///< by dimension, of what is read where the scope is computed
+  std::vector<std::int64_t> whole;    ///< the same over all loops around that place
   std::int64_t elements = 1;
 };
 
@@ -49,6 +51,12 @@ struct ScopeFacts {
 /// Facts about a scope nothing was decided about yet, as it is after `splits`; without `blocks` there are
 /// none.
 ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks = true);
+
+/// The dimension of a box that a loop moves step by step, alone among the traversal; none if there is not just
+/// one.
+std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop);
+/// The same where other loops of the traversal may move it by whole parts: multiples of the loop's extent.
+std::optional<std::size_t> dimension_in_parts(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop);
 
 /// Where to cut the range of a leaf loop so that the iterations between need none of the guards that it
 /// decides: up to two places, none where every iteration is alike.

@@ -127,6 +127,17 @@ std::optional<Decision> placement(const Construction& c, const std::string& scop
 /// repeat work.
 void place_beside(Construction& c, const std::string& copy, const std::string& scope);
 
+/// How a copy is cut along one dimension: into parts of that many elements, where it has several, and each of
+/// them into blocks.
+struct Blocks {
+  std::size_t dim = 0;
+  std::int64_t part = 0, width = 1;
+};
+/// Lays a copy out as [parts][blocks][other dimensions by `position`, one for each dimension][a block], the
+/// last block of a part padded, and writes its loops.
+void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks,
+                  const std::vector<std::size_t>& position);
+
 /// Whether computing a scalar takes many instructions: it calls an elementary function or divides.
 bool expensive(const program::Program& program, program::ScalarId scalar);
 

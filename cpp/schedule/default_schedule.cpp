@@ -162,7 +162,8 @@ std::string Construction::fuse(const std::string& scope, const std::string& a, c
 void Construction::apply(const std::string& scope, const Splits& splits) {
   for (const auto& [loop, factor] : splits) {
     const auto names = leaves(scope);
-    if (std::find(names.begin(), names.end(), loop) != names.end()) split(scope, loop, factor);
+    if (std::find(names.begin(), names.end(), loop) != names.end())
+      split(scope, loop, std::min(factor, extent(scope, loop)));  // a piece may be less than a block
   }
 }
 

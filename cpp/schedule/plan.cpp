@@ -425,8 +425,20 @@ struct Regions {
     dim.base = {};
   }
 
-  /// What `scope` reads at `index`, its iterators taken whole where all their loops run inside the place, so
-  /// that dead iterations ask for nothing.
+  /// The value of a loop, taken whole where all its parts run inside the place.
+  ExprId seen_value(std::size_t scope, int index) {
+    auto& arena = plan.program.arena;
+    const PlannedLoop loop = plan.scopes[scope].loops[static_cast<std::size_t>(index)];
+    const auto slots = arena.iterators(plan.value_of(scope, index));
+    if (std::none_of(slots.begin(), slots.end(), [&](std::uint32_t slot) { return outer.contains(slot); }))
+      return arena.iterator(loop.slot);
+    if (loop.outer < 0) return plan.value_of(scope, index);
+    const ExprId blocks = arena.multiply(seen_value(scope, loop.outer), loop.factor);
+    return arena.add(blocks, seen_value(scope, loop.inner));
+  }
+
+  /// What `scope` reads at `index`, its iterators and parts of them taken whole where all their loops run
+  /// inside the place, so that dead iterations ask for nothing.
   LinearForm seen_from(std::size_t scope, ExprId index) {
     auto& arena = plan.program.arena;
     std::map<std::uint32_t, ExprId> values;
@@ -436,7 +448,9 @@ struct Regions {
       const bool whole =
           std::none_of(slots.begin(), slots.end(), [&](std::uint32_t slot) { return outer.contains(slot); });
       const std::uint32_t slot = plan.iterator(scope, i).slot;
-      values.emplace(slot, whole ? arena.iterator(slot) : value);
+      const ExprId first = arena.subtract(value, plan.value_of(scope, static_cast<int>(i)));
+      values.emplace(slot, whole ? arena.iterator(slot)
+                                 : arena.add(first, seen_value(scope, static_cast<int>(i))));
     }
     std::vector<Condition> ignored;
     index = without_inside(arena, index, ignored);
