@@ -159,15 +159,34 @@ class RecordStore:
         """Appends; each record is read back and applied first.
 
         Raises:
-            FormatError: a record does not survive that.
-            OSError: the file cannot be written.
+            FormatError: a record does not survive that, or the file cannot be written; then it holds none of
+                them, or some.
         """
         lines = [
             encode(record) if record.outcome == "ok" else _encoder.encode(record).decode()
             for record in records
         ]
-        if not lines:
-            return
+        if lines:
+            self._append("".join(line + "\n" for line in lines).encode())
+
+    def check_writable(self) -> None:
+        """Makes the file where there is none.
+
+        Raises:
+            FormatError: it cannot be written.
+        """
+        self._append(b"")
+
+    def _append(self, text: bytes) -> None:
+        try:
+            self._append_locked(text)
+        except OSError as error:
+            raise FormatError(
+                f"[records] {self.path} cannot be written: {error.strerror}; make room, or keep records "
+                "elsewhere (SYNO_CACHE, or the session's file)"
+            ) from error
+
+    def _append_locked(self, text: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a+b") as out:
             fcntl.flock(out, fcntl.LOCK_EX)
@@ -178,7 +197,7 @@ class RecordStore:
                 out.seek(-1, os.SEEK_END)
                 if out.read(1) != b"\n":
                     out.write(b"\n")
-            out.write("".join(line + "\n" for line in lines).encode())
+            out.write(text)
 
     def __iter__(self) -> Iterator[Record]:
         self.damaged = 0

@@ -7,10 +7,11 @@ to measure, epsilon-greedily (Ansor, OSDI 2020, sections 4 and 5; the constructe
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ import numpy as np
 
 from syno import _core
 from syno.config import cache_directory
-from syno.errors import KernelError, SynoError
+from syno.errors import FormatError, KernelError, SynoError
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
 from syno.tuning.machine import machine_key, machine_model
@@ -28,6 +29,8 @@ from syno.tuning.records import Record, RecordStore, make_record, record_store
 
 if TYPE_CHECKING:
     from syno.operator import Operator
+
+_log = logging.getLogger("syno.tuning")
 
 _CHILDREN = 96  # candidates scored for each batch
 _PARENTS = 12
@@ -122,6 +125,7 @@ def tune(
         ShapeError: the operator is symbolic with several valuations.
         KernelError: trials < 2, or the counted schedule itself cannot be measured.
         UnknownName: no such dtype, model or progress.
+        FormatError: the session's file cannot be written.
     """
     if trials < 2:
         raise KernelError(
@@ -132,6 +136,8 @@ def tune(
         if isinstance(operator, _core.Program)
         else operator._one_valuation("tuning").program
     )
+    if session is not None:
+        RecordStore(session).check_writable()
     search = _Search(
         program,
         threads,
@@ -225,7 +231,7 @@ class _Search:
             progress(len(self.trials), trials, self._ranked()[0].record.median_us)
         best, gap = self._final(made.schedule)
         if keep and not self.cold:
-            record_store().add([best.record])
+            _kept(record_store(), [best.record])
         ran = [t for t in self.trials if t.record.outcome == "ok"]
         outcomes: dict[str, int] = {}
         for trial in self.trials:
@@ -271,8 +277,8 @@ class _Search:
                 origin=picked[i][1],
             )
         self.measured += len(new)
-        if self.store is not None:
-            self.store.add(fresh.values())
+        if self.store is not None and not _kept(self.store, fresh.values()):
+            self.store = None
         for i, (candidate, _) in enumerate(picked):
             record = fresh[i] if i in fresh else self.recorded[texts[i]]
             self.seen.add(texts[i])
@@ -365,9 +371,27 @@ class _Search:
                 yield number, best
 
 
+def _kept(store: RecordStore, records: Iterable[Record]) -> bool:
+    """Whether the records were written; a full disk ends no search, it only costs the next one its start."""
+    try:
+        store.add(records)
+    except FormatError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        _log.warning("trials are not kept: %s", error)
+        return False
+    return True
+
+
 def session_file(program: _core.Program, threads: int, dtype: str) -> Path | None:
     """Where the command line keeps the trials of a program, so that it can go on; None: nowhere."""
     directory = cache_directory()
     if directory is None:
         return None
-    return directory / f"tune-{program.structural_key()[:16]}-{dtype}-{threads}.jsonl"
+    path = directory / f"tune-{program.structural_key()[:16]}-{dtype}-{threads}.jsonl"
+    try:
+        RecordStore(path).check_writable()
+    except FormatError as error:
+        _log.warning("trials are not kept: %s", error)
+        return None
+    return path

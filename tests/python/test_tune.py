@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import types
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from syno.errors import FormatError, KernelError, ShapeError, UnknownName
 from syno.tuning.construct import choose_schedule
 from syno.tuning.cost_model import BoostedModel, LinearModel, make_model, rank_correlation
 from syno.tuning.records import RecordStore, decode, encode, make_record, record_store
-from syno.tuning.search import tune
+from syno.tuning.search import session_file, tune
 
 MATMUL = "y[m,n] = sum[k] a[m,k] * b[k,n]"
 
@@ -251,6 +253,31 @@ def test_a_record_that_does_not_apply_is_passed_over(tmp_path: Path) -> None:
         record_store().add([record_of(matmul(), 1e-3)])
         assert choose_schedule(matmul().program, "float32", 1, None).origin == "recorded"
         assert renamed.compile().verify().passed
+
+
+def test_a_disk_that_fills_up_ends_no_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: RecordStore, text: bytes) -> None:
+        if text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(RecordStore, "_append_locked", full)
+    tuned = tune(matmul(), trials=6, session=tmp_path / "trials.jsonl", progress="off")
+    assert tuned.trials == 6 and tuned.best_us <= tuned.constructed_us
+    assert "No space left" in caplog.text and "SYNO_CACHE" in caplog.text
+
+
+def test_a_place_that_cannot_be_written_gets_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FormatError, match="cannot be written"):
+        tune(matmul(), trials=2, session=tmp_path / "file" / "trials.jsonl", progress="off")
+    monkeypatch.setenv("SYNO_CACHE", str(tmp_path / "file"))
+    assert session_file(matmul().program, 1, "float32") is None
+    assert "trials are not kept" in caplog.text
+    tune(matmul(), trials=2, progress="off")  # nothing to remember the best in, either
 
 
 def test_bad_requests_get_a_sentence(tmp_path: Path) -> None:
