@@ -1,11 +1,14 @@
 #include "lower/derivative.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "lower/index_inverse.hpp"
+#include "lower/read_view.hpp"
 #include "lower/scalar_adjoint.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
@@ -29,10 +32,9 @@ using symbolic::Size;
 
 /// What a read contributes to the cotangent of the tensor it reads, before iterators get their places.
 struct Contribution {
-  const Scope* scope;         ///< of the forward program
-  ScalarId read;              ///< the read
-  ScalarId value;             ///< cotangent of the output * d(body)/d(read), over the scope's iterators
-  std::vector<ExprId> zeros;  ///< where `value` reads the cotangent of the output
+  const Scope* scope;  ///< of the forward program
+  ScalarId read;       ///< the read
+  ScalarId value;      ///< cotangent of the output * d(body)/d(read), over the scope's iterators
 };
 
 class Reverse {
@@ -159,8 +161,10 @@ class Reverse {
         return given_.at(tensor);
       }
     }
-    const std::vector<Contribution> list =
-        all == contributions_.end() ? std::vector<Contribution>{} : all->second;
+    std::vector<Contribution> list;
+    if (all != contributions_.end())
+      for (const Contribution& contribution : all->second)
+        list.push_back(reduced_first(contribution).value_or(contribution));
     // Contributions without sums join the scope that adds everything up; the others are tensors of their own.
     Walk place = walk(tensor);
     std::vector<ScalarId> terms;
@@ -239,7 +243,7 @@ class Reverse {
         break;
     }
     for (const auto& [read, value] : scalar_adjoints(p_, scope.body, seed, active_)) {
-      contributions_[p_.scalar(read).tensor].push_back({&scope, read, value, at});
+      contributions_[p_.scalar(read).tensor].push_back({&scope, read, value});
     }
   }
 
@@ -351,6 +355,144 @@ class Reverse {
     }
     if (all) result.body = p_.select(*all, result.body, p_.literal(0));
     return result;
+  }
+
+  /// A tangled sum whose terms stand still where the read moves is computed in two steps: the cotangent of
+  /// what is read, as a tensor over the read's own coordinates, and the sum of its few elements for each
+  /// element of the tensor. Both have plain indices.
+  std::optional<Contribution> reduced_first(const Contribution& c) {
+    constexpr std::int64_t kWorthATensor = 4;  // terms an element of it
+    constexpr double kMoreWork = 1.1;
+    if (!p_.concrete()) return std::nullopt;
+    std::vector<Slot> space;
+    double points = 1;
+    for (const auto* list : {&c.scope->traversal, &c.scope->sums}) {
+      for (const Iterator& i : *list) {
+        space.push_back(i.slot);
+        points *= static_cast<double>(iterators_.extent(i.slot));
+      }
+    }
+    const TensorId tensor = p_.scalar(c.read).tensor;
+    const Walk place = walk(tensor);
+    const auto direct = gather(c, place);
+    if (direct) {
+      double visited = 1;
+      for (const auto* list : {&place.traversal, &direct->sums})
+        for (const Iterator& i : *list) visited *= static_cast<double>(iterators_.extent(i.slot));
+      if (points > kMoreWork * visited || !tangled(*direct, place)) return std::nullopt;
+    }
+    ReadView view = view_of_read(iterators_, space, p_.scalar(c.read).indices);
+    std::int64_t terms = 1;
+    for (const Slot slot : view.rest) terms *= iterators_.extent(slot);
+    if (terms < kWorthATensor) return std::nullopt;
+    const ScalarId body = rebuilt(c.value, view.points);
+    arrange(view, body, place);
+    Scope seen;
+    Tensor values{unique_name("d" + forward_.tensor(tensor).name + "_seen"), Role::Computed, {}, {}};
+    std::vector<ExprId> at;
+    for (const Slot slot : view.coordinates) {
+      seen.traversal.push_back(iterators_[slot]);
+      values.dims.push_back(iterators_[slot].range);
+      at.push_back(arena().iterator(slot));
+    }
+    for (const Slot slot : view.rest) seen.sums.push_back(iterators_[slot]);
+    seen.output = p_.add_tensor(std::move(values));
+    seen.reduction = Reduction::Sum;
+    seen.body = body;
+    p_.scopes.push_back(seen);
+    seen_.push_back(seen);
+    seen_.back().sums.clear();
+    return Contribution{&seen_.back(), p_.read(tensor, view.indices), p_.read(seen.output, std::move(at))};
+  }
+
+  /// The order of the view's coordinates: outermost those that the second step sums over, then those of
+  /// several factors, innermost those of the factor that has the most of its own, which fill vectors.
+  void arrange(ReadView& view, ScalarId body, const Walk& place) {
+    const auto inverse = invert(iterators_, view.coordinates, view.indices, place.at);
+    std::map<Slot, std::set<ScalarId>> factors;
+    for (const ScalarId id : program::scalars_of(p_, body)) {
+      if (p_.scalar(id).kind != ScalarKind::Read) continue;
+      for (const ExprId index : p_.scalar(id).indices)
+        for (const Slot slot : arena().iterators(index)) factors[slot].insert(id);
+    }
+    std::map<std::set<ScalarId>, double> own;  // elements
+    for (const Slot slot : view.coordinates) {
+      auto [at, fresh] = own.try_emplace(factors[slot], 1.0);
+      at->second *= static_cast<double>(iterators_.extent(slot));
+    }
+    const auto rank = [&](Slot slot) {
+      const Slot point = inverse ? slot_of(arena(), inverse->points.at(slot)) : kNoSlot;
+      const bool summed =
+          inverse && std::find(inverse->free.begin(), inverse->free.end(), point) != inverse->free.end();
+      const std::set<ScalarId>& of = factors[slot];
+      return std::tuple(!summed, of.size() == 1, of.size() == 1 ? own.at(of) : 0.0);
+    };
+    std::stable_sort(view.coordinates.begin(), view.coordinates.end(),
+                     [&](Slot a, Slot b) { return rank(a) < rank(b); });
+  }
+
+  /// Whether indices or conditions cut up what element and term make together, or several factors move with
+  /// such a sum: then no loop over elements reads any factor in order.
+  bool tangled(const Gathered& gathered, const Walk& place) {
+    std::set<Slot> elements, terms;
+    for (const Iterator& i : place.traversal) elements.insert(i.slot);
+    for (const Iterator& i : gathered.sums) terms.insert(i.slot);
+    const auto both = [&](ExprId root) {
+      bool element = false, term = false;
+      for (const Slot slot : arena().iterators(root)) {
+        element = element || elements.contains(slot);
+        term = term || terms.contains(slot);
+      }
+      return element && term;
+    };
+    std::set<TensorId> moving;
+    for (const ScalarId id : program::scalars_of(p_, gathered.body)) {
+      const Scalar scalar = p_.scalar(id);
+      if (scalar.kind == ScalarKind::Index && both(scalar.index)) return true;
+      if (scalar.kind != ScalarKind::Read) continue;
+      for (const ExprId index : scalar.indices) {
+        if (cut_up(index, both)) return true;
+        if (overlaps(index, elements, terms)) moving.insert(scalar.tensor);
+      }
+    }
+    return moving.size() > 1;
+  }
+  bool cut_up(ExprId root, const auto& both) {
+    const symbolic::Expr node = arena()[root];
+    switch (node.op) {
+      case Op::Divide:
+      case Op::Modulo:
+        return both(node.a) || cut_up(node.a, both);
+      case Op::Add:
+        return cut_up(node.a, both) || cut_up(node.b, both);
+      case Op::Multiply:
+      case Op::Inside:
+        return cut_up(node.a, both);
+      default:
+        return false;
+    }
+  }
+  /// A sum of element and term in which different pairs meet: p - k, not B*p + k with k in [0, B).
+  bool overlaps(ExprId root, const std::set<Slot>& elements, const std::set<Slot>& terms) {
+    struct Part {
+      std::int64_t step, span;
+    };
+    std::vector<Part> of_elements, of_terms;
+    for (const auto& [atom, factor] : linear_form(arena(), root).terms) {
+      const symbolic::Interval reach = iterators_.bounds(atom);
+      const Part part{std::abs(factor), std::abs(factor) * (reach.greatest - reach.least)};
+      bool element = false, term = false;
+      for (const Slot slot : arena().iterators(atom)) {
+        element = element || elements.contains(slot);
+        term = term || terms.contains(slot);
+      }
+      if (element) of_elements.push_back(part);
+      if (term) of_terms.push_back(part);
+    }
+    for (const Part& e : of_elements)
+      for (const Part& t : of_terms)
+        if (e.step <= t.span && t.step <= e.span) return true;
+    return false;
   }
 
   void add_condition(std::optional<ScalarId>& all, const RangeCondition& condition) {
@@ -546,6 +688,7 @@ class Reverse {
   std::set<TensorId> active_;
   std::map<TensorId, TensorId> given_;  ///< by output: the cotangent that the caller passes
   std::map<TensorId, std::vector<Contribution>> contributions_;
+  std::deque<Scope> seen_;  ///< what contributions that were reduced first are of
 };
 
 }  // namespace

@@ -205,6 +205,34 @@ TEST(Derivative, GathersWhereATermIsThereForItsGuardOnly) {
   for (const auto& scope : lower::derivative(program, "x").scopes) EXPECT_TRUE(scope.target.empty());
 }
 
+TEST(Derivative, OfATangledReadSumsBeforeItGathers) {
+  struct Case {
+    const char* text;
+    std::map<std::string, std::int64_t, std::less<>> sizes;
+  };
+  const std::map<std::string, std::int64_t, std::less<>> blocks = {{"c", 8}, {"c2", 4}, {"h", 3}, {"k", 3}};
+  const std::map<std::string, std::int64_t, std::less<>> places = {{"c", 6}, {"c2", 4}, {"h", 14}, {"k", 3}};
+  for (const Case& each : {
+           Case{"y[c,h] = sum[k,c2] x[k+c2+4*(c/4)-1,(h+1)%3] * w[c%4,k,c2+4*(c/4)]", blocks},
+           Case{"y[c,h] = sum[k,c2] x[k+2*c2+c/4-1,h] * w[c%4,k,2*c2+c/4]", blocks},
+           Case{"y[c,h] = sum[k,c2] x[c2,h/7+2*inside(k+h%7-1,7)] * w[c,k,c2,h%7]", places},
+           Case{"y[c,h] = sum[k,c2] x[c2,h%2+2*((inside(k+h/2-1,7)+1)%7)] * w[c,k,c2,h/2]", places},
+           Case{"y[c,h] = sum[k,c2] x[c2,7*(h/7)+inside(k+(h+1)%7-1,7)] * w[c,k,c2,(h+1)%7]", places},
+       }) {
+    const auto program = parsed(each.text, each.sizes);
+    check(program, 11);
+    const auto derivative = lower::derivative(program, "x");
+    const std::string text = program::to_text(derivative);
+    ASSERT_EQ(derivative.scopes.size(), 2U) << text;
+    EXPECT_EQ(text.find("select"), std::string::npos) << text;  // fills say what is outside
+    EXPECT_EQ(derivative.scopes[1].sums.size(), 1U) << text;    // over k
+    // No more multiply-adds than the operator itself, and one addition for each k.
+    std::int64_t elements = 1;
+    for (const auto extent : program::shape_of(program, *program.find_tensor("x"))) elements *= extent;
+    EXPECT_LE(program::cost(derivative, 0).flops, program::cost(program, 0).flops + 3 * elements) << text;
+  }
+}
+
 TEST(Derivative, NamesInputsThatDoNotExist) {
   const auto program = parsed("y[i] = exp(x[i])", {{"i", 3}});
   EXPECT_THROW(lower::derivative(program, "z"), UnknownName);
