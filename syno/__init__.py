@@ -49,6 +49,8 @@ __all__ = ["__version__", *sorted(_EXPORTS)]
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
         return getattr(importlib.import_module(_EXPORTS[name]), name)
+    if name == "nn":
+        return importlib.import_module("syno.nn")
     raise AttributeError(f"module 'syno' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 

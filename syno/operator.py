@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import html
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,9 +82,13 @@ class Operator:
             sizes: extents of iterators and values of size variables, by name.
         Raises:
             ParseError: the text is not well formed; a caret shows where.
-            ShapeError: sizes are missing, contradict each other, or are below 1.
+            ShapeError: sizes are missing, contradict each other, are below 1, or are no whole numbers.
         """
-        given = {name: [int(n) for n in shape] for name, shape in (shapes or {}).items()}
+        given = {
+            name: [_extent(f"shapes[{name!r}][{d}]", n) for d, n in enumerate(shape)]
+            for name, shape in (shapes or {}).items()
+        }
+        sizes = {name: _extent(name, n) for name, n in sizes.items()}
         program = _core.Program.parse(
             expr,
             sizes=sizes,
@@ -518,6 +523,19 @@ class _Formula:
         if len(indices) != len(shape):
             return {}
         return {i: n for i, n in zip(indices, shape, strict=True) if i in sizes}
+
+
+def _extent(name: str, value: Any) -> int:
+    """A size as the engine takes it, which says itself what is too small or too large."""
+    try:
+        size = operator.index(value)
+    except TypeError:
+        raise ShapeError(
+            f"[parse] size {name}={value!r} is a {type(value).__name__}; sizes are whole numbers"
+        ) from None
+    if abs(size) >= 2**63:
+        raise ShapeError(f"[parse] size {name}={size} is not between 1 and 2^40")
+    return size
 
 
 def _split_commas(text: str) -> list[str]:

@@ -174,6 +174,12 @@ class OperatorFunction:
             joint.forget()
 
     def _compute_elsewhere(self, *tensors: Tensor) -> Tensor:
+        for name, tensor in zip(self.inputs, tensors, strict=True):
+            if tensor.layout != torch.strided:
+                raise TypeError(
+                    f"syno::{self.name}: {name} is of layout {tensor.layout}; operators take dense "
+                    "tensors: pass .to_dense()"
+                )
         return self._emitted_copy(tensors)
 
     def _emitted_copy(self, tensors: Sequence[Tensor]) -> Tensor:

@@ -105,6 +105,11 @@ def test_given_shapes_override_and_imply_sizes():
         ("y[i] = sum[j x[i,j]", {}, ParseError, r"\^"),
         ("y[i] = x[i]", {}, ShapeError, "i"),
         ("y[i] = x[i]", {"i": 0}, ShapeError, "i=0"),
+        ("y[i] = x[i]", {"i": -3}, ShapeError, "i=-3"),
+        ("y[i] = x[i]", {"i": 2**64}, ShapeError, "i=18446744073709551616 is not between 1 and 2"),
+        ("y[i] = x[i]", {"i": 1.5}, ShapeError, "i=1.5 is a float; sizes are whole numbers"),
+        ("y[i] = x[i]", {"i": "3"}, ShapeError, "i='3' is a str"),
+        ("y[i] = x[i]", {"shapes": {"x": (2.0,)}}, ShapeError, "2.0 is a float"),
         ("y[i] = x[i]", {"i": 3, "q": 3}, UnknownName, "'q'"),
     ],
 )

@@ -33,6 +33,7 @@ def test_importing_does_not_load_heavy_packages(module: str) -> None:
 def test_every_public_name_resolves() -> None:
     for name in syno.__all__:
         assert getattr(syno, name) is not None
+    assert syno.nn.Op is syno.torch.Op
 
 
 def test_an_unknown_name_lists_the_valid_ones() -> None:

@@ -160,6 +160,13 @@ def test_wrong_dtypes_get_a_sentence():
         as_function(op)(x.long(), k.long())
 
 
+def test_sparse_tensors_get_a_sentence():
+    op = conv()
+    x, k = tensors(op)
+    with pytest.raises(TypeError, match=r"x is of layout torch\.sparse_coo.*to_dense"):
+        as_function(op)(x.to_sparse(), k)
+
+
 def test_wrong_shapes_get_a_sentence():
     op = conv()
     x, k = tensors(op)
