@@ -45,6 +45,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     q1_us: float = 0.0
     q3_us: float = 0.0
     samples: int = 0
+    rank_us: float = 0.0
+    """`median_us` of the record it was called in turns with, times the ratio; 0: it was not."""
     cold: bool = False
     compile_ms: float = 0.0
     spills: int = 0
@@ -53,6 +55,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """"constructed", "counted", "sampled", "mutated", "crossed"."""
     versions: dict[str, str] = {}
     measured_at: str = ""
+
+    @property
+    def rank(self) -> float:
+        """By which records of one program are ordered: medians of two occasions hardly compare."""
+        return self.rank_us or self.median_us
 
     def trace(self) -> _core.Schedule:
         """The schedule.
@@ -216,7 +223,10 @@ class RecordStore:
     def best(
         self, program: _core.Program, dtype: str, threads: int, machine: str | None = None
     ) -> tuple[Record, _core.Schedule] | None:
-        """The fastest warm record of a program on a machine (default this one) that applies."""
+        """The fastest warm record of a program on a machine (default this one) that applies.
+
+        Fastest by its rank: in turns with the best one before it, where there was one.
+        """
         self._refresh()
         if not self._best:
             return None
@@ -265,7 +275,7 @@ class RecordStore:
                     (record.key, record.dtype, record.threads, record.machine), []
                 ).append(record)
         for records in best.values():
-            records.sort(key=lambda record: record.median_us)
+            records.sort(key=lambda record: record.rank)
             del records[8:]
         self._best, self._seen = best, state
         self._applied.clear()

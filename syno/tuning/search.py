@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from syno import _core
@@ -231,7 +232,7 @@ class _Search:
             progress(len(self.trials), trials, self._ranked()[0].record.median_us)
         best, gap = self._final(made.schedule)
         if keep and not self.cold:
-            _kept(record_store(), [best.record])
+            _kept(record_store(), [self._ranked_record(best)])
         ran = [t for t in self.trials if t.record.outcome == "ok"]
         outcomes: dict[str, int] = {}
         for trial in self.trials:
@@ -345,10 +346,6 @@ class _Search:
         ranked = self._ranked()
         limit = ranked[0].record.median_us * (1 + _CLOSE)
         close = [trial for trial in ranked if trial.record.median_us <= limit][:3]
-        pairs = _core.MeasureOptions()
-        for name in ("threads", "cold", "limit_s", "lock_file"):
-            setattr(pairs, name, getattr(self.options, name))
-        pairs.samples, pairs.sample_s = 31, 5e-4
         base = next((t for t in self.trials if t.candidate.schedule == constructed), None)
         if base is None or base.record.outcome != "ok":
             return ranked[0], 1.0
@@ -356,12 +353,27 @@ class _Search:
         for trial in close:
             if trial is base:
                 continue
-            ratio = _core.compare_schedules(
-                self.program, trial.candidate.schedule, constructed, pairs
-            )
+            ratio = self._in_turns(trial.candidate.schedule, constructed)
             if 0 < ratio < best_ratio * 0.99:  # closer is not better
                 best, best_ratio = trial, ratio
         return best, best_ratio
+
+    def _in_turns(self, a: _core.Schedule, b: _core.Schedule) -> float:
+        """time(a) / time(b); 0 where either fails."""
+        pairs = _core.MeasureOptions()
+        for name in ("threads", "cold", "limit_s", "lock_file"):
+            setattr(pairs, name, getattr(self.options, name))
+        pairs.samples, pairs.sample_s = 31, 5e-4
+        return _core.compare_schedules(self.program, a, b, pairs)
+
+    def _ranked_record(self, best: _Trial) -> Record:
+        """The record of what was found, ranked in turns with the best one on record."""
+        known = record_store().best(self.program, self.dtype, self.threads)
+        if known is None:
+            return best.record
+        same = known[1] == best.candidate.schedule
+        ratio = 1.0 if same else self._in_turns(best.candidate.schedule, known[1])
+        return msgspec.structs.replace(best.record, rank_us=known[0].rank * ratio)
 
     def _curve(self) -> Iterator[tuple[int, float]]:
         best = math.inf

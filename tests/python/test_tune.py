@@ -228,6 +228,30 @@ def test_rank_correlation_of_little_is_none() -> None:
     assert rank_correlation([], []) == rank_correlation([1.0], [2.0]) == 0
 
 
+@pytest.mark.parametrize("ratio", [0.8, 1.25, 0.0])
+def test_what_is_found_takes_the_place_of_a_record_that_it_beats_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: float
+) -> None:
+    """A median of another occasion, however low, says nothing against it."""
+    with syno.config.config(cache=str(tmp_path)):
+        known = _core.Schedule()  # plain loops, which no search finds
+        plain = msgspec.Raw(known.to_json().encode())
+        lucky = msgspec.structs.replace(record_of(matmul(), 1e-3), schedule=plain)
+        record_store().add([lucky])
+        compared: list[bool] = []
+
+        def in_turns(program: object, a: object, b: object, options: object) -> float:
+            compared.append(b == known)
+            return ratio if b == known else 1.0
+
+        monkeypatch.setattr(_core, "compare_schedules", in_turns)
+        found = tune(matmul(), trials=4, options=quick(), progress="off")
+        best = record_store().best(matmul().program, "float32", 1)
+        assert best is not None
+        assert any(compared)
+        assert best[1] == (found.schedule if 0 < ratio < 1 else known)
+
+
 def test_stores_of_two_machines_merge(tmp_path: Path) -> None:
     here, there = RecordStore(tmp_path / "a.jsonl"), RecordStore(tmp_path / "b.jsonl")
     here.add([record_of(matmul(), 5.0)])
