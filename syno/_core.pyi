@@ -4,7 +4,7 @@ The engine of syno: tensor programs, pGraphs, synthesis, schedules and native ke
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'allowed', 'apply_prepacked', 'apply_schedule', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'sample_operators', 'softmax', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'sample_operators', 'softmax', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -825,6 +825,8 @@ class TensorCalls:
                 empty: makes the result: ``torch.empty``.
                 thread_count: says how many threads a call is for: ``torch.get_num_threads``.
                 kept: how many kernels are held; a further one takes the place of one that was found rarely.
+            Raises:
+                KernelError: kept is 0.
         """
     def __len__(self) -> int:
         """
@@ -1235,6 +1237,10 @@ def apply_schedule(program: Program, schedule: Schedule) -> LoopNest:
         Raises:
             ScheduleError: names the decision, its index in the trace and why it does not apply.
             UnknownName: a decision, scope, loop or tensor that there is not; lists the valid ones.
+    """
+def build_id() -> str:
+    """
+    Identifies this build of the extension, for caches of what it makes: hexadecimal digits.
     """
 def compare_schedules(program: Program, a: Schedule, b: Schedule, options: MeasureOptions) -> float:
     """

@@ -9,6 +9,7 @@
 #include "bindings/arrays.hpp"
 #include "jit/codegen.hpp"
 #include "jit/kernel.hpp"
+#include "support/build_id.hpp"
 #include "support/error.hpp"
 
 namespace py = pybind11;
@@ -150,6 +151,8 @@ void bind_jit(py::module_& m) {
       .def_property_readonly("l2_bytes", [](const jit::Cpu& cpu) { return cpu.target.l2_bytes; })
       .def_property_readonly("l3_bytes", [](const jit::Cpu& cpu) { return cpu.target.l3_bytes; })
       .def("__repr__", [](const jit::Cpu& cpu) { return "Cpu(" + cpu.name + ", " + cpu.triple + ")"; });
+  m.def("build_id", &build_id,
+        "Identifies this build of the extension, for caches of what it makes: hexadecimal digits.");
   m.def("llvm_version", &jit::llvm_version, "Version of the LLVM that generates code, as text.");
   m.def("host_cpu", &jit::host_cpu, py::return_value_policy::reference, R"doc(
     This machine's CPU, or the one that the environment variable ``SYNO_CPU`` names.

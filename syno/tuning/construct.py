@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 Constructed = _core.Constructed
 
-#: Changes when the same program and machine may get another schedule than before.
-_VERSION = 3
-
-
 @dataclass(frozen=True)
 class Chosen:
     """A schedule and where it comes from."""
@@ -112,7 +108,7 @@ def choose_schedule(
 
 
 def _digest(key: tuple[str, str, int, str]) -> str:
-    return hashlib.blake2b(repr((_VERSION, *key)).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(repr((_core.build_id(), *key)).encode(), digest_size=16).hexdigest()
 
 
 _identities: Bounded[int, tuple[MachineModel, str]] = Bounded(16)
