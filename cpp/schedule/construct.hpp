@@ -114,6 +114,8 @@ void along_channels(Construction& c, const std::string& scope, const ScopeFacts&
 void along_reduction(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
 /// Vectors along the innermost dimension of the output, windows of few taps read where they lie.
 void along_window(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+/// Vectors along consecutive positions of a small image, windows read where they lie, lanes outside masked.
+void along_image(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
 
 /// Every sketch of a scope that reduces; none for others, which have one way to be written.
 Sketches sketches_of(Construction& c, const std::string& scope);

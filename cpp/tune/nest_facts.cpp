@@ -39,6 +39,7 @@ double cost_of(Function function) {
 
 /// Reads that step by no more than this are shuffled out of whole vectors.
 constexpr std::int64_t kShuffled = 4;
+constexpr double kKnownMask = 0.2;  ///< of a mask that is computed: one that is moved to its register
 
 class Reader {
  public:
@@ -286,7 +287,8 @@ class Reader {
         block.work.masks += m.shuffles;
         if (m.vectors > 0) operands_ = std::max(operands_, live(at, around));
         if (!aligned(at, around, buffer)) block.work.crossing_loads += m.vectors;
-        if (access.guarded) block.work.masks += std::max({m.vectors, m.scalars, m.elements});
+        if (access.guarded)
+          block.work.masks += (known(v, around) ? kKnownMask : 1) * std::max({m.vectors, m.scalars, m.elements});
         block.accesses.push_back(facts_.accesses.size());
         facts_.accesses.push_back(std::move(access));
         return;
@@ -318,6 +320,19 @@ class Reader {
         return;
     }
   }
+  /// Which iterations the guards of a load let in is known when code is made: no loop that stays one moves
+  /// them.
+  bool known(const Value& load, const std::vector<Repeat>& around) {
+    for (const schedule::Condition& guard : load.guards)
+      for (const auto& [atom, coefficient] : forms_.joined(forms_.form(nest_.arena, guard.expr)).terms) {
+        std::vector<std::uint32_t> slots;
+        slots_of(atom, slots);
+        for (const std::uint32_t slot : slots)
+          if (std::none_of(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; })) return false;
+      }
+    return true;
+  }
+
   static double count_elements(const std::vector<Repeat>& around) {
     double count = 1;
     for (const Repeat& repeat : around) count *= static_cast<double>(repeat.trips);
