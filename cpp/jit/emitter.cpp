@@ -180,7 +180,7 @@ EmittedModule Emitter::run() {
   }
   f_.shared = f_.function->getArg(1);
   llvm::Instruction* branch = b_.CreateBr(body);
-  f_.loops.push_back({branch, 0});
+  f_.loops.push_back({branch, 0, nullptr, {}, {}});
   b_.SetInsertPoint(body);
   emit(nest_.root);
   b_.CreateRetVoid();
@@ -211,10 +211,12 @@ void Emitter::emit(StatementId id) {
 
 // ---- caches of values
 
-void Emitter::enter_loop(llvm::BasicBlock* header, llvm::BasicBlock* body) {
+void Emitter::enter_loop(llvm::Instruction* before, StatementId stored_in, llvm::BasicBlock* header,
+                         llvm::BasicBlock* body) {
   b_.SetInsertPoint(header);
   llvm::Instruction* branch = b_.CreateBr(body);
-  f_.loops.push_back({branch, f_.placed_log.size()});
+  f_.loops.push_back({branch, f_.placed_log.size(), before, std::vector<bool>(nest_.buffers.size()), {}});
+  stored_buffers(stored_in, f_.loops.back().stored);
   b_.SetInsertPoint(body);
 }
 
@@ -285,30 +287,28 @@ template <class Body>
 void Emitter::emit_counted(std::uint32_t slot, StatementId stored_in, llvm::Value* begin, llvm::Value* end,
                            bool may_be_empty, Interval range, const std::string& name, const Body& body) {
   const auto carried = carried_slots(stored_in);
-  std::vector<llvm::Value*> before;
-  for (const auto& [tile, s] : carried) before.push_back(tile->slots[s]);
+  std::vector<llvm::Value*> entering;
+  for (const auto& [tile, s] : carried) entering.push_back(tile->slots[s]);
   invalidate_stored(stored_in);
   llvm::BasicBlock* preheader = b_.GetInsertBlock();
   llvm::BasicBlock* header = llvm::BasicBlock::Create(context_, name, f_.function);
   llvm::BasicBlock* inner = llvm::BasicBlock::Create(context_, name + ".body", f_.function);
   llvm::BasicBlock* exit = llvm::BasicBlock::Create(context_, name + ".end", f_.function);
-  if (may_be_empty)
-    b_.CreateCondBr(b_.CreateICmpSLT(begin, end), header, exit);
-  else
-    b_.CreateBr(header);
+  llvm::Instruction* before = may_be_empty ? b_.CreateCondBr(b_.CreateICmpSLT(begin, end), header, exit)
+                                           : b_.CreateBr(header);
 
   b_.SetInsertPoint(header);
   llvm::PHINode* variable = b_.CreatePHI(b_.getInt64Ty(), 2, name);
   variable->addIncoming(begin, preheader);
   std::vector<llvm::PHINode*> phis;
   for (std::size_t i = 0; i < carried.size(); ++i) {
-    phis.push_back(b_.CreatePHI(before[i]->getType(), 2));
-    phis.back()->addIncoming(before[i], preheader);
+    phis.push_back(b_.CreatePHI(entering[i]->getType(), 2));
+    phis.back()->addIncoming(entering[i], preheader);
     carried[i].first->slots[carried[i].second] = phis.back();
   }
   forms_.bind(slot, range);
   const std::size_t locals = f_.local_log.size();
-  enter_loop(header, inner);
+  enter_loop(before, stored_in, header, inner);
   f_.variables[slot] = {variable, f_.loops.size() - 1};
   body();
   f_.variables.erase(slot);
@@ -328,7 +328,7 @@ void Emitter::emit_counted(std::uint32_t slot, StatementId stored_in, llvm::Valu
     for (std::size_t i = 0; i < carried.size(); ++i) {
       llvm::Value*& held = carried[i].first->slots[carried[i].second];
       llvm::PHINode* merged = b_.CreatePHI(held->getType(), 2);
-      merged->addIncoming(before[i], preheader);
+      merged->addIncoming(entering[i], preheader);
       merged->addIncoming(held, latch);
       held = merged;
     }
@@ -505,7 +505,7 @@ void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form
   llvm::Value* from = b_.CreateAdd(offset, body->getArg(1));
   llvm::Value* to = b_.CreateAdd(offset, body->getArg(2));
   llvm::Instruction* branch = b_.CreateBr(start);
-  f_.loops.push_back({branch, 0});
+  f_.loops.push_back({branch, 0, nullptr, {}, {}});
   b_.SetInsertPoint(start);
   emit_counted(loop.slot, loop.children[0], from, to, true, {first_range.least, last_range.greatest - 1},
                loop.name, [&] { emit(loop.children[0]); });
@@ -538,8 +538,8 @@ void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form
 void Emitter::emit_branch(llvm::Value* condition, StatementId body) {
   if (!condition) return emit(body);
   const auto carried = carried_slots(body);
-  std::vector<llvm::Value*> before;
-  for (const auto& [tile, s] : carried) before.push_back(tile->slots[s]);
+  std::vector<llvm::Value*> entering;
+  for (const auto& [tile, s] : carried) entering.push_back(tile->slots[s]);
   llvm::BasicBlock* from = b_.GetInsertBlock();
   llvm::BasicBlock* yes = llvm::BasicBlock::Create(context_, "if", f_.function);
   llvm::BasicBlock* end = llvm::BasicBlock::Create(context_, "endif", f_.function);
@@ -553,9 +553,9 @@ void Emitter::emit_branch(llvm::Value* condition, StatementId body) {
   b_.SetInsertPoint(end);
   for (std::size_t i = 0; i < carried.size(); ++i) {
     llvm::Value*& held = carried[i].first->slots[carried[i].second];
-    if (held == before[i]) continue;
+    if (held == entering[i]) continue;
     llvm::PHINode* merged = b_.CreatePHI(held->getType(), 2);
-    merged->addIncoming(before[i], from);
+    merged->addIncoming(entering[i], from);
     merged->addIncoming(held, last);
     held = merged;
   }

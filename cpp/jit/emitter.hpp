@@ -32,6 +32,9 @@ struct EmittedModule {
 EmittedModule emit(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
                    llvm::LLVMContext& context);
 
+/// Whether a node of a value, without its operands, takes as long as a dozen additions.
+bool takes_long(const schedule::Value& node);
+
 /// One scalar, or one value a lane.
 struct Lanes {
   llvm::Value* value = nullptr;
@@ -114,8 +117,11 @@ class Emitter {
     std::vector<llvm::Value*> slots;
   };
   struct Loop {
-    llvm::Instruction* hoist_point;  ///< code that depends on nothing deeper goes before it
-    std::size_t cache_mark;          ///< of placed_log_
+    llvm::Instruction* hoist_point;        ///< code that depends on nothing deeper goes before it
+    std::size_t cache_mark;                ///< of placed_log_
+    llvm::Instruction* before = nullptr;   ///< runs once, before the loop; null where a function begins
+    std::vector<bool> stored;              ///< buffers that the loop writes
+    std::map<Key, llvm::Value*> ahead;     ///< values computed before the loop
   };
   /// What belongs to one LLVM function; outlining a parallel loop starts another one.
   struct FunctionState {
@@ -150,7 +156,8 @@ class Emitter {
   bool indexes_registers(schedule::StatementId id, std::uint32_t slot) const;
   void stored_buffers(schedule::StatementId id, std::vector<bool>& stored) const;
   Tile make_tile(schedule::BufferId buffer, schedule::StatementId body) const;
-  void enter_loop(llvm::BasicBlock* header, llvm::BasicBlock* body);
+  void enter_loop(llvm::Instruction* before, schedule::StatementId stored_in, llvm::BasicBlock* header,
+                  llvm::BasicBlock* body);
   void leave_loop();
   void forget_locals(std::size_t mark);
   void invalidate_stored(schedule::StatementId body);
@@ -177,6 +184,15 @@ class Emitter {
   Key key_of(std::int64_t tag, const Form& form) const;
   Form element_form(schedule::BufferId buffer, const std::vector<schedule::ExprId>& indices);
 
+  // emitter_invariant.cpp: what is computed before loops
+  struct Invariant {
+    Key key;
+    std::size_t depth = 0;              ///< of the innermost loop that moves it
+    std::vector<std::uint32_t> loaded;  ///< buffers
+  };
+  bool describe(schedule::ValueId id, Invariant& made);
+  llvm::Value* before_loops(schedule::ValueId id, bool reciprocal);
+
   // emitter_shuffle.cpp: loads of lanes that lie apart
   bool readable(schedule::BufferId id, const Form& first, std::int64_t from, std::int64_t to,
                 bool use_facts) const;
@@ -187,6 +203,7 @@ class Emitter {
 
   // emitter_value.cpp: values, loads and stores
   Lanes value(schedule::ValueId id);
+  Lanes value_here(schedule::ValueId id);
   Lanes load(const schedule::Value& node);
   Lanes load_register(schedule::BufferId id, const std::vector<schedule::ExprId>& indices);
   llvm::Value* load_transposed(schedule::BufferId id, const Tile& tile, const std::vector<Form>& at);

@@ -122,6 +122,11 @@ llvm::Value* Emitter::masked_call(llvm::Instruction* call, BufferId id) {
 Lanes Emitter::value(ValueId id) {
   const auto key = static_cast<std::uint32_t>(id);
   if (const auto found = memo_.find(key); found != memo_.end()) return found->second;
+  llvm::Value* ahead = takes_long(nest_.value(id)) ? before_loops(id, false) : nullptr;
+  return memo_[key] = ahead ? Lanes{ahead, false} : value_here(id);
+}
+
+Lanes Emitter::value_here(ValueId id) {
   const Value& node = nest_.value(id);
   Lanes made;
   switch (node.kind) {
@@ -154,6 +159,11 @@ Lanes Emitter::value(ValueId id) {
         break;
       }
       const Lanes a = value(node.a);
+      if (node.function == Function::Divide && a.vector && compute_->isFloatTy())
+        if (llvm::Value* reciprocal = before_loops(node.b, true)) {
+          made = {b_.CreateFMul(a.value, spread({reciprocal, false})), true};
+          break;
+        }
       made = binary(node.function, a, value(node.b));
       break;
     }
@@ -168,7 +178,6 @@ Lanes Emitter::value(ValueId id) {
       break;
     }
   }
-  memo_[key] = made;
   return made;
 }
 
