@@ -832,11 +832,12 @@ class TensorCalls:
         """
         How many kernels are held.
         """
-    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtype: typing.Any, result_shapes: collections.abc.Sequence[tuple], order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex, strides: collections.abc.Sequence[typing.Any] = [], result_formats: collections.abc.Sequence[typing.Any] = []) -> None:
+    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtype: typing.Any, result_shapes: collections.abc.Sequence[tuple], order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex, runs_on: typing.SupportsInt | typing.SupportsIndex = 0, strides: collections.abc.Sequence[typing.Any] = [], result_formats: collections.abc.Sequence[typing.Any] = []) -> None:
         """
-            Serve calls on tensors of these shapes, of one dtype, at this many threads.
+            Serve calls on tensors of these shapes, of one dtype, while ``thread_count`` says ``threads``.
         
             Args:
+                runs_on: threads that the kernel gets; default ``threads``.
                 result_shapes: of each output, as torch sees it.
                 order: which of a call's tensors are the kernel's inputs, in its order.
                 strides: of each tensor of a call; None where it has to be contiguous. Default all are.

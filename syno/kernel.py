@@ -86,6 +86,7 @@ class Kernel:
         self._core = core
         self._dtype = DTYPES[dtype]
         self._threads = threads
+        self._runs_on = gainful_threads(core.nest, threads)
         self._schedule = schedule
         self._origin = origin
         self._timing: Timing | None = None
@@ -106,7 +107,7 @@ class Kernel:
             arrays: inputs in the order of `operator.inputs`, of the kernel's dtype, with any strides;
                 they are read where they lie.
             out: an array of any strides (or a sequence of them) to write to; default a new one.
-            num_threads: of syno's own pool; default what the kernel was compiled for.
+            num_threads: of syno's own pool; default `runs_on`.
         Returns:
             The output, a torch tensor when the first input is one, else a NumPy array; a tuple when
             the operator has several outputs.
@@ -114,7 +115,7 @@ class Kernel:
             ShapeError: an array is missing or of another shape, or `out` overlaps another argument.
             KernelError: another dtype or device, or memory that cannot be used in place.
         """
-        threads = self._threads if num_threads is None else num_threads
+        threads = self._runs_on if num_threads is None else num_threads
         arrays = tuple(_without_gradient(array) for array in arrays)
         outputs = out if isinstance(out, (tuple, list)) else (out,)
         if any(hasattr(each, "is_neg") and each.is_neg() for each in outputs):
@@ -181,7 +182,7 @@ class Kernel:
 
     @property
     def timing(self) -> Timing:
-        """One call on random data in cache, on the kernel's threads; measured when first asked."""
+        """One call on random data in cache, on `runs_on` threads; measured when first asked."""
         if self._timing is None:
             self._timing = self.time()
         return self._timing
@@ -191,7 +192,7 @@ class Kernel:
         from syno.bench import measure
 
         rng = np.random.default_rng(0)
-        threads = self._threads if num_threads is None else num_threads
+        threads = self._runs_on if num_threads is None else num_threads
         arrays = [
             rng.standard_normal(self._shapes[name]).astype(self._dtype) for name in self._inputs
         ]
@@ -208,8 +209,14 @@ class Kernel:
 
     @property
     def threads(self) -> int:
-        """Threads of a call that does not say."""
+        """What it was compiled for."""
         return self._threads
+
+    @property
+    def runs_on(self) -> int:
+        """Threads of a call that does not say: fewer than `threads` where it takes longer to start them
+        than they save."""
+        return self._runs_on
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -226,8 +233,8 @@ class Kernel:
         return self._origin
 
     def predict(self) -> _core.Prediction:
-        """What the machine model says of one call on the kernel's threads, and what limits it."""
-        return _core.predict_nest(self._core.nest, machine_model(), threads=self._threads)
+        """What the machine model says of one call on `runs_on` threads, and what limits it."""
+        return _core.predict_nest(self._core.nest, machine_model(), threads=self._runs_on)
 
     def explain(self) -> str:
         """Why the kernel is as it is: the walk that constructed its schedule with the benefit of every
@@ -343,7 +350,8 @@ def compile(
     Args:
         operator: at one valuation.
         dtype: "float32" or "float64"; all arrays of a call have it.
-        threads: the constructed schedule spreads work over this many; calls may use fewer or more.
+        threads: the constructed schedule spreads work over this many, where it gains by them; calls may ask
+            for fewer or more.
         schedule: decisions to use instead of the constructed ones.
         cache: read and write compiled objects under `syno.config.cache_directory()`.
     Raises:
@@ -385,6 +393,25 @@ def compile(
 def schedule_of(operator: Operator, *, dtype: str, threads: int, cache: bool = True) -> Chosen:
     """The schedule that `compile` takes where none is given."""
     return choose_schedule(operator.program, dtype, threads, _usable_cache() if cache else None)
+
+
+#: Twice the threads must save this part of the predicted time to be used.
+_GAIN = 0.15
+
+
+def gainful_threads(nest: _core.LoopNest, threads: int) -> int:
+    """Threads that a call of a loop nest gains by, at most `threads`."""
+    best, count = 1, 2
+    if threads > 1:
+        machine = machine_model()
+        seconds = _core.predict_nest(nest, machine, threads=1).seconds
+        while best < threads:
+            count = min(count, threads)
+            more = _core.predict_nest(nest, machine, threads=count).seconds
+            if more > (1 - _GAIN) * seconds:
+                break
+            best, seconds, count = count, more, 2 * count
+    return best
 
 
 def _usable_cache() -> Path | None:

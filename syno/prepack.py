@@ -20,7 +20,14 @@ import numpy as np
 from syno import _core
 from syno.bounded import Bounded
 from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
-from syno.kernel import DTYPES, KEPT_KERNELS, _usable_cache, _view, _without_gradient
+from syno.kernel import (
+    DTYPES,
+    KEPT_KERNELS,
+    _usable_cache,
+    _view,
+    _without_gradient,
+    gainful_threads,
+)
 from syno.operator import Operator
 from syno.tuning.machine import machine_model
 
@@ -51,6 +58,7 @@ class PrepackedKernel:
         self.schedule = schedule
         self.verification = verification
         self.threads = threads
+        self.runs_on = gainful_threads(call.nest, threads)
         self._dtype = DTYPES[dtype]
         self._prepack = prepack
         self._call = call
@@ -149,7 +157,7 @@ class Packed:
         Args:
             data: the inputs `kernel.data`, of the kernel's dtype, with any strides.
             out: an array (or a sequence of them, one an output) to write to; default new ones.
-            num_threads: of syno's own pool; default what the kernel was compiled for.
+            num_threads: of syno's own pool; default as many as the kernel gains by.
         Raises:
             ShapeError, KernelError: as `Kernel.__call__`.
         """
@@ -169,7 +177,7 @@ class Packed:
                 each.detach() if hasattr(each, "detach") else torch.from_numpy(each)
                 for each in arrays
             ]
-        threads = kernel.threads if num_threads is None else num_threads
+        threads = kernel.runs_on if num_threads is None else num_threads
         return self._call(*arrays, out=out, num_threads=threads)
 
     @property

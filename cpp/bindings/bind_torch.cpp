@@ -30,7 +30,8 @@ class TensorCalls {
     std::vector<py::tuple> result_shapes;
     std::vector<py::object> result_formats;  ///< memory formats; None: row-major
     std::vector<std::size_t> order;  ///< which tensors the kernel takes
-    int threads = 1;
+    int threads = 1;  ///< that torch has
+    int runs_on = 1;
   };
 
  public:
@@ -41,7 +42,7 @@ class TensorCalls {
 
   void add(std::shared_ptr<jit::Kernel> kernel, const std::vector<py::tuple>& shapes, py::object dtype,
            std::vector<py::tuple> result_shapes, std::vector<std::size_t> order, int threads,
-           std::vector<py::object> strides, std::vector<py::object> result_formats) {
+           int runs_on, std::vector<py::object> strides, std::vector<py::object> result_formats) {
     const std::size_t count = order.size() + result_shapes.size();
     if (count != kernel->argument_count() || count > kMostArguments || result_shapes.empty())
       fail<ShapeError>("torch", "{} inputs and {} results for a kernel of {} arguments", order.size(),
@@ -57,7 +58,8 @@ class TensorCalls {
     calls_.insert(calls_.begin(),
                   std::make_shared<const Call>(Call{std::move(kernel), shapes, std::move(strides),
                                                     std::move(dtype), std::move(result_shapes),
-                                                    std::move(result_formats), std::move(order), threads}));
+                                                    std::move(result_formats), std::move(order), threads,
+                                                    runs_on > 0 ? runs_on : threads}));
   }
 
   void clear() { calls_.clear(); }
@@ -128,7 +130,7 @@ class TensorCalls {
     }
     {
       const py::gil_scoped_release unlocked;
-      call.kernel->call_unchecked(pointers.data(), call.threads);
+      call.kernel->call_unchecked(pointers.data(), call.runs_on);
     }
     return results.size() == 1 ? py::object(results[0]) : py::object(results);
   }
@@ -158,11 +160,12 @@ void bind_torch(py::module_& m) {
         KernelError: kept is 0.
 )doc")
       .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtype"_a, "result_shapes"_a,
-           "order"_a, "threads"_a, "strides"_a = std::vector<py::object>{},
+           "order"_a, "threads"_a, "runs_on"_a = 0, "strides"_a = std::vector<py::object>{},
            "result_formats"_a = std::vector<py::object>{}, R"doc(
-    Serve calls on tensors of these shapes, of one dtype, at this many threads.
+    Serve calls on tensors of these shapes, of one dtype, while ``thread_count`` says ``threads``.
 
     Args:
+        runs_on: threads that the kernel gets; default ``threads``.
         result_shapes: of each output, as torch sees it.
         order: which of a call's tensors are the kernel's inputs, in its order.
         strides: of each tensor of a call; None where it has to be contiguous. Default all are.

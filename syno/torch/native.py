@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from syno import _core
-from syno.kernel import compile, schedule_of
+from syno.kernel import compile, gainful_threads, schedule_of
 from syno.operator import Operator
 from syno.torch.layouts import Layout, tells
 from syno.torch.placement import Placement
-from syno.tuning.predict import predict
+from syno.tuning.machine import machine_model
 
 #: The dtypes that kernels compute in, by name.
 NATIVE = {torch.float32: "float32", torch.float64: "float64"}
@@ -67,7 +67,10 @@ class NativeCall:
 
         def seconds(one: Operator) -> float:
             schedule = schedule_of(one, dtype=name, threads=threads).schedule
-            return predict(one, dtype=name, threads=threads, schedule=schedule).seconds
+            nest = _core.apply_schedule(one.program, schedule)
+            return _core.predict_nest(
+                nest, machine_model(), threads=gainful_threads(nest, threads)
+            ).seconds
 
         self._placement = Placement(operator, inputs, layout, seconds)
         self._kernel = compile(self._placement.operator, dtype=name, threads=threads)
@@ -90,6 +93,7 @@ class NativeCall:
                 self._written,
                 order=self._places,
                 threads=self._kernel.threads,
+                runs_on=self._kernel.runs_on,
             )
 
     def __call__(self, tensors: Sequence[Tensor]) -> Any:
@@ -99,7 +103,7 @@ class NativeCall:
             torch.empty(shape, dtype=self._dtype, memory_format=format)
             for shape, format in self._written
         ]
-        self._kernel.unchecked([t.data_ptr() for t in (*held, *written)], self._kernel.threads)
+        self._kernel.unchecked([t.data_ptr() for t in (*held, *written)], self._kernel.runs_on)
         results = self._placement.finished(written)
         return results if len(results) > 1 else results[0]
 
@@ -112,12 +116,15 @@ def add_call(
     *,
     order: Sequence[int],
     threads: int,
+    runs_on: int,
 ) -> None:
     """From now on `calls` runs this kernel on tensors of these shapes and strides.
 
     Args:
         results: shape and format of what the kernel writes.
         order: which of the tensors the kernel takes, in its order.
+        threads: that torch has at such calls.
+        runs_on: that the kernel gets.
     """
     calls.add(
         kernel,
@@ -126,6 +133,7 @@ def add_call(
         result_shapes=[shape for shape, _ in results],
         order=order,
         threads=threads,
+        runs_on=runs_on,
         strides=[None if t.is_contiguous() and tells(t.shape) else t.stride() for t in tensors],
         result_formats=[None if f == torch.contiguous_format else f for _, f in results],
     )

@@ -92,6 +92,7 @@ class _Kernel:
             list(zip(shapes, self.placement.written_formats(), strict=True)),
             order=range(len(tensors)),
             threads=self.kernel.threads,
+            runs_on=self.kernel.runs_on,
         )
 
 

@@ -86,7 +86,7 @@ def latency(
     Args:
         operator: one with valuations, or concrete ones.
         batch: extent of the first dimension of the data, where it is another than the valuations'.
-        threads: of a call, and of the compilations.
+        threads: of a call (of the kernels that gain by them), of the compilations and the predictions.
         measured: compile, verify and time the kernels; else only predict, in milliseconds.
         turns: samples of each kernel's time.
     Raises:
@@ -100,7 +100,9 @@ def latency(
     rows = given
     if batch is not None:
         rows = [(_at_batch(each, batch), count) for each, count in given]
-    predicted = [1e6 * predict(each, threads=threads).seconds for each, _ in rows]
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        guesses = pool.map(lambda row: predict(row[0], threads=threads), rows)
+        predicted = [1e6 * guess.seconds for guess in guesses]
     times: list[tuple[float, float, float] | None] = [None] * len(rows)
     if measured:
         times = list(_times([each for each, _ in rows], threads, turns))
@@ -146,7 +148,7 @@ def _times(
         arrays = [rng.random(kernel.shapes[name], dtype=np.float32) for name in names]
         held.append(arrays)
         pointers = [array.ctypes.data for array in arrays]
-        calls[str(i)] = lambda k=kernel, p=pointers: k.call_pointers(p, threads)
+        calls[str(i)] = lambda k=kernel, p=pointers: k.call_pointers(p, k.runs_on)
     timings = measure(calls, turns=turns, min_sample_s=5e-4, threads=threads)
     return [
         (t.median_us, t.iqr_us, k.verification.max_rel_err if k.verification else float("nan"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import syno.kernel as kernel_module
+from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, UnknownName
 from syno.kernel import compile
 from syno.operator import Operator
+from syno.tuning.machine import machine_model
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 
@@ -253,3 +256,56 @@ def test_a_kernel_shows_what_it_is():
     assert "<details>" in kernel._repr_html_()
     assert 0 < kernel.time(turns=3).median_us < 1e6
     assert kernel.timing is kernel.timing
+
+
+def test_threads_are_used_where_a_kernel_gains_by_them() -> None:
+    small = Operator.parse("y[i] = x[i] + 1", i=64, weights=[]).compile(threads=4)
+    assert (small.threads, small.runs_on) == (4, 1)
+    large = Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=512, n=512, k=512)
+    assert large.compile(threads=1).runs_on == 1
+    if machine_model().cores >= 2:
+        kernel = large.compile(threads=2)
+        assert kernel.runs_on == 2
+        one = _core.predict_nest(kernel._core.nest, machine_model(), threads=1)
+        assert kernel.predict().seconds < 0.85 * one.seconds
+    for count in range(1, 9):
+        assert 1 <= large.compile(threads=count).runs_on <= count
+
+
+def test_a_torch_call_runs_on_the_threads_that_the_kernel_gains_by() -> None:
+    torch = pytest.importorskip("torch")
+    from syno.torch import Op
+    from syno.torch import native as calls
+
+    seen = []
+
+    class Watched:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self.held = made(*arguments, **options)
+
+        def add(self, *arguments: Any, **options: Any) -> None:
+            seen.append((options["threads"], options["runs_on"]))
+            self.held.add(*arguments, **options)
+
+        def clear(self) -> None:
+            self.held.clear()
+
+        def __call__(self, tensors: Any) -> Any:
+            return self.held(tensors)
+
+    made = _core.TensorCalls
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(calls._core, "TensorCalls", Watched)
+            op = Op(Operator.parse("y[i] = sum[j] x[j] * w[i,j]", i=7, j=9), prepack=True).eval()
+            x = torch.randn(9)
+            with torch.no_grad():
+                for prepack in (True, False):
+                    op.prepack = prepack
+                    for _ in range(2):
+                        torch.testing.assert_close(op(x), op.w @ x, rtol=1e-5, atol=1e-5)
+    finally:
+        torch.set_num_threads(before)
+    assert seen and set(seen) == {(2, 1)}
