@@ -68,7 +68,12 @@ class Op(nn.Module):
                 f"a {layer.kind} layer has one"
             )
         self._names = self._parameter_names()
-        self._data, self._inputs = tuple(self.operator.data), tuple(self.operator.inputs)
+        self._data = tuple(self.operator.data)
+        self._places = [
+            self._data.index(name) if name in self._data else self._names[name]
+            for name in self.operator.inputs
+        ]
+        """Of the operator's inputs: which of the data, or which parameter."""
         self._function: OperatorFunction | None = None
         self._fits: dict[torch.Size, Fit] = {}
         shapes = self.operator.shapes
@@ -119,23 +124,32 @@ class Op(nn.Module):
         return y if fit is None else fit.leave(y)
 
     def _with_weights(self, data: Sequence[Tensor]) -> Tensor:
-        first = data[0]
-        values = dict(zip(self._data, data, strict=True))
-        for weight, name in self._names.items():
-            parameter = getattr(self, name)
-            # Under autocast the data may be narrower than the parameters.
-            values[weight] = (
-                parameter if parameter.dtype == first.dtype else parameter.to(first.dtype)
+        if len(data) != len(self._data):
+            raise ShapeError(
+                f"[torch] {len(data)} tensors for the data inputs {', '.join(self._data)}"
             )
-        tensors = [values[name] for name in self._inputs]
+        first = data[0]
+        dtype, tensors = first.dtype, []
+        for place in self._places:
+            if isinstance(place, int):
+                tensors.append(data[place])
+                continue
+            parameter = self._weight(place)
+            # Under autocast the data may be narrower than the parameters.
+            tensors.append(parameter if parameter.dtype == dtype else parameter.to(dtype))
         # Elsewhere than on the CPU there are no kernels, and autograd knows the emitted functions.
         native = self.native and first.device.type == "cpu"
         return self.function(*tensors) if native else self.function.emitted(tensors)
 
+    def _weight(self, name: str) -> Tensor:
+        # What `getattr` finds for a module takes half a microsecond; a parametrised one is found there only.
+        found = self._parameters.get(name)
+        return getattr(self, name) if found is None else found
+
     def _with_packed_weights(self, data: Sequence[Tensor]) -> Tensor | None:
         if not (self.prepack and self.native) or self.training or torch.compiler.is_compiling():
             return None
-        weights = [getattr(self, name) for name in self._names.values()]
+        weights = [self._weight(name) for name in self._names.values()]
         if not weights or not plain_call(data, weights):
             return None
         if self._packs is None:
@@ -174,7 +188,9 @@ class Op(nn.Module):
         """A copy that computes by plain PyTorch functions, sharing the parameters."""
         twin = Op.__new__(Op)
         nn.Module.__init__(twin)
-        twin.__dict__.update({k: v for k, v in self.__dict__.items() if not k.startswith("_p")})
+        twin.__dict__.update(
+            {k: v for k, v in self.__dict__.items() if k not in ("_parameters", "_packs")}
+        )
         twin._parameters = dict(self._parameters)
         twin._packs = None
         twin.native = False

@@ -27,17 +27,15 @@ KEPT_SHAPES = 16
 KEPT_PACKINGS = 4
 
 
-def _keys(tensor: Tensor) -> int:
-    return torch._C._dispatch_keys(tensor).raw_repr()
-
-
-def _included() -> int:
-    return torch._C._dispatch_tls_local_include_set().raw_repr()
-
+_keys, _included_keys = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include_set
+_grad_enabled = torch.is_grad_enabled
 
 with torch.inference_mode():
-    _INFERENCE, _INCLUDED_IN_INFERENCE = _keys(torch.empty(0)), _included()
-_PLAIN, _INCLUDED = _keys(torch.empty(0)), _included()
+    _INFERENCE, _INCLUDED_IN_INFERENCE = (
+        _keys(torch.empty(0)).raw_repr(),
+        _included_keys().raw_repr(),
+    )
+_PLAIN, _INCLUDED = _keys(torch.empty(0)).raw_repr(), _included_keys().raw_repr()
 
 
 def plain_call(data: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
@@ -46,12 +44,18 @@ def plain_call(data: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
     Parameters are plain although their class is another one. Weights made in inference mode are not:
     they do not count their changes.
     """
-    return (
-        _included() in (_INCLUDED, _INCLUDED_IN_INFERENCE)
-        and all(_keys(t) in (_PLAIN, _INFERENCE) for t in data)
-        and all(_keys(t) == _PLAIN for t in weights)
-        and not (torch.is_grad_enabled() and any(t.requires_grad for t in (*data, *weights)))
-    )
+    included = _included_keys().raw_repr()
+    if included != _INCLUDED and included != _INCLUDED_IN_INFERENCE:
+        return False
+    watched = _grad_enabled()
+    for t in data:
+        keys = _keys(t).raw_repr()
+        if (keys != _PLAIN and keys != _INFERENCE) or (watched and t.requires_grad):
+            return False
+    for t in weights:  # noqa: SIM110  (a generator takes longer than the rest)
+        if _keys(t).raw_repr() != _PLAIN or (watched and t.requires_grad):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -65,16 +69,18 @@ class _Kernel:
     def run(self, data: Sequence[Tensor], packed: Sequence[Tensor]) -> Tensor:
         """The result of one call."""
         placement = self.placement
-        rest = iter(packed)
-        tensors = tuple(
-            next(rest) if i is None else placement.taken(i, data[i]) for i in self._places
-        )
+        tensors = self.arguments([placement.taken(i, t) for i, t in enumerate(data)], packed)
         result = self.calls(tensors)
         if result is None:
             self._serve(tensors)
             result = self.calls(tensors)
         assert isinstance(result, Tensor)
         return result if placement.direct else placement.finished((result,))[0]
+
+    def arguments(self, data: Sequence[Tensor], packed: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """What the kernel takes, in its order."""
+        rest = iter(packed)
+        return tuple([next(rest) if i is None else data[i] for i in self._places])
 
     @cached_property
     def _places(self) -> tuple[int | None, ...]:
@@ -101,7 +107,7 @@ class _Values:
     """Weights as they were when they were packed, in all the ways that kernels asked for."""
 
     weights: tuple[Tensor, ...]
-    state: tuple[int, ...]
+    state: list[tuple[Any, ...]]
     packed: Bounded[str, tuple[Tensor, ...]] = field(default_factory=lambda: Bounded(KEPT_PACKINGS))
 
 
@@ -118,7 +124,8 @@ class PackedWeights:
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
         self._kernels: Bounded[Any, _Kernel | Literal[False]] = Bounded(KEPT_SHAPES)
-        self._values = _Values((), ())
+        self._values = _Values((), [])
+        self._last: tuple[_Kernel, tuple[Tensor, ...]] | None = None
 
     def __call__(self, data: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor | None:
         """The operator of plain CPU tensors (`plain_call`), or None where no kernel of such packs weights.
@@ -127,10 +134,31 @@ class PackedWeights:
             data: the operator's data inputs, in order.
             weights: its weights, in order.
         """
-        kernel = self._kernel_for(data, weights)
-        if kernel is None:
+        current = self._current(weights)
+        if current and self._last is not None:
+            # Most calls are like the one before; the kernel itself tells those that it cannot serve.
+            kernel, packed = self._last
+            result = kernel.calls(kernel.arguments(data, packed))
+            if result is not None:
+                assert isinstance(result, Tensor)
+                return result
+        found = self._kernel_for(data, weights)
+        if found is None:
             return None
-        return kernel.run(data, self._packed_for(kernel.kernel, weights))
+        if not current:
+            self._values = _Values(tuple(weights), _state(weights))
+        packed = self._packed_for(found.kernel, weights)
+        self._last = (found, packed) if found.placement.direct else None
+        return found.run(data, packed)
+
+    def _current(self, weights: Sequence[Tensor]) -> bool:
+        """Whether the weights are those that were packed, unchanged."""
+        held = self._values.weights
+        return (
+            len(held) == len(weights)
+            and all(map(is_, held, weights))
+            and _state(weights) == self._values.state
+        )
 
     @property
     def bytes(self) -> int:
@@ -173,11 +201,7 @@ class PackedWeights:
         return _Kernel(kernel, placement) if kernel.packs else None
 
     def _packed_for(self, kernel: PrepackedKernel, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        state = tuple(n for t in weights for n in (t._version, t.data_ptr()))
         values = self._values
-        same = len(values.weights) == len(weights) and all(map(is_, values.weights, weights))
-        if not same or state != values.state:
-            values = self._values = _Values(tuple(weights), state)
         found = values.packed.get(kernel.packing)
         if found is None:
             named = dict(zip(self._operator.weights, (w.detach() for w in weights), strict=True))
@@ -185,3 +209,8 @@ class PackedWeights:
             found = tuple(torch.from_numpy(buffer) for buffer in packed.buffers.values())
             found = values.packed.setdefault(kernel.packing, found)
         return found
+
+
+def _state(weights: Sequence[Tensor]) -> list[tuple[Any, ...]]:
+    """Another one when a weight was changed in place or got other memory."""
+    return [(t._version, t.data_ptr(), t.shape, t.dtype) for t in weights]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Constructed = _core.Constructed
 
+
 @dataclass(frozen=True)
 class Chosen:
     """A schedule and where it comes from."""

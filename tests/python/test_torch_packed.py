@@ -9,7 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from syno.errors import ShapeError
 from syno.operator import Operator
 
 torch = pytest.importorskip("torch")
@@ -17,6 +20,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from syno.torch import Op  # noqa: E402
+from syno.torch.layouts import memory_format  # noqa: E402
 from syno.torch.packed import KEPT_PACKINGS, PackedWeights  # noqa: E402
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
@@ -134,6 +138,68 @@ def test_a_module_keeps_a_bounded_number_of_packed_copies() -> None:
     last = weights._packed_for(kernels[-1], [w])
     assert weights._packed_for(kernels[-1], [w]) is last
     assert torch.equal(weights._packed_for(kernels[0], [w])[0], w)
+
+
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["same", "contiguous", "channels-last", "sliced", "batch", "wide", "gradient"]
+        ),
+        st.sampled_from(["kept", "changed", "replaced", "trained"]),
+    ),
+    min_size=2,
+    max_size=8,
+)
+
+
+@given(CALLS)
+@settings(max_examples=30, deadline=None)
+def test_any_call_may_follow_any_other(calls: Any) -> None:
+    torch.manual_seed(0)
+    op = Op(OPERATORS["conv"][0], prepack=True).eval()
+    shape = op.operator.shapes["x"]
+    x = torch.randn(shape)
+    for kind, weights in calls:
+        with torch.no_grad():
+            if weights == "changed":
+                op.k.mul_(-1.5)
+            elif weights == "replaced":
+                op.k = torch.nn.Parameter(torch.randn(op.k.shape))
+            elif weights == "trained":
+                op.train()
+                op.eval()
+        op.to(torch.float64 if kind == "wide" else torch.float32)
+        x_given = {
+            "contiguous": lambda: torch.randn(shape),
+            "channels-last": lambda: torch.randn(shape).to(memory_format=torch.channels_last),
+            "sliced": lambda: torch.randn(*shape[:3], 2 * shape[3])[..., ::2],
+            "batch": lambda: torch.randn(3, *shape[1:]),
+            "wide": lambda: torch.randn(shape, dtype=torch.float64),
+            "gradient": lambda: torch.randn(shape, requires_grad=True),
+        }.get(kind, lambda: x)()
+        with torch.set_grad_enabled(kind == "gradient"):
+            y = op(x_given)
+        expected = torch.nn.functional.conv2d(x_given, op.k, padding=1)
+        torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4, check_stride=False)
+        assert y.requires_grad == (kind == "gradient") and y.dtype == x_given.dtype
+        followed = torch.empty_like(y, memory_format=memory_format(x_given))
+        assert y.stride() == followed.stride()
+
+
+def test_too_many_data_get_a_sentence() -> None:
+    op = Op(OPERATORS["matmul"][0])
+    with pytest.raises(ShapeError, match="2 tensors for the data inputs x"):
+        op(torch.randn(3, 17), torch.randn(3, 17))
+
+
+def test_a_parametrised_weight_is_computed_in_every_call() -> None:
+    op = Op(OPERATORS["matmul"][0], prepack=True).eval()
+    torch.nn.utils.parametrizations.weight_norm(op, "w")
+    x = torch.randn(3, 17)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(op(x), x @ op.w.T, rtol=1e-4, atol=1e-4)
+            op.parametrizations.w.original0.mul_(2)
 
 
 def test_training_packs_nothing(op: Any) -> None:
