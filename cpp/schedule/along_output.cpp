@@ -54,16 +54,19 @@ std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts
   ReadPlan plan;
   bool any = false, all = true;
   for (std::size_t i = first; i < facts.traversal; ++i) {
+    if (facts.extents[i] == 1) continue;  // one iteration moves nothing
     any = any || read.depends[i];
     all = all && read.depends[i];
   }
   if (!any) return plan;
   const auto made_by = c.plan.producer(read.tensor);
   const bool plain = !made_by || c.plan.is_output(read.tensor);
-  bool direct =
-      !read.guarded && read.linear && read.address[facts.traversal - 1] == 1 && (plain || flattened == 1);
-  for (std::size_t i = first; direct && i + 1 < facts.traversal; ++i)
-    direct = read.address[i] == facts.extents[i + 1] * read.address[i + 1];
+  bool direct = !read.guarded && read.linear && (plain || flattened == 1);
+  std::int64_t run = 1;
+  for (std::size_t i = facts.traversal; direct && i-- > first;) {
+    direct = facts.extents[i] == 1 || read.address[i] == run;
+    run *= facts.extents[i];
+  }
   if (direct) {
     plan.way = Way::Direct;
     return plan;

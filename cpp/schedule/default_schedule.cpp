@@ -105,16 +105,23 @@ void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts&
   c.apply(name, facts.splits);
   const std::vector<std::string> names = c.leaves(name);
   std::string last = names[facts.traversal - 1];
-  for (std::size_t i = facts.traversal - 1; i-- > 0;) {
-    for (const auto& read : facts.reads) {
+  // By read: how its address moves with the next loop if that follows; 0 where it stays; none before the first
+  // loop of more than one iteration.
+  std::vector<std::optional<std::int64_t>> next(facts.reads.size());
+  for (std::size_t i = facts.traversal; i-- > 0;) {
+    for (std::size_t r = 0; r < facts.reads.size() && facts.extents[i] > 1; ++r) {
+      const ReadFacts& read = facts.reads[r];
       const auto made_by = c.plan.producer(read.tensor);
       // An intermediate may get a wider pitch than its shape says.
       const bool plain = !made_by || c.plan.is_output(read.tensor);
-      const bool moves = read.depends[i] || read.depends[i + 1];
-      if (moves && (!plain || read.guarded || !read.linear)) return;
-      if (moves && read.address[i] != facts.extents[i + 1] * read.address[i + 1]) return;
+      const std::int64_t step = read.depends[i] ? read.address[i] : 0;
+      if (next[r]) {
+        const bool moves = read.depends[i] || *next[r] != 0;
+        if (moves && (!plain || read.guarded || !read.linear || step != *next[r])) return;
+      }
+      next[r] = step * facts.extents[i];
     }
-    last = c.fuse(name, names[i], last);
+    if (i + 1 < facts.traversal) last = c.fuse(name, names[i], last);
   }
 }
 
