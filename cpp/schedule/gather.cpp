@@ -1,6 +1,8 @@
 #include "schedule/gather.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <numeric>
 
 namespace syno::schedule {
 
@@ -82,7 +84,44 @@ Affine apart(symbolic::Arena& arena, ExprId e) {
   const Affine a = apart(arena, node.a), b = apart(arena, node.b);
   return {arena.add(a.moving, b.moving), arena.add(a.rest, b.rest)};
 }
-ExprId moving(symbolic::Arena& arena, ExprId e) { return apart(arena, e).moving; }
+
+std::int64_t times_of(const symbolic::Arena& arena, const symbolic::Expr& product) {
+  return product.value * arena[product.size].factor().num();
+}
+
+/// What all coefficients of a linear expression without constants are multiples of.
+std::int64_t common_factor(const symbolic::Arena& arena, ExprId e) {
+  const auto& node = arena[e];
+  if (node.op == Op::Add) return std::gcd(common_factor(arena, node.a), common_factor(arena, node.b));
+  return node.op == Op::Multiply ? std::abs(times_of(arena, node)) * common_factor(arena, node.a) : 1;
+}
+
+/// `e` over a divisor of its common factor.
+ExprId divided(symbolic::Arena& arena, ExprId e, std::int64_t by) {
+  if (by == 1) return e;
+  const symbolic::Expr node = arena[e];
+  if (node.op == Op::Add) {
+    const ExprId a = divided(arena, node.a, by);
+    return arena.add(a, divided(arena, node.b, by));
+  }
+  const std::int64_t times = times_of(arena, node), here = std::gcd(times, by);
+  return arena.multiply(divided(arena, node.a, by / here), times / here);
+}
+
+/// What moves in a linear expression, in steps of one: a copy holds the elements that are read, not those
+/// between them.
+struct Steps {
+  ExprId part{};
+  std::int64_t step = 1;
+};
+Steps steps_of(symbolic::Arena& arena, ExprId moving) {
+  const std::int64_t step = common_factor(arena, moving);
+  return {divided(arena, moving, step), step};
+}
+ExprId moving(symbolic::Arena& arena, ExprId e) {
+  const ExprId part = apart(arena, e).moving;
+  return arena.has_iterator(part) ? steps_of(arena, part).part : part;
+}
 
 /// `e` with quotients and remainders of shifted blocks over the blocks and the places in them, where both are
 /// linear: (h+1) / 2 is h/2 + (h%2 + 1) / 2, and (h+1) % 2 is (h%2 + 1) % 2. What is gathered along h%2 is as
@@ -175,7 +214,8 @@ std::vector<ExprId> gathered_from(symbolic::Arena& arena, const std::vector<Expr
   for (const ExprId index : indices)
     from.push_back(over_parts(arena, by_blocks(arena, index, linear), linear, [&](ExprId part) {
       const auto [whole, rest] = apart(arena, part);
-      if (const auto place = place_of(whole)) return arena.add(*place, rest);
+      const Steps steps = steps_of(arena, whole);
+      if (const auto place = place_of(steps.part)) return arena.add(arena.multiply(*place, steps.step), rest);
       return arena.substitute(part, [&](std::uint32_t slot) {
         return place_of(arena.iterator(slot)).value_or(arena.iterator(slot));
       });

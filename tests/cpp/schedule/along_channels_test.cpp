@@ -129,7 +129,7 @@ TEST(AlongChannels, PacksWhatLiesTogetherAtOnce) {
 
 /// Lanes need a dimension of the packed operand for themselves.
 TEST(AlongChannels, RefusesChannelsThatShareTheirDimension) {
-  for (const char* text : {"y[c,h] = sum[d] x[d,h] * k[c+h,d]", "y[c,h] = sum[d] x[d,h] * k[2*c,d]",
+  for (const char* text : {"y[c,h] = sum[d] x[d,h] * k[c+h,d]", "y[c,h] = sum[d] x[d,h] * k[2*c+h,d]",
                            "y[c,h] = sum[d] x[d,c] * k[c,d]"}) {
     const auto p = program::parse(text, {.sizes = {{"c", 32}, {"h", 8}, {"d", 4}}});
     Construction c(p, Dtype::F32, Target{});

@@ -69,6 +69,21 @@ TEST(Gather, PartsAreLinearAndGiveTheIndicesBack) {
   EXPECT_GT(several, 50) << "an index of several parts was hardly drawn";
 }
 
+TEST(Gather, ACopyHoldsWhatIsReadAndNothingBetween) {
+  Arena arena;
+  const auto slot = [&](std::uint32_t i) { return arena.iterator(i); };
+  const ExprId even = arena.add(arena.add(arena.multiply(slot(0), 2), arena.multiply(slot(1), 2)), arena.constant(-2));
+  const ExprId sixths = arena.add(arena.multiply(slot(2), 12), arena.multiply(slot(3), -18));
+  const IsLinear linear = [&](ExprId e) { return only_iterators(arena, e); };
+  const auto parts = gathered_parts(arena, {even, sixths}, linear);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0], arena.add(slot(0), slot(1)));
+  EXPECT_EQ(parts[1], arena.add(arena.multiply(slot(2), 2), arena.multiply(slot(3), -3)));
+  const auto from = gathered_from(arena, {even, sixths}, linear, parts, {slot(10), slot(11)});
+  EXPECT_EQ(from[0], arena.add(arena.multiply(slot(10), 2), arena.constant(-2)));
+  EXPECT_EQ(from[1], arena.multiply(slot(11), 6));
+}
+
 TEST(Gather, ACopyHasADimensionAPart) {
   struct Case {
     const char* text;
