@@ -217,12 +217,14 @@ void inline_scope(Plan& plan, const Decision& decision) {
       const auto both = [&](ScalarId test) {
         inside = inside ? program.binary(program::Function::And, *inside, test) : test;
       };
+      // How far a staged copy reaches is known once its consumers are decided.
+      const bool reaches = plan.scopes[reader].total && !plan.scopes[reader].has_domain;
       for (const auto& condition : conditions) {
         const Interval range = symbolic::bounds(program.arena, condition.expr, context, 0);
-        if (range.least < condition.begin)
+        if (reaches || range.least < condition.begin)
           both(program.binary(program::Function::LessEqual, program.literal(condition.begin),
                               index_scalar(condition.expr)));
-        if (range.greatest >= condition.end)
+        if (reaches || range.greatest >= condition.end)
           both(program.binary(program::Function::Less, index_scalar(condition.expr),
                               program.literal(condition.end)));
       }
