@@ -174,6 +174,26 @@ std::optional<LinearForms::Blocks> LinearForms::whole_blocks(const LinearForm& f
   return std::nullopt;
 }
 
+namespace {
+
+/// Any function of what has two values is linear in it: `of` the values of a form as a form of its only atom,
+/// (v + 1) / 2 as v for 0 <= v < 2.
+template <class Function>
+std::optional<LinearForm> through_two(const LinearForms& forms, const LinearForm& form, const Function& of) {
+  if (form.terms.size() != 1) return std::nullopt;
+  const auto [id, times] = form.terms[0];
+  const Interval range = forms.bounds_without_facts({{{id, 1}}, 0});
+  if (range.greatest != range.least + 1) return std::nullopt;
+  const std::int64_t low = of(form.constant + times * range.least),
+                     step = of(form.constant + times * range.greatest) - low;
+  LinearForm made;
+  if (step != 0) made.terms.emplace_back(id, step);
+  made.constant = low - step * range.least;
+  return made;
+}
+
+}  // namespace
+
 LinearForm LinearForms::quotient(const LinearForm& dividend, std::int64_t divisor) {
   SYNO_ASSERT(divisor > 0, "divisors are sizes, hence positive");
   if (divisor == 1) return dividend;
@@ -192,6 +212,8 @@ LinearForm LinearForms::quotient(const LinearForm& dividend, std::int64_t diviso
   if (low == high) return with_constant(outside, low);
   if (const auto blocks = whole_blocks(rest, divisor))
     return add(outside, quotient(blocks->form, divisor / blocks->size));
+  if (const auto linear = through_two(*this, rest, [&](std::int64_t v) { return floor_divide(v, divisor); }))
+    return add(outside, *linear);
   Atom atom{Atom::Kind::Quotient, 0, rest, divisor};
   if (rest.terms.size() == 1 && rest.terms[0].second == 1 && rest.constant == 0) {
     const Atom& inner = atoms_[rest.terms[0].first];  // (x / a) / b is x / (a * b)
@@ -215,6 +237,8 @@ LinearForm LinearForms::remainder(const LinearForm& dividend, std::int64_t divis
   if (low == high) return with_constant(rest, -low * divisor);
   if (const auto blocks = whole_blocks(rest, divisor))
     return add(multiply(remainder(blocks->form, divisor / blocks->size), blocks->size), blocks->within);
+  if (const auto linear = through_two(*this, rest, [&](std::int64_t v) { return floor_modulo(v, divisor); }))
+    return *linear;
   LinearForm made;
   made.terms.emplace_back(intern(Atom{Atom::Kind::Remainder, 0, rest, divisor}), 1);
   return made;

@@ -138,6 +138,12 @@ void stage(Plan& plan, const Decision& decision) {
   }
   const Scalar read = program.scalar(reads[which]);
 
+  // How far loops run decides which indices are linear, whatever was asked about them before.
+  const auto readers = plan.consumers(program.scopes[at].output);
+  if (std::all_of(readers.begin(), readers.end(),
+                  [&](std::size_t reader) { return plan.scopes[reader].has_domain; }))
+    plan.need_domain(at);
+
   program::Tensor copy;
   copy.name = name;
   copy.role = program::Role::Computed;

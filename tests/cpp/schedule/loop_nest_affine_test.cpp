@@ -68,5 +68,37 @@ TEST(LinearForms, WhatRunsWithinABlockLeavesTheRemainder) {
   EXPECT_EQ(lane(forms.remainder(with_constant(blocks, 8), 60)), -1) << "8 does not divide 60, 4 is passed";
 }
 
+TEST(LinearForms, EveryFunctionOfTwoValuesIsLinear) {
+  for (const std::int64_t least : {-3, 0, 5}) {
+    for (const std::int64_t times : {-4, -1, 1, 3}) {
+      for (std::int64_t shift = -5; shift <= 5; ++shift) {
+        for (const std::int64_t divisor : {2, 3, 7}) {
+          LinearForms forms;
+          forms.bind(0, {least, least + 1});
+          const LinearForm form = with_constant(multiply(forms.slot_form(0), times), shift);
+          const LinearForm quotient = forms.quotient(form, divisor),
+                           remainder = forms.remainder(form, divisor);
+          bool linear = false;
+          forms.coefficient(quotient, 0, &linear);
+          EXPECT_TRUE(linear);
+          forms.coefficient(remainder, 0, &linear);
+          EXPECT_TRUE(linear);
+          for (const std::int64_t value : {least, least + 1}) {
+            const std::int64_t dividend = times * value + shift;
+            EXPECT_EQ(forms.substitute(quotient, 0, value).constant, floor_of(dividend, divisor));
+            EXPECT_EQ(forms.substitute(remainder, 0, value).constant,
+                      dividend - divisor * floor_of(dividend, divisor));
+          }
+        }
+      }
+    }
+  }
+  LinearForms forms;
+  forms.bind(0, {0, 2});
+  bool linear = true;
+  forms.coefficient(forms.quotient(with_constant(forms.slot_form(0), 1), 2), 0, &linear);
+  EXPECT_FALSE(linear) << "0, 1, 1";
+}
+
 }  // namespace
 }  // namespace syno::schedule
