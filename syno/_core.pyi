@@ -1259,7 +1259,7 @@ def compile_nest(nest: LoopNest, *, cache_directory: str = '', cpu: Cpu | None =
             ScheduleError: the nest does not verify.
             KernelError: no code can be made of it.
     """
-def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False) -> Constructed:
+def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}) -> Constructed:
     """
         Construct a schedule from the machine model, without measuring (Gensor, section IV).
     
@@ -1278,6 +1278,7 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             counted: the counted schedule stays where nothing is predicted to be better by a margin.
             finalists: states of a scope that are built and predicted.
             cold: arguments come from main memory, as weights do in a network larger than the caches.
+            strides: of arguments that are not row-major, by name, in elements; the nest is for those.
         Raises:
             ScheduleError: the program has symbolic sizes.
             UnknownName: another dtype or method.
@@ -1325,7 +1326,7 @@ def decisions() -> list:
         Returns:
             A list of (name, arguments, meaning), in the order people learn them.
     """
-def default_schedule(program: Program, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, constants: collections.abc.Sequence[str] = []) -> Schedule:
+def default_schedule(program: Program, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, constants: collections.abc.Sequence[str] = [], strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}) -> Schedule:
     """
         A good schedule for any program on this machine, without measuring: register tiles, vectors, padded and packed
         copies, outermost loops parallel. The same for the same program, dtype and machine.
@@ -1336,6 +1337,7 @@ def default_schedule(program: Program, *, dtype: str = 'float32', threads: typin
             threads: how many the kernel will mostly run on.
             constants: names of inputs that stay the same over calls; copies of them are prepacked
                 (`apply_prepacked`).
+            strides: of arguments that are not row-major, by name, in elements; the nest is for those.
         Raises:
             ScheduleError: the program has symbolic sizes, or a constant is computed.
             UnknownName: another dtype or no such tensor.

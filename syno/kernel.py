@@ -71,6 +71,10 @@ class Verification:
         return asdict(self)
 
 
+#: Other strides of arguments that a kernel keeps code for.
+KEPT_LAYOUTS = 64
+
+
 class Kernel:
     """A verified kernel of one concrete operator. Thread-safe; `compile()` makes it."""
 
@@ -91,6 +95,8 @@ class Kernel:
         self._origin = origin
         self._timing: Timing | None = None
         self._layouts: set[Any] = set()
+        self._strided: Bounded[Any, _core.Kernel] = Bounded(KEPT_LAYOUTS)
+        self._cache = ""
         self.operator = operator
         self._shapes = operator.shapes
         self._inputs = tuple(operator.inputs)
@@ -122,7 +128,7 @@ class Kernel:
             raise KernelError("[kernel] out is a negated view; pass a tensor of its own memory")
         if all(map(_row_major, arrays)) and (out is None or _row_major(out)):
             return self._core(*arrays, out=out, num_threads=threads)
-        result = self._core(*arrays, out=out, num_threads=threads)
+        result = self._code_for(arrays, out)(*arrays, out=out, num_threads=threads)
         self._check_layout(arrays, result, threads)
         return result
 
@@ -144,7 +150,45 @@ class Kernel:
             ShapeError, KernelError: as for a call.
         """
         arrays = tuple(_without_gradient(array) for array in arrays)
-        return self._core.for_arrays(*arrays, out=out).call_pointers
+        return self._code_for(arrays, out).for_arrays(*arrays, out=out).call_pointers
+
+    def _code_for(self, arrays: Sequence[Any], out: Any) -> _core.Kernel:
+        """Code for arrays that lie like these. Other strides want another schedule, made when they are first
+        seen; one that was measured or given is kept."""
+        strides = self._other_strides(arrays, out) if self._origin == "constructed" else {}
+        if not strides:
+            return self._core
+        key = tuple((name, *numbers) for name, numbers in sorted(strides.items()))
+        known = self._strided.get(key)
+        if known is None:
+            made = construct(
+                self.operator, threads=self._threads, dtype=self.dtype, strides=strides
+            )
+            nest = _core.apply_schedule(self.operator.program, made.schedule)
+            known = self._strided.setdefault(
+                key, _core.compile_nest(nest, cache_directory=self._cache)
+            )
+        return known
+
+    def _other_strides(self, arrays: Sequence[Any], out: Any) -> dict[str, list[int]]:
+        """In elements, of those arguments that are not row-major; none where the arrays do not fit: a call
+        says why."""
+        outputs = out if isinstance(out, (tuple, list)) else (out,) * (out is not None)
+        given = dict(zip(self._inputs, arrays, strict=False))
+        given |= zip(self._outputs, outputs, strict=False)
+        strides: dict[str, list[int]] = {}
+        for name, array in given.items():
+            try:
+                view = _view(array)
+            except (TypeError, ValueError, RuntimeError, BufferError):
+                return {}
+            if not isinstance(view, np.ndarray) or view.dtype != self._dtype:
+                return {}
+            if view.shape != self._shapes[name] or any(s % view.itemsize for s in view.strides):
+                return {}
+            if not view.flags.c_contiguous:
+                strides[name] = [s // view.itemsize for s in view.strides]
+        return strides
 
     def _check_layout(self, arrays: Sequence[Any], result: Any, threads: int) -> None:
         """Code for other strides is compared with the verified code when it is first used."""
@@ -366,6 +410,7 @@ def compile(
         raise KernelError(f"[compile] threads={threads} must be at least 1")
     concrete = operator._one_valuation("kernels")
     directory = _usable_cache() if cache else None
+    where = str(directory) if directory else ""
     program = concrete.program
     if schedule is None:
         choice = schedule_of(concrete, dtype=dtype, threads=threads, cache=cache)
@@ -384,8 +429,9 @@ def compile(
     if known is not None:
         return known
     nest = _core.apply_schedule(program, chosen)
-    core = _core.compile_nest(nest, cache_directory=str(directory) if directory else "")
+    core = _core.compile_nest(nest, cache_directory=where)
     kernel = Kernel(core, concrete, dtype, threads, chosen, choice.origin)
+    kernel._cache = where
     kernel.verification = _verified(kernel, directory)
     return _kernels.setdefault(key, kernel)
 

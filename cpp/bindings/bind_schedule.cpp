@@ -9,6 +9,7 @@
 
 #include "bindings/dtypes.hpp"
 #include "jit/kernel.hpp"
+#include "schedule/construct.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/loop_nest.hpp"
 #include "schedule/schedule.hpp"
@@ -191,15 +192,15 @@ void bind_schedule(py::module_& m) {
   m.def(
       "default_schedule",
       [](const program::Program& program, const std::string& dtype, int threads,
-         const std::vector<std::string>& constants) {
+         const std::vector<std::string>& constants, const Strides& strides) {
         Target target = jit::host_cpu().target;
         target.threads = threads;
         const Dtype wanted = dtype_named(dtype);
         const py::gil_scoped_release release;
-        return default_schedule(program, wanted, target, constants);
+        return construct(program, wanted, target, fewest_cycles, constants, strides);
       },
       "program"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1,
-      "constants"_a = std::vector<std::string>{}, R"doc(
+      "constants"_a = std::vector<std::string>{}, "strides"_a = Strides{}, R"doc(
     A good schedule for any program on this machine, without measuring: register tiles, vectors, padded and packed
     copies, outermost loops parallel. The same for the same program, dtype and machine.
 
@@ -209,6 +210,7 @@ void bind_schedule(py::module_& m) {
         threads: how many the kernel will mostly run on.
         constants: names of inputs that stay the same over calls; copies of them are prepacked
             (`apply_prepacked`).
+        strides: of arguments that are not row-major, by name, in elements; the nest is for those.
     Raises:
         ScheduleError: the program has symbolic sizes, or a constant is computed.
         UnknownName: another dtype or no such tensor.

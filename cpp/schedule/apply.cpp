@@ -189,6 +189,7 @@ class Emission {
       buffer.extents =
           owned(id) ? shape_after(plan_.tensors[raw(id)].layout, shapes_[raw(id)]) : shapes_[raw(id)];
       if (const auto known = known_.find(buffer.name); known != known_.end()) buffer.extents = known->second;
+      buffer.strides = plan_.tensors[raw(id)].strides;
       buffer_of_[raw(id)] = nest_.add(std::move(buffer));
     }
   }

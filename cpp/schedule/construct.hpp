@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,10 +15,13 @@
 
 namespace syno::schedule {
 
+/// Of arguments that are not row-major, by name, in elements.
+using Strides = std::map<std::string, std::vector<std::int64_t>>;
+
 /// A plan together with the trace that led to it.
 struct Construction {
   Construction(const program::Program& concrete, Dtype dtype, const Target& machine,
-               std::vector<std::string> constants = {});
+               std::vector<std::string> constants = {}, const Strides& strides = {});
 
   Plan plan;
   Schedule schedule;
@@ -156,6 +160,6 @@ Choosing fewest_cycles(const Construction& c, const std::string& scope, const Sk
 /// The schedule of a whole program, its reductions as the policy says. Where a choice cannot be built, that
 /// scope is written as fewest_cycles() says, and plainly where that cannot be built either.
 Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,
-                   const std::vector<std::string>& constants = {});
+                   const std::vector<std::string>& constants = {}, const Strides& strides = {});
 
 }  // namespace syno::schedule

@@ -13,8 +13,7 @@ namespace {
 std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::ScalarId read) {
   LinearForms forms = plan.bound_forms();
   const program::Scalar scalar = plan.program.scalar(read);
-  const Shape shape = plan.storage(scalar.tensor);
-  const auto strides = row_major_strides(shape);
+  const auto strides = plan.strides(scalar.tensor);
   LinearForm address;
   for (std::size_t d = 0; d < scalar.indices.size(); ++d) {
     std::vector<Condition> ignored;

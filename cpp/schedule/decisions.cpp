@@ -418,6 +418,17 @@ void layout(Plan& plan, const Decision& decision) {
   shape_after(layout, plan.storage(tensor));  // throws where the step does not fit
 }
 
+void strides(Plan& plan, const Decision& decision) {
+  const auto tensor = plan.tensor_named(decision.tensor);
+  if (!plan.is_argument(tensor) || plan.program.tensor(tensor).role == program::Role::Constant)
+    fail<ScheduleError>(kWhere, "'{}' is not the caller's memory; only arguments have strides of their own",
+                        decision.tensor);
+  if (decision.numbers.size() != plan.program.tensor(tensor).dims.size())
+    fail<ScheduleError>(kWhere, "'{}' has {} dimensions, not {}", decision.tensor,
+                        plan.program.tensor(tensor).dims.size(), decision.numbers.size());
+  plan.tensors[static_cast<std::size_t>(tensor)].strides = decision.numbers;
+}
+
 constexpr std::array kDecisions = {
     DecisionRow{"split", "loops=[i], numbers=[factor], words=[outer, inner]?",
                 "i becomes i_o * factor + i_i; a rest is guarded until peeled", split},
@@ -438,6 +449,9 @@ constexpr std::array kDecisions = {
                 "a copy of what the scope reads of (or writes to) a tensor, with a layout of its own", stage},
     DecisionRow{"layout", "tensor=staged or intermediate, words=[primitive], numbers=[dim, ...]",
                 "one of ALT's primitives on a tensor's memory", layout},
+    DecisionRow{"strides", "tensor=argument, numbers=[one a dimension]",
+                "the caller's memory has these strides, in elements; before decisions that depend on them",
+                strides},
     DecisionRow{"compute_at", "tensor=consumer, loops=[i]",
                 "the scope is computed, in part, inside a consumer's loop", compute_at},
     DecisionRow{"prepack", "", "the scope is computed once, from constant inputs, before calls", prepack},

@@ -138,7 +138,7 @@ void write_pointwise(Construction& c, const std::string& name) {
 }  // namespace
 
 Construction::Construction(const program::Program& concrete, Dtype dtype, const Target& machine,
-                           std::vector<std::string> constant_names)
+                           std::vector<std::string> constant_names, const Strides& strides)
     : plan(concrete, dtype), target(machine), constants(std::move(constant_names)) {
   for (const auto& name : constants) {
     const auto tensor = plan.tensor_named(name);
@@ -147,6 +147,7 @@ Construction::Construction(const program::Program& concrete, Dtype dtype, const 
   }
   schedule.dtype = dtype;
   lanes = std::max<std::int64_t>(1, machine.vector_bits / (dtype == Dtype::F64 ? 64 : 32));
+  for (const auto& [name, numbers] : strides) add({"strides", "", {}, numbers, name, {}});
 }
 
 void Construction::add(Decision decision) {
@@ -352,8 +353,8 @@ void write_scopes(Construction& c, const Policy* policy, bool in_pieces) {
 }  // namespace
 
 Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,
-                   const std::vector<std::string>& constants) {
-  Construction c(concrete, dtype, target, constants);
+                   const std::vector<std::string>& constants, const Strides& strides) {
+  Construction c(concrete, dtype, target, constants, strides);
   inline_cheap_scopes(c);
   solve_sums(c);
   fuse_epilogues(c);

@@ -359,6 +359,11 @@ Shape Plan::storage(TensorId tensor) const {
   return shape;
 }
 
+std::vector<std::int64_t> Plan::strides(TensorId tensor) const {
+  const auto& given = tensors[raw(tensor)].strides;
+  return given.empty() ? row_major_strides(storage(tensor)) : given;
+}
+
 LinearForms Plan::bound_forms() const {
   LinearForms forms;
   for (std::size_t s = 0; s < scopes.size(); ++s) {

@@ -57,6 +57,7 @@ struct ScopePlan {
 struct TensorPlan {
   Layout layout;
   Shape shape;  ///< logical extents the layout starts from
+  std::vector<std::int64_t> strides;  ///< of the caller's memory; empty: row-major
 };
 
 class Plan {
@@ -103,6 +104,8 @@ class Plan {
   /// Extents of a tensor's memory before its layout: what its scope's loops can reach, dead iterations
   /// included. A staged copy is as large as what is read of it, so that its pitch can be relied on.
   Shape storage(program::TensorId tensor) const;
+  /// Elements between neighbours along each dimension, before the tensor's layout.
+  std::vector<std::int64_t> strides(program::TensorId tensor) const;
   /// Binds every iterator (to its range) and every loop (to its trips).
   LinearForms bound_forms() const;
 

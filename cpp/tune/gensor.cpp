@@ -121,7 +121,8 @@ class Constructor {
   Constructed run() {
     const auto start = std::chrono::steady_clock::now();
     Constructed made;
-    made.schedule = schedule::construct(program_, dtype_, target_, schedule::fewest_cycles);
+    made.schedule =
+        schedule::construct(program_, dtype_, target_, schedule::fewest_cycles, {}, options_.strides);
     const Prediction counted = predicted(made.schedule);
     made.counted_s = made.predicted_s = counted.seconds;
     made.bottleneck = counted.bottleneck;
@@ -154,7 +155,8 @@ class Constructor {
           const std::size_t now = asked++;
           if (now < index) return chosen_[now];
           return now == index ? choice : schedule::fewest_cycles(c, scope, sketches);
-        });
+        },
+        {}, options_.strides);
   }
 
   /// Chooses for the scope that is asked about as number `index`; false when there are no more.
@@ -179,7 +181,8 @@ class Constructor {
             candidates = explore(c, scope, sketches, fewest, choice, walks);
           }
           return fewest;
-        });
+        },
+        {}, options_.strides);
     if (!found) return false;
     struct Finalist {
       const Candidate* candidate;

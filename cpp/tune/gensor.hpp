@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/program.hpp"
+#include "schedule/construct.hpp"
 #include "schedule/schedule.hpp"
 #include "tune/machine.hpp"
 
@@ -35,6 +36,7 @@ struct ConstructOptions {
       true;  ///< the counted schedule is a finalist, too, and wins where nothing is better by a margin
   std::size_t finalists = 5;  ///< states of a scope, best by count, that are built and predicted
   int threads = 1;
+  schedule::Strides strides;  ///< of arguments that are not row-major
   bool cold = false;  ///< arguments come from main memory, as weights do in a network larger than the caches
 };
 

@@ -309,3 +309,53 @@ def test_a_torch_call_runs_on_the_threads_that_the_kernel_gains_by() -> None:
     finally:
         torch.set_num_threads(before)
     assert seen and set(seen) == {(2, 1)}
+# Strides
+
+
+def view_of(values: np.ndarray, how: int, gap: int) -> np.ndarray:
+    """The same values in memory of other strides: transposed, apart, backwards."""
+    order = list(range(values.ndim))
+    if how & 1:
+        order.reverse()
+    apart = gap if how & 2 else 1
+    memory = np.zeros([values.shape[d] * apart for d in order], values.dtype)
+    view = memory[tuple(slice(None, None, apart) for _ in order)].transpose(np.argsort(order))
+    if how & 4:
+        view = view[::-1]
+    view[...] = values
+    return view
+
+
+@given(
+    m=st.integers(1, 40),
+    n=st.integers(1, 40),
+    k=st.integers(1, 40),
+    how=st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(0, 7)),
+    gap=st.integers(2, 3),
+    threads=st.integers(1, 2),
+)
+@settings(max_examples=20, deadline=None)
+def test_views_get_schedules_of_their_own(
+    m: int, n: int, k: int, how: tuple[int, int, int], gap: int, threads: int
+) -> None:
+    rng = np.random.default_rng(m + 41 * n)
+    a = rng.standard_normal((m, k)).astype(np.float32)
+    b = rng.standard_normal((k, n)).astype(np.float32)
+    kernel = compile(Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=m, n=n, k=k))
+    out = view_of(np.zeros((m, n), np.float32), how[2], gap)
+    kernel(view_of(a, how[0], gap), view_of(b, how[1], gap), out=out, num_threads=threads)
+    np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_code_for_strides_is_scheduled_for_them_and_kept() -> None:
+    operator = Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=64, n=64, k=64)
+    kernel = compile(operator)
+    a, b = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32).T
+    code = kernel._code_for((a, b), None)
+    assert "strides[1, 64]" in code.loops()
+    assert kernel._code_for((a, b), None) is code
+    assert kernel._code_for((a, a), None) is kernel._core
+    given_schedule = compile(operator, schedule=kernel.schedule)
+    assert given_schedule._code_for((a, b), None) is given_schedule._core
+    with pytest.raises(ShapeError, match=r"shape \[64, 32\]"):
+        kernel(a, b[:, ::2])

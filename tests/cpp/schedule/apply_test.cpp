@@ -112,6 +112,11 @@ Decision random_decision(Random& random, const Plan& plan) {
         d.numbers.push_back(draw(random, 0, 2));
       }
     }
+  } else if (d.name == "strides") {
+    const auto& tensors = plan.program.tensors;
+    const auto& tensor = tensors[random.below(tensors.size())];
+    d.tensor = tensor.name;
+    for (std::size_t i = 0; i < tensor.dims.size(); ++i) d.numbers.push_back(draw(random, -3, 60));
   } else if (d.name == "compute_at") {
     const std::size_t consumer = random.below(plan.program.scopes.size());
     d.tensor = plan.program.tensor(plan.program.scopes[consumer].output).name;

@@ -5,6 +5,7 @@
 
 #include "fixture.hpp"
 #include "program/builders.hpp"
+#include "schedule/construct.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/schedule.hpp"
 #include "support/error.hpp"
@@ -41,6 +42,50 @@ TEST_P(EveryDefault, KeepsTheMeaningWithConstantsPrepacked) {
     expect_same(p, apply(p, schedule), arguments, to_text(schedule));
     if (const auto parts = apply_prepacked(p, schedule))
       expect_same_prepacked(p, *parts, arguments, to_text(schedule));
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// Strides of memory in which the dimensions lie in another order, apart, repeated or backwards.
+std::vector<std::int64_t> random_strides(const std::vector<std::int64_t>& extents, bool written,
+                                         Random& random) {
+  std::vector<std::size_t> order(extents.size());
+  for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
+  for (std::size_t d = order.size(); d-- > 1;) std::swap(order[d], order[random.below(d + 1)]);
+  std::vector<std::int64_t> strides(extents.size());
+  std::int64_t reach = 1;
+  for (const std::size_t d : order) {
+    reach += draw(random, 0, 1) * draw(random, 0, 7);
+    strides[d] = random.below(5) == 0 ? -reach : !written && random.below(6) == 0 ? 0 : reach;
+    reach *= extents[d];
+  }
+  return strides;
+}
+
+TEST_P(EveryDefault, KeepsTheMeaningOfStridedArguments) {
+  Random random(53);
+  for (int trial = 0; trial < 12; ++trial) {
+    const auto p = instance(GetParam(), random);
+    Strides strides;
+    const auto lie_anyhow = [&](program::TensorId id, bool written) {
+      strides[p.tensor(id).name] = random_strides(program::shape_of(p, id), written, random);
+    };
+    for (const auto id : p.inputs())
+      if (random.below(4)) lie_anyhow(id, false);
+    for (const auto id : p.outputs)
+      if (random.below(2)) lie_anyhow(id, true);
+    const Target target = trial % 2 ? Target{} : Target{256, 16, 2};
+    const Schedule schedule = construct(p, Dtype::F32, target, fewest_cycles, {}, strides);
+    EXPECT_EQ(parse_schedule(to_text(schedule)), schedule);
+    const LoopNest nest = apply(p, schedule);
+    ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);
+    for (const BufferId id : arguments(nest)) {
+      const Buffer& buffer = nest.buffer(id);
+      const auto found = strides.find(buffer.name);
+      EXPECT_EQ(buffer.strides,
+                found == strides.end() ? row_major_strides(buffer.extents) : found->second);
+    }
+    expect_same(p, nest, random_arguments(p, random), to_text(schedule));
     if (HasFatalFailure()) return;
   }
 }
@@ -127,6 +172,28 @@ TEST(DefaultSchedule, PrepacksConstantWeightsAndReadsThemOnlyThere) {
   EXPECT_FALSE(apply_prepacked(p, default_schedule(p, Dtype::F32, Target{})).has_value());
   EXPECT_THROW(default_schedule(p, Dtype::F32, Target{}, {"y"}), ScheduleError);
   EXPECT_THROW(default_schedule(p, Dtype::F32, Target{}, {"v"}), Error);
+}
+
+TEST(DefaultSchedule, TransposedOperandsAreTurnedOnce) {
+  // Where b lies along k, nothing reads its columns one by one: blocks of it are transposed.
+  const auto p =
+      program::parse("y[m,n] = sum[k] a[m,k] * b[k,n]", {.sizes = {{"m", 64}, {"n", 80}, {"k", 96}}});
+  const auto transposes = [&](const Strides& strides) {
+    const Schedule made = construct(p, Dtype::F32, Target{}, fewest_cycles, {}, strides);
+    return std::count_if(made.trace.begin(), made.trace.end(),
+                         [](const Decision& decision) { return decision.name == "transpose"; });
+  };
+  EXPECT_EQ(transposes({}), 0);
+  EXPECT_EQ(transposes({{"b", {1, 100}}}), 1);
+}
+
+TEST(DefaultSchedule, StridesThatAreNoArgumentsAreRefused) {
+  const auto p = program::parse("t[i: 8] = x[i] + x[i]; y[i: 8] = sum[k: 8] t[k] * x[i]");
+  for (const auto& [name, numbers] :
+       {std::pair<std::string, std::vector<std::int64_t>>{"t", {2}}, {"x", {1, 8}}})
+    EXPECT_THROW(construct(p, Dtype::F32, Target{}, fewest_cycles, {}, {{name, numbers}}), ScheduleError)
+        << name;
+  EXPECT_THROW(construct(p, Dtype::F32, Target{}, fewest_cycles, {}, {{"q", {1}}}), Error);
 }
 
 /// The loops of a nest that run innermost in a reduction: what time is spent in.
