@@ -20,11 +20,15 @@ struct BroadcastPlan {
 
 struct ChannelPlan {
   std::size_t along = 0, rows = 0, operand = 0, dim = 0;  ///< iterators; the packed read and its dimension
+  std::optional<std::size_t> over;                        ///< joined with the rows, which are few
+  std::vector<std::int64_t> tiles;                        ///< numbers of rows that a tile may have
   bool packed = true, turned = true;
   std::vector<BroadcastPlan> others;  ///< by read
   std::int64_t row_count = 1, vector_count = 1;
   double steps = 1;        ///< multiply-adds a result
   double copy_cycles = 0;  ///< of the packed and padded operands and of the result
+  double panel_bytes = 0;  ///< of the packed operand, for a vector of channels
+  double far_lines = 0;    ///< of other operands that do not stay in the second cache from block to block
 };
 
 /// Cycles to move an element by blocks that are transposed in registers: within the second cache, from beyond
@@ -33,6 +37,21 @@ constexpr double kMoved = 0.6, kMovedNear = 0.8, kMovedFar = 1.2, kMovedFarthest
 /// Rows that are broadcast from lines of their own cost about a line's transfer each; a copy pays once that
 /// many multiply-adds use an element of it.
 constexpr double kUsesWorthACopy = 24;
+/// Cycles that a vector of a panel costs again and again when it does not stay in the second cache, and the
+/// part of the cache that it may take.
+constexpr double kFarPanel = 0.3, kPanelShare = 0.7;
+/// Cycles that a line of the other operands costs, for each block of channels.
+constexpr double kFarLine = 0.3;
+constexpr double kLine = 64;  ///< bytes
+constexpr std::int64_t kPage = 4096, kWays = 8;  ///< of the first cache
+constexpr std::int64_t kFewRows = 12;            ///< that are worth joining with the loop around them
+
+/// What is broadcast of a row lies together: its lines come once for all of them.
+bool rows_in_order(const ScopeFacts& facts, const ReadFacts& read) {
+  for (std::size_t i = facts.extents.size(); read.linear && i-- > facts.traversal;)
+    if (read.depends[i] && facts.extents[i] > 1) return std::abs(read.address[i]) == 1;
+  return false;
+}
 
 BroadcastPlan plan_broadcast(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
                              std::size_t rows) {
@@ -42,7 +61,7 @@ BroadcastPlan plan_broadcast(const Construction& c, const ScopeFacts& facts, con
   const double uses = static_cast<double>(facts.points()) /
                       static_cast<double>(c.lanes * std::max<std::int64_t>(read.copy.elements, 1));
   const bool apart = !read.linear || read.address[rows] != 1;
-  if (!apart || (!plan.copied && uses < kUsesWorthACopy)) return plan;
+  if (!apart || (!plan.copied && (uses < kUsesWorthACopy || rows_in_order(facts, read)))) return plan;
   plan.innermost = dimension_along(facts, read.copy, rows);
   if (plan.innermost && *plan.innermost + 1 == read.copy.extents.size() && !plan.copied)
     plan.innermost.reset();  // it lies so already, under a stride
@@ -81,7 +100,41 @@ std::optional<std::size_t> rows_of(const Construction& c, const ScopeFacts& fact
   return rows;
 }
 
-std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts& facts, std::size_t along) {
+/// The loop around the rows, if they are few and both can be one loop: tiles are then of whole rows of rows,
+/// so that where their parts lie is known.
+std::optional<std::size_t> loop_over(const ScopeFacts& facts, const ChannelPlan& plan) {
+  if (plan.rows == 0 || facts.extents[plan.rows] > kFewRows) return std::nullopt;
+  const std::size_t over = plan.rows - 1;
+  if (over == plan.along || facts.reads[plan.operand].depends[over] || facts.extents[over] == 1 ||
+      facts.split(over) || facts.split(plan.rows))
+    return std::nullopt;
+  return over;
+}
+
+/// Rows that a tile may have.
+std::vector<std::int64_t> tiles_of(const Construction& c, const ScopeFacts& facts, const ChannelPlan& plan) {
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  std::int64_t most = std::min(plan.row_count, kMostRows);
+  bool together = true;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    const ReadFacts& read = facts.reads[r];
+    if (r == plan.operand || !read.depends[plan.rows]) continue;
+    const bool direct = !plan.others[r].copied && read.linear;
+    if (direct && read.address[plan.rows] != 0 && read.address[plan.rows] * bytes % kPage == 0)
+      most = std::min(most, kWays);  // all rows on the same lines of the first cache
+    together = together && direct && plan.over &&
+               read.address[*plan.over] == facts.extents[plan.rows] * read.address[plan.rows];
+  }
+  std::vector<std::int64_t> tiles = counting_to(most);
+  if (plan.over && !together)
+    std::erase_if(tiles, [few = facts.extents[plan.rows]](std::int64_t rows) {
+      return rows % few != 0 && few % rows != 0;
+    });
+  return tiles;
+}
+
+std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts& facts, std::size_t along,
+                                         bool joined) {
   ChannelPlan plan;
   plan.along = along;
   plan.operand = facts.reads.size();
@@ -105,12 +158,18 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   const auto rows = rows_of(c, facts, plan);
   if (!rows) return std::nullopt;
   plan.rows = *rows;
-  double outputs = 1;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
-    if (i != along && i != plan.rows) plan.steps *= static_cast<double>(facts.extents[i]);
-    if (i < facts.traversal) outputs *= static_cast<double>(facts.extents[i]);
+  if (joined) {
+    plan.over = loop_over(facts, plan);
+    if (!plan.over) return std::nullopt;
   }
-  plan.row_count = facts.extents[plan.rows];
+  double outputs = 1, panel = 1;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
+    const auto extent = static_cast<double>(facts.extents[i]);
+    if (i != along && i != plan.rows && i != plan.over) plan.steps *= extent;
+    if (i < facts.traversal) outputs *= extent;
+    if (i >= facts.traversal && operand.depends[i]) panel *= extent;
+  }
+  plan.row_count = facts.extents[plan.rows] * (plan.over ? facts.extents[*plan.over] : 1);
   plan.vector_count = (facts.extents[along] + c.lanes - 1) / c.lanes;
   const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
   const auto moved = [&](double elements) {
@@ -137,7 +196,28 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
     const auto elements = static_cast<double>(facts.reads[r].copy.elements);
     plan.copy_cycles += other.innermost ? moved(elements) : elements / 4;
   }
+  const bool all_rows = plan.steps <= panel * 1.001;  // nothing else is outside: rows pass by for each block
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    const double size = static_cast<double>(facts.reads[r].copy.elements) * bytes;
+    if (all_rows && r != plan.operand && 2 * size > static_cast<double>(c.target.l2_bytes))
+      plan.far_lines += size / kLine;
+  }
+  plan.panel_bytes = panel * static_cast<double>(c.lanes) * bytes;
+  plan.tiles = tiles_of(c, facts, plan);
   return plan;
+}
+
+double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& numbers) {
+  if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
+  double cycles = plan.copy_cycles + tile_cycles(plan.row_count, plan.vector_count, plan.steps, numbers.rows,
+                                                 numbers.vectors);
+  const bool near = plan.panel_bytes * static_cast<double>(numbers.vectors) <=
+                    kPanelShare * static_cast<double>(target.l2_bytes);
+  const std::int64_t visits = (plan.row_count + numbers.rows - 1) / numbers.rows;
+  cycles += kFarLine * plan.far_lines *
+            static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
+  if (!near) cycles += kFarPanel * plan.steps * static_cast<double>(visits * plan.vector_count);
+  return cycles;
 }
 
 /// Writes the loops of the output, which is copied from a tile that has the channels innermost, `width` of
@@ -149,6 +229,9 @@ void write_turned(Construction& c, const std::string& name, const std::string& h
   std::vector<bool> whole(names.size(), false);
   for (std::size_t i = 0; i < facts.traversal; ++i)
     if (facts.split(i)) whole[facts.iterators[i]] = true;
+  const auto with_rows = [&](std::size_t i) {
+    return i == rows || whole[i] || (plan.over && i == facts.iterators[*plan.over]);
+  };
   std::vector<std::string> order, outside;
   std::string inner = names[along], place;
   if (!whole[along] && c.extent(name, inner) > width) {
@@ -163,7 +246,7 @@ void write_turned(Construction& c, const std::string& name, const std::string& h
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (i == along)
       inside.push_back(inner);
-    else if (i == rows || whole[i])
+    else if (with_rows(i))
       (i < along ? inside : behind).push_back(names[i]);
     else if (i < along)
       order.push_back(names[i]);
@@ -230,8 +313,8 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   const std::vector<std::string> loops = c.leaves(heavy);
   std::vector<std::string> order, tile;
   std::string row_outer, lane = loops[plan.along], lane_outer;
-  const std::int64_t rows = c.extent(heavy, loops[plan.rows]);
-  std::string row_inner = loops[plan.rows];
+  std::string row_inner = plan.over ? c.fuse(heavy, loops[*plan.over], loops[plan.rows]) : loops[plan.rows];
+  const std::int64_t rows = c.extent(heavy, row_inner);
   if (rows > numbers.rows) {
     const auto [outer, inner] = c.split(heavy, row_inner, numbers.rows);
     row_outer = outer;
@@ -254,7 +337,8 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   std::vector<std::size_t> sequence;
   for (const bool picks : {true, false})
     for (std::size_t i = 0; i < facts.traversal; ++i)
-      if (i != plan.along && i != plan.rows && operand.depends[i] == picks) sequence.push_back(i);
+      if (i != plan.along && i != plan.rows && i != plan.over && operand.depends[i] == picks)
+        sequence.push_back(i);
   for (const std::size_t i : sequence) order.push_back(loops[i]);
   if (!lane_outer.empty()) order.push_back(lane_outer);
   if (!row_outer.empty()) order.push_back(row_outer);
@@ -303,28 +387,39 @@ void along_channels(Construction& c, const std::string& scope, const ScopeFacts&
   const bool output = c.plan.is_output(c.plan.program.scopes[c.index(scope)].output);
   for (std::size_t i = 0; i < facts.traversal; ++i) {
     if (facts.extents[i] < c.lanes / 2) continue;
-    const auto plan = plan_channels(c, facts, i);
-    if (!plan || (plan->turned && !output)) continue;
-    Sketch sketch;
-    sketch.name = fmt::format("along_channels/{}", i);
-    sketch.choices = {
-        {"rows", &Numbers::rows, counting_to(std::min(plan->row_count, kMostRows)), {plan->rows}},
-        {"vectors",
-         &Numbers::vectors,
-         counting_to(std::min(plan->vector_count, kMostVectors)),
-         {plan->along}}};
-    const Tile tile = best_tile(c.target, plan->row_count, plan->vector_count, plan->steps);
-    sketch.counted.rows = tile.rows;
-    sketch.counted.vectors = tile.vectors;
-    sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
-      if (!tile_fits(target, n.rows, n.vectors)) return std::numeric_limits<double>::infinity();
-      return tile_cycles(plan.row_count, plan.vector_count, plan.steps, n.rows, n.vectors) + plan.copy_cycles;
-    };
-    sketch.cycles = sketch.estimate(sketch.counted);
-    sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& n) {
-      write_channels(to, scope, facts, plan, n);
-    };
-    sketches.push_back(std::move(sketch));
+    for (const bool joined : {false, true}) {
+      const auto plan = plan_channels(c, facts, i, joined);
+      if (!plan || (plan->turned && !output)) continue;
+      Sketch sketch;
+      sketch.name = fmt::format("along_channels/{}{}", i, joined ? "/joined" : "");
+      std::vector<std::size_t> rows;
+      if (plan->over) rows.push_back(*plan->over);
+      rows.push_back(plan->rows);
+      sketch.choices = {{"rows", &Numbers::rows, plan->tiles, rows},
+                        {"vectors",
+                         &Numbers::vectors,
+                         counting_to(std::min(plan->vector_count, kMostVectors)),
+                         {plan->along}}};
+      sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
+        return cycles_of(target, plan, n);
+      };
+      sketch.cycles = std::numeric_limits<double>::infinity();
+      for (const std::int64_t vectors : sketch.choices[1].values) {
+        for (const std::int64_t tile : plan->tiles) {
+          Numbers numbers;
+          numbers.rows = tile;
+          numbers.vectors = vectors;
+          const double cycles = sketch.estimate(numbers);
+          if (!(cycles < sketch.cycles * 0.999)) continue;
+          sketch.counted = numbers;
+          sketch.cycles = cycles;
+        }
+      }
+      sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& n) {
+        write_channels(to, scope, facts, plan, n);
+      };
+      sketches.push_back(std::move(sketch));
+    }
   }
 }
 

@@ -40,6 +40,9 @@ struct OutputPlan {
 };
 
 constexpr std::int64_t kPage = 4096, kWays = 8, kFarApart = 2048;
+/// Cycles that a vector from beyond the second cache costs where each row begins on another page: no
+/// prefetcher follows.
+constexpr double kFarRow = 8;
 constexpr double kUsualVectors = 2;  ///< of a tile, before it is chosen
 
 bool broadcast(Way way) { return way == Way::Broadcast || way == Way::Blocked; }
@@ -194,18 +197,22 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   plan.counted.vectors = tile.vectors;
   plan.panels.assign(facts.reads.size(), false);
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (plan.reads[r].way != Way::Direct || flattened > 1 || plan.row_count < 48) continue;
+    if (plan.reads[r].way != Way::Direct) continue;
     std::int64_t deep = 1, apart = 0;
     for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
       if (facts.reads[r].depends[i]) {
         deep *= facts.extents[i];
         apart = std::max(apart, std::abs(facts.reads[r].address[i]));
       }
-    if (deep >= 128 && apart * bytes >= kFarApart && plan.vector_extent > tile.vectors * c.lanes) {
-      plan.panels[r] = true;
-      plan.counted.packed = 1;
-      plan.pack_cycles += static_cast<double>(facts.reads[r].box.elements) * 3 / static_cast<double>(c.lanes);
-    }
+    if (deep < 128 || apart * bytes < kFarApart || plan.vector_extent <= tile.vectors * c.lanes) continue;
+    const auto elements = static_cast<double>(facts.reads[r].box.elements);
+    if (apart * bytes >= kPage &&
+        elements * static_cast<double>(bytes) > static_cast<double>(c.target.l2_bytes))
+      plan.copy_cycles += elements / static_cast<double>(c.lanes) * kFarRow;
+    if (flattened > 1 || plan.row_count < 48) continue;
+    plan.panels[r] = true;
+    plan.counted.packed = 1;
+    plan.pack_cycles += elements * 3 / static_cast<double>(c.lanes);
   }
   // The operand that stays is the one outside: rows outermost re-read the vectors, and the other way round.
   double row_bytes = 0, vector_bytes = 0;

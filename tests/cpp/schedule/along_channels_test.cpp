@@ -113,6 +113,38 @@ TEST(AlongChannels, PackedWeightsLieInTheOrderTheyAreReadIn) {
   EXPECT_EQ(packed->extents[2], 64) << "the sum inside";
 }
 
+/// Rows of a small image fill a tile together, whole rows at a time: where their parts lie is known.
+TEST(AlongChannels, FewRowsAreJoinedWithTheLoopAroundThem) {
+  for (const std::int64_t width : {5, 7, 11}) {
+    const auto p =
+        program::parse("y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
+                       {.sizes = {{"c", 128}, {"h", 7}, {"w", width}, {"d", 64}, {"r", 3}, {"s", 3}}});
+    bool found = false;
+    const Policy joined = [&](const Construction& c, const std::string& scope, const Sketches& sketches) {
+      for (std::size_t i = 0; i < sketches.size(); ++i) {
+        if (sketches[i].name != "along_channels/0/joined") continue;
+        found = true;
+        for (const std::int64_t rows : sketches[i].choices[0].values)
+          EXPECT_TRUE(rows % width == 0 || width % rows == 0) << rows << " rows of " << width;
+        Choosing choice{i, sketches[i].counted};
+        choice.numbers.rows = 2 * width;
+        choice.numbers.vectors = 1;
+        return choice;
+      }
+      return fewest_cycles(c, scope, sketches);
+    };
+    const Schedule schedule = construct(p, Dtype::F32, Target{}, joined, {"k"});
+    EXPECT_TRUE(found);
+    const auto parts = apply_prepacked(p, schedule);
+    ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+    const std::string text = to_text(parts->call);
+    EXPECT_NE(text.find(fmt::format("register y_tile_acc: f32[{}, 16]", 2 * width)), std::string::npos)
+        << text;
+    Random random(7);
+    expect_same_prepacked(p, *parts, random_arguments(p, random), to_text(schedule));
+  }
+}
+
 /// Packing inside the loop over places would read one element of each run of them.
 TEST(AlongChannels, PacksWhatLiesTogetherAtOnce) {
   const auto p = program::parse("y[c,h,w] = sum[d] x[d,h,w] * k[c,d,w]",
