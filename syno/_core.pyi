@@ -1259,7 +1259,7 @@ def compile_nest(nest: LoopNest, *, cache_directory: str = '', cpu: Cpu | None =
             ScheduleError: the nest does not verify.
             KernelError: no code can be made of it.
     """
-def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}) -> Constructed:
+def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0) -> Constructed:
     """
         Construct a schedule from the machine model, without measuring (Gensor, section IV).
     
@@ -1279,6 +1279,7 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             finalists: states of a scope that are built and predicted.
             cold: arguments come from main memory, as weights do in a network larger than the caches.
             strides: of arguments that are not row-major, by name, in elements; the nest is for those.
+            spare_registers: that tiles leave to the code generator, beside those they always do.
         Raises:
             ScheduleError: the program has symbolic sizes.
             UnknownName: another dtype or method.

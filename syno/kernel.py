@@ -378,6 +378,10 @@ def _view(array: Any) -> Any:
 #: loaded from the cache directory when they are asked for, and live on where they are held.
 KEPT_KERNELS = 1024
 
+#: Registers that smaller tiles leave free, one try after the other, and how much slower they may be.
+_SPARE_REGISTERS = (2, 5, 9)
+_LITTLE_SLOWER = 1.1
+
 _kernels: Bounded[tuple[str, str, int, str, str, str], Kernel] = Bounded(KEPT_KERNELS)
 
 
@@ -412,8 +416,9 @@ def compile(
     directory = _usable_cache() if cache else None
     where = str(directory) if directory else ""
     program = concrete.program
+    codes: list[_core.Kernel] = []  # alive until the chosen one is linked again
     if schedule is None:
-        choice = schedule_of(concrete, dtype=dtype, threads=threads, cache=cache)
+        choice = schedule_of(concrete, dtype=dtype, threads=threads, cache=cache, codes=codes)
     else:
         choice = Chosen(schedule, "given")
     chosen = choice.schedule
@@ -436,9 +441,64 @@ def compile(
     return _kernels.setdefault(key, kernel)
 
 
-def schedule_of(operator: Operator, *, dtype: str, threads: int, cache: bool = True) -> Chosen:
-    """The schedule that `compile` takes where none is given."""
-    return choose_schedule(operator.program, dtype, threads, _usable_cache() if cache else None)
+def schedule_of(
+    operator: Operator,
+    *,
+    dtype: str,
+    threads: int,
+    cache: bool = True,
+    codes: list[_core.Kernel] | None = None,
+) -> Chosen:
+    """The schedule that `compile` takes where none is given.
+
+    Args:
+        codes: takes what is compiled on the way, so that who compiles it again finds it.
+    """
+    directory = _usable_cache() if cache else None
+    where = str(directory) if directory else ""
+
+    def mend(made: _core.Schedule) -> _core.Schedule:
+        compiled = [] if codes is None else codes
+        return _without_spills(operator.program, dtype, threads, made, where, compiled)
+
+    return choose_schedule(operator.program, dtype, threads, directory, mend)
+
+
+def _without_spills(
+    program: _core.Program,
+    dtype: str,
+    threads: int,
+    schedule: _core.Schedule,
+    cache: str,
+    codes: list[_core.Kernel],
+) -> _core.Schedule:
+    """The schedule, or one with smaller register tiles where the code generator keeps vectors of it on the
+    stack: what that costs nobody predicts. Smaller tiles are tried until one needs no stack, as long as
+    they are predicted to be little slower. What was compiled is added to `codes`."""
+    machine = machine_model()
+
+    def spills(nest: _core.LoopNest) -> int:
+        codes.append(_core.compile_nest(nest, cache_directory=cache))
+        return int(codes[-1].report.spills)
+
+    nest = _core.apply_schedule(program, schedule)
+    best, fewest = schedule, spills(nest)
+    if fewest == 0:
+        return schedule
+    slowest = _LITTLE_SLOWER * _core.predict_nest(nest, machine, threads=threads).seconds
+    for spare in _SPARE_REGISTERS:
+        made = construct(
+            program, threads=threads, dtype=dtype, machine=machine, spare_registers=spare
+        )
+        nest = _core.apply_schedule(program, made.schedule)
+        if _core.predict_nest(nest, machine, threads=threads).seconds > slowest:
+            break
+        found = spills(nest)
+        if found < fewest:
+            best, fewest = made.schedule, found
+        if fewest == 0:
+            break
+    return best
 
 
 #: Twice the threads must save this part of the predicted time to be used.

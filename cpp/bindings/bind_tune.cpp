@@ -178,10 +178,11 @@ void bind_construct(py::module_& m) {
       [](const program::Program& program, const Machine& machine, const std::string& dtype, int threads,
          const std::string& method, std::uint64_t seed, int iterations, int walks, bool annealing,
          bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists, bool cold,
-         schedule::Strides strides) {
+         schedule::Strides strides, int spare_registers) {
         tune::ConstructOptions options;
         options.cold = cold;
         options.strides = std::move(strides);
+        options.spare_registers = spare_registers;
         options.method = tune::method_named(method);
         options.seed = seed;
         options.iterations = iterations;
@@ -200,7 +201,7 @@ void bind_construct(py::module_& m) {
       "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1, "method"_a = "graph",
       "seed"_a = 0, "iterations"_a = 100, "walks"_a = 2, "annealing"_a = true, "vthreads"_a = true,
       "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "cold"_a = false,
-      "strides"_a = schedule::Strides{},
+      "strides"_a = schedule::Strides{}, "spare_registers"_a = 0,
       R"doc(
     Construct a schedule from the machine model, without measuring (Gensor, section IV).
 
@@ -220,6 +221,7 @@ void bind_construct(py::module_& m) {
         finalists: states of a scope that are built and predicted.
         cold: arguments come from main memory, as weights do in a network larger than the caches.
         strides: of arguments that are not row-major, by name, in elements; the nest is for those.
+        spare_registers: that tiles leave to the code generator, beside those they always do.
     Raises:
         ScheduleError: the program has symbolic sizes.
         UnknownName: another dtype or method.

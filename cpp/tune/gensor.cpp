@@ -116,7 +116,9 @@ class Constructor {
         dtype_(dtype),
         machine_(machine),
         options_(options),
-        target_(machine.target(options.threads)) {}
+        target_(machine.target(options.threads)) {
+    target_.vector_registers = std::max(4, target_.vector_registers - options.spare_registers);
+  }
 
   Constructed run() {
     const auto start = std::chrono::steady_clock::now();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,13 +82,18 @@ _constructed: Bounded[tuple[str, str, int, str], _core.Schedule] = Bounded(KEPT_
 
 
 def choose_schedule(
-    program: _core.Program, dtype: str, threads: int, directory: Path | None
+    program: _core.Program,
+    dtype: str,
+    threads: int,
+    directory: Path | None,
+    mend: Callable[[_core.Schedule], _core.Schedule] | None = None,
 ) -> Chosen:
     """The schedule of a kernel nobody gave one for.
 
     Args:
         program: a concrete one.
         directory: of compiled kernels, where constructed schedules are kept, too; None: nowhere.
+        mend: looks at a schedule that was just constructed; what it returns is kept instead.
     """
     from syno.tuning.records import record_store
 
@@ -103,6 +109,8 @@ def choose_schedule(
     schedule = _read(path) if path else None
     if schedule is None:
         schedule = construct(program, threads=threads, dtype=dtype, machine=machine).schedule
+        if mend is not None:
+            schedule = mend(schedule)
         if path:
             _write(path, schedule)
     return Chosen(_constructed.setdefault(key, schedule), "constructed")

@@ -309,6 +309,8 @@ def test_a_torch_call_runs_on_the_threads_that_the_kernel_gains_by() -> None:
     finally:
         torch.set_num_threads(before)
     assert seen and set(seen) == {(2, 1)}
+
+
 # Strides
 
 
@@ -359,3 +361,32 @@ def test_code_for_strides_is_scheduled_for_them_and_kept() -> None:
     assert given_schedule._code_for((a, b), None) is given_schedule._core
     with pytest.raises(ShapeError, match=r"shape \[64, 32\]"):
         kernel(a, b[:, ::2])
+
+
+# Spills
+
+
+def test_tiles_that_spill_are_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syno import _core
+
+    operator = Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=40, n=96, k=48)
+    too_large = _core.Schedule.parse(
+        "schedule f32\nsplit y loops=m numbers=20\nsplit y loops=n numbers=48\n"
+        "split y loops=n_i numbers=16\nreorder y loops=m_o,n_o,k,m_i,n_i_o,n_i_i\n"
+        "vectorize y loops=n_i_i\nregister_tile y loops=m_i,n_i_o,n_i_i\n"
+    )
+    codes: list[_core.Kernel] = []
+    mended = kernel_module._without_spills(operator.program, "float32", 1, too_large, "", codes)
+    assert codes[0].report.spills > 0
+    assert len(codes) > 1
+    assert mended != too_large
+    fewest = min(code.report.spills for code in codes)
+    chosen = _core.compile_nest(_core.apply_schedule(operator.program, mended))
+    assert chosen.report.spills == fewest == 0
+    assert compile(operator, schedule=mended).verify()
+    # Code that spills nothing is taken as it is.
+    again: list[_core.Kernel] = []
+    assert (
+        kernel_module._without_spills(operator.program, "float32", 1, mended, "", again) == mended
+    )
+    assert len(again) == 1
