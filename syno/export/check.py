@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,17 @@ def operators_in(model: nn.Module) -> Iterator[tuple[str, Op]]:
     for name, module in model.named_modules():
         if isinstance(module, Op):
             yield name, module
+
+
+def write_weights(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -> None:
+    """A model's values as safetensors. FormatError when the file cannot be written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_model
+
+    try:
+        save_model(model, str(path), metadata=metadata)
+    except SafetensorError as error:
+        raise FormatError(f"[export] {path.name} cannot be written: {error}") from error
 
 
 def compare(name: str, got: Any, expected: Any, tolerance: float = TOLERANCE) -> float:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from syno.errors import FormatError
-from syno.export.check import as_module, compare, example_tensors, operators_in
+from syno.export.check import as_module, compare, example_tensors, operators_in, write_weights
 from syno.operator import Operator
 from syno.torch.layers import Layer
 from syno.torch.module import Op
@@ -51,14 +51,12 @@ def _run(model: nn.Module, example: Sequence[Any]) -> Any:
 
 def save(model: nn.Module, path: Path) -> None:
     """Writes a model's values and its operators to one file."""
-    from safetensors.torch import save_model
-
     operators = {
         name: {"operator": module.operator.to_json(), "layer": _layer_dict(module.layer)}
         for name, module in operators_in(model)
     }
     header = {"format": _FORMAT, "version": _VERSION, "operators": operators}
-    save_model(model, str(path), metadata={"syno": json.dumps(header)})
+    write_weights(model, path, {"syno": json.dumps(header)})
 
 
 def load(path: str | Path, model: nn.Module) -> nn.Module:

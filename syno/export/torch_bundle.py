@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -16,7 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from syno.errors import FormatError
-from syno.export.check import TOLERANCE, as_module, compare, example_tensors, operators_in
+from syno.export.check import (
+    TOLERANCE,
+    as_module,
+    compare,
+    example_tensors,
+    operators_in,
+    write_weights,
+)
 from syno.export.linking import Interface, link_library
 from syno.kernel import compile
 from syno.operator import Operator
@@ -32,7 +40,7 @@ def write(
     what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None
 ) -> tuple[str, float]:
     """Writes the bundle and runs it in a new process that may not import syno."""
-    from safetensors.torch import save_file, save_model
+    from safetensors.torch import save
 
     model = as_module(what)
     example = example_tensors(what, inputs)
@@ -59,8 +67,10 @@ def write(
         _write_kernel(functions[name], dtype, shapes, directory)
         for name, dtype, shapes in sorted(set(_calls(program.graph_module, functions)))
     ]
-    torch.export.save(program, directory / "model.pt2")
-    save_model(model, str(directory / "weights.safetensors"))
+    graph = io.BytesIO()  # torch ends the process when it cannot write a file
+    torch.export.save(program, graph)
+    (directory / "model.pt2").write_bytes(graph.getbuffer())
+    write_weights(model, directory / "weights.safetensors")
     for name, module in operators_in(model):
         path = directory / "operators" / f"{name or 'operator'}.json"
         module.operator.save(path)
@@ -70,7 +80,7 @@ def write(
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     (directory / "loader.py").write_text(_TEMPLATE.read_text("utf-8"), encoding="utf-8")
     vector = {f"input{i}": x.contiguous() for i, x in enumerate(tensors)}
-    save_file(vector, str(directory / "test_vector.safetensors"))
+    (directory / "test_vector.safetensors").write_bytes(save(vector))
     got = _run_elsewhere(directory)
     tolerance = max(
         [TOLERANCE, *(8 * torch.finfo(x.dtype).eps for x in tensors if x.is_floating_point())]

@@ -124,6 +124,7 @@ def tune(
             then), "off", or "auto".
     Raises:
         ShapeError: the operator is symbolic with several valuations.
+        ScheduleError: the operator's tensors are too large to be addressed.
         KernelError: trials < 2, or the counted schedule itself cannot be measured.
         UnknownName: no such dtype, model or progress.
         FormatError: the session's file cannot be written.
@@ -257,6 +258,9 @@ class _Search:
     def _given(self, schedule: _core.Schedule) -> _core.Candidate:
         candidate = self.space.candidate(schedule)
         if candidate is None:
+            _core.apply_schedule(
+                self.program, schedule
+            )  # says what is wrong with the program's sizes
             raise KernelError("[tune] a constructed schedule does not apply to its own program")
         return candidate
 

@@ -140,6 +140,28 @@ def test_a_bundle_keeps_dtypes_and_memory_formats(tmp_path, dtype, format):
     assert done.max_abs_err <= 32 * torch.finfo(dtype).eps
 
 
+@needs_compiler
+@pytest.mark.parametrize("format", ["torch", "c", "safetensors"])
+def test_a_full_disk_gets_a_sentence_and_nothing_is_left(tmp_path, format):
+    # Files of this process may not become larger than this, as on a disk that is full.
+    script = (
+        "import resource, signal, sys, syno, syno.export\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "op = syno.Operator.parse('y[m,n] = sum[k] a[m,k] * b[k,n]', m=9, n=130, k=120)\n"
+        "op.compile()\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: syno.export(op, sys.argv[1], format=sys.argv[2])\n"
+        "except syno.SynoError as error: print(type(error).__name__, error)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "out"), format],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("FormatError [export]"), run.stdout + run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_bundle_without_a_compiler_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(linking, "c_compiler", lambda: None)
     with pytest.raises(FormatError, match="apt-get install gcc"):

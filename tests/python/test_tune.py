@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import syno
 from syno import _core
-from syno.errors import FormatError, KernelError, ShapeError, UnknownName
+from syno.errors import FormatError, KernelError, ScheduleError, ShapeError, UnknownName
 from syno.tuning.construct import choose_schedule
 from syno.tuning.cost_model import BoostedModel, LinearModel, make_model, rank_correlation
 from syno.tuning.records import RecordStore, decode, encode, make_record, record_store
@@ -277,6 +277,11 @@ def test_a_record_that_does_not_apply_is_passed_over(tmp_path: Path) -> None:
         record_store().add([record_of(matmul(), 1e-3)])
         assert choose_schedule(matmul().program, "float32", 1, None).origin == "recorded"
         assert renamed.compile().verify().passed
+
+
+def test_sizes_beyond_all_memory_get_a_sentence() -> None:
+    with pytest.raises(ScheduleError, match="more than 2\\^46 elements"):
+        tune(matmul(m=2**38, n=2**38), trials=2, progress="off")
 
 
 def test_a_disk_that_fills_up_ends_no_search(
