@@ -12,7 +12,7 @@ from syno.errors import ShapeError
 from syno.operator import Operator
 from syno.torch.initialize import initialize
 from syno.torch.layers import Fit, Layer, output_shape
-from syno.torch.ops import OperatorFunction, as_function
+from syno.torch.ops import as_function
 from syno.torch.packed import PackedWeights, plain_call
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class Op(nn.Module):
             for name in self.operator.inputs
         ]
         """Of the operator's inputs: which of the data, or which parameter."""
-        self._function: OperatorFunction | None = None
+        # Registered here, not in the first call: that one may be traced by `torch.compile`.
+        self.function = as_function(self.operator)
+        """The registered PyTorch operator that computes."""
         self._fits: dict[torch.Size, Fit] = {}
         shapes = self.operator.shapes
         for weight, name in self._names.items():
@@ -100,13 +102,6 @@ class Op(nn.Module):
         if self.layer is None:
             return {name: name for name in weights}
         return {name: f"weight_{i + 1}" if i else "weight" for i, name in enumerate(weights)}
-
-    @property
-    def function(self) -> OperatorFunction:
-        """The registered PyTorch operator that computes."""
-        if self._function is None:
-            self._function = as_function(self.operator)
-        return self._function
 
     def forward(self, *data: Tensor) -> Tensor:
         """The operator of the data inputs; parameters are the module's own."""
@@ -207,7 +202,13 @@ class Op(nn.Module):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, **{key: make() for key, make in _FRESH.items()}, "_function": None}
+        state = {**self.__dict__, **{key: make() for key, make in _FRESH.items()}}
+        del state["function"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.function = as_function(self.operator)
 
     def extra_repr(self) -> str:
         sizes = f"in place of {self.layer.kind}, " if self.layer else ""

@@ -3,7 +3,9 @@ faster; results are channels-last where PyTorch's would be."""
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from syno.operator import Operator
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 
-from syno.torch import Op, placement  # noqa: E402
+from syno.torch import Op, placement, replace  # noqa: E402
 from syno.torch.layouts import (  # noqa: E402
     dense_order,
     follows,
@@ -221,3 +223,19 @@ def test_a_compiled_model_sees_the_strides_that_it_gets() -> None:
             x = torch.randn(shape).to(memory_format=format)
             torch.testing.assert_close(compiled(x), run(x), rtol=1e-4, atol=1e-5)
             assert compiled(x).stride() == run(x).stride()
+
+
+@pytest.mark.parametrize("prepack", [False, True])
+def test_a_network_is_compiled_as_one_graph_before_it_ever_ran(prepack: bool) -> None:
+    text = CONV + f" + {int(prepack)} * x[n,0,0,0]"  # an operator that is new in this process
+    operator = Operator.parse(text, n=2, o=4, c=4, h=6, w=6, r=3, s=3)
+    layers = [torch.nn.Conv2d(4, 4, 3, padding=1) for _ in range(3)]
+    network = replace(torch.nn.Sequential(*layers), {"0": operator, "2": operator}).eval()
+    for i in (0, 2):
+        network[i].prepack = prepack
+    for model in (network, pickle.loads(pickle.dumps(network)), copy.deepcopy(network)):
+        torch._dynamo.reset()
+        x = torch.randn(2, 4, 6, 6)
+        with torch.no_grad():
+            compiled = torch.compile(model, backend="aot_eager", fullgraph=True)(x)
+            torch.testing.assert_close(compiled, network(x), rtol=1e-4, atol=1e-5)
