@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -234,10 +234,30 @@ class CompilerUnavailable(RuntimeError):
 
 
 def _bind(model: Callable[..., Any], example: Sequence[Any]) -> Callable[[], Any]:
+    wait = waiting(example)
+
     def run() -> Any:
-        return model(*example)
+        result = model(*example)
+        wait()
+        return result
 
     return run
+
+
+def waiting(example: Iterable[Any]) -> Callable[[], None]:
+    """A function that returns when the devices of these tensors have computed what they were asked: a GPU
+    does so while the caller goes on."""
+    import torch
+
+    kinds = {each.device.type for each in example if hasattr(each, "device")} - {"cpu"}
+    devices = [getattr(torch, kind) for kind in sorted(kinds) if hasattr(torch, kind)]
+    waits = [device.synchronize for device in devices if hasattr(device, "synchronize")]
+
+    def wait() -> None:
+        for each in waits:
+            each()
+
+    return wait
 
 
 class _inference:

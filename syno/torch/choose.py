@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from syno.bench import measure
+from syno.errors import KernelError
 from syno.torch.module import Op
 
 #: A kernel must be this much slower than PyTorch before it is given up: less is noise of one measurement.
@@ -56,7 +57,15 @@ def choose_in_place(model: nn.Module, *example: Tensor, turns: int = 7) -> list[
     Returns:
         One choice for each operator that the run reached, in the order of modules. Equal operators on
         inputs of equal shape and strides are timed once.
+    Raises:
+        KernelError: the model or the example is on another device.
     """
+    for tensor in (*model.parameters(), *example):
+        if tensor.device.type != "cpu":
+            raise KernelError(
+                f"[choose] a tensor is on the device {tensor.device}; there are kernels for the CPU only: "
+                "move the model and the example there, or leave the choice out"
+            )
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
+from syno.bench import waiting
 from syno.errors import ShapeError, UnknownName
 from syno.torch.groups import SiteGroup, group_key, group_sites, joined
 from syno.torch.layers import CONVOLUTIONS, Description, Fit, Layer, describe
@@ -371,7 +372,12 @@ def _timed_run(
     named_example: dict[str, Any],
     record: _Record,
 ) -> None:
-    clock = time.perf_counter
+    wait = waiting((*example, *named_example.values()))
+
+    def clock() -> float:
+        wait()
+        return time.perf_counter()
+
     started: dict[int, float] = {}
     spent: dict[int, float] = {}
 

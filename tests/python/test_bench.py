@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import types
 
 import pytest
 
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import syno  # noqa: E402
 import syno.bench as bench_module  # noqa: E402
+from syno.bench import waiting  # noqa: E402
 from syno.errors import ShapeError  # noqa: E402
 
 
@@ -80,3 +82,16 @@ def test_mistakes_get_a_sentence(arguments, message):
     models = arguments.pop("models")
     with pytest.raises(ShapeError, match=message):
         syno.bench(models, 1, **arguments)
+
+
+def test_a_gpu_is_waited_for(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append("cuda"))
+    elsewhere = types.SimpleNamespace(device=torch.device("cuda", 0))
+    called = []
+    syno.bench({"a": lambda x: called.append(x)}, elsewhere, turns=3)
+    assert called and len(waited) == len(called)
+    waiting([elsewhere, torch.zeros(1), 3])()
+    assert len(waited) == len(called) + 1
+    waiting([torch.zeros(1), torch.zeros(1, device="meta")])()
+    assert len(waited) == len(called) + 1

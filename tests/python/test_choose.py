@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from syno.errors import KernelError
 from syno.operator import Operator
 
 torch = pytest.importorskip("torch")
@@ -115,3 +116,11 @@ def test_mode_and_random_state_are_as_before(model: Any) -> None:
 
 def test_a_network_without_operators_has_nothing_to_choose() -> None:
     assert choose_in_place(nn.Sequential(nn.ReLU()), torch.randn(2)) == []
+
+
+def test_another_device_gets_a_sentence(model: Any) -> None:
+    network, x = model
+    with pytest.raises(KernelError, match="device meta; there are kernels for the CPU only"):
+        choose_in_place(network, x.to("meta"))
+    with pytest.raises(KernelError, match="device meta"):
+        choose_in_place(network.to("meta"), x)
