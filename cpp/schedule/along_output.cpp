@@ -3,6 +3,7 @@
 // over the pitch of the padded copy, and what they compute between two rows is dead.
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "schedule/construct.hpp"
 #include "support/error.hpp"
@@ -232,6 +233,40 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   return plan;
 }
 
+/// Elements two or three apart go to as many places: one block of code takes them all from the vectors that hold
+/// them, which each place would load again by itself. False where there are no such few places.
+bool write_phases_together(Construction& c, const std::string& copy, std::vector<std::string> order,
+                           const std::vector<std::string>& phases, const std::vector<std::string>& inner) {
+  constexpr std::int64_t kFew = 3, kMost = 9;
+  if (phases.empty()) return false;
+  std::int64_t places = 1;
+  for (const auto& phase : phases) {
+    places *= c.extent(copy, phase);
+    if (c.extent(copy, phase) > kFew) return false;
+  }
+  if (places > kMost) return false;
+  const Construction before = c;
+  try {
+    std::string lane = inner.back(), outer;
+    const std::int64_t whole = c.extent(copy, lane);
+    order.insert(order.end(), inner.begin(), inner.end() - 1);
+    if (whole > c.lanes) {
+      std::tie(outer, lane) = c.split(copy, lane, c.lanes);
+      order.push_back(outer);
+    }
+    order.insert(order.end(), phases.begin(), phases.end());
+    order.push_back(lane);
+    c.add({"reorder", copy, order, {}, "", {}});
+    c.add({"vectorize", copy, {lane}, {}, "", {}});
+    for (const auto& phase : phases) c.add({"unroll", copy, {phase}, {}, "", {}});
+    if (!outer.empty()) c.peel_lanes(copy, outer, lane, whole % c.lanes != 0);
+    return true;
+  } catch (const ScheduleError&) {  // iterations that meet in one element stay a loop
+    c = before;
+    return false;
+  }
+}
+
 /// Lays a staged copy out so that the flattened iterators are contiguous, and writes its loops.
 void write_copy(Construction& c, const std::string& copy, const ReadPlan& read,
                 const std::vector<std::int64_t>& pitch) {
@@ -290,10 +325,12 @@ void write_copy(Construction& c, const std::string& copy, const ReadPlan& read,
            {static_cast<std::int64_t>(rest), static_cast<std::int64_t>(read.dims.size())},
            copy,
            {"fuse"}});
-  order.insert(order.end(), phases.begin(), phases.end());
-  order.insert(order.end(), inner.begin(), inner.end());
-  c.add({"reorder", copy, order, {}, "", {}});
-  c.vectorize_copy(copy);
+  if (!write_phases_together(c, copy, order, phases, inner)) {
+    order.insert(order.end(), phases.begin(), phases.end());
+    order.insert(order.end(), inner.begin(), inner.end());
+    c.add({"reorder", copy, order, {}, "", {}});
+    c.vectorize_copy(copy);
+  }
   c.parallel_outermost(copy);
 }
 

@@ -1,5 +1,6 @@
 // Vectors along pixels: weights that are broadcast, in groups, by stages and in pieces, are copied into the
 // blocks they are read in where they lie badly; with any numbers they keep their meaning.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -156,6 +157,26 @@ TEST(AlongOutput, BroadcastWeightsAreCopiedWhereTheyLieBadly) {
   EXPECT_NE(text(window, {}).find("words=k_pack"), std::string::npos) << "each weight is read 25 times";
   EXPECT_EQ(text("t[c,h,w] = sum[r,d] x[d,h+r-4,w] * k[c,r,d]; y[e,h,w] = sum[c] t[c,h,w] * v[e,c]", {"k"}).find("k_pack"), std::string::npos)
       << "rows that are read along their lines stay where they are";
+}
+
+/// What lies two or three apart is taken apart in one block; wider steps are too many places for one.
+TEST(AlongOutput, TakesPhasesApartTogether) {
+  Random random(41);
+  for (const std::int64_t stride : {2, 3, 4})
+    for (const std::int64_t width : {5, 9, 17, 33}) {
+      const auto p = program::parse(
+          fmt::format("y[o,h,w] = sum[c,r,s] x[c,{0}*h+r-1,{0}*w+s-1] * k[o,c,r,s]", stride),
+          {.sizes = {{"o", 16}, {"h", 4}, {"w", width}, {"c", 3}, {"r", 5}, {"s", 5}}});
+      const Schedule schedule = construct(p, Dtype::F32, Target{}, pixels_by_lot(random));
+      expect_same(p, apply(p, schedule), random_arguments(p, random), to_text(schedule));
+      const auto of_copy = [](const char* name) {
+        return [name](const Decision& d) { return d.name == name && d.scope == "x_pad"; };
+      };
+      const auto& trace = schedule.trace;
+      const bool apart = std::any_of(trace.begin(), trace.end(), of_copy("layout")),
+                 unrolled = std::any_of(trace.begin(), trace.end(), of_copy("unroll"));
+      EXPECT_EQ(unrolled, apart && stride <= 3) << to_text(schedule);
+    }
 }
 
 }  // namespace
