@@ -849,6 +849,11 @@ class TensorCalls:
         """
         Lets all kernels go.
         """
+    @property
+    def used(self) -> int:
+        """
+        When it was last called, counted in calls of all there are; 0: never.
+        """
 class MemoryLevel:
     """
     One level of the memory hierarchy, as a single busy core sees it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -18,16 +17,14 @@ class Bounded(Generic[K, V]):
 
     Args:
         limit: at least 1.
-        forgotten: called with what made room for another entry.
     Raises:
         ValueError: a smaller limit.
     """
 
-    def __init__(self, limit: int, forgotten: Callable[[V], None] | None = None) -> None:
+    def __init__(self, limit: int) -> None:
         if limit < 1:
             raise ValueError(f"limit={limit} must be at least 1")
         self.limit = limit
-        self._forgotten = forgotten
         self._entries: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -45,10 +42,9 @@ class Bounded(Generic[K, V]):
             kept = self._entries.setdefault(key, value)
             self._entries.move_to_end(key)
             full = len(self._entries) > self.limit
-            oldest = self._entries.popitem(last=False)[1] if full else None
-        # Neither callback nor destructor runs under the lock: both may come back here.
-        if oldest is not None and self._forgotten is not None:
-            self._forgotten(oldest)
+            # Its destructor does not run under the lock: it may come back here.
+            oldest = self._entries.popitem(last=False) if full else None
+        del oldest
         return kept
 
     def values(self) -> list[V]:

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -64,8 +65,10 @@ class TensorCalls {
 
   void clear() { calls_.clear(); }
   std::size_t size() const { return calls_.size(); }
+  std::uint64_t used() const { return used_; }
 
   py::object call(const py::tuple& tensors) {
+    used_ = ++all_calls_;
     const py::object threads = thread_count_();
     const long wanted = PyLong_AsLong(threads.ptr());
     if (wanted == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
@@ -135,6 +138,8 @@ class TensorCalls {
     return results.size() == 1 ? py::object(results[0]) : py::object(results);
   }
 
+  inline static std::uint64_t all_calls_ = 0;  // of every object; under Python's lock
+  std::uint64_t used_ = 0;
   py::object empty_, thread_count_;
   std::size_t kept_;
   py::str dtype_{"dtype"}, shape_{"shape"}, stride_{"stride"}, is_contiguous_{"is_contiguous"},
@@ -174,6 +179,8 @@ void bind_torch(py::module_& m) {
         ShapeError: the kernel takes another number of arguments.
 )doc")
       .def("clear", &TensorCalls::clear, "Lets all kernels go.")
+      .def_property_readonly("used", &TensorCalls::used,
+                             "When it was last called, counted in calls of all there are; 0: never.")
       .def("__len__", &TensorCalls::size, "How many kernels are held.")
       .def("__call__", &TensorCalls::call, "tensors"_a, R"doc(
     The result for a tuple of CPU tensors, a tuple where there are several; None where no kernel was added for them or

@@ -162,7 +162,7 @@ class OperatorFunction:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans.setdefault(key, self._plan(tensors, layout))
-            _with_kernels.setdefault(self.name, self)
+            _make_room_for(self)
         return plan(tensors)
 
     def forget(self) -> None:
@@ -341,7 +341,18 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 
 _functions: dict[str, OperatorFunction] = {}
-_with_kernels: Bounded[str, OperatorFunction] = Bounded(KEPT_FUNCTIONS, OperatorFunction.forget)
+_with_kernels: dict[str, OperatorFunction] = {}
+
+
+def _make_room_for(function: OperatorFunction) -> None:
+    """Counts a function among those with kernels; what was called longest ago gives up its own."""
+    with _lock:
+        _with_kernels[function.name] = function
+        if len(_with_kernels) <= KEPT_FUNCTIONS:
+            return
+        oldest = min(_with_kernels.values(), key=lambda each: each._calls.used)
+        del _with_kernels[oldest.name]
+    oldest.forget()
 
 
 def operator_name(operator: Operator) -> str:

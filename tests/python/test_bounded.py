@@ -19,17 +19,16 @@ from syno.tuning import construct as construct_module
 
 
 def test_the_least_recently_used_entry_makes_room() -> None:
-    forgotten: list[int] = []
-    table: Bounded[str, int] = Bounded(2, forgotten.append)
+    table: Bounded[str, int] = Bounded(2)
     table.setdefault("a", 1)
     table.setdefault("b", 2)
     assert table.get("a") == 1  # now "b" is older
     assert table.setdefault("a", 7) == 1  # the first one stays
     table.setdefault("c", 3)
-    assert forgotten == [2] and len(table) == 2
+    assert len(table) == 2
     assert (table.get("a"), table.get("b"), table.get("c")) == (1, None, 3)
     table.clear()
-    assert len(table) == 0 and forgotten == [2]
+    assert len(table) == 0
     with pytest.raises(ValueError, match="limit=0"):
         Bounded(0)
 
@@ -93,7 +92,8 @@ def test_functions_keep_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     from syno.torch import native, ops
 
-    monkeypatch.setattr(ops, "_with_kernels", Bounded(3, ops.OperatorFunction.forget))
+    monkeypatch.setattr(ops, "_with_kernels", {})
+    monkeypatch.setattr(ops, "KEPT_FUNCTIONS", 3)
     monkeypatch.setattr(ops, "KEPT_SHAPES", 2)
     monkeypatch.setattr(native, "KEPT_SHAPES", 2)
     functions = []
@@ -114,3 +114,21 @@ def test_functions_keep_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert len(function._operators) <= 2
             assert len(ops._with_kernels) == min(2 * i + 2, 3) or len(ops._with_kernels) == 3
     assert not functions[0]._calls and functions[2]._calls  # three functions are more than fit
+
+
+def test_the_function_that_was_called_longest_ago_gives_up_its_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch")
+    from syno.torch import ops
+
+    monkeypatch.setattr(ops, "_with_kernels", {})
+    monkeypatch.setattr(ops, "KEPT_FUNCTIONS", 2)
+    busy, idle, third = (
+        ops.as_function(Operator.parse(f"y[i] = x[i] * {i + 11}", i=5)) for i in range(3)
+    )
+    x = torch.randn(5)
+    for function in (busy, idle, busy, third):  # a call that was served before counts as well
+        function(x)
+    assert busy._calls and third._calls and not idle._calls
+    torch.testing.assert_close(idle(x), 12 * x)

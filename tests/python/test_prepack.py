@@ -70,6 +70,19 @@ def test_torch_tensors_in_torch_tensors_out() -> None:
     assert torch.allclose(result, (x @ weight).detach(), atol=1e-5)
 
 
+def test_weights_of_torch_are_packed_as_they_are_seen() -> None:
+    """A view whose memory holds the negated values, a parameter, and one on another device."""
+    torch = pytest.importorskip("torch")
+    kernel = prepacked(Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=2, n=48, k=16))
+    x, seen = torch.randn(2, 16), torch.randn(48, 16)
+    negated = torch.complex(torch.zeros(48, 16), -seen).conj().imag
+    assert negated.is_neg() and torch.equal(negated, seen)
+    for w in (negated, torch.nn.Parameter(seen)):
+        torch.testing.assert_close(kernel.pack(w=w)(x), x @ seen.T, rtol=1e-5, atol=1e-5)
+    with pytest.raises(KernelError, match=r"device meta.*CPU"):
+        kernel.pack(w=seen.to("meta"))
+
+
 def test_nothing_to_pack_is_no_mistake() -> None:
     op = Operator.parse("y[i] = x[i] + b[i]", i=5)
     b = np.arange(5, dtype=np.float32)
