@@ -222,7 +222,8 @@ std::string operator_key_of(const Program& program,
                        program.tensor(tensor).dims.size(), name);
     dims.push_back({tensor, dim});
   }
-  return unlocked([&] { return to_hex(operator_key(one_scope_form(program), dims)); });
+  thread_local OperatorKeyCache cache;
+  return unlocked([&] { return to_hex(operator_key(one_scope_form(program), dims, &cache)); });
 }
 
 void bind_class(py::module_& m) {

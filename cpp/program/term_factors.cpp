@@ -5,6 +5,7 @@
 
 #include "program/small_sizes.hpp"
 #include "support/error.hpp"
+#include "support/mix.hpp"
 
 namespace syno::program {
 namespace {
@@ -14,12 +15,7 @@ constexpr std::size_t kMostCached = std::size_t{1} << 16;  ///< factors; then th
 constexpr std::int64_t kMostCyclic = 64;  ///< extent of a dimension through which closed walks are counted
 constexpr std::size_t kMostNamings = 720;
 
-std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t z = a * 0x9e3779b97f4a7c15ULL + b;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
+std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return split_mix(a * kGoldenGamma + b); }
 
 /// Pseudo-random, not 0.
 std::uint64_t label_of(std::uint64_t name, std::size_t which, std::int64_t value) {
@@ -484,8 +480,7 @@ Hash128 TermFactors::key() {
         }
         auto known = cache_.counts.find(id);
         if (known == cache_.counts.end()) {
-          if (cache_.counts.size() >= kMostCached) cache_.counts.clear();
-          known = cache_.counts.emplace(id, std::vector<std::uint64_t>{}).first;
+          std::vector<std::uint64_t> counts;  // remembered once they are whole
           double points = 0;
           for (std::size_t row = 0; row < space_.rows_; ++row) {
             double here = 1;
@@ -493,7 +488,9 @@ Hash128 TermFactors::key() {
               here *= static_cast<double>(space_.nodes_[space_.iterators_[i]].parameter[row]);
             points = std::max(points, here);
           }
-          if (points <= static_cast<double>(kMostPoints)) count(factor, labels, known->second);
+          if (points <= static_cast<double>(kMostPoints)) count(factor, labels, counts);
+          if (cache_.counts.size() >= kMostCached) cache_.counts.clear();
+          known = cache_.counts.emplace(id, std::move(counts)).first;
         }
         if (known->second.empty()) {  // too large to list: compared as it is written
           written.push_back(id);

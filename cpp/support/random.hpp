@@ -7,6 +7,7 @@
 
 #include "support/checked.hpp"
 #include "support/hash.hpp"
+#include "support/mix.hpp"
 
 namespace syno {
 
@@ -19,12 +20,7 @@ class Random {
 
   static constexpr result_type min() { return 0; }
   static constexpr result_type max() { return std::numeric_limits<result_type>::max(); }
-  result_type operator()() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
-  }
+  result_type operator()() { return split_mix(state_ += kGoldenGamma); }
 
   /// Uniform in [0, n); n > 0. Without modulo bias (Lemire 2019).
   std::uint64_t below(std::uint64_t n) {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "support/error.hpp"
+#include "support/mix.hpp"
 
 namespace syno::synth {
 namespace {
@@ -11,11 +12,6 @@ namespace {
 constexpr std::size_t kMemoSize = 1U << 10;   ///< entries at first; doubles when half full
 constexpr std::size_t kMemoLimit = 1U << 17;  ///< entries at most; beyond them new ones replace old ones
 constexpr std::size_t kBucket = 4;            ///< neighbouring places a key may have
-
-std::uint64_t mix(std::uint64_t key, std::uint64_t word) {
-  key = (key ^ word) * 0x9e3779b97f4a7c15ULL;
-  return key ^ key >> 29;
-}
 
 constexpr std::size_t place(std::uint64_t key) { return static_cast<std::size_t>(key ^ key >> 32); }
 
@@ -91,15 +87,16 @@ void Connections::store(std::uint64_t key, const Ways& ways, int limit) {
 std::uint64_t Connections::key_of(const Group& group, const Around& around) const {
   std::uint64_t key = 0x13198a2e03707344ULL;
   for (std::size_t i = 0; i < group.count; ++i)
-    key = mix(key, static_cast<std::uint64_t>(group.piece[i].extent) << 16 | group.piece[i].traits);
-  for (std::size_t i = 0; i < wanted_count_; ++i) key = mix(key, ~static_cast<std::uint64_t>(wanted_[i]));
+    key = join_key(key, static_cast<std::uint64_t>(group.piece[i].extent) << 16 | group.piece[i].traits);
+  for (std::size_t i = 0; i < wanted_count_; ++i)
+    key = join_key(key, ~static_cast<std::uint64_t>(wanted_[i]));
   const auto few = [](int count) { return static_cast<std::uint64_t>(std::clamp(count, 0, 15)); };
-  key = mix(key, few(std::min(around.contractions, 1)) | few(around.merges) << 4 | few(around.shifts) << 8 |
-                     few(around.expands) << 12);
+  key = join_key(key, few(std::min(around.contractions, 1)) | few(around.merges) << 4 |
+                          few(around.shifts) << 8 | few(around.expands) << 12);
   std::uint64_t left = 0;
   for (std::size_t i = 0; i < around.left.size(); ++i)
     left = left << 4 | few(sizes_.primary_lanes().exponent(i) != 0 ? around.left[i] : 0);
-  return mix(key, left) | 1;
+  return join_key(key, left) | 1;
 }
 
 bool Connections::made(const Group& group) const {

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <bit>
 
+#include "support/mix.hpp"
+
 namespace syno::synth {
 namespace {
 
 constexpr std::size_t kMemoSize = 1U << 12;   ///< entries at first; doubles when half full
 constexpr std::size_t kMemoLimit = 1U << 18;  ///< entries at most; beyond them the memo starts afresh
-
-std::uint64_t mix(std::uint64_t key, std::uint64_t word) {
-  key = (key ^ word) * 0x9e3779b97f4a7c15ULL;
-  return key ^ key >> 29;
-}
 
 bool any_negative(PackedSize size) {
   constexpr std::uint64_t kSigns = 0x8080808080808080ULL;
@@ -73,18 +70,21 @@ int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& re
             [](const Item& a, const Item& b) { return a.frozen != b.frozen ? a.frozen : a.order < b.order; });
   remaining_ = remaining;
   std::uint64_t key = 0x243f6a8885a308d3ULL;
-  for (std::size_t k = 0; k < item_count_; ++k) key = mix(key, items_[k].order);
+  for (std::size_t k = 0; k < item_count_; ++k) key = join_key(key, items_[k].order);
   const auto few = [](int count) { return static_cast<std::uint64_t>(std::clamp(count, 0, 15)); };
-  key = mix(key, few(remaining.merges) | few(remaining.splits) << 4 | few(remaining.unfolds) << 8 |
-                     few(remaining.strides) << 12 | few(remaining.expands) << 16 |
-                     few(remaining.contractions) << 20 | few(remaining.reduces) << 24 |
-                     static_cast<std::uint64_t>(remaining.must_contract) << 28 | few(remaining.shifts) << 32);
+  key = join_key(key, few(remaining.merges) | few(remaining.splits) << 4 | few(remaining.unfolds) << 8 |
+                          few(remaining.strides) << 12 | few(remaining.expands) << 16 |
+                          few(remaining.contractions) << 20 | few(remaining.reduces) << 24 |
+                          static_cast<std::uint64_t>(remaining.must_contract) << 28 |
+                          few(remaining.shifts) << 32);
   // Of coefficient variables only Reduces to come ask how often they may still occur.
   all_left_ = std::bit_cast<PackedSize>(remaining.left);
   left_ = all_left_ & sizes_.primary_lanes();
   sizes_decide_ = remaining.strides == 0 && remaining.expands == 0;
   const PackedSize left = remaining.reduces == 0 ? left_ : all_left_;
-  key = mix(mix(mix(mix(key, left.low), left.high), remaining.frozen.low), remaining.frozen.high) | 1;
+  for (const std::uint64_t word : {left.low, left.high, remaining.frozen.low, remaining.frozen.high})
+    key = join_key(key, word);
+  key |= 1;
   const MemoEntry known = memo_slot(key);
   if (known.limit != 0 && (known.value < known.limit || limit < known.limit)) return known.value;
   best_ = limit + 1;

@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "support/mix.hpp"
+
 namespace syno::synth {
-namespace {
 
-std::uint64_t mix(std::uint64_t x) {  // the finisher of SplitMix64
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
-  return x ^ x >> 31;
+std::uint64_t Walker::next_key(std::uint64_t state_key, std::uint64_t arc) {
+  return state_key + split_mix(arc);
 }
-
-}  // namespace
-
-std::uint64_t Walker::next_key(std::uint64_t state_key, std::uint64_t arc) { return state_key + mix(arc); }
 
 std::uint64_t Walker::state_key(const Engine& engine, const State& state) {
   std::uint64_t key = 0;
@@ -23,7 +18,7 @@ std::uint64_t Walker::state_key(const Engine& engine, const State& state) {
 }
 
 std::uint64_t Walker::barren_key(std::uint64_t state_key, int min_steps, int max_steps) {
-  return mix(state_key + 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(64 * min_steps + max_steps + 1));
+  return split_mix(state_key + kGoldenGamma * static_cast<std::uint64_t>(64 * min_steps + max_steps + 1));
 }
 
 Outcome Walker::walk(const State& from, const WalkOptions& options, const Random& stream,
