@@ -18,6 +18,8 @@ from syno.torch.packed import PackedWeights, plain_call
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_transformed = torch._C._are_functorch_transforms_active
+
 #: Attributes that a copy does not take over, and what it has instead.
 _FRESH: dict[str, Callable[[], Any]] = {"_fits": dict, "_packs": lambda: None}
 
@@ -115,7 +117,9 @@ class Op(nn.Module):
         if self.bias is not None:
             assert fit is not None
             bias = self.bias.to(y.dtype)
-            y = y + (bias if fit.channels_last else bias.view(-1, *[1] * len(fit.spatial)))
+            if not fit.channels_last:
+                bias = bias.view(-1, *[1] * len(fit.spatial))
+            y = y.add_(bias) if self._is_ours(y) else y + bias
         return y if fit is None else fit.leave(y)
 
     def _with_weights(self, data: Sequence[Tensor]) -> Tensor:
@@ -132,9 +136,18 @@ class Op(nn.Module):
             parameter = self._weight(place)
             # Under autocast the data may be narrower than the parameters.
             tensors.append(parameter if parameter.dtype == dtype else parameter.to(dtype))
+        by_kernel = self._by_kernel(first)
+        return self.function(*tensors) if by_kernel else self.function.emitted(tensors)
+
+    def _is_ours(self, y: Tensor) -> bool:
+        # What a kernel returns is nobody else's; what PyTorch's functions return may be the input. A transform
+        # may have a bias for each of many samples where the result is the same for all.
+        plain = not torch.compiler.is_compiling() and not _transformed()
+        return plain and self._by_kernel(y)
+
+    def _by_kernel(self, x: Tensor) -> bool:
         # Elsewhere than on the CPU there are no kernels, and autograd knows the emitted functions.
-        native = self.native and first.device.type == "cpu"
-        return self.function(*tensors) if native else self.function.emitted(tensors)
+        return self.native and x.device.type == "cpu"
 
     def _weight(self, name: str) -> Tensor:
         # What `getattr` finds for a module takes half a microsecond; a parametrised one is found there only.

@@ -239,3 +239,24 @@ def test_a_network_is_compiled_as_one_graph_before_it_ever_ran(prepack: bool) ->
         with torch.no_grad():
             compiled = torch.compile(model, backend="aot_eager", fullgraph=True)(x)
             torch.testing.assert_close(compiled, network(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_bias_is_added_without_touching_the_input(native: bool) -> None:
+    # Of one weight that is one, this operator's emitted functions may hand on the input itself.
+    operator = Operator.parse("y[n,o,h,w] = x[n,o,h,w]", n=2, o=4, h=3, w=3, weights=[])
+    layer = torch.nn.Conv2d(4, 4, 1)
+    op = replace(torch.nn.Sequential(layer), {"0": operator}, native=native)[0]
+    with torch.no_grad():
+        op.bias.copy_(torch.randn(4))
+    x = torch.randn(2, 4, 3, 3, requires_grad=True)
+    before = x.detach().clone()
+    y = op(x)
+    torch.testing.assert_close(y, before + op.bias[:, None, None])
+    (y * y).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * y.detach())
+    torch.testing.assert_close(op.bias.grad, 2 * y.detach().sum((0, 2, 3)))
+    torch.testing.assert_close(x.detach(), before)
+    with torch.no_grad():
+        torch.testing.assert_close(op(x), y)
+        torch.testing.assert_close(x.detach(), before)
