@@ -258,9 +258,8 @@ class _Search:
     def _given(self, schedule: _core.Schedule) -> _core.Candidate:
         candidate = self.space.candidate(schedule)
         if candidate is None:
-            _core.apply_schedule(
-                self.program, schedule
-            )  # says what is wrong with the program's sizes
+            # The verifier of loop nests says what is wrong with a program's sizes.
+            _core.compile_nest(_core.apply_schedule(self.program, schedule))
             raise KernelError("[tune] a constructed schedule does not apply to its own program")
         return candidate
 
