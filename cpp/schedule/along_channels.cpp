@@ -262,7 +262,7 @@ void write_turned(Construction& c, const std::string& name, const std::string& h
   for (std::size_t i = behind.size(); i-- > 1;) last = c.fuse(name, behind[i - 1], last);
   c.vectorize_copy(name, inner);
   if (!place.empty()) c.add({"compute_at", heavy, {place}, {}, name, {}});
-  c.parallel_outermost(name);
+  c.parallel_outermost(name, place.empty() ? 0 : facts.points());
 }
 
 /// Lays a copy of another operand out with its rows innermost, or as it is.

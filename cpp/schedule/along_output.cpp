@@ -391,7 +391,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
       host = name;
       host_loop = names[before - 1];
     }
-    c.parallel_outermost(name);
+    c.parallel_outermost(name, attached ? facts.points() : 0);
   }
 
   c.plan.need_domain(c.index(heavy));

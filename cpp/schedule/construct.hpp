@@ -56,8 +56,9 @@ struct Construction {
   /// transposed in registers. Its loops are in the order they are written in. `read`: the loop that what it
   /// reads will be contiguous along, where its layout is still to come.
   void vectorize_copy(const std::string& scope, std::string read = {});
-  /// Makes the outermost loop that has work for several threads parallel, where all of it is worth a thread.
-  void parallel_outermost(const std::string& scope);
+  /// Makes the outermost loop that has work for several threads parallel, where all of it is worth a thread;
+  /// `inside`: iterations of what is computed inside its loops.
+  void parallel_outermost(const std::string& scope, std::int64_t inside = 0);
 };
 
 /// Registers: `rows` broadcast operands times `vectors` vector operands.

@@ -223,7 +223,7 @@ void Construction::vectorize_innermost(const std::string& scope) {
   }
 }
 
-void Construction::parallel_outermost(const std::string& scope) {
+void Construction::parallel_outermost(const std::string& scope, std::int64_t inside) {
   const std::size_t s = index(scope);
   plan.need_domain(s);
   const ScopePlan& current = plan.scopes[s];
@@ -231,7 +231,7 @@ void Construction::parallel_outermost(const std::string& scope) {
   double work = 1;
   for (const int loop : current.order)
     work *= static_cast<double>(current.loops[static_cast<std::size_t>(loop)].extent);
-  if (work < kParallelWork) return;
+  if (work + static_cast<double>(inside) < kParallelWork) return;
   for (const int index : current.order) {
     const PlannedLoop& loop = current.loops[static_cast<std::size_t>(index)];
     if (loop.extent == 1) continue;

@@ -145,6 +145,21 @@ TEST(AlongChannels, FewRowsAreJoinedWithTheLoopAroundThem) {
   }
 }
 
+/// What is computed inside a loop counts: a small result of a long sum is worth several threads.
+TEST(AlongChannels, BlocksOfChannelsRunOnSeveralThreads) {
+  const auto parallel = [](std::int64_t channels, std::int64_t depth) {
+    const auto p = program::parse(
+        "y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
+        {.sizes = {{"c", channels}, {"h", 14}, {"w", 14}, {"d", depth}, {"r", 3}, {"s", 3}}});
+    const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, {"k"});
+    return std::any_of(schedule.trace.begin(), schedule.trace.end(), [](const Decision& decision) {
+      return decision.name == "parallel" && decision.scope == "y";
+    });
+  };
+  EXPECT_TRUE(parallel(256, 256));
+  EXPECT_FALSE(parallel(16, 1));
+}
+
 /// Packing inside the loop over places would read one element of each run of them.
 TEST(AlongChannels, PacksWhatLiesTogetherAtOnce) {
   const auto p = program::parse("y[c,h,w] = sum[d] x[d,h,w] * k[c,d,w]",
