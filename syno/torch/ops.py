@@ -19,6 +19,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
 
 from syno.bounded import Bounded
 from syno.errors import ShapeError, SynoError
@@ -45,6 +48,7 @@ _Key, _Keys = torch._C.DispatchKey, torch._C.DispatchKeySet
 #: Keys of a call on plain CPU tensors: no subclass, no mode, nothing traced or transformed.
 _PLAIN = (_Keys(_Key.CPU) | _Keys(_Key.AutogradCPU)).raw_repr()
 _needs_grad, _grad_enabled = torch._C._any_requires_grad, torch.is_grad_enabled
+_transformed = torch._C._are_functorch_transforms_active
 
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
@@ -141,11 +145,16 @@ class OperatorFunction:
     def _on_cpu(self, keys: Any, *tensors: Tensor) -> Tensor:
         # What `register_autograd` makes comes back through the dispatcher and Python once more, which
         # costs more than all the rest; calls on plain tensors need none of it.
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(self.name, tensors)
         if keys.raw_repr() == _PLAIN:
             if _grad_enabled() and _needs_grad(*tensors):
-                result = _WithGradient.apply(self, *tensors)  # type: ignore[no-untyped-call]
+                result = _WithGradient.apply(self, *tensors)  # type: ignore[attr-defined]
             else:
                 result = self._compute(*tensors)
+        elif _transformed() and _grad_enabled() and _needs_grad(*tensors):
+            with enable_single_level_autograd_function():
+                result = _WithTransforms.apply(self, keys, *tensors)  # type: ignore[attr-defined]
         else:
             rest = _Keys(_Key.AutogradOther) | (keys & torch._C._after_autograd_keyset)
             result = self._call.redispatch(rest, *tensors)
@@ -281,8 +290,21 @@ class OperatorFunction:
         return call
 
 
-class _WithGradient(torch.autograd.Function):
-    """A call on plain tensors, some of which need a gradient."""
+# PyTorch hands a call to one level of torch.func's transforms at a time, so that what is recorded is of that
+# level alone; the public Function would start with the outermost one again.
+class _Recorded(_SingleLevelFunction):
+    """A call that some tensors need a gradient of."""
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        skipped = len(ctx.needs_input_grad) - len(ctx.saved_tensors)
+        needed = ctx.needs_input_grad[skipped:]
+        gradients = ctx.function.gradients(needed, (cotangent, *ctx.saved_tensors))
+        return (*(None,) * skipped, *gradients)
+
+
+class _WithGradient(_Recorded):
+    """On plain tensors."""
 
     @staticmethod
     def forward(ctx: Any, function: OperatorFunction, *tensors: Tensor) -> Tensor:
@@ -290,10 +312,29 @@ class _WithGradient(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         return function._compute(*tensors)
 
+
+class _WithTransforms(_Recorded):
+    """On tensors of a level of torch.func's transforms."""
+
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        needed = ctx.needs_input_grad[1:]
-        return (None, *ctx.function.gradients(needed, (cotangent, *ctx.saved_tensors)))
+    def forward(ctx: Any, function: OperatorFunction, keys: Any, *tensors: Tensor) -> Tensor:
+        ctx.function = function
+        ctx.save_for_backward(*tensors)
+        # The level below decides for itself whether it records.
+        with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+            result = function._call.redispatch(keys & torch._C._after_autograd_keyset, *tensors)
+        assert isinstance(result, Tensor)
+        return result
+
+
+def _refuse_tangents(name: str, tensors: Sequence[Tensor]) -> None:
+    for tensor in tensors:
+        dual = forward_ad.unpack_dual(tensor)  # type: ignore[no-untyped-call]
+        if dual.tangent is not None:
+            raise NotImplementedError(
+                f"syno::{name} has no forward-mode derivative (jvp, jacfwd, hessian); reverse mode works: "
+                "vjp, jacrev, or jacrev of jacrev"
+            )
 
 
 class _Whole(OperatorFunction):

@@ -78,12 +78,38 @@ def test_a_dispatch_mode_sees_the_operator(function: Any) -> None:
     assert y.requires_grad
 
 
-def test_function_transforms_are_never_taken_for_plain_calls(function: Any) -> None:
-    a, b = torch.randn(3, 5), torch.randn(5, 4)
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap takes turns
+def test_transforms_of_functions_are_those_of_the_same_in_pytorch(function: Any) -> None:
+    a, b, ones = torch.randn(3, 5), torch.randn(5, 4), torch.ones(3, 4)
+    many = torch.randn(2, 3, 5)
+    func = torch.func
+
+    def results(f: Any) -> list[Any]:
+        outside = a.clone().requires_grad_()
+        inside = func.vjp(lambda x: f(x, b).square(), outside)[1](ones)[0]
+        return [
+            func.vjp(f, a, b)[1](ones),
+            func.grad(lambda x: func.grad(lambda z: f(z, b).pow(3).sum())(x).square().sum())(a),
+            func.jacrev(lambda x: f(a, x))(b),
+            func.jacrev(func.jacrev(lambda x: f(x, b).pow(2).sum()))(a),
+            func.vmap(f, in_dims=(0, None))(many, b),
+            func.vmap(func.grad(lambda x, y: f(x, y).square().sum()), in_dims=(0, None))(many, b),
+            torch.autograd.grad(inside.square().sum(), outside),
+        ]
+
     function(a, b)
-    # PyTorch has no transforms of operators registered from Python; its own sentence says so.
-    with pytest.raises(RuntimeError, match="functorch transforms"):
-        torch.func.grad(lambda x: function(x, b).square().sum())(a)
+    torch.testing.assert_close(results(function), results(torch.matmul), rtol=1e-4, atol=1e-3)
+
+
+def test_forward_mode_is_refused_not_zero(function: Any) -> None:
+    a, b = torch.randn(3, 5), torch.randn(5, 4)
+    with pytest.raises(NotImplementedError, match="reverse mode works"):
+        torch.func.jvp(lambda x: function(x, b), (a,), (a,))
+    with (
+        torch.autograd.forward_ad.dual_level(),
+        pytest.raises(NotImplementedError, match="reverse mode works"),
+    ):
+        function(torch.autograd.forward_ad.make_dual(a, a), b)
 
 
 def test_gradients_and_their_gradients_are_pytorchs(function: Any) -> None:
