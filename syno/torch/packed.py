@@ -148,7 +148,9 @@ class PackedWeights:
         if not current:
             self._values = _Values(tuple(weights), _state(weights))
         packed = self._packed_for(found.kernel, weights)
-        self._last = (found, packed) if found.placement.direct else None
+        # What was copied for this call may lie like the data of another one, whose result has another format.
+        as_given = all(found.placement.takes(i, t) for i, t in enumerate(data))
+        self._last = (found, packed) if found.placement.direct and as_given else None
         return found.run(data, packed)
 
     def _current(self, weights: Sequence[Tensor]) -> bool:
