@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "support/bfloat16.hpp"
 #include "support/error.hpp"
 
 namespace syno::jit {
@@ -161,14 +162,10 @@ EmittedModule Emitter::run() {
       llvm::Type* element = storage_type(buffer.dtype);
       std::vector<llvm::Constant*> values;
       for (const double value : buffer.literal) {
-        if (buffer.dtype == schedule::Dtype::BF16) {
-          const auto word = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-          const bool nan = value != value;
-          values.push_back(
-              llvm::ConstantInt::get(element, nan ? 0x7fc0 : (word + 0x7fff + ((word >> 16) & 1)) >> 16));
-        } else {
+        if (buffer.dtype == schedule::Dtype::BF16)
+          values.push_back(llvm::ConstantInt::get(element, to_bfloat16(static_cast<float>(value))));
+        else
           values.push_back(llvm::ConstantFP::get(element, value));
-        }
       }
       auto* array = llvm::ArrayType::get(element, values.size());
       auto* global =

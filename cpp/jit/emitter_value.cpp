@@ -8,6 +8,7 @@
 #include <set>
 
 #include "jit/emitter.hpp"
+#include "support/bfloat16.hpp"
 #include "support/error.hpp"
 
 namespace syno::jit {
@@ -31,6 +32,13 @@ std::int64_t bits(llvm::Value* value) {
   return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(value));
 }
 std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
+
+/// Whether memory of this dtype keeps all digits that are computed with.
+bool can_hold(Dtype dtype, double value) {
+  if (dtype != Dtype::BF16 || std::isnan(value)) return true;
+  const auto narrow = static_cast<float>(value);
+  return from_bfloat16(to_bfloat16(narrow)) == narrow;
+}
 
 }  // namespace
 
@@ -74,7 +82,7 @@ llvm::Value* Emitter::to_storage(Dtype dtype, llvm::Value* computed) {
   if (dtype == Dtype::F64) return computed;
   if (compute_->isDoubleTy()) computed = b_.CreateFPTrunc(computed, like(b_.getFloatTy()));
   if (dtype == Dtype::F32) return computed;
-  // Round to nearest, ties to even; a NaN keeps its upper half and becomes quiet.
+  // As to_bfloat16(); the instruction for it, vcvtneps2bf16, would take denormal numbers for zero.
   llvm::Type* wide = like(b_.getInt32Ty());
   const auto constant = [&](std::uint64_t value) { return llvm::ConstantInt::get(wide, value); };
   llvm::Value* word = b_.CreateBitCast(computed, wide);
@@ -308,15 +316,15 @@ Lanes Emitter::load(const Value& node) {
       condition = both(condition, condition_value(about, guard));
     forms_.push_fact(about, {guard.begin, guard.end - 1});
   }
-  Lanes made;
-  if (nest_.buffer(node.buffer).kind == BufferKind::Register) {
-    made = load_register(node.buffer, node.indices);
+  const Buffer& buffer = nest_.buffer(node.buffer);
+  const bool in_register = buffer.kind == BufferKind::Register;
+  Lanes made = in_register ? load_register(node.buffer, node.indices)
+                           : load_memory(node.buffer, node.indices, condition, mask, node.literal);
+  if (in_register || !can_hold(buffer.dtype, node.literal)) {
     const Lanes fill{number(node.literal), false};
     if (mask) made = {b_.CreateSelect(mask, spread(made), spread(fill)), true};
     if (condition)
       made.value = b_.CreateSelect(condition, made.value, made.vector ? spread(fill) : fill.value);
-  } else {
-    made = load_memory(node.buffer, node.indices, condition, mask, node.literal);
   }
   forms_.pop_facts(facts);
   return made;
@@ -345,14 +353,9 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
     const std::string name = "fill." + std::to_string(std::bit_cast<std::uint64_t>(fill)) + "." +
                              std::string(schedule::name_of(buffer.dtype));
     if (llvm::GlobalVariable* found = module_->getNamedGlobal(name)) return found;
-    llvm::Constant* one = nullptr;
-    if (buffer.dtype == Dtype::BF16) {
-      const auto word = std::bit_cast<std::uint32_t>(static_cast<float>(fill));
-      one = llvm::ConstantInt::get(element, (word + 0x7fff + ((word >> 16) & 1)) >> 16);
-      if (std::isnan(fill)) one = llvm::ConstantInt::get(element, 0x7fc0);
-    } else {
-      one = llvm::ConstantFP::get(element, fill);
-    }
+    llvm::Constant* one = buffer.dtype == Dtype::BF16
+                              ? llvm::ConstantInt::get(element, to_bfloat16(static_cast<float>(fill)))
+                              : llvm::ConstantFP::get(element, fill);
     auto* type = llvm::ArrayType::get(element, static_cast<std::uint64_t>(native_lanes_) * 4);
     const std::vector<llvm::Constant*> all(static_cast<std::size_t>(native_lanes_) * 4, one);
     return new llvm::GlobalVariable(*module_, type, true, llvm::GlobalValue::PrivateLinkage,

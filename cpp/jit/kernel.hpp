@@ -80,7 +80,7 @@ void set_warning_handler(void (*handler)(const std::string& message));
 
 /// Compares a kernel with the interpreter: all corners of every output, both sides of every tail and border
 /// region of the nest, and at least 256 random points. max_rel_err = largest |y - ref| / (sum of the absolute
-/// terms of that element); limit 1e-5 in f32 (1e-12 in f64, 2e-2 in bf16) for linear programs, 1e-4 of the
+/// terms of that element); limit 1e-5 in f32 (1e-12 in f64, 2^-8 in bf16) for linear programs, 1e-4 of the
 /// output's largest value otherwise.
 struct Verification {
   bool passed = false;

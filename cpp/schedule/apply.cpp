@@ -184,8 +184,9 @@ class Emission {
       } else {
         buffer.kind = BufferKind::Input;
       }
-      const bool caller = tensor.role != program::Role::Computed || plan_.is_output(id);
-      buffer.dtype = caller || plan_.dtype != Dtype::BF16 ? plan_.dtype : Dtype::F32;
+      const bool caller = tensor.role != program::Role::Constant &&
+                          (tensor.role != program::Role::Computed || plan_.is_output(id));
+      buffer.dtype = caller ? plan_.dtype : register_dtype();
       buffer.extents =
           owned(id) ? shape_after(plan_.tensors[raw(id)].layout, shapes_[raw(id)]) : shapes_[raw(id)];
       if (const auto known = known_.find(buffer.name); known != known_.end()) buffer.extents = known->second;

@@ -105,9 +105,9 @@ ExprId to_expr(symbolic::Arena& arena, const LinearForms& forms, const LinearFor
 Plan::Plan(const program::Program& concrete, Dtype wanted) : program(concrete), dtype(wanted) {
   if (!concrete.concrete())
     fail<ScheduleError>(kWhere, "the program has symbolic sizes; take one valuation of it with at()");
+  scopes.resize(program.scopes.size());
   if (dtype == Dtype::BF16) accumulate_in_f32();
   tensors.resize(program.tensors.size());
-  scopes.resize(program.scopes.size());
   for (std::size_t s = 0; s < scopes.size(); ++s) {
     const program::Scope& scope = program.scopes[s];
     const bool rooted = is_argument(scope.output) || !scope.target.empty();
@@ -115,24 +115,28 @@ Plan::Plan(const program::Program& concrete, Dtype wanted) : program(concrete), 
   }
 }
 
-/// bf16 has too few digits to add up in: what accumulates into an output does so beside it.
+/// bf16 has too few digits to go on computing with: an output that is added to or read is made beside it, in
+/// f32, and rounded when it is copied.
 void Plan::accumulate_in_f32() {
   for (std::size_t s = 0; s < program.scopes.size(); ++s) {
-    if (program.scopes[s].target.empty() || !is_output(program.scopes[s].output)) continue;
     const TensorId output = program.scopes[s].output;
-    program::Tensor sums = program.tensor(output);
-    sums.name = fresh_tensor_name(sums.name + "_sums");
-    const TensorId beside = program.add_tensor(sums);
+    if (!is_output(output) || (program.scopes[s].target.empty() && consumers(output).empty())) continue;
+    program::Tensor wide = program.tensor(output);
+    wide.name = fresh_tensor_name(wide.name + "_f32");
+    const TensorId beside = program.add_tensor(wide);
     program.scopes[s].output = beside;
+    for (Scalar& scalar : program.scalars)
+      if (scalar.kind == ScalarKind::Read && scalar.tensor == output) scalar.tensor = beside;
     program::Scope copy;
     copy.output = output;
     std::vector<ExprId> indices;
-    for (std::size_t d = 0; d < sums.dims.size(); ++d) {
-      copy.traversal.push_back(program.new_iterator(fmt::format("i{}", d), sums.dims[d]));
+    for (std::size_t d = 0; d < wide.dims.size(); ++d) {
+      copy.traversal.push_back(program.new_iterator(fmt::format("i{}", d), wide.dims[d]));
       indices.push_back(program.arena.iterator(copy.traversal.back().slot));
     }
     copy.body = program.read(beside, std::move(indices));
     program.scopes.insert(program.scopes.begin() + static_cast<std::ptrdiff_t>(s) + 1, std::move(copy));
+    scopes.emplace_back();
   }
 }
 

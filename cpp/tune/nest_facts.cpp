@@ -40,6 +40,7 @@ double cost_of(Function function) {
 /// Reads that step by no more than this are shuffled out of whole vectors.
 constexpr std::int64_t kShuffled = 4;
 constexpr double kKnownMask = 0.2;  ///< of a mask that is computed: one that is moved to its register
+constexpr double kWiden = 1, kNarrow = 8;  ///< operations on a vector between bf16 in memory and f32
 
 class Reader {
  public:
@@ -141,8 +142,10 @@ class Reader {
     }
   }
 
+  /// Of a vector of what is computed with: bf16 is widened to f32.
   std::int64_t lanes(std::size_t bytes) const {
-    return std::max<std::int64_t>(1, vector_bytes_ / static_cast<std::int64_t>(bytes));
+    const auto computed = static_cast<std::int64_t>(std::max<std::size_t>(4, bytes));
+    return std::max<std::int64_t>(1, vector_bytes_ / computed);
   }
   /// How many vectors all repeats together are.
   double vectors(const std::vector<Repeat>& around, std::size_t bytes = 4) const {
@@ -285,6 +288,7 @@ class Reader {
         block.work.scalar_loads += m.scalars;
         block.work.gathers += m.elements;
         block.work.masks += m.shuffles;
+        if (buffer.dtype == Dtype::BF16) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
         if (m.vectors > 0) operands_ = std::max(operands_, live(at, around));
         if (!aligned(at, around, buffer)) block.work.crossing_loads += m.vectors;
         if (access.guarded)
@@ -376,6 +380,10 @@ class Reader {
       block.work.vector_loads += m.vectors;
       block.work.scalar_loads += m.scalars;
       block.work.gathers += m.elements;
+    }
+    if (buffer.dtype == Dtype::BF16) {
+      block.work.fma += kNarrow * (m.vectors + m.scalars + m.elements);
+      if (adds) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
     }
     if (!aligned(at, around, buffer)) block.work.crossing_stores += m.vectors;
     block.work.vector_stores += m.vectors + m.scalars;

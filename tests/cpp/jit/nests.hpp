@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "jit/kernel.hpp"
+#include "support/bfloat16.hpp"
 #include "support/error.hpp"
 #include "support/random.hpp"
 
@@ -25,8 +25,7 @@ inline double rounded(Dtype dtype, double value) {
   if (dtype == Dtype::F64) return value;
   const auto narrow = static_cast<float>(value);
   if (dtype == Dtype::F32) return static_cast<double>(narrow);
-  const auto word = std::bit_cast<std::uint32_t>(narrow);
-  return static_cast<double>(std::bit_cast<float>((word + 0x7fff + ((word >> 16) & 1)) & 0xffff0000u));
+  return static_cast<double>(from_bfloat16(to_bfloat16(narrow)));
 }
 
 inline std::int64_t count_of(const std::vector<std::int64_t>& extents) {
@@ -53,7 +52,7 @@ class Argument {
   void set(std::int64_t row_major, double value) {
     char* at = place(row_major);
     const auto narrow = static_cast<float>(value);
-    const auto half = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(narrow) >> 16);
+    const std::uint16_t half = to_bfloat16(narrow);
     if (buffer_.dtype == Dtype::F64)
       std::memcpy(at, &value, 8);
     else if (buffer_.dtype == Dtype::F32)
@@ -69,7 +68,7 @@ class Argument {
     if (buffer_.dtype == Dtype::F64) return std::memcpy(&wide, at, 8), wide;
     if (buffer_.dtype == Dtype::F32) return std::memcpy(&narrow, at, 4), static_cast<double>(narrow);
     std::memcpy(&half, at, 2);
-    return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16));
+    return static_cast<double>(from_bfloat16(half));
   }
   const std::string& bytes() const { return bytes_; }
   /// Whether every byte outside the elements is as it was.

@@ -1,6 +1,8 @@
 // Hand-written nests, one a feature of the code generator, on every CPU level and dtype.
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "nests.hpp"
 
 namespace syno::jit {
@@ -426,10 +428,69 @@ allocate acc
   for (std::int64_t i = 0; i < 40 * 256; ++i) run.arguments[0].set(i, 0.00390625);
   compile(nest)->call(run.views(), 1);
   for (std::int64_t i = 0; i < 40; ++i) EXPECT_EQ(run.arguments[1].get(i), 2);
+  const Cpu v3 = cpu_named("x86-64-v3"), generic = cpu_named("generic");
   for (const Case& value : cases()) {
     if (value.name == "vector_reduction" || value.name == "colliding_lanes")
       continue;  // rounded at every step
-    expect_as_interpreted(schedule::parse_loop_nest(with_dtype(value, "bf16")), 5);
+    for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
+      expect_as_interpreted(schedule::parse_loop_nest(with_dtype(value, "bf16")), 5, cpu);
+  }
+}
+
+TEST(WrittenNestBf16, ConvertsEveryNumber) {
+  const std::string vector = "for i in 0..{0} vector\n  y[i] = x[i]\n",
+                    serial = "for i in 0..{0}\n  y[i] = x[i]\n",
+                    masked = "for i in 0..{0} vector\n  if i in 3..{0}\n    y[i] = x[i]\n";
+  std::vector<std::uint32_t> words;
+  for (std::uint32_t half = 0; half < 0x10000; ++half)
+    for (const std::uint32_t rest : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      if (rest == 0 || half % 7 == 0 || (half & 0x7f80) == 0 || (half & 0x7f80) == 0x7f80)
+        words.push_back(half << 16 | rest);
+  const auto count = static_cast<std::int64_t>(words.size());
+  const auto view = [&](auto& memory) { return View{memory.data(), {count}, {1}}; };
+  const Cpu v3 = cpu_named("x86-64-v3"), generic = cpu_named("generic");
+  for (const Cpu* cpu : {&host_cpu(), &v3, &generic})
+    for (const std::string& loop : {vector, serial, masked}) {
+      CompileOptions options;
+      options.cpu = cpu;
+      const auto made = [&](const char* from, const char* into) {
+        const std::string text =
+            fmt::format("nest n\ninput x: {1}[{0}]\noutput y: {2}[{0}]\n", count, from, into);
+        return compile(schedule::parse_loop_nest(text + fmt::format(fmt::runtime(loop), count)), options);
+      };
+      std::vector<std::uint16_t> narrow(words.size());
+      made("f32", "bf16")->call(std::vector{view(words), view(narrow)}, 1);
+      std::vector<std::uint32_t> wide(words.size());
+      made("bf16", "f32")->call(std::vector{view(narrow), view(wide)}, 1);
+      for (std::size_t i = loop == masked ? 3 : 0; i < words.size(); ++i) {
+        ASSERT_EQ(narrow[i], to_bfloat16(std::bit_cast<float>(words[i]))) << std::hex << words[i];
+        ASSERT_EQ(wide[i], std::uint32_t{narrow[i]} << 16);
+      }
+    }
+}
+
+TEST(WrittenNestBf16, FillsWithAllDigits) {
+  const LoopNest nest = schedule::parse_loop_nest(R"(nest n
+input x: bf16[5]
+output y: f32[20]
+output z: f32[3]
+for i in 0..20 vector
+  y[i] = x[i - 7] {i - 7 in 0..5 else 0.1}
+for i in 0..3
+  z[i] = x[i - 1] {i - 1 in 0..5 else 0.1}
+)");
+  const Cpu v3 = cpu_named("x86-64-v3"), generic = cpu_named("generic");
+  for (const Cpu* cpu : {&host_cpu(), &v3, &generic}) {
+    CompileOptions options;
+    options.cpu = cpu;
+    Random random(3);
+    NestRun run = random_arguments(nest, random);
+    compile(nest, options)->call(run.views(), 1);
+    EXPECT_EQ(run.arguments[1].get(0), static_cast<double>(0.1f));
+    EXPECT_EQ(run.arguments[1].get(8), run.arguments[0].get(1));
+    EXPECT_EQ(run.arguments[1].get(19), static_cast<double>(0.1f));
+    EXPECT_EQ(run.arguments[2].get(0), static_cast<double>(0.1f));
+    EXPECT_EQ(run.arguments[2].get(2), run.arguments[0].get(1));
   }
 }
 

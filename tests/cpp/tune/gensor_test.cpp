@@ -169,7 +169,8 @@ TEST_P(EveryConstruction, KeepsTheMeaning) {
         options.seed = static_cast<std::uint64_t>(trial);
         options.counted = trial % 2 == 0;  // otherwise whatever the walk led to
         options.threads = 1 + trial % 2;
-        const Constructed made = construct(p, trial == 3 ? Dtype::F64 : Dtype::F32, machine, options);
+        constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F32, Dtype::BF16, Dtype::F64};
+        const Constructed made = construct(p, kDtypes[trial], machine, options);
         const auto nest = schedule::apply(p, made.schedule);
         ASSERT_NO_THROW(schedule::verify(nest)) << to_text(made.schedule);
         schedule::expect_same(p, nest, schedule::random_arguments(p, random), to_text(made.schedule));

@@ -23,7 +23,7 @@ TEST_P(EveryCandidate, KeepsTheMeaning) {
   const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
   for (int trial = 0; trial < 4; ++trial) {
     const auto p = schedule::instance(GetParam(), random);
-    const ScheduleSpace space(p, Dtype::F32, machine, 1 + trial % 2);
+    const ScheduleSpace space(p, trial == 3 ? Dtype::BF16 : Dtype::F32, machine, 1 + trial % 2);
     const auto arguments = schedule::random_arguments(p, random);
     auto candidate = space.sample(random);
     ASSERT_TRUE(candidate);
