@@ -736,11 +736,13 @@ class Kernel:
             Computes the outputs.
         
             Args:
-                arrays: the inputs in the nest's order, of its shapes and dtypes; bfloat16 as torch tensors or as uint16 bits.
+                arrays: the inputs in the nest's order, of its shapes and dtypes; bfloat16 as torch tensors, as
+                    ml_dtypes.bfloat16, or as their bits in uint16.
                 out: an array (or a sequence of them, one an output) to write into, of any strides; default new ones.
                 num_threads: threads of syno's own pool; default 1. The result does not depend on it.
             Returns:
-                The output, or a tuple of them; torch tensors when the first input is one, else NumPy arrays.
+                The output, or a tuple of them; torch tensors when the first input is one, else NumPy arrays (of bits where
+                it is one of bits).
             Raises:
                 ShapeError: the count or a shape differs; an output shares memory with another argument or with itself.
                 KernelError: another dtype or device, or memory that cannot be read or written in place.
@@ -788,6 +790,11 @@ class Kernel:
         (name, whether it is written, shape) of each argument, in call order.
         """
     @property
+    def dtypes(self) -> list[str]:
+        """
+        The dtype of each argument, in call order.
+        """
+    @property
     def key(self) -> str:
         """
         Of the object cache: 32 hexadecimal digits.
@@ -832,9 +839,9 @@ class TensorCalls:
         """
         How many kernels are held.
         """
-    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtype: typing.Any, result_shapes: collections.abc.Sequence[tuple], order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex, runs_on: typing.SupportsInt | typing.SupportsIndex = 0, strides: collections.abc.Sequence[typing.Any] = [], result_formats: collections.abc.Sequence[typing.Any] = []) -> None:
+    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtypes: collections.abc.Sequence[typing.Any], result_dtype: typing.Any, result_shapes: collections.abc.Sequence[tuple], order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex, runs_on: typing.SupportsInt | typing.SupportsIndex = 0, strides: collections.abc.Sequence[typing.Any] = [], result_formats: collections.abc.Sequence[typing.Any] = []) -> None:
         """
-            Serve calls on tensors of these shapes, of one dtype, while ``thread_count`` says ``threads``.
+            Serve calls on tensors of these shapes and dtypes while ``thread_count`` says ``threads``.
         
             Args:
                 runs_on: threads that the kernel gets; default ``threads``.

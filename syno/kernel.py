@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from syno import _core
@@ -29,11 +30,17 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Names of the element types that kernels compute in.
+#: Names of the element types of kernels. Those of bfloat16 compute in float32: it is what lies in memory, widened
+#: where it is read and rounded to nearest, once, where a result is written.
 DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
+
+#: By how much results of two correct kernels may differ, of the largest value: each adds in its own order; a sum
+#: near the middle of two neighbours of bfloat16 may become either.
+APART = {"float32": 1e-4, "float64": 1e-4, "bfloat16": 2.0**-7}
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,8 @@ class Kernel:
             num_threads: of syno's own pool; default `runs_on`.
         Returns:
             The output, a torch tensor when the first input is one, else a NumPy array; a tuple when
-            the operator has several outputs.
+            the operator has several outputs. NumPy's bfloat16 is that of `ml_dtypes`; where the first
+            input is an array of its bits (uint16), so are the outputs.
         Raises:
             ShapeError: an array is missing or of another shape, or `out` overlaps another argument.
             KernelError: another dtype or device, or memory that cannot be used in place.
@@ -199,14 +207,17 @@ class Kernel:
             return
         expected = self._core(*map(np.ascontiguousarray, views), num_threads=threads)
         whole = expected if isinstance(expected, tuple) else (expected,)
-        for got, wanted in zip(results, whole, strict=True):
-            difference = float(np.abs(np.asarray(_view(got)) - wanted).max(initial=0.0))
-            if not difference <= 1e-4 * float(np.abs(wanted).max(initial=0.0)):
+        for got, wanted in zip(map(self._numbers, results), map(self._numbers, whole), strict=True):
+            difference = float(np.abs(got - wanted).max(initial=0.0))
+            if not difference <= APART[self.dtype] * float(np.abs(wanted).max(initial=0.0)):
                 raise KernelError(
                     f"[kernel] the code for strides {layout} differs from the verified kernel by "
                     f"{difference:.1e}; pass row-major arrays"
                 )
         self._layouts.add(layout)
+
+    def _numbers(self, array: Any) -> Array:
+        return np.asarray(_view(array)).view(self._dtype).astype(np.float64)
 
     # Checking and timing
 
@@ -371,6 +382,10 @@ def _view(array: Any) -> Any:
     """The array's memory as NumPy sees it."""
     if isinstance(array, np.ndarray):
         return array
+    if str(getattr(array, "dtype", "")) == "torch.bfloat16":
+        import torch
+
+        return array.view(torch.int16).numpy().view(DTYPES["bfloat16"])
     return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
 
 
@@ -397,7 +412,7 @@ def compile(
 
     Args:
         operator: at one valuation.
-        dtype: "float32" or "float64"; all arrays of a call have it.
+        dtype: "float32", "float64" or "bfloat16" (which computes in float32); all arrays of a call have it.
         threads: the constructed schedule spreads work over this many, where it gains by them; calls may ask
             for fewer or more.
         schedule: decisions to use instead of the constructed ones.

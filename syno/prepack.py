@@ -118,14 +118,15 @@ class PrepackedKernel:
                 )
             if array.dtype != self._dtype:
                 raise KernelError(
-                    f"[pack] `{name}` is {array.dtype}; the kernel computes in {self._dtype.name}"
+                    f"[pack] `{name}` is {array.dtype}; the kernel takes {self._dtype.name}"
                 )
             given[name] = np.ascontiguousarray(array)
         buffers = dict(given)
         if self._prepack is not None:
-            for name, written, shape in self._prepack.arguments:
+            arguments = zip(self._prepack.arguments, self._prepack.dtypes, strict=True)
+            for (name, written, shape), dtype in arguments:
                 if written:
-                    buffers[name] = _aligned_zeros(tuple(shape), self._dtype)
+                    buffers[name] = _aligned_zeros(tuple(shape), DTYPES[dtype])
             self._prepack.call_pointers(
                 [buffers[name].ctypes.data for name, _, _ in self._prepack.arguments], 1
             )
@@ -171,11 +172,10 @@ class Packed:
             for name, place in self._places
         ]
         if hasattr(data[0] if data else None, "detach"):
-            import torch
+            from syno.torch.native import tensor_of
 
             arrays = [
-                each.detach() if hasattr(each, "detach") else torch.from_numpy(each)
-                for each in arrays
+                each.detach() if hasattr(each, "detach") else tensor_of(each) for each in arrays
             ]
         threads = kernel.runs_on if num_threads is None else num_threads
         return self._call(*arrays, out=out, num_threads=threads)
@@ -198,7 +198,7 @@ class Packed:
 
     @property
     def buffers(self) -> dict[str, Array]:
-        """The packed constants, in the order that the kernel takes them."""
+        """The packed constants, in the order and the dtypes that the kernel takes them."""
         return dict(self._buffers)
 
     @property
@@ -224,7 +224,7 @@ def prepacked(
     Args:
         operator: at one valuation.
         constants: names of inputs that stay the same over calls; default the operator's weights.
-        dtype: "float32" or "float64".
+        dtype: "float32", "float64" or "bfloat16"; packed bfloat16 is kept as the float32 that is computed with.
         threads: the default schedule spreads work over this many.
         schedule: decisions to use instead of the default ones; its `prepack` decisions count.
         cache: read and write compiled objects under `syno.config.cache_directory()`.

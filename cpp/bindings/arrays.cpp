@@ -1,7 +1,10 @@
 #include "bindings/arrays.hpp"
 
+#include <pybind11/numpy.h>
+
 #include <utility>
 
+#include "bindings/dtypes.hpp"
 #include "support/error.hpp"
 
 namespace py = pybind11;
@@ -38,22 +41,15 @@ struct DlManagedTensor {
 };
 constexpr std::int32_t kCpu = 1;
 
-std::string_view long_name(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F32:
-      return "float32";
-    case Dtype::F64:
-      return "float64";
-    case Dtype::BF16:
-      return "bfloat16";
-  }
-  return "";
-}
-
 [[noreturn]] void wrong_dtype(const std::string& name, const std::string& found, Dtype wanted) {
   fail<KernelError>("kernel", "`{}` is {}, and this kernel takes {}{}; convert it, or compile for that dtype",
                     name, found, long_name(wanted),
-                    wanted == Dtype::BF16 ? " (NumPy: its bits as uint16)" : "");
+                    wanted == Dtype::BF16 ? " (NumPy: ml_dtypes.bfloat16)" : "");
+}
+
+/// NumPy knows bfloat16 only as somebody else's dtype, which it does not lend; its bits it does.
+bool is_bfloat16(const py::handle& numpy_dtype) {
+  return py::str(numpy_dtype.attr("name")).cast<std::string>() == "bfloat16";
 }
 
 std::string type_name(const py::handle& object) {
@@ -64,7 +60,11 @@ std::string type_name(const py::handle& object) {
 
 BorrowedArray::BorrowedArray(const py::handle& object, const std::string& name, Dtype dtype, bool writable) {
   try {
-    if (PyObject_CheckBuffer(object.ptr()))
+    const bool bits = py::isinstance<py::array>(object) && is_bfloat16(object.attr("dtype"));
+    if (bits && dtype != Dtype::BF16) wrong_dtype(name, "bfloat16", dtype);
+    if (bits)
+      from_buffer(object.attr("view")("uint16"), name, dtype, writable);
+    else if (PyObject_CheckBuffer(object.ptr()))
       from_buffer(object, name, dtype, writable);
     else if (py::hasattr(object, "__dlpack__"))
       from_dlpack(object, name, dtype, writable);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "bindings/arrays.hpp"
+#include "bindings/dtypes.hpp"
 #include "jit/codegen.hpp"
 #include "jit/kernel.hpp"
 #include "support/build_id.hpp"
@@ -34,17 +35,21 @@ bool is_torch(const py::handle& object) {
   return module == "torch" || module.starts_with("torch.");
 }
 
-py::object new_output(const Buffer& buffer, bool torch) {
-  if (torch) {
+/// As the first input is: a torch tensor, or a NumPy array.
+py::object new_output(const Buffer& buffer, const py::args& arrays) {
+  const char* name = bindings::long_name(buffer.dtype);
+  if (!arrays.empty() && is_torch(arrays[0])) {
     const py::module_ module = py::module_::import("torch");
-    const char* dtype = buffer.dtype == Dtype::F32   ? "float32"
-                        : buffer.dtype == Dtype::F64 ? "float64"
-                                                     : "bfloat16";
-    return module.attr("empty")(py::tuple(py::cast(buffer.extents)), "dtype"_a = module.attr(dtype));
+    return module.attr("empty")(py::tuple(py::cast(buffer.extents)), "dtype"_a = module.attr(name));
   }
-  const char* dtype = buffer.dtype == Dtype::F32   ? "float32"
-                      : buffer.dtype == Dtype::F64 ? "float64"
-                                                   : "uint16";
+  py::object dtype = py::str(name);
+  if (buffer.dtype == Dtype::BF16) {
+    const bool bits = !arrays.empty() && py::isinstance<py::array_t<std::uint16_t>>(arrays[0]);
+    if (bits)
+      dtype = py::str("uint16");
+    else
+      dtype = py::module_::import("ml_dtypes").attr(name);
+  }
   return py::module_::import("numpy").attr("empty")(py::tuple(py::cast(buffer.extents)), "dtype"_a = dtype);
 }
 
@@ -76,8 +81,7 @@ Arguments arguments_of(const Kernel& kernel, const py::args& arrays, const py::o
   }
   Arguments made;
   if (out.is_none()) {
-    const bool torch = !arrays.empty() && is_torch(arrays[0]);
-    for (const Buffer* buffer : outputs) made.results.push_back(new_output(*buffer, torch));
+    for (const Buffer* buffer : outputs) made.results.push_back(new_output(*buffer, arrays));
   } else if (py::isinstance<py::tuple>(out) || py::isinstance<py::list>(out)) {
     for (const py::handle& each : out) made.results.push_back(py::reinterpret_borrow<py::object>(each));
   } else {
@@ -206,11 +210,13 @@ void bind_jit(py::module_& m) {
     Computes the outputs.
 
     Args:
-        arrays: the inputs in the nest's order, of its shapes and dtypes; bfloat16 as torch tensors or as uint16 bits.
+        arrays: the inputs in the nest's order, of its shapes and dtypes; bfloat16 as torch tensors, as
+            ml_dtypes.bfloat16, or as their bits in uint16.
         out: an array (or a sequence of them, one an output) to write into, of any strides; default new ones.
         num_threads: threads of syno's own pool; default 1. The result does not depend on it.
     Returns:
-        The output, or a tuple of them; torch tensors when the first input is one, else NumPy arrays.
+        The output, or a tuple of them; torch tensors when the first input is one, else NumPy arrays (of bits where
+        it is one of bits).
     Raises:
         ShapeError: the count or a shape differs; an output shares memory with another argument or with itself.
         KernelError: another dtype or device, or memory that cannot be read or written in place.
@@ -261,6 +267,15 @@ void bind_jit(py::module_& m) {
             return all;
           },
           "(name, whether it is written, shape) of each argument, in call order.")
+      .def_property_readonly(
+          "dtypes",
+          [](const Kernel& kernel) {
+            std::vector<std::string> all;
+            for (const schedule::BufferId id : schedule::arguments(kernel.nest()))
+              all.emplace_back(bindings::long_name(kernel.nest().buffer(id).dtype));
+            return all;
+          },
+          "The dtype of each argument, in call order.")
       .def_property_readonly("symbol", &Kernel::symbol, "The kernel's function in the object.")
       .def_property_readonly("workspace_bytes", &Kernel::workspace_bytes,
                              "(shared, for each thread): memory a caller of the bare object provides.")

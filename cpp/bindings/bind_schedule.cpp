@@ -24,10 +24,6 @@ using namespace syno;
 using namespace syno::schedule;
 using bindings::dtype_named;
 
-std::string python_name(Dtype dtype) {
-  return dtype == Dtype::F32 ? "float32" : dtype == Dtype::F64 ? "float64" : "bfloat16";
-}
-
 Schedule schedule_from_text(const std::string& text) {
   nlohmann::json json;
   try {
@@ -135,14 +131,14 @@ void bind_schedule(py::module_& m) {
         A new schedule.
 )doc")
       .def_property_readonly(
-          "dtype", [](const Schedule& schedule) { return python_name(schedule.dtype); },
+          "dtype", [](const Schedule& schedule) { return bindings::long_name(schedule.dtype); },
           "Of the arguments: 'float32', 'float64' or 'bfloat16'.")
       .def("__len__", [](const Schedule& schedule) { return schedule.trace.size(); })
       .def(
           "__eq__", [](const Schedule& a, const Schedule& b) { return a == b; }, py::is_operator())
       .def("__str__", py::overload_cast<const Schedule&>(&to_text))
       .def("__repr__", [](const Schedule& schedule) {
-        return fmt::format("<Schedule {} of {} decisions>", python_name(schedule.dtype),
+        return fmt::format("<Schedule {} of {} decisions>", bindings::long_name(schedule.dtype),
                            schedule.trace.size());
       });
 

@@ -20,14 +20,15 @@ using namespace syno;
 
 constexpr std::size_t kMostArguments = 32;
 
-/// Kernels of one operator by the shapes, dtype and threads of a call. There are few: they are compared in
+/// Kernels of one operator by the shapes, dtypes and threads of a call. There are few: they are compared in
 /// order, and one that was found moves a place forward.
 class TensorCalls {
   struct Call {
     std::shared_ptr<jit::Kernel> kernel;
     std::vector<py::tuple> shapes;    ///< of all tensors of a call
     std::vector<py::object> strides;  ///< None: any that are row-major
-    py::object dtype;
+    std::vector<py::object> dtypes;
+    py::object result_dtype;
     std::vector<py::tuple> result_shapes;
     std::vector<py::object> result_formats;  ///< memory formats; None: row-major
     std::vector<std::size_t> order;  ///< which tensors the kernel takes
@@ -41,26 +42,29 @@ class TensorCalls {
     if (kept == 0) fail<KernelError>("torch", "kept={} must be at least 1", kept);
   }
 
-  void add(std::shared_ptr<jit::Kernel> kernel, const std::vector<py::tuple>& shapes, py::object dtype,
-           std::vector<py::tuple> result_shapes, std::vector<std::size_t> order, int threads,
-           int runs_on, std::vector<py::object> strides, std::vector<py::object> result_formats) {
+  void add(std::shared_ptr<jit::Kernel> kernel, const std::vector<py::tuple>& shapes,
+           std::vector<py::object> dtypes, py::object result_dtype, std::vector<py::tuple> result_shapes,
+           std::vector<std::size_t> order, int threads, int runs_on, std::vector<py::object> strides,
+           std::vector<py::object> result_formats) {
     const std::size_t count = order.size() + result_shapes.size();
     if (count != kernel->argument_count() || count > kMostArguments || result_shapes.empty())
       fail<ShapeError>("torch", "{} inputs and {} results for a kernel of {} arguments", order.size(),
                        result_shapes.size(), kernel->argument_count());
     strides.resize(strides.empty() ? shapes.size() : strides.size(), py::none());
     result_formats.resize(result_formats.empty() ? result_shapes.size() : result_formats.size(), py::none());
-    if (strides.size() != shapes.size() || result_formats.size() != result_shapes.size())
-      fail<ShapeError>("torch", "{} strides and {} formats for {} tensors and {} results", strides.size(),
-                       result_formats.size(), shapes.size(), result_shapes.size());
+    if (strides.size() != shapes.size() || dtypes.size() != shapes.size() ||
+        result_formats.size() != result_shapes.size())
+      fail<ShapeError>("torch", "{} strides, {} dtypes and {} formats for {} tensors and {} results",
+                       strides.size(), dtypes.size(), result_formats.size(), shapes.size(),
+                       result_shapes.size());
     for (const std::size_t i : order)
       if (i >= shapes.size()) fail<ShapeError>("torch", "input {} of {} tensors", i, shapes.size());
     if (calls_.size() >= kept_) calls_.pop_back();
     calls_.insert(calls_.begin(),
-                  std::make_shared<const Call>(Call{std::move(kernel), shapes, std::move(strides),
-                                                    std::move(dtype), std::move(result_shapes),
-                                                    std::move(result_formats), std::move(order), threads,
-                                                    runs_on > 0 ? runs_on : threads}));
+                  std::make_shared<const Call>(
+                      Call{std::move(kernel), shapes, std::move(strides), std::move(dtypes),
+                           std::move(result_dtype), std::move(result_shapes), std::move(result_formats),
+                           std::move(order), threads, runs_on > 0 ? runs_on : threads}));
   }
 
   void clear() { calls_.clear(); }
@@ -103,7 +107,7 @@ class TensorCalls {
     if (tensors.size() != call.shapes.size()) return false;
     for (std::size_t i = 0; i < call.shapes.size(); ++i) {
       PyObject* tensor = PyTuple_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i));
-      if (get(tensor, dtype_.ptr()).ptr() != call.dtype.ptr()) return false;
+      if (get(tensor, dtype_.ptr()).ptr() != call.dtypes[i].ptr()) return false;
       if (!equal(get(tensor, shape_.ptr()), call.shapes[i])) return false;
       const bool lies = call.strides[i].is_none() ? ask(tensor, is_contiguous_.ptr()).ptr() == Py_True
                                                   : equal(ask(tensor, stride_.ptr()), call.strides[i]);
@@ -124,7 +128,8 @@ class TensorCalls {
     py::tuple results(call.result_shapes.size());
     for (std::size_t i = 0; i < call.result_shapes.size(); ++i) {
       const py::object& format = call.result_formats[i];
-      const std::array<PyObject*, 3> arguments{call.result_shapes[i].ptr(), call.dtype.ptr(), format.ptr()};
+      const std::array<PyObject*, 3> arguments{call.result_shapes[i].ptr(), call.result_dtype.ptr(),
+                                               format.ptr()};
       const py::tuple& keywords = format.is_none() ? dtype_alone_ : dtype_and_format_;
       PyObject* made = PyObject_Vectorcall(empty_.ptr(), arguments.data(), 1, keywords.ptr());
       if (made == nullptr) throw py::error_already_set();
@@ -164,10 +169,10 @@ void bind_torch(py::module_& m) {
     Raises:
         KernelError: kept is 0.
 )doc")
-      .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtype"_a, "result_shapes"_a,
-           "order"_a, "threads"_a, "runs_on"_a = 0, "strides"_a = std::vector<py::object>{},
+      .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtypes"_a, "result_dtype"_a,
+           "result_shapes"_a, "order"_a, "threads"_a, "runs_on"_a = 0, "strides"_a = std::vector<py::object>{},
            "result_formats"_a = std::vector<py::object>{}, R"doc(
-    Serve calls on tensors of these shapes, of one dtype, while ``thread_count`` says ``threads``.
+    Serve calls on tensors of these shapes and dtypes while ``thread_count`` says ``threads``.
 
     Args:
         runs_on: threads that the kernel gets; default ``threads``.

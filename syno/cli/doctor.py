@@ -60,11 +60,12 @@ def examine(*, measure: bool = False) -> dict[str, Any]:
     """
     from syno import _core
     from syno.config import cache_directory
+    from syno.kernel import DTYPES
     from syno.machine import describe_machine
     from syno.tuning.machine import describe, machine_file, machine_model
 
     cpu, directory = _core.host_cpu(), cache_directory()
-    kernels = {"float32": _probe("float32", None), "float64": _probe("float64", None)}
+    kernels = {dtype: _probe(dtype, None) for dtype in DTYPES}
     for name in ("x86-64-v3", "generic"):
         kernels[f"float32 on {name}"] = _probe("float32", name)
     report: dict[str, Any] = {
@@ -87,5 +88,5 @@ def examine(*, measure: bool = False) -> dict[str, Any]:
         }
     except ImportError:
         report["torch"] = None
-    report["usable"] = kernels["float32"]["ok"] and kernels["float64"]["ok"]
+    report["usable"] = all(kernels[dtype]["ok"] for dtype in DTYPES)
     return report

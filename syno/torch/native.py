@@ -5,23 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from syno import _core
-from syno.kernel import compile, gainful_threads, schedule_of
+from syno.kernel import DTYPES, compile, gainful_threads, schedule_of
 from syno.operator import Operator
 from syno.torch.layouts import Layout, tells
 from syno.torch.placement import Placement
 from syno.tuning.machine import machine_model
 
-#: The dtypes that kernels compute in, by name.
-NATIVE = {torch.float32: "float32", torch.float64: "float64"}
+#: The dtypes of kernels, by name.
+NATIVE = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
+#: The other way round.
+TORCH = {name: dtype for dtype, name in NATIVE.items()}
 
 #: Combinations of shapes, dtype and threads that one function keeps kernels for.
 KEPT_SHAPES = 64
 
 Shapes = tuple[tuple[int, ...], ...]
+
+
+def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of an array's memory; torch does not know NumPy's bfloat16."""
+    if array.dtype == DTYPES["bfloat16"]:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def shapes_of(tensors: Sequence[Tensor]) -> Shapes:
@@ -118,7 +128,7 @@ def add_call(
     threads: int,
     runs_on: int,
 ) -> None:
-    """From now on `calls` runs this kernel on tensors of these shapes and strides.
+    """From now on `calls` runs this kernel on tensors of these shapes, strides and dtypes.
 
     Args:
         results: shape and format of what the kernel writes.
@@ -129,7 +139,8 @@ def add_call(
     calls.add(
         kernel,
         shapes=[tuple(t.shape) for t in tensors],
-        dtype=tensors[0].dtype,
+        dtypes=[t.dtype for t in tensors],
+        result_dtype=TORCH[kernel.dtypes[-1]],
         result_shapes=[shape for shape, _ in results],
         order=order,
         threads=threads,

@@ -5,8 +5,8 @@ first met and kept for that shape. The result has the memory format of the first
 (channels-last in, channels-last out), a gradient that of its input. Gradients are operators of their own, made from the derivative of
 the program, so that they too run on native kernels and have gradients again.
 
-On a CPU, float32 and float64 run natively; half precision computes in float32. On other devices, and
-where a kernel cannot be built, the emitted PyTorch functions compute instead.
+On a CPU, float32, float64 and bfloat16 run natively; float16 is converted to float32 and back. On other
+devices, and where a kernel cannot be built, the emitted PyTorch functions compute instead.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PLAIN = (_Keys(_Key.CPU) | _Keys(_Key.AutogradCPU)).raw_repr()
 _needs_grad, _grad_enabled = torch._C._any_requires_grad, torch.is_grad_enabled
 _transformed = torch._C._are_functorch_transforms_active
 
-_WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_WIDENED = {torch.float16: torch.float32}
 
 
 def computed_in(dtype: torch.dtype) -> str | None:

@@ -17,7 +17,7 @@ from syno.errors import SynoError
 from syno.operator import Operator
 from syno.prepack import PrepackedKernel, prepacked, prepacked_seconds
 from syno.torch.layouts import follows, layout_of
-from syno.torch.native import NATIVE, add_call, new_calls
+from syno.torch.native import NATIVE, add_call, new_calls, tensor_of
 from syno.torch.placement import Placement
 
 #: Shapes and strides of the data that one module keeps kernels for.
@@ -208,7 +208,7 @@ class PackedWeights:
         if found is None:
             named = dict(zip(self._operator.weights, (w.detach() for w in weights), strict=True))
             packed = kernel.pack(**named)
-            found = tuple(torch.from_numpy(buffer) for buffer in packed.buffers.values())
+            found = tuple(tensor_of(buffer) for buffer in packed.buffers.values())
             found = values.packed.setdefault(kernel.packing, found)
         return found
 

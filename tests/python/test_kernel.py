@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -64,7 +65,60 @@ def test_bfloat16_tensors_and_bits():
     want = (x.float() * 0.5 + torch.arange(37)).to(torch.bfloat16)
     assert torch.equal(y, want)
     bits = kernel(x.view(torch.uint16).numpy(), np.array(0x3F00, np.uint16))
+    assert bits.dtype == np.uint16
     assert np.array_equal(bits, want.view(torch.uint16).numpy())
+
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def test_bfloat16_arrays_of_any_strides():
+    kernel = scale(dtype="bf16")
+    x = np.random.default_rng(3).standard_normal((5, 37)).astype(BF16)
+    half = np.array(0.5, BF16)
+    want = expected(x, 0.5).astype(BF16)
+    assert kernel(x, half).dtype == BF16
+    wide = np.zeros((10, 74), BF16)
+    wide[::2, 1::2] = x
+    for view in (x, np.asfortranarray(x), wide[::2, 1::2], x[::-1].copy()[::-1]):
+        np.testing.assert_array_equal(kernel(view, half), want)
+    out = np.zeros((37, 10), BF16)
+    kernel(x, half, out=out[:, ::2].T)
+    np.testing.assert_array_equal(out[:, ::2].T, want)
+    assert not out[:, 1::2].any()
+    frozen = out.copy()
+    frozen.setflags(write=False)
+    for arrays, message in (
+        ((x.astype(np.float32), half), "`x` is float32, and this kernel takes bfloat16"),
+        ((x.view(np.int16), half), "`x` is int16, and this kernel takes bfloat16"),
+        ((x, np.array(0.5)), "`a` is float64"),
+    ):
+        with pytest.raises(_core.KernelError, match=message):
+            kernel(*arrays)
+    with pytest.raises(_core.KernelError, match="`y` cannot be written in place"):
+        kernel(x, half, out=frozen[:, ::2].T)
+    with pytest.raises(_core.KernelError, match="`x` is bfloat16, and this kernel takes float32"):
+        scale()(x, np.array(1, np.float32))
+
+
+def test_bfloat16_of_every_kind_goes_through_a_kernel():
+    text = "nest copy\ninput x: {}[65536]\noutput y: {}[65536]\nfor i in 0..65536 vector\n  y[i] = x[i]\n"
+    widen, narrow = (
+        _core.compile_nest(_core.LoopNest.parse(text.format(*pair)))
+        for pair in (("bf16", "f32"), ("f32", "bf16"))
+    )
+    every = np.arange(65536, dtype=np.uint16).view(BF16)
+    wide = widen(every)
+    assert np.array_equal(wide.view(np.uint32), np.arange(65536, dtype=np.uint32) << 16)
+    # What lies between two numbers becomes what ml_dtypes makes of it, denormal and infinite ones too.
+    for rest in (0x0001, 0x7FFF, 0x8000, 0x8001, 0xFFFF):
+        between = (wide.view(np.uint32) | np.uint32(rest)).view(np.float32)
+        with np.errstate(invalid="ignore"):
+            numbers = between.astype(BF16)
+        got = narrow(between)
+        nan = np.isnan(between)
+        assert np.isnan(got[nan].astype(np.float32)).all()
+        assert np.array_equal(got[~nan].view(np.uint16), numbers[~nan].view(np.uint16))
 
 
 @settings(max_examples=40, deadline=None)

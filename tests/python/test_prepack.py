@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError, UnknownName
+from syno.kernel import DTYPES
 from syno.operator import Operator
 from syno.prepack import prepacked
 
@@ -81,6 +82,31 @@ def test_weights_of_torch_are_packed_as_they_are_seen() -> None:
         torch.testing.assert_close(kernel.pack(w=w)(x), x @ seen.T, rtol=1e-5, atol=1e-5)
     with pytest.raises(KernelError, match=r"device meta.*CPU"):
         kernel.pack(w=seen.to("meta"))
+
+
+@settings(max_examples=8, deadline=None)
+@given(m=st.integers(1, 9), n=st.integers(1, 70), k=st.integers(1, 40), seed=st.integers(0, 9))
+def test_bfloat16_constants_are_kept_as_float32(m: int, n: int, k: int, seed: int) -> None:
+    op = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=m, n=n, k=k)
+    kernel = prepacked(op, dtype="bfloat16", cache=False)
+    assert kernel.dtype == "bfloat16"
+    rng = np.random.default_rng(seed)
+    bfloat16 = DTYPES["bfloat16"]
+    x, w = (rng.standard_normal(op.shapes[name]).astype(bfloat16) for name in op.inputs)
+    packed = kernel.pack(w=w)
+    if kernel.packs:
+        assert all(buffer.dtype == np.float32 for buffer in packed.buffers.values())
+    got = packed(x)
+    assert got.dtype == bfloat16
+    want = x.astype(np.float64) @ w.astype(np.float64).T
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=2**-8, atol=1e-5 * k)
+    torch = pytest.importorskip("torch")
+    tensors = [torch.from_numpy(a.astype(np.float32)).bfloat16() for a in (x, w)]
+    again = kernel.pack(w=tensors[1])(tensors[0])
+    assert again.dtype == torch.bfloat16
+    assert np.array_equal(again.float().numpy(), got.astype(np.float32))
+    with pytest.raises(KernelError, match="`w` is float32; the kernel takes bfloat16"):
+        kernel.pack(w=w.astype(np.float32))
 
 
 def test_nothing_to_pack_is_no_mistake() -> None:

@@ -151,6 +151,24 @@ def test_half_precision_computes_in_single(dtype):
     torch.testing.assert_close(y, expected)
 
 
+def test_bfloat16_weights_and_activations_train():
+    op = conv(n=2)
+    torch.manual_seed(3)
+    layer = Op(op, dtype=torch.bfloat16)
+    x = torch.randn(op.shapes["x"]).bfloat16().requires_grad_()
+    y = layer(x)
+    cotangent = torch.randn(y.shape).bfloat16()
+    y.backward(cotangent)
+    wide = [t.detach().double().requires_grad_() for t in (x, layer.k)]
+    expected = F.conv2d(*wide, padding=1)
+    expected.backward(cotangent.double())
+    for got, want in ((y, expected), (x.grad, wide[0].grad), (layer.k.grad, wide[1].grad)):
+        assert got.dtype == torch.bfloat16
+        torch.testing.assert_close(got.double(), want, rtol=2**-8, atol=1e-5)
+    compiled = torch.compile(layer, backend="eager")(x)
+    assert torch.equal(compiled, y)
+
+
 def test_wrong_dtypes_get_a_sentence():
     op = conv()
     x, k = tensors(op)

@@ -36,7 +36,7 @@ def test_every_shape_dtype_and_thread_count_gets_its_own_kernel(function: Any) -
             for threads in (1, 2):
                 torch.set_num_threads(threads)
                 for m, k, n in ((3, 5, 4), (2, 5, 4), (3, 5, 7)):
-                    for dtype in (torch.float32, torch.float64):
+                    for dtype in (torch.float32, torch.float64, torch.bfloat16):
                         a, b = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)
                         y = function(a, b)
                         assert y.dtype == dtype
@@ -179,8 +179,9 @@ def test_a_kernel_of_other_arguments_is_refused() -> None:
             calls.add(
                 kernel._core,
                 shapes=shapes,
-                dtype=torch.float32,
+                dtypes=[torch.float32] * len(shapes),
                 result_shapes=[(3, 4)],
+                result_dtype=torch.float32,
                 order=order,
                 threads=1,
             )

@@ -80,7 +80,7 @@ def test_every_cotangent_dtype_and_thread_count(
             for one, other in zip(got, expected, strict=True):
                 assert one.dtype == dtype
                 scale = float(other.abs().max())
-                limit = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2}[dtype]
+                limit = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2**-8}[dtype]
                 assert float((one.double() - other).abs().max()) <= limit * max(scale, 1.0)
     finally:
         torch.set_num_threads(before)
@@ -98,7 +98,7 @@ def test_nothing_is_computed_together_where_that_cannot_be() -> None:
     together = joint((cotangent, x, k))
     assert together is not None and [t.shape for t in together] == [x.shape, k.shape]
     assert joint((cotangent, x, k.float())) is None
-    assert joint((cotangent.bfloat16(), x.bfloat16(), k.bfloat16())) is None
+    assert joint((cotangent.half(), x.half(), k.half())) is None
     assert joint((cotangent[:0], x[:0], k)) is None
     joint.forget()
     again = joint((cotangent, x, k))

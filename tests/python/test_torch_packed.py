@@ -261,11 +261,25 @@ def test_copies_pack_for_themselves(op: Any) -> None:
     check(op, x)
 
 
+def test_bfloat16_is_packed_as_what_is_computed_with(op: Any) -> None:
+    op.to(torch.bfloat16)
+    for seed in (1, 2):
+        x = data(op, torch.bfloat16, seed)
+        with torch.no_grad():
+            y = op(x)
+            wide = [x if name == "x" else getattr(op, name) for name in op.operator.inputs]
+            expected = op.function.emitted([t.double() for t in wide])
+            assert y.dtype == torch.bfloat16
+            torch.testing.assert_close(y.double(), expected, rtol=2**-8, atol=1e-5)
+            op.get_parameter(next(iter(op.operator.weights))).mul_(-0.7)  # packed again
+    assert op.packed_bytes > 0
+
+
 def test_other_dtypes_are_not_packed() -> None:
-    op = Op(OPERATORS["matmul"][0], prepack=True).eval().to(torch.bfloat16)
-    x = data(op, torch.bfloat16)
+    op = Op(OPERATORS["matmul"][0], prepack=True).eval().to(torch.float16)
+    x = data(op, torch.float16)
     with torch.no_grad():
-        torch.testing.assert_close(op(x), (x.float() @ op.w.float().T).bfloat16())
+        torch.testing.assert_close(op(x), (x.float() @ op.w.float().T).half())
     assert op.packed_bytes == 0
     empty = Op(OPERATORS["matmul"][0], prepack=True).eval()
     with torch.no_grad():
