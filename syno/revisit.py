@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syno.errors import SessionError
+from syno.errors import SessionError, unknown_name
 from syno.network import NetworkEvaluator, NetworkMeasurer
 from syno.result import Result
 from syno.session import SessionView, open_view
@@ -110,10 +110,15 @@ def _row(quantity: str, recorded: str, again: str, same: bool | None = None) -> 
     return {"quantity": quantity, "recorded": recorded, "again": again, "same": equal}
 
 
-def export_candidate(directory: Path, id: str, *, format: str, output: Path) -> Exported:
-    """Exports the network with a candidate in it; see :func:`syno.export`."""
+def export_candidate(
+    directory: Path, id: str, *, format: str, output: Path, dtype: str = "float32"
+) -> Exported:
+    """Exports the network with a candidate in it, or its operator; see :func:`syno.export`."""
     from syno.export import export
+    from syno.torch.native import TORCH
 
+    if dtype not in TORCH:
+        raise unknown_name("dtype", dtype, TORCH)
     with open_view(directory) as view:
         result = Result(view)
         candidate = view.candidate(id)
@@ -125,9 +130,11 @@ def export_candidate(directory: Path, id: str, *, format: str, output: Path) -> 
             )
         if format in ("c", "onnx"):
             operator = view.operator(candidate).at(0)
-            return export(operator, output, format=format)
-        model = result.apply(candidate, measured=False).eval()
+            return export(operator, output, format=format, dtype=dtype)
+        model = result.apply(candidate, measured=False).eval().to(TORCH[dtype])
         example = result.network.task.example(result.network.batch)
+        if example.is_floating_point():
+            example = example.to(TORCH[dtype])
         return export(model, output, format=format, example=example)
 
 

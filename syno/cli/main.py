@@ -354,7 +354,7 @@ def tune(
     ],
     trials: Annotated[int, typer.Option(help="Schedules to measure.")] = 64,
     threads: Annotated[int, typer.Option(help="Threads of a call.")] = 1,
-    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    dtype: Annotated[str, typer.Option(help="float32, float64 or bfloat16.")] = "float32",
     model: Annotated[str, typer.Option(help="Cost model: linear or boosted.")] = "linear",
     time_limit: Annotated[
         Optional[float],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
@@ -416,12 +416,15 @@ def export(
     candidate: CandidateId,
     format: Annotated[str, typer.Option(help="c, torch, onnx or safetensors.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Directory or file to write.")],
+    dtype: Annotated[
+        str, typer.Option(help="Of weights and results: float32, float64 or bfloat16.")
+    ] = "float32",
     json: AsJson = False,
 ) -> None:
     """Exports a candidate; every export checks itself before it says so."""
     from syno.revisit import export_candidate
 
-    written = export_candidate(session, candidate, format=format, output=output)
+    written = export_candidate(session, candidate, format=format, output=output, dtype=dtype)
     print_json(written.to_dict()) if json else typer.echo(str(written))
 
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import FormatError, ShapeError, unknown_name
+from syno.kernel import DTYPES
 
 if TYPE_CHECKING:
     from torch import nn
 
     from syno.operator import Operator
 
-#: Format name -> module with `write(what, directory, example)`.
+#: Format name -> module with `write(what, directory, example, dtype)`; the dtype is for operators.
 FORMATS = {
     "c": "syno.export.c_source",
     "torch": "syno.export.torch_bundle",
@@ -59,7 +60,12 @@ class Exported:
 
 
 def export(
-    what: Operator | nn.Module, path: str | Path, *, format: str = "torch", example: Any = None
+    what: Operator | nn.Module,
+    path: str | Path,
+    *,
+    format: str = "torch",
+    example: Any = None,
+    dtype: str | None = None,
 ) -> Exported:
     """Writes an operator, or a model with operators in it, as a directory of files.
 
@@ -68,14 +74,21 @@ def export(
         path: a directory; it must not exist yet, or be empty.
         format: "c" (operators only), "torch", "onnx" or "safetensors".
         example: an input of a module (or a tuple of them); operators know their shapes.
+        dtype: of an operator: "float32" (default), "float64" or "bfloat16"; a module has its own.
     Raises:
-        UnknownName: no such format.
+        UnknownName: no such format or dtype.
         ShapeError: a module without an example, or a symbolic operator.
         FormatError: the directory holds files, cannot be written, or the check failed; nothing is
             left behind.
     """
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS)
+    if dtype is not None and dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+    if dtype is not None and not hasattr(what, "expr"):
+        raise FormatError(
+            "[export] a module is exported as it is: what.to(dtype) makes another one"
+        )
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FormatError(f"[export] {target} exists and is not an empty directory")
@@ -89,7 +102,7 @@ def export(
     except OSError as error:
         raise FormatError(f"[export] {target} cannot be written: {error.strerror}") from error
     try:
-        checked, error_seen = writer.write(what, staging, inputs)
+        checked, error_seen = writer.write(what, staging, inputs, dtype or "float32")
         files = tuple(
             sorted(str(f.relative_to(staging)) for f in staging.rglob("*") if f.is_file())
         )

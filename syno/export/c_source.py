@@ -11,6 +11,7 @@ import numpy as np
 
 from syno.errors import FormatError, ShapeError
 from syno.export.linking import Interface, c_compiler, link_library, run_compiler
+from syno.kernel import APART, DTYPES
 from syno.operator import Operator
 
 if TYPE_CHECKING:
@@ -29,13 +30,14 @@ _HEADER = """\
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {{
 #endif
 
 #define SYNO_OP_WORKSPACE_BYTES {workspace}
-
+{conversions}
 typedef void syno_body(void* context, int64_t begin, int64_t end, void* private_memory);
 typedef void syno_parallel(void* pool, syno_body* body, void* context, int64_t count);
 
@@ -57,6 +59,24 @@ static inline int syno_op({parameters}) {{
 }}
 #endif
 #endif
+"""
+
+_CONVERSIONS = """
+/* A bfloat16 is the upper half of a float. */
+static inline float syno_from_bfloat16(uint16_t half) {
+  const uint32_t word = (uint32_t)half << 16;
+  float value;
+  memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+/* Rounds to nearest, ties to even; a NaN stays one. */
+static inline uint16_t syno_to_bfloat16(float value) {
+  uint32_t word;
+  memcpy(&word, &value, sizeof word);
+  if (value != value) return (uint16_t)(word >> 16 | 0x40);
+  return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
+}
 """
 
 _MAIN = """\
@@ -88,13 +108,13 @@ int main(void) {{
 
 _COMPARISON = """\
   for (size_t i = 0; i < sizes[{expected}]; ++i) {{
-    worst = fmax(worst, fabs((double)result{number}[i] - (double)buffers[{expected}][i]));
-    scale = fmax(scale, fabs((double)buffers[{expected}][i]));
+    worst = fmax(worst, fabs((double){value}(result{number}[i]) - (double){value}(buffers[{expected}][i])));
+    scale = fmax(scale, fabs((double){value}(buffers[{expected}][i])));
   }}"""
 
 
 def write(
-    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None
+    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None, dtype: str
 ) -> tuple[str, float]:
     """Writes the files; compiles and runs `main.c` where there is a C compiler."""
     if not isinstance(what, Operator):
@@ -103,7 +123,7 @@ def write(
             "or its operators one by one (module.operator)"
         )
     operator = what._one_valuation("buffers")
-    kernel = operator.compile()
+    kernel = operator.compile(dtype)
     interface = Interface.of(kernel)
     (directory / "op.o").write_bytes(kernel.object_bytes())
     (directory / "op.h").write_text(_header(operator, interface), encoding="utf-8")
@@ -130,7 +150,7 @@ def _write_vector(operator: Operator, kernel: Any, path: Path) -> float:
     """Inputs and the reference's outputs; returns how far the kernel is from the latter."""
     from syno.export.check import compare, example_arrays
 
-    dtype = np.dtype(kernel.dtype)
+    dtype = DTYPES[kernel.dtype]
     arrays = {name: array.astype(dtype) for name, array in example_arrays(operator).items()}
     got = kernel(*arrays.values())
     results = got if isinstance(got, tuple) else (got,)
@@ -138,7 +158,7 @@ def _write_vector(operator: Operator, kernel: Any, path: Path) -> float:
     with path.open("wb") as out:
         for array in (*arrays.values(), *expected):
             out.write(np.ascontiguousarray(array, dtype).tobytes())
-    return compare("kernel", list(results), list(expected))
+    return compare("kernel", list(results), list(expected), APART[kernel.dtype])
 
 
 def _expected(
@@ -156,7 +176,7 @@ def _expected(
 
 
 def _c_type(dtype: str) -> str:
-    return {"float32": "float", "float64": "double"}[dtype]
+    return {"float32": "float", "float64": "double", "bfloat16": "uint16_t"}[dtype]
 
 
 def _header(operator: Operator, interface: Interface) -> str:
@@ -177,6 +197,7 @@ def _header(operator: Operator, interface: Interface) -> str:
         shapes=shapes,
         cpu=_core.host_cpu().name,
         workspace=interface.workspace_bytes,
+        conversions=_CONVERSIONS if interface.dtype == "bfloat16" else "",
         symbol=interface.symbol,
         outputs=", ".join(names[count:]),
         parameters=", ".join(parameters),
@@ -192,8 +213,6 @@ def _c_names(interface: Interface) -> list[str]:
 
 
 def _main(interface: Interface) -> str:
-    from syno.export.check import TOLERANCE
-
     kind = _c_type(interface.dtype)
     tensors = [*interface.inputs, *interface.outputs]
     count = len(interface.inputs)
@@ -203,8 +222,10 @@ def _main(interface: Interface) -> str:
     )
     call = [f"buffers[{i}]" for i in range(count)]
     call += [f"result{i}" for i in range(len(interface.outputs))]
+    value = "syno_from_bfloat16" if interface.dtype == "bfloat16" else ""
     comparisons = "\n".join(
-        _COMPARISON.format(expected=count + i, number=i) for i in range(len(interface.outputs))
+        _COMPARISON.format(expected=count + i, number=i, value=value)
+        for i in range(len(interface.outputs))
     )
     return _MAIN.format(
         sizes=", ".join(str(int(np.prod(shape, dtype=np.int64))) for _, shape in tensors),
@@ -213,5 +234,5 @@ def _main(interface: Interface) -> str:
         results=results,
         call=", ".join(call),
         comparisons=comparisons,
-        tolerance=TOLERANCE,
+        tolerance=APART[interface.dtype],
     )

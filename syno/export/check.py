@@ -11,11 +11,26 @@ import torch
 from torch import Tensor, nn
 
 from syno.errors import FormatError
+from syno.kernel import APART
 from syno.operator import Operator
 from syno.torch.module import Op
+from syno.torch.native import TORCH
 
-#: Artefacts may add in another order than the kernel: of the largest value.
-TOLERANCE = 1e-4
+
+def tolerance(value: Any) -> float:
+    """By how much artefacts may differ from what they were made of, which may add in another order: of the
+    largest value.
+
+    Args:
+        value: a result; half precision rounds after every layer.
+    """
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return max(map(tolerance, value), default=APART["float32"])
+    least = APART["float32"]
+    rounds = isinstance(value, Tensor) and value.is_floating_point()
+    return max(least, 8 * torch.finfo(value.dtype).eps) if rounds else least
 
 
 def example_arrays(operator: Operator, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
@@ -25,25 +40,27 @@ def example_arrays(operator: Operator, seed: int = 0) -> dict[str, np.ndarray[An
     return {name: rng.standard_normal(shapes[name]).astype(np.float32) for name in operator.inputs}
 
 
-def as_module(what: Operator | nn.Module) -> nn.Module:
-    """An operator as a module with weights of its own; a module as it is."""
+def as_module(what: Operator | nn.Module, dtype: str = "float32") -> nn.Module:
+    """An operator as a module with weights of its own and of this dtype; a module as it is."""
     if isinstance(what, nn.Module):
         return what
     state = torch.random.get_rng_state()
     torch.manual_seed(0)
     try:
-        return Op(what)
+        return Op(what, dtype=TORCH[dtype])
     finally:
         torch.random.set_rng_state(state)
 
 
-def example_tensors(what: Operator | nn.Module, inputs: Sequence[Any] | None) -> tuple[Any, ...]:
-    """The caller's example, or random data of an operator's shapes."""
+def example_tensors(
+    what: Operator | nn.Module, inputs: Sequence[Any] | None, dtype: str = "float32"
+) -> tuple[Any, ...]:
+    """The caller's example, or random data of an operator's shapes and this dtype."""
     if inputs is not None:
         return tuple(inputs)
     assert isinstance(what, Operator)
     arrays = example_arrays(what)
-    return tuple(torch.from_numpy(arrays[name]) for name in what.data)
+    return tuple(torch.from_numpy(arrays[name]).to(TORCH[dtype]) for name in what.data)
 
 
 def operators_in(model: nn.Module) -> Iterator[tuple[str, Op]]:
@@ -64,15 +81,17 @@ def write_weights(model: nn.Module, path: Path, metadata: dict[str, str] | None 
         raise FormatError(f"[export] {path.name} cannot be written: {error}") from error
 
 
-def compare(name: str, got: Any, expected: Any, tolerance: float = TOLERANCE) -> float:
-    """Largest difference; FormatError when it is beyond `tolerance` of the largest value."""
+def compare(name: str, got: Any, expected: Any, limit: float | None = None) -> float:
+    """Largest difference; FormatError when it is beyond `limit` (by default `tolerance`) of the largest value."""
     differences = []
+    if limit is None:
+        limit = tolerance(expected)
     for a, b in zip(_arrays(got), _arrays(expected), strict=True):
         if a.shape != b.shape:
             raise FormatError(f"[export] the exported {name} returns {a.shape}, not {b.shape}")
         scale = float(np.abs(b).max(initial=0.0))
         difference = float(np.abs(a - b).max(initial=0.0))
-        if not difference <= tolerance * max(scale, 1e-30):
+        if not difference <= limit * max(scale, 1e-30):
             raise FormatError(
                 f"[export] the exported {name} differs by {difference:.1e} where values reach "
                 f"{scale:.1e}; it was not kept"

@@ -80,7 +80,7 @@ class _Kernel:
 
 
 #: Dtypes that are computed in another one, as a model of syno does.
-_COMPUTED_IN = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_COMPUTED_IN = {torch.float16: torch.float32}
 
 
 def _find(name: str, tensors: Sequence[Tensor]) -> _Kernel:

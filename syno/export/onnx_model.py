@@ -22,7 +22,7 @@ DOMAIN = "ai.syno"
 
 
 def write(
-    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None
+    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None, dtype: str
 ) -> tuple[str, float]:
     """Writes `model.onnx` and runs it in ONNX Runtime, if that is installed, else in the reference."""
     try:
@@ -32,8 +32,12 @@ def write(
         raise FormatError(
             f'[export] ONNX needs the packages onnx and onnxscript: pip install "syno[onnx]" ({error})'
         ) from error
-    model = as_module(what).eval()
-    example = example_tensors(what, inputs)
+    if dtype == "bfloat16":
+        raise FormatError(
+            "[export] runtimes have few ONNX operations in bfloat16; export float32 or float64"
+        )
+    model = as_module(what, dtype).eval()
+    example = example_tensors(what, inputs, dtype)
     exported = _convert(model, example)
     path = directory / "model.onnx"
     onnx.checker.check_model(exported, full_check=False)

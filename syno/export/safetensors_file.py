@@ -25,17 +25,17 @@ _FORMAT, _VERSION = "syno-model", 1
 
 
 def write(
-    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None
+    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None, dtype: str
 ) -> tuple[str, float]:
     """Writes `model.safetensors`, loads it into a copy with other values, and runs both."""
-    model = as_module(what)
+    model = as_module(what, dtype)
     save(model, directory / FILE)
     blank = copy.deepcopy(model)
     with torch.no_grad():
         for tensor in blank.state_dict().values():
             tensor.zero_()
     loaded = load(directory / FILE, blank)
-    example = example_tensors(what, inputs)
+    example = example_tensors(what, inputs, dtype)
     with torch.no_grad():
         expected, got = _run(model, example), _run(loaded, example)
     return "loaded into a blank copy and run", compare("safetensors file", got, expected, 0.0)

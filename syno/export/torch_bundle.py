@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from syno.errors import FormatError
 from syno.export.check import (
-    TOLERANCE,
     as_module,
     compare,
     example_tensors,
@@ -37,13 +36,13 @@ _TEMPLATE = Path(__file__).with_name("loader_template.py")
 
 
 def write(
-    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None
+    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None, dtype: str
 ) -> tuple[str, float]:
     """Writes the bundle and runs it in a new process that may not import syno."""
     from safetensors.torch import save
 
-    model = as_module(what)
-    example = example_tensors(what, inputs)
+    model = as_module(what, dtype)
+    example = example_tensors(what, inputs, dtype)
     was = model.training
     model.eval()
     try:
@@ -64,8 +63,8 @@ def write(
         for _, module in operators_in(model)
     }
     kernels = [
-        _write_kernel(functions[name], dtype, shapes, directory)
-        for name, dtype, shapes in sorted(set(_calls(program.graph_module, functions)))
+        _write_kernel(functions[name], computed, shapes, directory)
+        for name, computed, shapes in sorted(set(_calls(program.graph_module, functions)))
     ]
     graph = io.BytesIO()  # torch ends the process when it cannot write a file
     torch.export.save(program, graph)
@@ -82,10 +81,7 @@ def write(
     vector = {f"input{i}": x.contiguous() for i, x in enumerate(tensors)}
     (directory / "test_vector.safetensors").write_bytes(save(vector))
     got = _run_elsewhere(directory)
-    tolerance = max(
-        [TOLERANCE, *(8 * torch.finfo(x.dtype).eps for x in tensors if x.is_floating_point())]
-    )
-    return "loaded and run in a process without syno", compare("bundle", got, expected, tolerance)
+    return "loaded and run in a process without syno", compare("bundle", got, expected)
 
 
 def _calls(

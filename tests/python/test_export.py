@@ -18,6 +18,7 @@ import syno  # noqa: E402
 import syno.export.linking as linking  # noqa: E402
 from syno.errors import FormatError, ShapeError, UnknownName  # noqa: E402
 from syno.export.safetensors_file import load as load_safetensors  # noqa: E402
+from syno.kernel import DTYPES  # noqa: E402
 from syno.operator import Operator  # noqa: E402
 from syno.torch import Op, replace, sites  # noqa: E402
 
@@ -62,6 +63,58 @@ def test_c_export_compiles_and_runs(tmp_path):
             "16",
             "36",
         ]  # 4 taps x 4 channels in the corner, 9 x 4 inside
+
+
+@needs_compiler
+def test_a_c_export_of_bfloat16_brings_its_conversions(tmp_path):
+    done = syno.export(OPERATOR, tmp_path / "c", format="c", dtype="bfloat16")
+    assert "compiled by" in done.checked
+    assert "int syno_op(const uint16_t* x, const uint16_t* k, uint16_t* y)" in (
+        done.path / "op.h"
+    ).read_text("utf-8")
+    for compiler, name in (("cc", "own.c"), ("c++", "own.cpp")):
+        if shutil.which(compiler) is None:
+            continue
+        (done.path / name).write_text(
+            '#include <stdio.h>\n#include "op.h"\n'
+            "static uint16_t x[140], k[216], y[210];\n"
+            "int main(void) { for (int i = 0; i < 140; ++i) x[i] = syno_to_bfloat16(0.1f);\n"
+            "  for (int i = 0; i < 216; ++i) k[i] = syno_to_bfloat16(1);\n"
+            "  if (syno_op(x, k, y)) return 1;\n"
+            '  printf("%g %g\\n", syno_from_bfloat16(y[0]), syno_from_bfloat16(y[6])); return 0; }\n'
+        )
+        subprocess.run([compiler, "-Wall", name, "op.o", "-o", "own"], cwd=done.path, check=True)
+        text = subprocess.run(["./own"], cwd=done.path, capture_output=True, text=True, check=True)
+        tenth = np.float32(0.1).astype(DTYPES["bfloat16"]).astype(np.float32)
+        expected = [(n * tenth).astype(DTYPES["bfloat16"]) for n in (16, 36)]
+        assert [float(v) for v in text.stdout.split()] == pytest.approx(
+            [float(v) for v in expected], rel=1e-5
+        )
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_a_torch_bundle_keeps_the_dtype(tmp_path, dtype):
+    done = syno.export(OPERATOR, tmp_path / "operator", dtype=dtype)
+    manifest = json.loads((done.path / "manifest.json").read_text("utf-8"))
+    assert [kernel["dtype"] for kernel in manifest["kernels"]] == [dtype]
+    model, _, x = network()
+    to = getattr(torch, dtype)
+    done = syno.export(model.to(to), tmp_path / "model", example=x.to(to))
+    assert "without syno" in done.checked
+    manifest = json.loads((done.path / "manifest.json").read_text("utf-8"))
+    assert [kernel["dtype"] for kernel in manifest["kernels"]] == [dtype]
+
+
+def test_dtypes_that_cannot_be_exported_get_a_sentence(tmp_path):
+    with pytest.raises(UnknownName, match="bfloat16"):
+        syno.export(OPERATOR, tmp_path / "a", dtype="int8")
+    model, _, x = network()
+    with pytest.raises(FormatError, match="a module is exported as it is"):
+        syno.export(model, tmp_path / "a", example=x, dtype="bfloat16")
+    with pytest.raises(FormatError, match="few ONNX operations in bfloat16"):
+        syno.export(OPERATOR, tmp_path / "a", format="onnx", dtype="bfloat16")
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_compiler
@@ -119,7 +172,7 @@ def test_a_torch_bundle_runs_without_syno(tmp_path, what):
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
 def test_a_bundle_keeps_dtypes_and_memory_formats(tmp_path, dtype, format):
     class Flat(nn.Module):
@@ -135,8 +188,8 @@ def test_a_bundle_keeps_dtypes_and_memory_formats(tmp_path, dtype, format):
     x = torch.randn(1, 4, 7, 5, dtype=dtype).to(memory_format=format)
     done = syno.export(Flat(), tmp_path / "bundle", example=x)
     kernels = json.loads((done.path / "manifest.json").read_text())["kernels"]
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    assert [k["dtype"] for k in kernels] == [str(wide).removeprefix("torch.")]
+    taken = torch.float32 if dtype == torch.float16 else dtype
+    assert [k["dtype"] for k in kernels] == [str(taken).removeprefix("torch.")]
     assert done.max_abs_err <= 32 * torch.finfo(dtype).eps
 
 
