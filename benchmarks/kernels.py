@@ -12,7 +12,8 @@ channels-last in eager. `ratio_to_best_peer` is the best peer's time over the ke
 the turns: above 1 the kernel is faster. GFLOP/s count a multiply-add as two.
 
 `--cases FILE` reads a JSON list of {"name", "expr", "sizes": {iterator: extent}, "shapes": {input:
-[...]}, "strides"?: {input: [...]}, "dtype"?, "constant"?: [inputs that may be packed once]}.
+[...]}, "strides"?: {input: [...]}, "dtype"? (float32, float64, bfloat16), "constant"?:
+[inputs that may be packed once]}.
 """
 
 from __future__ import annotations

@@ -41,13 +41,15 @@ class Form(nn.Module):
 
 
 def result_array(value: Any) -> Any:
-    """What a peer's call returned, as a NumPy array."""
+    """What a peer's call returned, as a NumPy array; bfloat16 as float32."""
     import numpy as np
 
     if isinstance(value, Tensor):
-        return value.detach().numpy()
+        value = value.detach()
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     if hasattr(value, "to_dlpack") or hasattr(value, "__array__"):
-        return np.asarray(value)
+        array = np.asarray(value)
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     if isinstance(value, (list, tuple)):
         return result_array(value[0])
     return np.asarray(next(iter(value.values())))

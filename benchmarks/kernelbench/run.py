@@ -21,17 +21,18 @@ from kernelbench.peers import PEERS, Form, Peer, Unavailable, first_line, result
 from syno import _core
 from syno.bench import Timing, measure
 from syno.errors import KernelError
-from syno.kernel import Kernel
+from syno.kernel import DTYPES, Kernel
 from syno.operator import Operator
 from syno.torch.aten import aten_module
+from syno.torch.native import TORCH
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import rank_correlation
 from syno.tuning.machine import MachineModel
 
 _log = logging.getLogger("kernels")
-_TORCH = {"float32": torch.float32, "float64": torch.float64}
-#: Largest difference of a peer's result from the kernel's, over the largest result.
-TOLERANCE = {"float32": 1e-3, "float64": 1e-10}
+#: Largest difference of a peer's result from the kernel's, over the largest result. In bfloat16 peers round after
+#: every stage.
+TOLERANCE = {"float32": 1e-3, "float64": 1e-10, "bfloat16": 3e-2}
 
 
 @dataclass
@@ -91,7 +92,7 @@ def inputs_of(case: Case, seed: int = 0) -> list[Tensor]:
     for name in case.operator.inputs:
         shape = case.operator.shapes[name]
         strides = case.strides.get(name)
-        dtype = _TORCH[case.dtype]
+        dtype = TORCH[case.dtype]
         if strides is None:
             tensors.append(torch.randn(shape, generator=generator, dtype=dtype))
         else:
@@ -358,14 +359,14 @@ def _training_contestants(
     operator = case.operator
     leaves = [t.clone().requires_grad_() for t in tensors]
     function = as_function(operator)
-    cotangent = torch.randn(operator.shapes[operator.outputs[0]])
+    cotangent = torch.randn(operator.shapes[operator.outputs[0]], dtype=tensors[0].dtype)
 
     def step(forward: Callable[..., Tensor]) -> Callable[[], Any]:
         return lambda: torch.autograd.grad(forward(*leaves), leaves, cotangent)
 
     torch._dynamo.reset()
     contestants = {"syno": step(function)}
-    expected = [g.numpy() for g in contestants["syno"]()]
+    expected = [result_array(g) for g in contestants["syno"]()]
     error = 0.0
     for number, name in enumerate(settings.peers):
         if name in absent:
@@ -380,7 +381,7 @@ def _training_contestants(
                 forward = torch.compile(_Plain(form))
             call = step(forward)
             try:
-                got = [g.numpy() for g in call()]
+                got = [result_array(g) for g in call()]
             except Exception as problem:  # whatever inductor throws is the reason
                 absent[f"{name} {label}"] = first_line(problem)
                 continue
@@ -409,7 +410,7 @@ class _Plain(nn.Module):
 def roof(case: Case, settings: Settings) -> tuple[float, str, float, float]:
     """Microseconds that the machine needs at least, what bounds them, FLOPs (2 a multiply-add), bytes."""
     operator, machine = case.operator, settings.machine
-    element = 8 if case.dtype == "float64" else 4
+    element = DTYPES[case.dtype].itemsize
     flops = 2.0 * operator.flops
     sizes = {n: math.prod(shape) for n, shape in operator.shapes.items()}
     moved = float(element * sum(sizes.values()))
@@ -417,13 +418,19 @@ def roof(case: Case, settings: Settings) -> tuple[float, str, float, float]:
         gradients = _derivative_flops(operator)
         flops += 2.0 * gradients
         moved *= 2
-    compute = flops / (machine.peak_gflops(element) * settings.threads) * 1e-3
+    compute = flops / _peak_gflops(case, settings) * 1e-3
     level = next((lv for lv in machine.levels if lv.bytes >= moved), machine.levels[-1])
     sharing = 1 if level.shared_by > 1 or level is machine.levels[-1] else settings.threads
     memory = moved / (level.read_gbs * sharing) * 1e-3
     if compute >= memory:
         return compute, "compute", flops, moved
     return memory, str(level.name), flops, moved
+
+
+def _peak_gflops(case: Case, settings: Settings) -> float:
+    """Of the multiply-adds that kernels use: bfloat16 is computed with in float32."""
+    computed = max(4, DTYPES[case.dtype].itemsize)
+    return float(settings.machine.peak_gflops(computed)) * settings.threads
 
 
 def _derivative_flops(operator: Operator) -> int:
@@ -454,7 +461,6 @@ def _result(
         if form in ("emitted", "stages", "einsum"):
             ratios[timing.name] = ratio
     best = min(others, key=lambda t: t.median_us, default=None)
-    peak = settings.machine.peak_gflops(8 if case.dtype == "float64" else 4) * settings.threads
     gflops = flops / ours.median_us * 1e-3
     return Result(
         name=case.name,
@@ -462,7 +468,7 @@ def _result(
         us=ours.median_us,
         spread=ours.iqr_us,
         gflops=gflops,
-        fraction_of_peak=gflops / peak,
+        fraction_of_peak=gflops / _peak_gflops(case, settings),
         roof_us=least,
         bound=bound,
         fraction_of_roof=least / ours.median_us,

@@ -12,6 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from kernelbench.peers import Call, Unavailable, first_line
+from syno.kernel import _view
+
+
+def _array(tensor: Tensor) -> Any:
+    return jnp.asarray(_view(tensor.detach().contiguous()))
 
 
 def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
@@ -23,12 +28,8 @@ def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
     with torch.no_grad():
         program = torch.export.export(form.eval(), tuple(tensors), strict=False)
     constants = {
-        **{name: jnp.asarray(t.detach().numpy()) for name, t in program.state_dict.items()},
-        **{
-            name: jnp.asarray(t.detach().numpy())
-            for name, t in program.constants.items()
-            if isinstance(t, Tensor)
-        },
+        **{name: _array(t) for name, t in program.state_dict.items()},
+        **{name: _array(t) for name, t in program.constants.items() if isinstance(t, Tensor)},
     }
     held: dict[str, Any] = {}
     given: list[str] = []
@@ -56,7 +57,7 @@ def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
                 return torch.fx.node.map_arg(node.args[0], lambda n: values[n])[0]
         raise AssertionError("an exported graph ends with an output")
 
-    arrays = [jnp.asarray(t.contiguous().numpy()) for t in tensors]
+    arrays = [_array(t) for t in tensors]
     try:
         compiled = jax.jit(run).lower(*arrays).compile()
         compiled(*arrays).block_until_ready()
