@@ -22,6 +22,7 @@ struct ChannelPlan {
   std::size_t along = 0, rows = 0, operand = 0, dim = 0;  ///< iterators; the packed read and its dimension
   std::optional<std::size_t> over;                        ///< joined with the rows, which are few
   std::vector<std::int64_t> tiles;                        ///< numbers of rows that a tile may have
+  std::int64_t part = 0;  ///< of that dimension: what the lanes run over, where other loops pick one of several
   bool packed = true, turned = true;
   std::vector<BroadcastPlan> others;  ///< by read
   std::int64_t row_count = 1, vector_count = 1;
@@ -145,8 +146,12 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   }
   if (plan.operand == facts.reads.size()) return std::nullopt;
   const ReadFacts& operand = facts.reads[plan.operand];
-  const auto dim = dimension_along(facts, operand.copy, along);
-  if (!dim) return std::nullopt;
+  auto dim = dimension_along(facts, operand.copy, along);
+  if (!dim) {  // channels of a group: c + 16 * g
+    dim = dimension_in_parts(facts, operand.copy, along);
+    if (!dim) return std::nullopt;
+    plan.part = facts.extents[along];
+  }
   plan.dim = *dim;
   const auto made_by = c.plan.producer(operand.tensor);
   const bool plain = !made_by || c.plan.is_output(operand.tensor);
@@ -372,7 +377,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
       for (std::size_t at = 0; at < sequence.size(); ++at)
         for (std::size_t d = 0; d < position.size(); ++d)
           if (operand.copy.coefficients[d][sequence[at]] != 0) position[d] = at;
-      write_blocks(c, copies[r], {.dim = plan.dim, .width = width}, position);
+      write_blocks(c, copies[r], {.dim = plan.dim, .part = plan.part, .width = width}, position);
     } else {
       write_broadcast(c, copies[r], plan.others[r]);
     }

@@ -225,11 +225,17 @@ std::vector<ExprId> gathered_from(symbolic::Arena& arena, const std::vector<Expr
 
 IsLinear linear_over_loops(Plan& plan, std::size_t scope) {
   auto& arena = plan.program.arena;
-  if (!plan.scopes[scope].has_domain) return [&arena](ExprId e) { return affine(arena, e); };
-  return [&plan, &arena, scope, forms = plan.bound_forms()](ExprId e) mutable {
+  const bool decided = plan.scopes[scope].has_domain;
+  LinearForms bound = plan.bound_forms();
+  if (!decided)  // its loops will be the iterators
+    for (std::size_t i = 0; i < plan.iterator_count(scope); ++i) {
+      const auto [begin, end] = plan.range(plan.iterator(scope, i).range);
+      bound.bind(plan.iterator(scope, i).slot, {begin, end - 1});
+    }
+  return [&plan, &arena, scope, decided, forms = std::move(bound)](ExprId e) mutable {
     if (affine(arena, e)) return true;
     if (arena.has_inside(e)) return false;
-    const LinearForm form = forms.form(arena, plan.over_loops(scope, e));
+    const LinearForm form = forms.form(arena, decided ? plan.over_loops(scope, e) : e);
     return std::all_of(form.terms.begin(), form.terms.end(),
                        [&](const auto& term) { return forms.atom(term.first).kind == Atom::Kind::Slot; });
   };

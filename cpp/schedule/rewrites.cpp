@@ -148,6 +148,7 @@ void stage(Plan& plan, const Decision& decision) {
   copy.name = name;
   copy.role = program::Role::Computed;
   program::Scope filling;
+  if (plan.scopes[at].attach_scope >= 0) plan.need_domain(at);  // what is linear in a piece may not be in all
   const IsLinear linear = linear_over_loops(plan, at);
   const std::vector<ExprId> parts = gathered_parts(program.arena, read.indices, linear);
   std::vector<ExprId> places;

@@ -45,7 +45,7 @@ TEST_P(EveryChannels, KeepsTheMeaning) {
     program::ParseOptions options;
     options.sizes = {{"c", draw(random, 8, 40)}, {"d", draw(random, 1, 4)}};
     for (const auto& [name, range] : GetParam().sizes)
-      options.sizes.emplace(name, draw(random, range.first, range.second));
+      options.sizes.insert_or_assign(name, draw(random, range.first, range.second));
     const auto p = program::parse(GetParam().text, options);
     constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::F32, Dtype::BF16};
     const Target target = trial % 3 == 2   ? Target{128, 16, 1}
@@ -95,6 +95,12 @@ INSTANTIATE_TEST_SUITE_P(
         Channels{"transposed",
                  "y[c,h] = sum[d,r] x[d,(h+1-r)/2 + inside((h+1-r)%2,1)] * k[d,c,r]",
                  {{"h", {10, 16}}, {"r", {2, 4}}}},
+        Channels{"of_a_group",
+                 "y[c,e,r] = sum[h,d] x[e,h+r-1,d] * k[c+40*(e/4),h,d]",
+                 {{"e", {8, 8}}, {"h", {5, 9}}, {"r", {3, 3}}, {"c", {40, 40}}}},
+        Channels{"of_turns",
+                 "y[c,e,r] = sum[h,d] x[e+r-1,h,d] * k[c+24*(e%2),h,d]",
+                 {{"e", {12, 12}}, {"h", {5, 9}}, {"r", {3, 3}}, {"c", {24, 24}}}},
         Channels{"rows_outside", "y[h,c,w] = sum[d] x[w,h,d] * k[d,c]", {{"h", {2, 5}}, {"w", {2, 20}}}}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -260,5 +260,16 @@ TEST(DefaultSchedule, SeesPastDimensionsOfOneElement) {
   }
 }
 
+/// (s+1)/2 is s/2 + (s%2+1)/2 with the first part 0: that is known before any loop of the copied piece is.
+TEST(DefaultSchedule, IsReplayedWithTheCopiesItWasConstructedWith) {
+  Random random(6);
+  const auto p = program::parse(
+      "input x[16,6,6]; weight k[16,2,64]\n"
+      "y[c: 64, w: 6, h: 6] = sum[d: 16, s: 2, q: 2] x[d, h+6*q-(s+1)/2, (w+5)%6] * k[d, (s+1)%2, c]\n"
+      "return y");
+  const Schedule schedule = default_schedule(p, Dtype::F32, Target{});
+  expect_same(p, apply(p, schedule), random_arguments(p, random), to_text(schedule));
+}
+
 }  // namespace
 }  // namespace syno::schedule
