@@ -12,8 +12,8 @@ namespace syno::schedule {
 
 namespace {
 
-/// Blocked: broadcast from a copy in blocks of rows. Packed: contiguous already, but its rows lie so far apart
-/// that a panel of it is copied for all rows of the tile.
+/// Blocked: broadcast from a copy in blocks of rows. Packed: contiguous already, but its rows lie so far
+/// apart that a panel of it is copied for all rows of the tile.
 enum class Way { Broadcast, Blocked, Direct, Packed, Staged };
 
 /// How one read is made contiguous along the flattened iterators.
@@ -109,7 +109,8 @@ double step_bytes(const Construction& c, const ScopeFacts& facts, const ReadFact
 }
 
 /// Cycles to bring in an operand that is broadcast, does not stay in the first cache and is not read in the
-/// order it lies in: a line comes again for every few of its elements, as often as there are blocks of vectors.
+/// order it lies in: a line comes again for every few of its elements, as often as there are blocks of
+/// vectors.
 double line_cycles(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row,
                    double blocks) {
   constexpr double kNear = 1, kFar = 8;
@@ -267,9 +268,10 @@ bool write_phases_together(Construction& c, const std::string& copy, std::vector
   }
 }
 
-/// Lays a staged copy out so that the flattened iterators are contiguous, and writes its loops.
+/// Lays a staged copy out so that the flattened iterators are contiguous, all of them or by panels of `width`
+/// elements, and writes its loops.
 void write_copy(Construction& c, const std::string& copy, const ReadPlan& read,
-                const std::vector<std::int64_t>& pitch) {
+                const std::vector<std::int64_t>& pitch, std::int64_t width) {
   const std::size_t s = c.index(copy);
   c.plan.need_domain(s);
   const auto tensor = c.plan.program.scopes[s].output;
@@ -325,6 +327,18 @@ void write_copy(Construction& c, const std::string& copy, const ReadPlan& read,
            {static_cast<std::int64_t>(rest), static_cast<std::int64_t>(read.dims.size())},
            copy,
            {"fuse"}});
+  if (width > 0) {
+    const auto last = static_cast<std::int64_t>(rest);
+    std::int64_t extent = 1;
+    for (std::size_t i = 0; i < read.dims.size(); ++i) extent *= i == 0 ? shape[read.dims[0]] : pitch[i];
+    const std::int64_t panels = up(extent, width) / width, dead = panels * width - extent;
+    if (dead > 0) c.add({"layout", copy, {}, {last, 0, dead}, copy, {"pad"}});
+    c.add({"layout", copy, {}, {last, panels, width}, copy, {"split"}});
+    std::vector<std::int64_t> outermost{last};
+    for (std::int64_t d = 0; d < last; ++d) outermost.push_back(d);
+    outermost.push_back(last + 1);
+    if (last > 0) c.add({"layout", copy, {}, outermost, copy, {"reorder"}});
+  }
   if (!write_phases_together(c, copy, order, phases, inner)) {
     order.insert(order.end(), phases.begin(), phases.end());
     order.insert(order.end(), inner.begin(), inner.end());
@@ -332,6 +346,35 @@ void write_copy(Construction& c, const std::string& copy, const ReadPlan& read,
     c.vectorize_copy(copy);
   }
   c.parallel_outermost(copy);
+}
+
+/// By dimension of a copy: the innermost loop that moves it.
+std::vector<std::size_t> positions(const ScopeFacts& facts, const ReadFacts& read) {
+  std::vector<std::size_t> position(read.copy.extents.size(), 0);
+  for (std::size_t i = 0; i < facts.extents.size(); ++i)
+    for (std::size_t d = 0; d < position.size(); ++d)
+      if (read.copy.coefficients[d][i] != 0) position[d] = i;
+  return position;
+}
+
+/// Whether a staged copy is better cut into panels as wide as the tile: the vectors move its rows alone, and
+/// these would lie far apart, beyond what a prefetcher follows.
+bool in_panels(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
+               const ReadPlan& staged, const OutputPlan& plan, std::int64_t width) {
+  constexpr std::int64_t kBlock = 8;  // what is transposed at once stays in a panel
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  const std::size_t first = facts.traversal - plan.flattened;
+  if (plan.vector_extent <= width || plan.vector_extent * bytes < kFarApart) return false;
+  const bool constant = c.constant(read.tensor);
+  if (plan.flattened > 1 && (!constant || plan.pitch.back() % kBlock != 0)) return false;
+  if (!constant && read.copy.elements * bytes <= c.target.l2_bytes) return false;
+  for (std::size_t i = 0; i < staged.dims.size(); ++i) {
+    if (staged.strides[i] != 1) return false;
+    for (std::size_t j = 0; j < facts.extents.size(); ++j)
+      if (j != first + i && facts.extents[j] > 1 && read.copy.coefficients[staged.dims[i]][j] != 0)
+        return false;
+  }
+  return true;
 }
 
 /// Loop `i` alone moves some dimension of the read, or has one iteration.
@@ -479,15 +522,12 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     }
     if (plan.reads[r].way == Way::Blocked) {
       const ReadFacts& read = facts.reads[r];
-      std::vector<std::size_t> position(read.copy.extents.size(), 0);  // of the innermost loop that moves it
-      for (std::size_t i = 0; i < facts.extents.size(); ++i)
-        for (std::size_t d = 0; d < position.size(); ++d)
-          if (read.copy.coefficients[d][i] != 0) position[d] = i;
       const std::int64_t rows = facts.extents[*plan.row];
       if (!c.constant(read.tensor)) place_beside(c, copies[r], heavy);
       write_blocks(
           c, copies[r],
-          {.dim = plan.reads[r].row_dim, .part = rows, .width = std::min(numbers.rows, rows)}, position);
+          {.dim = plan.reads[r].row_dim, .part = rows, .width = std::min(numbers.rows, rows)},
+          positions(facts, read));
       c.prepack(copies[r], read.tensor);
       continue;
     }
@@ -504,7 +544,8 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
       c.add({"compute_at", copies[r], {loops[depth - 1]}, {}, heavy, {}});
     else
       place_beside(c, copies[r], heavy);
-    write_copy(c, copies[r], plan.reads[r], plan.pitch);
+    const bool panels = in_panels(c, facts, facts.reads[r], plan.reads[r], plan, width);
+    write_copy(c, copies[r], plan.reads[r], plan.pitch, panels ? width : 0);
     if (constant) c.prepack(copies[r], facts.reads[r].tensor);
   }
 }

@@ -457,6 +457,8 @@ constexpr std::array kDecisions = {
     DecisionRow{"prepack", "", "the scope is computed once, from constant inputs, before calls", prepack},
     DecisionRow{"solve", "loops=[sum]",
                 "a sum of which a remainder lets every m-th term in runs over those terms alone", solve},
+    DecisionRow{"factor", "", "what a sum multiplies all its terms by multiplies its result instead",
+                take_out_factors},
     DecisionRow{"inline", "", "the scope's body takes the place of every read of it", inline_scope},
     DecisionRow{"epilogue", "tensor=reduction it reads",
                 "the scope is computed from each complete result of a reduction, in its registers",

@@ -25,7 +25,8 @@ struct DecisionRow {
 std::span<const DecisionRow> decisions();
 void decide(Plan& plan, const Decision& decision);  ///< UnknownName lists the valid ones
 
-// The rows that rewrite the program rather than the loops (schedule/rewrites.cpp, schedule/solve.cpp).
+// The rows that rewrite the program rather than the loops (schedule/rewrites.cpp, schedule/solve.cpp,
+// schedule/factors.cpp).
 void stage(Plan& plan, const Decision& decision);
 void inline_scope(Plan& plan, const Decision& decision);
 void fuse_epilogue(Plan& plan, const Decision& decision);
@@ -34,6 +35,10 @@ void fuse_epilogue(Plan& plan, const Decision& decision);
 /// each of its elements once, at the place where it writes, and nobody else reads them.
 std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t scope, program::TensorId tensor);
 void solve(Plan& plan, const Decision& decision);
+void take_out_factors(Plan& plan, const Decision& decision);
+
+/// Whether a scope is a sum whose terms all have a factor in common that its summation does not move.
+bool has_common_factor(const Plan& plan, std::size_t scope);
 
 /// The sums of a scope that solve() takes, by name: a remainder of a factor's index decides about them.
 std::vector<std::string> solvable(const Plan& plan, std::size_t scope);

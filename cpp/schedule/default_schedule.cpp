@@ -92,6 +92,13 @@ void fuse_epilogues(Construction& c) {
   }
 }
 
+/// What all terms of a sum are multiplied by is multiplied with its result.
+void take_out_factors(Construction& c) {
+  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
+    if (has_common_factor(c.plan, s))
+      c.add({"factor", c.plan.program.tensor(c.plan.program.scopes[s].output).name, {}, {}, "", {}});
+}
+
 /// Sums run over what a remainder lets in, where one says so.
 void solve_sums(Construction& c) {
   for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
@@ -125,13 +132,48 @@ void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts&
   }
 }
 
+/// Takes a few rows at a time of what reads one result of a reduction a row, such as a softmax's greatest
+/// element: adding up the lanes of one row takes long, and those of several go on side by side.
+void take_several_rows(Construction& c, const std::string& name) {
+  constexpr std::array<std::int64_t, 6> kRows = {4, 5, 6, 3, 7, 2};
+  constexpr std::int64_t kBytes = 4, kWaste = 50;
+  const std::size_t s = c.index(name);
+  if (c.plan.scopes[s].frozen || !c.plan.program.scopes[s].target.empty()) return;
+  const ScopeFacts facts = analyse(c.plan, s, false);
+  std::size_t row = facts.traversal;
+  for (const ReadFacts& read : facts.reads) {
+    const auto made_by = c.plan.producer(read.tensor);
+    if (!made_by || c.plan.is_argument(read.tensor) || c.plan.program.scopes[*made_by].sums.empty()) continue;
+    std::size_t last = facts.traversal;
+    for (std::size_t i = 0; i < facts.traversal; ++i)
+      if (read.depends[i] && facts.extents[i] > 1) last = i;
+    if (last + 1 < facts.traversal) row = last;
+  }
+  if (row == facts.traversal) return;
+  std::int64_t elements = 1;
+  for (std::size_t i = row + 1; i < facts.traversal; ++i) elements *= facts.extents[i];
+  const std::int64_t rows = facts.extents[row];
+  const std::string loop = c.leaves(name)[row];
+  for (const bool whole : {true, false})
+    for (const std::int64_t several : kRows) {
+      const std::int64_t dead = (several - rows % several) % several;
+      if (rows <= several || dead * (whole ? rows + 1 : kWaste) > rows) continue;
+      if (3 * several * elements * kBytes > c.target.l1_bytes) continue;
+      c.split(name, loop, several);
+      return;
+    }
+}
+
 void write_pointwise(Construction& c, const std::string& name) {
   const std::size_t s = c.index(name);
   const ScopeFacts facts = analyse(c.plan, s);
   if (facts.traversal == 0) return;
   if (c.plan.program.scopes[s].target.empty() && !facts.reduces && !c.plan.scopes[s].frozen)
     fuse_contiguous(c, name, facts);
-  if (!facts.reduces) c.vectorize_copy(name);
+  if (!facts.reduces) {
+    take_several_rows(c, name);
+    c.vectorize_copy(name);
+  }
   c.parallel_outermost(name);
 }
 
@@ -358,6 +400,7 @@ Schedule construct(const program::Program& concrete, Dtype dtype, const Target& 
   inline_cheap_scopes(c);
   solve_sums(c);
   fuse_epilogues(c);
+  take_out_factors(c);
   const Construction inlined = c;
   const Policy counted = fewest_cycles;
   const Policy plain = [](const Construction& at, const std::string& scope, const Sketches& sketches) {

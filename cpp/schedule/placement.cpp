@@ -14,6 +14,7 @@ namespace {
 constexpr double kRepeated = 1.02;      ///< work done in pieces over work done once that is no loss
 constexpr double kRepeatedCopy = 1.08;  ///< the same for a copy, whose pieces stay in a nearer cache
 constexpr double kSlower = 1.05;        ///< cycles by count
+constexpr double kFewResults = 8;       ///< of reductions that are worth computing side by side
 constexpr std::int64_t kRun = 8;  ///< elements that lie together, which a piece of a copy does not cut up
 
 /// A scope some consumers are computed in, and the innermost of its loops that is around all of them.
@@ -65,12 +66,16 @@ double times(const Plan& plan, std::size_t scope, int position) {
 
 struct Work {
   double points = 1, cycles = 0;  ///< cycles by the best sketch; 0 without sketches
+  double results = 1;
   std::int64_t run = 1;           ///< elements of its first read that lie together
 };
 Work work_of(Construction& c, const std::string& name) {
   const ScopeFacts facts = analyse(c.plan, c.index(name));
   Work work;
-  for (const auto extent : facts.extents) work.points *= static_cast<double>(extent);
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
+    work.points *= static_cast<double>(facts.extents[i]);
+    if (i < facts.traversal) work.results *= static_cast<double>(facts.extents[i]);
+  }
   for (std::size_t i = 0; !facts.reads.empty() && i < facts.extents.size(); ++i)
     if (facts.reads[0].address[i] == 1) work.run = std::max(work.run, facts.extents[i]);
   const Sketches sketches = sketches_of(c, name, facts);
@@ -92,6 +97,7 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
   for (const std::size_t consumer : consumers)
     if (!c.plan.scopes[consumer].has_domain) return std::nullopt;
   std::optional<Work> whole;
+  std::optional<Decision> one;  // a place for one result of a reduction at a time
   for (const Host& host : common_hosts(c.plan, consumers)) {
     const ScopePlan& plan = c.plan.scopes[host.scope];
     const std::string& host_name = c.plan.program.tensor(c.plan.program.scopes[host.scope].output).name;
@@ -119,13 +125,18 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
         if (piece.points * pieces > repeated * whole->points) continue;
         if (piece.cycles * pieces > kSlower * whole->cycles) continue;
         if (c.plan.scopes[s].total && piece.run < std::min(whole->run, kRun)) continue;
-        return decision;
+        const bool reduces = !c.plan.program.scopes[s].sums.empty();
+        if (reduces && piece.results == 1 && !one) {
+          one = decision;
+          continue;
+        }
+        return one && piece.results > kFewResults ? one : decision;
       } catch (const ScheduleError&) {  // a combination no row allows
         continue;
       }
     }
   }
-  return std::nullopt;
+  return one;
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ TEST_P(EveryPixel, KeepsTheMeaning) {
                     : trial % 3 == 1 ? Target{256, 16, 2}
                                      : Target{};
     target.l1_bytes = 256;  // so that small weights are worth a copy
+    target.l2_bytes = 4096;
     std::vector<std::string> constants;
     if (trial % 2) constants.push_back("k");
     const Schedule schedule = construct(p, kDtypes[trial % 4], target, pixels_by_lot(random), constants);
@@ -89,6 +90,12 @@ INSTANTIATE_TEST_SUITE_P(
         Pixels{"two_stages",
                "t[c,h,w] = sum[s,d] x[d,h,w+s-2] * k[c,d,s]; y[e,h,w] = sum[c] t[c,h,w] * v[e,c]",
                {{"c", {4, 9}}, {"d", {4, 9}}, {"e", {2, 9}}, {"h", {2, 7}}, {"w", {2, 20}}, {"s", {5, 5}}}},
+        Pixels{"panels_of_turned_pixels",
+               "y[c,h,w] = sum[r,d] k[d,r,w,h] * x[c,d,r]",
+               {{"c", {4, 6}}, {"d", {4, 5}}, {"h", {20, 36}}, {"w", {22, 24}}, {"r", {5, 5}}}},
+        Pixels{"panels_of_turned_columns",
+               "y[c,w] = sum[r,d] x[d,w,r] * k[c,d,r]",
+               {{"c", {4, 9}}, {"d", {4, 9}}, {"w", {500, 600}}, {"r", {5, 5}}}},
         Pixels{"stage_in_pieces",
                "t[b,c,s,h,w] = sum[d] x[b*4+d,h,w+s-1] * k[c,b*4+d,s]; "
                "y[e,h,w] = sum[r,s,b,c] t[b,c,s,h+r-1,w] * v[e,r,s,b,c]",
@@ -145,6 +152,24 @@ TEST(AlongOutput, RowsRunOverThePitchOfTheCopyTheyRead) {
   }
 }
 
+/// Rows of constant weights far apart: a tile's vectors of all of them follow each other in a copy.
+TEST(AlongOutput, StagedVectorsLieInPanels) {
+  const auto p = program::parse("y[m,n] = sum[k] x[m,k] * k_[n,k]",
+                                {.sizes = {{"m", 128}, {"n", 1024}, {"k", 64}}});
+  const Policy policy = [](const Construction&, const std::string&, const Sketches& sketches) {
+    Choosing choice;
+    for (std::size_t i = 0; i < sketches.size(); ++i)
+      if (sketches[i].name == "along_output/1") choice = {i, sketches[i].counted};
+    choice.numbers.vectors = 2;
+    return choice;
+  };
+  const LoopNest nest = apply(p, construct(p, Dtype::F32, Target{}, policy, {"k_"}));
+  const auto packed = std::find_if(nest.buffers.begin(), nest.buffers.end(),
+                                   [](const Buffer& buffer) { return buffer.name == "k__pad"; });
+  ASSERT_NE(packed, nest.buffers.end()) << to_text(nest);
+  EXPECT_EQ(packed->extents, (std::vector<std::int64_t>{32, 64, 32})) << to_text(nest);
+}
+
 TEST(AlongOutput, BroadcastWeightsAreCopiedWhereTheyLieBadly) {
   const auto text = [](const char* program, std::vector<std::string> constants) {
     const auto p = program::parse(
@@ -155,7 +180,9 @@ TEST(AlongOutput, BroadcastWeightsAreCopiedWhereTheyLieBadly) {
       "t[c,h,w] = sum[r,d] x[d,h+r-4,w] * k[c,d,r]; y[e,h,w] = sum[c] t[c,h,w] * v[e,c]";
   EXPECT_NE(text(window, {"k"}).find("prepack k_pack"), std::string::npos);
   EXPECT_NE(text(window, {}).find("words=k_pack"), std::string::npos) << "each weight is read 25 times";
-  EXPECT_EQ(text("t[c,h,w] = sum[r,d] x[d,h+r-4,w] * k[c,r,d]; y[e,h,w] = sum[c] t[c,h,w] * v[e,c]", {"k"}).find("k_pack"), std::string::npos)
+  const char* const along_lines =
+      "t[c,h,w] = sum[r,d] x[d,h+r-4,w] * k[c,r,d]; y[e,h,w] = sum[c] t[c,h,w] * v[e,c]";
+  EXPECT_EQ(text(along_lines, {"k"}).find("k_pack"), std::string::npos)
       << "rows that are read along their lines stay where they are";
 }
 

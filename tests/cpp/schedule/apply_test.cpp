@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(Programs, EveryProgram, testing::ValuesIn(templates()),
 
 TEST(Decisions, EachRowIsDrawnByTheProperty) {
   Fuzzed count;
-  for (const auto& t : templates()) fuzz(t, 23, 40, 14, count);
+  for (const auto& t : templates()) fuzz(t, 23, 80, 14, count);
   for (const auto& row : decisions())
     EXPECT_GT(count.used[std::string(row.name)], 5) << row.name << " hardly ever applied";
   EXPECT_GT(count.prepacked, 5) << "hardly ever in two parts";

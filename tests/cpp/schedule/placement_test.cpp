@@ -61,12 +61,12 @@ INSTANTIATE_TEST_SUITE_P(
              "m[b,i] = max[k] x[b,i,k]; e[b,i,j] = exp(x[b,i,j] - m[b,i]); s[b,i] = sum[k] e[b,i,k]; "
              "y[b,i,j] = e[b,i,j] / s[b,i]",
              {{"b", 12}, {"i", 128}, {"j", 128}, {"k", 128}},
-             128},
+             4 * 128},  // the lanes of several rows are added up side by side
         Case{"layer_norm",
              "m[i] = mean[k] x[i,k]; v[i] = mean[k] (x[i,k]-m[i])*(x[i,k]-m[i]); "
              "y[i,j] = (x[i,j]-m[i]) * rsqrt(v[i] + 0.1) * g[j] + b[j]",
              {{"i", 128}, {"j", 768}, {"k", 768}},
-             1},
+             2},
         Case{
             "attention",
             "s[b,i,j] = sum[d] q[b,i,d]*c[b,j,d]; m[b,i] = max[j] s[b,i,j]; e[b,i,j] = exp(s[b,i,j]-m[b,i]); "
