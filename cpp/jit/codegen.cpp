@@ -12,11 +12,17 @@
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Object/ObjectFile.h>
+#include <llvm/Support/CommandLine.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 
+#include <array>
 #include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 #include "jit/emitter.hpp"
 #include "support/error.hpp"
@@ -30,6 +36,11 @@ void initialise_target() {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
     llvm::InitializeNativeTargetDisassembler();
+    // Strength reduction of loops takes half of the time that larger kernels take to compile, and gives
+    // nothing: addresses are written as a pointer plus a constant already.
+    const std::array arguments{"syno", "-disable-lsr"};
+    llvm::cl::ParseCommandLineOptions(static_cast<int>(arguments.size()), arguments.data(), "",
+                                      &llvm::nulls());
     return true;
   }();
   static_cast<void>(done);
@@ -51,6 +62,43 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const Cpu& cpu) {
   if (!machine) fail<KernelError>("compile", "the code generator refuses CPU {} ({})", cpu.name, cpu.triple);
   return machine;
 }
+
+/// A code generator for one CPU. What it knows of a CPU (which instructions there are, and how each type is
+/// handled) takes milliseconds to work out, so idle ones are kept; one at a time uses each.
+class Generator {
+ public:
+  explicit Generator(const Cpu& cpu) : key_(cpu.triple + '\n' + cpu.name + '\n' + cpu.features) {
+    Idle& all = idle();
+    {
+      const std::lock_guard lock(all.mutex);
+      if (auto& kept = all.machines[key_]; !kept.empty()) {
+        machine_ = std::move(kept.back());
+        kept.pop_back();
+      }
+    }
+    if (!machine_) machine_ = target_machine(cpu);
+  }
+  ~Generator() {
+    Idle& all = idle();
+    const std::lock_guard lock(all.mutex);
+    all.machines[key_].push_back(std::move(machine_));
+  }
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
+  llvm::TargetMachine& operator*() const { return *machine_; }
+
+ private:
+  struct Idle {
+    std::mutex mutex;
+    std::map<std::string, std::vector<std::unique_ptr<llvm::TargetMachine>>> machines;
+  };
+  static Idle& idle() {
+    static auto* const made = new Idle;  // used until the last thread ends
+    return *made;
+  }
+  std::string key_;
+  std::unique_ptr<llvm::TargetMachine> machine_;
+};
 
 std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType kind) {
   module.setDataLayout(machine.createDataLayout());
@@ -85,7 +133,7 @@ CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, co
   EmittedModule emitted = emit(nest, cpu, symbol, context);
   report.build_ms = milliseconds_since(start);
   start = std::chrono::steady_clock::now();
-  const auto machine = target_machine(cpu);
+  const Generator machine(cpu);
   CompiledObject object;
   object.symbol = symbol;
   object.bytes = generate(*emitted.module, *machine, llvm::CodeGenFileType::ObjectFile);
@@ -110,7 +158,7 @@ std::string assembly_text(const schedule::LoopNest& nest, const Cpu& cpu, const 
   const CompileGuard guard;
   llvm::LLVMContext context;
   const EmittedModule emitted = emit(nest, cpu, symbol, context);
-  const auto machine = target_machine(cpu);
+  const Generator machine(cpu);
   return generate(*emitted.module, *machine, llvm::CodeGenFileType::AssemblyFile);
 }
 
