@@ -158,9 +158,31 @@ using Policy = std::function<Choosing(const Construction&, const std::string& sc
 /// The fewest cycles by count.
 Choosing fewest_cycles(const Construction& c, const std::string& scope, const Sketches& sketches);
 
+/// A whole schedule and the nest it makes.
+struct Finished {
+  Schedule schedule;
+  LoopNest nest;
+};
+/// What a chooser is asked: how to write one scope, whose consumers are decided.
+struct Question {
+  const Construction& construction;
+  const std::string& scope;
+  const ScopeFacts& facts;
+  const Sketches& sketches;
+  /// The construction to its end, this scope as the answer says and those after it as fewest_cycles() does;
+  /// nothing where that cannot be built. What was decided before is not decided again.
+  std::function<std::optional<Finished>(const Choosing&)> finish;
+};
+/// As a policy, but it may look at where answers lead. When not even the counted schedule can be built with
+/// the stages computed piece by piece, all scopes are asked about a second time, whole stages in view.
+using Chooser = std::function<Choosing(const Question&)>;
+
 /// The schedule of a whole program, its reductions as the policy says. Where a choice cannot be built, that
 /// scope is written as fewest_cycles() says, and plainly where that cannot be built either.
 Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,
                    const std::vector<std::string>& constants = {}, const Strides& strides = {});
+Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
+                        const Chooser& chooser, const std::vector<std::string>& constants = {},
+                        const Strides& strides = {});
 
 }  // namespace syno::schedule

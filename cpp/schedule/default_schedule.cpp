@@ -359,33 +359,65 @@ Choosing fewest_cycles(const Construction&, const std::string&, const Sketches& 
 
 namespace {
 
-/// Consumers first: their loops say how much of a producer is needed.
-void write_scopes(Construction& c, const Policy* policy, bool in_pieces) {
+std::vector<std::string> scope_names(const Construction& c) {
   std::vector<std::string> names;
   for (const auto& scope : c.plan.program.scopes) names.push_back(c.plan.program.tensor(scope.output).name);
-  for (std::size_t i = names.size(); i-- > 0;) {
+  return names;
+}
+
+Choosing counted(const Question& question) {
+  return fewest_cycles(question.construction, question.scope, question.sketches);
+}
+
+Finished finished(const Construction& c) {
+  Finished made{c.schedule, emit(c.plan)};
+  verify(made.nest);  // some rules speak only once all loops are known
+  return made;
+}
+
+/// Writes the first `count` of these scopes. Consumers first: their loops say how much of a producer is
+/// needed.
+void write_scopes(Construction& c, const std::vector<std::string>& names, std::size_t count,
+                  const Chooser* chooser, bool in_pieces) {
+  for (std::size_t i = count; i-- > 0;) {
     const std::string& name = names[i];
     if (in_pieces)
       if (auto decision = placement(c, name)) c.add(std::move(*decision));
-    bool written = false;
-    Sketches sketches;
-    if (policy) sketches = sketches_of(c, name);
+    if (chooser == nullptr || !has_sketches(c, name)) {
+      write_pointwise(c, name);
+      continue;
+    }
+    const ScopeFacts facts = analyse(c.plan, c.index(name));
+    Sketches sketches = sketches_of(c, name, facts);
+    const Construction before = c;
     const auto write = [&](const Choosing& choice) {
       if (choice.sketch >= sketches.size())
         fail<ScheduleError>("construct", "'{}' has {} sketches; the policy chose number {}, counted from 0",
                             name, sketches.size(), choice.sketch);
-      const Construction before = c;
       try {
         sketches[choice.sketch].write(c, choice.numbers);
-        written = true;
+        return true;
       } catch (const ScheduleError&) {  // a combination no row allows
         c = before;
+        return false;
       }
     };
-    if (!sketches.empty()) write((*policy)(c, name, sketches));
-    while (!sketches.empty() && !written) {
+    const auto finish = [&](const Choosing& choice) -> std::optional<Finished> {
+      if (choice.sketch >= sketches.size()) return std::nullopt;
+      try {
+        Construction rest = before;
+        sketches[choice.sketch].write(rest, choice.numbers);
+        const Chooser rest_counted = counted;
+        write_scopes(rest, names, i, &rest_counted, in_pieces);
+        return finished(rest);
+      } catch (const ScheduleError&) {
+        return std::nullopt;
+      }
+    };
+    bool written = !sketches.empty() && write((*chooser)({before, name, facts, sketches, finish}));
+    while (!written && !sketches.empty()) {
       const Choosing next = fewest_cycles(c, name, sketches);
-      write(next);
+      written = write(next);
       sketches.erase(sketches.begin() + static_cast<std::ptrdiff_t>(next.sketch));
     }
     if (!written) write_pointwise(c, name);
@@ -394,39 +426,46 @@ void write_scopes(Construction& c, const Policy* policy, bool in_pieces) {
 
 }  // namespace
 
-Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,
-                   const std::vector<std::string>& constants, const Strides& strides) {
+Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
+                        const Chooser& chooser, const std::vector<std::string>& constants,
+                        const Strides& strides) {
   Construction c(concrete, dtype, target, constants, strides);
   inline_cheap_scopes(c);
   solve_sums(c);
   fuse_epilogues(c);
   take_out_factors(c);
   const Construction inlined = c;
-  const Policy counted = fewest_cycles;
-  const Policy plain = [](const Construction& at, const std::string& scope, const Sketches& sketches) {
-    Sketches direct = sketches;
+  const std::vector<std::string> names = scope_names(c);
+  const Chooser by_count = counted;
+  const Chooser plain = [](const Question& question) {
+    Sketches direct = question.sketches;
     for (auto& sketch : direct)
       if (!sketch.name.starts_with("along_output")) sketch.cycles *= 1e9;
-    return fewest_cycles(at, scope, direct);
+    return fewest_cycles(question.construction, question.scope, direct);
   };
   struct Attempt {
-    const Policy* policy;
+    const Chooser* chooser;
     bool in_pieces;
   };
-  for (const auto& [chosen, in_pieces] :
-       {Attempt{&policy, true}, Attempt{&policy, false}, Attempt{&counted, false}, Attempt{&plain, false},
-        Attempt{nullptr, false}}) {
-    c = inlined;
-    write_scopes(c, chosen, in_pieces);
-    if (!chosen) break;
+  for (const auto& [chosen, in_pieces] : {Attempt{&chooser, true}, Attempt{&chooser, false},
+                                          Attempt{&by_count, false}, Attempt{&plain, false}}) {
+    write_scopes(c, names, names.size(), chosen, in_pieces);
     try {
-      verify(emit(c.plan));  // some rules speak only once all loops are known
-      break;
+      return finished(c);
     } catch (const ScheduleError&) {
-      continue;
+      c = inlined;
     }
   }
-  return c.schedule;
+  write_scopes(c, names, names.size(), nullptr, false);
+  return finished(c);
+}
+
+Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,
+                   const std::vector<std::string>& constants, const Strides& strides) {
+  const Chooser chooser = [&](const Question& question) {
+    return policy(question.construction, question.scope, question.sketches);
+  };
+  return construct_with(concrete, dtype, target, chooser, constants, strides).schedule;
 }
 
 Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target,

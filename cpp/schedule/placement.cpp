@@ -64,18 +64,24 @@ double times(const Plan& plan, std::size_t scope, int position) {
   return product;
 }
 
+double points_of(Construction& c, const std::string& name) {
+  const std::size_t s = c.index(name);
+  c.plan.need_domain(s);
+  double points = 1;
+  for (const int loop : c.plan.scopes[s].order)
+    points *= static_cast<double>(c.plan.scopes[s].loops[static_cast<std::size_t>(loop)].extent);
+  return points;
+}
+
 struct Work {
-  double points = 1, cycles = 0;  ///< cycles by the best sketch; 0 without sketches
+  double cycles = 0;  ///< by the best sketch; 0 without sketches
   double results = 1;
-  std::int64_t run = 1;           ///< elements of its first read that lie together
+  std::int64_t run = 1;  ///< elements of its first read that lie together
 };
 Work work_of(Construction& c, const std::string& name) {
   const ScopeFacts facts = analyse(c.plan, c.index(name));
   Work work;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
-    work.points *= static_cast<double>(facts.extents[i]);
-    if (i < facts.traversal) work.results *= static_cast<double>(facts.extents[i]);
-  }
+  for (std::size_t i = 0; i < facts.traversal; ++i) work.results *= static_cast<double>(facts.extents[i]);
   for (std::size_t i = 0; !facts.reads.empty() && i < facts.extents.size(); ++i)
     if (facts.reads[0].address[i] == 1) work.run = std::max(work.run, facts.extents[i]);
   const Sketches sketches = sketches_of(c, name, facts);
@@ -98,6 +104,8 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
     if (!c.plan.scopes[consumer].has_domain) return std::nullopt;
   std::optional<Work> whole;
   std::optional<Decision> one;  // a place for one result of a reduction at a time
+  Construction alone = c;
+  const double points = points_of(alone, name);
   for (const Host& host : common_hosts(c.plan, consumers)) {
     const ScopePlan& plan = c.plan.scopes[host.scope];
     const std::string& host_name = c.plan.program.tensor(c.plan.program.scopes[host.scope].output).name;
@@ -117,12 +125,9 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
       Construction trial = c;
       try {
         trial.add(decision);
+        if (points_of(trial, name) * pieces > repeated * points) continue;
         const Work piece = work_of(trial, name);
-        if (!whole) {
-          Construction alone = c;
-          whole = work_of(alone, name);
-        }
-        if (piece.points * pieces > repeated * whole->points) continue;
+        if (!whole) whole = work_of(alone, name);
         if (piece.cycles * pieces > kSlower * whole->cycles) continue;
         if (c.plan.scopes[s].total && piece.run < std::min(whole->run, kRun)) continue;
         const bool reduces = !c.plan.program.scopes[s].sums.empty();

@@ -97,9 +97,9 @@ std::vector<std::int64_t> EtirGraph::loop_tiles(const Etir& state, std::size_t l
   return tiles;
 }
 
-double EtirGraph::footprint(const Etir& state, std::size_t level) const {
+EtirGraph::Bytes EtirGraph::bytes(const Etir& state, std::size_t level) const {
   const auto tiles = loop_tiles(state, level);
-  double elements = 0;
+  double inputs = 0;  // elements
   for (const auto& read : facts_.reads) {
     const schedule::BoxFacts& box = read.box;
     double points = 1, reached = 1;  // of the box, and of the loops that move the read
@@ -113,27 +113,24 @@ double EtirGraph::footprint(const Etir& state, std::size_t level) const {
       const bool innermost = d + 1 == box.extents.size();
       points *= innermost && level > 0 && !state.packed ? ceil_divide(extent, line_) * line_ : extent;
     }
-    elements += points;
+    inputs += points;
   }
-  double output = 1;
-  for (std::size_t i = 0; i < facts_.traversal; ++i) output *= static_cast<double>(tiles[i]);
-  return (elements + output) * bytes_;
-}
-
-double EtirGraph::traffic(const Etir& state, std::size_t level) const {
-  const auto tiles = loop_tiles(state, level);
-  double visits = 1, outputs = 1;
+  double visits = 1, outputs = 1, output = 1;
   for (std::size_t i = 0; i < tiles.size(); ++i) {
     const double count = ceil_divide(static_cast<double>(facts_.extents[i]), static_cast<double>(tiles[i]));
     visits *= count;
-    if (i < facts_.traversal) outputs *= count;
+    if (i >= facts_.traversal) continue;
+    outputs *= count;
+    output *= static_cast<double>(tiles[i]);
   }
-  double output = 1;
-  for (std::size_t i = 0; i < facts_.traversal; ++i) output *= static_cast<double>(tiles[i]);
   // Sums stay in registers until they are whole: results are written once.
-  const double inputs = footprint(state, level) - output * bytes_;
-  return inputs * visits + output * outputs * bytes_;
+  return {(inputs + output) * bytes_, (inputs * visits + output * outputs) * bytes_};
 }
+
+double EtirGraph::footprint(const Etir& state, std::size_t level) const {
+  return bytes(state, level).footprint;
+}
+double EtirGraph::traffic(const Etir& state, std::size_t level) const { return bytes(state, level).traffic; }
 
 double EtirGraph::accumulators(const Etir& state) const {
   double count = 1;
@@ -179,10 +176,9 @@ Etir EtirGraph::apply(const Etir& state, const Action& action) const {
   return next;
 }
 
-double EtirGraph::benefit_of_tile(const Etir& before, const Etir& after) const {
-  const std::size_t level = before.level;
-  const double less_traffic = traffic(before, level) / traffic(after, level);
-  const double more_footprint = footprint(after, level) / footprint(before, level);
+double EtirGraph::benefit_of_tile(const Bytes& before, const Bytes& after) const {
+  const double less_traffic = before.traffic / after.traffic;
+  const double more_footprint = after.footprint / before.footprint;
   return options_.printed ? less_traffic * more_footprint : less_traffic / more_footprint;
 }
 
@@ -213,6 +209,7 @@ double EtirGraph::benefit_of_vthreads(const Etir& before, const Etir& after, std
 
 std::vector<EtirGraph::Edge> EtirGraph::edges(const Etir& state, double t, bool annealing) const {
   std::vector<Edge> found;
+  const Bytes before = bytes(state, state.level);
   for (std::size_t d = 0; d < dims_.size(); ++d) {
     const auto values = steps(d, state.level);
     const auto at = std::find(values.begin(), values.end(), state.tiles[d][state.level]) - values.begin();
@@ -223,8 +220,11 @@ std::vector<EtirGraph::Edge> EtirGraph::edges(const Etir& state, double t, bool 
       Action action{direction > 0 ? ActionKind::Tile : ActionKind::InvTile, d,
                     values[static_cast<std::size_t>(to)]};
       const Etir next = apply(state, action);
-      if (direction > 0 && !fits(next, state.level)) continue;
-      found.push_back({action, benefit_of_tile(state, next)});
+      const Bytes next_bytes = bytes(next, state.level);
+      const bool fitting =
+          state.level > 0 ? next_bytes.footprint <= capacities_[state.level] : fits(next, state.level);
+      if (direction > 0 && !fitting) continue;
+      found.push_back({action, benefit_of_tile(before, next_bytes)});
     }
     if (state.level > 0 || !options_.vthreads || dims_[d].thread_choice < 0) continue;
     const auto& threads = sketch_.choices[static_cast<std::size_t>(dims_[d].thread_choice)].values;

@@ -85,7 +85,12 @@ class EtirGraph {
  private:
   std::vector<std::int64_t> steps(std::size_t dim, std::size_t level) const;
   std::vector<std::int64_t> loop_tiles(const Etir& state, std::size_t level) const;
-  double benefit_of_tile(const Etir& before, const Etir& after) const;
+  /// What a level holds of a tile and what moves into it, counted together.
+  struct Bytes {
+    double footprint = 0, traffic = 0;
+  };
+  Bytes bytes(const Etir& state, std::size_t level) const;
+  double benefit_of_tile(const Bytes& before, const Bytes& after) const;
   double benefit_of_cache(const Etir& state, bool pack) const;
   double benefit_of_vthreads(const Etir& before, const Etir& after, std::size_t dim) const;
   double accumulators(const Etir& state) const;

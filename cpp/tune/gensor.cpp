@@ -123,15 +123,16 @@ class Constructor {
   Constructed run() {
     const auto start = std::chrono::steady_clock::now();
     Constructed made;
-    made.schedule =
-        schedule::construct(program_, dtype_, target_, schedule::fewest_cycles, {}, options_.strides);
-    const Prediction counted = predicted(made.schedule);
-    made.counted_s = made.predicted_s = counted.seconds;
-    made.bottleneck = counted.bottleneck;
-    if (options_.method != Method::Counted) {
-      for (std::size_t scope = 0; choose(scope, made); ++scope) {
-      }
-    }
+    const auto chooser = [&](const schedule::Question& question) {
+      return options_.method == Method::Counted ? counted(question) : choose(question, made);
+    };
+    schedule::Finished finished =
+        schedule::construct_with(program_, dtype_, target_, chooser, {}, options_.strides);
+    const Prediction predicted = predict(finished.nest, machine_, {options_.threads, options_.cold});
+    made.schedule = std::move(finished.schedule);
+    made.predicted_s = predicted.seconds;
+    made.bottleneck = predicted.bottleneck;
+    if (made.scopes.empty() || !std::isfinite(made.counted_s)) made.counted_s = made.predicted_s;
     made.construct_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return made;
@@ -144,102 +145,70 @@ class Constructor {
     std::string text;
   };
 
-  Prediction predicted(const schedule::Schedule& schedule) const {
-    return predict(schedule::apply(program_, schedule), machine_, {options_.threads, options_.cold});
+  static Choosing counted(const schedule::Question& question) {
+    return schedule::fewest_cycles(question.construction, question.scope, question.sketches);
   }
 
-  /// The schedule with the choices made so far, `choice` for the scope at `index`, counted ones after it.
-  schedule::Schedule built(std::size_t index, const Choosing& choice) const {
-    std::size_t asked = 0;
-    return schedule::construct(
-        program_, dtype_, target_,
-        [&](const schedule::Construction& c, const std::string& scope, const Sketches& sketches) {
-          const std::size_t now = asked++;
-          if (now < index) return chosen_[now];
-          return now == index ? choice : schedule::fewest_cycles(c, scope, sketches);
-        },
-        {}, options_.strides);
+  /// Infinite where the choice cannot be built.
+  double seconds(const schedule::Question& question, const Choosing& choice) const {
+    const auto finished = question.finish(choice);
+    return finished ? predict(finished->nest, machine_, {options_.threads, options_.cold}).seconds
+                    : std::numeric_limits<double>::infinity();
   }
 
-  /// Chooses for the scope that is asked about as number `index`; false when there are no more.
-  bool choose(std::size_t index, Constructed& made) {
-    std::size_t asked = 0;
-    bool found = false;
-    std::vector<Candidate> candidates;
+  Choosing choose(const schedule::Question& question, Constructed& made) const {
+    const bool asked_again =
+        std::any_of(made.scopes.begin(), made.scopes.end(),
+                    [&](const ScopeChoice& earlier) { return earlier.scope == question.scope; });
+    if (asked_again) made.scopes.clear();  // of an attempt that came to nothing
+    const Choosing fewest = counted(question);
+    const double counted_s = seconds(question, fewest);
+    if (made.scopes.empty()) made.counted_s = counted_s;
     ScopeChoice choice;
-    std::map<std::string, std::vector<Step>> walks;
-    Choosing counted;
-    // The sketches live while the policy is asked: walk there.
-    schedule::construct(
-        program_, dtype_, target_,
-        [&](const schedule::Construction& c, const std::string& scope, const Sketches& sketches) {
-          const std::size_t now = asked++;
-          const Choosing fewest = schedule::fewest_cycles(c, scope, sketches);
-          if (now < index && now < chosen_.size()) return chosen_[now];
-          if (now == index && !found) {
-            found = true;
-            counted = fewest;
-            choice.scope = scope;
-            candidates = explore(c, scope, sketches, fewest, choice, walks);
-          }
-          return fewest;
-        },
-        {}, options_.strides);
-    if (!found) return false;
-    struct Finalist {
-      const Candidate* candidate;
-      schedule::Schedule schedule;
-      double seconds;
-      std::string bottleneck;
-    };
-    std::vector<Finalist> ranking;
-    for (const Candidate& candidate : candidates) {
-      schedule::Schedule schedule = built(index, candidate.choice);
-      const Prediction prediction = predicted(schedule);
-      ranking.push_back({&candidate, std::move(schedule), prediction.seconds, prediction.bottleneck});
+    choice.scope = question.scope;
+    std::map<std::size_t, std::vector<Step>> walks;
+    const std::vector<Candidate> candidates = explore(question, fewest, choice, walks);
+    Choosing best = fewest;
+    double best_s = options_.counted ? counted_s * (1 - kMargin) : std::numeric_limits<double>::infinity();
+    std::vector<std::pair<double, std::size_t>> ranking;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const Candidate& candidate = candidates[i];
+      const bool same =
+          candidate.choice.sketch == fewest.sketch && candidate.choice.numbers == fewest.numbers;
+      ranking.emplace_back(same ? counted_s : seconds(question, candidate.choice), i);
+      if (ranking.back().first >= best_s) continue;
+      best_s = ranking.back().first;
+      best = candidate.choice;
     }
     std::stable_sort(ranking.begin(), ranking.end(),
-                     [](const Finalist& a, const Finalist& b) { return a.seconds < b.seconds; });
-    for (const Finalist& each : ranking) choice.ranking.emplace_back(each.candidate->text, each.seconds);
-    const double margin = options_.counted ? 1 - kMargin : std::numeric_limits<double>::infinity();
-    if (!ranking.empty() && ranking[0].seconds < made.predicted_s * margin) {
-      Finalist& best = ranking[0];
-      chosen_.push_back(best.candidate->choice);
-      made.schedule = std::move(best.schedule);
-      made.predicted_s = best.seconds;
-      made.bottleneck = std::move(best.bottleneck);
-      choice.sketch = best.candidate->text;
-    } else {
-      chosen_.push_back(counted);
-      choice.sketch = counted_text_;
-    }
-    choice.walk = walks[choice.sketch.substr(0, choice.sketch.find(' '))];
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [time, i] : ranking) choice.ranking.emplace_back(candidates[i].text, time);
+    choice.sketch = to_text(question.sketches[best.sketch], best.numbers);
+    choice.walk = std::move(walks[best.sketch]);
     made.scopes.push_back(std::move(choice));
-    return true;
+    return best;
   }
 
-  std::vector<Candidate> explore(const schedule::Construction& c, const std::string& scope,
-                                 const Sketches& sketches, const Choosing& fewest, ScopeChoice& choice,
-                                 std::map<std::string, std::vector<Step>>& walks) {
-    schedule::Plan plan = c.plan;
-    const schedule::ScopeFacts facts = schedule::analyse(plan, c.index(scope));
+  std::vector<Candidate> explore(const schedule::Question& question, const Choosing& fewest,
+                                 ScopeChoice& choice,
+                                 std::map<std::size_t, std::vector<Step>>& walks) const {
+    const Sketches& sketches = question.sketches;
     const double least = sketches[fewest.sketch].cycles;
     const auto bytes = static_cast<std::int64_t>(schedule::byte_size(dtype_));
     std::vector<Candidate> all;
-    counted_text_ = to_text(sketches[fewest.sketch], fewest.numbers);
-    const Random stream = Random(options_.seed).fork(scope);
+    const Random stream = Random(options_.seed).fork(question.scope);
     for (std::size_t s = 0; s < sketches.size(); ++s) {
       choice.sketches.push_back(
           fmt::format("{} ({:.3g} cycles counted)", sketches[s].name, sketches[s].cycles));
       if (sketches[s].cycles > least * kFarWorse) continue;
       const bool tree = options_.method == Method::Tree;
-      const EtirGraph graph(facts, sketches[s], machine_, bytes,
+      const EtirGraph graph(question.facts, sketches[s], machine_, bytes,
                             {options_.printed, options_.vthreads && !tree, !tree});
       for (int w = 0; w < (tree ? 1 : options_.walks); ++w) {
         Walked walked =
             tree ? walk_tree(graph, true)
                  : walk_graph(graph, options_, stream.fork(s).fork(static_cast<std::uint64_t>(w)), w == 0);
-        if (w == 0) walks[sketches[s].name] = std::move(walked.steps);
+        if (w == 0) walks[s] = std::move(walked.steps);
         for (const Etir& state : walked.states) {
           Candidate candidate;
           candidate.choice = {s, graph.numbers(state)};
@@ -266,8 +235,6 @@ class Constructor {
   const Machine& machine_;
   ConstructOptions options_;
   schedule::Target target_;
-  std::vector<Choosing> chosen_;
-  std::string counted_text_;
 };
 
 }  // namespace

@@ -151,22 +151,25 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, schedule::Dtype dtype, c
   schedule::construct(program_, dtype_, machine_.target(threads_), schedule::fewest_cycles);
 }
 
-std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule,
-                                                  std::vector<Choosing> choices) const {
+std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule, Choices choices) const {
   try {
-    const schedule::LoopNest nest = schedule::apply(program_, schedule);
+    schedule::LoopNest nest = schedule::apply(program_, schedule);
     schedule::verify(nest);
-    Scored scored = score(nest, machine_, {threads_, false});
-    if (scored.largest_block > kLargestBlock) return std::nullopt;
-    Candidate made;
-    made.features = std::move(scored.features);
-    made.predicted_s = scored.prediction.seconds;
-    made.schedule = std::move(schedule);
-    made.choices = std::move(choices);
-    return made;
+    return candidate(schedule::Finished{std::move(schedule), std::move(nest)}, std::move(choices));
   } catch (const Error&) {  // expected: most random traces do not apply
     return std::nullopt;
   }
+}
+
+std::optional<Candidate> ScheduleSpace::candidate(schedule::Finished finished, Choices choices) const {
+  Scored scored = score(finished.nest, machine_, {threads_, false});
+  if (scored.largest_block > kLargestBlock) return std::nullopt;
+  Candidate made;
+  made.features = std::move(scored.features);
+  made.predicted_s = scored.prediction.seconds;
+  made.schedule = std::move(finished.schedule);
+  made.choices = std::move(choices);
+  return made;
 }
 
 std::optional<Choosing> ScheduleSpace::random_choice(const Sketches& sketches, Random& random) const {
@@ -183,18 +186,18 @@ std::optional<Choosing> ScheduleSpace::random_choice(const Sketches& sketches, R
   return std::nullopt;
 }
 
-std::optional<Candidate> ScheduleSpace::build(std::vector<Choosing> choices) const {
-  std::size_t asked = 0;
+std::optional<Candidate> ScheduleSpace::build(Choices choices, const Choose& choose) const {
   try {
-    schedule::Schedule schedule = schedule::construct(
-        program_, dtype_, machine_.target(threads_),
-        [&](const schedule::Construction& c, const std::string& scope, const Sketches& sketches) {
-          const std::size_t now = asked++;
-          if (now >= choices.size() || choices[now].sketch >= sketches.size())
-            return schedule::fewest_cycles(c, scope, sketches);
-          return choices[now];
+    schedule::Finished finished = schedule::construct_with(
+        program_, dtype_, machine_.target(threads_), [&](const schedule::Question& question) {
+          const Choosing counted =
+              schedule::fewest_cycles(question.construction, question.scope, question.sketches);
+          Choosing& choice = choices.try_emplace(question.scope, counted).first->second;
+          if (choice.sketch >= question.sketches.size()) choice = counted;
+          choose(question.scope, question.sketches, choice);
+          return choice;
         });
-    return candidate(std::move(schedule), std::move(choices));
+    return candidate(std::move(finished), std::move(choices));
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -202,54 +205,42 @@ std::optional<Candidate> ScheduleSpace::build(std::vector<Choosing> choices) con
 
 std::optional<Candidate> ScheduleSpace::sample(Random& random) const {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    std::vector<Choosing> choices;
-    schedule::construct(
-        program_, dtype_, machine_.target(threads_),
-        [&](const schedule::Construction& c, const std::string& scope, const Sketches& sketches) {
-          const auto choice = random_choice(sketches, random);
-          choices.push_back(choice ? *choice : schedule::fewest_cycles(c, scope, sketches));
-          return choices.back();
-        });
-    if (choices.empty())
-      return candidate(
-          schedule::construct(program_, dtype_, machine_.target(threads_), schedule::fewest_cycles));
-    if (auto made = build(std::move(choices))) return made;
+    auto made = build({}, [&](const std::string&, const Sketches& sketches, Choosing& choice) {
+      if (const auto other = random_choice(sketches, random)) choice = *other;
+    });
+    if (made) return made;
   }
   return std::nullopt;
+}
+
+/// One number of a choice; its neighbours are more likely to be as good.
+void ScheduleSpace::change(const Sketches& sketches, Choosing& choice, Random& random) const {
+  const Sketch& sketch = sketches[choice.sketch];
+  if (sketch.choices.empty() || random.below(6) == 0) {
+    if (const auto other = random_choice(sketches, random)) choice = *other;
+    return;
+  }
+  const auto& number = sketch.choices[random.below(sketch.choices.size())];
+  if (number.values.empty()) return;
+  Choosing changed = choice;
+  std::int64_t& value = changed.numbers.*number.number;
+  const auto at = std::find(number.values.begin(), number.values.end(), value) - number.values.begin();
+  const auto step = static_cast<std::ptrdiff_t>(1 + random.below(3)) * (random.below(2) ? 1 : -1);
+  const auto to =
+      std::clamp<std::ptrdiff_t>(at + step, 0, static_cast<std::ptrdiff_t>(number.values.size()) - 1);
+  value = number.values[static_cast<std::size_t>(to)];
+  if (std::isfinite(sketch.estimate(changed.numbers))) choice = changed;
 }
 
 std::optional<Candidate> ScheduleSpace::mutate(const Candidate& parent, Random& random) const {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     if (!parent.choices.empty() && random.below(2) == 0) {
-      // One number of one scope; its neighbours are more likely to be as good.
-      std::vector<Choosing> choices = parent.choices;
-      const std::size_t changed = random.below(choices.size());
-      std::size_t asked = 0;
-      schedule::construct(
-          program_, dtype_, machine_.target(threads_),
-          [&](const schedule::Construction& c, const std::string& scope, const Sketches& sketches) {
-            const std::size_t now = asked++;
-            if (now >= choices.size() || choices[now].sketch >= sketches.size())
-              return schedule::fewest_cycles(c, scope, sketches);
-            if (now != changed) return choices[now];
-            const Sketch& sketch = sketches[choices[now].sketch];
-            if (sketch.choices.empty() || random.below(6) == 0) {
-              if (const auto other = random_choice(sketches, random)) choices[now] = *other;
-              return choices[now];
-            }
-            const auto& number = sketch.choices[random.below(sketch.choices.size())];
-            if (number.values.empty()) return choices[now];
-            std::int64_t& value = choices[now].numbers.*number.number;
-            const auto at =
-                std::find(number.values.begin(), number.values.end(), value) - number.values.begin();
-            const auto step = static_cast<std::ptrdiff_t>(1 + random.below(3)) * (random.below(2) ? 1 : -1);
-            const auto to = std::clamp<std::ptrdiff_t>(at + step, 0,
-                                                       static_cast<std::ptrdiff_t>(number.values.size()) - 1);
-            value = number.values[static_cast<std::size_t>(to)];
-            if (!std::isfinite(sketch.estimate(choices[now].numbers))) choices[now] = parent.choices[now];
-            return choices[now];
+      const auto which =
+          std::next(parent.choices.begin(), static_cast<std::ptrdiff_t>(random.below(parent.choices.size())));
+      auto made =
+          build(parent.choices, [&](const std::string& scope, const Sketches& sketches, Choosing& choice) {
+            if (scope == which->first) change(sketches, choice, random);
           });
-      auto made = build(std::move(choices));
       if (made && !(made->schedule == parent.schedule)) return made;
       continue;
     }
@@ -262,10 +253,10 @@ std::optional<Candidate> ScheduleSpace::mutate(const Candidate& parent, Random& 
 
 std::optional<Candidate> ScheduleSpace::cross(const Candidate& a, const Candidate& b, Random& random) const {
   if (a.choices.empty() || a.choices.size() != b.choices.size()) return std::nullopt;
-  std::vector<Choosing> choices;
-  for (std::size_t i = 0; i < a.choices.size(); ++i)
-    choices.push_back(random.below(2) == 0 ? a.choices[i] : b.choices[i]);
-  return build(std::move(choices));
+  Choices choices = a.choices;
+  for (const auto& [scope, choice] : b.choices)
+    if (random.below(2) != 0) choices[scope] = choice;
+  return build(std::move(choices), [](const std::string&, const Sketches&, Choosing&) {});
 }
 
 }  // namespace syno::tune

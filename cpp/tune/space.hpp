@@ -2,8 +2,11 @@
 // place. Every candidate applies to the program and keeps its meaning; what would not is never returned.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,10 +18,13 @@
 
 namespace syno::tune {
 
-/// A schedule, the choices its sketches were given (consumers first), and what a cost model sees of it.
+/// What the sketches of a program's scopes were given, by scope.
+using Choices = std::map<std::string, schedule::Choosing>;
+
+/// A schedule, the choices that led to it, and what a cost model sees of it.
 struct Candidate {
   schedule::Schedule schedule;
-  std::vector<schedule::Choosing> choices;
+  Choices choices;
   std::vector<double> features;  ///< in the order of feature_names()
   double predicted_s = 0;
 };
@@ -42,11 +48,15 @@ class ScheduleSpace {
   /// Each scope's choice from one of two parents.
   std::optional<Candidate> cross(const Candidate& a, const Candidate& b, Random& random) const;
   /// The candidate of a schedule from elsewhere; nothing where it does not apply or is beyond reason.
-  std::optional<Candidate> candidate(schedule::Schedule schedule,
-                                     std::vector<schedule::Choosing> choices = {}) const;
+  std::optional<Candidate> candidate(schedule::Schedule schedule, Choices choices = {}) const;
 
  private:
-  std::optional<Candidate> build(std::vector<schedule::Choosing> choices) const;
+  /// Asks about each scope with sketches and its choice so far (the counted one at first), which may change.
+  using Choose =
+      std::function<void(const std::string& scope, const schedule::Sketches&, schedule::Choosing&)>;
+  std::optional<Candidate> build(Choices choices, const Choose& choose) const;
+  std::optional<Candidate> candidate(schedule::Finished finished, Choices choices) const;
+  void change(const schedule::Sketches& sketches, schedule::Choosing& choice, Random& random) const;
   std::optional<schedule::Choosing> random_choice(const schedule::Sketches& sketches, Random& random) const;
 
   program::Program program_;

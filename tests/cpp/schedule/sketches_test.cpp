@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <optional>
 
 #include "fixture.hpp"
 #include "schedule/construct.hpp"
@@ -83,6 +85,41 @@ TEST(Sketches, NumbersOfAPolicyAreWhatIsBuilt) {
   const std::string text = to_text(construct(p, Dtype::F32, Target{}, three_rows));
   EXPECT_NE(text.find("numbers=3"), std::string::npos) << text;
   EXPECT_NE(text.find("numbers=32"), std::string::npos) << text;
+}
+
+/// Where an answer leads is what comes of it, when all later scopes are written by count.
+TEST(Chooser, FinishesAsTheConstructionWould) {
+  Random random(51);
+  int finished = 0;
+  for (const Template& each : templates()) {
+    const auto p = instance(each, random);
+    const auto answer = [&](std::map<std::string, Choosing>& given, const Question& question) {
+      Choosing choice;
+      choice.sketch = random.below(question.sketches.size());
+      choice.numbers = question.sketches[choice.sketch].counted;
+      for (const Choice& open : question.sketches[choice.sketch].choices)
+        choice.numbers.*open.number = open.values[random.below(open.values.size())];
+      return given[question.scope] = choice;
+    };
+    std::map<std::string, Choosing> given;
+    std::string first;
+    std::optional<Finished> foreseen;
+    const Finished made = construct_with(p, Dtype::F32, Target{}, [&](const Question& question) {
+      if (!first.empty() && question.scope != first)
+        return fewest_cycles(question.construction, question.scope, question.sketches);
+      first = question.scope;
+      const Choosing choice = answer(given, question);
+      foreseen = question.finish(choice);
+      EXPECT_FALSE(question.finish({question.sketches.size(), {}})) << "there is no such sketch";
+      return choice;
+    });
+    EXPECT_EQ(to_text(made.nest), to_text(apply(p, made.schedule))) << each.name;
+    if (!foreseen) continue;
+    ++finished;
+    EXPECT_EQ(to_text(foreseen->schedule), to_text(made.schedule)) << each.name;
+    EXPECT_EQ(to_text(foreseen->nest), to_text(made.nest)) << each.name;
+  }
+  EXPECT_GT(finished, 3);
 }
 
 TEST(Sketches, AChoiceOutOfRangeIsTheCallersMistake) {

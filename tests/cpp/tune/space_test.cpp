@@ -102,6 +102,26 @@ TEST(ScheduleSpace, DrawsTheSameForTheSameSeed) {
   }
 }
 
+/// Choices belong to scopes by name: crossing a candidate with itself gives it again, also where some scopes
+/// have no sketches and where pieces of a stage could not be built at first.
+TEST(ScheduleSpace, ChoicesAreThoseOfTheScopesTheyName) {
+  Random random(53);
+  const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
+  int crossed = 0;
+  for (const auto& each : schedule::templates()) {
+    const auto p = schedule::instance(each, random);
+    const ScheduleSpace space(p, Dtype::F32, machine, 1);
+    const auto made = space.sample(random);
+    ASSERT_TRUE(made) << each.name;
+    for (const auto& [scope, choice] : made->choices) EXPECT_TRUE(p.find_tensor(scope)) << scope;
+    const auto again = space.cross(*made, *made, random);
+    if (!again) continue;
+    ++crossed;
+    EXPECT_EQ(to_text(again->schedule), to_text(made->schedule)) << each.name;
+  }
+  EXPECT_GT(crossed, 3);
+}
+
 TEST(ScheduleSpace, RefusesWhatDoesNotApply) {
   program::ParseOptions options;
   options.sizes = {{"i", 8}};
