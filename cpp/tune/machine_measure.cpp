@@ -170,11 +170,14 @@ Machine measure_machine(const jit::Cpu& cpu) {
   std::vector<std::int64_t> probes;
   std::int64_t below = 0;
   for (std::size_t l = 0; l < machine.levels.size(); ++l) {
-    // A set that this level holds with room to spare and the one before does not hold.
+    // A set that this level holds with room to spare and the one before does not hold. Not more: a cache
+    // that is shared may be full of what others do.
     const bool memory = l + 1 == machine.levels.size();
-    const std::int64_t half = machine.levels[l].bytes / 2;
-    probes.push_back(memory ? std::max(2 * below, std::clamp<std::int64_t>(4 * below, 64 << 20, kMostProbe))
-                            : std::max(half, std::min(2 * below, machine.levels[l].bytes * 3 / 4)));
+    const std::int64_t bytes = machine.levels[l].bytes;
+    if (memory)
+      probes.push_back(std::max(2 * below, std::clamp<std::int64_t>(4 * below, 64 << 20, kMostProbe)));
+    else
+      probes.push_back(below == 0 ? bytes / 2 : std::min(4 * below, bytes * 3 / 4));
     below = machine.levels[l].bytes;
   }
   Floats memory(static_cast<std::size_t>(*std::max_element(probes.begin(), probes.end()) / 4) + 1024);

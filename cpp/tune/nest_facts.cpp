@@ -14,13 +14,21 @@ namespace {
 using namespace syno::schedule;
 using program::Function;
 
-/// Cycles of a vector of an elementary function, beyond one instruction; measured, to one digit.
+/// Cycles of a vector of a division or a root, beyond one instruction; measured, to one digit.
 double cost_of(Function function) {
   switch (function) {
     case Function::Divide:
     case Function::Sqrt:
     case Function::Rsqrt:
       return 10;
+    default:
+      return 0;
+  }
+}
+
+/// Further instructions of an elementary function: a polynomial of multiply-adds.
+double polynomial_of(Function function) {
+  switch (function) {
     case Function::Exp:
       return 15;
     case Function::Log:
@@ -44,7 +52,8 @@ constexpr double kWiden = 1, kNarrow = 8;  ///< operations on a vector between b
 
 class Reader {
  public:
-  Reader(const LoopNest& nest, std::int64_t vector_bytes) : nest_(nest), vector_bytes_(vector_bytes) {}
+  Reader(const LoopNest& nest, std::int64_t vector_bytes)
+      : nest_(nest), lanes_(std::max<std::int64_t>(1, vector_bytes / computed_bytes(nest))) {}
 
   NestFacts run() {
     trips_.assign(nest_.next_slot + 1, 1);
@@ -142,18 +151,15 @@ class Reader {
     }
   }
 
-  /// Of a vector of what is computed with: bf16 is widened to f32.
-  std::int64_t lanes(std::size_t bytes) const {
-    const auto computed = static_cast<std::int64_t>(std::max<std::size_t>(4, bytes));
-    return std::max<std::int64_t>(1, vector_bytes_ / computed);
+  /// Of a loop: vectors where its iterations are lanes.
+  double vectors(const Repeat& repeat) const {
+    return static_cast<double>(repeat.vector ? (repeat.trips + lanes_ - 1) / lanes_ : repeat.trips);
   }
   /// How many vectors all repeats together are.
-  double vectors(const std::vector<Repeat>& around, std::size_t bytes = 4) const {
-    double count = 1;
-    for (const Repeat& repeat : around)
-      count *= static_cast<double>(repeat.vector ? (repeat.trips + lanes(bytes) - 1) / lanes(bytes)
-                                                 : repeat.trips);
-    return count;
+  double vectors(const std::vector<Repeat>& around) const {
+    double product = 1;
+    for (const Repeat& repeat : around) product *= vectors(repeat);
+    return product;
   }
 
   /// An address as a sum; what moves with loops and what with repeats of the block is told apart.
@@ -212,34 +218,65 @@ class Reader {
   struct Moved {
     double vectors = 0, scalars = 0, elements = 0, shuffles = 0;
   };
-  Moved moved(const Address& at, const std::vector<Repeat>& around, std::size_t bytes) const {
-    double repeats = 1;
-    Moved made;
+  struct Part {  ///< of an address: a multiple of 0, 1, ..., count - 1
+    std::int64_t step = 0;
+    double count = 1;
+  };
+  /// Distinct sums of parts, ascending steps: what unrolled rows and the taps of a window both read is
+  /// loaded once.
+  static double distinct(const std::vector<Part>& parts) {
+    double runs = 1, length = 1;
+    std::int64_t step = 0;
+    for (const Part& part : parts) {
+      const bool joins =
+          step > 0 && part.step % step == 0 && static_cast<double>(part.step / step) <= length;
+      if (joins) {
+        length += (part.count - 1) * static_cast<double>(part.step / step);
+      } else {
+        runs *= length;
+        step = part.step;
+        length = part.count;
+      }
+    }
+    return runs * length;
+  }
+  Moved moved(const Address& at, const std::vector<Repeat>& around, bool masked) const {
     const Repeat* lane = nullptr;
-    for (const Repeat& repeat : around) {
-      if (!at.moves(repeat.slot)) continue;
-      if (repeat.vector)
-        lane = &repeat;
-      else
-        repeats *= static_cast<double>(repeat.trips);
-    }
-    if (lane == nullptr) {
-      made.scalars = repeats;
-      return made;
-    }
+    for (const Repeat& repeat : around)
+      if (repeat.vector && at.moves(repeat.slot)) lane = &repeat;
+    std::vector<Part> parts;
+    double others = 1;  // that no rule joins
     std::int64_t step = 0;
     bool linear = true;
-    for (std::size_t t = 0; t < at.terms.size(); ++t)
-      if (std::find(at.slots[t].begin(), at.slots[t].end(), lane->slot) != at.slots[t].end()) {
-        step += at.terms[t].coefficient;
-        linear = linear && at.terms[t].linear;
+    for (std::size_t t = 0; t < at.terms.size(); ++t) {
+      const AddressTerm& term = at.terms[t];
+      const auto& slots = at.slots[t];
+      if (lane != nullptr && std::find(slots.begin(), slots.end(), lane->slot) != slots.end()) {
+        step += term.coefficient;
+        linear = linear && term.linear;
+      } else if (term.repeats > 1 && term.linear && !masked) {
+        parts.push_back({std::abs(term.coefficient), term.repeats});
+      } else {
+        others *= term.repeats;
       }
-    const double whole = repeats * static_cast<double>((lane->trips + lanes(bytes) - 1) / lanes(bytes));
-    if (linear && step == 1) {
-      made.vectors = whole;
+    }
+    std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.step < b.step; });
+    const double repeats = others * distinct(parts);
+    Moved made;
+    if (lane == nullptr) {
+      made.scalars = repeats;
+    } else if (linear && step == 1) {
+      made.vectors = repeats * vectors(*lane);
     } else if (linear && step > 1 && step <= kShuffled) {  // whole vectors, of which lanes are picked
-      made.vectors = whole * static_cast<double>(step);
-      made.shuffles = whole * static_cast<double>(step - 1);
+      double span = static_cast<double>(step * (lane->trips - 1) + 1);  // that neighbours overlap in
+      std::vector<Part> apart;
+      for (const Part& part : parts)
+        if (static_cast<double>(part.step) <= span)
+          span += (part.count - 1) * static_cast<double>(part.step);
+        else
+          apart.push_back(part);
+      made.vectors = others * distinct(apart) * std::ceil(span / static_cast<double>(lanes_));
+      made.shuffles = repeats * vectors(*lane) * static_cast<double>(step - 1);
     } else {
       made.elements = repeats * static_cast<double>(lane->trips);
     }
@@ -248,16 +285,16 @@ class Reader {
 
   /// Vectors of an operand that are held while a row of sums is added to.
   double live(const Address& at, const std::vector<Repeat>& around) const {
-    double count = 1;
+    double product = 1;
     for (const Repeat& repeat : around)
       if (at.moves(repeat.slot) && target_ != nullptr && target_->moves(repeat.slot))
-        count *= static_cast<double>(repeat.vector ? (repeat.trips + lanes(4) - 1) / lanes(4) : repeat.trips);
-    return count;
+        product *= vectors(repeat);
+    return product;
   }
 
   /// Whether vectors begin at multiples of their size: what does not, crosses lines of the cache.
-  bool aligned(const Address& at, const std::vector<Repeat>& around, const Buffer& buffer) const {
-    const std::int64_t vector = lanes(byte_size(buffer.dtype));
+  bool aligned(const Address& at, const std::vector<Repeat>& around) const {
+    const std::int64_t vector = lanes_;
     if (at.constant % vector != 0) return false;
     for (std::size_t t = 0; t < at.terms.size(); ++t) {
       const bool lane = std::any_of(around.begin(), around.end(), [&](const Repeat& repeat) {
@@ -282,7 +319,8 @@ class Reader {
         access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
         access.guarded = !v.guards.empty();
         Address at = address(buffer, v.indices, around);
-        const Moved m = moved(at, around, byte_size(buffer.dtype));
+        const bool masked = access.guarded && !known(v, around);
+        const Moved m = moved(at, around, masked);
         access.terms = std::move(at.terms);
         block.work.vector_loads += m.vectors;
         block.work.scalar_loads += m.scalars;
@@ -290,16 +328,16 @@ class Reader {
         block.work.masks += m.shuffles;
         if (buffer.dtype == Dtype::BF16) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
         if (m.vectors > 0) operands_ = std::max(operands_, live(at, around));
-        if (!aligned(at, around, buffer)) block.work.crossing_loads += m.vectors;
+        if (!aligned(at, around)) block.work.crossing_loads += m.vectors;
         if (access.guarded)
-          block.work.masks += (known(v, around) ? kKnownMask : 1) * std::max({m.vectors, m.scalars, m.elements});
+          block.work.masks += (masked ? 1 : kKnownMask) * std::max({m.vectors, m.scalars, m.elements});
         block.accesses.push_back(facts_.accesses.size());
         facts_.accesses.push_back(std::move(access));
         return;
       }
       case ValueKind::Unary:
         value(v.a, block, around, multiplies);
-        block.work.fma += count;
+        block.work.fma += count * (1 + polynomial_of(v.function));
         block.work.flops += count_elements(around);
         block.work.costly += count * cost_of(v.function);
         return;
@@ -310,7 +348,7 @@ class Reader {
           multiplies = false;  // joined with the addition of the store
           return;
         }
-        block.work.fma += count;
+        block.work.fma += count * (1 + polynomial_of(v.function));
         block.work.flops += count_elements(around);
         block.work.costly += count * cost_of(v.function);
         return;
@@ -332,7 +370,8 @@ class Reader {
         std::vector<std::uint32_t> slots;
         slots_of(atom, slots);
         for (const std::uint32_t slot : slots)
-          if (std::none_of(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; })) return false;
+          if (std::none_of(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; }))
+            return false;
       }
     return true;
   }
@@ -362,9 +401,7 @@ class Reader {
     if (buffer.kind == BufferKind::Register) {
       double distinct = 1;
       for (const Repeat& repeat : around)
-        if (at.moves(repeat.slot))
-          distinct *=
-              static_cast<double>(repeat.vector ? (repeat.trips + lanes(4) - 1) / lanes(4) : repeat.trips);
+        if (at.moves(repeat.slot)) distinct *= vectors(repeat);
       if (adds) block.work.chain = std::max(block.work.chain, count / std::max(distinct, 1.0));
       auto found =
           std::find_if(sums_.begin(), sums_.end(), [&](const auto& sum) { return sum.first == s.buffer; });
@@ -374,7 +411,7 @@ class Reader {
     Access access;
     access.buffer = s.buffer;
     access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
-    const Moved m = moved(at, around, byte_size(buffer.dtype));
+    const Moved m = moved(at, around, false);
     access.terms = std::move(at.terms);
     if (adds) {  // through memory: loaded, added to and stored; the next one waits
       block.work.vector_loads += m.vectors;
@@ -385,7 +422,7 @@ class Reader {
       block.work.fma += kNarrow * (m.vectors + m.scalars + m.elements);
       if (adds) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
     }
-    if (!aligned(at, around, buffer)) block.work.crossing_stores += m.vectors;
+    if (!aligned(at, around)) block.work.crossing_stores += m.vectors;
     block.work.vector_stores += m.vectors + m.scalars;
     block.work.scatters += m.elements;
     access.write = true;
@@ -394,7 +431,7 @@ class Reader {
   }
 
   const LoopNest& nest_;
-  std::int64_t vector_bytes_;
+  std::int64_t lanes_;  ///< of a vector of the type that is computed in
   LinearForms forms_;
   NestFacts facts_;
   std::vector<double> trips_;  ///< by slot, of the loops around
@@ -405,6 +442,12 @@ class Reader {
 };
 
 }  // namespace
+
+std::int64_t computed_bytes(const LoopNest& nest) {
+  const bool wide = std::any_of(nest.buffers.begin(), nest.buffers.end(),
+                                [](const Buffer& buffer) { return buffer.dtype == Dtype::F64; });
+  return wide ? 8 : 4;  // bfloat16 is computed in float32
+}
 
 NestFacts facts_of(const LoopNest& nest, std::int64_t vector_bytes) {
   return Reader(nest, vector_bytes).run();

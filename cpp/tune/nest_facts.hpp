@@ -30,7 +30,7 @@ struct Access {
 /// How often each kind of instruction is executed in one execution of a block; vectors count once.
 struct Work {
   double fma = 0;     ///< multiply-adds and other arithmetic of one instruction
-  double costly = 0;  ///< cycles of divisions, roots and elementary functions
+  double costly = 0;  ///< cycles of divisions and roots
   double vector_loads = 0, scalar_loads = 0, gathers = 0;  ///< gathers: elements
   double vector_stores = 0, scatters = 0;                  ///< scatters: elements
   double crossing_loads = 0, crossing_stores = 0;          ///< of the vectors: those that cross lines
@@ -56,6 +56,9 @@ struct NestFacts {
   std::uint32_t slot_count = 0;
   std::size_t root() const { return nodes.size() - 1; }
 };
+
+/// Of the type a nest computes in.
+std::int64_t computed_bytes(const schedule::LoopNest& nest);
 
 /// `vector_bytes`: of a vector register.
 NestFacts facts_of(const schedule::LoopNest& nest, std::int64_t vector_bytes);

@@ -95,7 +95,7 @@ class Model {
     made.flops = all.flops;
     made.seconds =
         std::max(made.compute_s, memory) + (1 - kHidden) * std::min(made.compute_s, memory) + made.overhead_s;
-    const double peak = machine_.peak_gflops(4) * 1e9 * all.speed_up;
+    const double peak = machine_.peak_gflops(computed_bytes(nest_)) * 1e9 * all.speed_up;
     made.fraction_of_peak = made.seconds > 0 ? made.flops / peak / made.seconds : 0;
     made.bottleneck = bottleneck(made, all.cycles, memory);
     cycles_ = all.cycles;

@@ -222,6 +222,21 @@ TEST(Predict, IsWithinTheMachine) {
   }
 }
 
+/// A vector has half as many lanes of twice the size; bfloat16 is computed in float32.
+TEST(Predict, CountsLanesOfTheTypeComputedIn) {
+  const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
+  const auto p = parsed("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 384}, {"n", 384}, {"k", 384}});
+  const auto made = [&](schedule::Dtype dtype) {
+    return predict(schedule::apply(p, schedule::default_schedule(p, dtype, machine.target(1))), machine);
+  };
+  const Prediction f32 = made(schedule::Dtype::F32), f64 = made(schedule::Dtype::F64),
+                   bf16 = made(schedule::Dtype::BF16);
+  EXPECT_NEAR(f64.compute_s / f32.compute_s, 2, 0.1);
+  EXPECT_GE(bf16.compute_s, f32.compute_s);  // and the conversions
+  for (const Prediction& each : {f32, f64, bf16}) EXPECT_LE(each.fraction_of_peak, 1);
+  EXPECT_GT(f64.fraction_of_peak, 0.5);
+}
+
 TEST(Predict, KnowsWhatLimitsANest) {
   const Machine machine = describe_machine(jit::host_cpu());
   const auto limited = [&](const char* text, std::map<std::string, std::int64_t> sizes) {
