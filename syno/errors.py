@@ -114,10 +114,13 @@ class BudgetError(_Coded):
     code = "B000"
 
 
-def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UnknownName:
-    """The error for a name that is none of ``valid``: lists them, and the nearest first."""
+def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownName:
+    """The error for a name that is none of ``valid``: lists them, and the nearest first.
+
+    What is no text at all, such as ``torch.float64`` for a dtype, is shown as it prints.
+    """
     names = sorted(valid)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return UnknownName(f"[{kind}] unknown {kind} {name!r}{hint} Valid: {', '.join(names)}")
 

@@ -393,3 +393,12 @@ def test_tiles_that_spill_are_made_smaller(monkeypatch: pytest.MonkeyPatch) -> N
         kernel_module._without_spills(operator.program, "float32", 1, mended, "", again) == mended
     )
     assert len(again) == 1
+
+
+def test_a_dtype_that_is_no_name_is_told_which_name_to_give() -> None:
+    torch = pytest.importorskip("torch")
+    op = Operator.parse("y[i] = 2 * x[i]", i=5)
+    with pytest.raises(UnknownName, match="did you mean 'float64'"):
+        op.compile(dtype=torch.float64)  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="Valid: bfloat16, float32, float64"):
+        op.compile(dtype="f32")
