@@ -300,6 +300,26 @@ def measured_by_a_system_that_crashes(
     return dict(left_out)
 
 
+def test_a_peer_whose_call_fails_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kernelbench import run
+
+    def fails() -> None:
+        raise AssertionError("a guard failed\nand more")
+
+    peer = Peer("compile", "torch", lambda form, tensors, threads: {"": fails})
+    monkeypatch.setitem(run.PEERS, "compile", peer)
+    case = Case("conv", CONV, SMALL)
+    tensors = run.inputs_of(case)
+    expected = case.operator.reference(*(t.numpy() for t in tensors))
+    absent: dict[str, str] = {}
+    settings = Settings(["compile", "eager"], 1, 3, "")
+    found = run._peers(case, tensors, expected, settings, absent, lambda number: None)
+    assert absent == {"compile native conv2d": "a guard failed"}
+    assert found and all(name.startswith("eager") for name in found)
+
+
 def test_a_peer_that_crashes_costs_its_own_column_only() -> None:
     settings = Settings(["eager", "openvino", "xla"], 1, 3, "")
     with Worker(settings, measured_by_a_system_that_crashes) as worker:  # type: ignore[arg-type]
