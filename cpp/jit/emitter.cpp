@@ -535,8 +535,8 @@ void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form
 void Emitter::emit_branch(llvm::Value* condition, StatementId body) {
   if (!condition) return emit(body);
   const auto carried = carried_slots(body);
-  std::vector<llvm::Value*> entering;
-  for (const auto& [tile, s] : carried) entering.push_back(tile->slots[s]);
+  std::vector<llvm::Value*> before;
+  for (const auto& [tile, s] : carried) before.push_back(tile->slots[s]);
   llvm::BasicBlock* from = b_.GetInsertBlock();
   llvm::BasicBlock* yes = llvm::BasicBlock::Create(context_, "if", f_.function);
   llvm::BasicBlock* end = llvm::BasicBlock::Create(context_, "endif", f_.function);
@@ -550,9 +550,9 @@ void Emitter::emit_branch(llvm::Value* condition, StatementId body) {
   b_.SetInsertPoint(end);
   for (std::size_t i = 0; i < carried.size(); ++i) {
     llvm::Value*& held = carried[i].first->slots[carried[i].second];
-    if (held == entering[i]) continue;
+    if (held == before[i]) continue;
     llvm::PHINode* merged = b_.CreatePHI(held->getType(), 2);
-    merged->addIncoming(entering[i], from);
+    merged->addIncoming(before[i], from);
     merged->addIncoming(held, last);
     held = merged;
   }

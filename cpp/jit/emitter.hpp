@@ -190,8 +190,12 @@ class Emitter {
     std::size_t depth = 0;              ///< of the innermost loop that moves it
     std::vector<std::uint32_t> loaded;  ///< buffers
   };
+  /// x / d = (x * scale) * inverse, with d * scale in the middle of the exponents: neither overflows first.
+  enum class Part { Value, Scale, Inverse };
   bool describe(schedule::ValueId id, Invariant& made);
-  llvm::Value* before_loops(schedule::ValueId id, bool reciprocal);
+  llvm::Value* before_loops(schedule::ValueId id, Part part);
+  llvm::Value* part_of(llvm::Value* divisor, Part part);
+  Lanes quotient(Lanes x, schedule::ValueId divisor);
 
   // emitter_shuffle.cpp: loads of lanes that lie apart
   bool readable(schedule::BufferId id, const Form& first, std::int64_t from, std::int64_t to,

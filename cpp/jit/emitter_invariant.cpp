@@ -62,9 +62,38 @@ bool Emitter::describe(ValueId id, Invariant& made) {
   return false;
 }
 
-/// The value, or its reciprocal, computed before the outermost loop that does not change it; null where the
-/// innermost loop does.
-llvm::Value* Emitter::before_loops(ValueId id, bool reciprocal) {
+llvm::Value* Emitter::part_of(llvm::Value* divisor, Part part) {
+  if (part == Part::Value) return divisor;
+  constexpr double kFar = 0x1p100, kScale = 0x1p64;
+  llvm::Value* size = b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, divisor);
+  llvm::Value* scale = b_.CreateSelect(
+      b_.CreateFCmpOLT(size, number(1 / kFar)), number(kScale),
+      b_.CreateSelect(b_.CreateFCmpOGT(size, number(kFar)), number(1 / kScale), number(1)));
+  return part == Part::Scale ? scale : b_.CreateFDiv(number(1), b_.CreateFMul(divisor, scale));
+}
+
+/// A vector over what is the same in all lanes: one division takes as long as many products.
+Lanes Emitter::quotient(Lanes x, ValueId divisor) {
+  llvm::Value *scale = nullptr, *inverse = nullptr;
+  if (x.vector && compute_->isFloatTy()) {
+    scale = before_loops(divisor, Part::Scale);
+    inverse = before_loops(divisor, Part::Inverse);
+  }
+  if (!inverse) {
+    const Lanes d = value(divisor);
+    if (!x.vector || d.vector || !compute_->isFloatTy()) return binary(Function::Divide, x, d);
+    scale = part_of(d.value, Part::Scale);
+    inverse = part_of(d.value, Part::Inverse);
+  }
+  const auto* known = llvm::dyn_cast<llvm::ConstantFP>(scale);
+  llvm::Value* scaled =
+      known && known->isExactlyValue(1.0) ? x.value : b_.CreateFMul(x.value, spread({scale, false}));
+  return {b_.CreateFMul(scaled, spread({inverse, false})), true};
+}
+
+/// The value, or a part of a quotient by it, computed before the outermost loop that does not change it; null
+/// where the innermost loop does.
+llvm::Value* Emitter::before_loops(ValueId id, Part part) {
   Invariant made;
   if (f_.loops.size() < 2 || !describe(id, made)) return nullptr;
   const auto unchanged = [&](const Loop& loop) {
@@ -74,7 +103,7 @@ llvm::Value* Emitter::before_loops(ValueId id, bool reciprocal) {
   std::size_t loop = f_.loops.size();
   while (loop - 1 > made.depth && unchanged(f_.loops[loop - 1])) --loop;
   if (loop == f_.loops.size()) return nullptr;
-  made.key.push_back(reciprocal ? 1 : 0);
+  made.key.push_back(static_cast<std::int64_t>(part));
   const auto [known, fresh] = f_.loops[loop].ahead.try_emplace(std::move(made.key), nullptr);
   if (!fresh) return known->second;
   llvm::IRBuilder<>::InsertPointGuard keep(b_);
@@ -91,8 +120,7 @@ llvm::Value* Emitter::before_loops(ValueId id, bool reciprocal) {
     std::swap(simd, simd_);
   };
   exchange();
-  llvm::Value* value = value_here(id).value;
-  if (reciprocal) value = b_.CreateFDiv(number(1), value);
+  llvm::Value* value = part_of(value_here(id).value, part);
   exchange();
   return known->second = value;
 }

@@ -130,7 +130,7 @@ llvm::Value* Emitter::masked_call(llvm::Instruction* call, BufferId id) {
 Lanes Emitter::value(ValueId id) {
   const auto key = static_cast<std::uint32_t>(id);
   if (const auto found = memo_.find(key); found != memo_.end()) return found->second;
-  llvm::Value* ahead = takes_long(nest_.value(id)) ? before_loops(id, false) : nullptr;
+  llvm::Value* ahead = takes_long(nest_.value(id)) ? before_loops(id, Part::Value) : nullptr;
   return memo_[key] = ahead ? Lanes{ahead, false} : value_here(id);
 }
 
@@ -167,12 +167,7 @@ Lanes Emitter::value_here(ValueId id) {
         break;
       }
       const Lanes a = value(node.a);
-      if (node.function == Function::Divide && a.vector && compute_->isFloatTy())
-        if (llvm::Value* reciprocal = before_loops(node.b, true)) {
-          made = {b_.CreateFMul(a.value, spread({reciprocal, false})), true};
-          break;
-        }
-      made = binary(node.function, a, value(node.b));
+      made = node.function == Function::Divide ? quotient(a, node.b) : binary(node.function, a, value(node.b));
       break;
     }
     case ValueKind::Select: {
@@ -267,9 +262,6 @@ Lanes Emitter::binary(Function function, Lanes a, Lanes b) {
     case Function::Multiply:
       return {b_.CreateFMul(x, y), vector};
     case Function::Divide:
-      // A quotient by what is the same in all lanes: one division takes as long as many products.
-      if (a.vector && !b.vector && compute_->isFloatTy())
-        return {b_.CreateFMul(x, spread({b_.CreateFDiv(number(1), b.value), false})), true};
       return {b_.CreateFDiv(x, y), vector};
     case Function::Maximum:
       return {math_.maximum(x, y), vector};

@@ -29,6 +29,12 @@ const std::vector<Case>& cases() {
        "input x: T[160]\noutput y: T[160]\nfor j in 0..10\n  for l in 0..16 vector\n"
        "    y[16 * j + l] = x[16 * j + l] / 9\n",
        true},
+      {"quotients_by_divisors_near_the_ends_of_the_exponents",
+       "input x: T[6, 64]\noutput y: T[6, 64]\nconstant d: T[6] = {1e-40, 1e-38, 3e38, 1e30, -2e-39, 7}\n"
+       "for i in 0..6\n  for j in 0..2\n    for l in 0..16 vector\n"
+       "      y[i, 16 * j + l] = x[i, 16 * j + l] * 0.5 * d[i] / d[i]\n"
+       "      y[i, 32 + 16 * j + l] = x[i, 16 * j + l] * 0 / d[i]\n",
+       true},
       {"of_a_temporary",
        "input x: T[5, 40]\noutput y: T[5, 40]\ntemporary t: T[1]\nfor i in 0..5\n  allocate t\n    t[0] = 0\n"
        "    for k in 0..40\n      t[0] += x[i, k] * x[i, k]\n    for j in 0..40\n"
