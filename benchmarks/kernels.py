@@ -7,7 +7,7 @@
 Every kernel is verified against the interpreter before it is timed, every peer's result compared with
 the kernel's; all take turns inside one run. A peer runs its nearest native call where the expression
 is one (convolution, matrix product, einsum, pooling, softmax, ...: recognised, not declared) and the
-emitted PyTorch otherwise; constant inputs are frozen, OpenVINO computes in f32, 4-D tensors are tried
+emitted PyTorch otherwise, traced to one graph; constant inputs are frozen, OpenVINO computes in f32, 4-D tensors are tried
 channels-last in eager. `ratio_to_best_peer` is the best peer's time over the kernel's, the median over
 the turns: above 1 the kernel is faster. GFLOP/s count a multiply-add as two.
 
@@ -21,8 +21,10 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -93,6 +95,7 @@ def main() -> int:
         for case in cases:
             print(f"{case.klass:12} {case.name:36} {case.operator.expr}")
         return 0
+    signal.signal(signal.SIGTERM, interrupted)
     settings = Settings(
         peers, options.threads, options.turns, machine_model(measure=True).to_json()
     )
@@ -123,10 +126,15 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def interrupted(number: int, frame: FrameType | None) -> None:
+    """A signal that ends the run as Ctrl-C does: what was measured is printed."""
+    raise KeyboardInterrupt
+
+
 def run(cases: list[Case], settings: Settings, quiet: bool) -> tuple[list[Result], dict[str, str]]:
     """Results in order, and the reasons of those that have none.
 
-    Ctrl-C ends the run; the cases that were not measured say so.
+    Ctrl-C or SIGTERM ends the run; the cases that were not measured say so.
     """
     results: list[Result] = []
     failed: dict[str, str] = {}
@@ -147,6 +155,7 @@ def run(cases: list[Case], settings: Settings, quiet: bool) -> tuple[list[Result
     except KeyboardInterrupt:
         done = {*failed, *(result.name for result in results)}
         failed |= {case.name: "interrupted" for case in cases if case.name not in done}
+        print(f"interrupted: {len(results)} of {len(cases)} cases", file=sys.stderr)
     return results, failed
 
 

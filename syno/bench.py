@@ -281,8 +281,10 @@ class _inference:
             module.training = training
 
 
-def _compiled(model: Callable[..., Any], example: Sequence[Any]) -> Callable[[], Any]:
-    """`torch.compile` as its users run it for inference: constant weights are packed once."""
+def _compiled(
+    model: Callable[..., Any], example: Sequence[Any], **options: Any
+) -> Callable[[], Any]:
+    """`torch.compile`, with its options, as its users run it for inference: constant weights are packed once."""
     import torch
     import torch._inductor.config as inductor
 
@@ -291,7 +293,7 @@ def _compiled(model: Callable[..., Any], example: Sequence[Any]) -> Callable[[],
         raise CompilerUnavailable("torch.compile needs a C++ compiler, and none is installed")
     # A code object has one entry for each model of a class; beyond the limit torch silently stays eager.
     with inductor.patch(freezing=True), torch._dynamo.config.patch(recompile_limit=64):
-        compiled = torch.compile(model)
+        compiled = torch.compile(model, **options)
         try:
             compiled(*example)
         except Exception as error:  # whatever inductor throws is the reason in the table

@@ -23,6 +23,7 @@ from kernelbench.scopes import (
     Read,
     Scope,
     Transposed,
+    iterators_of,
     listing,
     number,
     read_of,
@@ -112,7 +113,7 @@ class Convolution:
         return y if self.scale == 1 else y * self.scale
 
     def _input(self, x: Tensor) -> Tensor:
-        x = gathered(x, self.x, self.scope)
+        x = gathered(x, self.x)
         extents = self.scope.extents
         names: list[object] = []
         axis = 0
@@ -185,6 +186,9 @@ def _convolution(scope: Scope, x: Read, k: Read, scale: float) -> Convolution:
     scope, (x, k), sizes = split_blocks(scope, (x, k))
     if x.fill or any(not isinstance(i, Affine) for i in (*x.indices, *k.indices)):
         raise NotRecognised("no convolution")
+    names = [name for index in x.indices for name in iterators_of(index)]
+    if len(set(names)) < len(names):
+        raise NotRecognised(f"an iterator twice in the read of {x.tensor}")
     weight: set[str] = set()
     for index, size in zip(k.indices, k.shape, strict=True):
         found = dimension(index, size, scope)
@@ -430,14 +434,18 @@ def broadcast(scope: Scope) -> tuple[str, Step]:
     """Element-wise functions of broadcast views, then a plain reduction where there is one."""
     order = list(scope.extents)
     copies = read_of(scope.body) is not None
+    reads = {
+        node: with_gathers(read, scope)
+        for node in ast.walk(scope.body)
+        if isinstance(node, ast.expr) and (read := read_of(node)) is not None
+    }
 
     def value(node: ast.expr, values: Environment) -> Tensor | float:
         literal = number(node)
         if literal is not None:
             return literal
-        read = read_of(node)
+        read = reads.get(node)
         if read is not None:
-            read = with_gathers(read, scope)
             view, names = opened(values[read.tensor], read, scope)
             return arranged(view, names, order)
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:

@@ -40,6 +40,26 @@ class Form(nn.Module):
         return self.function(*values)
 
 
+def graph_of(form: Form, tensors: Sequence[Tensor]) -> nn.Module:
+    """The form as one graph of PyTorch's calls for these tensors, index tables and constants held: what
+    a model in PyTorch would run, without the Python that recognised it.
+
+    Raises:
+        Unavailable: it cannot be traced.
+    """
+    try:
+        module = torch.export.export(form, tuple(tensors), strict=False).module(check_guards=False)
+    except Exception as error:  # of many types
+        raise Unavailable(f"no graph: {first_line(error)}") from error
+    # Plain tensors in and out: the exporter's checks and trees of arguments cost 80 us a call.
+    graph = module.graph
+    (output,) = graph.output_node().args
+    assert isinstance(output, (tuple, list)) and len(output) == 1, "a form has one result"
+    graph.output_node().args = (output[0],)
+    graph.set_codegen(torch.fx.graph.CodeGen())
+    return torch.fx.GraphModule(module, graph)
+
+
 def result_array(value: Any) -> Any:
     """What a peer's call returned, as a NumPy array; bfloat16 as float32."""
     import numpy as np
@@ -75,7 +95,7 @@ class Peer:
 
 
 def _eager(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
-    calls: dict[str, Call] = {"": lambda: form(*tensors)}
+    calls: dict[str, Call] = {"": lambda: form.forward(*tensors)}
     if any(t.dim() == 4 for t in tensors):
         last = [_channels_last(t) for t in tensors]
         import copy
@@ -83,7 +103,7 @@ def _eager(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str
         other = copy.deepcopy(form)
         for name, buffer in other.named_buffers():
             other._buffers[name] = _channels_last(buffer)
-        calls["channels last"] = lambda: other(*last)
+        calls["channels last"] = lambda: other.forward(*last)
     return calls
 
 
@@ -95,9 +115,30 @@ def _compile(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[s
     from syno.bench import CompilerUnavailable, _compiled
 
     try:
-        return {"": _compiled(form.eval(), tensors)}
+        # In the mode that it is timed in: guards ask for it.
+        with torch.inference_mode():
+            return {"": _compiled(form.forward, tensors, **WHOLE)}
     except CompilerUnavailable as error:
         raise Unavailable(str(error)) from error
+
+
+#: How forms are compiled: to one graph of these sizes, or not at all.
+WHOLE = {"fullgraph": True, "dynamic": False}
+
+
+def compiled_calls_only() -> Any:
+    """A context in which compiled forms run as they were compiled: a call that would compile again, or
+    run without having been compiled, raises."""
+    return torch.compiler.set_stance("fail_on_recompile")
+
+
+def keep_compiled() -> None:
+    """Lets Inductor keep its code between runs (it says where in TORCHINDUCTOR_CACHE_DIR)."""
+    from platformdirs import user_cache_dir
+
+    os.environ.setdefault(
+        "TORCHINDUCTOR_CACHE_DIR", os.path.join(user_cache_dir("syno"), "inductor")
+    )
 
 
 def _onnx(form: nn.Module, tensors: Sequence[Tensor]) -> bytes:
@@ -111,7 +152,7 @@ def _onnx(form: nn.Module, tensors: Sequence[Tensor]) -> bytes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                form.eval(), tuple(tensors), dynamo=True, verbose=False, external_data=False
+                form, tuple(tensors), dynamo=True, verbose=False, external_data=False
             )
         assert program is not None
         file = io.BytesIO()

@@ -13,11 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kernelbench.cases import Case
+from kernelbench.limit import OutOfTime, time_limit
 from kernelbench.native import native_forms
-from kernelbench.peers import PEERS, Form, Peer, Unavailable, first_line, result_array
+from kernelbench.peers import (
+    PEERS,
+    WHOLE,
+    Form,
+    Peer,
+    Unavailable,
+    compiled_calls_only,
+    first_line,
+    graph_of,
+    result_array,
+)
 from syno import _core
 from syno.bench import Timing, measure
 from syno.errors import KernelError
@@ -79,6 +90,8 @@ class Settings:
     """The machine model as text, which travels to the process that measures."""
     limit_s: float = 2.0
     """Measuring of one case ends after this, at least three turns made."""
+    prepare_s: float = 120.0
+    """A form that a peer needs longer to make ready is left out."""
 
     @cached_property
     def machine(self) -> MachineModel:
@@ -175,7 +188,7 @@ def run_case(
         error = kernel.verify(seed=1).max_rel_err
         expected = result_array(contestants["syno"].result())
         contestants |= _peers(case, tensors, expected, settings, absent, at_work)
-    with torch.inference_mode(not case.training):
+    with torch.inference_mode(not case.training), compiled_calls_only():
         timings = measure(
             _worth_turns(contestants, settings, absent),
             turns=settings.turns,
@@ -328,11 +341,11 @@ def _of_peer(
     for form in forms:
         if only_first and calls:
             break
-        module = Form(forms[form], inputs, dict(constants)).eval()
         try:
-            with torch.no_grad():
+            with time_limit(settings.prepare_s), torch.no_grad():
+                module = graph_of(Form(forms[form], inputs, dict(constants)), data)
                 made = peer.prepare(module, data, settings.threads)
-        except Unavailable as error:
+        except (Unavailable, OutOfTime) as error:
             absent[f"{peer.name} {form}"] = str(error)
             continue
         for variant, call in made.items():
@@ -381,12 +394,13 @@ def _training_contestants(
             continue
         at_work(number)
         for label, form in forms_of(case).items():
-            forward: Callable[..., Tensor] = form
-            if name == "compile":
-                forward = torch.compile(_Plain(form))
-            call = step(forward)
             try:
-                got = [result_array(g) for g in call()]
+                with time_limit(settings.prepare_s):
+                    forward = graph_of(Form(form, operator.inputs, {}), leaves).forward
+                    if name == "compile":
+                        forward = torch.compile(forward, **WHOLE)
+                    call = step(forward)
+                    got = [result_array(g) for g in call()]
             except Exception as problem:  # whatever inductor throws is the reason
                 absent[f"{name} {label}"] = first_line(problem)
                 continue
@@ -398,15 +412,6 @@ def _training_contestants(
                 contestants[f"{name} {label}"] = call
         at_work(-1)
     return contestants, error
-
-
-class _Plain(nn.Module):
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: Tensor) -> Tensor:
-        return self.function(*tensors)
 
 
 # What the numbers mean
@@ -517,6 +522,10 @@ def summary(results: Sequence[Result]) -> dict[str, dict[str, float | None]]:
             "cold_ms_median": statistics.median(cold_ms) if cold_ms else None,
             "cold_ms_p95": cold_ms[math.ceil(0.95 * len(cold_ms)) - 1] if cold_ms else None,
         }
+        for peer in dict.fromkeys(name for r in rows for name in r.peers_us):
+            known = [r.ratios[peer] for r in rows if peer in r.ratios]
+            entry[f"cases_with_{peer}"] = len(known)
+            entry[f"geomean_to_{peer}"], entry[f"least_to_{peer}"] = geomean(known), min(known)
         for name in ("eager emitted", "compile emitted", "eager stages", "compile stages"):
             known = [r.ratios[name] for r in rows if name in r.ratios]
             if known:

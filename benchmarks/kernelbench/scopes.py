@@ -75,11 +75,19 @@ Index = Affine | Transposed | General
 
 @dataclass(frozen=True)
 class Gather:
-    """A dimension replaced by one for each of the iterators that its index depends on."""
+    """A dimension replaced by one for each of the iterators that its index depends on.
+
+    Made before the first call, so that a call does nothing but gather.
+    """
 
     axis: int
-    index: Index
     iterators: tuple[str, ...]
+    extents: tuple[int, ...]
+    places: Any
+    """A flat tensor of places along the axis, one beyond the last for what is outside; None for a roll."""
+    outside: bool
+    shift: int = 0
+    """Of a roll."""
 
 
 @dataclass(frozen=True)

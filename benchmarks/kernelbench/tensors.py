@@ -149,10 +149,10 @@ def with_gathers(read: Read, scope: Scope) -> Read:
             indices.append(index)
             shape.append(size)
         except NotRecognised:
-            names = tuple(iterators_of(index))
-            gathers.append(Gather(len(indices), index, names))
-            indices += [Affine(((name, 1),)) for name in names]
-            shape += [scope.extents[name] for name in names]
+            gather = _gather(len(indices), index, size, scope)
+            gathers.append(gather)
+            indices += [Affine(((name, 1),)) for name in gather.iterators]
+            shape += gather.extents
     return Read(read.tensor, tuple(indices), read.fill, tuple(gathers), tuple(shape))
 
 
@@ -160,24 +160,31 @@ def with_gathers(read: Read, scope: Scope) -> Read:
 MOST_GATHERED = 1 << 22
 
 
-def gathered(x: Tensor, read: Read, scope: Scope) -> Tensor:
+def _gather(axis: int, index: Index, size: int, scope: Scope) -> Gather:
+    names = tuple(iterators_of(index))
+    extents = tuple(scope.extents[name] for name in names)
+    if math.prod(extents) > MOST_GATHERED:
+        raise NotRecognised(f"an index of {math.prod(extents)} values")
+    places, valid = table(index, scope.extents)
+    valid = valid & (places >= 0) & (places < size)
+    if places.ndim == 1 and valid.all() and len(places) == size:
+        shift = int(places[0])
+        if (places == (np.arange(size) + shift) % size).all():
+            return Gather(axis, names, extents, None, False, shift)
+    flat = torch.from_numpy(np.where(valid, places, size).reshape(-1).copy())
+    return Gather(axis, names, extents, flat, not valid.all())
+
+
+def gathered(x: Tensor, read: Read) -> Tensor:
     """The tensor with the read's gathers made: dimensions as in `read.indices`."""
     for gather in read.gathers:
-        extents = [scope.extents[name] for name in gather.iterators]
-        if math.prod(extents) > MOST_GATHERED:
-            raise NotRecognised(f"an index of {math.prod(extents)} values")
-        size = x.shape[gather.axis]
-        places, valid = table(gather.index, scope.extents)
-        valid = valid & (places >= 0) & (places < size)
-        if places.ndim == 1 and valid.all() and len(places) == size:
-            shift = int(places[0])
-            if (places == (np.arange(size) + shift) % size).all():
-                x = torch.roll(x, -shift, gather.axis)
-                continue
-        if not valid.all():
+        if gather.places is None:
+            x = torch.roll(x, -gather.shift, gather.axis)
+            continue
+        if gather.outside:
             x = padded(x, gather.axis, 0, 1, read.fill)
-        flat = torch.from_numpy(np.where(valid, places, size).reshape(-1).copy())
-        x = x.index_select(gather.axis, flat.to(x.device)).unflatten(gather.axis, extents)
+        places = gather.places if x.device == gather.places.device else gather.places.to(x.device)
+        x = x.index_select(gather.axis, places).unflatten(gather.axis, gather.extents)
     return x
 
 
@@ -207,7 +214,7 @@ def unfolded(
 
 def opened(x: Tensor, read: Read, scope: Scope) -> tuple[Tensor, list[str]]:
     """A view with one dimension for each iterator of the read, and their names."""
-    x = gathered(x, read, scope)
+    x = gathered(x, read)
     extents = scope.extents
     names: list[str | None] = []
     taps: list[str] = []

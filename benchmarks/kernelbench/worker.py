@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import multiprocessing
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from kernelbench.cases import Case
+from kernelbench.peers import keep_compiled
 from kernelbench.run import Result, Settings, run_case
 from syno.errors import KernelError
 
@@ -26,6 +28,8 @@ def _enter(at_work: Synchronized[int], threads: int) -> None:
     global _at_work
     _at_work = at_work
     torch.set_num_threads(threads)
+    keep_compiled()
+    warnings.filterwarnings("ignore", module=r"torch\._inductor")
 
 
 def _note(number: int) -> None:
@@ -64,6 +68,11 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None and not issubclass(
+            kind, Exception
+        ):  # nobody waits for what is half done
+            for child in multiprocessing.active_children():
+                child.terminate()
         self._end()
 
     def measure(self, case: Case) -> Result:

@@ -26,7 +26,7 @@ def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
         Unavailable: an operator without a row in `TABLE`.
     """
     with torch.no_grad():
-        program = torch.export.export(form.eval(), tuple(tensors), strict=False)
+        program = torch.export.export(form, tuple(tensors), strict=False)
     constants = {
         **{name: _array(t) for name, t in program.state_dict.items()},
         **{name: _array(t) for name, t in program.constants.items() if isinstance(t, Tensor)},

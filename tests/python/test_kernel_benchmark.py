@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,26 @@ from hypothesis import strategies as st
 from syno import _core
 from syno.errors import KernelError, SynoError
 from syno.operator import Operator
+from syno.tuning.machine import machine_model
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[2]
 
 from kernelbench import run as kernelbench_run  # noqa: E402
 from kernelbench.cases import CLASSES, Case, attention_text, conv2d, read_cases  # noqa: E402
+from kernelbench.limit import OutOfTime, time_limit  # noqa: E402
 from kernelbench.native import native_forms  # noqa: E402
-from kernelbench.peers import Form, Peer, _eager, first_line, result_array  # noqa: E402
+from kernelbench.peers import (  # noqa: E402
+    PEERS,
+    Form,
+    Peer,
+    Unavailable,
+    _eager,
+    compiled_calls_only,
+    first_line,
+    graph_of,
+    result_array,
+)
 from kernelbench.run import Settings  # noqa: E402
 from kernelbench.worker import Worker  # noqa: E402
 
@@ -95,6 +108,7 @@ def test_a_native_call_is_recognised_from_the_expression(call: str) -> None:
         "y[n,o,h,w] = max[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",  # no sum
         "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,h+r,s]",  # a window on the weight
         "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s] * z[o]",  # three factors
+        "y[n,o,h,w] = sum[c,r,s] x[n,(3*c+h)%4,h+r-1,w+s-1] * k[o,c,r,s]",  # an iterator twice
     ],
 )
 def test_what_is_no_convolution_is_not_taken_for_one(text: str) -> None:
@@ -318,6 +332,104 @@ def test_a_peer_whose_call_fails_is_left_out_with_the_reason(
     found = run._peers(case, tensors, expected, settings, absent, lambda number: None)
     assert absent == {"compile native conv2d": "a guard failed"}
     assert found and all(name.startswith("eager") for name in found)
+
+
+GATHERED = parsed("y[n,o,h] = sum[c] x[n,(3*c+1)%4,h] * k[o,c]", n=1, o=3, c=4, h=5)
+"""An index that no view makes: its native form has a table of places."""
+
+
+def formed(operator: Operator, held: bool) -> tuple[dict[str, Form], list[Any]]:
+    """Native forms in float64, the last input constant or not, and the other inputs."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        name: torch.randn(operator.shapes[name], generator=generator, dtype=torch.float64)
+        for name in operator.inputs
+    }
+    last = operator.inputs[-1]
+    constants = {last: tensors.pop(last)} if held else {}
+    forms = {
+        name: Form(native.function, operator.inputs, constants)
+        for name, native in native_forms(operator.program).items()
+    }
+    return forms, list(tensors.values())
+
+
+@pytest.mark.parametrize("operator", [*RECOGNISED.values(), GATHERED], ids=[*RECOGNISED, "gather"])
+@pytest.mark.parametrize("held", [False, True])
+def test_the_graph_of_a_form_is_the_form(operator: Operator, held: bool) -> None:
+    forms, tensors = formed(operator, held)
+    assert forms
+    for form in forms.values():
+        torch.testing.assert_close(graph_of(form, tensors)(*tensors), form(*tensors))
+
+
+def test_a_graph_gathers_by_a_table_made_before() -> None:
+    forms, tensors = formed(GATHERED, held=True)
+    graph = graph_of(forms["native"], tensors).graph
+    called = {str(node.target) for node in graph.nodes if node.op == "call_function"}
+    assert "aten.index_select.default" in called
+    assert not any("lift" in name or "to." in name or "arange" in name for name in called)
+
+
+def test_a_form_without_a_graph_is_unavailable() -> None:
+    form = Form(lambda x: x if x.sum() > 0 else -x, ["x"], {})
+    with pytest.raises(Unavailable, match="no graph"):
+        graph_of(form, [torch.zeros(3)])
+
+
+def test_compiled_forms_run_as_compiled_or_not_at_all() -> None:
+    forms, tensors = formed(GATHERED, held=True)
+    with torch.no_grad():
+        graph = graph_of(forms["native"], tensors)
+        call = PEERS["compile"].prepare(graph, tensors, 1)[""]
+    with torch.inference_mode(), compiled_calls_only():
+        torch.testing.assert_close(call(), forms["native"](*tensors))
+    with torch.no_grad(), compiled_calls_only(), pytest.raises(RuntimeError, match="recompile"):
+        call()  # guards ask for the mode that it was compiled in
+
+
+def test_training_is_timed_beside_compiled_forms() -> None:
+    case = Case("gather", GATHERED.expr, {"n": 1, "o": 3, "c": 4, "h": 5}, training=True)
+    settings = Settings(["eager", "compile"], 1, 3, machine_model().to_json())
+    result = kernelbench_run.run_case(case, settings, {}, lambda _: None)
+    assert not result.absent
+    assert set(result.peers_us) == {"eager", "compile"} and result.max_rel_err < 1e-5
+    entry = kernelbench_run.summary([result])["file"]
+    assert (
+        entry["cases_with_compile"] == 1 and entry["least_to_compile"] == result.ratios["compile"]
+    )
+
+
+def test_what_takes_too_long_is_left_out() -> None:
+    def prepare() -> None:
+        try:
+            time.sleep(5)
+        except Exception as error:
+            raise RuntimeError("wrapped by who was at work") from error
+
+    with pytest.raises(OutOfTime, match="not ready after 0 s"), time_limit(0.05):
+        prepare()
+    with time_limit(0.05):
+        pass
+    time.sleep(0.1)  # and no alarm afterwards
+    with pytest.raises(ZeroDivisionError), time_limit(5):
+        _ = 1 / 0
+
+
+def test_a_run_that_is_terminated_prints_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "cases.json"
+    sizes = {"n": 1, "o": 4, "c": 4, "h": 6, "w": 6, "r": 3, "s": 3}
+    path.write_text(json.dumps([{"name": f"{i}", "expr": CONV, "sizes": sizes} for i in range(99)]))
+    command = [sys.executable, str(ROOT / "benchmarks" / "kernels.py"), "--cases", str(path)]
+    command += ["--peers", "eager", "--turns", "3"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as running:
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        running.terminate()
+        rest, problems = running.communicate(timeout=60)
+    assert first.startswith("0 ") and "geomean" in rest
+    assert "interrupted" in problems and running.returncode == 1
 
 
 def test_a_peer_that_crashes_costs_its_own_column_only() -> None:

@@ -129,7 +129,9 @@ def test_compiling_another_network_leaves_the_first_as_it_was(
         return graph.forward
 
     compile = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda model: compile(model, backend=backend))
+    monkeypatch.setattr(
+        torch, "compile", lambda model, **options: compile(model, backend=backend, **options)
+    )
     torch._dynamo.reset()
     x = torch.randn(2, 3)
     with torch.no_grad():
