@@ -418,17 +418,16 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
               if (found && guard_mask) found = b_.CreateSelect(mask, found, off);
               if (found) return from_storage(buffer.dtype, found);
             }
-            if (condition) {
-              llvm::Value* on = mask ? mask : llvm::ConstantInt::getTrue(masks);
-              mask = b_.CreateSelect(condition, on, llvm::ConstantInt::getFalse(masks));
-            }
             const auto align = llvm::Align(schedule::byte_size(buffer.dtype));
-            if (where->stride == 1) {
-              return from_storage(
-                  buffer.dtype,
-                  masked_call(b_.CreateMaskedLoad(type, pointer(id, where->first), align, mask, off), id));
+            // Lanes that are off cost hundreds of cycles on a page that is not there: where all are off, the
+            // address is another one too.
+            if (mask && where->stride == 1) {
+              llvm::Value* at = guarded(pointer(id, where->first), condition);
+              return from_storage(buffer.dtype,
+                                  masked_call(b_.CreateMaskedLoad(type, at, align, mask, off), id));
             }
             if (!mask) mask = llvm::ConstantInt::getTrue(masks);
+            if (condition) mask = b_.CreateSelect(condition, mask, llvm::ConstantInt::getFalse(masks));
             return from_storage(
                 buffer.dtype,
                 masked_call(b_.CreateMaskedGather(type, lane_pointers(id, *where), align, mask, off), id));
