@@ -1271,7 +1271,7 @@ def compile_nest(nest: LoopNest, *, cache_directory: str = '', cpu: Cpu | None =
             ScheduleError: the nest does not verify.
             KernelError: no code can be made of it.
     """
-def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0) -> Constructed:
+def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = []) -> Constructed:
     """
         Construct a schedule from the machine model, without measuring (Gensor, section IV).
     
@@ -1292,8 +1292,10 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             cold: arguments come from main memory, as weights do in a network larger than the caches.
             strides: of arguments that are not row-major, by name, in elements; the nest is for those.
             spare_registers: that tiles leave to the code generator, beside those they always do.
+            constants: names of inputs that stay the same over calls; copies of them are prepacked
+                (`apply_prepacked`), and predictions are of calls.
         Raises:
-            ScheduleError: the program has symbolic sizes.
+            ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.
             UnknownName: another dtype or method.
     """
 def conv(*, batch: typing.SupportsInt | typing.SupportsIndex = 1, in_channels: typing.SupportsInt | typing.SupportsIndex, out_channels: typing.SupportsInt | typing.SupportsIndex, in_size: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], kernel: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], stride: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], dilation: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_begin: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_end: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], groups: typing.SupportsInt | typing.SupportsIndex = 1, bias: bool = False) -> Program:
@@ -1352,8 +1354,8 @@ def default_schedule(program: Program, *, dtype: str = 'float32', threads: typin
                 (`apply_prepacked`).
             strides: of arguments that are not row-major, by name, in elements; the nest is for those.
         Raises:
-            ScheduleError: the program has symbolic sizes, or a constant is computed.
-            UnknownName: another dtype or no such tensor.
+            ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.
+            UnknownName: another dtype.
     """
 def derivation(spec: Spec, pgraph: PGraph, examples: typing.SupportsInt | typing.SupportsIndex = 0) -> dict:
     """

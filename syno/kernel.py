@@ -24,6 +24,7 @@ from syno.files import write_whole
 from syno.operator import Operator
 from syno.tuning.construct import Chosen, choose_schedule, construct
 from syno.tuning.machine import machine_model
+from syno.tuning.spills import without_spills
 
 if TYPE_CHECKING:
     from syno.bench import Timing
@@ -393,10 +394,6 @@ def _view(array: Any) -> Any:
 #: loaded from the cache directory when they are asked for, and live on where they are held.
 KEPT_KERNELS = 1024
 
-#: Registers that smaller tiles leave free, one try after the other, and how much slower they may be.
-_SPARE_REGISTERS = (2, 5, 9)
-_LITTLE_SLOWER = 1.1
-
 _kernels: Bounded[tuple[str, str, int, str, str, str], Kernel] = Bounded(KEPT_KERNELS)
 
 
@@ -461,59 +458,32 @@ def schedule_of(
     *,
     dtype: str,
     threads: int,
+    constants: Sequence[str] = (),
     cache: bool = True,
     codes: list[_core.Kernel] | None = None,
 ) -> Chosen:
-    """The schedule that `compile` takes where none is given.
+    """The schedule that a kernel takes where none is given.
 
     Args:
+        constants: inputs that stay the same over calls, as for `syno.prepack.prepacked`.
         codes: takes what is compiled on the way, so that who compiles it again finds it.
     """
     directory = _usable_cache() if cache else None
-    where = str(directory) if directory else ""
 
     def mend(made: _core.Schedule) -> _core.Schedule:
-        compiled = [] if codes is None else codes
-        return _without_spills(operator.program, dtype, threads, made, where, compiled)
-
-    return choose_schedule(operator.program, dtype, threads, directory, mend)
-
-
-def _without_spills(
-    program: _core.Program,
-    dtype: str,
-    threads: int,
-    schedule: _core.Schedule,
-    cache: str,
-    codes: list[_core.Kernel],
-) -> _core.Schedule:
-    """The schedule, or one with smaller register tiles where the code generator keeps vectors of it on the
-    stack: what that costs nobody predicts. Smaller tiles are tried until one needs no stack, as long as
-    they are predicted to be little slower. What was compiled is added to `codes`."""
-    machine = machine_model()
-
-    def spills(nest: _core.LoopNest) -> int:
-        codes.append(_core.compile_nest(nest, cache_directory=cache))
-        return int(codes[-1].report.spills)
-
-    nest = _core.apply_schedule(program, schedule)
-    best, fewest = schedule, spills(nest)
-    if fewest == 0:
-        return schedule
-    slowest = _LITTLE_SLOWER * _core.predict_nest(nest, machine, threads=threads).seconds
-    for spare in _SPARE_REGISTERS:
-        made = construct(
-            program, threads=threads, dtype=dtype, machine=machine, spare_registers=spare
+        return without_spills(
+            operator.program,
+            made,
+            dtype=dtype,
+            threads=threads,
+            constants=constants,
+            cache=str(directory) if directory else "",
+            codes=codes,
         )
-        nest = _core.apply_schedule(program, made.schedule)
-        if _core.predict_nest(nest, machine, threads=threads).seconds > slowest:
-            break
-        found = spills(nest)
-        if found < fewest:
-            best, fewest = made.schedule, found
-        if fewest == 0:
-            break
-    return best
+
+    return choose_schedule(
+        operator.program, dtype, threads, directory, constants=constants, mend=mend
+    )
 
 
 #: Twice the threads must save this part of the predicted time to be used.

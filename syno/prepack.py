@@ -27,9 +27,10 @@ from syno.kernel import (
     _view,
     _without_gradient,
     gainful_threads,
+    schedule_of,
 )
 from syno.operator import Operator
-from syno.tuning.machine import machine_model
+from syno.tuning.construct import construct
 
 Array = np.ndarray[Any, Any]
 
@@ -225,8 +226,8 @@ def prepacked(
         operator: at one valuation.
         constants: names of inputs that stay the same over calls; default the operator's weights.
         dtype: "float32", "float64" or "bfloat16"; packed bfloat16 is kept as the float32 that is computed with.
-        threads: the default schedule spreads work over this many.
-        schedule: decisions to use instead of the default ones; its `prepack` decisions count.
+        threads: the constructed schedule spreads work over this many.
+        schedule: decisions to use instead of the constructed ones; its `prepack` decisions count.
         cache: read and write compiled objects under `syno.config.cache_directory()`.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
@@ -258,7 +259,14 @@ def prepacked(
     )
     if (known := _kernels.get(key)) is not None:
         return known
-    chosen = schedule or _schedule_of(concrete, names, dtype, threads)
+    codes: list[_core.Kernel] = []  # alive until the chosen one is linked again
+    if schedule is None:
+        choice = schedule_of(
+            concrete, dtype=dtype, threads=threads, constants=names, cache=cache, codes=codes
+        )
+        chosen = choice.schedule
+    else:
+        chosen = schedule
     nests = _core.apply_prepacked(program, chosen)
     prepack: _core.Kernel | None = None
     if nests is None:
@@ -283,19 +291,8 @@ def prepacked_seconds(operator: Operator, *, dtype: str, threads: int) -> float:
     Args:
         operator: concrete.
     """
-    program = operator.program
-    chosen = _schedule_of(operator, tuple(operator.weights), dtype, threads)
-    nests = _core.apply_prepacked(program, chosen)
-    nest = _core.apply_schedule(program, chosen) if nests is None else nests[1]
-    return _core.predict_nest(nest, machine_model(), threads=threads).seconds
-
-
-def _schedule_of(
-    operator: Operator, constants: tuple[str, ...], dtype: str, threads: int
-) -> _core.Schedule:
-    return _core.default_schedule(
-        operator.program, dtype=dtype, threads=threads, constants=list(constants)
-    )
+    made = construct(operator, dtype=dtype, threads=threads, constants=list(operator.weights))
+    return made.predicted_s
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -194,7 +194,10 @@ def _convolution(scope: Scope, x: Read, k: Read, scale: float) -> Convolution:
         found = dimension(index, size, scope)
         if isinstance(found, Window):
             raise NotRecognised("a window on the weight")
-        weight |= {found} if isinstance(found, str) else {found.block, found.inner}
+        names = {found} if isinstance(found, str) else {found.block, found.inner}
+        if names & weight:
+            raise NotRecognised("a diagonal of the weight")
+        weight |= names
     result = Convolution(scope, x, k, sizes, scale)
     plain: list[str] = []
     for index, size in zip(x.indices, x.shape, strict=True):
@@ -232,9 +235,12 @@ def _convolution(scope: Scope, x: Read, k: Read, scale: float) -> Convolution:
         for name in plain
         if name not in result.free
     ]
-    known = {*result.free, *result.groups, *result.channels}
-    known |= {w.position for w in result.spatial if w.position}
-    known |= {w.tap for w in result.spatial if w.tap}
+    read = [*result.free, *result.groups, *result.channels]
+    read += [w.position for w in result.spatial if w.position]
+    read += [w.tap for w in result.spatial if w.tap]
+    known = set(read)
+    if len(known) < len(read):
+        raise NotRecognised("a diagonal of the data")
     result.out = [name for name in scope.traversal if name not in known]
     summed = {*result.channels, *(w.tap for w in result.spatial if w.tap)}
     if not set(scope.sums) <= summed or not set(result.out) <= weight:

@@ -31,9 +31,9 @@ from kernelbench.peers import (
 )
 from syno import _core
 from syno.bench import Timing, measure
-from syno.errors import KernelError
 from syno.kernel import DTYPES, Kernel
 from syno.operator import Operator
+from syno.prepack import prepacked
 from syno.torch.aten import aten_module
 from syno.torch.native import TORCH
 from syno.tuning.construct import construct
@@ -239,26 +239,15 @@ def _prepacked(case: Case, tensors: Sequence[Tensor], out: Tensor, threads: int)
     """The call that is left when copies of the constant inputs were made before; None without any."""
     if not case.constant or case.strides:
         return None
-    program = case.operator.program
-    schedule = _core.default_schedule(
-        program, dtype=case.dtype, threads=threads, constants=list(case.constant)
-    )
-    nests = _core.apply_prepacked(program, schedule)
-    if nests is None:
+    kernel = prepacked(case.operator, case.constant, dtype=case.dtype, threads=threads)
+    if not kernel.packs:
         return None
-    prepack, call = (_core.compile_nest(nest) for nest in nests)
-    check = _core.verify_prepacked(prepack, call, program, 0)
-    if not check.passed:
-        raise KernelError(f"[kernels] {case.name}: the prepacked kernel is wrong: {check.detail}")
-    values: dict[str, Any] = dict(zip(case.operator.inputs, tensors, strict=True))
-    names = nests[0].arguments
-    taken = [name for name in names if name in values]
-    made = prepack(*(values[name] for name in taken))
-    made = made if isinstance(made, tuple) else (made,)
-    values |= dict(zip(names[len(taken) :], made, strict=True))
-    values[case.operator.outputs[0]] = out
-    held = [values[name] for name in nests[1].arguments]
-    return _Call(call.call_pointers, [t.data_ptr() for t in held], threads, out, held)
+    values = dict(zip(case.operator.inputs, tensors, strict=True))
+    packed = kernel.pack(**{name: values[name] for name in kernel.constants})
+    addresses = {name: values[name].data_ptr() for name in kernel.data}
+    addresses[case.operator.outputs[0]] = out.data_ptr()
+    pointers = [addresses[name] if at is None else at for name, at in packed.arguments()]
+    return _Call(packed.unchecked, pointers, threads, out, [packed, *tensors])
 
 
 def _peers(

@@ -208,8 +208,8 @@ void bind_schedule(py::module_& m) {
             (`apply_prepacked`).
         strides: of arguments that are not row-major, by name, in elements; the nest is for those.
     Raises:
-        ScheduleError: the program has symbolic sizes, or a constant is computed.
-        UnknownName: another dtype or no such tensor.
+        ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.
+        UnknownName: another dtype.
 )doc");
   m.def(
       "apply_prepacked",

@@ -178,11 +178,12 @@ void bind_construct(py::module_& m) {
       [](const program::Program& program, const Machine& machine, const std::string& dtype, int threads,
          const std::string& method, std::uint64_t seed, int iterations, int walks, bool annealing,
          bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists, bool cold,
-         schedule::Strides strides, int spare_registers) {
+         schedule::Strides strides, int spare_registers, std::vector<std::string> constants) {
         tune::ConstructOptions options;
         options.cold = cold;
         options.strides = std::move(strides);
         options.spare_registers = spare_registers;
+        options.constants = std::move(constants);
         options.method = tune::method_named(method);
         options.seed = seed;
         options.iterations = iterations;
@@ -201,7 +202,7 @@ void bind_construct(py::module_& m) {
       "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1, "method"_a = "graph",
       "seed"_a = 0, "iterations"_a = 100, "walks"_a = 2, "annealing"_a = true, "vthreads"_a = true,
       "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "cold"_a = false,
-      "strides"_a = schedule::Strides{}, "spare_registers"_a = 0,
+      "strides"_a = schedule::Strides{}, "spare_registers"_a = 0, "constants"_a = std::vector<std::string>{},
       R"doc(
     Construct a schedule from the machine model, without measuring (Gensor, section IV).
 
@@ -222,8 +223,10 @@ void bind_construct(py::module_& m) {
         cold: arguments come from main memory, as weights do in a network larger than the caches.
         strides: of arguments that are not row-major, by name, in elements; the nest is for those.
         spare_registers: that tiles leave to the code generator, beside those they always do.
+        constants: names of inputs that stay the same over calls; copies of them are prepacked
+            (`apply_prepacked`), and predictions are of calls.
     Raises:
-        ScheduleError: the program has symbolic sizes.
+        ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.
         UnknownName: another dtype or method.
 )doc");
 }

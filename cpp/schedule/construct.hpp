@@ -158,7 +158,7 @@ using Policy = std::function<Choosing(const Construction&, const std::string& sc
 /// The fewest cycles by count.
 Choosing fewest_cycles(const Construction& c, const std::string& scope, const Sketches& sketches);
 
-/// A whole schedule and the nest it makes.
+/// A whole schedule and the nest it makes; that of a call, where copies of constants are made before.
 struct Finished {
   Schedule schedule;
   LoopNest nest;

@@ -370,7 +370,7 @@ Choosing counted(const Question& question) {
 }
 
 Finished finished(const Construction& c) {
-  Finished made{c.schedule, emit(c.plan)};
+  Finished made{c.schedule, emit_call(c.plan)};
   verify(made.nest);  // some rules speak only once all loops are known
   return made;
 }

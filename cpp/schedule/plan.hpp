@@ -124,6 +124,8 @@ class Plan {
 
 /// Makes the loop nest of a plan (schedule/apply.cpp).
 LoopNest emit(Plan plan);
+/// Of a call alone: what the plan prepacks is an argument (apply_prepacked()).
+LoopNest emit_call(const Plan& plan);
 
 /// `e` without its `inside` guards, which become conditions.
 ExprId without_inside(symbolic::Arena& arena, ExprId e, std::vector<Condition>& conditions);

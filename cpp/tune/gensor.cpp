@@ -127,7 +127,7 @@ class Constructor {
       return options_.method == Method::Counted ? counted(question) : choose(question, made);
     };
     schedule::Finished finished =
-        schedule::construct_with(program_, dtype_, target_, chooser, {}, options_.strides);
+        schedule::construct_with(program_, dtype_, target_, chooser, options_.constants, options_.strides);
     const Prediction predicted = predict(finished.nest, machine_, {options_.threads, options_.cold});
     made.schedule = std::move(finished.schedule);
     made.predicted_s = predicted.seconds;

@@ -37,6 +37,7 @@ struct ConstructOptions {
   std::size_t finalists = 5;  ///< states of a scope, best by count, that are built and predicted
   int threads = 1;
   schedule::Strides strides;  ///< of arguments that are not row-major
+  std::vector<std::string> constants;  ///< inputs whose copies are prepacked; predictions are of calls
   int spare_registers = 0;    ///< that tiles leave to the code generator, beside those they always do
   bool cold = false;  ///< arguments come from main memory, as weights do in a network larger than the caches
 };

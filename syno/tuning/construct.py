@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,8 @@ def construct(
 #: read from the cache directory, or constructed again.
 KEPT_SCHEDULES = 2048
 
-_constructed: Bounded[tuple[str, str, int, str], _core.Schedule] = Bounded(KEPT_SCHEDULES)
+_Key = tuple[str, str, int, tuple[str, ...], str]
+_constructed: Bounded[_Key, _core.Schedule] = Bounded(KEPT_SCHEDULES)
 
 
 def choose_schedule(
@@ -86,6 +87,8 @@ def choose_schedule(
     dtype: str,
     threads: int,
     directory: Path | None,
+    *,
+    constants: Sequence[str] = (),
     mend: Callable[[_core.Schedule], _core.Schedule] | None = None,
 ) -> Chosen:
     """The schedule of a kernel nobody gave one for.
@@ -93,22 +96,25 @@ def choose_schedule(
     Args:
         program: a concrete one.
         directory: of compiled kernels, where constructed schedules are kept, too; None: nowhere.
+        constants: inputs whose copies are made before calls; what is on record is not for such calls.
         mend: looks at a schedule that was just constructed; what it returns is kept instead.
     """
     from syno.tuning.records import record_store
 
-    if (found := record_store().best(program, dtype, threads)) is not None:
+    if not constants and (found := record_store().best(program, dtype, threads)) is not None:
         return Chosen(found[1], "recorded")
     machine = machine_model()
     text = str(program.text())
-    key = (text, dtype, threads, _identity(machine))
+    key = (text, dtype, threads, tuple(constants), _identity(machine))
     known = _constructed.get(key)
     if known is not None:
         return Chosen(known, "constructed")
     path = directory / f"{_digest(key)}.schedule" if directory else None
     schedule = _read(path) if path else None
     if schedule is None:
-        schedule = construct(program, threads=threads, dtype=dtype, machine=machine).schedule
+        schedule = construct(
+            program, threads=threads, dtype=dtype, machine=machine, constants=list(constants)
+        ).schedule
         if mend is not None:
             schedule = mend(schedule)
         if path:
@@ -116,7 +122,7 @@ def choose_schedule(
     return Chosen(_constructed.setdefault(key, schedule), "constructed")
 
 
-def _digest(key: tuple[str, str, int, str]) -> str:
+def _digest(key: _Key) -> str:
     return hashlib.blake2b(repr((_core.build_id(), *key)).encode(), digest_size=16).hexdigest()
 
 

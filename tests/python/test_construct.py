@@ -6,11 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import syno
 from syno import _core
-from syno.errors import KernelError, UnknownName
+from syno.errors import KernelError, ScheduleError, UnknownName
+from syno.prepack import prepacked
 from syno.tuning.construct import choose_schedule, construct
+from syno.tuning.machine import machine_model
+from syno.tuning.spills import call_nest
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 
@@ -83,3 +88,26 @@ def test_cold_arguments_cost_more_and_may_change_the_choice() -> None:
     assert cold.counted_s > warm.counted_s
     assert cold.predicted_s <= cold.counted_s
     assert operator.compile(schedule=cold.schedule).verify().passed
+
+
+@given(o=st.integers(1, 70), c=st.integers(1, 9), h=st.integers(1, 9), w=st.integers(1, 20))
+@settings(max_examples=8, deadline=None)
+def test_constants_are_packed_outside_of_what_is_predicted(o: int, c: int, h: int, w: int) -> None:
+    operator = conv(o=o, c=c, h=h, w=w)
+    made = construct(operator, constants=["k"])
+    nest = call_nest(operator.program, made.schedule)
+    assert made.predicted_s == _core.predict_nest(nest, machine_model()).seconds
+    assert prepacked(operator, ["k"], schedule=made.schedule, cache=False).verification.passed
+
+
+def test_schedules_for_constants_are_kept_apart(tmp_path: Path) -> None:
+    program = conv(o=64, c=32).program
+    with syno.config.config(cache=str(tmp_path)):
+        plain = choose_schedule(program, "float32", 1, tmp_path)
+        packed = choose_schedule(program, "float32", 1, tmp_path, constants=["k"])
+        assert "prepack" in packed.schedule.text() and "prepack" not in plain.schedule.text()
+        assert len(list(tmp_path.glob("*.schedule"))) == 2
+        again = choose_schedule(program, "float32", 1, tmp_path, constants=["k"])
+        assert again.schedule == packed.schedule
+    with pytest.raises(ScheduleError, match="unknown tensor 'q'.*Valid: x, k, y"):
+        construct(program, constants=["q"])

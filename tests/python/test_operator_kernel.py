@@ -17,6 +17,7 @@ from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, Unkno
 from syno.kernel import DTYPES, compile
 from syno.operator import Operator
 from syno.tuning.machine import machine_model
+from syno.tuning.spills import without_spills
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 
@@ -369,7 +370,7 @@ def test_code_for_strides_is_scheduled_for_them_and_kept() -> None:
 # Spills
 
 
-def test_tiles_that_spill_are_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_that_spill_are_made_smaller() -> None:
     from syno import _core
 
     operator = Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=40, n=96, k=48)
@@ -379,7 +380,7 @@ def test_tiles_that_spill_are_made_smaller(monkeypatch: pytest.MonkeyPatch) -> N
         "vectorize y loops=n_i_i\nregister_tile y loops=m_i,n_i_o,n_i_i\n"
     )
     codes: list[_core.Kernel] = []
-    mended = kernel_module._without_spills(operator.program, "float32", 1, too_large, "", codes)
+    mended = without_spills(operator.program, too_large, dtype="float32", threads=1, codes=codes)
     assert codes[0].report.spills > 0
     assert len(codes) > 1
     assert mended != too_large
@@ -390,7 +391,7 @@ def test_tiles_that_spill_are_made_smaller(monkeypatch: pytest.MonkeyPatch) -> N
     # Code that spills nothing is taken as it is.
     again: list[_core.Kernel] = []
     assert (
-        kernel_module._without_spills(operator.program, "float32", 1, mended, "", again) == mended
+        without_spills(operator.program, mended, dtype="float32", threads=1, codes=again) == mended
     )
     assert len(again) == 1
 
