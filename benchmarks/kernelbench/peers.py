@@ -79,7 +79,8 @@ def result_array(value: Any) -> Any:
 class Peer:
     """A row of `PEERS`: `prepare` returns calls by variant ("" for the plain one).
 
-    `needs` is the module that must be there; `prepare` gets a form, its tensors and the threads.
+    `needs` is the module that must be there; `prepare` gets a form, its tensors and the threads, in the mode
+    (`torch.inference_mode` or not) that the calls will be made in.
     """
 
     name: str
@@ -115,9 +116,7 @@ def _compile(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[s
     from syno.bench import CompilerUnavailable, _compiled
 
     try:
-        # In the mode that it is timed in: guards ask for it.
-        with torch.inference_mode():
-            return {"": _compiled(form.forward, tensors, **WHOLE)}
+        return {"": _compiled(form.forward, tensors, **WHOLE)}
     except CompilerUnavailable as error:
         raise Unavailable(str(error)) from error
 
@@ -149,7 +148,8 @@ def _onnx(form: nn.Module, tensors: Sequence[Tensor]) -> bytes:
     level = loud.level
     loud.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        # The exporter takes no inference tensors.
+        with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 form, tuple(tensors), dynamo=True, verbose=False, external_data=False

@@ -331,9 +331,11 @@ def _of_peer(
         if only_first and calls:
             break
         try:
-            with time_limit(settings.prepare_s), torch.no_grad():
-                module = graph_of(Form(forms[form], inputs, dict(constants)), data)
-                made = peer.prepare(module, data, settings.threads)
+            with time_limit(settings.prepare_s):
+                with torch.no_grad():
+                    module = graph_of(Form(forms[form], inputs, dict(constants)), data)
+                with torch.inference_mode():
+                    made = peer.prepare(module, data, settings.threads)
         except (Unavailable, OutOfTime) as error:
             absent[f"{peer.name} {form}"] = str(error)
             continue

@@ -25,7 +25,7 @@ def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
     Raises:
         Unavailable: an operator without a row in `TABLE`.
     """
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():
         program = torch.export.export(form, tuple(tensors), strict=False)
     constants = {
         **{name: _array(t) for name, t in program.state_dict.items()},

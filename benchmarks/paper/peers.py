@@ -35,8 +35,9 @@ def compiled(model: nn.Module, x: Tensor, threads: int) -> Run:
 
 def onnxruntime(model: nn.Module, x: Tensor, threads: int) -> Run:
     """ONNX Runtime on the network's ONNX export."""
-    with torch.inference_mode(False), torch.no_grad():  # the exporter takes no inference tensors
-        return _prepared("onnxruntime", model, x.clone(), threads)
+    with torch.inference_mode(False):  # the exporter takes no inference tensors
+        x = x.clone()
+    return _prepared("onnxruntime", model, x, threads)
 
 
 def _prepared(name: str, model: nn.Module, x: Tensor, threads: int) -> Run:

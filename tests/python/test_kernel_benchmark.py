@@ -382,6 +382,7 @@ def test_compiled_forms_run_as_compiled_or_not_at_all() -> None:
     forms, tensors = formed(GATHERED, held=True)
     with torch.no_grad():
         graph = graph_of(forms["native"], tensors)
+    with torch.inference_mode():
         call = PEERS["compile"].prepare(graph, tensors, 1)[""]
     with torch.inference_mode(), compiled_calls_only():
         torch.testing.assert_close(call(), forms["native"](*tensors))
