@@ -10,7 +10,9 @@
 and without annealing and virtual threads (register interleaving), and as kernels get it; verify all
 results and time them in turns, one thread, arguments warm. `--trials` adds the thorough search:
 `gap` is best found time / constructed time. `bert` and `mobilenet` add up construction or compilation
-and inference for each shape, against eager PyTorch and torch.compile, static and dynamic.
+and inference for each shape, against eager PyTorch and torch.compile, static and dynamic; "packed" are
+constructed kernels whose copies of the weights are made once, as `result.apply` does. `--plot` draws speeds
+and time to build against speed, or seconds by contestant.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 import msgspec
 from constructbench.cases import PAPER, UNBALANCED, Case
 from constructbench.networks import NETWORKS, run_network
-from constructbench.operators import plot, run_case, summary
+from constructbench.operators import run_case, summary
 
 from syno.errors import SynoError, unknown_name
 from syno.machine import describe_machine
@@ -102,8 +104,13 @@ def main() -> None:
                 if not options.json:
                     show(rows[-1])
             document |= {"cases": rows, "summary": summary(rows)}
-            if options.plot:
-                plot(rows, options.plot)
+        if options.plot:
+            from constructbench.plots import plot_network, plot_operators
+
+            if options.what in NETWORKS:
+                plot_network(document, options.plot)
+            else:
+                plot_operators(document["cases"], options.plot)
     except SynoError as error:
         raise SystemExit(str(error)) from error
     if options.json:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -19,10 +20,12 @@ import syno
 from syno import _core
 from syno.errors import unknown_name
 from syno.models.mobilenet import STAGES
+from syno.prepack import prepacked
 from syno.tuning.construct import construct
 from syno.tuning.search import tune
 
-WAYS = ("tree", "graph", "search")
+#: How kernels are made; "packed" is "graph" with copies of the weights made once, as in a network that is kept.
+WAYS = ("tree", "graph", "packed", "search")
 
 
 class Ops(Protocol):
@@ -31,26 +34,36 @@ class Ops(Protocol):
     def __call__(self, expr: str, sizes: dict[str, int], *arrays: Tensor) -> Tensor: ...
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A kernel on addresses: those of the arguments of a call by their place, the others negated."""
+
+    code: Callable[[Sequence[int], int], None]
+    places: tuple[int, ...]
+    shape: tuple[int, ...]
+    held: Any
+
+
 class Kernels:
     """Native kernels, constructed when a shape is first seen."""
 
-    def __init__(self, way: str, trials: int) -> None:
+    def __init__(self, way: str, trials: int, weights: Sequence[Tensor]) -> None:
         self.way, self.trials = way, trials
-        self.kernels: dict[tuple[str, tuple[tuple[str, int], ...]], Any] = {}
+        self.weights = {id(weight) for weight in weights}
+        self.kernels: dict[Any, _Made] = {}
 
     def __call__(self, expr: str, sizes: dict[str, int], *arrays: Tensor) -> Tensor:
-        key = (expr, tuple(sizes.items()))
+        fixed = [id(a) for a in arrays if id(a) in self.weights] if self.way == "packed" else []
+        key = (expr, *sizes.items(), *fixed)
         known = self.kernels.get(key)
         if known is None:
             known = self.kernels[key] = self._make(expr, sizes, arrays)
-        kernel, shape = known
-        out = torch.empty(shape)
-        kernel.call_pointers([array.data_ptr() for array in (*arrays, out)], 1)
+        out = torch.empty(known.shape)
+        given = [array.data_ptr() for array in (*arrays, out)]
+        known.code([given[at] if at >= 0 else -at for at in known.places], 1)
         return out
 
-    def _make(
-        self, expr: str, sizes: dict[str, int], arrays: Sequence[Tensor]
-    ) -> tuple[Any, tuple[int, ...]]:
+    def _make(self, expr: str, sizes: dict[str, int], arrays: Sequence[Tensor]) -> _Made:
         more: dict[str, Any] = dict(sizes)
         if "x[n," in expr:  # a strided window need not reach the last pixel
             more["shapes"] = {"x": tuple(arrays[0].shape)}
@@ -58,17 +71,35 @@ class Kernels:
         for name, array in zip(operator.inputs, arrays, strict=True):
             if math.prod(operator.shapes[name]) != array.numel():
                 raise SystemExit(f"{expr}: {name} is {operator.shapes[name]}, not {array.shape}")
+        shape = tuple(operator.shapes[operator.outputs[0]])
+        if self.way == "packed":
+            constants = {
+                name: array
+                for name, array in zip(operator.inputs, arrays, strict=True)
+                if id(array) in self.weights
+            }
+            if constants:
+                packed = prepacked(operator, list(constants)).pack(
+                    **{n: a.reshape(operator.shapes[n]) for n, a in constants.items()}
+                )
+                names = [*operator.inputs, *operator.outputs]
+                return _Made(
+                    packed.unchecked,
+                    tuple(names.index(n) if at is None else -at for n, at in packed.arguments()),
+                    shape,
+                    packed,
+                )
         if self.way == "search":
             schedule = tune(operator, trials=max(2, self.trials), keep=False, cold=True).schedule
         else:
             schedule = construct(
                 operator,
-                method="graph" if self.way == "graph" else "tree",
-                counted=self.way == "graph",
+                method="tree" if self.way == "tree" else "graph",
+                counted=self.way != "tree",
                 cold=True,  # between two calls a network's other weights pass through the caches
             ).schedule
         kernel = _core.compile_nest(_core.apply_schedule(operator.program, schedule))
-        return kernel, tuple(operator.shapes[operator.outputs[0]])
+        return _Made(kernel.call_pointers, tuple(range(len(arrays) + 1)), shape, kernel)
 
 
 LINEAR = "y[m,n] = sum[k] x[m,k] * w[k,n] + b[n]"
@@ -105,6 +136,9 @@ class Bert:
             [*(weight(*s) for s in attention), *norm, *(weight(*s) for s in mlp), *norm]
             for _ in range(self.layers)
         ]
+
+    def parameters(self) -> list[Tensor]:
+        return [weight for layer in self.weights for weight in layer]
 
     def shapes(self, lengths: Sequence[int]) -> dict[str, Tensor]:
         return {f"length {s}": torch.randn(s, self.width) for s in lengths}
@@ -198,6 +232,16 @@ class MobileNet:
         plan.append(("last", weight(last, channels), torch.zeros(last)))
         return plan
 
+    def parameters(self) -> list[Tensor]:
+        def tensors(value: Any) -> Iterator[Tensor]:
+            if isinstance(value, Tensor):
+                yield value
+            elif isinstance(value, (tuple, list)):
+                for each in value:
+                    yield from tensors(each)
+
+        return list(tensors(list(self.plans.values())))
+
     def shapes(self, lengths: Sequence[int]) -> dict[str, Tensor]:
         return {f"channels x {scale}": torch.tensor(scale) for scale in self.plans}
 
@@ -271,7 +315,7 @@ def run_network(
         for peer in peers:
             contestants[peer] = _peer(network, peer)
         for way in ways:
-            contestants[way] = _native(network, Kernels(way, trials))
+            contestants[way] = _native(network, Kernels(way, trials, network.parameters()))
         for shape, example in network.shapes(lengths).items():
             wanted = network.eager(example)
             for contestant, function in contestants.items():

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import syno
 from constructbench.cases import Case
 from syno import _core
 from syno.bench import measure
@@ -141,25 +140,3 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             ]
         ),
     }
-
-
-def plot(rows: Sequence[Mapping[str, Any]], path: str) -> None:
-    """Bars a case: speed over the tree of each method."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    names = [name for name in METHODS if name != "tree"]
-    width = 0.8 / len(names)
-    figure, axes = plt.subplots(figsize=(1.1 * len(rows) + 2, 4))
-    for i, name in enumerate(names):
-        heights = [row["us"]["tree"] / row["us"][name] for row in rows]
-        axes.bar([x + i * width for x in range(len(rows))], heights, width, label=name)
-    axes.axhline(1, color="black", linewidth=0.6)
-    axes.set_xticks([x + 0.4 for x in range(len(rows))], [row["name"] for row in rows])
-    axes.set_ylabel("speed, greedy tree = 1")
-    axes.set_title(f"Ways to construct a schedule, one thread, syno {syno.__version__}", fontsize=9)
-    axes.legend(fontsize=6)
-    figure.tight_layout()
-    figure.savefig(path)

@@ -109,5 +109,5 @@ def test_schedules_for_constants_are_kept_apart(tmp_path: Path) -> None:
         assert len(list(tmp_path.glob("*.schedule"))) == 2
         again = choose_schedule(program, "float32", 1, tmp_path, constants=["k"])
         assert again.schedule == packed.schedule
-    with pytest.raises(ScheduleError, match="unknown tensor 'q'.*Valid: x, k, y"):
+    with pytest.raises(ScheduleError, match=r"unknown tensor 'q'.*Valid: x, k, y"):
         construct(program, constants=["q"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def test_networks_give_what_pytorch_gives(monkeypatch: pytest.MonkeyPatch) -> No
         "bert", lengths=[5, 8], images=1, peers=["eager"], trials=0, show=False
     )
     assert {row["shape"] for row in made["rows"]} == {"length 5", "length 8"}
-    assert set(made["summary"]["total_s"]) == {"eager", "tree", "graph"}
+    assert set(made["summary"]["total_s"]) == {"eager", "tree", "graph", "packed"}
 
 
 def test_strided_windows_of_a_network_see_whole_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,4 +58,26 @@ def test_strided_windows_of_a_network_see_whole_images(monkeypatch: pytest.Monke
     made = networks.run_network(
         "mobilenet", lengths=[], images=1, peers=["eager"], trials=0, show=False
     )
-    assert len(made["rows"]) == 9 and max(row["max_abs_err"] for row in made["rows"]) < 1e-3
+    assert len(made["rows"]) == 12 and max(row["max_abs_err"] for row in made["rows"]) < 1e-3
+
+
+def test_searches_are_drawn_at_the_speed_they_found(tmp_path: Path) -> None:
+    plots = pytest.importorskip("constructbench.plots")
+    row: dict[str, Any] = {
+        "name": "one",
+        "us": {**dict.fromkeys(operators.METHODS, 2.0), "tree": 4.0},
+        "construct_ms": dict.fromkeys(operators.METHODS, 1.0),
+        "search": {"gap": 0.5, "seconds": 30.0, "trials": 64},
+    }
+    points = plots.build_against_speed([row, row])
+    assert points["constructed"] == pytest.approx((1e-3, 2))
+    assert points["search, 64 trials"] == pytest.approx((30, 4))
+    plots.plot_operators([row, row], str(tmp_path / "operators.svg"))
+    network = {
+        "network": "bert",
+        "images": 5,
+        "rows": [{"shape": "length 5", "contestant": "tree", "ready_s": 1.0, "total_s": 2.0}],
+        "summary": {"total_s": {"tree": 2.0}},
+    }
+    plots.plot_network(network, str(tmp_path / "network.svg"))
+    assert all("<svg" in file.read_text() for file in tmp_path.iterdir())
