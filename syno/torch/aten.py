@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from syno import _core
 from syno.errors import VerifyError
@@ -28,6 +30,36 @@ def aten_module(operator: Operator) -> nn.Module:
     module = _module_class(str(operator.program.text()))()
     assert isinstance(module, nn.Module)
     return module
+
+
+class AtenFunction(nn.Module):
+    """The emitted functions of an operator on all its inputs, in the order of `inputs`: no weights of its own."""
+
+    def __init__(
+        self, operator: Operator, inputs: Sequence[str], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        super().__init__()
+        # Tables are to be saved for gradients also where this is first called without any; nobody sees
+        # the random weights.
+        with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+            self._module = _module_class(str(operator.program.text()))(dtype=dtype)
+        # The emitted names may differ where a formula's word means something in Python.
+        self._names = tuple(name for name, _ in self._module.named_parameters())
+        for name in self._names:
+            nothing = torch.empty_like(getattr(self._module, name), device="meta")
+            setattr(self._module, name, nn.Parameter(nothing))
+        for name, table in self._module.named_buffers():
+            self._module._buffers[name] = table.to(device)
+        self._weights = tuple(inputs.index(name) for name in operator.weights)
+        self._data = tuple(inputs.index(name) for name in operator.data)
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        weights = (tensors[i] for i in self._weights)
+        parameters = dict(zip(self._names, weights, strict=True))
+        data = tuple(tensors[i] for i in self._data)
+        result = torch.func.functional_call(self._module, parameters, data)
+        assert isinstance(result, Tensor)
+        return result
 
 
 @functools.lru_cache(maxsize=1024)

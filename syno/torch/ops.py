@@ -26,7 +26,7 @@ from torch.autograd.function import _SingleLevelFunction
 from syno.bounded import Bounded
 from syno.errors import ShapeError, SynoError
 from syno.operator import Operator
-from syno.torch.aten import aten_module
+from syno.torch.aten import AtenFunction
 from syno.torch.joint import JointGradient
 from syno.torch.layouts import Layout, follows, in_format, layout_of, memory_format
 from syno.torch.native import (
@@ -82,6 +82,8 @@ class OperatorFunction:
         self._plans: Bounded[Any, Plan] = Bounded(KEPT_SHAPES)
         self._calls = new_calls()
         self._operators: Bounded[Shapes, Operator] = Bounded(KEPT_SHAPES)
+        self._emitted: Bounded[Any, AtenFunction] = Bounded(KEPT_SHAPES)
+        self._compiled: dict[Any, str] = {}
         self._derivatives: dict[int, OperatorFunction] = {}
         self._joint: dict[tuple[int, ...], JointGradient] = {}
         self._warned = False
@@ -97,6 +99,7 @@ class OperatorFunction:
         )
         _library.impl(name, self._on_cpu, "AutogradCPU", with_keyset=True)
         self._call: Any = getattr(torch.ops.syno, name).default
+        _known[name] = self
 
     def __call__(self, *tensors: Tensor) -> Tensor:
         result = self._call(*tensors)
@@ -126,16 +129,27 @@ class OperatorFunction:
 
     def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
         """The same by plain PyTorch functions, on any device and in any dtype; differentiable."""
-        operator = self.operator_for(tuple(tuple(t.shape) for t in tensors))
-        named = dict(zip(self.inputs, tensors, strict=True))
-        module = aten_module(operator)
-        # The emitted names may differ where a formula's word means something in Python.
-        own = [name for name, _ in module.named_parameters()]
-        parameters = dict(zip(own, (named[name] for name in operator.weights), strict=True))
-        data = tuple(named[name] for name in operator.data)
-        result = torch.func.functional_call(module, parameters, data)
+        shapes, first = tuple(tuple(t.shape) for t in tensors), tensors[0]
+        if torch.compiler.is_dynamo_compiling():
+            call = getattr(self, _kept_for_compiled(self.name, shapes, first.dtype, first.device))
+        else:
+            call = self.emitted_module(shapes, first.dtype, first.device)
+        result = call(*tensors)
         assert isinstance(result, Tensor)
         return result
+
+    def emitted_module(
+        self, shapes: Shapes, dtype: torch.dtype, device: torch.device
+    ) -> AtenFunction:
+        """What `emitted` calls for inputs of these shapes."""
+        key = (shapes, dtype, device)
+        found = self._emitted.get(key)
+        if found is None:
+            found = AtenFunction(self.operator_for(shapes), self.inputs, dtype, device)
+            if torch._C._len_torch_dispatch_stack():
+                return found  # its tables belong to whoever traces this
+            self._emitted.setdefault(key, found)
+        return found
 
     def _build(self, shapes: Shapes) -> Operator:
         raise NotImplementedError
@@ -179,6 +193,7 @@ class OperatorFunction:
         self._plans.clear()
         self._calls.clear()
         self._operators.clear()
+        self._emitted.clear()
         for joint in self._joint.values():
             joint.forget()
 
@@ -381,6 +396,21 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _kept_for_compiled(name: str, shapes: Shapes, dtype: torch.dtype, device: torch.device) -> str:
+    # `torch.compile` calls this while it traces, and goes on in the attribute that it names. What compiled
+    # code refers to is not forgotten.
+    function = _known[name]
+    key = (shapes, dtype, device)
+    place = function._compiled.get(key)
+    if place is None:
+        place = function._compiled[key] = f"compiled_{len(function._compiled)}"
+        setattr(function, place, function.emitted_module(*key))
+    return place
+
+
+_known: dict[str, OperatorFunction] = {}
+"""Every function with a name under `torch.ops.syno`."""
 _functions: dict[str, OperatorFunction] = {}
 _with_kernels: dict[str, OperatorFunction] = {}
 

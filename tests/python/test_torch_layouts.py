@@ -241,6 +241,42 @@ def test_a_network_is_compiled_as_one_graph_before_it_ever_ran(prepack: bool) ->
             torch.testing.assert_close(compiled, network(x), rtol=1e-4, atol=1e-5)
 
 
+def test_emitted_functions_are_compiled_as_one_graph() -> None:
+    """With their gradients, and tables of their own that were first made where none was recorded."""
+    operator = Operator.parse("y[n,o,h] = sum[c] x[n,c,h] * k[o,c]", n=2, o=4, c=4, h=9)
+    scatter = Operator.parse("y[h+r] += x[h] * k[r]", h=5, r=3, shapes={"y": (7,)}, weights=["k"])
+    for each in (operator, scatter):
+        inputs = [torch.randn(each.shapes[name], dtype=torch.float64) for name in each.inputs]
+        function = as_function(each)
+        with torch.inference_mode():
+            expected = function.emitted(inputs)
+        assert any(
+            True
+            for _ in function.emitted_module(  # tables, no weights
+                tuple(tuple(t.shape) for t in inputs), torch.float64, torch.device("cpu")
+            ).buffers()
+        ) == (each is scatter)
+        leaves = [t.requires_grad_() for t in inputs]
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            lambda *ts, f=function: f.emitted(ts), backend="aot_eager", fullgraph=True
+        )
+        result = compiled(*leaves)
+        torch.testing.assert_close(result, expected)
+        grads = torch.autograd.grad(result.square().sum(), leaves)
+        wanted = torch.autograd.grad(function(*leaves).square().sum(), leaves)
+        torch.testing.assert_close(grads, wanted)
+
+
+def test_emitted_functions_draw_no_random_numbers() -> None:
+    operator = Operator.parse(CONV + " * 3", n=2, o=4, c=4, h=6, w=6, r=3, s=3)
+    function = as_function(operator)
+    inputs = [torch.randn(operator.shapes[name]) for name in operator.inputs]
+    before = torch.random.get_rng_state()
+    function.emitted(inputs)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("native", [True, False])
 def test_a_bias_is_added_without_touching_the_input(native: bool) -> None:
     # Of one weight that is one, this operator's emitted functions may hand on the input itself.
