@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,8 @@ class Result:
     max_rel_err: float
     construct_ms: float | None
     compile_ms: float | None
+    cached_ms: float | None
+    """From the loop nest to code that can be called, the object on disk."""
     spills: int | None
     predicted_us: float | None
     absent: dict[str, str] = field(default_factory=dict)
@@ -146,15 +149,36 @@ def _emitted(operator: Operator) -> Callable[..., Tensor]:
     return run
 
 
-def cold(operator: Operator, dtype: str, threads: int) -> tuple[float, float, _core.Kernel]:
-    """Milliseconds to construct a schedule and its loop nest, and to make code of it; the kernel."""
+@dataclass(frozen=True)
+class Cold:
+    """What a kernel costs that nobody has made before, milliseconds."""
+
+    construct_ms: float
+    compile_ms: float
+    cached_ms: float
+    spills: int
+
+
+def cold(operator: Operator, dtype: str, threads: int) -> Cold:
+    """Times the construction of a schedule and its loop nest, the code, and the same code from disk."""
     start = time.perf_counter()
     schedule = construct(operator, dtype=dtype, threads=threads).schedule
     nest = _core.apply_schedule(operator.program, schedule)
     constructed = time.perf_counter()
-    kernel = _core.compile_nest(nest, fresh=True)
+    spills = int(_core.compile_nest(nest, fresh=True).report.spills)
     done = time.perf_counter()
-    return 1e3 * (constructed - start), 1e3 * (done - constructed), kernel
+    cached = []
+    with tempfile.TemporaryDirectory() as directory:
+        for _ in range(4):  # the first one writes; each is dropped before the next
+            start_cached = time.perf_counter()
+            _core.compile_nest(nest, cache_directory=directory)
+            cached.append(time.perf_counter() - start_cached)
+    return Cold(
+        1e3 * (constructed - start),
+        1e3 * (done - constructed),
+        1e3 * statistics.median(cached[1:]),
+        spills,
+    )
 
 
 def run_case(
@@ -175,13 +199,12 @@ def run_case(
     operator = case.operator
     tensors = inputs_of(case)
     absent: dict[str, str] = dict(left_out)
-    construct_ms = compile_ms = None
-    spills = predicted = None
+    made: Cold | None = None
+    predicted = None
     if case.training:
         contestants, error = _training_contestants(case, tensors, settings, absent, at_work)
     else:
-        construct_ms, compile_ms, fresh = cold(operator, case.dtype, settings.threads)
-        spills = int(fresh.report.spills)
+        made = cold(operator, case.dtype, settings.threads)
         kernel = operator.compile(dtype=case.dtype, threads=settings.threads)
         predicted = 1e6 * kernel.predict().seconds
         contestants = {"syno": _bound(kernel, case, tensors, settings.threads)}
@@ -196,9 +219,7 @@ def run_case(
             timeout_s=settings.limit_s,
             threads=settings.threads,
         )
-    return _result(
-        case, timings, settings, absent, error, (construct_ms, compile_ms, spills, predicted)
-    )
+    return _result(case, timings, settings, absent, error, made, predicted)
 
 
 def _bound(kernel: Kernel, case: Case, tensors: Sequence[Tensor], threads: int) -> _Call:
@@ -446,7 +467,8 @@ def _result(
     settings: Settings,
     absent: dict[str, str],
     error: float,
-    made: tuple[float | None, float | None, int | None, float | None],
+    made: Cold | None,
+    predicted: float | None,
 ) -> Result:
     ours, others = timings[0], timings[1:]
     least, bound, flops, moved = roof(case, settings)
@@ -480,10 +502,11 @@ def _result(
         ratio_to_best_peer=1 / best.speed_up if best else None,
         ratios=ratios,
         max_rel_err=error,
-        construct_ms=made[0],
-        compile_ms=made[1],
-        spills=made[2],
-        predicted_us=made[3],
+        construct_ms=made and made.construct_ms,
+        compile_ms=made and made.compile_ms,
+        cached_ms=made and made.cached_ms,
+        spills=made and made.spills,
+        predicted_us=predicted,
         absent=absent,
         intensity=flops / moved,
     )
@@ -505,6 +528,7 @@ def summary(results: Sequence[Result]) -> dict[str, dict[str, float | None]]:
             for r in rows
             if r.construct_ms is not None and r.compile_ms is not None
         )
+        cached_ms = [r.cached_ms for r in rows if r.cached_ms is not None]
         entry: dict[str, float | None] = {
             "cases": len(rows),
             "geomean": geomean(ratios),
@@ -512,6 +536,7 @@ def summary(results: Sequence[Result]) -> dict[str, dict[str, float | None]]:
             "median_fraction_of_roof": statistics.median(r.fraction_of_roof for r in rows),
             "cold_ms_median": statistics.median(cold_ms) if cold_ms else None,
             "cold_ms_p95": cold_ms[math.ceil(0.95 * len(cold_ms)) - 1] if cold_ms else None,
+            "cached_ms_median": statistics.median(cached_ms) if cached_ms else None,
         }
         for peer in dict.fromkeys(name for r in rows for name in r.peers_us):
             known = [r.ratios[peer] for r in rows if peer in r.ratios]
