@@ -201,6 +201,8 @@ void Emitter::emit(StatementId id) {
       return emit_if(statement);
     case StatementKind::Store:
       return store(statement);
+    case StatementKind::Prefetch:
+      return emit_prefetch(statement);
     case StatementKind::Allocate:
       return emit_allocate(statement);
   }
@@ -672,6 +674,15 @@ void Emitter::emit_allocate(const Statement& statement) {
   emit(statement.children[0]);
   top = offset;
   f_.bases[index] = nullptr;
+}
+
+void Emitter::emit_prefetch(const Statement& statement) {
+  if (simd_) return;
+  llvm::Value* at = pointer(statement.buffer, element_form(statement.buffer, statement.indices));
+  llvm::Value* to_read = b_.getInt32(0);
+  llvm::Value* nearest = b_.getInt32(3);
+  llvm::Value* data = b_.getInt32(1);
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {at, to_read, nearest, data});
 }
 
 EmittedModule emit(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,

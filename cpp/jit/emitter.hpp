@@ -151,6 +151,7 @@ class Emitter {
   void emit_parallel(const schedule::Statement& loop, const Form& begin, const Form& end);
   void emit_if(const schedule::Statement& statement);
   void emit_branch(llvm::Value* condition, schedule::StatementId body);
+  void emit_prefetch(const schedule::Statement& statement);
   void emit_allocate(const schedule::Statement& statement);
   bool vectorises(const schedule::Statement& loop) const;
   bool indexes_registers(schedule::StatementId id, std::uint32_t slot) const;

@@ -383,6 +383,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     }
     c.prepack(copies[r], facts.reads[r].tensor);
   }
+  prefetch_far_reads(c, heavy);
 }
 
 }  // namespace

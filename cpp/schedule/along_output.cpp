@@ -548,6 +548,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     write_copy(c, copies[r], plan.reads[r], plan.pitch, panels ? width : 0);
     if (constant) c.prepack(copies[r], facts.reads[r].tensor);
   }
+  prefetch_far_reads(c, heavy);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "schedule/decisions.hpp"
 #include "schedule/plan.hpp"
+#include "schedule/prefetch.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -456,15 +457,19 @@ class Emission {
       const auto saved = facts_[s].trips;
       if (end == begin + 1) {
         forms_.bind_constant(loop.slot, begin);
+        rest_ += ends.size() > 1;
         if (loop.parent >= 0) {
           const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
           const std::int64_t left = parent.extent - begin * parent.factor;
           if (parent.outer == index && left < parent.factor) restrict_trips(s, parent.inner, left);
         }
         nests.push_back(body());
+        rest_ -= ends.size() > 1;
       } else {
         forms_.bind(loop.slot, {begin, end - 1});
+        around_.push_back({loop.slot, begin, end - begin});
         const StatementId inside = body();
+        around_.pop_back();
         nests.push_back(nest_.loop(facts_[s].names[static_cast<std::size_t>(index)], loop.slot,
                                    nest_.arena.constant(begin), nest_.arena.constant(end), kind_of(s, index),
                                    inside));
@@ -550,7 +555,45 @@ class Emission {
   StatementId emit_reduction(std::size_t s, std::size_t k, const std::function<StatementId()>& update) {
     const auto& order = plan_.scopes[s].order;
     if (k == order.size()) return where(rests(s, true), update);
-    return emit_loop_with_producers(s, order[k], [&, k] { return emit_reduction(s, k + 1, update); });
+    const StatementId inside =
+        emit_loop_with_producers(s, order[k], [&, k] { return emit_reduction(s, k + 1, update); });
+    const auto& tile = plan_.scopes[s].tile;
+    const auto tiled = [&](int loop) { return std::find(tile.begin(), tile.end(), loop) != tile.end(); };
+    if (!tiled(order[k]) || (k > 0 && tiled(order[k - 1]))) return inside;
+    std::vector<StatementId> parts = prefetches(s, k);
+    parts.push_back(inside);
+    return nest_.sequence(std::move(parts));
+  }
+
+  /// What the tile after this one reads, a few lines at a step of the reduction. `k`: where the tile's loops
+  /// begin.
+  std::vector<StatementId> prefetches(std::size_t s, std::size_t k) {
+    std::vector<StatementId> made;
+    if (plan_.scopes[s].prefetched.empty() || rest_ > 0) return made;
+    Walk walk{around_, {}, {}, 0};
+    const auto steps = walk.outside.begin() + static_cast<std::ptrdiff_t>(outside_core_);
+    walk.steps.assign(steps, walk.outside.end());
+    walk.outside.erase(steps, walk.outside.end());
+    const auto& order = plan_.scopes[s].order;
+    for (std::size_t p = k; p < order.size(); ++p) {
+      const Trips trips{leaf(s, order[p]).slot, 0, facts_[s].trips[static_cast<std::size_t>(order[p])]};
+      walk.tile.push_back(trips);
+      forms_.bind(trips.slot, {0, trips.count - 1});
+    }
+    for (const auto& [tensor, near_bytes] : plan_.scopes[s].prefetched) {
+      const auto reads = plan_.reads_of(s, tensor);
+      if (reads.empty()) continue;  // it reads a copy by now
+      const Scalar scalar = plan_.program.scalar(reads.front());
+      std::vector<Condition> ignored;
+      std::vector<ExprId> indices;
+      for (const ExprId index : scalar.indices)
+        indices.push_back(over_loops(s, without_inside(nest_.arena, index, ignored)));
+      walk.near_bytes = near_bytes;
+      const auto lines = prefetch_next(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk);
+      made.insert(made.end(), lines.begin(), lines.end());
+    }
+    for (const Trips& trips : walk.tile) forms_.unbind(trips.slot);
+    return made;
   }
 
   StatementId emit_core(std::size_t s, std::size_t k) {
@@ -612,6 +655,7 @@ class Emission {
     };
     std::vector<StatementId> parts;
     parts.push_back(emit_over(s, all, 0, [&] { return nest_.store(sums, at(all), nest_.literal(start)); }));
+    outside_core_ = around_.size();
     parts.push_back(emit_reduction(s, k, [&] {
       std::map<ScalarId, ValueId> done;
       const ValueId term = value(s, term_body, done);
@@ -810,6 +854,9 @@ class Emission {
   std::vector<BufferId> buffer_of_;
   std::map<std::pair<std::size_t, int>, LoopKind> kinds_;  ///< of loops that run twice, as lanes and not
   std::vector<Shape> shapes_;                              ///< logical, of every tensor's memory
+  std::vector<Trips> around_;     ///< the loops around what is emitted, outermost first
+  std::size_t outside_core_ = 0;  ///< of these, how many are around a reduction
+  int rest_ = 0;                  ///< peeled iterations around what is emitted
 };
 
 }  // namespace

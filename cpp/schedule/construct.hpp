@@ -145,6 +145,9 @@ struct Blocks {
 void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks,
                   const std::vector<std::size_t>& position);
 
+/// Has a finished scope ask ahead for what it reads from beyond the second cache.
+void prefetch_far_reads(Construction& c, const std::string& scope);
+
 /// Whether computing a scalar takes many instructions: it calls an elementary function or divides.
 bool expensive(const program::Program& program, program::ScalarId scalar);
 

@@ -429,6 +429,17 @@ void strides(Plan& plan, const Decision& decision) {
   plan.tensors[static_cast<std::size_t>(tensor)].strides = decision.numbers;
 }
 
+void prefetch(Plan& plan, const Decision& decision) {
+  const std::size_t scope = loops_of(plan, decision);
+  const auto tensor = plan.tensor_named(decision.tensor);
+  if (plan.reads_of(scope, tensor).empty())
+    fail<ScheduleError>(kWhere, "'{}' does not read '{}'", decision.scope, decision.tensor);
+  for (const Prefetched& other : plan.scopes[scope].prefetched)
+    if (other.tensor == tensor)
+      fail<ScheduleError>(kWhere, "'{}' asks for '{}' ahead already", decision.scope, decision.tensor);
+  plan.scopes[scope].prefetched.push_back({tensor, one_number(decision, 0)});
+}
+
 constexpr std::array kDecisions = {
     DecisionRow{"split", "loops=[i], numbers=[factor], words=[outer, inner]?",
                 "i becomes i_o * factor + i_i; a rest is guarded until peeled", split},
@@ -455,6 +466,9 @@ constexpr std::array kDecisions = {
     DecisionRow{"compute_at", "tensor=consumer, loops=[i]",
                 "the scope is computed, in part, inside a consumer's loop", compute_at},
     DecisionRow{"prepack", "", "the scope is computed once, from constant inputs, before calls", prepack},
+    DecisionRow{"prefetch", "tensor=read, numbers=[bytes of it that stay near]",
+                "steps of the reduction ask for what will be read next of this tensor, where it is not near",
+                prefetch},
     DecisionRow{"solve", "loops=[sum]",
                 "a sum of which a remainder lets every m-th term in runs over those terms alone", solve},
     DecisionRow{"factor", "", "what a sum multiplies all its terms by multiplies its result instead",

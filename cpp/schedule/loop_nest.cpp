@@ -172,4 +172,12 @@ StatementId LoopNest::allocate(BufferId allocated, StatementId body) {
   return add(std::move(made));
 }
 
+StatementId LoopNest::prefetch(BufferId from, std::vector<ExprId> indices) {
+  Statement made;
+  made.kind = StatementKind::Prefetch;
+  made.buffer = from;
+  made.indices = std::move(indices);
+  return add(std::move(made));
+}
+
 }  // namespace syno::schedule

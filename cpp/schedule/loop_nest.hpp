@@ -67,7 +67,7 @@ struct Value {
   std::vector<Condition> guards;
 };
 
-enum class StatementKind : std::uint8_t { Sequence, For, If, Store, Allocate };
+enum class StatementKind : std::uint8_t { Sequence, For, If, Store, Allocate, Prefetch };
 enum class StoreMode : std::uint8_t { Assign, Add, Max, Min, Multiply };
 
 struct Statement {
@@ -81,7 +81,8 @@ struct Statement {
   std::uint8_t level = 0;
   // If
   std::vector<Condition> conditions;
-  // Store: buffer[indices] <mode>= value. Allocate: buffer.
+  // Store: buffer[indices] <mode>= value. Allocate: buffer. Prefetch: the line of buffer[indices], which may
+  // lie outside: it is asked for, not read.
   BufferId buffer{};
   std::vector<ExprId> indices;
   ValueId value{};
@@ -123,6 +124,7 @@ struct LoopNest {
   StatementId store(BufferId buffer, std::vector<ExprId> indices, ValueId value,
                     StoreMode mode = StoreMode::Assign);
   StatementId allocate(BufferId buffer, StatementId body);
+  StatementId prefetch(BufferId buffer, std::vector<ExprId> indices);
 };
 
 std::vector<BufferId> arguments(const LoopNest& nest);  ///< inputs and outputs, in call order
@@ -151,7 +153,7 @@ void verify(const LoopNest& nest);
 ///             y[i * 16 + v] = max(t[v], 0)
 ///
 /// Two spaces a level; stores are `=`, `+=`, `max=`, `min=`, `*=`; `parallel @1` gives a loop's level;
-/// `index(e)` is an index as a number; constants end in `= {1, 2.5, inf}`.
+/// `index(e)` is an index as a number; `prefetch x[i]` asks for a line; constants end in `= {1, 2.5, inf}`.
 std::string to_text(const LoopNest& nest);
 LoopNest parse_loop_nest(std::string_view text);  ///< ParseError with the line and a caret; not verified
 

@@ -214,6 +214,8 @@ class Interpreter {
         clear(static_cast<std::uint32_t>(statement.buffer));
         run(statement.children[0]);
         return;
+      case StatementKind::Prefetch:
+        return;
       case StatementKind::Store: {
         const double stored = value(statement.value);
         double& cell =

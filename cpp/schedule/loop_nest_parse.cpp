@@ -363,6 +363,13 @@ class Parser {
       finish();
       return nest_.allocate(buffer, body(next));
     }
+    if (word("prefetch")) {
+      const BufferId buffer = buffer_named(name());
+      std::vector<ExprId> where = indices();
+      finish();
+      ++next;
+      return nest_.prefetch(buffer, std::move(where));
+    }
     const BufferId buffer = buffer_named(name());
     std::vector<ExprId> where = indices();
     StoreMode mode{};

@@ -139,6 +139,9 @@ class Printer {
       case StatementKind::Allocate:
         line(depth, "allocate " + nest_.buffer(statement.buffer).name);
         break;
+      case StatementKind::Prefetch:
+        line(depth, "prefetch " + access(statement.buffer, statement.indices));
+        return;
       case StatementKind::Store:
         line(depth, fmt::format("{} {} {}", access(statement.buffer, statement.indices),
                                 word_of(kStoreWords, statement.mode), value(statement.value, 0)));

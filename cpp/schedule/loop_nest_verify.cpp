@@ -123,6 +123,8 @@ class Verifier {
         alive_[index] = false;
         return;
       }
+      case StatementKind::Prefetch:
+        return prefetch(made);
       case StatementKind::Store:
         return store(made);
     }
@@ -250,6 +252,18 @@ class Verifier {
         nest_.buffer(made.buffer).kind != BufferKind::Input)
       wrong("`{}` is accumulated into before anything writes it", nest_.buffer(made.buffer).name);
     access(made.buffer, made.indices, true);
+  }
+
+  void prefetch(const Statement& made) {
+    const Buffer& asked = nest_.buffers[check_buffer(made.buffer)];
+    if (asked.kind == BufferKind::Register) wrong("`{}` is prefetched but lies in registers", asked.name);
+    if (!alive_[raw(made.buffer)]) wrong("`{}` is prefetched outside its allocation", asked.name);
+    if (made.indices.size() != asked.extents.size())
+      wrong("`{}` has {} dimensions but {} indices", asked.name, asked.extents.size(), made.indices.size());
+    for (const ExprId index : made.indices) form(index);
+    for (const Loop& loop : loops_)
+      if (loop.kind == LoopKind::Vector)
+        wrong("`{}` is prefetched by each lane of the vector loop `{}`", asked.name, loop.name);
   }
 
   // ---- races

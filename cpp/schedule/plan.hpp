@@ -39,6 +39,13 @@ struct Epilogue {
   program::ScalarId body{}, value{};
 };
 
+/// A tensor that a scope reads and asks for ahead, and how many bytes of it stay near until they are read
+/// again.
+struct Prefetched {
+  program::TensorId tensor{};
+  std::int64_t near_bytes = 0;
+};
+
 /// The schedule of one scope. Loops come first the traversal iterators, then the sums, then what decisions
 /// made.
 struct ScopePlan {
@@ -52,11 +59,12 @@ struct ScopePlan {
   int attach_scope = -1, attach_loop = -1;
   std::vector<ExprId> bases;  ///< of the output's dimensions, when computed at a loop of another scope
   std::optional<Epilogue> epilogue;
+  std::vector<Prefetched> prefetched;
 };
 
 struct TensorPlan {
   Layout layout;
-  Shape shape;  ///< logical extents the layout starts from
+  Shape shape;                        ///< logical extents the layout starts from
   std::vector<std::int64_t> strides;  ///< of the caller's memory; empty: row-major
 };
 

@@ -80,6 +80,11 @@ Decision random_decision(Random& random, const Plan& plan) {
                    ? d.scope
                    : plan.program.tensor(plan.program.scalar(reads[random.below(reads.size())]).tensor).name;
     if (random.below(3) == 0) d.numbers = {0};
+  } else if (d.name == "prefetch") {
+    const auto reads = plan.reads(s);
+    if (!reads.empty())
+      d.tensor = plan.program.tensor(plan.program.scalar(reads[random.below(reads.size())]).tensor).name;
+    d.numbers = {draw(random, 0, 400)};
   } else if (d.name == "epilogue") {
     const auto reads = plan.reads(s);
     if (!reads.empty())

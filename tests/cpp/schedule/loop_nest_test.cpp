@@ -38,6 +38,7 @@ for n in 0..2 parallel @1
       for w in 0..6 unroll
         s[w] = 0
         for r in 0..3
+          prefetch x[n + 1, h + r, 16 * w - 8]
           for q in 0..3
             s[w] += x[n, h + r - 1, w + q - 1] {h + r - 1 in 0..5, w + q - 1 in 0..6 else 0} * (k[r, q] - 1) / 2
       for w in 0..6
@@ -108,6 +109,14 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"outside_below", kHead + "for i in 0..4\n  y[i] = x[i - 1]\n", "[-1, 2]"},
         Wrong{"weak_guard", kHead + "for i in 0..4\n  y[i] = x[i - 1] {i in 0..4 else 0}\n", "[-1, 2]"},
         Wrong{"outside_quotient", kHead + "for i in 0..20\n  y[i / 4] = 1\n", "[0, 4]"},
+        Wrong{"prefetch_rank", kHead + "for i in 0..4\n  prefetch x[i, 0]\n  y[i] = 1\n", "2 indices"},
+        Wrong{"prefetch_lanes", kHead + "for i in 0..4 vector\n  prefetch x[i]\n  y[i] = 1\n", "each lane"},
+        Wrong{"prefetch_unallocated",
+              "nest n\noutput y: f32[4]\ntemporary t: f32[4]\nfor i in 0..4\n  prefetch t[i]\n  y[i] = 1\n",
+              "outside its allocation"},
+        Wrong{"prefetch_register",
+              "nest n\noutput y: f32[1]\nregister t: f32[1]\nallocate t\n  prefetch t[0]\n  y[0] = 1\n",
+              "lies in registers"},
         Wrong{"rank", kHead + "for i in 0..4\n  y[i, 0] = 1\n", "2 indices"},
         Wrong{"writes_input", kHead + "for i in 0..4\n  x[i] = 1\n", "is an input"},
         Wrong{"output_unwritten", kHead, "nothing writes the output `y`"},

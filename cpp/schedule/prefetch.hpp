@@ -1,0 +1,32 @@
+// schedule/prefetch.hpp — asking for memory ahead: while a register tile is computed, the lines that the next
+// one reads elsewhere are on their way.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/loop_nest.hpp"
+#include "schedule/loop_nest_affine.hpp"
+
+namespace syno::schedule {
+
+/// A loop that is around, from `begin`.
+struct Trips {
+  std::uint32_t slot = 0;
+  std::int64_t begin = 0, count = 1;
+};
+
+/// The loops around a tile's multiply-adds, outermost first: outside the reduction, the reduction's own, and
+/// those that stay in registers.
+struct Walk {
+  std::vector<Trips> outside, steps, tile;
+  std::int64_t near_bytes = 0;  ///< of the buffer that stay in a near cache until they are read again
+};
+
+/// Statements for each step of a reduction that reads `buffer` at `places`: together they ask for all that
+/// will be read when the read next moves to memory that is not near. None where that is no box of memory, it
+/// never does, or there are too few steps. All slots are bound in `forms`.
+std::vector<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, BufferId buffer,
+                                       const std::vector<ExprId>& places, const Walk& walk);
+
+}  // namespace syno::schedule

@@ -1,0 +1,179 @@
+// Asking for memory ahead: what a tile reads next has been asked for, and the meaning stays.
+#include "schedule/prefetch.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "fixture.hpp"
+#include "schedule/construct.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+namespace {
+
+/// Runs a nest's loops and notes, in order, which lines of one buffer it asks for and reads.
+class Lines {
+ public:
+  Lines(const LoopNest& nest, std::string_view buffer) : nest_(nest), variables_(nest.next_slot) {
+    while (index_ < nest.buffers.size() && nest.buffers[index_].name != buffer) ++index_;
+    if (index_ < nest.buffers.size()) run(nest.root);
+  }
+  std::int64_t asked = 0, first_reads = 0, in_time = 0;
+
+ private:
+  std::int64_t integer(ExprId e) const { return *symbolic::evaluate(nest_.arena, e, sizes_, 0, variables_); }
+  std::int64_t line(const std::vector<ExprId>& indices) const {
+    const Buffer& buffer = nest_.buffers[index_];
+    std::int64_t at = 0;
+    for (std::size_t d = 0; d < indices.size(); ++d) at += integer(indices[d]) * buffer.strides[d];
+    return at * static_cast<std::int64_t>(byte_size(buffer.dtype)) / 64;
+  }
+  void value(ValueId id) {
+    const Value& made = nest_.value(id);
+    if (made.kind == ValueKind::Load && static_cast<std::size_t>(made.buffer) == index_) {
+      const std::int64_t at = line(made.indices);
+      if (!read_.insert(at).second) return;
+      ++first_reads;
+      in_time += on_their_way_.contains(at);
+    }
+    if (made.kind == ValueKind::Unary || made.kind == ValueKind::Binary) value(made.a);
+    if (made.kind == ValueKind::Binary) value(made.b);
+  }
+  void run(StatementId id) {
+    const Statement& statement = nest_.statement(id);
+    if (statement.kind == StatementKind::Store) value(statement.value);
+    if (statement.kind == StatementKind::Prefetch && static_cast<std::size_t>(statement.buffer) == index_) {
+      ++asked;
+      on_their_way_.insert(line(statement.indices));
+    }
+    if (statement.kind != StatementKind::For) {
+      for (const StatementId child : statement.children) run(child);
+      return;
+    }
+    for (std::int64_t i = integer(statement.begin); i < integer(statement.end); ++i) {
+      variables_[statement.slot] = i;
+      run(statement.children[0]);
+    }
+  }
+
+  const LoopNest& nest_;
+  const symbolic::Sizes sizes_;
+  std::vector<std::int64_t> variables_;
+  std::size_t index_ = 0;
+  std::set<std::int64_t> read_, on_their_way_;
+};
+
+struct Case {
+  const char* name;
+  const char* text;
+  std::map<std::string, std::int64_t, std::less<>> sizes;
+  const char* far;  ///< what is read from beyond the second cache
+  double in_time;   ///< part of its lines that have been asked for before they are read
+  std::vector<std::string> constants;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class Prefetch : public testing::TestWithParam<Case> {
+ protected:
+  /// A machine whose second cache is small, so that small programs reach beyond it.
+  static Target small_caches() {
+    Target target;
+    target.l1_bytes = 2 << 10;
+    target.l2_bytes = 16 << 10;
+    target.l3_bytes = 1 << 20;
+    return target;
+  }
+};
+
+TEST_P(Prefetch, HasAskedForWhatItReads) {
+  const auto p = program::parse(GetParam().text, {.sizes = GetParam().sizes});
+  const Schedule schedule = default_schedule(p, Dtype::F32, small_caches(), GetParam().constants);
+  const auto parts = apply_prepacked(p, schedule);
+  const LoopNest nest = parts ? parts->call : apply(p, schedule);
+  const Lines lines(nest, GetParam().far);
+  ASSERT_GT(lines.first_reads, 0) << to_text(schedule) << to_text(nest);
+  EXPECT_GE(static_cast<double>(lines.in_time), GetParam().in_time * static_cast<double>(lines.first_reads))
+      << lines.first_reads << " lines, " << lines.in_time << " in time\n"
+      << to_text(schedule) << to_text(nest);
+}
+
+TEST_P(Prefetch, KeepsTheMeaningAtAnySize) {
+  Random random(67);
+  for (int trial = 0; trial < 3; ++trial) {
+    program::ParseOptions options;
+    for (const auto& [name, size] : GetParam().sizes)
+      options.sizes.emplace(name, size <= 3 ? size : draw(random, size / 4, size / 2));
+    const auto p = program::parse(GetParam().text, options);
+    Target target = small_caches();
+    target.l2_bytes = 256;
+    constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::BF16};
+    const Schedule schedule = default_schedule(p, kDtypes[trial], target, GetParam().constants);
+    const LoopNest nest = apply(p, schedule);
+    ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);
+    EXPECT_EQ(to_text(parse_loop_nest(to_text(nest))), to_text(nest));
+    expect_same(p, nest, random_arguments(p, random), to_text(schedule));
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Programs, Prefetch,
+    testing::Values(Case{"rows_of_a_batch",
+                         "y[b,i,j] = sum[k] a[b,i,k] * c[b,k,j]",
+                         {{"b", 6}, {"i", 64}, {"j", 32}, {"k", 64}},
+                         "a",
+                         0.7,
+                         {}},
+                    Case{"small_operand_of_a_batch",
+                         "y[b,i,j] = sum[k] a[b,i,k] * c[b,k,j]",
+                         {{"b", 12}, {"i", 64}, {"j", 32}, {"k", 32}},
+                         "c",
+                         0.85,
+                         {}},
+                    Case{"pieces_of_rows",
+                         "y[m,n] = sum[k] a[m,k] * b[k,n]",
+                         {{"m", 30}, {"n", 560}, {"k", 64}},
+                         "b",
+                         0.7,
+                         {}},
+                    Case{"packed_panels",
+                         "y[m,n] = sum[k] a[m,k] * b[k,n]",
+                         {{"m", 60}, {"n", 640}, {"k", 160}},
+                         "b_pack",
+                         0.7,
+                         {"b"}},
+                    Case{"packed_weights_of_a_convolution",
+                         "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
+                         {{"n", 1}, {"o", 128}, {"h", 7}, {"w", 7}, {"c", 32}, {"r", 3}, {"s", 3}},
+                         "k_pack",
+                         0.6,
+                         {"k"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(PrefetchDecision, LeavesMemoryThatStaysNearAlone) {
+  const auto p =
+      program::parse("y[m,n] = sum[k] a[m,k] * b[k,n]", {.sizes = {{"m", 64}, {"n", 64}, {"k", 64}}});
+  const LoopNest nest = apply(p, default_schedule(p, Dtype::F32, Target{}));
+  EXPECT_EQ(to_text(nest).find("prefetch"), std::string::npos) << to_text(nest);
+}
+
+TEST(PrefetchDecision, SaysWhatIsWrong) {
+  const auto p = program::parse("t[m] = sum[k] a[m,k]; y[m] = t[m] + c[m]", {.sizes = {{"m", 4}, {"k", 64}}});
+  const auto refused = [&](std::vector<Decision> trace, const char* reason) {
+    try {
+      apply(p, {Dtype::F32, std::move(trace)});
+      ADD_FAILURE() << "accepted; expected: " << reason;
+    } catch (const ScheduleError& error) {
+      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    }
+  };
+  const Decision good{"prefetch", "t", {}, {64}, "a", {}};
+  refused({good, good}, "asks for 'a' ahead already");
+  refused({{"prefetch", "t", {}, {64}, "c", {}}}, "'t' does not read 'c'");
+  refused({{"prefetch", "t", {}, {}, "a", {}}}, "needs one number");
+  refused({{"prefetch", "t", {}, {-1}, "a", {}}}, "at least 0");
+}
+
+}  // namespace
+}  // namespace syno::schedule
