@@ -245,7 +245,8 @@ class Reader {
     for (const Repeat& repeat : around)
       if (repeat.vector && at.moves(repeat.slot)) lane = &repeat;
     std::vector<Part> parts;
-    double others = 1;  // that no rule joins
+    double others = 1;            // that no rule joins
+    std::set<std::uint32_t> met;  // the quotient and the remainder of one index have its values together
     std::int64_t step = 0;
     bool linear = true;
     for (std::size_t t = 0; t < at.terms.size(); ++t) {
@@ -257,7 +258,10 @@ class Reader {
       } else if (term.repeats > 1 && term.linear && !masked) {
         parts.push_back({std::abs(term.coefficient), term.repeats});
       } else {
-        others *= term.repeats;
+        for (const Repeat& repeat : around)
+          if (std::find(slots.begin(), slots.end(), repeat.slot) != slots.end() &&
+              met.insert(repeat.slot).second)
+            others *= static_cast<double>(repeat.trips);
       }
     }
     std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.step < b.step; });

@@ -12,6 +12,7 @@
 #include "program/text.hpp"
 #include "schedule/schedule.hpp"
 #include "support/random.hpp"
+#include "tune/nest_facts.hpp"
 
 namespace syno::tune {
 namespace {
@@ -248,6 +249,21 @@ TEST(Predict, KnowsWhatLimitsANest) {
   EXPECT_EQ(limited("y[i] = x[i] + 1", {{"i", 1 << 26}}), "memory");
   EXPECT_EQ(limited("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 256}, {"n", 256}, {"k", 256}}),
             "multiply-adds");
+}
+
+/// The quotient and the remainder of one index take their values together, not each with each of the other.
+TEST(Predict, RowsOfSeveralLinesAreReadOnceEach) {
+  const LoopNest nest = schedule::parse_loop_nest(
+      "nest rows\ninput x: f32[8, 7]\ninput k: f32[6, 16]\noutput y: f32[14, 16]\nregister t: f32[14, 16]\n"
+      "allocate t\n"
+      "  for i in 0..14 unroll\n    for l in 0..16 vector\n      t[i, l] = 0\n"
+      "  for c in 0..6\n    for i in 0..14 unroll\n      for l in 0..16 vector\n"
+      "        t[i, l] += x[c + i / 7, i % 7] * k[c, l]\n"
+      "  for i in 0..14 unroll\n    for l in 0..16 vector\n      y[i, l] = t[i, l]\n");
+  verify(nest);
+  double scalars = 0;
+  for (const NestNode& node : facts_of(nest, 64).nodes) scalars = std::max(scalars, node.work.scalar_loads);
+  EXPECT_EQ(scalars, 14);
 }
 
 TEST(Predict, OneSumWaitsForItself) {
