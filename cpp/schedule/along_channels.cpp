@@ -94,7 +94,7 @@ std::optional<std::size_t> rows_of(const Construction& c, const ScopeFacts& fact
     const bool innermost = i + 1 == facts.traversal && !facts.split(i);
     const double cycles = best_tile(c.target, facts.extents[i], vectors, steps).cycles * (1 + apart) +
                           (plan.turned && !innermost ? outputs * kCopiedLater : 0);
-    if (rows && cycles >= least) continue;
+    if (rows && cycles > least) continue;  // of equals the inner one, which may be joined with the other
     rows = i;
     least = cycles;
   }
@@ -344,8 +344,16 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     for (std::size_t i = 0; i < facts.traversal; ++i)
       if (i != plan.along && i != plan.rows && i != plan.over && operand.depends[i] == picks)
         sequence.push_back(i);
-  for (const std::size_t i : sequence) order.push_back(loops[i]);
+  // A panel is read for every row while it is near; panels that are near together go round for each row.
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  const bool near = 2 * operand.copy.elements * bytes <= c.target.l2_bytes;
+  for (const std::size_t i : sequence) {
+    if (!near && !lane_outer.empty() && !operand.depends[i]) break;
+    order.push_back(loops[i]);
+  }
+  const std::size_t picking = order.size();
   if (!lane_outer.empty()) order.push_back(lane_outer);
+  for (std::size_t i = picking; i < sequence.size(); ++i) order.push_back(loops[sequence[i]]);
   if (!row_outer.empty()) order.push_back(row_outer);
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
     sequence.push_back(i);

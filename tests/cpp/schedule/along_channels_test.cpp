@@ -180,6 +180,35 @@ TEST(AlongChannels, PacksWhatLiesTogetherAtOnce) {
   EXPECT_TRUE(packed) << to_text(schedule);
 }
 
+/// Weights that the second cache cannot hold pass by once, a panel for all rows; others go round for each row.
+TEST(AlongChannels, PanelsOfFarWeightsAreReadForAllRows) {
+  const char* const text = "y[h,w,c] = sum[d,r,s] x[h+r-1,w+s-1,d] * k[c,d,r,s]";
+  Random random(89);
+  for (const bool far : {false, true})
+    for (const std::int64_t size : {7, 20}) {
+      const auto p = program::parse(
+          text, {.sizes = {{"h", size}, {"w", size}, {"c", 48}, {"d", 16}, {"r", 3}, {"s", 3}}});
+      Target target;
+      target.l2_bytes = far ? 32 << 10 : 1 << 20;
+      const Policy channels = [](const Construction&, const std::string&, const Sketches& sketches) {
+        Choosing choice;
+        for (std::size_t i = 0; i < sketches.size(); ++i)
+          if (sketches[i].name.starts_with("along_channels/2")) choice = {i, sketches[i].counted};
+        choice.numbers.vectors = 1;
+        return choice;
+      };
+      const Schedule schedule = construct(p, Dtype::F32, target, channels, {"k"});
+      const auto parts = apply_prepacked(p, schedule);
+      ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+      const std::string nest = to_text(parts->call);
+      const std::size_t panels = nest.find("for c_o"), rows = nest.find(size == 7 ? "for h_w_o" : "for h");
+      ASSERT_NE(panels, std::string::npos) << nest;
+      ASSERT_NE(rows, std::string::npos) << "few rows are joined\n" << nest;
+      EXPECT_EQ(panels < rows, far || size == 7) << nest;
+      expect_same_prepacked(p, *parts, random_arguments(p, random), to_text(schedule));
+    }
+}
+
 /// Lanes need a dimension of the packed operand for themselves.
 TEST(AlongChannels, RefusesChannelsThatShareTheirDimension) {
   for (const char* text : {"y[c,h] = sum[d] x[d,h] * k[c+h,d]", "y[c,h] = sum[d] x[d,h] * k[2*c+h,d]",
