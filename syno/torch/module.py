@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from syno.errors import ShapeError
 from syno.operator import Operator
 from syno.torch.initialize import initialize
 from syno.torch.layers import Fit, Layer, output_shape
-from syno.torch.ops import as_function
+from syno.torch.ops import as_function, owners
 from syno.torch.packed import PackedWeights, plain_call
 
 if TYPE_CHECKING:
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
 
 _transformed = torch._C._are_functorch_transforms_active
 
+_numbers: Iterator[int] = itertools.count()
+
 #: Attributes that a copy does not take over, and what it has instead.
-_FRESH: dict[str, Callable[[], Any]] = {"_fits": dict, "_packs": lambda: None}
+_FRESH: dict[str, Callable[[], Any]] = {
+    "_fits": dict,
+    "_packs": lambda: None,
+    "_owner": lambda: f"{next(_numbers)}",
+}
 
 
 class Op(nn.Module):
@@ -39,7 +46,8 @@ class Op(nn.Module):
         native: False computes by the emitted PyTorch functions instead of kernels.
         prepack: whether calls in evaluation mode that need no gradient pack the weights once, where a
             kernel gains by it. A change of the weights is noticed, unless it is written past autograd
-            (through `weight.data` or a NumPy view): call `train()` and `eval()` after such.
+            (through `weight.data` or a NumPy view): call `train()` and `eval()` after such. Graphs that
+            `torch.compile` makes of the module share what it packs.
     Raises:
         ShapeError: the operator is symbolic, or is to replace a layer and has two data inputs.
     """
@@ -62,6 +70,8 @@ class Op(nn.Module):
         self.native = native
         self.prepack = prepack
         self._packs: PackedWeights | None = None
+        self._owner = _FRESH["_owner"]()
+        owners[self._owner] = self
         self.why = ""
         """Why it runs as it does, where that was chosen by measuring."""
         if layer is not None and len(self.operator.data) != 1:
@@ -155,14 +165,45 @@ class Op(nn.Module):
         return getattr(self, name) if found is None else found
 
     def _with_packed_weights(self, data: Sequence[Tensor]) -> Tensor | None:
-        if not (self.prepack and self.native) or self.training or torch.compiler.is_compiling():
+        if not (self.prepack and self.native) or self.training:
             return None
+        if torch.compiler.is_compiling():
+            return self._with_packed_weights_in_graph(data)
         weights = [self._weight(name) for name in self._names.values()]
         if not weights or not plain_call(data, weights):
             return None
+        return self._packed(data, weights)
+
+    def _packed(self, data: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor | None:
         if self._packs is None:
             self._packs = PackedWeights(self.operator)
         return self._packs(data, weights)
+
+    def _with_packed_weights_in_graph(self, data: Sequence[Tensor]) -> Tensor | None:
+        if torch.compiler.is_exporting() or len(data) != len(self._data):
+            return None  # what is exported runs where this module is not
+        tensors = [data[p] if isinstance(p, int) else self._weight(p) for p in self._places]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            return None
+        if any(t.dtype != data[0].dtype or t.device.type != "cpu" for t in tensors):
+            return None
+        return self.function.by_owner(tensors, self._owner)
+
+    def packed_result(self, tensors: Sequence[Tensor]) -> Tensor | None:
+        """What a compiled graph of this module computes of the operator's inputs, its weights packed; None
+        where they are other tensors by now, or no kernel packs them."""
+        data: list[Tensor] = [tensors[0]] * len(self._data)
+        weights = []
+        for place, tensor in zip(self._places, tensors, strict=True):
+            if isinstance(place, int):
+                data[place] = tensor
+                continue
+            weight = self._weight(place)
+            same = weight.data_ptr() == tensor.data_ptr() and weight.stride() == tensor.stride()
+            if not same or weight.shape != tensor.shape or weight.is_inference():
+                return None
+            weights.append(weight)
+        return self._packed(data, weights) if weights else None
 
     @property
     def packed_bytes(self) -> int:
@@ -201,6 +242,8 @@ class Op(nn.Module):
         )
         twin._parameters = dict(self._parameters)
         twin._packs = None
+        twin._owner = _FRESH["_owner"]()
+        owners[twin._owner] = twin
         twin.native = False
         return twin
 
@@ -212,6 +255,7 @@ class Op(nn.Module):
         nn.Module.__init__(twin)
         for key, value in self.__dict__.items():
             twin.__dict__[key] = _FRESH[key]() if key in _FRESH else copy.deepcopy(value, memo)
+        owners[twin._owner] = twin
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
@@ -222,6 +266,8 @@ class Op(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.function = as_function(self.operator)
+        self._owner = _FRESH["_owner"]()  # numbers of another process mean others here
+        owners[self._owner] = self
 
     def extra_repr(self) -> str:
         sizes = f"in place of {self.layer.kind}, " if self.layer else ""

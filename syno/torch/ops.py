@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -99,10 +100,29 @@ class OperatorFunction:
         )
         _library.impl(name, self._on_cpu, "AutogradCPU", with_keyset=True)
         self._call: Any = getattr(torch.ops.syno, name).default
+        # For compiled graphs: the same without gradients, by who may have the weights packed.
+        by_owner = f"{name}_by_owner"
+        _library.define(f"{by_owner}({arguments}, *, str owner) -> Tensor")
+        _library.impl(by_owner, self._compute_by_owner, "CPU")
+        torch.library.register_fake(
+            f"syno::{by_owner}", lambda *tensors, owner: self._fake(*tensors), lib=_library
+        )
+        self._call_by_owner: Any = getattr(torch.ops.syno, by_owner).default
         _known[name] = self
 
     def __call__(self, *tensors: Tensor) -> Tensor:
         result = self._call(*tensors)
+        assert isinstance(result, Tensor)
+        return result
+
+    def by_owner(self, tensors: Sequence[Tensor], owner: str) -> Tensor:
+        """The same on CPU tensors that need no gradient, for graphs of `torch.compile`.
+
+        Args:
+            owner: a key of `owners`. What stands there may answer from packed weights; where nothing
+                does any more, the inputs are computed with as they are.
+        """
+        result = self._call_by_owner(*tensors, owner=owner)
         assert isinstance(result, Tensor)
         return result
 
@@ -187,6 +207,11 @@ class OperatorFunction:
             plan = self._plans.setdefault(key, self._plan(tensors, layout))
             _make_room_for(self)
         return plan(tensors)
+
+    def _compute_by_owner(self, *tensors: Tensor, owner: str) -> Tensor:
+        found = owners.get(owner)
+        result = None if found is None else found.packed_result(tensors)
+        return self._compute(*tensors) if result is None else result
 
     def forget(self) -> None:
         """Gives up kernels and everything else that the next call makes again."""
@@ -409,6 +434,15 @@ def _kept_for_compiled(name: str, shapes: Shapes, dtype: torch.dtype, device: to
     return place
 
 
+class Owner(Protocol):
+    """Whoever may have an operator's weights packed."""
+
+    def packed_result(self, tensors: Sequence[Tensor]) -> Tensor | None:
+        """The operator of all its inputs, or None where they are not what was packed."""
+
+
+owners: weakref.WeakValueDictionary[str, Owner] = weakref.WeakValueDictionary()
+"""By name in compiled graphs."""
 _known: dict[str, OperatorFunction] = {}
 """Every function with a name under `torch.ops.syno`."""
 _functions: dict[str, OperatorFunction] = {}

@@ -284,3 +284,82 @@ def test_other_dtypes_are_not_packed() -> None:
     empty = Op(OPERATORS["matmul"][0], prepack=True).eval()
     with torch.no_grad():
         assert empty(torch.randn(0, 17)).shape == (0, 40)
+
+
+def compiled(model: Any) -> Any:
+    torch._dynamo.reset()
+    return torch.compile(model, backend="aot_eager", fullgraph=True)
+
+
+def plain(op: Any, x: Any) -> Any:
+    tensors = [x if name == "x" else getattr(op, name) for name in op.operator.inputs]
+    return op.function.emitted(tensors).detach()
+
+
+def test_a_compiled_module_packs_its_weights_and_notices_their_changes(op: Any) -> None:
+    run, x = compiled(op), data(op)
+    weights = list(op.parameters())
+    for grad in (False, True):  # none is needed where weights are frozen
+        for weight in weights:
+            weight.requires_grad_(not grad)
+        with torch.set_grad_enabled(grad):
+            op._packs = None
+            torch.testing.assert_close(run(x), plain(op, x), rtol=1e-4, atol=1e-4)
+            assert op.packed_bytes > 0
+            held = op._packs
+            for weight in weights:
+                with torch.no_grad():
+                    weight.mul_(2)
+                torch.testing.assert_close(run(x), plain(op, x), rtol=1e-4, atol=1e-4)
+            weights[0].data = weights[0].data + 1
+            torch.testing.assert_close(run(x), plain(op, x), rtol=1e-4, atol=1e-4)
+            assert op._packs is held
+
+
+def test_a_compiled_module_packs_nothing_where_gradients_are_wanted(op: Any) -> None:
+    run, x = compiled(op), data(op)
+    y = run(x)
+    y.sum().backward()
+    assert op.packed_bytes == 0
+    assert all(weight.grad is not None for weight in op.parameters())
+    with torch.no_grad():
+        op.train()
+        run(x)
+        assert op.packed_bytes == 0
+
+
+def test_compiled_graphs_compute_with_the_weights_they_are_given(op: Any) -> None:
+    """Others than the module's, and those of a module that is gone."""
+    x = data(op)
+    others = {name: torch.randn_like(weight) for name, weight in op.named_parameters()}
+    tensors = [x if name == "x" else getattr(op, name) for name in op.operator.inputs]
+    swapped = [x if name == "x" else others[name] for name in op.operator.inputs]
+    with torch.no_grad():
+        run = compiled(lambda x: torch.func.functional_call(op, others, (x,)))
+        expected = op.function.emitted(swapped)
+        torch.testing.assert_close(run(x), expected, rtol=1e-4, atol=1e-4)
+        for given in (tensors, swapped):
+            found = op.function.by_owner(given, op._owner)
+            torch.testing.assert_close(found, op.function.emitted(given), rtol=1e-4, atol=1e-4)
+            gone = op.function.by_owner(given, "nobody")
+            torch.testing.assert_close(gone, op.function.emitted(given), rtol=1e-4, atol=1e-4)
+
+
+def test_copies_of_a_compiled_module_pack_for_themselves(op: Any) -> None:
+    x = data(op)
+    twins = [copy.deepcopy(op), pickle.loads(pickle.dumps(op))]
+    assert len({op._owner, *(twin._owner for twin in twins)}) == 3
+    with torch.no_grad():
+        for twin in twins:
+            next(twin.parameters()).mul_(3)
+            torch.testing.assert_close(compiled(twin)(x), plain(twin, x), rtol=1e-4, atol=1e-4)
+            assert twin.packed_bytes > 0
+            assert op.packed_bytes == 0
+
+
+def test_an_exported_module_stands_for_itself(op: Any) -> None:
+    x = data(op)
+    with torch.no_grad():
+        program = torch.export.export(op, (x,))
+        assert "by_owner" not in str(program.graph)
+        torch.testing.assert_close(program.module()(x), plain(op, x), rtol=1e-4, atol=1e-4)
