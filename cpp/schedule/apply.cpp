@@ -565,8 +565,8 @@ class Emission {
     return nest_.sequence(std::move(parts));
   }
 
-  /// What the tile after this one reads, a few lines at a step of the reduction. `k`: where the tile's loops
-  /// begin.
+  /// Asks for what is read after this tile, a line of each tensor at a step of the reduction. `k`: where the
+  /// tile's loops begin.
   std::vector<StatementId> prefetches(std::size_t s, std::size_t k) {
     std::vector<StatementId> made;
     if (plan_.scopes[s].prefetched.empty() || rest_ > 0) return made;
@@ -589,8 +589,9 @@ class Emission {
       for (const ExprId index : scalar.indices)
         indices.push_back(over_loops(s, without_inside(nest_.arena, index, ignored)));
       walk.near_bytes = near_bytes;
-      const auto lines = prefetch_next(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk);
-      made.insert(made.end(), lines.begin(), lines.end());
+      if (const auto asks =
+              prefetch_next(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk))
+        made.push_back(*asks);
     }
     for (const Trips& trips : walk.tile) forms_.unbind(trips.slot);
     return made;

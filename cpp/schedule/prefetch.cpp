@@ -10,9 +10,8 @@ namespace syno::schedule {
 
 namespace {
 
-constexpr std::int64_t kLine = 64;       ///< bytes
-constexpr std::int64_t kMostAtOnce = 2;  ///< lines at a step: more would take the place of multiply-adds
-constexpr std::int64_t kSparse = 2;      ///< elements of a box for each that is read
+constexpr std::int64_t kLine = 64;   ///< bytes
+constexpr std::int64_t kSparse = 2;  ///< elements of a box for each that is read
 
 /// What some loops read together: a box whose last dimensions lie in one run of memory.
 struct Box {
@@ -54,44 +53,50 @@ std::optional<Box> box_of(const LoopNest& nest, LinearForms& forms, BufferId id,
   return box;
 }
 
+/// Whether an iteration of a loop reads none of what the one before read: windows, for one, overlap.
+bool moves_past(const LoopNest& nest, LinearForms& forms, const std::vector<ExprId>& places, const Box& box,
+                const Trips& trips) {
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    bool linear = false;
+    const std::int64_t step = forms.coefficient(forms.form(nest.arena, places[d]), trips.slot, &linear);
+    if (!linear || std::abs(step) >= box.extents[d]) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-std::vector<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, BufferId buffer,
-                                       const std::vector<ExprId>& places, const Walk& walk) {
-  if (places.empty()) return {};
+std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, BufferId buffer,
+                                         const std::vector<ExprId>& places, const Walk& walk) {
+  if (places.empty()) return std::nullopt;
   const auto bytes = static_cast<std::int64_t>(byte_size(nest.buffer(buffer).dtype));
-  // Loops from the innermost outwards: what those inside one that does not move the read have read is read
-  // again, from near if there is little of it. New is what comes with the next loop that does.
-  std::vector<Trips> until = walk.steps, inner = walk.steps;
+  // Loops from the innermost outwards: what those inside one have read is read again where it does not move
+  // past that, from near if there is little of it. New is what comes with the next loop that moves past.
+  std::vector<Trips> until, inner = walk.steps;
   inner.insert(inner.end(), walk.tile.begin(), walk.tile.end());
   std::optional<Box> box;
   Trips moving;
-  bool found = false;
   for (std::size_t i = walk.outside.size(); i-- > 0;) {
     const Trips& trips = walk.outside[i];
     const auto inside = box_of(nest, forms, buffer, places, inner);
     if (!inside) break;
-    const bool moves = std::any_of(places.begin(), places.end(), [&](ExprId place) {
-      return forms.depends_on(forms.form(nest.arena, place), trips.slot);
-    });
     std::int64_t size = bytes;
     for (const std::int64_t extent : inside->extents) size *= extent;
-    if (moves && !found) {
-      found = true;
+    const bool past = moves_past(nest, forms, places, *inside, trips);
+    if (past && !box) {
       box = inside;
       moving = trips;
-      until = walk.steps;
-      until.insert(until.begin(), walk.outside.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                   walk.outside.end());
-    } else if (!moves && size <= walk.near_bytes) {
-      found = false;
+      until.assign(walk.outside.begin() + static_cast<std::ptrdiff_t>(i) + 1, walk.outside.end());
+      until.insert(until.end(), walk.steps.begin(), walk.steps.end());
+    } else if (!past && size <= walk.near_bytes) {
+      box.reset();
     }
     inner.insert(inner.begin(), trips);
   }
-  if (!found) return {};
+  if (!box) return std::nullopt;
   std::vector<Trips> fixed = until;
   fixed.insert(fixed.end(), walk.tile.begin(), walk.tile.end());
-  std::vector<LinearForm> corner;
+  std::vector<LinearForm> at;  // the box of the next iteration begins here
   for (std::size_t d = 0; d < places.size(); ++d) {
     const ExprId next = nest.arena.substitute(places[d], [&](std::uint32_t slot) {
       const ExprId itself = nest.arena.iterator(slot);
@@ -100,7 +105,7 @@ std::vector<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, Buffe
         if (trips.slot == slot) return nest.arena.constant(trips.begin);
       return itself;
     });
-    corner.push_back(with_constant(forms.form(nest.arena, next), box->least[d]));
+    at.push_back(with_constant(forms.form(nest.arena, next), box->least[d]));
   }
 
   // The steps until the next iteration, numbered; each of them asks for the line of its number.
@@ -113,30 +118,22 @@ std::vector<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, Buffe
   const std::int64_t line = kLine / bytes, lines_of_run = (box->run + line - 1) / line;
   std::int64_t lines = lines_of_run;
   for (std::size_t d = 0; d < box->rows; ++d) lines *= box->extents[d];
-  const std::int64_t at_once = (lines + steps - 1) / steps;
-  if (at_once > kMostAtOnce) return {};
+  if (lines > steps) return std::nullopt;  // several at a step would take the place of multiply-adds
   const auto slower = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(steps / lines)));
-
-  std::vector<StatementId> made;
-  for (std::int64_t i = 0; i < at_once; ++i) {
-    LinearForm number = with_constant(multiply(step, at_once), i);
-    if (at_once == 1) number = forms.quotient(step, slower);
-    std::vector<LinearForm> at = corner;
-    // The outermost part takes what is left, so that the last steps ask beyond the box.
-    std::int64_t outer = lines / lines_of_run;
-    const LinearForm of_run = outer > 1 ? forms.remainder(number, lines_of_run) : number;
-    if (outer > 1) number = forms.quotient(number, lines_of_run);
-    at.back() = add(at.back(), multiply(of_run, line));
-    for (std::size_t d = box->rows; d-- > 0 && outer > 1;) {
-      outer /= box->extents[d];
-      at[d] = add(at[d], outer > 1 ? forms.remainder(number, box->extents[d]) : number);
-      if (outer > 1) number = forms.quotient(number, box->extents[d]);
-    }
-    std::vector<ExprId> indices;
-    for (const LinearForm& index : at) indices.push_back(to_expr(nest.arena, forms, index));
-    made.push_back(nest.prefetch(buffer, std::move(indices)));
+  LinearForm number = forms.quotient(step, slower);
+  // The outermost part takes what is left, so that the last steps ask beyond the box.
+  std::int64_t outer = lines / lines_of_run;
+  const LinearForm of_run = outer > 1 ? forms.remainder(number, lines_of_run) : number;
+  if (outer > 1) number = forms.quotient(number, lines_of_run);
+  at.back() = add(at.back(), multiply(of_run, line));
+  for (std::size_t d = box->rows; d-- > 0 && outer > 1;) {
+    outer /= box->extents[d];
+    at[d] = add(at[d], outer > 1 ? forms.remainder(number, box->extents[d]) : number);
+    if (outer > 1) number = forms.quotient(number, box->extents[d]);
   }
-  return made;
+  std::vector<ExprId> indices;
+  for (const LinearForm& index : at) indices.push_back(to_expr(nest.arena, forms, index));
+  return nest.prefetch(buffer, std::move(indices));
 }
 
 void prefetch_far_reads(Construction& c, const std::string& scope) {

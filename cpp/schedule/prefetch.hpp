@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "schedule/loop_nest.hpp"
@@ -23,10 +24,10 @@ struct Walk {
   std::int64_t near_bytes = 0;  ///< of the buffer that stay in a near cache until they are read again
 };
 
-/// Statements for each step of a reduction that reads `buffer` at `places`: together they ask for all that
-/// will be read when the read next moves to memory that is not near. None where that is no box of memory, it
-/// never does, or there are too few steps. All slots are bound in `forms`.
-std::vector<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, BufferId buffer,
-                                       const std::vector<ExprId>& places, const Walk& walk);
+/// What each step of a reduction that reads `buffer` at `places` does to have asked, with all others, for
+/// what is read when the read next moves to memory that is not near. Nothing where that is no box of memory,
+/// it never does, or there are fewer steps than lines. All slots are bound in `forms`.
+std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, BufferId buffer,
+                                         const std::vector<ExprId>& places, const Walk& walk);
 
 }  // namespace syno::schedule

@@ -158,6 +158,16 @@ TEST(PrefetchDecision, LeavesMemoryThatStaysNearAlone) {
   EXPECT_EQ(to_text(nest).find("prefetch"), std::string::npos) << to_text(nest);
 }
 
+/// Most of the next window was read with this one.
+TEST(PrefetchDecision, LeavesWindowsThatOverlapAlone) {
+  const auto p = program::parse("y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+                                {.sizes = {{"o", 64}, {"h", 80}, {"w", 80}, {"c", 64}, {"r", 3}, {"s", 3}}});
+  const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, {"k"});
+  const std::string nest = to_text(apply(p, schedule));
+  EXPECT_NE(to_text(schedule).find("prefetch y"), std::string::npos) << "x is far\n" << to_text(schedule);
+  EXPECT_EQ(nest.find("prefetch x"), std::string::npos) << nest;
+}
+
 TEST(PrefetchDecision, SaysWhatIsWrong) {
   const auto p = program::parse("t[m] = sum[k] a[m,k]; y[m] = t[m] + c[m]", {.sizes = {{"m", 4}, {"k", 64}}});
   const auto refused = [&](std::vector<Decision> trace, const char* reason) {
