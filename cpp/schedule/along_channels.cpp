@@ -187,7 +187,11 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
     const auto elements = static_cast<double>(operand.copy.elements);
     const double block =
         elements * static_cast<double>(2 * c.lanes) / static_cast<double>(facts.extents[along]);
-    const bool blocks = plan.turned && 2 * block * bytes <= static_cast<double>(c.target.l2_bytes) &&
+    bool picked = false;
+    for (std::size_t i = 0; i < facts.traversal; ++i) picked = picked || (i != along && operand.depends[i]);
+    const bool outside = !picked && 2 * elements * bytes > static_cast<double>(c.target.l2_bytes);
+    const bool blocks = (plan.turned || outside) &&
+                        2 * block * bytes <= static_cast<double>(c.target.l2_bytes) &&
                         2 * elements * bytes <= static_cast<double>(c.target.l3_bytes);
     plan.copy_cycles += blocks ? std::min(elements * kMovedNear, moved(elements)) : moved(elements);
   }
@@ -347,8 +351,9 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   // A panel is read for every row while it is near; panels that are near together go round for each row.
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
   const bool near = 2 * operand.copy.elements * bytes <= c.target.l2_bytes;
+  const bool panels_outside = !near && !plan.turned && !lane_outer.empty();
   for (const std::size_t i : sequence) {
-    if (!near && !lane_outer.empty() && !operand.depends[i]) break;
+    if (panels_outside && !operand.depends[i]) break;
     order.push_back(loops[i]);
   }
   const std::size_t picking = order.size();
@@ -378,7 +383,11 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
 
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (copies[r].empty()) continue;
-    if (!c.constant(facts.reads[r].tensor)) place_beside(c, copies[r], heavy);
+    const bool constant = c.constant(facts.reads[r].tensor);
+    if (!constant && r == plan.operand && panels_outside && picking == 0)
+      c.add({"compute_at", copies[r], {lane_outer}, {}, heavy, {}});  // a panel, read while it is near
+    else if (!constant)
+      place_beside(c, copies[r], heavy);
     if (r == plan.operand) {
       std::vector<std::size_t> position(operand.copy.extents.size(),
                                         0);  // of the innermost loop that moves it

@@ -206,6 +206,13 @@ TEST(AlongChannels, PanelsOfFarWeightsAreReadForAllRows) {
       ASSERT_NE(rows, std::string::npos) << "few rows are joined\n" << nest;
       EXPECT_EQ(panels < rows, far || size == 7) << nest;
       expect_same_prepacked(p, *parts, random_arguments(p, random), to_text(schedule));
+      // Weights that change are packed a panel at a time where panels pass by once.
+      const Schedule changing = construct(p, Dtype::F32, target, channels);
+      const bool apart = std::any_of(changing.trace.begin(), changing.trace.end(), [](const Decision& d) {
+        return d.name == "compute_at" && d.scope == "k_pack";
+      });
+      EXPECT_EQ(apart, far) << to_text(changing);
+      expect_same(p, apply(p, changing), random_arguments(p, random), to_text(changing));
     }
 }
 
