@@ -311,12 +311,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   std::vector<std::string> copies(facts.reads.size());
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (r == plan.operand ? !plan.packed : !plan.others[r].copied) continue;
-    const program::TensorId tensor = facts.reads[r].tensor;
-    const std::string& source = c.plan.program.tensor(tensor).name;
-    const auto reads = c.plan.reads_of(c.index(heavy), tensor);
-    const auto which = std::find(reads.begin(), reads.end(), facts.reads[r].id) - reads.begin();
-    copies[r] = c.plan.fresh_tensor_name(source + (r == plan.operand ? "_pack" : "_pad"));
-    c.add({"stage", heavy, {}, {which}, source, {copies[r]}});
+    copies[r] = c.stage_read(heavy, facts.reads[r], r == plan.operand ? "_pack" : "_pad");
   }
 
   const std::vector<std::string> loops = c.leaves(heavy);

@@ -3,7 +3,6 @@
 // over the pitch of the padded copy, and what they compute between two rows is dead.
 #include <algorithm>
 #include <limits>
-#include <tuple>
 
 #include "schedule/construct.hpp"
 #include "support/error.hpp"
@@ -19,9 +18,8 @@ enum class Way { Broadcast, Blocked, Direct, Packed, Staged };
 /// How one read is made contiguous along the flattened iterators.
 struct ReadPlan {
   Way way = Way::Broadcast;
-  std::vector<std::size_t> dims;      ///< Staged: the dimension each flattened iterator moves
-  std::vector<std::int64_t> strides;  ///< and by how much
-  std::size_t row_dim = 0;            ///< Blocked: the dimension that the rows move
+  RowCopy copy;             ///< Staged
+  std::size_t row_dim = 0;  ///< Blocked: the dimension that the rows move
 };
 
 struct OutputPlan {
@@ -76,21 +74,10 @@ std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts
     return plan;
   }
   if (!all) return std::nullopt;
+  auto copy = plan_row_copy(facts, read, flattened);
+  if (!copy) return std::nullopt;
   plan.way = Way::Staged;
-  for (std::size_t i = first; i < facts.traversal; ++i) {
-    const std::size_t none = read.copy.extents.size();
-    std::size_t found = none;
-    for (std::size_t d = 0; d < none; ++d) {
-      if (!read.copy.linear[d]) return std::nullopt;
-      if (read.copy.coefficients[d][i] == 0) continue;
-      if (found != none || read.copy.coefficients[d][i] < 0) return std::nullopt;
-      found = d;
-    }
-    if (found == none || std::find(plan.dims.begin(), plan.dims.end(), found) != plan.dims.end())
-      return std::nullopt;
-    plan.dims.push_back(found);
-    plan.strides.push_back(read.copy.coefficients[found][i]);
-  }
+  plan.copy = std::move(*copy);
   return plan;
 }
 
@@ -164,7 +151,7 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
     if (found->way == Way::Staged)
       for (std::size_t i = 1; i < flattened; ++i)
         plan.pitch[i] = std::max(
-            plan.pitch[i], (read.copy.whole[found->dims[i]] + found->strides[i] - 1) / found->strides[i]);
+            plan.pitch[i], (read.copy.whole[found->copy.dims[i]] + found->copy.strides[i] - 1) / found->copy.strides[i]);
     plan.reads.push_back(*found);
   }
   for (std::size_t i = 1; i < flattened; ++i)
@@ -234,120 +221,6 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   return plan;
 }
 
-/// Elements two or three apart go to as many places: one block of code takes them all from the vectors that hold
-/// them, which each place would load again by itself. False where there are no such few places.
-bool write_phases_together(Construction& c, const std::string& copy, std::vector<std::string> order,
-                           const std::vector<std::string>& phases, const std::vector<std::string>& inner) {
-  constexpr std::int64_t kFew = 3, kMost = 9;
-  if (phases.empty()) return false;
-  std::int64_t places = 1;
-  for (const auto& phase : phases) {
-    places *= c.extent(copy, phase);
-    if (c.extent(copy, phase) > kFew) return false;
-  }
-  if (places > kMost) return false;
-  const Construction before = c;
-  try {
-    std::string lane = inner.back(), outer;
-    const std::int64_t whole = c.extent(copy, lane);
-    order.insert(order.end(), inner.begin(), inner.end() - 1);
-    if (whole > c.lanes) {
-      std::tie(outer, lane) = c.split(copy, lane, c.lanes);
-      order.push_back(outer);
-    }
-    order.insert(order.end(), phases.begin(), phases.end());
-    order.push_back(lane);
-    c.add({"reorder", copy, order, {}, "", {}});
-    c.add({"vectorize", copy, {lane}, {}, "", {}});
-    for (const auto& phase : phases) c.add({"unroll", copy, {phase}, {}, "", {}});
-    if (!outer.empty()) c.peel_lanes(copy, outer, lane, whole % c.lanes != 0);
-    return true;
-  } catch (const ScheduleError&) {  // iterations that meet in one element stay a loop
-    c = before;
-    return false;
-  }
-}
-
-/// Lays a staged copy out so that the flattened iterators are contiguous, all of them or by panels of `width`
-/// elements, and writes its loops.
-void write_copy(Construction& c, const std::string& copy, const ReadPlan& read,
-                const std::vector<std::int64_t>& pitch, std::int64_t width) {
-  const std::size_t s = c.index(copy);
-  c.plan.need_domain(s);
-  const auto tensor = c.plan.program.scopes[s].output;
-  const std::size_t rank = c.plan.program.tensor(tensor).dims.size();
-  std::vector<std::string> loops, phases, inner;
-  for (std::size_t d = 0; d < rank; ++d) loops.push_back(c.plan.scopes[s].loops[d].name);
-  const Shape shape = c.plan.storage(tensor);
-
-  // Dimension d of the shape is dimension at[d] once others were split.
-  std::vector<std::size_t> at(rank), phase_at;
-  for (std::size_t d = 0; d < rank; ++d) at[d] = d;
-  std::vector<std::string> order;
-  std::vector<std::pair<std::string, std::string>> parts(rank);
-  for (std::size_t i = 0; i < read.dims.size(); ++i) {
-    const std::size_t d = read.dims[i];
-    const std::int64_t stride = read.strides[i];
-    if (stride > 1) parts[d] = c.split(copy, loops[d], stride);
-    const std::int64_t rows = i == 0 ? up(shape[d], stride) : pitch[i] * stride;
-    const std::int64_t now = stride > 1 ? up(shape[d], stride) : shape[d];
-    if (rows > now || now > shape[d]) {
-      const std::int64_t have = c.plan.storage(tensor)[d];
-      if (rows > have)
-        c.add({"layout", copy, {}, {static_cast<std::int64_t>(at[d]), 0, rows - have}, copy, {"pad"}});
-    }
-    if (stride > 1) {
-      c.add({"layout", copy, {}, {static_cast<std::int64_t>(at[d]), rows / stride, stride}, copy, {"split"}});
-      for (auto& place : at)
-        if (place > at[d]) ++place;
-      for (auto& place : phase_at)
-        if (place > at[d]) ++place;
-      phase_at.push_back(at[d] + 1);
-      phases.push_back(parts[d].second);
-      inner.push_back(parts[d].first);
-    } else {
-      inner.push_back(loops[d]);
-    }
-  }
-  std::vector<std::int64_t> permutation;
-  for (std::size_t d = 0; d < rank; ++d) {
-    if (std::find(read.dims.begin(), read.dims.end(), d) != read.dims.end()) continue;
-    permutation.push_back(static_cast<std::int64_t>(at[d]));
-    order.push_back(loops[d]);
-  }
-  const std::size_t rest = permutation.size() + phase_at.size();
-  for (const auto place : phase_at) permutation.push_back(static_cast<std::int64_t>(place));
-  for (const auto d : read.dims) permutation.push_back(static_cast<std::int64_t>(at[d]));
-  if (!std::is_sorted(permutation.begin(), permutation.end()))
-    c.add({"layout", copy, {}, permutation, copy, {"reorder"}});
-  if (read.dims.size() > 1)
-    c.add({"layout",
-           copy,
-           {},
-           {static_cast<std::int64_t>(rest), static_cast<std::int64_t>(read.dims.size())},
-           copy,
-           {"fuse"}});
-  if (width > 0) {
-    const auto last = static_cast<std::int64_t>(rest);
-    std::int64_t extent = 1;
-    for (std::size_t i = 0; i < read.dims.size(); ++i) extent *= i == 0 ? shape[read.dims[0]] : pitch[i];
-    const std::int64_t panels = up(extent, width) / width, dead = panels * width - extent;
-    if (dead > 0) c.add({"layout", copy, {}, {last, 0, dead}, copy, {"pad"}});
-    c.add({"layout", copy, {}, {last, panels, width}, copy, {"split"}});
-    std::vector<std::int64_t> outermost{last};
-    for (std::int64_t d = 0; d < last; ++d) outermost.push_back(d);
-    outermost.push_back(last + 1);
-    if (last > 0) c.add({"layout", copy, {}, outermost, copy, {"reorder"}});
-  }
-  if (!write_phases_together(c, copy, order, phases, inner)) {
-    order.insert(order.end(), phases.begin(), phases.end());
-    order.insert(order.end(), inner.begin(), inner.end());
-    c.add({"reorder", copy, order, {}, "", {}});
-    c.vectorize_copy(copy);
-  }
-  c.parallel_outermost(copy);
-}
-
 /// By dimension of a copy: the innermost loop that moves it.
 std::vector<std::size_t> positions(const ScopeFacts& facts, const ReadFacts& read) {
   std::vector<std::size_t> position(read.copy.extents.size(), 0);
@@ -368,30 +241,13 @@ bool in_panels(const Construction& c, const ScopeFacts& facts, const ReadFacts& 
   const bool constant = c.constant(read.tensor);
   if (plan.flattened > 1 && (!constant || plan.pitch.back() % kBlock != 0)) return false;
   if (!constant && read.copy.elements * bytes <= c.target.l2_bytes) return false;
-  for (std::size_t i = 0; i < staged.dims.size(); ++i) {
-    if (staged.strides[i] != 1) return false;
+  for (std::size_t i = 0; i < staged.copy.dims.size(); ++i) {
+    if (staged.copy.strides[i] != 1) return false;
     for (std::size_t j = 0; j < facts.extents.size(); ++j)
-      if (j != first + i && facts.extents[j] > 1 && read.copy.coefficients[staged.dims[i]][j] != 0)
+      if (j != first + i && facts.extents[j] > 1 && read.copy.coefficients[staged.copy.dims[i]][j] != 0)
         return false;
   }
   return true;
-}
-
-/// Loop `i` alone moves some dimension of the read, or has one iteration.
-bool own_dimension(const ScopeFacts& facts, const ReadFacts& read, std::size_t i) {
-  if (facts.extents[i] == 1) return true;
-  for (const auto& coefficients : read.copy.coefficients) {
-    if (coefficients[i] == 0) continue;
-    // Blocks may share a dimension: one steps over all that the loops inside it reach.
-    std::int64_t reach = 1;
-    for (std::size_t j = 0; j < coefficients.size(); ++j)
-      if (j != i && facts.extents[j] > 1 && coefficients[j] != 0) {
-        if (j < i) return true;
-        reach += std::abs(coefficients[j]) * (facts.extents[j] - 1);
-      }
-    return std::abs(coefficients[i]) >= reach;
-  }
-  return false;
 }
 
 void write_output(Construction& c, const std::string& name, const ScopeFacts& facts, OutputPlan plan,
@@ -442,12 +298,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   std::vector<std::string> copies(facts.reads.size());
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (plan.reads[r].way == Way::Broadcast || plan.reads[r].way == Way::Direct) continue;
-    const program::TensorId tensor = facts.reads[r].tensor;
-    const std::string& source = c.plan.program.tensor(tensor).name;
-    const auto reads = c.plan.reads_of(c.index(heavy), tensor);
-    const auto which = std::find(reads.begin(), reads.end(), facts.reads[r].id) - reads.begin();
-    copies[r] = c.plan.fresh_tensor_name(source + (plan.reads[r].way == Way::Staged ? "_pad" : "_pack"));
-    c.add({"stage", heavy, {}, {which}, source, {copies[r]}});
+    copies[r] = c.stage_read(heavy, facts.reads[r], plan.reads[r].way == Way::Staged ? "_pad" : "_pack");
   }
 
   const std::vector<std::string> loops = c.leaves(heavy);
@@ -532,8 +383,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
       continue;
     }
     // A copy for each batch element, as long as no two of them hold the same elements.
-    std::size_t depth = 0;
-    while (depth < before && own_dimension(facts, facts.reads[r], depth)) ++depth;
+    const std::size_t depth = own_depth(facts, facts.reads[r], before);
     std::int64_t times = 1;
     for (std::size_t i = 0; i < depth; ++i) times *= facts.extents[i];
     const bool constant = c.constant(facts.reads[r].tensor);
@@ -545,7 +395,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     else
       place_beside(c, copies[r], heavy);
     const bool panels = in_panels(c, facts, facts.reads[r], plan.reads[r], plan, width);
-    write_copy(c, copies[r], plan.reads[r], plan.pitch, panels ? width : 0);
+    write_row_copy(c, copies[r], plan.reads[r].copy, plan.pitch, panels ? width : 0);
     if (constant) c.prepack(copies[r], facts.reads[r].tensor);
   }
   prefetch_far_reads(c, heavy);

@@ -36,6 +36,8 @@ struct Construction {
   /// The splits an analysis found useful, on a scope with these loops (or the traversal of such a scope).
   void apply(const std::string& scope, const Splits& splits);
   bool constant(program::TensorId tensor) const;
+  /// Stages one read of a scope; the name of the copy.
+  std::string stage_read(const std::string& scope, const ReadFacts& read, const std::string& suffix);
   /// Prepacks a finished copy of a constant.
   void prepack(const std::string& copy, program::TensorId source);
   std::vector<std::string> leaves(const std::string& scope) const;  ///< names, outermost first
@@ -133,6 +135,21 @@ std::optional<Decision> placement(const Construction& c, const std::string& scop
 /// Puts a copy of what `scope` reads where `scope` itself is computed piece by piece, unless pieces would
 /// repeat work.
 void place_beside(Construction& c, const std::string& copy, const std::string& scope);
+
+/// A copy of a read that is contiguous along the innermost iterators of a traversal, flattened there.
+struct RowCopy {
+  std::vector<std::size_t> dims;      ///< the dimension each of these iterators moves
+  std::vector<std::int64_t> strides;  ///< and by how much
+};
+/// The copy for so many iterators; none where one of them moves several dimensions, or backwards.
+std::optional<RowCopy> plan_row_copy(const ScopeFacts& facts, const ReadFacts& read, std::size_t flattened);
+/// Lays a staged copy out so, all of it or by panels of `width` elements, and writes its loops. `pitch`: the
+/// extent each of the iterators runs over.
+void write_row_copy(Construction& c, const std::string& copy, const RowCopy& read,
+                    const std::vector<std::int64_t>& pitch, std::int64_t width = 0);
+/// How many of the outermost loops, at most `before`, may have a copy of the read each without any element
+/// being in two of them.
+std::size_t own_depth(const ScopeFacts& facts, const ReadFacts& read, std::size_t before);
 
 /// How a copy is cut along one dimension: into parts of that many elements, where it has several, and each of
 /// them into blocks.

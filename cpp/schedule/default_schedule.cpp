@@ -222,6 +222,16 @@ bool Construction::constant(program::TensorId tensor) const {
   return std::find(constants.begin(), constants.end(), name) != constants.end();
 }
 
+std::string Construction::stage_read(const std::string& scope, const ReadFacts& read,
+                                     const std::string& suffix) {
+  const std::string& source = plan.program.tensor(read.tensor).name;
+  const std::string copy = plan.fresh_tensor_name(source + suffix);
+  const auto reads = plan.reads_of(index(scope), read.tensor);
+  const auto which = std::find(reads.begin(), reads.end(), read.id) - reads.begin();
+  add({"stage", scope, {}, {which}, source, {copy}});
+  return copy;
+}
+
 void Construction::prepack(const std::string& copy, program::TensorId source) {
   if (constant(source)) add({"prepack", copy, {}, {}, "", {}});
 }
