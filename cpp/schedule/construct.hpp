@@ -58,6 +58,8 @@ struct Construction {
   /// transposed in registers. Its loops are in the order they are written in. `read`: the loop that what it
   /// reads will be contiguous along, where its layout is still to come.
   void vectorize_copy(const std::string& scope, std::string read = {});
+  /// Blocks that are transposed in registers: all that is read is contiguous along the loop `read`, or stays.
+  void vectorize_across(const std::string& scope, const std::string& read);
   /// Makes the outermost loop that has work for several threads parallel, where all of it is worth a thread;
   /// `inside`: iterations of what is computed inside its loops.
   void parallel_outermost(const std::string& scope, std::int64_t inside = 0);
@@ -150,6 +152,10 @@ void write_row_copy(Construction& c, const std::string& copy, const RowCopy& rea
 /// How many of the outermost loops, at most `before`, may have a copy of the read each without any element
 /// being in two of them.
 std::size_t own_depth(const ScopeFacts& facts, const ReadFacts& read, std::size_t before);
+
+/// Writes the loops of an element-wise scope that reads some tensors along its rows and others across them;
+/// false where it does not, nothing written.
+bool write_across(Construction& c, const std::string& scope);
 
 /// How a copy is cut along one dimension: into parts of that many elements, where it has several, and each of
 /// them into blocks.

@@ -9,6 +9,8 @@ namespace syno::schedule {
 
 namespace {
 
+constexpr std::int64_t kFewest = 4;  ///< of the side of a block that is transposed
+
 /// How far apart in memory two iterations of each leaf loop read, near the beginning of all loops.
 std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::ScalarId read) {
   LinearForms forms = plan.bound_forms();
@@ -51,9 +53,6 @@ void Construction::peel(const std::string& scope, const std::string& loop, std::
 }
 
 void Construction::vectorize_copy(const std::string& scope, std::string read) {
-  constexpr std::int64_t kFewest = 4;  // of a block's side
-  const std::int64_t side =
-      std::min<std::int64_t>(lanes, 8);  // larger ones move no faster but take more code
   const std::size_t s = index(scope);
   plan.need_domain(s);
   const auto reads = plan.reads(s);
@@ -74,9 +73,16 @@ void Construction::vectorize_copy(const std::string& scope, std::string read) {
     for (std::size_t i = 0; all.size() == steps.size() && i + 1 < all.size(); ++i)
       if (steps[i] == 1 && extent(scope, all[i]) >= kFewest) read = all[i];
   }
+  if (read.empty()) return vectorize_innermost(scope);
+  vectorize_across(scope, read);
+}
+
+void Construction::vectorize_across(const std::string& scope, const std::string& read) {
+  const std::int64_t side =
+      std::min<std::int64_t>(lanes, 8);  // larger ones move no faster but take more code
   const std::vector<std::string> names = leaves(scope);
   const std::string written = names.back();
-  if (read.empty() || read == written || extent(scope, written) < kFewest || extent(scope, read) < kFewest)
+  if (read == written || extent(scope, written) < kFewest || extent(scope, read) < kFewest)
     return vectorize_innermost(scope);
   std::vector<std::string> order, block;
   struct Peeled {

@@ -168,6 +168,7 @@ void write_pointwise(Construction& c, const std::string& name) {
   const std::size_t s = c.index(name);
   const ScopeFacts facts = analyse(c.plan, s);
   if (facts.traversal == 0) return;
+  if (write_across(c, name)) return c.parallel_outermost(name);
   if (c.plan.program.scopes[s].target.empty() && !facts.reduces && !c.plan.scopes[s].frozen)
     fuse_contiguous(c, name, facts);
   if (!facts.reduces) {
