@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "schedule/share.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -473,6 +474,8 @@ constexpr std::array kDecisions = {
                 "a sum of which a remainder lets every m-th term in runs over those terms alone", solve},
     DecisionRow{"factor", "", "what a sum multiplies all its terms by multiplies its result instead",
                 take_out_factors},
+    DecisionRow{"share", "tensor=another scope's output, words=[name]?",
+                "an elementary function of the same values in both becomes a scope that both read", share},
     DecisionRow{"inline", "", "the scope's body takes the place of every read of it", inline_scope},
     DecisionRow{"epilogue", "tensor=reduction it reads",
                 "the scope is computed from each complete result of a reduction, in its registers",

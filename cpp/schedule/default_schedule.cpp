@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "schedule/construct.hpp"
+#include "schedule/share.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -73,6 +74,45 @@ void inline_cheap_scopes(Construction& c) {
       changed = true;
     }
   }
+}
+
+/// An elementary function that a reduction and another scope have in common takes longer to compute twice
+/// than to keep, where what is kept stays in a near cache.
+void share_functions(Construction& c) {
+  const auto elements = [&](const std::vector<program::Iterator>& iterators) {
+    double product = 1;
+    for (const auto& iterator : iterators) {
+      const auto [begin, end] = c.plan.range(iterator.range);
+      product *= static_cast<double>(end - begin);
+    }
+    return product;
+  };
+  const auto worth = [&](std::size_t s, std::size_t other, const Shared& shared) {
+    const program::Scope &sum = c.plan.program.scopes[s], &user = c.plan.program.scopes[other];
+    const auto summed = [&](ExprId place) {
+      const auto slot = c.plan.program.arena.iterators(place).front();
+      return std::any_of(sum.sums.begin(), sum.sums.end(), [&](const auto& i) { return i.slot == slot; });
+    };
+    if (std::none_of(shared.places.begin(), shared.places.end(), summed)) return false;
+    // Computed for one iteration of the loops around both at a time.
+    std::size_t around = 0;
+    while (user.sums.empty() && around < shared.points.size() && !summed(shared.places[around]) &&
+           shared.points[around].slot == user.traversal[around].slot)
+      ++around;
+    const auto first = shared.points.begin();
+    const double piece = elements({first + static_cast<std::ptrdiff_t>(around), shared.points.end()});
+    const std::int64_t cache = around > 0 ? c.target.l2_bytes : c.target.l1_bytes;
+    return piece * static_cast<double>(byte_size(c.plan.dtype)) * 2 <= static_cast<double>(cache);
+  };
+  const auto name = [&](std::size_t s) {
+    return c.plan.program.tensor(c.plan.program.scopes[s].output).name;
+  };
+  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
+    for (std::size_t other = 0; other < c.plan.scopes.size(); ++other) {
+      if (s == other || c.plan.program.scopes[s].sums.empty()) continue;
+      const auto shared = find_shared(c.plan, s, other);
+      if (shared && worth(s, other, *shared)) c.add({"share", name(s), {}, {}, name(other), {}});
+    }
 }
 
 /// What is computed from each complete result of a reduction is computed in its registers.
@@ -442,6 +482,7 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
                         const Strides& strides) {
   Construction c(concrete, dtype, target, constants, strides);
   inline_cheap_scopes(c);
+  share_functions(c);
   solve_sums(c);
   fuse_epilogues(c);
   take_out_factors(c);

@@ -8,6 +8,7 @@
 #include "fixture.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/schedule.hpp"
+#include "schedule/share.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -89,6 +90,10 @@ Decision random_decision(Random& random, const Plan& plan) {
     const auto reads = plan.reads(s);
     if (!reads.empty())
       d.tensor = plan.program.tensor(plan.program.scalar(reads[random.below(reads.size())]).tensor).name;
+  } else if (d.name == "share") {
+    for (std::size_t other = 0; other < plan.program.scopes.size(); ++other)
+      if (other != s && (d.tensor.empty() || find_shared(plan, s, other)))
+        d.tensor = plan.program.tensor(plan.program.scopes[other].output).name;
   } else if (d.name == "layout") {
     d.tensor = d.scope;
     const auto& tensor = plan.program.scopes[s].output;
