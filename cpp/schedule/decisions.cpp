@@ -337,6 +337,36 @@ void peel(Plan& plan, const Decision& decision) {
   loop.cuts = std::move(cuts);
 }
 
+bool mentions(const program::Program& program, program::ScalarId id, program::TensorId tensor) {
+  const program::Scalar& scalar = program.scalar(id);
+  switch (scalar.kind) {
+    case program::ScalarKind::Read:
+      return scalar.tensor == tensor;
+    case program::ScalarKind::Unary:
+      return mentions(program, scalar.a, tensor);
+    case program::ScalarKind::Binary:
+      return mentions(program, scalar.a, tensor) || mentions(program, scalar.b, tensor);
+    case program::ScalarKind::Select:
+      return mentions(program, scalar.a, tensor) || mentions(program, scalar.b, tensor) ||
+             mentions(program, scalar.c, tensor);
+    default:
+      return false;
+  }
+}
+
+/// The innermost position of a reader's loops inside which all of its reads of a tensor are: an epilogue runs
+/// outside the reduction's.
+int innermost_reading(const Plan& plan, std::size_t reader, program::TensorId tensor) {
+  const ScopePlan& current = plan.scopes[reader];
+  const auto count = static_cast<int>(current.order.size());
+  if (!current.epilogue || !mentions(plan.program, current.epilogue->body, tensor)) return count;
+  int position = 0;
+  while (position < count &&
+         !current.loops[static_cast<std::size_t>(current.order[static_cast<std::size_t>(position)])].reduction)
+    ++position;
+  return position - 1;
+}
+
 void compute_at(Plan& plan, const Decision& decision) {
   const std::size_t scope = plan.scope_named(decision.scope);
   const std::size_t consumer = plan.scope_named(decision.tensor);
@@ -358,7 +388,7 @@ void compute_at(Plan& plan, const Decision& decision) {
   for (const std::size_t reader : readers) {
     // Follow the reader outwards until the consumer's loop is met at, or outside of, where it is computed.
     std::size_t at = reader;
-    int where = static_cast<int>(plan.scopes[at].order.size());
+    int where = innermost_reading(plan, reader, tensor);
     while (at != consumer && plan.scopes[at].attach_scope >= 0) {
       where =
           plan.position(static_cast<std::size_t>(plan.scopes[at].attach_scope), plan.scopes[at].attach_loop);

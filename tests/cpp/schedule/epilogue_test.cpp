@@ -192,6 +192,18 @@ TEST(Epilogue, IsRefusedWithAReason) {
   EXPECT_THROW(apply(outputs, {Dtype::F32, {{"epilogue", "y", {}, {}, "q", {}}}}), Error);
 }
 
+TEST(Epilogue, ReadsWhatIsComputedOutsideTheReduction) {
+  const auto p = program::parse("m[i] = max[k] x[i,k]; t[i] = sum[k] x[i,k]; y[i] = m[i] / t[i]; return y",
+                                {.sizes = {{"i", 5}, {"k", 7}}});
+  const auto at = [](const char* loop) {
+    return Schedule{Dtype::F32,
+                    {{"epilogue", "y", {}, {}, "t", {}}, {"compute_at", "m", {loop}, {}, "y", {}}}};
+  };
+  EXPECT_THROW(apply(p, at("k")), ScheduleError);
+  Random random(5);
+  expect_same(p, apply(p, at("i")), random_arguments(p, random), "computed for one row");
+}
+
 TEST(Epilogue, NeedsResultsInRegisters) {
   const auto p = program::parse("t[i,j] = sum[k] x[i,k] * w[k,j]; y[i,j] = exp(t[i,j])",
                                 {.sizes = {{"i", 5}, {"j", 8}, {"k", 7}}});
