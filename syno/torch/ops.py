@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch._ops import _OpNamespace
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
@@ -90,6 +91,7 @@ class OperatorFunction:
         self._warned = False
         arguments = ", ".join(f"Tensor {argument}" for argument in _schema_names(self.inputs))
         self.schema = f"{name}({arguments}) -> Tensor"
+        _known[name] = self  # before PyTorch asks whether there is such a name
         _library.define(self.schema)
         _library.impl(name, self._compute, "CPU")
         _library.impl(name, self._compute_elsewhere, "CompositeExplicitAutograd")
@@ -443,6 +445,33 @@ class Owner(Protocol):
 
 owners: weakref.WeakValueDictionary[str, Owner] = weakref.WeakValueDictionary()
 """By name in compiled graphs."""
+
+
+class _Namespace(_OpNamespace):
+    """`torch.ops.syno`, with derivatives registered when they are asked for: code that `torch.compile` kept
+    from another process names them before this one has computed any gradient."""
+
+    __module__ = _OpNamespace.__module__  # by which PyTorch finds operators again
+
+    def __getattr__(self, name: str) -> Any:
+        with _lock:
+            _named(name)
+        return super().__getattr__(name)
+
+
+torch.ops.syno.__class__ = _Namespace
+
+
+def _named(name: str) -> OperatorFunction | None:
+    found = _known.get(name)
+    if found is None:
+        parent, _, index = name.rpartition("_d")
+        function = _named(parent) if parent and index.isdecimal() else None
+        if function is not None and int(index) < len(function.inputs):
+            found = function.derivative(int(index))
+    return found
+
+
 _known: dict[str, OperatorFunction] = {}
 """Every function with a name under `torch.ops.syno`."""
 _functions: dict[str, OperatorFunction] = {}

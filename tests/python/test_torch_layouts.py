@@ -268,6 +268,22 @@ def test_emitted_functions_are_compiled_as_one_graph() -> None:
         torch.testing.assert_close(grads, wanted)
 
 
+def test_derivatives_are_found_by_name_before_any_gradient() -> None:
+    """As code that `torch.compile` kept from another process asks for them."""
+    operator = Operator.parse(CONV + " * 5", n=2, o=4, c=4, h=6, w=6, r=3, s=3)
+    function = as_function(operator)
+    x, k, dy = (torch.randn(shape) for shape in ((2, 4, 6, 6), (4, 4, 3, 3), (2, 4, 6, 6)))
+    first = getattr(torch.ops.syno, f"{function.name}_d1").default
+    torch.testing.assert_close(first(dy, x, k), function.derivative(1)(dy, x, k))
+    second = getattr(torch.ops.syno, f"{function.name}_d0_d2").default
+    got = second(torch.ones_like(x), dy, x, k)
+    torch.testing.assert_close(
+        got, function.derivative(0).derivative(2)(torch.ones_like(x), dy, x, k)
+    )
+    for name in ("op_unknown_d0", f"{function.name}_d2", f"{function.name}_dx", "_d0"):
+        assert not hasattr(torch.ops.syno, name)
+
+
 def test_emitted_functions_draw_no_random_numbers() -> None:
     operator = Operator.parse(CONV + " * 3", n=2, o=4, c=4, h=6, w=6, r=3, s=3)
     function = as_function(operator)
