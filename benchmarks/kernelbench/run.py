@@ -232,7 +232,7 @@ def _bound(kernel: Kernel, case: Case, tensors: Sequence[Tensor], threads: int) 
     best = _Call(code, pointers, threads, out, [])
     packed = _prepacked(case, tensors, out, threads)
     if packed is not None:
-        times = {t.name: t for t in measure({"whole": best, "packed": packed}, turns=5)}
+        times = {t.name: t for t in measure({"whole": best, "packed": packed}, turns=15)}
         if times["packed"].median_us < times["whole"].median_us:
             best = packed
     return best
