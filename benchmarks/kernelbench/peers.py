@@ -134,10 +134,11 @@ def compiled_calls_only() -> Any:
 def keep_compiled() -> None:
     """Lets Inductor keep its code between runs (it says where in TORCHINDUCTOR_CACHE_DIR)."""
     from platformdirs import user_cache_dir
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    os.environ.setdefault(
-        "TORCHINDUCTOR_CACHE_DIR", os.path.join(user_cache_dir("syno"), "inductor")
-    )
+    # Once imported, Inductor itself sets the variable to a temporary directory.
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(user_cache_dir("syno"), "inductor")
 
 
 def _onnx(form: nn.Module, tensors: Sequence[Tensor]) -> bytes:

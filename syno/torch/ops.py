@@ -423,7 +423,6 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _kept_for_compiled(name: str, shapes: Shapes, dtype: torch.dtype, device: torch.device) -> str:
     # `torch.compile` calls this while it traces, and goes on in the attribute that it names. What compiled
     # code refers to is not forgotten.
@@ -434,6 +433,10 @@ def _kept_for_compiled(name: str, shapes: Shapes, dtype: torch.dtype, device: to
         place = function._compiled[key] = f"compiled_{len(function._compiled)}"
         setattr(function, place, function.emitted_module(*key))
     return place
+
+
+# What `torch.compiler.assume_constant_result` does, which imports the whole compiler.
+_kept_for_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class Owner(Protocol):

@@ -38,6 +38,7 @@ from kernelbench.peers import (  # noqa: E402
     compiled_calls_only,
     first_line,
     graph_of,
+    keep_compiled,
     result_array,
 )
 from kernelbench.run import Settings  # noqa: E402
@@ -388,6 +389,20 @@ def test_compiled_forms_run_as_compiled_or_not_at_all() -> None:
         torch.testing.assert_close(call(), forms["native"](*tensors))
     with torch.no_grad(), compiled_calls_only(), pytest.raises(RuntimeError, match="recompile"):
         call()  # guards ask for the mode that it was compiled in
+
+
+def test_inductor_keeps_its_code_where_it_is_told_or_in_the_users_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    for directory, expected in (
+        ("/elsewhere", "/elsewhere"),
+        (default_cache_dir(), "syno/inductor"),
+    ):
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", directory)
+        keep_compiled()
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith(expected)
 
 
 def test_training_is_timed_beside_compiled_forms() -> None:

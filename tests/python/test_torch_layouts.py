@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -282,6 +284,12 @@ def test_derivatives_are_found_by_name_before_any_gradient() -> None:
     )
     for name in ("op_unknown_d0", f"{function.name}_d2", f"{function.name}_dx", "_d0"):
         assert not hasattr(torch.ops.syno, name)
+
+
+def test_importing_operators_imports_no_compiler() -> None:
+    code = "import sys, syno.torch; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_emitted_functions_draw_no_random_numbers() -> None:
