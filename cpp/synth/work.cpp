@@ -137,25 +137,27 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
     std::uint32_t undone;
     double cost;
     double stored;
+    double last;  ///< of what is stored: the result of the last stage so far
   };
   // States in the order of growing sets; few enough to scan (2^reduces * 2^weights at most).
   static thread_local std::vector<Entry> entries;
   entries.clear();
-  entries.push_back({0, 0, 0, 0});
+  entries.push_back({0, 0, 0, 0, 0});
   const std::uint32_t all_reduces = (1U << plan.reduces) - 1;
   double best = std::numeric_limits<double>::infinity();
   double best_stored = 0;
-  const auto reach = [&](std::uint32_t reduced, std::uint32_t undone, double cost, double stored) {
+  const auto reach = [&](std::uint32_t reduced, std::uint32_t undone, double cost, double stored, double last) {
     for (Entry& entry : entries) {
       if (entry.reduced == reduced && entry.undone == undone) {
         if (cost < entry.cost) {
           entry.cost = cost;
           entry.stored = stored;
+          entry.last = last;
         }
         return;
       }
     }
-    entries.push_back({reduced, undone, cost, stored});
+    entries.push_back({reduced, undone, cost, stored, last});
   };
   const auto contractions_in = [&](std::uint32_t letters) {
     return std::popcount(letters & plan.contractions);
@@ -174,6 +176,8 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
           for (const std::uint8_t r : plan.reduce) rest &= ~(plan.reduces > 0 ? 1U << r : 0U);
           if (contractions_in(rest) > 0)
             cost += elements(from.undone | rest, from.reduced) * contractions_in(rest);
+          else
+            stored -= from.last;  // the result of the last stage is the output
         }
         if (cost < best) {
           best = cost;
@@ -188,8 +192,8 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
         }
         const int tensors = std::max(contractions_in(undone & ~from.undone), 1);
         const std::uint32_t reduced = from.reduced | set;
-        reach(reduced, undone, from.cost + elements(undone, from.reduced) * tensors,
-              from.stored + (intermediates != nullptr ? elements(undone, reduced) : 0));
+        const double made = intermediates != nullptr ? elements(undone, reduced) : 0;
+        reach(reduced, undone, from.cost + elements(undone, from.reduced) * tensors, from.stored + made, made);
       }
       for (std::size_t t = 0; t < plan.letters; ++t) {
         if ((plan.contractions >> t & 1) == 0 || (from.undone >> t & 1) != 0) continue;
@@ -197,7 +201,7 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
         const int tensors = std::max(contractions_in(undone & ~from.undone), 1);
         if (tensors > 1) continue;  // a smaller stage comes first
         const double size = elements(undone, from.reduced);
-        reach(from.reduced, undone, from.cost + size, from.stored + size);
+        reach(from.reduced, undone, from.cost + size, from.stored + size, size);
       }
     }
   }
