@@ -21,30 +21,37 @@ struct Product {
   std::optional<ScalarId> moving, still;
 };
 
+/// How a product comes apart.
 class Factors {
  public:
-  Factors(Program& program, const program::Scope& scope) : program_(program), sums_(scope.sums) {}
+  Factors(const Program& program, const program::Scope& scope) : program_(program), sums_(scope.sums) {}
 
-  Product apart(ScalarId id) {
-    if (!moves(id)) return {std::nullopt, id};
-    const Scalar scalar = program_.scalar(id);
-    const bool binary = scalar.kind == ScalarKind::Binary;
-    if (binary && scalar.function == Function::Multiply) {
-      const Product a = apart(scalar.a), b = apart(scalar.b);
-      return {times(a.moving, b.moving), times(a.still, b.still)};
+  /// Which of the two parts a product has.
+  struct Parts {
+    bool moving = false, still = false;
+  };
+  Parts parts(ScalarId id) const {
+    if (!moves(id)) return {false, true};
+    const Scalar& scalar = program_.scalar(id);
+    if (multiplies(scalar)) {
+      const Parts a = parts(scalar.a), b = parts(scalar.b);
+      return {a.moving || b.moving, a.still || b.still};
     }
-    if (binary && scalar.function == Function::Divide && !moves(scalar.b)) {
-      const Product a = apart(scalar.a);
-      return {a.moving, times(a.still, inverse(scalar.b))};
-    }
-    if (scalar.kind == ScalarKind::Unary && scalar.function == Function::Negate) {
-      const Product a = apart(scalar.a);
-      return {a.moving, times(a.still, program_.literal(-1))};
-    }
-    return {id, std::nullopt};
+    if (divides(scalar) || negates(scalar)) return {parts(scalar.a).moving, true};
+    return {true, false};
   }
 
- private:
+  static bool multiplies(const Scalar& scalar) {
+    return scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply;
+  }
+  /// By what the sum does not move.
+  bool divides(const Scalar& scalar) const {
+    return scalar.kind == ScalarKind::Binary && scalar.function == Function::Divide && !moves(scalar.b);
+  }
+  static bool negates(const Scalar& scalar) {
+    return scalar.kind == ScalarKind::Unary && scalar.function == Function::Negate;
+  }
+
   bool moves(ScalarId id) const {
     const Scalar& scalar = program_.scalar(id);
     const auto by_sums = [&](ExprId e) {
@@ -70,6 +77,35 @@ class Factors {
     return true;
   }
 
+ private:
+  const Program& program_;
+  std::vector<program::Iterator> sums_;
+};
+
+/// Writes the parts of a product.
+class Separator {
+ public:
+  Separator(Program& program, const program::Scope& scope) : program_(program), factors_(program, scope) {}
+
+  Product apart(ScalarId id) {
+    if (!factors_.moves(id)) return {std::nullopt, id};
+    const Scalar scalar = program_.scalar(id);
+    if (Factors::multiplies(scalar)) {
+      const Product a = apart(scalar.a), b = apart(scalar.b);
+      return {times(a.moving, b.moving), times(a.still, b.still)};
+    }
+    if (factors_.divides(scalar)) {
+      const Product a = apart(scalar.a);
+      return {a.moving, times(a.still, inverse(scalar.b))};
+    }
+    if (Factors::negates(scalar)) {
+      const Product a = apart(scalar.a);
+      return {a.moving, times(a.still, program_.literal(-1))};
+    }
+    return {id, std::nullopt};
+  }
+
+ private:
   std::optional<ScalarId> times(std::optional<ScalarId> a, std::optional<ScalarId> b) {
     if (!a || !b) return a ? a : b;
     return program_.binary(Function::Multiply, *a, *b);
@@ -83,7 +119,7 @@ class Factors {
   }
 
   Program& program_;
-  std::vector<program::Iterator> sums_;
+  Factors factors_;
 };
 
 }  // namespace
@@ -93,8 +129,7 @@ bool has_common_factor(const Plan& plan, std::size_t at) {
   const bool adds =
       scope.reduction == program::Reduction::Sum || scope.reduction == program::Reduction::Mean;
   if (!adds || scope.sums.empty() || !scope.target.empty() || !untouched(plan, at)) return false;
-  Program copy = plan.program;
-  const Product parts = Factors(copy, scope).apart(scope.body);
+  const Factors::Parts parts = Factors(plan.program, scope).parts(scope.body);
   return parts.moving && parts.still;
 }
 
@@ -106,7 +141,7 @@ void take_out_factors(Plan& plan, const Decision& decision) {
                         "the summation does not move",
                         decision.scope);
   Program& program = plan.program;
-  const Product parts = Factors(program, program.scopes[at]).apart(program.scopes[at].body);
+  const Product parts = Separator(program, program.scopes[at]).apart(program.scopes[at].body);
   const auto before = plan.scopes[at].epilogue;
   const ScalarId value = before ? before->value : program.literal(0);
   const ScalarId result = program.binary(Function::Multiply, value, *parts.still);
