@@ -218,7 +218,7 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
 
 double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& numbers) {
   if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
-  double cycles = plan.copy_cycles + tile_cycles(plan.row_count, plan.vector_count, plan.steps, numbers.rows,
+  double cycles = plan.copy_cycles + tile_cycles(target, plan.row_count, plan.vector_count, plan.steps, numbers.rows,
                                                  numbers.vectors);
   const bool near = plan.panel_bytes * static_cast<double>(numbers.vectors) <=
                     kPanelShare * static_cast<double>(target.l2_bytes);

@@ -132,7 +132,7 @@ double plan_blocks(const Construction& c, const ScopeFacts& facts, const ReadFac
 
 double cycles_of(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
   if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
-  return tile_cycles(plan.row_count, plan.vector_count, plan.steps, numbers.rows, numbers.vectors) +
+  return tile_cycles(target, plan.row_count, plan.vector_count, plan.steps, numbers.rows, numbers.vectors) +
          plan.copy_cycles + (numbers.packed ? plan.pack_cycles : 0);
 }
 

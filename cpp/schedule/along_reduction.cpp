@@ -59,12 +59,12 @@ std::optional<ReductionPlan> plan_along(const Construction& c, const ScopeFacts&
   return plan;
 }
 
-double cycles_of(const ReductionPlan& plan, const Numbers& numbers) {
+double cycles_of(const Target& target, const ReductionPlan& plan, const Numbers& numbers) {
   const std::int64_t m = numbers.rows, n = numbers.columns, chains = numbers.chains;
   const auto step = [&](std::int64_t a, std::int64_t b) {
     const double loads = plan.two_operands ? static_cast<double>(a + b) : static_cast<double>(a * b);
-    return std::max({static_cast<double>(a * b * chains), 1.2 * loads * static_cast<double>(chains), 4.0}) +
-           0.7;
+    return step_cycles(target, static_cast<double>(a * b * chains),
+                       1.2 * loads * static_cast<double>(chains));
   };
   const auto line = [&](std::int64_t a) {
     return static_cast<double>(plan.column_count / n) * step(a, n) +
@@ -166,9 +166,9 @@ void along_reduction(Construction& c, const std::string& scope, const ScopeFacts
         {"rows", &Numbers::rows, counting_to(most_rows), rows},
         {"columns", &Numbers::columns, counting_to(most_columns), columns},
         {"chains", &Numbers::chains, counting_to(std::min<std::int64_t>(8, plan->vectors)), {i}}};
-    sketch.estimate = [plan = *plan, registers = c.target.vector_registers](const Numbers& n) {
-      if (!fits(registers, n)) return std::numeric_limits<double>::infinity();
-      return cycles_of(plan, n);
+    sketch.estimate = [plan = *plan, target = c.target](const Numbers& n) {
+      if (!fits(target.vector_registers, n)) return std::numeric_limits<double>::infinity();
+      return cycles_of(target, plan, n);
     };
     for (std::int64_t m = 1; m <= most_rows; ++m) {
       for (std::int64_t n = 1; n <= most_columns; ++n) {
@@ -177,7 +177,7 @@ void along_reduction(Construction& c, const std::string& scope, const ScopeFacts
         numbers.columns = n;
         numbers.chains = chains_of(*plan, m, n);
         if (!fits(c.target.vector_registers, numbers)) break;
-        const double cycles = cycles_of(*plan, numbers);
+        const double cycles = cycles_of(c.target, *plan, numbers);
         if (sketch.cycles != 0 && cycles >= sketch.cycles * 0.999) continue;
         sketch.counted = numbers;
         sketch.cycles = cycles;

@@ -14,10 +14,11 @@ namespace syno::schedule {
 /// One decision, by name with named arguments; replaying a trace is deterministic. Records store traces,
 /// never artefacts. Structure (which loops, in which order: the sketch) is separate from numbers (tile
 /// sizes), so that a sketch fits another shape (ETO). The decisions and their arguments are rows of one table
-/// (schedule/decisions.cpp): split, fuse, reorder, relax, unroll, vectorize, parallel, register_tile, peel,
-/// stage (a copy of what is read or written), prepack (before calls), prefetch, layout (ALT's primitives on a
-/// tensor), compute_at, solve, inline, epilogue. Decisions about a consumer's loops come before those about
-/// what is computed for it: they say how much of it there is.
+/// (schedule/decisions.cpp): split, fuse, reorder, relax, unroll, vectorize, transpose, parallel, register_tile,
+/// peel, stage (a copy of what is read or written), prepack (before calls), prefetch, layout (ALT's primitives
+/// on a tensor), strides (of an argument), compute_at, solve, inline, epilogue, factor (out of a sum).
+/// Decisions about a consumer's loops come before those about what is computed for it: they say how much of it
+/// there is.
 struct Decision {
   std::string name;
   std::string scope;                  ///< output tensor of the scope it applies to
@@ -52,6 +53,8 @@ struct Target {
   int vector_registers = 32;
   int threads = 1;
   std::int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
+  double fma_per_cycle = 1, loads_per_cycle = 1;  ///< vectors
+  double fma_latency_cycles = 4;                  ///< until a sum can be added to again
 };
 
 /// A good schedule for any program without measuring: register tiles over two of the parallel iterators,

@@ -178,6 +178,11 @@ schedule::Target Machine::target(int threads) const {
   made.l1_bytes = bytes(0);
   made.l2_bytes = bytes(1);
   made.l3_bytes = bytes(2);
+  made.fma_per_cycle = fma_per_cycle;
+  made.fma_latency_cycles = fma_latency_cycles;
+  // Ports are whole; what is measured of a level misses them by how it is measured.
+  const double loads = levels.empty() ? 1 : levels[0].read_gbs / ghz / (vector_bits / 8.0);
+  made.loads_per_cycle = std::max(1.0, std::round(loads));
   return made;
 }
 
