@@ -14,11 +14,14 @@ namespace {
 using namespace syno::schedule;
 using program::Function;
 
-/// Cycles of a vector of a division or a root, beyond one instruction; measured, to one digit.
+/// Of a division or a root, beyond one instruction: how many others could be done meanwhile. Measured, to one
+/// digit.
 double cost_of(Function function) {
   switch (function) {
     case Function::Divide:
+      return 4;
     case Function::Sqrt:
+      return 7;
     case Function::Rsqrt:
       return 10;
     default:
@@ -26,25 +29,31 @@ double cost_of(Function function) {
   }
 }
 
-/// Further instructions of an elementary function: a polynomial of multiply-adds.
-double polynomial_of(Function function) {
+/// Further instructions of an elementary function: a polynomial of multiply-adds, whose coefficients wide
+/// registers hold for several pieces.
+double polynomial_of(Function function, bool wide) {
   switch (function) {
     case Function::Exp:
-      return 15;
+      return wide ? 11 : 17;
     case Function::Log:
     case Function::Tanh:
-    case Function::Sigmoid:
-    case Function::Erf:
       return 25;
+    case Function::Sigmoid:
+      return wide ? 15 : 21;
+    case Function::Erf:
+      return wide ? 11 : 58;
     case Function::Gelu:
-      return 30;
+      return wide ? 14 : 63;
     case Function::Power:
-      return 45;
+      return 200;
     default:
       return 0;
   }
 }
 
+/// Vectors of few lanes are put together by insertions, which take this part of a gather.
+constexpr std::int64_t kFewLanes = 4;
+constexpr double kInserted = 0.4;
 /// Reads that step by no more than this are shuffled out of whole vectors.
 constexpr std::int64_t kShuffled = 4;
 constexpr double kKnownMask = 0.2;  ///< of a mask that is computed: one that is moved to its register
@@ -53,7 +62,9 @@ constexpr double kWiden = 1, kNarrow = 8;  ///< operations on a vector between b
 class Reader {
  public:
   Reader(const LoopNest& nest, std::int64_t vector_bytes)
-      : nest_(nest), lanes_(std::max<std::int64_t>(1, vector_bytes / computed_bytes(nest))) {}
+      : nest_(nest),
+        lanes_(std::max<std::int64_t>(1, vector_bytes / computed_bytes(nest))),
+        wide_(vector_bytes >= 64) {}
 
   NestFacts run() {
     trips_.assign(nest_.next_slot + 1, 1);
@@ -101,7 +112,9 @@ class Reader {
       made.slot = s.slot;
       made.trips = enter(s);
       made.parallel = s.loop == LoopKind::Parallel;
+      path_.push_back(s.slot);
       made.children.push_back(sequence(s.children));
+      path_.pop_back();
       forms_.unbind(s.slot);
       return add(std::move(made));
     }
@@ -121,6 +134,7 @@ class Reader {
     NestNode made;
     std::vector<Repeat> around;
     sums_.clear();
+    started_.clear();
     operands_ = 0;
     statement(id, made, around);
     double sums = 0;
@@ -224,7 +238,8 @@ class Reader {
   };
   /// Distinct sums of parts, ascending steps: what unrolled rows and the taps of a window both read is
   /// loaded once.
-  static double distinct(const std::vector<Part>& parts) {
+  static double distinct(std::vector<Part> parts) {
+    std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.step < b.step; });
     double runs = 1, length = 1;
     std::int64_t step = 0;
     for (const Part& part : parts) {
@@ -240,31 +255,33 @@ class Reader {
     }
     return runs * length;
   }
-  Moved moved(const Address& at, const std::vector<Repeat>& around, bool masked) const {
+  Moved moved(const Address& at, const std::vector<Repeat>& around) const {
     const Repeat* lane = nullptr;
     for (const Repeat& repeat : around)
       if (repeat.vector && at.moves(repeat.slot)) lane = &repeat;
     std::vector<Part> parts;
-    double others = 1;            // that no rule joins
-    std::set<std::uint32_t> met;  // the quotient and the remainder of one index have its values together
+    double others = 1;  // of repeats in quotients and remainders, which have their values together
     std::int64_t step = 0;
     bool linear = true;
-    for (std::size_t t = 0; t < at.terms.size(); ++t) {
-      const AddressTerm& term = at.terms[t];
-      const auto& slots = at.slots[t];
-      if (lane != nullptr && std::find(slots.begin(), slots.end(), lane->slot) != slots.end()) {
-        step += term.coefficient;
-        linear = linear && term.linear;
-      } else if (term.repeats > 1 && term.linear && !masked) {
-        parts.push_back({std::abs(term.coefficient), term.repeats});
-      } else {
-        for (const Repeat& repeat : around)
-          if (std::find(slots.begin(), slots.end(), repeat.slot) != slots.end() &&
-              met.insert(repeat.slot).second)
-            others *= static_cast<double>(repeat.trips);
+    for (const Repeat& repeat : around) {
+      if (&repeat == lane) continue;
+      std::int64_t coefficient = 0;
+      bool joins = true;
+      for (std::size_t t = 0; t < at.terms.size(); ++t) {
+        if (std::find(at.slots[t].begin(), at.slots[t].end(), repeat.slot) == at.slots[t].end()) continue;
+        joins = joins && at.terms[t].linear;
+        coefficient = std::abs(at.terms[t].coefficient);
       }
+      if (!joins)
+        others *= static_cast<double>(repeat.trips);
+      else if (coefficient != 0)
+        parts.push_back({coefficient, static_cast<double>(repeat.trips)});
     }
-    std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.step < b.step; });
+    for (std::size_t t = 0; lane != nullptr && t < at.terms.size(); ++t) {
+      if (std::find(at.slots[t].begin(), at.slots[t].end(), lane->slot) == at.slots[t].end()) continue;
+      step += at.terms[t].coefficient;
+      linear = linear && at.terms[t].linear;
+    }
     const double repeats = others * distinct(parts);
     Moved made;
     if (lane == nullptr) {
@@ -282,7 +299,7 @@ class Reader {
       made.vectors = others * distinct(apart) * std::ceil(span / static_cast<double>(lanes_));
       made.shuffles = repeats * vectors(*lane) * static_cast<double>(step - 1);
     } else {
-      made.elements = repeats * static_cast<double>(lane->trips);
+      made.elements = repeats * static_cast<double>(lane->trips) * (lane->trips <= kFewLanes ? kInserted : 1);
     }
     return made;
   }
@@ -323,9 +340,7 @@ class Reader {
         access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
         access.guarded = !v.guards.empty();
         Address at = address(buffer, v.indices, around);
-        const bool masked = access.guarded && !known(v, around);
-        const Moved m = moved(at, around, masked);
-        access.terms = std::move(at.terms);
+        const Moved m = moved(at, around);
         block.work.vector_loads += m.vectors;
         block.work.scalar_loads += m.scalars;
         block.work.gathers += m.elements;
@@ -333,29 +348,38 @@ class Reader {
         if (buffer.dtype == Dtype::BF16) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
         if (m.vectors > 0) operands_ = std::max(operands_, live(at, around));
         if (!aligned(at, around)) block.work.crossing_loads += m.vectors;
-        if (access.guarded)
-          block.work.masks += (masked ? 1 : kKnownMask) * std::max({m.vectors, m.scalars, m.elements});
+        for (const schedule::Condition& guard : v.guards)
+          block.work.masks += masks(guard, around, std::max({m.vectors, m.scalars, m.elements}));
         block.accesses.push_back(facts_.accesses.size());
+        access.terms = std::move(at.terms);
         facts_.accesses.push_back(std::move(access));
         return;
       }
-      case ValueKind::Unary:
+      case ValueKind::Unary: {
         value(v.a, block, around, multiplies);
-        block.work.fma += count * (1 + polynomial_of(v.function));
+        const double more = polynomial_of(v.function, wide_), costly = cost_of(v.function);
+        const double times = more + costly > 0 ? executions(v.a, around) : count;
+        block.work.fma += times * (1 + more);
         block.work.flops += count_elements(around);
-        block.work.costly += count * cost_of(v.function);
+        block.work.costly += times * costly;
         return;
-      case ValueKind::Binary:
+      }
+      case ValueKind::Binary: {
         value(v.a, block, around, multiplies);
         value(v.b, block, around, multiplies);
         if (v.function == Function::Multiply && multiplies) {
           multiplies = false;  // joined with the addition of the store
           return;
         }
-        block.work.fma += count * (1 + polynomial_of(v.function));
+        // By what is the same in all lanes, a division is a product with its reciprocal.
+        const double more = polynomial_of(v.function, wide_), costly = cost_of(v.function);
+        const double times =
+            more + costly > 0 ? executions(v.function == Function::Divide ? v.b : id, around) : count;
+        block.work.fma += count + times * more;
         block.work.flops += count_elements(around);
-        block.work.costly += count * cost_of(v.function);
+        block.work.costly += times * costly;
         return;
+      }
       case ValueKind::Select:
         value(v.a, block, around, multiplies);
         value(v.b, block, around, multiplies);
@@ -366,18 +390,63 @@ class Reader {
         return;
     }
   }
-  /// Which iterations the guards of a load let in is known when code is made: no loop that stays one moves
-  /// them.
-  bool known(const Value& load, const std::vector<Repeat>& around) {
-    for (const schedule::Condition& guard : load.guards)
-      for (const auto& [atom, coefficient] : forms_.joined(forms_.form(nest_.arena, guard.expr)).terms) {
-        std::vector<std::uint32_t> slots;
-        slots_of(atom, slots);
-        for (const std::uint32_t slot : slots)
-          if (std::none_of(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; }))
-            return false;
+  void slots_of(ValueId id, std::set<std::uint32_t>& slots) {
+    const Value& v = nest_.value(id);
+    const auto add = [&](ExprId e) {
+      for (const auto& [atom, coefficient] : forms_.form(nest_.arena, e).terms) {
+        std::vector<std::uint32_t> found;
+        slots_of(atom, found);
+        slots.insert(found.begin(), found.end());
       }
-    return true;
+    };
+    if (v.kind == ValueKind::Index) add(v.index);
+    for (const ExprId index : v.indices) add(index);
+    for (const schedule::Condition& guard : v.guards) add(guard.expr);
+    const int operands = v.kind == ValueKind::Unary ? 1 : v.kind == ValueKind::Binary ? 2 : 0;
+    if (v.kind == ValueKind::Select) slots_of(v.c, slots);
+    if (operands > 0 || v.kind == ValueKind::Select) slots_of(v.a, slots);
+    if (operands > 1 || v.kind == ValueKind::Select) slots_of(v.b, slots);
+  }
+  /// How often what takes long is computed: once for all lanes that it is the same in, and before the innermost
+  /// loop if that does not change it.
+  double executions(ValueId id, const std::vector<Repeat>& around) {
+    std::set<std::uint32_t> slots;
+    slots_of(id, slots);
+    double count = 1;
+    bool lanes = false;
+    for (const Repeat& repeat : around)
+      if (slots.count(repeat.slot) != 0) {
+        count *= vectors(repeat);
+        lanes = lanes || repeat.vector;
+      }
+    const bool changes = path_.empty() || slots.count(path_.back()) != 0;
+    return lanes || changes ? count : 0;
+  }
+
+  /// Masks of a guard of `loads` loads. Which iterations it lets in is known when code is made, if no loop that
+  /// stays one moves it; otherwise each of its values is compared once, however many loads share it.
+  double masks(const schedule::Condition& guard, const std::vector<Repeat>& around, double loads) {
+    std::vector<Part> parts;
+    double others = 1;
+    bool known = true;
+    for (const auto& [atom, coefficient] : forms_.joined(forms_.form(nest_.arena, guard.expr)).terms) {
+      std::vector<std::uint32_t> slots;
+      slots_of(atom, slots);
+      double repeats = 1;
+      for (const std::uint32_t slot : slots) {
+        const auto repeat =
+            std::find_if(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; });
+        if (repeat == around.end())
+          known = false;
+        else
+          repeats *= vectors(*repeat);
+      }
+      if (forms_.atom(atom).kind == Atom::Kind::Slot)
+        parts.push_back({std::abs(coefficient), repeats});
+      else
+        others *= repeats;
+    }
+    return known ? kKnownMask * loads : others * distinct(std::move(parts));
   }
 
   static double count_elements(const std::vector<Repeat>& around) {
@@ -406,7 +475,12 @@ class Reader {
       double distinct = 1;
       for (const Repeat& repeat : around)
         if (at.moves(repeat.slot)) distinct *= vectors(repeat);
-      if (adds) block.work.chain = std::max(block.work.chain, count / std::max(distinct, 1.0));
+      if (adds) {
+        block.work.chain = std::max(block.work.chain, count / std::max(distinct, 1.0));
+        block.work.carried = block.work.carried || started_.count(s.buffer) == 0;
+      } else {
+        started_.insert(s.buffer);
+      }
       auto found =
           std::find_if(sums_.begin(), sums_.end(), [&](const auto& sum) { return sum.first == s.buffer; });
       if (found == sums_.end()) sums_.emplace_back(s.buffer, distinct);
@@ -415,8 +489,7 @@ class Reader {
     Access access;
     access.buffer = s.buffer;
     access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
-    const Moved m = moved(at, around, false);
-    access.terms = std::move(at.terms);
+    const Moved m = moved(at, around);
     if (adds) {  // through memory: loaded, added to and stored; the next one waits
       block.work.vector_loads += m.vectors;
       block.work.scalar_loads += m.scalars;
@@ -430,17 +503,21 @@ class Reader {
     block.work.vector_stores += m.vectors + m.scalars;
     block.work.scatters += m.elements;
     access.write = true;
+    access.terms = std::move(at.terms);
     block.accesses.push_back(facts_.accesses.size());
     facts_.accesses.push_back(std::move(access));
   }
 
   const LoopNest& nest_;
   std::int64_t lanes_;  ///< of a vector of the type that is computed in
+  bool wide_;           ///< vectors of 512 bits
   LinearForms forms_;
   NestFacts facts_;
   std::vector<double> trips_;  ///< by slot, of the loops around
+  std::vector<std::uint32_t> path_;  ///< slots of the loops around a block, outermost first
   std::set<std::uint32_t> seen_;
   std::vector<std::pair<BufferId, double>> sums_;
+  std::set<BufferId> started_;  ///< sums that begin in the block
   double operands_ = 0;
   const Address* target_ = nullptr;  ///< of the sum that is being added to, where registers hold it
 };

@@ -30,13 +30,14 @@ struct Access {
 /// How often each kind of instruction is executed in one execution of a block; vectors count once.
 struct Work {
   double fma = 0;     ///< multiply-adds and other arithmetic of one instruction
-  double costly = 0;  ///< cycles of divisions and roots
+  double costly = 0;  ///< what divisions and roots take beyond one instruction, in others'
   double vector_loads = 0, scalar_loads = 0, gathers = 0;  ///< gathers: elements
   double vector_stores = 0, scatters = 0;                  ///< scatters: elements
   double crossing_loads = 0, crossing_stores = 0;          ///< of the vectors: those that cross lines
   double masks = 0;
   double flops = 0;
   double chain = 0;      ///< dependent additions to the same register
+  bool carried = false;  ///< and one execution's wait for those of the one before
   double registers = 0;  ///< vectors live at once: sums and operands
 };
 

@@ -22,7 +22,7 @@ constexpr double kRemembered = 24;     ///< iterations
 constexpr double kParallelS = 1.5e-6;  ///< to hand work to other threads and wait for them
 constexpr double kScalarLoad = 0.5;    ///< cycles
 constexpr double kGather = 1.4, kScatter = 1.5, kMask = 1;
-constexpr double kCrossing = 0.8;
+constexpr double kCrossing = 0.3;
 constexpr double kPage = 4096;         ///< bytes; prefetchers stop at its end
 constexpr double kOverlapped = 25;     ///< misses that are under way at once
 constexpr double kOutOfOrder = 0.5;    ///< of a miss, where lines of a page come out of order
@@ -30,6 +30,9 @@ constexpr double kStreams = 8;         ///< that a prefetcher follows
 constexpr double kSpill = 3;           ///< cycles of a value that no register holds, stored and loaded again
 constexpr double kHidden = 0.85;       ///< of the shorter of computing and moving, that the longer one hides
 constexpr double kLargestBlock = 256;  ///< multiply-adds; beyond it the code generator spills
+/// Steps of a sum that are one block are reordered: where sums take this part of the registers, some are spilled.
+constexpr double kCrowded = 0.8, kReordered = 0.3;
+constexpr double kLookAhead = 200;  ///< instructions
 
 struct Cycles {
   double fma = 0, loads = 0, stores = 0, latency = 0, spills = 0, overhead = 0;
@@ -45,12 +48,6 @@ struct Cycles {
   }
 };
 
-/// By access: distinct lines of one execution of a node, and by level the lines brought into it.
-struct Traffic {
-  std::vector<double> lines;
-  std::vector<std::vector<double>> into;  ///< [level][access]
-};
-
 class Model {
  public:
   Model(const schedule::LoopNest& nest, const Machine& machine, const PredictOptions& options)
@@ -59,6 +56,8 @@ class Model {
         options_(options),
         facts_(facts_of(nest, machine.vector_bits / 8)),
         inside_(facts_.slot_count, false),
+        lines_(facts_.accesses.size(), 0),
+        into_(machine.levels.size() - 1, std::vector<double>(facts_.accesses.size(), 0)),
         surprises_(facts_.accesses.size(), 0) {}
 
   Prediction run() {
@@ -66,19 +65,18 @@ class Model {
     Part all = part(facts_.root(), options_.threads);
     const std::size_t levels = machine_.levels.size();
     // Called again and again: what all of it fits stays where it is.
-    Traffic& traffic = all.traffic;
     if (!options_.cold)
       for (std::size_t l = 0; l + 1 < levels; ++l)
-        if (fits(traffic, all.accesses, l))
-          for (const std::size_t a : all.accesses) traffic.into[l][a] = 0;
+        if (fits(all.accesses, l))
+          for (const std::size_t a : all.accesses) into_[l][a] = 0;
     made.moved_bytes.assign(levels, 0);
     made.memory_s.assign(levels, 0);
     double memory = 0;
     for (std::size_t l = 1; l < levels; ++l) {
       double seconds = 0;
       for (const std::size_t a : all.accesses) {
-        const double farther = l + 1 < levels ? traffic.into[l][a] : 0;
-        const double bytes = std::max(0.0, traffic.into[l - 1][a] - farther) *
+        const double farther = l + 1 < levels ? into_[l][a] : 0;
+        const double bytes = std::max(0.0, into_[l - 1][a] - farther) *
                              static_cast<double>(machine_.levels[l].line_bytes);
         made.moved_bytes[l] += bytes;
         const bool write = facts_.accesses[a].write;
@@ -118,7 +116,6 @@ class Model {
     Cycles cycles;
     double flops = 0, starts = 0, speed_up = 1;
     std::vector<std::size_t> accesses;
-    Traffic traffic;
   };
 
   std::string bottleneck(const Prediction& made, const Cycles& cycles, double memory) const {
@@ -146,15 +143,21 @@ class Model {
     const double per_cycle = machine_.ghz;
     const double load = vector_bytes * per_cycle / machine_.levels[0].read_gbs;
     const double store = vector_bytes * per_cycle / machine_.levels[0].write_gbs;
-    made.fma = work.fma / machine_.fma_per_cycle + work.costly;
+    made.fma = (work.fma + work.costly) / machine_.fma_per_cycle;
     // A vector that crosses lines is two accesses; one as wide as a line nearly always does.
     const double crossing = kCrossing * vector_bytes / static_cast<double>(machine_.levels[0].line_bytes);
     made.loads = (work.vector_loads + crossing * work.crossing_loads) * load +
                  work.scalar_loads * kScalarLoad + work.gathers * kGather + work.masks * kMask;
     made.stores = (work.vector_stores + crossing * work.crossing_stores) * store + work.scatters * kScatter;
     made.latency = work.chain * machine_.fma_latency_cycles;
+    if (!work.carried) {  // the next execution does not wait: as many as the core looks ahead run at once
+      const double instructions = work.fma + work.vector_loads + work.scalar_loads + work.vector_stores;
+      made.latency /= std::max(1.0, kLookAhead / std::max(1.0, instructions));
+    }
     const double excess = work.registers - machine_.vector_registers;
     if (excess > 0) made.spills = excess * kSpill;
+    if (work.chain > 1 && work.registers > kCrowded * machine_.vector_registers)
+      made.spills += kReordered * work.fma;
     if (work.fma > kLargestBlock) made.spills += 0.1 * work.fma;
     made.total = std::max({made.fma, made.loads, made.stores, made.latency}) + made.spills;
     return made;
@@ -231,13 +234,13 @@ class Model {
     return false;
   }
 
-  bool fits(const Traffic& traffic, const std::vector<std::size_t>& accesses, std::size_t level) {
+  bool fits(const std::vector<std::size_t>& accesses, std::size_t level) {
     const MemoryLevel& here = machine_.levels[level];
     const double capacity = kFill * static_cast<double>(here.bytes);
     double bytes = 0;
     by_buffer_.assign(nest_.buffers.size(), 0);
     for (const std::size_t a : accesses) {
-      by_buffer_[static_cast<std::size_t>(facts_.accesses[a].buffer)] += traffic.lines[a];
+      by_buffer_[static_cast<std::size_t>(facts_.accesses[a].buffer)] += lines_[a];
       if (conflicts(facts_.accesses[a], here)) return false;
     }
     for (std::size_t b = 0; b < by_buffer_.size(); ++b) {
@@ -254,24 +257,18 @@ class Model {
     return bytes + 64;
   }
 
-  void fresh(Traffic& traffic) const {
-    traffic.lines.assign(facts_.accesses.size(), 0);
-    traffic.into.assign(machine_.levels.size() - 1, std::vector<double>(facts_.accesses.size(), 0));
-  }
-
   Part part(std::size_t index, int threads) {
     const NestNode& node = facts_.nodes[index];
     Part made;
     switch (node.kind) {
       case NestNode::Kind::Block: {
-        fresh(made.traffic);
         made.cycles = block(node.work);
         made.flops = node.work.flops;
         made.accesses = node.accesses;
         for (const std::size_t a : node.accesses) {
-          made.traffic.lines[a] = lines(facts_.accesses[a]);
+          lines_[a] = lines(facts_.accesses[a]);
           surprises_[a] = surprises(facts_.accesses[a]);
-          for (auto& level : made.traffic.into) level[a] = made.traffic.lines[a];
+          for (auto& level : into_) level[a] = lines_[a];
         }
         return made;
       }
@@ -280,31 +277,24 @@ class Model {
       case NestNode::Kind::Sequence:
         break;
     }
-    fresh(made.traffic);
     double weighted = 0;
-    std::vector<double> earlier(nest_.buffers.size(), 0);
     for (const std::size_t child : node.children) {
       Part next = part(child, threads);
       made.cycles.add(next.cycles, 1);
       weighted += next.cycles.total / next.speed_up;
       made.flops += next.flops;
       made.starts += next.starts;
-      for (const std::size_t a : next.accesses) {
-        made.accesses.push_back(a);
-        made.traffic.lines[a] = next.traffic.lines[a];
-        for (std::size_t l = 0; l < made.traffic.into.size(); ++l)
-          made.traffic.into[l][a] = next.traffic.into[l][a];
-      }
+      made.accesses.insert(made.accesses.end(), next.accesses.begin(), next.accesses.end());
     }
     made.speed_up = weighted > 0 ? made.cycles.total / weighted : 1;
     // What an earlier child touched, and all of it fits, is still there.
-    for (std::size_t l = 0; l < made.traffic.into.size(); ++l) {
-      if (!fits(made.traffic, made.accesses, l)) continue;
-      std::fill(earlier.begin(), earlier.end(), 0);
+    for (std::size_t l = 0; l < into_.size(); ++l) {
+      if (!fits(made.accesses, l)) continue;
+      std::vector<double> earlier(nest_.buffers.size(), 0);
       for (const std::size_t a : made.accesses) {
         double& before = earlier[static_cast<std::size_t>(facts_.accesses[a].buffer)];
-        made.traffic.into[l][a] = std::max(0.0, made.traffic.into[l][a] - before);
-        before = std::max(before, made.traffic.lines[a]);
+        into_[l][a] = std::max(0.0, into_[l][a] - before);
+        before = std::max(before, lines_[a]);
       }
     }
     return made;
@@ -319,7 +309,7 @@ class Model {
     Part body = part(node.children[0], speed_up > 1 ? 1 : threads);
     path_.pop_back();
     Part made;
-    made.accesses = body.accesses;
+    made.accesses = std::move(body.accesses);
     made.flops = body.flops * trips;
     made.starts = speed_up > 1 ? 1 : body.starts * trips;
     made.speed_up = speed_up > 1 ? speed_up : body.speed_up;
@@ -328,18 +318,15 @@ class Model {
     made.cycles.total += around;
     made.cycles.overhead += around;
     std::vector<bool> body_fits;
-    for (std::size_t l = 0; l < body.traffic.into.size(); ++l)
-      body_fits.push_back(fits(body.traffic, body.accesses, l));
+    for (std::size_t l = 0; l < into_.size(); ++l) body_fits.push_back(fits(made.accesses, l));
     inside_[node.slot] = true;
-    made.traffic = body.traffic;
     for (const std::size_t a : made.accesses)
-      made.traffic.lines[a] =
-          std::min(lines(facts_.accesses[a]), body.traffic.lines[a] * std::max(1.0, trips));
-    for (std::size_t l = 0; l < made.traffic.into.size(); ++l) {
-      const bool kept = body_fits[l] || fits(made.traffic, made.accesses, l);
+      lines_[a] = std::min(lines(facts_.accesses[a]), lines_[a] * std::max(1.0, trips));
+    for (std::size_t l = 0; l < into_.size(); ++l) {
+      const bool kept = body_fits[l] || fits(made.accesses, l);
       for (const std::size_t a : made.accesses) {
-        const double repeated = body.traffic.into[l][a] * trips;
-        made.traffic.into[l][a] = kept ? std::min(repeated, made.traffic.lines[a]) : repeated;
+        const double repeated = into_[l][a] * trips;
+        into_[l][a] = kept ? std::min(repeated, lines_[a]) : repeated;
       }
     }
     return made;
@@ -350,6 +337,10 @@ class Model {
   PredictOptions options_;
   NestFacts facts_;
   std::vector<bool> inside_;  ///< by slot: the loops whose whole range is looked at
+  /// By access, of one execution of the node looked at last around it: distinct lines, and by level the lines
+  /// brought into it.
+  std::vector<double> lines_;
+  std::vector<std::vector<double>> into_;
   std::vector<double> by_buffer_;
   std::vector<std::uint32_t> path_;  ///< slots of the loops around, outermost first
   std::vector<double> surprises_;    ///< by access

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <list>
 #include <map>
@@ -281,6 +282,63 @@ TEST(Predict, OneSumWaitsForItself) {
   const Prediction one = predict(nest(1), machine), four = predict(nest(4), machine);
   EXPECT_EQ(one.bottleneck, "latency of sums");
   EXPECT_GT(one.seconds, 2 * four.seconds);
+}
+
+double feature(const LoopNest& nest, const Machine& machine, std::string_view name) {
+  const auto at = std::find(feature_names().begin(), feature_names().end(), name) - feature_names().begin();
+  return std::exp2(score(nest, machine).features.at(static_cast<std::size_t>(at))) - 1;
+}
+
+/// Rows that the taps of a window share are loaded once, masked or not; a mask is computed once for all of them.
+TEST(Predict, MaskedWindowsLoadSharedRowsOnce) {
+  const auto nest = [](const char* guard) {
+    return schedule::parse_loop_nest(fmt::format(
+        "nest window\ninput x: f32[32, 64]\ninput k: f32[5, 5]\noutput y: f32[4, 16]\nregister t: f32[4, 16]\n"
+        "allocate t\n  for h in 0..4 unroll\n    for l in 0..16 vector\n      t[h, l] = 0\n"
+        "  for s in 0..5\n    for r in 0..5 unroll\n      for h in 0..4 unroll\n        for l in 0..16 vector\n"
+        "          t[h, l] += x[r + h, s + l]{} * k[r, s]\n"
+        "  for h in 0..4 unroll\n    for l in 0..16 vector\n      y[h, l] = t[h, l]\n",
+        guard));
+  };
+  Machine machine = small_machine();
+  machine.ghz = 1;
+  machine.levels[0].read_gbs = 64;
+  const double plain = feature(nest(""), machine, "loads"),
+               masked = feature(nest(" {s + l in 0..18 else 0}"), machine, "loads");
+  // Eight rows that may cross lines and five scalars a step; the mask moves with s.
+  EXPECT_GE(plain, 5 * (8 + 5 * 0.5) - 1e-6);
+  EXPECT_LE(plain, 5 * (8 * 2 + 5 * 0.5));
+  EXPECT_NEAR(masked - plain, 5, 1e-6);
+}
+
+/// What takes long and does not change in the innermost loop is computed before it.
+TEST(Predict, CountsWhatMovesOutOfALoopOnce) {
+  const auto nest = [](const char* factor) {
+    return schedule::parse_loop_nest(fmt::format(
+        "nest scale\ninput x: f32[8, 1024]\ninput v: f32[8]\ninput w: f32[1024]\noutput y: f32[8, 1024]\n"
+        "for i in 0..8\n  for j in 0..64\n    for l in 0..16 vector\n"
+        "      y[i, 16 * j + l] = x[i, 16 * j + l] * {}\n",
+        factor));
+  };
+  const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
+  const double product = feature(nest("v[i]"), machine, "multiply_adds");
+  EXPECT_NEAR(feature(nest("rsqrt(v[i])"), machine, "multiply_adds"), product, 1e-6);
+  EXPECT_GT(feature(nest("rsqrt(w[16 * j + l])"), machine, "multiply_adds"), 2 * product);
+  const double quotient = feature(nest("w[16 * j + l] / v[i]"), machine, "multiply_adds");
+  EXPECT_LT(quotient, feature(nest("v[i] / w[16 * j + l]"), machine, "multiply_adds"));
+}
+
+/// A short sum that is one block does not wait for the block before it.
+TEST(Predict, IndependentSumsOverlap) {
+  const auto nest = [](const char* loop) {
+    return schedule::parse_loop_nest(fmt::format(
+        "nest sums\ninput x: f32[64, 9, 16]\noutput y: f32[64, 16]\nregister t: f32[16]\n"
+        "for i in 0..64\n  allocate t\n    for l in 0..16 vector\n      t[l] = 0\n    for k in 0..9{}\n"
+        "      for l in 0..16 vector\n        t[l] += x[i, k, l]\n    for l in 0..16 vector\n      y[i, l] = t[l]\n",
+        loop));
+  };
+  const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
+  EXPECT_GT(feature(nest(""), machine, "latency"), 3 * feature(nest(" unroll"), machine, "latency"));
 }
 
 TEST(Predict, TheLargestBlockIsWhatOneIterationExecutes) {
