@@ -1023,6 +1023,10 @@ class Constructed:
         ...
     def __str__(self) -> str:
         ...
+    def text(self, *, walk: bool = False) -> str:
+        """
+        Why the schedule is as it is; with ``walk``, every step of the walks instead of those that tell most.
+        """
     def to_json(self) -> str:
         """
         Walks, benefits, ranking, as JSON text.
@@ -1043,6 +1047,9 @@ class Constructed:
         """
         Of one call.
         """
+    @property
+    def prediction(self) -> Prediction:
+        ...
     @property
     def schedule(self) -> Schedule:
         ...
@@ -1271,7 +1278,7 @@ def compile_nest(nest: LoopNest, *, cache_directory: str = '', cpu: Cpu | None =
             ScheduleError: the nest does not verify.
             KernelError: no code can be made of it.
     """
-def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = []) -> Constructed:
+def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], explain: bool = True) -> Constructed:
     """
         Construct a schedule from the machine model, without measuring (Gensor, section IV).
     
@@ -1294,6 +1301,7 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             spare_registers: that tiles leave to the code generator, beside those they always do.
             constants: names of inputs that stay the same over calls; copies of them are prepacked
                 (`apply_prepacked`), and predictions are of calls.
+            explain: remember what was considered; the schedule is the same without.
         Raises:
             ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.
             UnknownName: another dtype or method.

@@ -5,6 +5,7 @@ Needed where a symbolic operator meets a shape that is none of its valuations, s
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ class Monomial:
     powers: tuple[tuple[str, int], ...]
 
     @classmethod
+    @functools.lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Monomial:
         """Reads a product or quotient of numbers and powers. Raises ParseError."""
         factor, powers = Fraction(1), dict[str, int]()
@@ -40,10 +42,13 @@ class Monomial:
 
     def value(self, values: Mapping[str, int]) -> Fraction:
         """The size where every variable has a value."""
-        result = self.factor
+        above, below = self.factor.numerator, self.factor.denominator
         for name, power in self.powers:
-            result *= Fraction(values[name]) ** power
-        return result
+            if power > 0:
+                above *= values[name] ** power
+            else:
+                below *= values[name] ** -power
+        return Fraction(above, below)
 
 
 def solve(

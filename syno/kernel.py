@@ -171,7 +171,11 @@ class Kernel:
         known = self._strided.get(key)
         if known is None:
             made = construct(
-                self.operator, threads=self._threads, dtype=self.dtype, strides=strides
+                self.operator,
+                threads=self._threads,
+                dtype=self.dtype,
+                strides=strides,
+                explain=False,
             )
             nest = _core.apply_schedule(self.operator.program, made.schedule)
             known = self._strided.setdefault(
@@ -292,15 +296,19 @@ class Kernel:
         """What the machine model says of one call on `runs_on` threads, and what limits it."""
         return _core.predict_nest(self._core.nest, machine_model(), threads=self._runs_on)
 
-    def explain(self) -> str:
-        """Why the kernel is as it is: the walk that constructed its schedule with the benefit of every
-        step, the finalists' predicted times, and what limits the result."""
+    def explain(self, *, walk: bool = False) -> str:
+        """Why the kernel is as it is: what limits it, what was near, and the steps of the construction that
+        led to its schedule, with their benefits.
+
+        Args:
+            walk: every step, instead of the first, the last and the best.
+        """
         limits = self.predict()
         head = f"schedule: {self._origin}; {limits!r}"
         if self._origin != "constructed":
             return head
         made = construct(self.operator, threads=self._threads, dtype=self.dtype)
-        return f"{head}\n{made}"
+        return f"{head}\n{made.text(walk=walk)}"
 
     @property
     def key(self) -> str:

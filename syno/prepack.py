@@ -291,7 +291,9 @@ def prepacked_seconds(operator: Operator, *, dtype: str, threads: int) -> float:
     Args:
         operator: concrete.
     """
-    made = construct(operator, dtype=dtype, threads=threads, constants=list(operator.weights))
+    made = construct(
+        operator, dtype=dtype, threads=threads, constants=list(operator.weights), explain=False
+    )
     return made.predicted_s
 
 

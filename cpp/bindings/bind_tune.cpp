@@ -161,25 +161,35 @@ void bind_construct(py::module_& m) {
   py::class_<tune::Constructed>(m, "Constructed",
                                 "A schedule that was constructed without measuring, and why.")
       .def_readonly("schedule", &tune::Constructed::schedule)
-      .def_readonly("predicted_s", &tune::Constructed::predicted_s, "Of one call.")
+      .def_readonly("prediction", &tune::Constructed::prediction)
+      .def_property_readonly(
+          "predicted_s", [](const tune::Constructed& made) { return made.prediction.seconds; },
+          "Of one call.")
       .def_readonly("counted_s", &tune::Constructed::counted_s, "Predicted for the counted schedule.")
-      .def_readonly("bottleneck", &tune::Constructed::bottleneck)
+      .def_property_readonly("bottleneck",
+                             [](const tune::Constructed& made) { return made.prediction.bottleneck; })
       .def_readonly("construct_ms", &tune::Constructed::construct_ms)
       .def(
           "to_json", [](const tune::Constructed& made) { return tune::to_json(made).dump(); },
           "Walks, benefits, ranking, as JSON text.")
+      .def(
+          "text", [](const tune::Constructed& made, bool walk) { return tune::to_text(made, walk); },
+          py::kw_only(), "walk"_a = false,
+          "Why the schedule is as it is; with ``walk``, every step of the walks instead of those that tell "
+          "most.")
       .def("__str__", [](const tune::Constructed& made) { return tune::to_text(made); })
       .def("__repr__", [](const tune::Constructed& made) {
         return fmt::format("<Constructed schedule, {:.1f} us predicted, limited by {}>",
-                           made.predicted_s * 1e6, made.bottleneck);
+                           made.prediction.seconds * 1e6, made.prediction.bottleneck);
       });
   m.def(
       "construct_schedule",
       [](const program::Program& program, const Machine& machine, const std::string& dtype, int threads,
          const std::string& method, std::uint64_t seed, int iterations, int walks, bool annealing,
          bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists, bool cold,
-         schedule::Strides strides, int spare_registers, std::vector<std::string> constants) {
+         schedule::Strides strides, int spare_registers, std::vector<std::string> constants, bool explain) {
         tune::ConstructOptions options;
+        options.explain = explain;
         options.cold = cold;
         options.strides = std::move(strides);
         options.spare_registers = spare_registers;
@@ -203,6 +213,7 @@ void bind_construct(py::module_& m) {
       "seed"_a = 0, "iterations"_a = 100, "walks"_a = 2, "annealing"_a = true, "vthreads"_a = true,
       "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "cold"_a = false,
       "strides"_a = schedule::Strides{}, "spare_registers"_a = 0, "constants"_a = std::vector<std::string>{},
+      "explain"_a = true,
       R"doc(
     Construct a schedule from the machine model, without measuring (Gensor, section IV).
 
@@ -225,6 +236,7 @@ void bind_construct(py::module_& m) {
         spare_registers: that tiles leave to the code generator, beside those they always do.
         constants: names of inputs that stay the same over calls; copies of them are prepacked
             (`apply_prepacked`), and predictions are of calls.
+        explain: remember what was considered; the schedule is the same without.
     Raises:
         ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.
         UnknownName: another dtype or method.

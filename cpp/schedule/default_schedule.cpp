@@ -152,8 +152,8 @@ void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts&
   c.apply(name, facts.splits);
   const std::vector<std::string> names = c.leaves(name);
   std::string last = names[facts.traversal - 1];
-  // By read: how its address moves with the next loop if that follows; 0 where it stays; none before the first
-  // loop of more than one iteration.
+  // By read: how its address moves with the next loop if that follows; 0 where it stays; none before the
+  // first loop of more than one iteration.
   std::vector<std::optional<std::int64_t>> next(facts.reads.size());
   for (std::size_t i = facts.traversal; i-- > 0;) {
     for (std::size_t r = 0; r < facts.reads.size() && facts.extents[i] > 1; ++r) {

@@ -126,8 +126,7 @@ class Separator {
 
 bool has_common_factor(const Plan& plan, std::size_t at) {
   const program::Scope& scope = plan.program.scopes[at];
-  const bool adds =
-      scope.reduction == program::Reduction::Sum || scope.reduction == program::Reduction::Mean;
+  const bool adds = scope.reduction == program::Reduction::Sum || scope.reduction == program::Reduction::Mean;
   if (!adds || scope.sums.empty() || !scope.target.empty() || !untouched(plan, at)) return false;
   const Factors::Parts parts = Factors(plan.program, scope).parts(scope.body);
   return parts.moving && parts.still;
@@ -145,10 +144,9 @@ void take_out_factors(Plan& plan, const Decision& decision) {
   const auto before = plan.scopes[at].epilogue;
   const ScalarId value = before ? before->value : program.literal(0);
   const ScalarId result = program.binary(Function::Multiply, value, *parts.still);
-  const ScalarId body = !before ? result
-                                : rebuild(program, before->body, [&](ScalarId id) {
-                                    return id == value ? std::optional(result) : std::nullopt;
-                                  });
+  const ScalarId body = !before ? result : rebuild(program, before->body, [&](ScalarId id) {
+    return id == value ? std::optional(result) : std::nullopt;
+  });
   program.scopes[at].body = *parts.moving;
   program.scopes[at].label.reset();
   plan.scopes[at].epilogue = {body, value};

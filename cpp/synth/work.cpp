@@ -146,7 +146,8 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
   const std::uint32_t all_reduces = (1U << plan.reduces) - 1;
   double best = std::numeric_limits<double>::infinity();
   double best_stored = 0;
-  const auto reach = [&](std::uint32_t reduced, std::uint32_t undone, double cost, double stored, double last) {
+  const auto reach = [&](std::uint32_t reduced, std::uint32_t undone, double cost, double stored,
+                         double last) {
     for (Entry& entry : entries) {
       if (entry.reduced == reduced && entry.undone == undone) {
         if (cost < entry.cost) {
@@ -193,7 +194,8 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
         const int tensors = std::max(contractions_in(undone & ~from.undone), 1);
         const std::uint32_t reduced = from.reduced | set;
         const double made = intermediates != nullptr ? elements(undone, reduced) : 0;
-        reach(reduced, undone, from.cost + elements(undone, from.reduced) * tensors, from.stored + made, made);
+        reach(reduced, undone, from.cost + elements(undone, from.reduced) * tensors, from.stored + made,
+              made);
       }
       for (std::size_t t = 0; t < plan.letters; ++t) {
         if ((plan.contractions >> t & 1) == 0 || (from.undone >> t & 1) != 0) continue;

@@ -8,11 +8,12 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <tuple>
 
 #include "support/error.hpp"
 #include "support/random.hpp"
 #include "tune/etir.hpp"
-#include "tune/predict.hpp"
 
 namespace syno::tune {
 
@@ -36,9 +37,20 @@ double record_probability(int iteration) {
   return 1 - 1 / (1 + std::exp(-0.5 * (-log_temperature - 10)));
 }
 
+/// A step before it is put into words.
+struct Taken {
+  Action action;
+  double benefit = 0, probability = 0;
+  Etir state;
+};
+
 struct Walked {
-  std::vector<Etir> states;
-  std::vector<Step> steps;
+  struct Found {
+    Etir state;
+    std::size_t steps = 0;  ///< that led to it
+  };
+  std::vector<Found> states;
+  std::vector<Taken> taken;
 };
 
 std::size_t roulette(const std::vector<EtirGraph::Edge>& edges, double total, Random& random) {
@@ -50,7 +62,7 @@ std::size_t roulette(const std::vector<EtirGraph::Edge>& edges, double total, Ra
   return edges.size() - 1;
 }
 
-Walked walk_graph(const EtirGraph& graph, const ConstructOptions& options, Random random, bool explain) {
+Walked walk_graph(const EtirGraph& graph, const ConstructOptions& options, Random random) {
   Walked made;
   Etir state = graph.start();
   for (int t = 0; t < options.iterations; ++t) {
@@ -60,21 +72,20 @@ Walked walk_graph(const EtirGraph& graph, const ConstructOptions& options, Rando
     if (edges.empty() || !(total > 0)) break;
     const auto& edge = edges[roulette(edges, total, random)];
     state = graph.apply(state, edge.action);
-    if (explain)
-      made.steps.push_back({static_cast<double>(t), graph.to_text(edge.action), edge.benefit,
-                            edge.benefit / total, graph.to_text(state)});
+    if (options.explain) made.taken.push_back({edge.action, edge.benefit, edge.benefit / total, state});
     const bool recorded = options.record_all || random.unit() < record_probability(t);
-    if (recorded && state.level == 0 && graph.fits(state, 0)) made.states.push_back(state);
+    if (recorded && state.level == 0 && graph.fits(state, 0))
+      made.states.push_back({state, static_cast<std::size_t>(t) + 1});
   }
   return made;
 }
 
 /// Roller's order: registers first, then each cache outwards; the action that saves most traffic, until
 /// nothing that fits saves any; what was decided stays.
-Walked walk_tree(const EtirGraph& graph, bool explain) {
+Walked walk_tree(const EtirGraph& graph) {
   Walked made;
   Etir state = graph.start();
-  int t = 0;
+  std::size_t t = 0;
   for (std::size_t level = 0; level < graph.levels(); ++level) {
     state.level = level;
     for (; t < 1000; ++t) {
@@ -91,14 +102,20 @@ Walked walk_tree(const EtirGraph& graph, bool explain) {
       }
       if (best == nullptr) break;
       state = graph.apply(state, best->action);
-      if (explain)
-        made.steps.push_back(
-            {static_cast<double>(t), graph.to_text(best->action), best_saving, 1, graph.to_text(state)});
+      made.taken.push_back({best->action, best_saving, 1, state});
     }
   }
   state.level = 0;
-  if (graph.fits(state, 0)) made.states.push_back(state);
+  if (graph.fits(state, 0)) made.states.push_back({state, t});
   return made;
+}
+
+std::vector<Step> in_words(const EtirGraph& graph, const std::vector<Taken>& taken) {
+  std::vector<Step> steps;
+  for (std::size_t t = 0; t < taken.size(); ++t)
+    steps.push_back({static_cast<double>(t), graph.to_text(taken[t].action), taken[t].benefit,
+                     taken[t].probability, graph.to_text(taken[t].state)});
+  return steps;
 }
 
 std::string to_text(const Sketch& sketch, const Numbers& numbers) {
@@ -128,21 +145,24 @@ class Constructor {
     };
     schedule::Finished finished =
         schedule::construct_with(program_, dtype_, target_, chooser, options_.constants, options_.strides);
-    const Prediction predicted = predict(finished.nest, machine_, {options_.threads, options_.cold});
+    made.prediction = predict(finished.nest, machine_, {options_.threads, options_.cold});
     made.schedule = std::move(finished.schedule);
-    made.predicted_s = predicted.seconds;
-    made.bottleneck = predicted.bottleneck;
-    if (made.scopes.empty() || !std::isfinite(made.counted_s)) made.counted_s = made.predicted_s;
+    if (made.scopes.empty() || !std::isfinite(made.counted_s)) made.counted_s = made.prediction.seconds;
     made.construct_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return made;
   }
 
  private:
+  static constexpr std::size_t kNoWalk = SIZE_MAX;
   struct Candidate {
     Choosing choice;
     double cycles = 0;
-    std::string text;
+    std::size_t walk = kNoWalk, led = 0;  ///< which walk found it, after how many steps
+  };
+  struct Walk {
+    std::size_t sketch = 0;
+    std::vector<Taken> taken;
   };
 
   static Choosing counted(const schedule::Question& question) {
@@ -166,7 +186,8 @@ class Constructor {
     if (made.scopes.empty()) made.counted_s = counted_s;
     ScopeChoice choice;
     choice.scope = question.scope;
-    std::map<std::size_t, std::vector<Step>> walks;
+    choice.counted = true;
+    std::vector<Walk> walks;
     const std::vector<Candidate> candidates = explore(question, fewest, choice, walks);
     Choosing best = fewest;
     double best_s = options_.counted ? counted_s * (1 - kMargin) : std::numeric_limits<double>::infinity();
@@ -179,55 +200,100 @@ class Constructor {
       if (ranking.back().first >= best_s) continue;
       best_s = ranking.back().first;
       best = candidate.choice;
+      choice.counted = false;
     }
     std::stable_sort(ranking.begin(), ranking.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [time, i] : ranking) choice.ranking.emplace_back(candidates[i].text, time);
-    choice.sketch = to_text(question.sketches[best.sketch], best.numbers);
-    choice.walk = std::move(walks[best.sketch]);
+    if (options_.explain) explain(question, best, candidates, ranking, walks, choice);
     made.scopes.push_back(std::move(choice));
     return best;
   }
 
+  /// The words of a choice.
+  void explain(const schedule::Question& question, const Choosing& best,
+               const std::vector<Candidate>& candidates,
+               const std::vector<std::pair<double, std::size_t>>& ranking, const std::vector<Walk>& walks,
+               ScopeChoice& choice) const {
+    const Sketches& sketches = question.sketches;
+    for (const Sketch& sketch : sketches)
+      choice.sketches.push_back(fmt::format("{} ({:.3g} cycles counted)", sketch.name, sketch.cycles));
+    choice.sketch = to_text(sketches[best.sketch], best.numbers);
+    const Candidate* chosen = nullptr;
+    for (const auto& [time, i] : ranking) {
+      const Candidate& candidate = candidates[i];
+      choice.ranking.emplace_back(to_text(sketches[candidate.choice.sketch], candidate.choice.numbers), time);
+      const bool same = candidate.choice.sketch == best.sketch && candidate.choice.numbers == best.numbers;
+      if (candidate.walk != kNoWalk && (chosen == nullptr || same)) chosen = &candidate;
+    }
+    if (chosen == nullptr) return;
+    choice.reached = chosen->choice.sketch == best.sketch && chosen->choice.numbers == best.numbers;
+    const Walk& walk = walks[chosen->walk];
+    choice.walk = in_words(graph_of(question, walk.sketch), walk.taken);
+    choice.led = chosen->led;
+  }
+
+  EtirGraph graph_of(const schedule::Question& question, std::size_t sketch) const {
+    const bool tree = options_.method == Method::Tree;
+    return {question.facts,
+            question.sketches[sketch],
+            machine_,
+            static_cast<std::int64_t>(schedule::byte_size(dtype_)),
+            {options_.printed, options_.vthreads && !tree, !tree}};
+  }
+
   std::vector<Candidate> explore(const schedule::Question& question, const Choosing& fewest,
-                                 ScopeChoice& choice,
-                                 std::map<std::size_t, std::vector<Step>>& walks) const {
+                                 ScopeChoice& choice, std::vector<Walk>& walks) const {
     const Sketches& sketches = question.sketches;
     const double least = sketches[fewest.sketch].cycles;
-    const auto bytes = static_cast<std::int64_t>(schedule::byte_size(dtype_));
     std::vector<Candidate> all;
     const Random stream = Random(options_.seed).fork(question.scope);
     for (std::size_t s = 0; s < sketches.size(); ++s) {
-      choice.sketches.push_back(
-          fmt::format("{} ({:.3g} cycles counted)", sketches[s].name, sketches[s].cycles));
       if (sketches[s].cycles > least * kFarWorse) continue;
+      if (options_.counted && s != fewest.sketch)  // no walk leads past what counts least of another way
+        all.push_back({{s, sketches[s].counted}, sketches[s].cycles});
       const bool tree = options_.method == Method::Tree;
-      const EtirGraph graph(question.facts, sketches[s], machine_, bytes,
-                            {options_.printed, options_.vthreads && !tree, !tree});
+      const EtirGraph graph = graph_of(question, s);
       for (int w = 0; w < (tree ? 1 : options_.walks); ++w) {
-        Walked walked =
-            tree ? walk_tree(graph, true)
-                 : walk_graph(graph, options_, stream.fork(s).fork(static_cast<std::uint64_t>(w)), w == 0);
-        if (w == 0) walks[s] = std::move(walked.steps);
-        for (const Etir& state : walked.states) {
+        Walked walked = tree
+                            ? walk_tree(graph)
+                            : walk_graph(graph, options_, stream.fork(s).fork(static_cast<std::uint64_t>(w)));
+        walks.push_back({s, std::move(walked.taken)});
+        for (const auto& [state, steps] : walked.states) {
           Candidate candidate;
           candidate.choice = {s, graph.numbers(state)};
-          const bool known = std::any_of(all.begin(), all.end(), [&](const Candidate& other) {
+          candidate.walk = walks.size() - 1;
+          candidate.led = steps;
+          const auto known = std::find_if(all.begin(), all.end(), [&](const Candidate& other) {
             return other.choice.sketch == s && other.choice.numbers == candidate.choice.numbers;
           });
-          if (known) continue;
+          if (known != all.end()) {
+            if (known->walk == kNoWalk)
+              std::tie(known->walk, known->led) = std::tie(candidate.walk, candidate.led);
+            continue;
+          }
           candidate.cycles = sketches[s].estimate(candidate.choice.numbers);
-          candidate.text = to_text(sketches[s], candidate.choice.numbers);
           all.push_back(std::move(candidate));
         }
       }
     }
     choice.states = all.size();
+    return finalists(all);
+  }
+
+  /// The best by count, and of every sketch the best two: counts of different ways compare worse than those
+  /// of one.
+  std::vector<Candidate> finalists(std::vector<Candidate>& all) const {
+    constexpr std::size_t kOfEach = 2;
     std::stable_sort(all.begin(), all.end(),
                      [](const Candidate& a, const Candidate& b) { return a.cycles < b.cycles; });
-    while (!all.empty() && all.back().cycles > all.front().cycles * kFarBehind) all.pop_back();
-    if (all.size() > options_.finalists) all.resize(options_.finalists);
-    return all;
+    std::vector<Candidate> chosen;
+    std::map<std::size_t, std::size_t> of_sketch;
+    for (const Candidate& candidate : all) {
+      const bool near = candidate.cycles <= all.front().cycles * kFarBehind;
+      const bool first = ++of_sketch[candidate.choice.sketch] <= kOfEach;
+      if (first || (near && chosen.size() < options_.finalists)) chosen.push_back(candidate);
+    }
+    return chosen;
   }
 
   const program::Program& program_;
@@ -255,20 +321,62 @@ Constructed construct(const program::Program& concrete, schedule::Dtype dtype, c
   return Constructor(concrete, dtype, machine, options).run();
 }
 
-std::string to_text(const Constructed& made) {
+namespace {
+
+std::string to_text(const Step& step) {
+  return fmt::format("    {:3.0f}  {:22} benefit {:6.3f}  p {:5.3f}  {}\n", step.t, step.action, step.benefit,
+                     step.probability, step.state);
+}
+
+/// The first steps, the last ones, and those of the greatest benefit between them.
+std::vector<bool> telling(const std::vector<Step>& walk, std::size_t led) {
+  constexpr std::size_t kFirst = 2, kBest = 3, kLast = 3;
+  std::vector<bool> shown(led, false);
+  std::vector<std::size_t> between;
+  for (std::size_t i = 0; i < led; ++i) {
+    shown[i] = i < kFirst || i + kLast >= led;
+    if (!shown[i]) between.push_back(i);
+  }
+  std::stable_sort(between.begin(), between.end(),
+                   [&](std::size_t a, std::size_t b) { return walk[a].benefit > walk[b].benefit; });
+  for (std::size_t i = 0; i < std::min(kBest, between.size()); ++i) shown[between[i]] = true;
+  return shown;
+}
+
+}  // namespace
+
+std::string to_text(const Constructed& made, bool whole_walk) {
+  constexpr std::size_t kNear = 6;
+  const Prediction& limits = made.prediction;
   std::string text = fmt::format(
       "{:.1f} us predicted, limited by {}; the counted schedule: {:.1f} us; constructed in {:.1f} ms\n",
-      made.predicted_s * 1e6, made.bottleneck, made.counted_s * 1e6, made.construct_ms);
+      limits.seconds * 1e6, limits.bottleneck, made.counted_s * 1e6, made.construct_ms);
+  text += fmt::format("computing {:.1f} us, loops {:.1f} us, moving", limits.compute_s * 1e6,
+                      limits.overhead_s * 1e6);
+  for (std::size_t l = 1; l < limits.memory_s.size(); ++l)
+    text += fmt::format(" {:.1f} us", limits.memory_s[l] * 1e6);
+  text += " (from each level beyond the first cache)\n";
   for (const ScopeChoice& scope : made.scopes) {
-    text += fmt::format("\nscope {}: {}\n", scope.scope, scope.sketch);
+    text += fmt::format("\nscope {}: {}{}\n", scope.scope, scope.sketch,
+                        scope.counted ? "; the counted choice" : "");
     text += fmt::format("  sketches: {}\n", fmt::join(scope.sketches, ", "));
-    text += fmt::format("  walk ({} states that can be built):\n", scope.states);
-    for (const Step& step : scope.walk)
-      text += fmt::format("    {:3.0f}  {:22} benefit {:6.3f}  p {:5.3f}  {}\n", step.t, step.action,
-                          step.benefit, step.probability, step.state);
-    text += "  predicted:\n";
-    for (const auto& [name, seconds] : scope.ranking)
-      text += fmt::format("    {:9.1f} us  {}\n", seconds * 1e6, name);
+    const std::size_t near = whole_walk ? scope.ranking.size() : std::min(kNear, scope.ranking.size());
+    if (near > 0) text += "  predicted, of the states that count least:\n";
+    for (const auto& [name, seconds] : std::span(scope.ranking).first(near))
+      text += fmt::format("    {:9.1f} us  {:5.3f}  {}\n", seconds * 1e6, seconds / scope.ranking[0].second,
+                          name);
+    if (scope.walk.empty()) continue;
+    text +=
+        fmt::format("  {} steps of a walk led to {}, {} more followed; {} states can be built:\n", scope.led,
+                    scope.reached ? "it" : "the best of them", scope.walk.size() - scope.led, scope.states);
+    const std::vector<bool> shown =
+        whole_walk ? std::vector<bool>(scope.walk.size(), true) : telling(scope.walk, scope.led);
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      if (shown[i])
+        text += to_text(scope.walk[i]);
+      else if (i > 0 && shown[i - 1])
+        text += "    ...\n";
+    }
   }
   return text;
 }
@@ -289,12 +397,14 @@ nlohmann::json to_json(const Constructed& made) {
                       {"choice", scope.sketch},
                       {"sketches", scope.sketches},
                       {"states", scope.states},
+                      {"counted", scope.counted},
                       {"walk", std::move(walk)},
+                      {"led", scope.led},
                       {"ranking", std::move(ranking)}});
   }
-  return {{"predicted_s", made.predicted_s},
+  return {{"predicted_s", made.prediction.seconds},
           {"counted_s", made.counted_s},
-          {"bottleneck", made.bottleneck},
+          {"bottleneck", made.prediction.bottleneck},
           {"construct_ms", made.construct_ms},
           {"scopes", std::move(scopes)}};
 }

@@ -12,6 +12,7 @@
 #include "schedule/construct.hpp"
 #include "schedule/schedule.hpp"
 #include "tune/machine.hpp"
+#include "tune/predict.hpp"
 
 namespace syno::tune {
 
@@ -36,10 +37,11 @@ struct ConstructOptions {
       true;  ///< the counted schedule is a finalist, too, and wins where nothing is better by a margin
   std::size_t finalists = 5;  ///< states of a scope, best by count, that are built and predicted
   int threads = 1;
-  schedule::Strides strides;  ///< of arguments that are not row-major
+  schedule::Strides strides;           ///< of arguments that are not row-major
   std::vector<std::string> constants;  ///< inputs whose copies are prepacked; predictions are of calls
-  int spare_registers = 0;    ///< that tiles leave to the code generator, beside those they always do
+  int spare_registers = 0;  ///< that tiles leave to the code generator, beside those they always do
   bool cold = false;  ///< arguments come from main memory, as weights do in a network larger than the caches
+  bool explain = true;  ///< remember walks and rankings; the schedule is the same without
 };
 
 /// One step of a walk.
@@ -54,15 +56,18 @@ struct Step {
 struct ScopeChoice {
   std::string scope, sketch;
   std::vector<std::string> sketches;
-  std::size_t states = 0;                               ///< distinct ones recorded
-  std::vector<Step> walk;                               ///< of the chosen sketch, its first restart
+  bool counted = false;    ///< the counted choice stayed: no state is predicted to be faster by a margin
+  std::size_t states = 0;  ///< distinct ones recorded
+  std::vector<Step> walk;  ///< that led to the chosen state, or to the best one where no walk reached it
+  bool reached = false;    ///< the walk led to the choice itself
+  std::size_t led = 0;     ///< steps of it until that state
   std::vector<std::pair<std::string, double>> ranking;  ///< finalists and their predicted seconds, best first
 };
 
 struct Constructed {
   schedule::Schedule schedule;
-  double predicted_s = 0, counted_s = 0;  ///< of the chosen schedule and of the counted one
-  std::string bottleneck;
+  Prediction prediction;  ///< of the chosen schedule
+  double counted_s = 0;   ///< predicted for the counted one
   double construct_ms = 0;
   std::vector<ScopeChoice> scopes;
 };
@@ -71,8 +76,9 @@ struct Constructed {
 Constructed construct(const program::Program& concrete, schedule::Dtype dtype, const Machine& machine,
                       const ConstructOptions& options = {});
 
-/// The walk, the benefits and what limits the kernel, for people.
-std::string to_text(const Constructed& made);
+/// What limits the kernel, and by scope: what was near, and the steps that led to the choice with their
+/// benefits, the first, the last and the best between them; or, with `whole_walk`, every step.
+std::string to_text(const Constructed& made, bool whole_walk = false);
 nlohmann::json to_json(const Constructed& made);
 
 }  // namespace syno::tune

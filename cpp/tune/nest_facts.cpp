@@ -56,7 +56,7 @@ constexpr std::int64_t kFewLanes = 4;
 constexpr double kInserted = 0.4;
 /// Reads that step by no more than this are shuffled out of whole vectors.
 constexpr std::int64_t kShuffled = 4;
-constexpr double kKnownMask = 0.2;  ///< of a mask that is computed: one that is moved to its register
+constexpr double kKnownMask = 0.2;         ///< of a mask that is computed: one that is moved to its register
 constexpr double kWiden = 1, kNarrow = 8;  ///< operations on a vector between bf16 in memory and f32
 
 class Reader {
@@ -243,8 +243,7 @@ class Reader {
     double runs = 1, length = 1;
     std::int64_t step = 0;
     for (const Part& part : parts) {
-      const bool joins =
-          step > 0 && part.step % step == 0 && static_cast<double>(part.step / step) <= length;
+      const bool joins = step > 0 && part.step % step == 0 && static_cast<double>(part.step / step) <= length;
       if (joins) {
         length += (part.count - 1) * static_cast<double>(part.step / step);
       } else {
@@ -407,8 +406,8 @@ class Reader {
     if (operands > 0 || v.kind == ValueKind::Select) slots_of(v.a, slots);
     if (operands > 1 || v.kind == ValueKind::Select) slots_of(v.b, slots);
   }
-  /// How often what takes long is computed: once for all lanes that it is the same in, and before the innermost
-  /// loop if that does not change it.
+  /// How often what takes long is computed: once for all lanes that it is the same in, and before the
+  /// innermost loop if that does not change it.
   double executions(ValueId id, const std::vector<Repeat>& around) {
     std::set<std::uint32_t> slots;
     slots_of(id, slots);
@@ -423,8 +422,8 @@ class Reader {
     return lanes || changes ? count : 0;
   }
 
-  /// Masks of a guard of `loads` loads. Which iterations it lets in is known when code is made, if no loop that
-  /// stays one moves it; otherwise each of its values is compared once, however many loads share it.
+  /// Masks of a guard of `loads` loads. Which iterations it lets in is known when code is made, if no loop
+  /// that stays one moves it; otherwise each of its values is compared once, however many loads share it.
   double masks(const schedule::Condition& guard, const std::vector<Repeat>& around, double loads) {
     std::vector<Part> parts;
     double others = 1;
@@ -513,7 +512,7 @@ class Reader {
   bool wide_;           ///< vectors of 512 bits
   LinearForms forms_;
   NestFacts facts_;
-  std::vector<double> trips_;  ///< by slot, of the loops around
+  std::vector<double> trips_;        ///< by slot, of the loops around
   std::vector<std::uint32_t> path_;  ///< slots of the loops around a block, outermost first
   std::set<std::uint32_t> seen_;
   std::vector<std::pair<BufferId, double>> sums_;

@@ -30,7 +30,8 @@ constexpr double kStreams = 8;         ///< that a prefetcher follows
 constexpr double kSpill = 3;           ///< cycles of a value that no register holds, stored and loaded again
 constexpr double kHidden = 0.85;       ///< of the shorter of computing and moving, that the longer one hides
 constexpr double kLargestBlock = 256;  ///< multiply-adds; beyond it the code generator spills
-/// Steps of a sum that are one block are reordered: where sums take this part of the registers, some are spilled.
+/// Steps of a sum that are one block are reordered: where sums take this part of the registers, some are
+/// spilled.
 constexpr double kCrowded = 0.8, kReordered = 0.3;
 constexpr double kLookAhead = 200;  ///< instructions
 
@@ -76,8 +77,8 @@ class Model {
       double seconds = 0;
       for (const std::size_t a : all.accesses) {
         const double farther = l + 1 < levels ? into_[l][a] : 0;
-        const double bytes = std::max(0.0, into_[l - 1][a] - farther) *
-                             static_cast<double>(machine_.levels[l].line_bytes);
+        const double bytes =
+            std::max(0.0, into_[l - 1][a] - farther) * static_cast<double>(machine_.levels[l].line_bytes);
         made.moved_bytes[l] += bytes;
         const bool write = facts_.accesses[a].write;
         seconds += bytes * 1e-9 / (write ? machine_.levels[l].write_gbs : machine_.levels[l].read_gbs);

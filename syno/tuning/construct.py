@@ -51,7 +51,8 @@ def construct(
         seed: of the walk; the result depends on the arguments only.
         options: further ones of `_core.construct_schedule`.
     Returns:
-        The schedule, its predicted time and bottleneck, and the walk; printing it explains the choice.
+        The schedule, its prediction, and the walks; printing it explains the choice, `text(walk=True)`
+        with every step.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
         UnknownName: no such dtype or method.
@@ -113,7 +114,12 @@ def choose_schedule(
     schedule = _read(path) if path else None
     if schedule is None:
         schedule = construct(
-            program, threads=threads, dtype=dtype, machine=machine, constants=list(constants)
+            program,
+            threads=threads,
+            dtype=dtype,
+            machine=machine,
+            constants=list(constants),
+            explain=False,
         ).schedule
         if mend is not None:
             schedule = mend(schedule)

@@ -50,8 +50,14 @@ def predict(
         else operator._one_valuation("predictions").program
     )
     if schedule is None:
-        schedule = construct(
-            program, dtype=dtype, threads=threads, machine=machine, method=method
-        ).schedule
+        return construct(
+            program,
+            dtype=dtype,
+            threads=threads,
+            machine=machine,
+            method=method,
+            cold=cold,
+            explain=False,
+        ).prediction
     nest = _core.apply_schedule(program, schedule)
     return _core.predict_nest(nest, machine or machine_model(), threads=threads, cold=cold)

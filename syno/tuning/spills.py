@@ -54,6 +54,7 @@ def without_spills(
             machine=machine,
             spare_registers=spare,
             constants=list(constants),
+            explain=False,
         )
         nest = call_nest(program, made.schedule)
         if _core.predict_nest(nest, machine, threads=threads).seconds > slowest:

@@ -30,8 +30,10 @@ def test_a_kernel_is_constructed_and_says_why() -> None:
     kernel = conv().compile()
     assert kernel.origin == "constructed"
     text = kernel.explain()
-    assert "limited by" in text and "tile rows" in text and "benefit" in text
+    assert "limited by" in text and "led to" in text and "benefit" in text
     assert kernel.predict().bottleneck in text
+    whole = kernel.explain(walk=True)
+    assert len(text.splitlines()) < 30 < len(whole.splitlines())
 
 
 def test_a_given_schedule_is_kept() -> None:

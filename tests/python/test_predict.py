@@ -9,6 +9,8 @@ import pytest
 import syno
 from syno import _core
 from syno.errors import KernelError, UnknownName
+from syno.tuning.construct import construct
+from syno.tuning.machine import machine_model
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 SIZES = {"n": 1, "o": 64, "c": 64, "h": 56, "w": 56, "r": 3, "s": 3}
@@ -37,6 +39,17 @@ def test_a_machine_of_half_the_frequency_takes_longer() -> None:
         / syno.predict(operator, machine=fast, schedule=schedule).seconds
     )
     assert 1.5 < ratio <= 2.01
+
+
+@pytest.mark.parametrize("method", ["counted", "graph"])
+def test_a_prediction_is_of_the_nest_that_the_method_makes(method: str) -> None:
+    operator = syno.Operator.parse(CONV, **{**SIZES, "h": 9, "w": 11, "o": 20})
+    made = construct(operator, method=method)
+    nest = _core.apply_schedule(operator.program, made.schedule)
+    expected = _core.predict_nest(nest, machine_model())
+    for found in (made.prediction, syno.predict(operator, method=method)):
+        assert found.seconds == expected.seconds
+        assert list(found.memory_s) == list(expected.memory_s)
 
 
 def test_names_features() -> None:

@@ -31,8 +31,7 @@ constexpr const char* kSizes =
 std::vector<pgraph::Dim> dims(const Sizes& sizes, const std::vector<const char*>& extents) {
   std::vector<pgraph::Dim> result;
   for (const char* extent : extents)
-    result.push_back(
-        {std::string(1, static_cast<char>('a' + result.size())), sizes.parse(extent), false});
+    result.push_back({std::string(1, static_cast<char>('a' + result.size())), sizes.parse(extent), false});
   return result;
 }
 

@@ -202,9 +202,9 @@ TEST(Construct, IsNeverPredictedWorseThanCounted) {
   for (const std::int64_t size : {9, 40, 128, 333}) {
     const auto p = matmul(size, size + 3, 2 * size);
     const Constructed made = construct(p, Dtype::F32, server());
-    EXPECT_LE(made.predicted_s, made.counted_s);
+    EXPECT_LE(made.prediction.seconds, made.counted_s);
     const auto nest = schedule::apply(p, made.schedule);
-    EXPECT_DOUBLE_EQ(made.predicted_s, predict(nest, server()).seconds);
+    EXPECT_DOUBLE_EQ(made.prediction.seconds, predict(nest, server()).seconds);
   }
 }
 
@@ -242,6 +242,38 @@ TEST(Construct, ProbabilitiesOfAStepAreProbabilities) {
     EXPECT_GT(step.benefit, 0);
   }
   EXPECT_NE(to_text(made).find("limited by"), std::string::npos);
+}
+
+TEST(Construct, TellsTheStepsThatLedToTheChoice) {
+  ConstructOptions options;
+  options.counted = false;
+  const Constructed made = construct(matmul(300, 200, 100), Dtype::F32, server(), options);
+  const ScopeChoice& scope = made.scopes.at(0);
+  EXPECT_FALSE(scope.counted);
+  ASSERT_GT(scope.led, 0u);
+  ASSERT_LE(scope.led, scope.walk.size());
+  EXPECT_EQ(scope.sketch, scope.ranking.at(0).first);
+  const std::string brief = to_text(made), whole = to_text(made, true);
+  const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+  EXPECT_LT(lines(brief), 30);
+  EXPECT_GT(lines(whole), static_cast<std::ptrdiff_t>(scope.walk.size()));
+  // The state after the last step told is the chosen one: its register tile is the sketch's.
+  const std::string& last = scope.walk[scope.led - 1].state;
+  const auto rows = scope.sketch.substr(scope.sketch.find("rows=") + 5);
+  EXPECT_NE(last.find("," + rows.substr(0, rows.find(' ')) + "]"), std::string::npos) << last << "; " << rows;
+  EXPECT_NE(brief.find(last), std::string::npos);
+}
+
+TEST(Construct, IsTheSameWithoutAnExplanation) {
+  for (const Method method : {Method::Graph, Method::Tree}) {
+    ConstructOptions options;
+    options.method = method;
+    const Constructed told = construct(matmul(100, 90, 80), Dtype::F32, server(), options);
+    options.explain = false;
+    const Constructed silent = construct(matmul(100, 90, 80), Dtype::F32, server(), options);
+    EXPECT_EQ(told.schedule, silent.schedule);
+    EXPECT_TRUE(silent.scopes.at(0).walk.empty());
+  }
 }
 
 TEST(Construct, NamesOfMethods) {

@@ -289,16 +289,19 @@ double feature(const LoopNest& nest, const Machine& machine, std::string_view na
   return std::exp2(score(nest, machine).features.at(static_cast<std::size_t>(at))) - 1;
 }
 
-/// Rows that the taps of a window share are loaded once, masked or not; a mask is computed once for all of them.
+/// Rows that the taps of a window share are loaded once, masked or not; a mask is computed once for all of
+/// them.
 TEST(Predict, MaskedWindowsLoadSharedRowsOnce) {
   const auto nest = [](const char* guard) {
-    return schedule::parse_loop_nest(fmt::format(
-        "nest window\ninput x: f32[32, 64]\ninput k: f32[5, 5]\noutput y: f32[4, 16]\nregister t: f32[4, 16]\n"
-        "allocate t\n  for h in 0..4 unroll\n    for l in 0..16 vector\n      t[h, l] = 0\n"
-        "  for s in 0..5\n    for r in 0..5 unroll\n      for h in 0..4 unroll\n        for l in 0..16 vector\n"
-        "          t[h, l] += x[r + h, s + l]{} * k[r, s]\n"
-        "  for h in 0..4 unroll\n    for l in 0..16 vector\n      y[h, l] = t[h, l]\n",
-        guard));
+    return schedule::parse_loop_nest(
+        fmt::format("nest window\ninput x: f32[32, 64]\ninput k: f32[5, 5]\noutput y: f32[4, 16]\nregister "
+                    "t: f32[4, 16]\n"
+                    "allocate t\n  for h in 0..4 unroll\n    for l in 0..16 vector\n      t[h, l] = 0\n"
+                    "  for s in 0..5\n    for r in 0..5 unroll\n      for h in 0..4 unroll\n        for l in "
+                    "0..16 vector\n"
+                    "          t[h, l] += x[r + h, s + l]{} * k[r, s]\n"
+                    "  for h in 0..4 unroll\n    for l in 0..16 vector\n      y[h, l] = t[h, l]\n",
+                    guard));
   };
   Machine machine = small_machine();
   machine.ghz = 1;
@@ -334,7 +337,8 @@ TEST(Predict, IndependentSumsOverlap) {
     return schedule::parse_loop_nest(fmt::format(
         "nest sums\ninput x: f32[64, 9, 16]\noutput y: f32[64, 16]\nregister t: f32[16]\n"
         "for i in 0..64\n  allocate t\n    for l in 0..16 vector\n      t[l] = 0\n    for k in 0..9{}\n"
-        "      for l in 0..16 vector\n        t[l] += x[i, k, l]\n    for l in 0..16 vector\n      y[i, l] = t[l]\n",
+        "      for l in 0..16 vector\n        t[l] += x[i, k, l]\n    for l in 0..16 vector\n      y[i, l] = "
+        "t[l]\n",
         loop));
   };
   const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
@@ -343,16 +347,16 @@ TEST(Predict, IndependentSumsOverlap) {
 
 TEST(Predict, TheLargestBlockIsWhatOneIterationExecutes) {
   const auto nest = [](int rows, int vectors) {
-    return schedule::parse_loop_nest(fmt::format(
-        "nest tile\ninput a: f32[{0}, 64]\ninput b: f32[64, {2}]\noutput y: f32[{0}, {2}]\n"
-        "register t: f32[{0}, {1}, 16]\nallocate t\n"
-        "  for m in 0..{0} unroll\n    for v in 0..{1} unroll\n      for l in 0..16 vector\n"
-        "        t[m, v, l] = 0\n"
-        "  for k in 0..64\n    for m in 0..{0} unroll\n      for v in 0..{1} unroll\n"
-        "        for l in 0..16 vector\n          t[m, v, l] += a[m, k] * b[k, 16 * v + l]\n"
-        "  for m in 0..{0} unroll\n    for v in 0..{1} unroll\n      for l in 0..16 vector\n"
-        "        y[m, 16 * v + l] = t[m, v, l]\n",
-        rows, vectors, 16 * vectors));
+    return schedule::parse_loop_nest(
+        fmt::format("nest tile\ninput a: f32[{0}, 64]\ninput b: f32[64, {2}]\noutput y: f32[{0}, {2}]\n"
+                    "register t: f32[{0}, {1}, 16]\nallocate t\n"
+                    "  for m in 0..{0} unroll\n    for v in 0..{1} unroll\n      for l in 0..16 vector\n"
+                    "        t[m, v, l] = 0\n"
+                    "  for k in 0..64\n    for m in 0..{0} unroll\n      for v in 0..{1} unroll\n"
+                    "        for l in 0..16 vector\n          t[m, v, l] += a[m, k] * b[k, 16 * v + l]\n"
+                    "  for m in 0..{0} unroll\n    for v in 0..{1} unroll\n      for l in 0..16 vector\n"
+                    "        y[m, 16 * v + l] = t[m, v, l]\n",
+                    rows, vectors, 16 * vectors));
   };
   for (const auto& [rows, vectors] : {std::pair{1, 1}, {3, 2}, {7, 4}})
     EXPECT_EQ(score(nest(rows, vectors), describe_machine(jit::host_cpu())).largest_block,
