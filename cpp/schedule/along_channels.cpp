@@ -22,12 +22,14 @@ struct ChannelPlan {
   std::size_t along = 0, rows = 0, operand = 0, dim = 0;  ///< iterators; the packed read and its dimension
   std::optional<std::size_t> over;                        ///< joined with the rows, which are few
   std::vector<std::int64_t> tiles;                        ///< numbers of rows that a tile may have
-  std::int64_t part = 0;  ///< of that dimension: what the lanes run over, where other loops pick one of several
+  std::int64_t part =
+      0;  ///< of that dimension: what the lanes run over, where other loops pick one of several
   bool packed = true, turned = true;
   std::vector<BroadcastPlan> others;  ///< by read
   std::int64_t row_count = 1, vector_count = 1;
   double steps = 1;        ///< multiply-adds a result
   double copy_cycles = 0;  ///< of the packed and padded operands and of the result
+  double pack_cycles = 0;  ///< of the packed operand alone
   double panel_bytes = 0;  ///< of the packed operand, for a vector of channels
   double far_lines = 0;    ///< of other operands that do not stay in the second cache from block to block
 };
@@ -43,7 +45,8 @@ constexpr double kUsesWorthACopy = 24;
 constexpr double kFarPanel = 0.3, kPanelShare = 0.7;
 /// Cycles that a line of the other operands costs, for each block of channels.
 constexpr double kFarLine = 0.3;
-constexpr double kLine = 64;  ///< bytes
+constexpr double kGuarded = 0.5;                 ///< more for a copy that has to look where the operand ends
+constexpr double kLine = 64;                     ///< bytes
 constexpr std::int64_t kPage = 4096, kWays = 8;  ///< of the first cache
 constexpr std::int64_t kFewRows = 12;            ///< that are worth joining with the loop around them
 
@@ -193,7 +196,8 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
     const bool blocks = (plan.turned || outside) &&
                         2 * block * bytes <= static_cast<double>(c.target.l2_bytes) &&
                         2 * elements * bytes <= static_cast<double>(c.target.l3_bytes);
-    plan.copy_cycles += blocks ? std::min(elements * kMovedNear, moved(elements)) : moved(elements);
+    plan.pack_cycles = blocks ? std::min(elements * kMovedNear, moved(elements)) : moved(elements);
+    plan.copy_cycles += plan.pack_cycles;
   }
   if (plan.turned) plan.copy_cycles += outputs * kMoved;
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
@@ -218,13 +222,17 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
 
 double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& numbers) {
   if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
-  double cycles = plan.copy_cycles + tile_cycles(target, plan.row_count, plan.vector_count, plan.steps, numbers.rows,
-                                                 numbers.vectors);
+  // Panels are whole where the result is made in blocks of them; an incomplete last one needs guards
+  // everywhere.
+  const std::int64_t panels = (plan.vector_count + numbers.vectors - 1) / numbers.vectors;
+  const bool incomplete = plan.vector_count % numbers.vectors != 0;
+  const std::int64_t vectors = plan.turned ? panels * numbers.vectors : plan.vector_count;
+  double cycles = plan.copy_cycles + (incomplete ? kGuarded * plan.pack_cycles : 0) +
+                  tile_cycles(target, plan.row_count, vectors, plan.steps, numbers.rows, numbers.vectors);
   const bool near = plan.panel_bytes * static_cast<double>(numbers.vectors) <=
                     kPanelShare * static_cast<double>(target.l2_bytes);
   const std::int64_t visits = (plan.row_count + numbers.rows - 1) / numbers.rows;
-  cycles += kFarLine * plan.far_lines *
-            static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
+  cycles += kFarLine * plan.far_lines * static_cast<double>(panels);
   if (!near) cycles += kFarPanel * plan.steps * static_cast<double>(visits * plan.vector_count);
   return cycles;
 }
