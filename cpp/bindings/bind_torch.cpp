@@ -31,8 +31,8 @@ class TensorCalls {
     py::object result_dtype;
     std::vector<py::tuple> result_shapes;
     std::vector<py::object> result_formats;  ///< memory formats; None: row-major
-    std::vector<std::size_t> order;  ///< which tensors the kernel takes
-    int threads = 1;  ///< that torch has
+    std::vector<std::size_t> order;          ///< which tensors the kernel takes
+    int threads = 1;                         ///< that torch has
     int runs_on = 1;
   };
 
@@ -170,8 +170,8 @@ void bind_torch(py::module_& m) {
         KernelError: kept is 0.
 )doc")
       .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtypes"_a, "result_dtype"_a,
-           "result_shapes"_a, "order"_a, "threads"_a, "runs_on"_a = 0, "strides"_a = std::vector<py::object>{},
-           "result_formats"_a = std::vector<py::object>{}, R"doc(
+           "result_shapes"_a, "order"_a, "threads"_a, "runs_on"_a = 0,
+           "strides"_a = std::vector<py::object>{}, "result_formats"_a = std::vector<py::object>{}, R"doc(
     Serve calls on tensors of these shapes and dtypes while ``thread_count`` says ``threads``.
 
     Args:

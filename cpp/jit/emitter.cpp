@@ -293,8 +293,8 @@ void Emitter::emit_counted(std::uint32_t slot, StatementId stored_in, llvm::Valu
   llvm::BasicBlock* header = llvm::BasicBlock::Create(context_, name, f_.function);
   llvm::BasicBlock* inner = llvm::BasicBlock::Create(context_, name + ".body", f_.function);
   llvm::BasicBlock* exit = llvm::BasicBlock::Create(context_, name + ".end", f_.function);
-  llvm::Instruction* before = may_be_empty ? b_.CreateCondBr(b_.CreateICmpSLT(begin, end), header, exit)
-                                           : b_.CreateBr(header);
+  llvm::Instruction* before =
+      may_be_empty ? b_.CreateCondBr(b_.CreateICmpSLT(begin, end), header, exit) : b_.CreateBr(header);
 
   b_.SetInsertPoint(header);
   llvm::PHINode* variable = b_.CreatePHI(b_.getInt64Ty(), 2, name);

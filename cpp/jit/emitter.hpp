@@ -117,11 +117,11 @@ class Emitter {
     std::vector<llvm::Value*> slots;
   };
   struct Loop {
-    llvm::Instruction* hoist_point;        ///< code that depends on nothing deeper goes before it
-    std::size_t cache_mark;                ///< of placed_log_
-    llvm::Instruction* before = nullptr;   ///< runs once, before the loop; null where a function begins
-    std::vector<bool> stored;              ///< buffers that the loop writes
-    std::map<Key, llvm::Value*> ahead;     ///< values computed before the loop
+    llvm::Instruction* hoist_point;       ///< code that depends on nothing deeper goes before it
+    std::size_t cache_mark;               ///< of placed_log_
+    llvm::Instruction* before = nullptr;  ///< runs once, before the loop; null where a function begins
+    std::vector<bool> stored;             ///< buffers that the loop writes
+    std::map<Key, llvm::Value*> ahead;    ///< values computed before the loop
   };
   /// What belongs to one LLVM function; outlining a parallel loop starts another one.
   struct FunctionState {

@@ -21,8 +21,8 @@ std::uint32_t raw(schedule::BufferId id) { return static_cast<std::uint32_t>(id)
 bool takes_long(const Value& node) {
   if (node.kind == ValueKind::Binary)
     return node.function == Function::Divide || node.function == Function::Power;
-  return node.kind == ValueKind::Unary && node.function != Function::Negate && node.function != Function::Relu &&
-         node.function != Function::Abs;
+  return node.kind == ValueKind::Unary && node.function != Function::Negate &&
+         node.function != Function::Relu && node.function != Function::Abs;
 }
 
 /// Whether a value is one scalar that can be computed wherever its loop variables are known, and what it is
@@ -66,9 +66,9 @@ llvm::Value* Emitter::part_of(llvm::Value* divisor, Part part) {
   if (part == Part::Value) return divisor;
   constexpr double kFar = 0x1p100, kScale = 0x1p64;
   llvm::Value* size = b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, divisor);
-  llvm::Value* scale = b_.CreateSelect(
-      b_.CreateFCmpOLT(size, number(1 / kFar)), number(kScale),
-      b_.CreateSelect(b_.CreateFCmpOGT(size, number(kFar)), number(1 / kScale), number(1)));
+  llvm::Value* scale =
+      b_.CreateSelect(b_.CreateFCmpOLT(size, number(1 / kFar)), number(kScale),
+                      b_.CreateSelect(b_.CreateFCmpOGT(size, number(kFar)), number(1 / kScale), number(1)));
   return part == Part::Scale ? scale : b_.CreateFDiv(number(1), b_.CreateFMul(divisor, scale));
 }
 
@@ -97,8 +97,8 @@ llvm::Value* Emitter::before_loops(ValueId id, Part part) {
   Invariant made;
   if (f_.loops.size() < 2 || !describe(id, made)) return nullptr;
   const auto unchanged = [&](const Loop& loop) {
-    return loop.before != nullptr &&
-           std::none_of(made.loaded.begin(), made.loaded.end(), [&](auto buffer) { return loop.stored[buffer]; });
+    return loop.before != nullptr && std::none_of(made.loaded.begin(), made.loaded.end(),
+                                                  [&](auto buffer) { return loop.stored[buffer]; });
   };
   std::size_t loop = f_.loops.size();
   while (loop - 1 > made.depth && unchanged(f_.loops[loop - 1])) --loop;

@@ -167,7 +167,8 @@ Lanes Emitter::value_here(ValueId id) {
         break;
       }
       const Lanes a = value(node.a);
-      made = node.function == Function::Divide ? quotient(a, node.b) : binary(node.function, a, value(node.b));
+      made =
+          node.function == Function::Divide ? quotient(a, node.b) : binary(node.function, a, value(node.b));
       break;
     }
     case ValueKind::Select: {
@@ -393,45 +394,45 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
 
   key.insert(key.end(), {bits(simd_->mask), simd_->lanes, simd_->active});
   return {
-      locally(
-          key,
-          [&]() -> llvm::Value* {
-            const auto count = static_cast<unsigned>(simd_->lanes);
-            llvm::Type* type = llvm::FixedVectorType::get(element, count);
-            llvm::Type* masks = llvm::FixedVectorType::get(b_.getInt1Ty(), count);
-            llvm::Value* mask = both(simd_->mask, guard_mask);
-            if (!mask) {
-              const std::int64_t stride = where->stride.value_or(0);
-              if (stride == 1)
-                return from_storage(buffer.dtype,
-                                    load_plain(id, type, guarded(pointer(id, where->first), condition)));
-              if (stride == -1 && !condition) {
-                llvm::Value* last = pointer(id, schedule::with_constant(where->first, 1 - simd_->lanes));
-                return from_storage(buffer.dtype, b_.CreateVectorReverse(load_plain(id, type, last)));
-              }
-            }
-            llvm::Value* off = llvm::Constant::getNullValue(type);
-            if (fill != 0) off = to_storage(buffer.dtype, spread({number(fill), false}));
-            if (const auto on = lanes_on(mask); where->same_terms && where->stride != 1 && on) {
-              llvm::Value* found =
-                  shuffled_load(id, *where, *on, !mask, condition, condition ? fills() : nullptr);
-              if (found && guard_mask) found = b_.CreateSelect(mask, found, off);
-              if (found) return from_storage(buffer.dtype, found);
-            }
-            const auto align = llvm::Align(schedule::byte_size(buffer.dtype));
-            // Lanes that are off cost hundreds of cycles on a page that is not there: where all are off, the
-            // address is another one too.
-            if (mask && where->stride == 1) {
-              llvm::Value* at = guarded(pointer(id, where->first), condition);
-              return from_storage(buffer.dtype,
-                                  masked_call(b_.CreateMaskedLoad(type, at, align, mask, off), id));
-            }
-            if (!mask) mask = llvm::ConstantInt::getTrue(masks);
-            if (condition) mask = b_.CreateSelect(condition, mask, llvm::ConstantInt::getFalse(masks));
-            return from_storage(
-                buffer.dtype,
-                masked_call(b_.CreateMaskedGather(type, lane_pointers(id, *where), align, mask, off), id));
-          }),
+      locally(key,
+              [&]() -> llvm::Value* {
+                const auto count = static_cast<unsigned>(simd_->lanes);
+                llvm::Type* type = llvm::FixedVectorType::get(element, count);
+                llvm::Type* masks = llvm::FixedVectorType::get(b_.getInt1Ty(), count);
+                llvm::Value* mask = both(simd_->mask, guard_mask);
+                if (!mask) {
+                  const std::int64_t stride = where->stride.value_or(0);
+                  if (stride == 1)
+                    return from_storage(buffer.dtype,
+                                        load_plain(id, type, guarded(pointer(id, where->first), condition)));
+                  if (stride == -1 && !condition) {
+                    llvm::Value* last = pointer(id, schedule::with_constant(where->first, 1 - simd_->lanes));
+                    return from_storage(buffer.dtype, b_.CreateVectorReverse(load_plain(id, type, last)));
+                  }
+                }
+                llvm::Value* off = llvm::Constant::getNullValue(type);
+                if (fill != 0) off = to_storage(buffer.dtype, spread({number(fill), false}));
+                if (const auto on = lanes_on(mask); where->same_terms && where->stride != 1 && on) {
+                  llvm::Value* found =
+                      shuffled_load(id, *where, *on, !mask, condition, condition ? fills() : nullptr);
+                  if (found && guard_mask) found = b_.CreateSelect(mask, found, off);
+                  if (found) return from_storage(buffer.dtype, found);
+                }
+                const auto align = llvm::Align(schedule::byte_size(buffer.dtype));
+                // Lanes that are off cost hundreds of cycles on a page that is not there: where all are off,
+                // the address is another one too.
+                if (mask && where->stride == 1) {
+                  llvm::Value* at = guarded(pointer(id, where->first), condition);
+                  return from_storage(buffer.dtype,
+                                      masked_call(b_.CreateMaskedLoad(type, at, align, mask, off), id));
+                }
+                if (!mask) mask = llvm::ConstantInt::getTrue(masks);
+                if (condition) mask = b_.CreateSelect(condition, mask, llvm::ConstantInt::getFalse(masks));
+                return from_storage(
+                    buffer.dtype,
+                    masked_call(b_.CreateMaskedGather(type, lane_pointers(id, *where), align, mask, off),
+                                id));
+              }),
       true};
 }
 

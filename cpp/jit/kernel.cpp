@@ -171,8 +171,8 @@ std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOpt
   state->options.cpu = nullptr;
   const Cpu& cpu = state->cpu;
   const std::string key_text =
-      fmt::format("syno {}\nLLVM {}\n{}\n{}\n{}\n{} bits\n{}", build_id(), llvm_version(), cpu.triple, cpu.name,
-                  cpu.features, cpu.target.vector_bits, schedule::to_text(nest));
+      fmt::format("syno {}\nLLVM {}\n{}\n{}\n{}\n{} bits\n{}", build_id(), llvm_version(), cpu.triple,
+                  cpu.name, cpu.features, cpu.target.vector_bits, schedule::to_text(nest));
   state->key = to_hex(hash_text(key_text));
   std::string symbol = fmt::format("{}_{}", nest.name, state->key.substr(0, 16));
 

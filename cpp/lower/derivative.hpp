@@ -10,10 +10,11 @@ namespace syno::lower {
 
 /// The vector-Jacobian product with respect to input `with_respect_to`: a program whose inputs are those of
 /// `program` that are needed plus one cotangent `d<output>` for each output, and whose output is
-/// `d<with_respect_to>` (with a number behind where that name is taken). An index map is inverted where it inverts (a gather), and accumulated where not
-/// (design, level 2: `y[e(x)] += body`). Sums, means, products of reads and every differentiable Function;
-/// Max/Min reductions send the cotangent to every place that attains it divided by their number.
-/// VerifyError for a program that is not differentiable there, naming the scope and the function.
+/// `d<with_respect_to>` (with a number behind where that name is taken). An index map is inverted where it
+/// inverts (a gather), and accumulated where not (design, level 2: `y[e(x)] += body`). Sums, means, products
+/// of reads and every differentiable Function; Max/Min reductions send the cotangent to every place that
+/// attains it divided by their number. VerifyError for a program that is not differentiable there, naming the
+/// scope and the function.
 program::Program derivative(const program::Program& program, const std::string& with_respect_to);
 
 /// The products with respect to several inputs as one program with an output for each, in the order of the

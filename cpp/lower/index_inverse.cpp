@@ -307,7 +307,8 @@ class Solver {
       const ExprId turned = arena_.modulo(arena_.add(value, arena_.constant(-reach.least)), size);
       return solve(node.a, arena_.add(turned, arena_.constant(reach.least)));
     }
-    // Where what is still open takes fewer values than there are remainders, each remainder is of one of them.
+    // Where what is still open takes fewer values than there are remainders, each remainder is of one of
+    // them.
     const Split split = split_known(node.a);
     const symbolic::Interval open = iterators_.bounds(split.unknown);
     if (open.greatest - open.least < n) {

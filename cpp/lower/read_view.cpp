@@ -120,8 +120,8 @@ class Viewing {
     const auto at = std::find(leaves_.begin(), leaves_.end(), block->slot);
     *at = inner;
     leaves_.insert(at, outer);
-    replace({{block->slot, arena_.add(arena_.multiply(arena_.iterator(outer), block->size),
-                                      arena_.iterator(inner))}});
+    replace({{block->slot,
+              arena_.add(arena_.multiply(arena_.iterator(outer), block->size), arena_.iterator(inner))}});
     return true;
   }
 
@@ -137,12 +137,10 @@ class Viewing {
           const std::int64_t block = iterators_.extent(j);
           if (step <= 0 || block < 2 || iterators_.extent(i) < 2 || factor != step * block) continue;
           const Slot whole = iterators_.add(iterators_[j].name, 0, iterators_.extent(i) * block);
-          const std::map<Slot, ExprId> by = {
-              {i, arena_.divide(arena_.iterator(whole), Size(block))},
-              {j, arena_.modulo(arena_.iterator(whole), Size(block))}};
-          const bool apart = std::any_of(
-              view_.indices.begin(), view_.indices.end(),
-              [&](ExprId each) { return cut(arena_, replaced(each, by), whole); });
+          const std::map<Slot, ExprId> by = {{i, arena_.divide(arena_.iterator(whole), Size(block))},
+                                             {j, arena_.modulo(arena_.iterator(whole), Size(block))}};
+          const bool apart = std::any_of(view_.indices.begin(), view_.indices.end(),
+                                         [&](ExprId each) { return cut(arena_, replaced(each, by), whole); });
           if (apart) continue;
           *std::find(leaves_.begin(), leaves_.end(), j) = whole;
           std::erase(leaves_, i);
@@ -166,9 +164,8 @@ class Viewing {
         const std::map<Slot, ExprId> by = {
             {slot, arena_.modulo(arena_.add(arena_.iterator(turned), arena_.constant(extent - *turn)),
                                  Size(extent))}};
-        const bool apart = std::any_of(view_.indices.begin(), view_.indices.end(), [&](ExprId each) {
-          return cut(arena_, replaced(each, by), turned);
-        });
+        const bool apart = std::any_of(view_.indices.begin(), view_.indices.end(),
+                                       [&](ExprId each) { return cut(arena_, replaced(each, by), turned); });
         if (apart) continue;
         *std::find(leaves_.begin(), leaves_.end(), slot) = turned;
         replace(by);
@@ -180,7 +177,8 @@ class Viewing {
   std::optional<std::int64_t> turn_in(ExprId root, Slot slot, std::int64_t extent,
                                       bool within = false) const {
     const Expr node = arena_[root];
-    if (within && node.op == Op::Modulo && is_integer(arena_, node.size) && integer_of(arena_, node.size) == extent) {
+    if (within && node.op == Op::Modulo && is_integer(arena_, node.size) &&
+        integer_of(arena_, node.size) == extent) {
       const LinearForm form = linear_form(arena_, node.a);
       if (form.terms.size() == 1 && form.terms[0].second == 1 && slot_of(arena_, form.terms[0].first) == slot)
         return floor_modulo(form.constant, extent);

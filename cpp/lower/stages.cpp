@@ -35,9 +35,9 @@ class Writer {
     // Tensors in the order of a call: the data, then the weights.
     tensors_.resize(coordinates.factors.size());
     for (std::size_t k = 1; k <= signature.further.size(); ++k) {
-      const auto factor = std::find_if(
-          coordinates.factors.begin(), coordinates.factors.end(),
-          [&](const Factor& f) { return !f.clip && coordinates.step(f.step).source == k; });
+      const auto factor =
+          std::find_if(coordinates.factors.begin(), coordinates.factors.end(),
+                       [&](const Factor& f) { return !f.clip && coordinates.step(f.step).source == k; });
       SYNO_ASSERT(factor != coordinates.factors.end(), "a complete pGraph reads every input");
       tensors_[static_cast<std::size_t>(factor - coordinates.factors.begin())] =
           add_tensor("x" + std::to_string(k + 1), Role::Input, factor->coordinates);

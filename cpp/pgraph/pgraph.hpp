@@ -168,7 +168,7 @@ PGraph apply_all(PGraph graph, const std::vector<Step>& steps);
 /// A finished operator: a pGraph and which coordinate indexes which dimension of its inputs.
 struct CompleteGraph {
   PGraph graph;
-  std::vector<CoordinateId> input;                         ///< one per input dimension
+  std::vector<CoordinateId> input;                      ///< one per input dimension
   std::vector<std::vector<CoordinateId>> further = {};  ///< the same for every further input
   bool operator==(const CompleteGraph&) const = default;
 };

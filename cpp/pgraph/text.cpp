@@ -221,8 +221,8 @@ class Parser {
     const std::string next =
         assignment_ ? fmt::format("x{}", assignment_->further.size() + 2) : std::string("input");
     if (words_[0] != next) wrong("expected '{} = ...' to come next, not '{}',", next, words_[0]);
-    std::vector<CoordinateId>& dims = assignment_ ? assignment_->further.emplace_back()
-                                                  : assignment_.emplace().input;
+    std::vector<CoordinateId>& dims =
+        assignment_ ? assignment_->further.emplace_back() : assignment_.emplace().input;
     for (std::size_t i = 2; i < words_.size(); ++i) dims.push_back(coordinate(words_[i]));
   }
 

@@ -24,8 +24,8 @@ template <class T>
 std::map<std::string, Values<T>> interpret(const Program& program,
                                            const std::map<std::string, Values<T>>& inputs);
 
-/// The same for single points of one output: what kernels are verified with. A point has one index a dimension,
-/// within the dimension's range (which may start elsewhere than 0). `absolute_terms[i]` is the sum
+/// The same for single points of one output: what kernels are verified with. A point has one index a
+/// dimension, within the dimension's range (which may start elsewhere than 0). `absolute_terms[i]` is the sum
 /// of the absolute values of the terms that make point i (intermediates are computed on demand and memoised).
 struct PointValues {
   std::vector<double> values;

@@ -401,7 +401,8 @@ class Builder {
       if (x.name.text != y.name.text || x.range.has_value() != y.range.has_value()) return false;
       if (!x.range) return true;
       if (x.range->begin.has_value() != y.range->begin.has_value()) return false;
-      return spelled(x.range->end, y.range->end) && (!x.range->begin || spelled(*x.range->begin, *y.range->begin));
+      return spelled(x.range->end, y.range->end) &&
+             (!x.range->begin || spelled(*x.range->begin, *y.range->begin));
     };
     return a.kind == b.kind && a.literal == b.literal && a.name.text == b.name.text && a.fill == b.fill &&
            a.function == b.function && a.reduction == b.reduction &&

@@ -1,5 +1,6 @@
 // Element-wise work on tensors that lie across each other: one is contiguous along the rows of the result,
-// another along its columns. What lies across is transposed block by block, in the first cache, beside its use.
+// another along its columns. What lies across is transposed block by block, in the first cache, beside its
+// use.
 #include <algorithm>
 
 #include "schedule/construct.hpp"
@@ -8,8 +9,8 @@ namespace syno::schedule {
 
 namespace {
 
-constexpr std::int64_t kFewest = 4;            ///< of a side: less is not worth a transposition
-constexpr std::int64_t kRows = 16, kWide = 64; ///< of a block: lines of a cache both ways
+constexpr std::int64_t kFewest = 4;             ///< of a side: less is not worth a transposition
+constexpr std::int64_t kRows = 16, kWide = 64;  ///< of a block: lines of a cache both ways
 
 std::int64_t up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -73,8 +74,8 @@ bool write_across(Construction& c, const std::string& name) {
     if (i != plan->row) order.push_back(loops[i]);
   const std::int64_t wide = facts.extents[last], blocks = up(wide, kWide) / kWide;
   std::vector<std::pair<std::string, bool>> peeled;
-  for (const auto& [loop, size] : {std::pair{loops[plan->row], kRows},
-                                   std::pair{loops[last], up(up(wide, blocks) / blocks, c.lanes)}}) {
+  for (const auto& [loop, size] :
+       {std::pair{loops[plan->row], kRows}, std::pair{loops[last], up(up(wide, blocks) / blocks, c.lanes)}}) {
     const std::int64_t extent = c.extent(name, loop);
     if (extent <= size) {
       block.push_back(loop);

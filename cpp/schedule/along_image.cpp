@@ -30,7 +30,8 @@ bool continues(const ScopeFacts& facts, std::size_t loop, std::int64_t positions
 
 std::optional<ImagePlan> plan_image(const Construction& c, const ScopeFacts& facts) {
   // Masks cost a register and an instruction each only where a CPU has registers for them.
-  if (c.target.vector_registers < 32 || c.target.vector_bits < 512 || !facts.splits.empty()) return std::nullopt;
+  if (c.target.vector_registers < 32 || c.target.vector_bits < 512 || !facts.splits.empty())
+    return std::nullopt;
   ImagePlan plan;
   plan.first = facts.traversal;
   bool moves = false, guarded = false;
@@ -63,7 +64,8 @@ void write_image(Construction& c, const std::string& name, const ScopeFacts& fac
   std::string lane = loops[facts.traversal - 1];
   for (std::size_t i = facts.traversal - 1; i-- > plan.first;) lane = c.fuse(name, loops[i], lane);
   std::vector<std::string> order(loops.begin(), loops.begin() + static_cast<std::ptrdiff_t>(plan.first));
-  const std::vector<std::string> taps(loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end());
+  const std::vector<std::string> taps(loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal),
+                                      loops.end());
   std::vector<std::string> tile;
   if (plan.positions > c.lanes) {
     const auto [outer, inner] = c.split(name, lane, c.lanes);

@@ -120,10 +120,9 @@ double plan_blocks(const Construction& c, const ScopeFacts& facts, const ReadFac
     return lines;
   const auto elements = static_cast<double>(read.copy.elements);
   const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
-  const double copied = c.constant(read.tensor) ? 0
-                        : elements * bytes * 2 > static_cast<double>(c.target.l2_bytes)
-                            ? elements * kMovedFar
-                            : elements * kMoved;
+  const double copied = c.constant(read.tensor)                                         ? 0
+                        : elements * bytes * 2 > static_cast<double>(c.target.l2_bytes) ? elements * kMovedFar
+                                                                                        : elements * kMoved;
   if (copied >= lines) return lines;
   plan.way = Way::Blocked;
   plan.row_dim = *dim;
@@ -150,8 +149,9 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
     direct = direct || found->way == Way::Direct;
     if (found->way == Way::Staged)
       for (std::size_t i = 1; i < flattened; ++i)
-        plan.pitch[i] = std::max(
-            plan.pitch[i], (read.copy.whole[found->copy.dims[i]] + found->copy.strides[i] - 1) / found->copy.strides[i]);
+        plan.pitch[i] =
+            std::max(plan.pitch[i], (read.copy.whole[found->copy.dims[i]] + found->copy.strides[i] - 1) /
+                                        found->copy.strides[i]);
     plan.reads.push_back(*found);
   }
   for (std::size_t i = 1; i < flattened; ++i)
@@ -232,8 +232,8 @@ std::vector<std::size_t> positions(const ScopeFacts& facts, const ReadFacts& rea
 
 /// Whether a staged copy is better cut into panels as wide as the tile: the vectors move its rows alone, and
 /// these would lie far apart, beyond what a prefetcher follows.
-bool in_panels(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
-               const ReadPlan& staged, const OutputPlan& plan, std::int64_t width) {
+bool in_panels(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, const ReadPlan& staged,
+               const OutputPlan& plan, std::int64_t width) {
   constexpr std::int64_t kBlock = 8;  // what is transposed at once stays in a panel
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
   const std::size_t first = facts.traversal - plan.flattened;
@@ -375,10 +375,9 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
       const ReadFacts& read = facts.reads[r];
       const std::int64_t rows = facts.extents[*plan.row];
       if (!c.constant(read.tensor)) place_beside(c, copies[r], heavy);
-      write_blocks(
-          c, copies[r],
-          {.dim = plan.reads[r].row_dim, .part = rows, .width = std::min(numbers.rows, rows)},
-          positions(facts, read));
+      write_blocks(c, copies[r],
+                   {.dim = plan.reads[r].row_dim, .part = rows, .width = std::min(numbers.rows, rows)},
+                   positions(facts, read));
       c.prepack(copies[r], read.tensor);
       continue;
     }

@@ -1,7 +1,7 @@
 // Windows: pooling, depthwise convolution, stencils. Taps are repeated at compile time (all, those along
-// which rows overlap, so that more rows fit into a block, or blocks of these), and a few rows of results share
-// the vectors they read. Small windows are read where they lie, and the iterations whose windows cross a
-// border are split from the ones that need no guard; of large ones, most do, and a padded copy of the image
+// which rows overlap, so that more rows fit into a block, or blocks of these), and a few rows of results
+// share the vectors they read. Small windows are read where they lie, and the iterations whose windows cross
+// a border are split from the ones that need no guard; of large ones, most do, and a padded copy of the image
 // costs little beside them.
 #include <algorithm>
 #include <limits>
@@ -190,8 +190,8 @@ double cycles_of(const Target& target, const ScopeFacts& facts, const WindowPlan
   const auto step = [&](std::int64_t rows, std::int64_t vectors) {
     const auto results = static_cast<double>(rows * vectors),
                times = static_cast<double>(plan.taps) / static_cast<double>(body);
-    const double cycles = std::max(
-        {results * static_cast<double>(body), loads_of(facts, plan, rows, vectors, block), 4.0});
+    const double cycles =
+        std::max({results * static_cast<double>(body), loads_of(facts, plan, rows, vectors, block), 4.0});
     return times * (cycles + (times > 1 ? 1 : 0)) + 3 + 2 * results;
   };
   const auto line = [&](std::int64_t rows) {

@@ -111,8 +111,7 @@ ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
       const auto [begin, end] = plan.range(dim);
       shape.push_back(end - begin);
     }
-    const auto strides =
-        plan.is_argument(read.tensor) ? plan.strides(read.tensor) : row_major_strides(shape);
+    const auto strides = plan.is_argument(read.tensor) ? plan.strides(read.tensor) : row_major_strides(shape);
     const auto add_dimension = [&](BoxFacts& box, const LinearForm& form) {
       LinearForm visit = form;  // the loops around the place a scope is computed at stand still
       for (const std::uint32_t slot : outside) visit = forms.substitute(visit, slot, 0);

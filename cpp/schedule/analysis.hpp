@@ -52,8 +52,8 @@ struct ScopeFacts {
 /// none.
 ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks = true);
 
-/// The dimension of a box that a loop moves step by step, alone among the traversal; none if there is not just
-/// one.
+/// The dimension of a box that a loop moves step by step, alone among the traversal; none if there is not
+/// just one.
 std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop);
 /// The same where other loops of the traversal may move it by whole parts: multiples of the loop's extent.
 std::optional<std::size_t> dimension_in_parts(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop);

@@ -361,8 +361,9 @@ int innermost_reading(const Plan& plan, std::size_t reader, program::TensorId te
   const auto count = static_cast<int>(current.order.size());
   if (!current.epilogue || !mentions(plan.program, current.epilogue->body, tensor)) return count;
   int position = 0;
-  while (position < count &&
-         !current.loops[static_cast<std::size_t>(current.order[static_cast<std::size_t>(position)])].reduction)
+  while (
+      position < count &&
+      !current.loops[static_cast<std::size_t>(current.order[static_cast<std::size_t>(position)])].reduction)
     ++position;
   return position - 1;
 }

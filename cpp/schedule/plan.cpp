@@ -458,8 +458,8 @@ struct Regions {
           std::none_of(slots.begin(), slots.end(), [&](std::uint32_t slot) { return outer.contains(slot); });
       const std::uint32_t slot = plan.iterator(scope, i).slot;
       const ExprId first = arena.subtract(value, plan.value_of(scope, static_cast<int>(i)));
-      values.emplace(slot, whole ? arena.iterator(slot)
-                                 : arena.add(first, seen_value(scope, static_cast<int>(i))));
+      values.emplace(slot,
+                     whole ? arena.iterator(slot) : arena.add(first, seen_value(scope, static_cast<int>(i))));
     }
     std::vector<Condition> ignored;
     index = without_inside(arena, index, ignored);

@@ -5,8 +5,8 @@
 
 namespace syno {
 
-/// The identifier that the linker gave the library or program holding this function, in hexadecimal: a hash of
-/// its contents. Empty where the linker gave none.
+/// The identifier that the linker gave the library or program holding this function, in hexadecimal: a hash
+/// of its contents. Empty where the linker gave none.
 const std::string& build_id();
 
 }  // namespace syno

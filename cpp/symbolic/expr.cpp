@@ -105,7 +105,8 @@ ExprId Arena::multiply(ExprId a, const Size& factor) {
   if (node.op == Op::SizeValue) return size((*this)[node.size] * factor);
   if (node.op == Op::Multiply && node.value == 1) return multiply(node.a, (*this)[node.size] * factor);
   // `x * H * k^-1`, read from the left, is x times the integer H/k.
-  if (node.op == Op::Multiply && !(*this)[node.size].is_one()) return multiply(node.a, (*this)[node.size] * factor);
+  if (node.op == Op::Multiply && !(*this)[node.size].is_one())
+    return multiply(node.a, (*this)[node.size] * factor);
   return intern({.op = Op::Multiply, .a = a, .size = intern(factor), .value = 1});
 }
 

@@ -44,9 +44,7 @@ Reason reason_named(const std::string& name) {
 }  // namespace
 
 Checkpoint::Checkpoint(std::string path, const Spec& spec, const Space& space)
-    : path_(std::move(path)),
-      head_(pgraph::to_text(pgraph::PGraph(spec.signature))),
-      space_(space) {
+    : path_(std::move(path)), head_(pgraph::to_text(pgraph::PGraph(spec.signature))), space_(space) {
   file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file_ < 0) {
     fail<SpecError>("checkpoint", "cannot open '{}': {}; give a file in a folder that can be written", path_,
@@ -56,12 +54,9 @@ Checkpoint::Checkpoint(std::string path, const Spec& spec, const Space& space)
     if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
       fail<SpecError>("checkpoint", "'{}' is in use by another enumeration; give another file", path_);
     }
-    const Json header = {{"syno_enumeration", kFormat},
-                         {"spec", to_hex(hash_text(spec_to_json(spec)))},
-                         {"max_steps", space.max_steps},
-                         {"shape_distance", space.shape_distance},
-                         {"branches", space.branches},
-                         {"space", to_hex(space.fingerprint)}};
+    const Json header = {{"syno_enumeration", kFormat},  {"spec", to_hex(hash_text(spec_to_json(spec)))},
+                         {"max_steps", space.max_steps}, {"shape_distance", space.shape_distance},
+                         {"branches", space.branches},   {"space", to_hex(space.fingerprint)}};
     read(whole(file_, path_), header.dump() + "\n");
   } catch (...) {
     ::close(file_);
@@ -73,16 +68,14 @@ Checkpoint::~Checkpoint() { ::close(file_); }
 
 void Checkpoint::read(std::string_view text, const std::string& header) {
   if (text.size() < header.size() && header.starts_with(text)) {  // new, or cut off in its first line
-    if (::ftruncate(file_, 0) != 0)
-      fail<SpecError>("checkpoint", "cannot write '{}'", path_);
+    if (::ftruncate(file_, 0) != 0) fail<SpecError>("checkpoint", "cannot write '{}'", path_);
     write(header);
     return;
   }
   if (!text.starts_with(header)) {
     const Json given = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
     if (!given.is_object() || !given.contains("syno_enumeration")) {
-      fail<FormatError>("checkpoint", "'{}' is not a checkpoint of an enumeration; give another file",
-                        path_);
+      fail<FormatError>("checkpoint", "'{}' is not a checkpoint of an enumeration; give another file", path_);
     }
     const Json wanted = Json::parse(header);
     if (given["syno_enumeration"] != wanted["syno_enumeration"]) {
@@ -167,13 +160,13 @@ void Checkpoint::append(const Branch& branch) {
                          {"bytes", found.work.bytes},
                          {"steps", found.steps}});
   }
-  const std::string json = Json{{"branch", branch.number},
-                                {"children", branch.counters.children},
-                                {"states", branch.counters.states},
-                                {"finished", branch.counters.finished},
-                                {"rejected", rejected},
-                                {"operators", operators}}
-                               .dump();
+  const std::string json = Json{
+      {"branch", branch.number},
+      {"children", branch.counters.children},
+      {"states", branch.counters.states},
+      {"finished", branch.counters.finished},
+      {"rejected", rejected},
+      {"operators", operators}}.dump();
   const std::lock_guard lock(mutex_);
   write(check_of(json) + " " + json + "\n");
 }

@@ -171,9 +171,10 @@ std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint6
   const std::string start =
       whole ? fmt::format("The space of '{}' is empty: no operator of at most {} meets all its limits.",
                           spec.name, steps_in_words(asked))
-            : fmt::format("The space of '{}' is empty as far as it was searched: no operator of at most {}, "
-                          "of {} allowed, meets all its limits.",
-                          spec.name, steps_in_words(looked), asked);
+            : fmt::format(
+                  "The space of '{}' is empty as far as it was searched: no operator of at most {}, "
+                  "of {} allowed, meets all its limits.",
+                  spec.name, steps_in_words(looked), asked);
   if (!remedies.empty()) {
     return fmt::format("{} Each of these alone lets some in: {}.", start, fmt::join(remedies, "; "));
   }

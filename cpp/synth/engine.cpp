@@ -510,13 +510,13 @@ Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
   const bool bare_reduce = kind == Kind::Reduce && dim.shared == 0;
   set(Trait::SmallMerge, kind == Kind::Shift && dim.shared == 0);
   set(Trait::Merge, freedom_.merges || (data && !shared) ||
-                        !(kind == Kind::Reduce || kind == Kind::Split ||
-                                         kind == Kind::MergeMajor || kind == Kind::Shift || shared));
+                        !(kind == Kind::Reduce || kind == Kind::Split || kind == Kind::MergeMajor ||
+                          kind == Kind::Shift || shared));
   const bool wide_split =
       kind == Kind::Split && sizes_[pool_[node.b].extent].greatest > spec_.thresholds.shift_ratio;
-  set(Trait::Shift, freedom_.shifts || (data_below && !shared) ||
-                        !(kind == Kind::Reduce || kind == Kind::Shift || shared || node.unordered ||
-                          wide_split));
+  set(Trait::Shift,
+      freedom_.shifts || (data_below && !shared) ||
+          !(kind == Kind::Reduce || kind == Kind::Shift || shared || node.unordered || wide_split));
   const bool narrow = facts.coefficient && (facts.odd || freedom_.even_windows);
   set(bare_reduce ? Trait::WindowShared : Trait::Window, narrow);
   const bool slides = !((kind == Kind::Split || kind == Kind::Shift) && dim.shared == 0);
@@ -616,7 +616,7 @@ bool Engine::finished(const State& state) const {
 void Engine::completions(const State& state, const OnOperator& on_operator) {
   if (!finished(state)) return;
   std::optional<Work> work;
-  std::array<std::uint8_t, kMaxFrontier*(1 + kMaxWeights)> position;  // written before it is read
+  std::array<std::uint8_t, kMaxFrontier * (1 + kMaxWeights)> position;  // written before it is read
   std::uint32_t used = 0;
   const auto read_further = [&](const auto& self, std::size_t input, std::size_t at) -> void {
     const auto* record = std::find_if(state.weights.begin(), state.weights.begin() + state.weight_count,

@@ -45,8 +45,8 @@ class FurtherInputs {
   SizePool& sizes_;
   const Spec& spec_;
   std::vector<SizeNumber> wanted_;
-  Freedom freedom_;                             ///< allowed of coordinates that an input may yet read
-  std::vector<std::vector<std::size_t>> open_;  ///< by input
+  Freedom freedom_;                               ///< allowed of coordinates that an input may yet read
+  std::vector<std::vector<std::size_t>> open_;    ///< by input
   std::vector<std::vector<SizeNumber>> extents_;  ///< by input, of its open dimensions
   /// By missing inputs: a distance to each multiset of the first input's extents and matched ones. Empty: not
   /// made yet.

@@ -17,7 +17,7 @@
 namespace syno::synth {
 namespace {
 
-constexpr std::size_t kBatch = 64;  ///< draws between two looks at the results; independent of the threads
+constexpr std::size_t kBatch = 64;     ///< draws between two looks at the results; independent of the threads
 constexpr std::size_t kRestart = 200;  ///< states; the unit of patience of one walk
 
 /// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 …: within a logarithmic factor of the best restarts, whatever the
@@ -65,9 +65,9 @@ class SearcherStore {
 
 /// How far an operator is to be drawn, and from where.
 struct Aim {
-  int steps = 0;              ///< of the operator
+  int steps = 0;  ///< of the operator
   const Found* origin = nullptr;
-  int kept = 0;               ///< of the origin's steps
+  int kept = 0;  ///< of the origin's steps
   std::size_t patience = 0;
 };
 
@@ -138,7 +138,7 @@ class Aims {
   };
   int min_steps_;
   int max_steps_;
-  std::deque<Found> known_;  ///< stays in place as it grows
+  std::deque<Found> known_;                             ///< stays in place as it grows
   std::vector<std::vector<const Found*>> longer_than_;  ///< known operators of at least so many steps
   std::array<bool, kMaxSteps + 1> closed_{};
   std::array<std::array<Effort, kMaxSteps + 1>, kMaxSteps + 1> effort_{};

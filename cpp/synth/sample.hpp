@@ -26,8 +26,8 @@ struct SampleOptions {
 /// A draw takes a number of steps and a partial operator to start from: the first few steps of an operator
 /// drawn uniformly from those known (all with few steps, see scout(), and those drawn before). It walks on
 /// (see Walker) to an operator of exactly so many steps that was not drawn before. How many steps to keep,
-/// for which number of steps, is random so that every such pair gets the same share of the search; each pair's
-/// walks give up after as many partial operators as Luby's sequence says.
+/// for which number of steps, is random so that every such pair gets the same share of the search; each
+/// pair's walks give up after as many partial operators as Luby's sequence says.
 ///
 /// Every operator comes at some time and none twice. The sample is not uniform: numbers of steps get the same
 /// effort, not the same number of operators; and operators that begin like many others already known are

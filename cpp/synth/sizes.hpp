@@ -68,9 +68,9 @@ struct SizeFacts {
       false;  ///< may be the extent of a coordinate: integral, not one, within the limits of the spec
   bool coefficient = false;  ///< no primary variable
   bool negative_primary = false;
-  bool odd = false;          ///< odd at every valuation
-  bool reduced = false;      ///< may be the extent of a Reduce
-  double least = 0;  ///< over the valuations
+  bool odd = false;      ///< odd at every valuation
+  bool reduced = false;  ///< may be the extent of a Reduce
+  double least = 0;      ///< over the valuations
   double greatest = 0;
   std::uint64_t hash = 0;  ///< stable; orders sizes the same way in every thread
   Usage magnitude{};       ///< |exponent| of every variable

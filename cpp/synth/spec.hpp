@@ -23,7 +23,7 @@ inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 /// all valuations. Counts may be kNoLimit.
 struct Budgets {
   int max_steps = 12;
-  int max_chain = 6;  ///< steps in a row above any output or Reduce
+  int max_chain = 6;    ///< steps in a row above any output or Reduce
   int max_weights = 2;  ///< with further inputs at most 4
   int max_reductions = 5;
   int max_merges = kNoLimit;
@@ -72,7 +72,7 @@ std::vector<std::string_view> extension_names();
 
 struct Spec {
   std::string name;              ///< for people
-  pgraph::Signature signature;  ///< further inputs are off unless named here; at most 3
+  pgraph::Signature signature;   ///< further inputs are off unless named here; at most 3
   std::vector<int> occurrences;  ///< per variable of signature.sizes: how often steps may use it
   Budgets budgets;
   Thresholds thresholds;

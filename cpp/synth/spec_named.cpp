@@ -255,9 +255,9 @@ Spec conv() {
 /// Scores of queries and keys in ViT-S/16's attention at 224 and at 384, where the batch is fixed; heads are
 /// not, so that weights may mix them.
 Spec attention() {
-  Spec spec = make("attention",
-                   {{"N", P, 0}, {"heads", P, 1}, {"L", P, 1}, {"D", P, 3}, {"k", C, 1}, {"s", C, 1}},
-                   {{1, 6, 196, 64, 3, 2}, {1, 6, 576, 64, 3, 2}});
+  Spec spec =
+      make("attention", {{"N", P, 0}, {"heads", P, 1}, {"L", P, 1}, {"D", P, 3}, {"k", C, 1}, {"s", C, 1}},
+           {{1, 6, 196, 64, 3, 2}, {1, 6, 576, 64, 3, 2}});
   const auto dims = [&](std::initializer_list<std::pair<const char*, const char*>> list) {
     std::vector<pgraph::Dim> result;
     for (const auto& [name, extent] : list) result.push_back({name, spec.signature.sizes.parse(extent)});
@@ -282,8 +282,8 @@ struct Row {
   std::string_view name;
   Spec (*make)();
 };
-constexpr std::array kRows = {Row{"resnet18", resnet18}, Row{"test", test},       Row{"simple", simple},
-                              Row{"vit", vit},           Row{"resnext", resnext}, Row{"gpt2", gpt2},
+constexpr std::array kRows = {Row{"resnet18", resnet18}, Row{"test", test},          Row{"simple", simple},
+                              Row{"vit", vit},           Row{"resnext", resnext},    Row{"gpt2", gpt2},
                               Row{"conv", conv},         Row{"attention", attention}};
 
 }  // namespace

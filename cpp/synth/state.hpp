@@ -71,7 +71,7 @@ struct Letter {
 struct WeightRecord {
   std::uint8_t inner_count = 0;
   std::uint8_t outer_count = 0;
-  std::uint8_t source = 0;                          ///< 0: a weight; k: the k-th further input
+  std::uint8_t source = 0;                       ///< 0: a weight; k: the k-th further input
   std::array<Coordinate, kMaxFrontier> inner{};  ///< shared with the data
   std::array<Coordinate, kMaxFrontier> outer{};  ///< matched: leave the data
 };
@@ -92,8 +92,8 @@ struct Move {
 struct State {
   std::uint8_t dim_count = 0;
   std::uint8_t step_count = 0;
-  std::uint8_t weight_count = 0;  ///< of `weights`, further inputs among them
-  std::uint8_t data = 0;          ///< which of them are further inputs, as bits
+  std::uint8_t weight_count = 0;                             ///< of `weights`, further inputs among them
+  std::uint8_t data = 0;                                     ///< which of them are further inputs, as bits
   std::array<std::uint8_t, pgraph::kPrimitiveCount> used{};  ///< steps of each primitive
   SizeNumber reduces = kOne;                                 ///< product of the extents of all Reduces
   Usage left{};                                              ///< occurrences left of each variable

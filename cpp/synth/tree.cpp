@@ -10,9 +10,9 @@
 namespace syno::synth {
 namespace {
 
-constexpr std::size_t kWalkPatience = 300;   ///< states that the walk from a new child may look at
+constexpr std::size_t kWalkPatience = 300;     ///< states that the walk from a new child may look at
 constexpr std::size_t kAskPatience = 300'000;  ///< ... and those after one another that meet no operator
-constexpr std::size_t kScouted = 32;  ///< operators of few steps to know before the search begins
+constexpr std::size_t kScouted = 32;           ///< operators of few steps to know before the search begins
 /// Share of choices at a node that look at more than what known operators begin with.
 constexpr double kElsewhere = 0.3;
 
@@ -59,8 +59,7 @@ void Tree::Impl::expand(Node& node) {
     std::uint32_t completions = 0;
     engine.completions(node.state,
                        [&](const State&, std::span<const std::uint8_t>, const Work&) { ++completions; });
-    for (std::uint32_t c = 0; c < completions; ++c)
-      node.branches[kStop].hidden.push_back({Move(), c, c, 0});
+    for (std::uint32_t c = 0; c < completions; ++c) node.branches[kStop].hidden.push_back({Move(), c, c, 0});
   }
   if (steps_left == 0) return;
   std::vector<Move> moves;
@@ -136,8 +135,7 @@ double Tree::Impl::rave_value(const Node& node, std::uint64_t arc) const {
   return (1 - beta) * local + beta * global;
 }
 
-std::size_t Tree::Impl::choose_hidden(const Node& node, std::size_t type, bool narrow,
-                                      Random& random) const {
+std::size_t Tree::Impl::choose_hidden(const Node& node, std::size_t type, bool narrow, Random& random) const {
   const auto& hidden = node.branches[type].hidden;
   const bool at_random = random.unit() < options.rave_random;
   std::size_t best = 0;
@@ -236,10 +234,8 @@ std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
     for (std::size_t t = 0; t < state.step_count; ++t) record.arcs.push_back(engine.arc_of(state, t));
     return record;
   }
-  const WalkOptions walk{.min_steps = 0,
-                         .max_steps = spec.budgets.max_steps,
-                         .patience = kWalkPatience,
-                         .charge_known = true};
+  const WalkOptions walk{
+      .min_steps = 0, .max_steps = spec.budgets.max_steps, .patience = kWalkPatience, .charge_known = true};
   const auto is_new = [&](const Found& found) { return novelty.is_new(found.graph); };
   const Outcome outcome = walker.walk(state, walk, random.fork("walk"), barren, is_new);
   looked += walker.looked();

@@ -33,7 +33,7 @@ struct Tree::Impl {
   static constexpr std::uint32_t kNone = 0xffffffffU;
 
   struct Choice {
-    Move move;                    ///< not for kStop
+    Move move;                     ///< not for kStop
     std::uint32_t completion = 0;  ///< kStop: which assignment to the input
     std::uint64_t arc = 0;
     std::uint64_t key = 0;  ///< of the partial operator it leads to
@@ -47,8 +47,8 @@ struct Tree::Impl {
     std::size_t type = 0;
     Choice choice;
     State state;
-    bool expanded = false;  ///< branches are filled
-    bool dead = false;      ///< nothing new below
+    bool expanded = false;   ///< branches are filled
+    bool dead = false;       ///< nothing new below
     bool fruitless = false;  ///< the walk from here gave up: counts as an operator of reward 0
     int pending = 0;
     Score score;

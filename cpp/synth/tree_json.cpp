@@ -45,8 +45,8 @@ std::string Tree::to_json() const {
   json["nodes"] = Json::array();
   for (std::size_t n = 1; n < tree.nodes.size(); ++n) {
     const auto& node = tree.nodes[n];
-    json["nodes"].push_back({node.parent, node.type, fmt::format("{:016x}", node.choice.arc), node.dead,
-                             node.fruitless});
+    json["nodes"].push_back(
+        {node.parent, node.type, fmt::format("{:016x}", node.choice.arc), node.dead, node.fruitless});
   }
   json["root_dead"] = tree.nodes[0].dead;
   json["tickets"] = Json::array();

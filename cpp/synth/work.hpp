@@ -7,7 +7,7 @@ namespace syno::synth {
 
 /// Summed over all valuations.
 struct Work {
-  double flops = 0;  ///< multiply-adds of the best stage plan
+  double flops = 0;   ///< multiply-adds of the best stage plan
   double params = 0;  ///< of weights; further inputs are none
   double bytes = 0;   ///< inputs, weights, output and intermediates of that plan, float32
 };

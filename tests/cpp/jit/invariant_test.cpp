@@ -48,7 +48,8 @@ const std::vector<Case>& cases() {
        "input x: T[5, 40]\ninput s: T[3]\noutput y: T[5, 40]\nfor i in 0..5\n  for j in 0..40\n"
        "    y[i, j] = x[i, j] * sqrt(abs(s[i - 1] {i - 1 in 0..3 else 4}))\n"},
       {"in_bounds_only_inside_an_if",
-       "input x: T[9, 40]\ninput s: T[3]\noutput y: T[9, 40]\nfor i in 0..9\n  for j in 0..40\n    y[i, j] = 0\n"
+       "input x: T[9, 40]\ninput s: T[3]\noutput y: T[9, 40]\nfor i in 0..9\n  for j in 0..40\n    y[i, j] = "
+       "0\n"
        "    if i in 0..3\n      y[i, j] = x[i, j] * sqrt(abs(s[i]))\n"},
       {"different_at_unrolled_iterations",
        "input x: T[4, 40]\ninput s: T[4]\noutput y: T[4, 40]\nfor j in 0..40\n  for i in 0..4 unroll\n"

@@ -26,8 +26,8 @@ TEST(MaskedLoad, ComputesWhatTheInterpreterDoes) {
   for (const char* dtype : {"f32", "f64", "bf16"})
     for (const char* fill : {"0", "1", "0.1", "-inf"})
       for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
-        expect_as_interpreted(
-            schedule::parse_loop_nest(fmt::format(fmt::runtime(kWindow), dtype, fill)), seed++, cpu, 1);
+        expect_as_interpreted(schedule::parse_loop_nest(fmt::format(fmt::runtime(kWindow), dtype, fill)),
+                              seed++, cpu, 1);
 }
 
 TEST(MaskedLoad, TakesAnotherAddressWhereAllLanesAreOff) {

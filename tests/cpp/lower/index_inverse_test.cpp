@@ -192,8 +192,7 @@ TEST(IndexInverse, KnowsARotatedWindowByItsGuard) {
   Map map(5);
   auto& arena = map.arena();
   const Slot i = map.slot(0, 14), k = map.slot(0, 3);
-  const auto window =
-      arena.inside(arena.add(arena.add(map.it(i), map.it(k)), arena.constant(-1)), Size(14));
+  const auto window = arena.inside(arena.add(arena.add(map.it(i), map.it(k)), arena.constant(-1)), Size(14));
   const auto index = arena.modulo(arena.add(window, arena.constant(1)), Size(14));
   EXPECT_TRUE(map.check({index}, "rotated window"));
   const Slot p = map.iterators().add("p", 0, 14);

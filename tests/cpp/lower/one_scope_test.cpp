@@ -102,8 +102,10 @@ class TopDown {
         case Primitive::Contraction: {
           if (step.source == 0) --weight;
           const bool data = step.source != 0;
-          const std::string name = data ? fmt::format("x{}", step.source + 1) : fmt::format("w{}", weight + 1);
-          const Block w{data ? graph.further[step.source - 1] : graph_.weights()[weight], inputs.at(name).data};
+          const std::string name =
+              data ? fmt::format("x{}", step.source + 1) : fmt::format("w{}", weight + 1);
+          const Block w{data ? graph.further[step.source - 1] : graph_.weights()[weight],
+                        inputs.at(name).data};
           below({}, step.matched);
           fill([&](const Point& p) { return at(in, p) * at(w, p); });
           break;

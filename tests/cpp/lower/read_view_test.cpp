@@ -55,9 +55,7 @@ class Map {
     EXPECT_EQ(points, expected) << what;
     std::set<std::vector<std::int64_t>> visited;
     std::vector<std::int64_t> values(program.next_slot);
-    const auto value = [&](ExprId e) {
-      return symbolic::evaluate(arena(), e, program.sizes, 0, values);
-    };
+    const auto value = [&](ExprId e) { return symbolic::evaluate(arena(), e, program.sizes, 0, values); };
     for (std::int64_t n = 0; n < points; ++n) {
       std::int64_t left = n;
       for (const Slot s : loops) {

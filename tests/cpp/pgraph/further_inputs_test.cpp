@@ -21,8 +21,7 @@ Signature scores_signature() {
   signature.output = {{"b", size("B")}, {"h", size("H")}, {"i", size("L")}, {"j", size("L")}};
   signature.input = {{"b", size("B")}, {"h", size("H")}, {"i", size("L")}, {"d", size("D")}};
   signature.fixed = {{0, 0}};
-  signature.further = {
-      {{{"b", size("B")}, {"h", size("H")}, {"j", size("L")}, {"d", size("D")}}, {{0, 0}}}};
+  signature.further = {{{{"b", size("B")}, {"h", size("H")}, {"j", size("L")}, {"d", size("D")}}, {{0, 0}}}};
   return signature;
 }
 
@@ -45,8 +44,8 @@ TEST(FurtherInputs, AreNoWeights) {
   const CompleteGraph graph = scores();
   EXPECT_TRUE(graph.graph.weights().empty());
   const PGraph with_weight =
-      apply_all(PGraph(scores_signature()), {Step::contraction({c(1)}, {}), Step::reduce(Size(3)),
-                                             Step::contraction({c(1), c(2)}, {})});
+      apply_all(PGraph(scores_signature()),
+                {Step::contraction({c(1)}, {}), Step::reduce(Size(3)), Step::contraction({c(1), c(2)}, {})});
   EXPECT_EQ(with_weight.weights().size(), 2U);
 }
 

@@ -199,7 +199,8 @@ TEST(Body, AReductionTakesTheProductOnItsRight) {
 
 TEST(Body, AReductionWrittenTwiceIsComputedOnce) {
   const std::string sum = "(b[i] + sum[k] a[i,k] * x[k, j])";
-  const Program p = parse(fmt::format("y[i,j] = {0} / (1 + exp(-{0}))", sum), sizes({{"i", 2}, {"j", 3}, {"k", 4}}));
+  const Program p =
+      parse(fmt::format("y[i,j] = {0} / (1 + exp(-{0}))", sum), sizes({{"i", 2}, {"j", 3}, {"k", 4}}));
   EXPECT_EQ(p.scopes.size(), 2u);
   const Program spaced = parse("y[i] = (sum[k] a[i, k]) * (sum[k] a[i,k])", sizes({{"i", 2}, {"k", 4}}));
   EXPECT_EQ(spaced.scopes.size(), 2u);

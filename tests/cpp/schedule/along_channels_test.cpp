@@ -154,9 +154,9 @@ TEST(AlongChannels, FewRowsAreJoinedWithTheLoopAroundThem) {
 /// What is computed inside a loop counts: a small result of a long sum is worth several threads.
 TEST(AlongChannels, BlocksOfChannelsRunOnSeveralThreads) {
   const auto parallel = [](std::int64_t channels, std::int64_t depth) {
-    const auto p = program::parse(
-        "y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
-        {.sizes = {{"c", channels}, {"h", 14}, {"w", 14}, {"d", depth}, {"r", 3}, {"s", 3}}});
+    const auto p =
+        program::parse("y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
+                       {.sizes = {{"c", channels}, {"h", 14}, {"w", 14}, {"d", depth}, {"r", 3}, {"s", 3}}});
     const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, {"k"});
     return std::any_of(schedule.trace.begin(), schedule.trace.end(), [](const Decision& decision) {
       return decision.name == "parallel" && decision.scope == "y";
@@ -180,7 +180,8 @@ TEST(AlongChannels, PacksWhatLiesTogetherAtOnce) {
   EXPECT_TRUE(packed) << to_text(schedule);
 }
 
-/// Weights that the second cache cannot hold pass by once, a panel for all rows; others go round for each row.
+/// Weights that the second cache cannot hold pass by once, a panel for all rows; others go round for each
+/// row.
 TEST(AlongChannels, PanelsOfFarWeightsAreReadForAllRows) {
   const char* const text = "y[h,w,c] = sum[d,r,s] x[h+r-1,w+s-1,d] * k[c,d,r,s]";
   Random random(89);

@@ -51,9 +51,7 @@ TEST_P(EveryPixel, KeepsTheMeaning) {
       options.sizes.emplace(name, draw(random, range.first, range.second));
     const auto p = program::parse(GetParam().text, options);
     constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::F32, Dtype::BF16};
-    Target target = trial % 3 == 2   ? Target{128, 16, 1}
-                    : trial % 3 == 1 ? Target{256, 16, 2}
-                                     : Target{};
+    Target target = trial % 3 == 2 ? Target{128, 16, 1} : trial % 3 == 1 ? Target{256, 16, 2} : Target{};
     target.l1_bytes = 256;  // so that small weights are worth a copy
     target.l2_bytes = 4096;
     std::vector<std::string> constants;
@@ -79,7 +77,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Pixels{"window",
                "y[n,c,h,w] = sum[r,s,d] x[n,d,h+r-1,w+s-1] * k[c,d,r,s]",
-               {{"n", {1, 2}}, {"c", {4, 23}}, {"d", {2, 5}}, {"h", {1, 7}}, {"w", {2, 20}}, {"r", {3, 3}},
+               {{"n", {1, 2}},
+                {"c", {4, 23}},
+                {"d", {2, 5}},
+                {"h", {1, 7}},
+                {"w", {2, 20}},
+                {"r", {3, 3}},
                 {"s", {3, 3}}}},
         Pixels{"groups",
                "y[n,c,h,w] = sum[r,d] x[n,c/8*4+d,h+r-2,w] * k[c,d,r]",
@@ -99,8 +102,14 @@ INSTANTIATE_TEST_SUITE_P(
         Pixels{"stage_in_pieces",
                "t[b,c,s,h,w] = sum[d] x[b*4+d,h,w+s-1] * k[c,b*4+d,s]; "
                "y[e,h,w] = sum[r,s,b,c] t[b,c,s,h+r-1,w] * v[e,r,s,b,c]",
-               {{"b", {2, 2}}, {"c", {2, 9}}, {"d", {4, 4}}, {"e", {2, 9}}, {"h", {3, 7}}, {"w", {3, 20}},
-                {"r", {3, 3}}, {"s", {3, 3}}}}),
+               {{"b", {2, 2}},
+                {"c", {2, 9}},
+                {"d", {4, 4}},
+                {"e", {2, 9}},
+                {"h", {3, 7}},
+                {"w", {3, 20}},
+                {"r", {3, 3}},
+                {"s", {3, 3}}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 std::int64_t elements(const LoopNest& nest, const std::string& name) {
@@ -114,9 +123,9 @@ std::int64_t elements(const LoopNest& nest, const std::string& name) {
 }
 
 program::Program grouped_convolution(std::int64_t channels, std::int64_t size) {
-  return program::parse("y[n,o,h,w] = sum[c,r,s] x[n,o/32*32+c,h+r-1,w+s-1] * k[o,c,r,s]",
-                        {.sizes = {{"n", 1}, {"o", channels}, {"c", 32}, {"h", size}, {"w", size}, {"r", 3},
-                                   {"s", 3}}});
+  return program::parse(
+      "y[n,o,h,w] = sum[c,r,s] x[n,o/32*32+c,h+r-1,w+s-1] * k[o,c,r,s]",
+      {.sizes = {{"n", 1}, {"o", channels}, {"c", 32}, {"h", size}, {"w", size}, {"r", 3}, {"s", 3}}});
 }
 
 /// A row tile that does not divide a group, and rows counted in tiles around it, once let the copy of a group
@@ -154,8 +163,8 @@ TEST(AlongOutput, RowsRunOverThePitchOfTheCopyTheyRead) {
 
 /// Rows of constant weights far apart: a tile's vectors of all of them follow each other in a copy.
 TEST(AlongOutput, StagedVectorsLieInPanels) {
-  const auto p = program::parse("y[m,n] = sum[k] x[m,k] * k_[n,k]",
-                                {.sizes = {{"m", 128}, {"n", 1024}, {"k", 64}}});
+  const auto p =
+      program::parse("y[m,n] = sum[k] x[m,k] * k_[n,k]", {.sizes = {{"m", 128}, {"n", 1024}, {"k", 64}}});
   const Policy policy = [](const Construction&, const std::string&, const Sketches& sketches) {
     Choosing choice;
     for (std::size_t i = 0; i < sketches.size(); ++i)
@@ -191,9 +200,9 @@ TEST(AlongOutput, TakesPhasesApartTogether) {
   Random random(41);
   for (const std::int64_t stride : {2, 3, 4})
     for (const std::int64_t width : {5, 9, 17, 33}) {
-      const auto p = program::parse(
-          fmt::format("y[o,h,w] = sum[c,r,s] x[c,{0}*h+r-1,{0}*w+s-1] * k[o,c,r,s]", stride),
-          {.sizes = {{"o", 16}, {"h", 4}, {"w", width}, {"c", 3}, {"r", 5}, {"s", 5}}});
+      const auto p =
+          program::parse(fmt::format("y[o,h,w] = sum[c,r,s] x[c,{0}*h+r-1,{0}*w+s-1] * k[o,c,r,s]", stride),
+                         {.sizes = {{"o", 16}, {"h", 4}, {"w", width}, {"c", 3}, {"r", 5}, {"s", 5}}});
       const Schedule schedule = construct(p, Dtype::F32, Target{}, pixels_by_lot(random));
       expect_same(p, apply(p, schedule), random_arguments(p, random), to_text(schedule));
       const auto of_copy = [](const char* name) {

@@ -89,7 +89,8 @@ TEST(AlongWindow, LargeWindowsKeepSeveralRowsInABlock) {
   }
 }
 
-/// Most of a large window's reads lie at a border: a padded copy needs no guards, and rows share what they read.
+/// Most of a large window's reads lie at a border: a padded copy needs no guards, and rows share what they
+/// read.
 TEST(AlongWindow, LargestWindowsReadAPaddedCopy) {
   const auto p = program::parse("y[c,h,w] = sum[r,s] x[c,h+r-15,w+s-15] * k[c,r,s]",
                                 {.sizes = {{"c", 8}, {"h", 32}, {"w", 32}, {"r", 31}, {"s", 31}}});

@@ -201,9 +201,10 @@ TEST(Decisions, EachRowIsDrawnByTheProperty) {
 
 /// What is inlined into a copy is worth the fill wherever the copy reaches past it.
 TEST(Decisions, WhatIsInlinedIntoACopyKeepsItsBorder) {
-  const auto p = program::parse("t[h] = x[h] + e[h]; y[h] = sum[r] t[h+r-1] * b[r]",
-                                {.sizes = {{"h", 7}, {"r", 3}}});
-  const Schedule schedule{Dtype::F32, {{"stage", "y", {}, {}, "t", {"t_s"}}, {"inline", "t", {}, {}, "", {}}}};
+  const auto p =
+      program::parse("t[h] = x[h] + e[h]; y[h] = sum[r] t[h+r-1] * b[r]", {.sizes = {{"h", 7}, {"r", 3}}});
+  const Schedule schedule{Dtype::F32,
+                          {{"stage", "y", {}, {}, "t", {"t_s"}}, {"inline", "t", {}, {}, "", {}}}};
   Random random(3);
   expect_same(p, apply(p, schedule), random_arguments(p, random), to_text(schedule));
 }

@@ -82,8 +82,7 @@ TEST_P(EveryDefault, KeepsTheMeaningOfStridedArguments) {
     for (const BufferId id : arguments(nest)) {
       const Buffer& buffer = nest.buffer(id);
       const auto found = strides.find(buffer.name);
-      EXPECT_EQ(buffer.strides,
-                found == strides.end() ? row_major_strides(buffer.extents) : found->second);
+      EXPECT_EQ(buffer.strides, found == strides.end() ? row_major_strides(buffer.extents) : found->second);
     }
     expect_same(p, nest, random_arguments(p, random), to_text(schedule));
     if (HasFatalFailure()) return;
@@ -245,18 +244,19 @@ TEST(DefaultSchedule, DenseKernelsKeepRegistersFullAndGuardsOut) {
 /// Dimensions of one element hide nothing: what lies together beside them still fills vectors.
 TEST(DefaultSchedule, SeesPastDimensionsOfOneElement) {
   Random random(5);
-  for (const char* text : {"y[m: 70,n: 1] = sum[k: 30] a[k,m] * b[n,k]", "y[m: 70,n: 1] = max(0, a[m]) + b[m]",
-                           "y[m: 9,n: 1,o: 20] = a[m,o] * b[m,n,o] + c[m]", "y[n: 1,m: 70,o: 1] = sum[k: 30] a[k,m] * b[k]"}) {
+  for (const char* text :
+       {"y[m: 70,n: 1] = sum[k: 30] a[k,m] * b[n,k]", "y[m: 70,n: 1] = max(0, a[m]) + b[m]",
+        "y[m: 9,n: 1,o: 20] = a[m,o] * b[m,n,o] + c[m]", "y[n: 1,m: 70,o: 1] = sum[k: 30] a[k,m] * b[k]"}) {
     const auto p = program::parse(text);
     const Schedule schedule = default_schedule(p, Dtype::F32, Target{});
     const LoopNest nest = apply(p, schedule);
     expect_same(p, nest, random_arguments(p, random), to_text(schedule));
-    EXPECT_TRUE(std::any_of(nest.statements.begin(), nest.statements.end(),
-                            [](const Statement& s) { return s.loop == LoopKind::Vector; }))
-        << to_text(nest);
-    EXPECT_TRUE(std::none_of(nest.buffers.begin(), nest.buffers.end(),
-                             [](const Buffer& b) { return b.kind == BufferKind::Temporary; }))
-        << to_text(nest);
+    EXPECT_TRUE(std::any_of(nest.statements.begin(), nest.statements.end(), [](const Statement& s) {
+      return s.loop == LoopKind::Vector;
+    })) << to_text(nest);
+    EXPECT_TRUE(std::none_of(nest.buffers.begin(), nest.buffers.end(), [](const Buffer& b) {
+      return b.kind == BufferKind::Temporary;
+    })) << to_text(nest);
   }
 }
 

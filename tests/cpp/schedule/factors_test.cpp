@@ -59,8 +59,8 @@ TEST(Factors, AreRefusedWhereThereAreNone) {
 }
 
 TEST(Factors, ScoresOfAttentionAreDividedOnceAResult) {
-  const auto p = program::parse("y[i,j] = sum[k] a[i,k] * b[j,k] / 8",
-                                {.sizes = {{"i", 32}, {"j", 32}, {"k", 64}}});
+  const auto p =
+      program::parse("y[i,j] = sum[k] a[i,k] * b[j,k] / 8", {.sizes = {{"i", 32}, {"j", 32}, {"k", 64}}});
   const LoopNest nest = apply(p, default_schedule(p, Dtype::F32, Target{}));
   for (const auto& statement : nest.statements) {
     if (statement.kind != StatementKind::Store || statement.mode != StoreMode::Add) continue;

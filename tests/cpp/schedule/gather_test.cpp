@@ -72,7 +72,8 @@ TEST(Gather, PartsAreLinearAndGiveTheIndicesBack) {
 TEST(Gather, ACopyHoldsWhatIsReadAndNothingBetween) {
   Arena arena;
   const auto slot = [&](std::uint32_t i) { return arena.iterator(i); };
-  const ExprId even = arena.add(arena.add(arena.multiply(slot(0), 2), arena.multiply(slot(1), 2)), arena.constant(-2));
+  const ExprId even =
+      arena.add(arena.add(arena.multiply(slot(0), 2), arena.multiply(slot(1), 2)), arena.constant(-2));
   const ExprId sixths = arena.add(arena.multiply(slot(2), 12), arena.multiply(slot(3), -18));
   const IsLinear linear = [&](ExprId e) { return only_iterators(arena, e); };
   const auto parts = gathered_parts(arena, {even, sixths}, linear);

@@ -1,9 +1,10 @@
 // Functions that two scopes have in common: computed once, and to the same result.
+#include "schedule/share.hpp"
+
 #include <gtest/gtest.h>
 
 #include "fixture.hpp"
 #include "schedule/construct.hpp"
-#include "schedule/share.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {

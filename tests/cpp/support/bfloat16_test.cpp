@@ -1,10 +1,11 @@
 // bfloat16 against the definition of rounding: the nearest one, the even one of two that are as near.
+#include "support/bfloat16.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "support/bfloat16.hpp"
 #include "support/random.hpp"
 
 namespace syno {

@@ -14,8 +14,8 @@
 namespace syno::synth {
 namespace {
 
-constexpr Traits kEverything = ((Trait::Match | Trait::Merge) | Trait::Shift) | Trait::Window | Trait::Slide |
-                               Trait::Repeat;
+constexpr Traits kEverything =
+    ((Trait::Match | Trait::Merge) | Trait::Shift) | Trait::Window | Trait::Slide | Trait::Repeat;
 
 Freedom any_rule_off() {
   Freedom freedom;

@@ -180,8 +180,8 @@ TEST_F(DoctoredCode, WritesWhereNothingIs) {
 }
 
 TEST_F(DoctoredCode, DoesNotEnd) {
-  const auto endless = product("y[m,n] = sum[k] a[m,k/68719476736] * b[k/68719476736,n]", 8, 8,
-                               std::int64_t{8} << 36);
+  const auto endless =
+      product("y[m,n] = sum[k] a[m,k/68719476736] * b[k/68719476736,n]", 8, 8, std::int64_t{8} << 36);
   options_.limit_s = 10;  // the schedule beside it must end in time on a busy machine, too
   const auto made = measured(matmul(8, 8, 8), code_of(endless));
   EXPECT_EQ(made[0].outcome, Outcome::TimedOut) << made[0].reason;
@@ -215,9 +215,9 @@ TEST(Measure, WaitsForTheLockOfTheMachineWhateverSignalsCome) {
   const int file = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
   ASSERT_GE(file, 0);
   ASSERT_EQ(::flock(file, LOCK_EX), 0);
-  struct sigaction interrupts {};  // no SA_RESTART: system calls end with EINTR
+  struct sigaction interrupts{};  // no SA_RESTART: system calls end with EINTR
   interrupts.sa_handler = [](int) {};
-  struct sigaction before {};
+  struct sigaction before{};
   ::sigaction(SIGALRM, &interrupts, &before);
   const itimerval often{{0, 20'000}, {0, 20'000}}, never{};
   ::setitimer(ITIMER_REAL, &often, nullptr);
