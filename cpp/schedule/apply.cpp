@@ -442,7 +442,8 @@ class Emission {
       return;
     }
     if (loop.kind == LoopKind::Vector && (count & (count - 1)) != 0) return;
-    facts_[s].trips[static_cast<std::size_t>(index)] = count;
+    std::int64_t& trips = facts_[s].trips[static_cast<std::size_t>(index)];
+    trips = std::min(trips, count);  // a loop around it may have left fewer
   }
 
   StatementId emit_loop(std::size_t s, int index, const std::function<StatementId()>& body) {
