@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -180,6 +181,7 @@ class Reader {
   struct Address {
     std::vector<AddressTerm> terms;
     std::vector<std::vector<std::uint32_t>> slots;  ///< by term, repeats included
+    std::vector<std::uint32_t> atoms;               ///< by term
     std::int64_t constant = 0;
 
     bool moves(std::uint32_t slot) const {
@@ -216,6 +218,7 @@ class Reader {
       term.linear = forms_.atom(atom).kind == Atom::Kind::Slot;
       made.terms.push_back(std::move(term));
       made.slots.push_back(std::move(slots));
+      made.atoms.push_back(atom);
     }
     return made;
   }
@@ -254,7 +257,37 @@ class Reader {
     }
     return runs * length;
   }
-  Moved moved(const Address& at, const std::vector<Repeat>& around) const {
+  /// How far each lane's element is from the first one's, where nothing but the lane moves what is no plain
+  /// multiple of it: positions of several rows in one vector, or one row again and again.
+  std::optional<std::vector<std::int64_t>> offsets(const Address& at, const Repeat& lane) {
+    std::vector<std::int64_t> found(static_cast<std::size_t>(lane.trips), 0);
+    for (std::size_t t = 0; t < at.terms.size(); ++t) {
+      const auto& slots = at.slots[t];
+      if (std::find(slots.begin(), slots.end(), lane.slot) == slots.end()) continue;
+      if (slots.size() > 1) return std::nullopt;
+      LinearForm alone;
+      alone.terms.emplace_back(at.atoms[t], at.terms[t].coefficient);
+      for (std::size_t l = 0; l < found.size(); ++l)
+        found[l] += forms_.substitute(alone, lane.slot, static_cast<std::int64_t>(l)).constant;
+    }
+    for (std::size_t l = found.size(); l-- > 0;) found[l] -= found[0];
+    return found;
+  }
+  /// Whole vectors that hold the elements at these offsets; 0 where there are nearly as many as elements.
+  double covers(std::vector<std::int64_t> wanted) const {
+    std::sort(wanted.begin(), wanted.end());
+    double vectors = 0;
+    for (std::size_t i = 0; i < wanted.size(); ++vectors)
+      for (const std::int64_t first = wanted[i]; i < wanted.size() && wanted[i] - first < lanes_;) ++i;
+    return vectors <= std::max(2.0, static_cast<double>(lanes_) / 2) ? vectors : 0;
+  }
+  static bool consecutive(const std::vector<std::int64_t>& offsets) {
+    for (std::size_t l = 0; l < offsets.size(); ++l)
+      if (offsets[l] != static_cast<std::int64_t>(l)) return false;
+    return true;
+  }
+
+  Moved moved(const Address& at, const std::vector<Repeat>& around) {
     const Repeat* lane = nullptr;
     for (const Repeat& repeat : around)
       if (repeat.vector && at.moves(repeat.slot)) lane = &repeat;
@@ -297,6 +330,11 @@ class Reader {
           apart.push_back(part);
       made.vectors = others * distinct(apart) * std::ceil(span / static_cast<double>(lanes_));
       made.shuffles = repeats * vectors(*lane) * static_cast<double>(step - 1);
+    } else if (const auto apart = lane->trips <= lanes_ ? offsets(at, *lane) : std::nullopt;
+               apart && consecutive(*apart)) {
+      made.vectors = repeats;
+    } else if (const double whole = apart ? covers(*apart) : 0; whole > 0) {
+      made.vectors = made.shuffles = repeats * whole;
     } else {
       made.elements = repeats * static_cast<double>(lane->trips) * (lane->trips <= kFewLanes ? kInserted : 1);
     }

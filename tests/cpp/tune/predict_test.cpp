@@ -363,6 +363,25 @@ TEST(Predict, TheLargestBlockIsWhatOneIterationExecutes) {
               rows * vectors * 512 / describe_machine(jit::host_cpu()).vector_bits);
 }
 
+/// Positions of two rows in one vector: together in memory, seven again and again, every other one, far
+/// apart.
+TEST(Predict, LanesThatVectorsHoldAreShuffled) {
+  const auto seconds = [](const std::string& from) {
+    return predict(schedule::parse_loop_nest(
+                       "nest lanes\ninput x: f32[64, 100]\noutput y: f32[64, 14]\nfor i in 0..64\n"
+                       "  for l in 0..14 vector\n    y[i, l] = x[i, " +
+                       from + "]\n"),
+                   describe_machine(jit::host_cpu()))
+        .seconds;
+  };
+  const double together = seconds("l"), two_rows = seconds("l / 7 * 7 + l % 7"), again = seconds("l % 7"),
+               woven = seconds("l / 7 + l % 7 * 2"), apart = seconds("l / 7 * 50 + l % 7 * 7");
+  EXPECT_DOUBLE_EQ(two_rows, together);
+  EXPECT_LT(again, 2.5 * together);
+  EXPECT_LT(woven, 2.5 * together);
+  EXPECT_GT(apart, 2 * again);
+}
+
 TEST(Predict, FeaturesHaveNames) {
   const auto p = parsed("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 20}, {"n", 20}, {"k", 20}});
   const LoopNest nest = schedule::apply(p, {});
