@@ -129,6 +129,8 @@ void along_reduction(Construction& c, const std::string& scope, const ScopeFacts
 void along_window(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
 /// Vectors along consecutive positions of a small image, windows read where they lie, lanes outside masked.
 void along_image(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+/// Vectors along positions that all operands have, such as weights that differ from place to place.
+void along_places(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
 
 /// Every sketch of a scope that reduces; none for others, which have one way to be written.
 Sketches sketches_of(Construction& c, const std::string& scope);

@@ -399,6 +399,7 @@ Sketches sketches_of(Construction& c, const std::string& scope, const ScopeFacts
   along_reduction(c, scope, facts, sketches);
   along_window(c, scope, facts, sketches);
   along_image(c, scope, facts, sketches);
+  along_places(c, scope, facts, sketches);
   return sketches;
 }
 

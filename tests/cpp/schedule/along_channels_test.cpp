@@ -84,8 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         Channels{"by_place_in_a_block",
                  "y[c,h,w] = sum[d,r] x[d,w/4+3*inside(r+w%4-1,4),h] * k[c,r,d,w%4]",
                  {{"h", {2, 9}}, {"w", {12, 12}}, {"r", {3, 3}}}},
-        Channels{
-            "by_row", "y[c,h,w] = sum[d] x[d,w,(h+1)%8] * k[c,d,(h+1)%8]", {{"h", {8, 8}}, {"w", {6, 30}}}},
+        Channels{"by_row", "y[c,h,w] = sum[d] x[d,w,(h+1)%8] * k[c,d,h]", {{"h", {8, 8}}, {"w", {6, 30}}}},
         Channels{"by_block_of_rows",
                  "y[n,c,h,w] = sum[d] x[n,d,w,h] * k[d,c,h/4]",
                  {{"n", {1, 2}}, {"h", {8, 8}}, {"w", {2, 12}}}},
@@ -170,7 +169,12 @@ TEST(AlongChannels, BlocksOfChannelsRunOnSeveralThreads) {
 TEST(AlongChannels, PacksWhatLiesTogetherAtOnce) {
   const auto p = program::parse("y[c,h,w] = sum[d] x[d,h,w] * k[c,d,w]",
                                 {.sizes = {{"c", 512}, {"h", 7}, {"w", 7}, {"d", 512}}});
-  const Schedule schedule = default_schedule(p, Dtype::F32, Target{});
+  const Policy channels = [](const Construction& c, const std::string& scope, Sketches sketches) {
+    for (Sketch& sketch : sketches)
+      if (!sketch.name.starts_with("along_channels")) sketch.cycles *= 1e9;
+    return fewest_cycles(c, scope, sketches);
+  };
+  const Schedule schedule = construct(p, Dtype::F32, Target{}, channels);
   bool packed = false;
   for (const Decision& decision : schedule.trace) {
     packed = packed || (decision.name == "stage" && decision.words == std::vector<std::string>{"k_pack"});
