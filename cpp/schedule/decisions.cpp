@@ -503,6 +503,8 @@ constexpr std::array kDecisions = {
                 prefetch},
     DecisionRow{"solve", "loops=[sum]",
                 "a sum of which a remainder lets every m-th term in runs over those terms alone", solve},
+    DecisionRow{"turn", "loops=[i], words=[name]?",
+                "what several reads meet at (i + a) % m is computed in their order and turned in a copy", turn},
     DecisionRow{"factor", "", "what a sum multiplies all its terms by multiplies its result instead",
                 take_out_factors},
     DecisionRow{"share", "tensor=another scope's output, words=[name]?",

@@ -218,6 +218,20 @@ void write_pointwise(Construction& c, const std::string& name) {
   c.parallel_outermost(name);
 }
 
+/// Results are computed in the order in which what differs from place to place lies. Constants are laid out
+/// as they are needed anyway.
+void turn_places(Construction& c) {
+  for (std::size_t s = c.plan.program.scopes.size(); s-- > 0;) {
+    const auto reads = c.plan.reads(s);
+    const auto loops = turnable(c.plan, s);
+    if (loops.empty() || std::any_of(reads.begin(), reads.end(), [&](ScalarId read) {
+          return c.constant(c.plan.program.scalar(read).tensor);
+        }))
+      continue;
+    c.add({"turn", c.plan.program.tensor(c.plan.program.scopes[s].output).name, {loops.front()}, {}, "", {}});
+  }
+}
+
 }  // namespace
 
 Construction::Construction(const program::Program& concrete, Dtype dtype, const Target& machine,
@@ -491,6 +505,7 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
   inline_cheap_scopes(c);
   share_functions(c);
   solve_sums(c);
+  turn_places(c);
   fuse_epilogues(c);
   take_out_factors(c);
   const Construction inlined = c;

@@ -72,6 +72,8 @@ Decision random_decision(Random& random, const Plan& plan) {
     d.loops = {name_at(order.size() - 1)};
   } else if (d.name == "solve") {
     if (const auto sums = solvable(plan, s); !sums.empty()) d.loops = {sums[random.below(sums.size())]};
+  } else if (d.name == "turn") {
+    if (const auto loops = turnable(plan, s); !loops.empty()) d.loops = {loops[random.below(loops.size())]};
   } else if (d.name == "transpose" && order.size() > 1) {
     d.loops = {name_at(order.size() - 2), name_at(order.size() - 1)};
     if (random.below(2)) std::swap(d.loops[0], d.loops[1]);
