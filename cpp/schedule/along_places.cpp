@@ -107,18 +107,17 @@ std::int64_t count_of(const ScopeFacts& facts, const PlacesPlan& plan, std::size
   return loop == plan.fill ? (facts.extents[loop] + plan.filled - 1) / plan.filled : facts.extents[loop];
 }
 
-double step_cycles(const PlacesPlan& plan, std::int64_t m, std::int64_t n) {
-  const double rows = static_cast<double>(m), columns = static_cast<double>(n);
-  const double loads = plan.row_loads * rows + plan.column_loads * columns;
-  return std::max({rows * columns, 1.1 * loads, 4.0}) + 0.7;
-}
-
 double cycles_of(const Target& target, const PlacesPlan& plan, const Numbers& numbers) {
   const std::int64_t m = numbers.rows, n = numbers.columns;
   if (m * n + std::min(m, n) + 2 > target.vector_registers) return std::numeric_limits<double>::infinity();
+  const auto step = [&](std::int64_t rows, std::int64_t columns) {
+    return step_cycles(
+        target, static_cast<double>(rows * columns),
+        plan.row_loads * static_cast<double>(rows) + plan.column_loads * static_cast<double>(columns));
+  };
   const auto line = [&](std::int64_t rows) {
-    return static_cast<double>(plan.column_count / n) * step_cycles(plan, rows, n) +
-           (plan.column_count % n ? step_cycles(plan, rows, plan.column_count % n) : 0);
+    return static_cast<double>(plan.column_count / n) * step(rows, n) +
+           (plan.column_count % n ? step(rows, plan.column_count % n) : 0);
   };
   const double tiles =
       static_cast<double>(plan.row_count / m) * line(m) + (plan.row_count % m ? line(plan.row_count % m) : 0);
