@@ -30,7 +30,7 @@ OPERATORS = {
     "two stages": (
         Operator.parse(
             "t[n,o,h] = sum[c] x[n,c,h] * a[o,c]; y[n,p,h] = sum[o] t[n,o,h] * b[p,o]",
-            n=2, o=20, c=7, h=9, p=33,
+            n=2, o=40, c=24, h=9, p=33,
         ),
         ["a", "b"],
     ),
