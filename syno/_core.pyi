@@ -4,7 +4,7 @@ The engine of syno: tensor programs, pGraphs, synthesis, schedules and native ke
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'sample_operators', 'softmax', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'run_on_openmp', 'sample_operators', 'softmax', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1604,6 +1604,14 @@ def rules() -> list:
     """
         The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar`` or ``futile``),
         ``statement`` and ``looks_at`` (a primitive, or ``finished``). A spec's ``disabled_rules`` switches them off by name.
+    """
+def run_on_openmp(parallel: typing.SupportsInt | typing.SupportsIndex, thread_number: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+        Run kernels on the threads of an OpenMP runtime of this process, those that another library computes on.
+    
+        Args:
+            parallel: address of libgomp's ``GOMP_parallel``; 0: kernels run on a pool of their own again.
+            thread_number: address of its ``omp_get_thread_num``.
     """
 def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex, seed: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, max_steps: typing.SupportsInt | typing.SupportsIndex = 0, min_steps: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0) -> list[PGraph]:
     """

@@ -10,6 +10,7 @@
 #include "bindings/dtypes.hpp"
 #include "jit/codegen.hpp"
 #include "jit/kernel.hpp"
+#include "jit/runtime.hpp"
 #include "support/build_id.hpp"
 #include "support/error.hpp"
 
@@ -282,6 +283,19 @@ void bind_jit(py::module_& m) {
       .def_property_readonly("report", &Kernel::report)
       .def_property_readonly("key", &Kernel::key, "Of the object cache: 32 hexadecimal digits.");
 
+  m.def(
+      "run_on_openmp",
+      [](std::uintptr_t parallel, std::uintptr_t thread_number) {
+        jit::run_on({reinterpret_cast<decltype(jit::OpenMp::parallel)>(parallel),
+                     reinterpret_cast<decltype(jit::OpenMp::thread_number)>(thread_number)});
+      },
+      "parallel"_a, "thread_number"_a, R"doc(
+    Run kernels on the threads of an OpenMP runtime of this process, those that another library computes on.
+
+    Args:
+        parallel: address of libgomp's ``GOMP_parallel``; 0: kernels run on a pool of their own again.
+        thread_number: address of its ``omp_get_thread_num``.
+)doc");
   m.def(
       "verify_prepacked",
       [](const Kernel& prepack, const Kernel& call, const program::Program& program, std::uint64_t seed) {

@@ -87,8 +87,13 @@ class WorkerPool {
 
 std::atomic<WorkerPool*> pool{nullptr};
 std::shared_mutex* compile_mutex = nullptr;
+std::atomic<decltype(OpenMp::parallel)> openmp_parallel{nullptr};
+std::atomic<decltype(OpenMp::thread_number)> openmp_thread_number{nullptr};
 
-void forget_pool() { pool.store(nullptr); }  // its threads stayed in the parent
+void forget_pool() {  // its threads stayed in the parent, and so did those of OpenMP
+  pool.store(nullptr);
+  openmp_parallel.store(nullptr);
+}
 
 void install_fork_handlers() {
   static const bool installed = [] {
@@ -114,6 +119,26 @@ WorkerPool& the_pool() {
     delete made;
   }
   return *found;
+}
+
+/// A job for a team of OpenMP's threads; there may be fewer of them than wanted.
+struct Team {
+  void (*job)(void*, int);
+  void* data;
+
+  static void work(void* team) {
+    const auto& own = *static_cast<Team*>(team);
+    own.job(own.data, openmp_thread_number.load(std::memory_order_relaxed)());
+  }
+};
+
+void run_job(int threads, void (*job)(void*, int), void* data) {
+  if (const auto parallel = openmp_parallel.load(std::memory_order_acquire)) {
+    Team team{job, data};
+    parallel(Team::work, &team, static_cast<unsigned>(threads), 0);
+  } else if (!the_pool().run(threads, job, data)) {
+    job(data, 0);
+  }
 }
 
 struct Call {
@@ -148,7 +173,7 @@ void run_parallel(void* data, ParallelBody* body, void* context, std::int64_t co
   if (threads > 1) {
     ParallelLoop loop{body,  context, count, std::max<std::int64_t>(1, count / (std::int64_t{4} * threads)),
                       &call, {}};
-    if (the_pool().run(threads, ParallelLoop::take, &loop)) return;
+    return run_job(threads, ParallelLoop::take, &loop);
   }
   if (count > 0) body(context, 0, count, call.private_memory);
 }
@@ -184,6 +209,12 @@ void run_kernel(KernelFunction* kernel, void* const* arguments, std::int64_t sha
   if (threads == 1) return kernel(arguments, memory, nullptr, nullptr);
   Call call{threads, memory + shared_bytes, private_bytes};
   kernel(arguments, memory, run_parallel, &call);
+}
+
+void run_on(const OpenMp& runtime) {
+  install_fork_handlers();
+  openmp_thread_number.store(runtime.thread_number);
+  openmp_parallel.store(runtime.parallel, std::memory_order_release);
 }
 
 CompileGuard::CompileGuard() {

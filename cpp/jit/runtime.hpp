@@ -18,6 +18,16 @@ using KernelFunction = void(void* const* arguments, void* workspace, ParallelRun
 void run_kernel(KernelFunction* kernel, void* const* arguments, std::int64_t shared_bytes,
                 std::int64_t private_bytes, int threads);
 
+/// The entry points of an OpenMP runtime (libgomp) that another library in this process computes on.
+struct OpenMp {
+  void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
+  int (*thread_number)() = nullptr;
+};
+/// From now on kernels run on that runtime's threads instead of a pool of their own: threads of two pools get
+/// in each other's way, since each spins for a while where it waits for more work. A forked child, in which
+/// such a runtime has no threads, has its own pool again. Two null pointers: the own pool.
+void run_on(const OpenMp& runtime);
+
 /// Held shared while compiling; fork waits for it, so that no child inherits a half-made compiler.
 class CompileGuard {
  public:

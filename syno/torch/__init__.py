@@ -9,6 +9,9 @@ from syno.torch.module import Op
 from syno.torch.ops import OperatorFunction, as_function
 from syno.torch.replace import replace
 from syno.torch.sites import Call, Site, Sites, sites
+from syno.torch.threads import share_threads
+
+share_threads()
 
 __all__ = [
     "Call",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -90,3 +92,31 @@ def test_a_misaligned_tensor_is_copied_or_refused(pair: Any) -> None:
     memory = np.frombuffer(raw, np.uint8)[1:].view(np.float32).reshape(5, 4)
     with pytest.raises(ShapeError, match="no multiple of its 4-byte elements; copy it"):
         MATMUL.compile()(a.numpy(), memory)
+
+
+def test_kernels_run_on_the_threads_of_pytorch() -> None:
+    """In a process of its own: a forked child, where PyTorch has no threads, computes as well."""
+    code = """
+import os, numpy as np, torch
+torch.set_num_threads(2)
+import syno.torch
+from syno.operator import Operator
+from syno.torch.threads import share_threads
+assert share_threads()
+kernel = Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=256, n=256, k=64).compile(threads=2)
+assert "parallel" in kernel.loops()
+a, b = torch.randn(256, 64), torch.randn(64, 256)
+expected = a @ b
+assert torch.allclose(kernel(a, b, num_threads=2), expected, atol=1e-4)
+arrays = [t.numpy() for t in (a, b, expected)]
+child = os.fork()
+if child == 0:
+    got = kernel(*arrays[:2], num_threads=2)
+    os._exit(0 if np.allclose(got, arrays[2], atol=1e-4) else 1)
+assert os.waitpid(child, 0)[1] == 0
+print("right")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "right\n", done.stderr

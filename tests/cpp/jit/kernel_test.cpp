@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "jit/object_cache.hpp"
+#include "jit/runtime.hpp"
 #include "nests.hpp"
 
 namespace syno::jit {
@@ -137,6 +138,47 @@ TEST(KernelCall, WorksInAForkedChild) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/// A team that is smaller than wanted, as OpenMP may give, and counts how often it was asked for.
+int teams = 0;
+thread_local int member = 0;
+void smaller_team(void (*body)(void*), void* data, unsigned threads, unsigned) {
+  ++teams;
+  std::vector<std::thread> others;
+  for (int i = 1; i + 1 < static_cast<int>(threads); ++i)
+    others.emplace_back([=] {
+      member = i;
+      body(data);
+    });
+  body(data);
+  for (auto& other : others) other.join();
+}
+
+TEST(KernelCall, RunsOnTheTeamsOfAnotherRuntime) {
+  const auto kernel = compile(scale(50, 40));
+  std::vector<float> x(2000, 2), y(2000);
+  void* pointers[] = {x.data(), y.data()};
+  run_on({smaller_team, [] { return member; }});
+  teams = 0;
+  kernel->call_unchecked(pointers, 3);
+  EXPECT_EQ(teams, 1);
+  EXPECT_EQ(y[1999], 55);
+  kernel->call_unchecked(pointers, 1);
+  EXPECT_EQ(teams, 1);
+  const ::pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {  // the runtime's threads stayed in the parent
+    std::fill(y.begin(), y.end(), 0.f);
+    kernel->call_unchecked(pointers, 3);
+    ::_exit(y[1999] == 55 && teams == 1 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  run_on({});
+  kernel->call_unchecked(pointers, 3);
+  EXPECT_EQ(teams, 1);
 }
 
 TEST(Compile, ManyThreadsMayCompileTheSameAndDropIt) {
