@@ -271,15 +271,8 @@ void write_places(Construction& c, const std::string& name, const ScopeFacts& fa
            "",
            {}});
   c.apply(heavy, facts.splits);
-  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (plan.operands[r].way != Way::Staged) continue;
-    const program::TensorId tensor = facts.reads[r].tensor;
-    const std::string& source = c.plan.program.tensor(tensor).name;
-    const auto reads = c.plan.reads_of(c.index(heavy), tensor);
-    const auto which = std::find(reads.begin(), reads.end(), facts.reads[r].id) - reads.begin();
-    copies[r] = c.plan.fresh_tensor_name(source + "_pad");
-    c.add({"stage", heavy, {}, {which}, source, {copies[r]}});
-  }
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.operands[r].way == Way::Staged) copies[r] = c.stage_read(heavy, facts.reads[r], "_pad");
 
   const std::vector<std::string> loops = c.leaves(heavy);
   std::vector<std::string> order, tile(2), peeled;
