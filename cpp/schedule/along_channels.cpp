@@ -284,24 +284,12 @@ void write_turned(Construction& c, const std::string& name, const std::string& h
 
 /// Lays a copy of another operand out with its rows innermost, or as it is.
 void write_broadcast(Construction& c, const std::string& copy, const BroadcastPlan& plan) {
-  const std::size_t s = c.index(copy);
-  c.plan.need_domain(s);
-  if (plan.innermost) {
-    const std::size_t rank = c.plan.program.scopes[s].traversal.size();
-    std::vector<std::int64_t> permutation;
-    std::vector<std::string> order;
-    for (std::size_t d = 0; d < rank; ++d)
-      if (d != *plan.innermost) permutation.push_back(static_cast<std::int64_t>(d));
-    permutation.push_back(static_cast<std::int64_t>(*plan.innermost));
-    for (const auto d : permutation)
-      order.push_back(c.plan.scopes[s].loops[static_cast<std::size_t>(d)].name);
-    if (!std::is_sorted(permutation.begin(), permutation.end())) {
-      c.add({"layout", copy, {}, permutation, copy, {"reorder"}});
-      c.add({"reorder", copy, order, {}, "", {}});
-    }
-  }
-  c.vectorize_copy(copy);
-  c.parallel_outermost(copy);
+  const std::size_t rank = c.plan.program.scopes[c.index(copy)].traversal.size();
+  std::vector<std::int64_t> permutation;
+  for (std::size_t d = 0; d < rank; ++d)
+    if (d != plan.innermost) permutation.push_back(static_cast<std::int64_t>(d));
+  if (plan.innermost) permutation.push_back(static_cast<std::int64_t>(*plan.innermost));
+  write_permuted(c, copy, permutation);
 }
 
 void write_channels(Construction& c, const std::string& name, const ScopeFacts& facts,

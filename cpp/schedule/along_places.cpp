@@ -208,8 +208,6 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
 /// which the loops move it.
 void write_copy(Construction& c, const std::string& copy, const Operand& operand,
                 const std::vector<std::size_t>& position) {
-  const std::size_t s = c.index(copy);
-  c.plan.need_domain(s);
   std::vector<std::int64_t> permutation;
   for (std::size_t d = 0; d < position.size(); ++d)
     if (d != operand.dim && d != operand.far) permutation.push_back(static_cast<std::int64_t>(d));
@@ -219,15 +217,7 @@ void write_copy(Construction& c, const std::string& copy, const Operand& operand
   if (operand.far && operand.far != operand.dim)
     permutation.push_back(static_cast<std::int64_t>(*operand.far));
   permutation.push_back(static_cast<std::int64_t>(operand.dim));
-  std::vector<std::string> order;
-  for (const std::int64_t d : permutation)
-    order.push_back(c.plan.scopes[s].loops[static_cast<std::size_t>(d)].name);
-  if (!std::is_sorted(permutation.begin(), permutation.end())) {
-    c.add({"layout", copy, {}, permutation, copy, {"reorder"}});
-    c.add({"reorder", copy, order, {}, "", {}});
-  }
-  c.vectorize_copy(copy);
-  c.parallel_outermost(copy);
+  write_permuted(c, copy, permutation);
 }
 
 /// Lays the result out as the lanes write it: the positions innermost, then what fills a vector with them.

@@ -174,6 +174,9 @@ struct Blocks {
 void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks,
                   const std::vector<std::size_t>& position);
 
+/// Lays a copy out with its dimensions in this order, outermost first, and writes its loops.
+void write_permuted(Construction& c, const std::string& copy, const std::vector<std::int64_t>& permutation);
+
 /// Has a finished scope ask ahead for what it reads from beyond the second cache.
 void prefetch_far_reads(Construction& c, const std::string& scope);
 

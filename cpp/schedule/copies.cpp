@@ -109,4 +109,18 @@ void Construction::vectorize_across(const std::string& scope, const std::string&
   for (const auto& loop : peeled) peel_lanes(scope, loop.outer, loop.inner, loop.incomplete);
 }
 
+void write_permuted(Construction& c, const std::string& copy, const std::vector<std::int64_t>& permutation) {
+  const std::size_t s = c.index(copy);
+  c.plan.need_domain(s);
+  std::vector<std::string> order;
+  for (const std::int64_t d : permutation)
+    order.push_back(c.plan.scopes[s].loops[static_cast<std::size_t>(d)].name);
+  if (!std::is_sorted(permutation.begin(), permutation.end())) {
+    c.add({"layout", copy, {}, permutation, copy, {"reorder"}});
+    c.add({"reorder", copy, order, {}, "", {}});
+  }
+  c.vectorize_copy(copy);
+  c.parallel_outermost(copy);
+}
+
 }  // namespace syno::schedule
