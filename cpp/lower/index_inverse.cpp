@@ -155,21 +155,8 @@ class Solver {
   /// Every guard met is a condition of the result, so that expressions need not repeat it.
   ExprId without_guards(ExprId root) {
     if (!arena_.has_inside(root)) return root;
-    const Expr node = arena_[root];
-    const Size size = arena_[node.size];
-    const ExprId a = without_guards(node.a);
-    switch (node.op) {
-      case Op::Add:
-        return arena_.add(a, without_guards(node.b));
-      case Op::Multiply:
-        return arena_.multiply(arena_.multiply(a, node.value), size);
-      case Op::Divide:
-        return arena_.divide(a, size);
-      case Op::Modulo:
-        return arena_.modulo(a, size);
-      default:
-        return a;
-    }
+    const auto inner = [&](ExprId child) { return without_guards(child); };
+    return arena_[root].op == Op::Inside ? inner(arena_[root].a) : arena_.over(root, inner);
   }
 
   /// How late an equation is solved: sums after single terms.

@@ -142,23 +142,12 @@ class Writer {
   /// The expression without its guards, each of which becomes two conditions: index values carry no guards.
   ExprId strip_guards(ExprId root, std::vector<ScalarId>& conditions) {
     symbolic::Arena& arena = program_.arena;
-    const symbolic::Expr node = arena[root];
     if (!arena.has_inside(root)) return root;
-    const ExprId a = strip_guards(node.a, conditions);
+    const symbolic::Expr node = arena[root];
+    const auto inner = [&](ExprId child) { return strip_guards(child, conditions); };
+    if (node.op != symbolic::Op::Inside) return arena.over(root, inner);
+    const ExprId a = inner(node.a);
     const Size size = arena[node.size];
-    switch (node.op) {
-      case symbolic::Op::Add:
-        return arena.add(a, strip_guards(node.b, conditions));
-      case symbolic::Op::Multiply:
-        return arena.multiply(arena.multiply(a, node.value), size);
-      case symbolic::Op::Divide:
-        return arena.divide(a, size);
-      case symbolic::Op::Modulo:
-        return arena.modulo(a, size);
-      default:
-        break;
-    }
-    SYNO_ASSERT(node.op == symbolic::Op::Inside, "leaves hold no guard");
     const ScalarId place = program_.index_value(a);
     conditions.push_back(program_.binary(Function::LessEqual, program_.literal(0), place));
     conditions.push_back(program_.binary(Function::Less, place, program_.index_value(arena.size(size))));

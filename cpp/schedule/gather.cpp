@@ -31,46 +31,26 @@ bool affine(const symbolic::Arena& arena, ExprId e) {
 ExprId over_parts(symbolic::Arena& arena, ExprId e, const IsLinear& linear,
                   const std::function<ExprId(ExprId)>& visit) {
   if (linear(e)) return arena.has_iterator(e) ? visit(e) : e;
-  const symbolic::Expr node = arena[e];
-  const auto a = [&] { return over_parts(arena, node.a, linear, visit); };
-  switch (node.op) {
-    case Op::Add: {
-      // What is linear in a sum is one part.
-      std::vector<ExprId> summands{node.a, node.b}, rest;
-      ExprId plain = arena.constant(0);
-      while (!summands.empty()) {
-        const ExprId next = summands.back();
-        summands.pop_back();
-        if (linear(next)) {
-          plain = arena.add(plain, next);
-        } else if (arena[next].op == Op::Add) {
-          summands.push_back(arena[next].a);
-          summands.push_back(arena[next].b);
-        } else {
-          rest.push_back(next);
-        }
-      }
-      ExprId sum = arena.has_iterator(plain) ? visit(plain) : plain;
-      for (const ExprId other : rest) sum = arena.add(sum, over_parts(arena, other, linear, visit));
-      return sum;
+  if (arena[e].op != Op::Add)
+    return arena.over(e, [&](ExprId child) { return over_parts(arena, child, linear, visit); });
+  // What is linear in a sum is one part.
+  std::vector<ExprId> summands{arena[e].a, arena[e].b}, rest;
+  ExprId plain = arena.constant(0);
+  while (!summands.empty()) {
+    const ExprId next = summands.back();
+    summands.pop_back();
+    if (linear(next)) {
+      plain = arena.add(plain, next);
+    } else if (arena[next].op == Op::Add) {
+      summands.push_back(arena[next].a);
+      summands.push_back(arena[next].b);
+    } else {
+      rest.push_back(next);
     }
-    case Op::Multiply:
-      return arena.multiply(a(), node.value * arena[node.size].factor().num());
-    case Op::Divide: {
-      const symbolic::Size size = arena[node.size];
-      return arena.divide(a(), size);
-    }
-    case Op::Modulo: {
-      const symbolic::Size size = arena[node.size];
-      return arena.modulo(a(), size);
-    }
-    case Op::Inside: {
-      const symbolic::Size size = arena[node.size];
-      return arena.inside(a(), size);
-    }
-    default:
-      return e;
   }
+  ExprId sum = arena.has_iterator(plain) ? visit(plain) : plain;
+  for (const ExprId other : rest) sum = arena.add(sum, over_parts(arena, other, linear, visit));
+  return sum;
 }
 
 /// A linear expression as what moves with the iterators plus what does not.
@@ -129,33 +109,15 @@ ExprId moving(symbolic::Arena& arena, ExprId e) {
 ExprId by_blocks(symbolic::Arena& arena, ExprId e, const IsLinear& linear) {
   if (linear(e)) return e;
   const symbolic::Expr node = arena[e];
-  switch (node.op) {
-    case Op::Add: {
-      const ExprId a = by_blocks(arena, node.a, linear);
-      return arena.add(a, by_blocks(arena, node.b, linear));
-    }
-    case Op::Multiply:
-      return arena.multiply(by_blocks(arena, node.a, linear), node.value * arena[node.size].factor().num());
-    case Op::Inside: {
-      const symbolic::Size size = arena[node.size];
-      return arena.inside(by_blocks(arena, node.a, linear), size);
-    }
-    case Op::Divide:
-    case Op::Modulo: {
-      const symbolic::Size size = arena[node.size];
-      const auto made = [&](ExprId a) {
-        return node.op == Op::Divide ? arena.divide(a, size) : arena.modulo(a, size);
-      };
-      if (!linear(node.a)) return made(by_blocks(arena, node.a, linear));
-      const Affine inner = apart(arena, node.a);
-      const ExprId block = arena.divide(inner.moving, size), place = arena.modulo(inner.moving, size);
-      if (inner.rest == arena.constant(0) || !linear(block) || !linear(place)) return e;
-      const ExprId shifted = made(arena.add(place, inner.rest));
-      return node.op == Op::Divide ? arena.add(block, shifted) : shifted;
-    }
-    default:
-      return e;
-  }
+  const bool quotient = node.op == Op::Divide;
+  if ((!quotient && node.op != Op::Modulo) || !linear(node.a))
+    return arena.over(e, [&](ExprId child) { return by_blocks(arena, child, linear); });
+  const symbolic::Size size = arena[node.size];
+  const Affine inner = apart(arena, node.a);
+  const ExprId block = arena.divide(inner.moving, size), place = arena.modulo(inner.moving, size);
+  if (inner.rest == arena.constant(0) || !linear(block) || !linear(place)) return e;
+  const ExprId shifted = arena.add(place, inner.rest);
+  return quotient ? arena.add(block, arena.divide(shifted, size)) : arena.modulo(shifted, size);
 }
 
 bool share_iterators(const symbolic::Arena& arena, ExprId a, ExprId b) {

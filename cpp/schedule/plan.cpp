@@ -47,32 +47,13 @@ void visit_reads(const program::Program& program, ScalarId id, std::vector<Scala
 }  // namespace
 
 ExprId without_inside(symbolic::Arena& arena, ExprId e, std::vector<Condition>& conditions) {
-  const symbolic::Expr node = arena[e];
   if (!arena.has_inside(e)) return e;
-  const auto factor = [&] { return node.value * arena[node.size].factor().num(); };
-  switch (node.op) {
-    case Op::Inside: {
-      const ExprId a = without_inside(arena, node.a, conditions);
-      conditions.push_back({a, 0, arena[node.size].factor().num()});
-      return a;
-    }
-    case Op::Add: {
-      const ExprId a = without_inside(arena, node.a, conditions);
-      return arena.add(a, without_inside(arena, node.b, conditions));
-    }
-    case Op::Multiply:
-      return arena.multiply(without_inside(arena, node.a, conditions), factor());
-    case Op::Divide: {
-      const symbolic::Size size = arena[node.size];
-      return arena.divide(without_inside(arena, node.a, conditions), size);
-    }
-    case Op::Modulo: {
-      const symbolic::Size size = arena[node.size];
-      return arena.modulo(without_inside(arena, node.a, conditions), size);
-    }
-    default:
-      return e;
-  }
+  const symbolic::Expr node = arena[e];
+  const auto inner = [&](ExprId child) { return without_inside(arena, child, conditions); };
+  if (node.op != Op::Inside) return arena.over(e, inner);
+  const ExprId a = inner(node.a);
+  conditions.push_back({a, 0, arena[node.size].factor().num()});
+  return a;
 }
 
 ExprId to_expr(symbolic::Arena& arena, const LinearForms& forms, const LinearForm& form) {

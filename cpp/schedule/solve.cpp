@@ -141,35 +141,15 @@ void solve(Plan& plan, const Decision& decision) {
   const ExprId left = unit ? arena.multiply(arena.divide(steps, modulus), times)
                            : arena.divide(arena.add(arena.multiply(first, c.coefficient), c.rest), modulus);
   const ExprId quotient = arena.add(arena.multiply(terms, c.coefficient), left);
-  const std::function<ExprId(ExprId)> solved = [&](ExprId e) -> ExprId {
-    const symbolic::Expr node = arena[e];
-    switch (node.op) {
-      case Op::Iterator:
-        return static_cast<std::uint32_t>(node.a) == slot ? value : e;
-      case Op::Constant:
-      case Op::SizeValue:
-        return e;
-      case Op::Add: {
-        const ExprId a = solved(node.a);
-        return arena.add(a, solved(node.b));
-      }
-      case Op::Multiply:
-        return arena.multiply(solved(node.a), node.value * arena[node.size].factor().num());
-      case Op::Divide: {
-        const symbolic::Size by = arena[node.size];
-        return node.a == c.whole && by == modulus ? quotient : arena.divide(solved(node.a), by);
-      }
-      case Op::Modulo: {
-        const symbolic::Size by = arena[node.size];
-        return node.a == c.whole && by == modulus ? arena.constant(0) : arena.modulo(solved(node.a), by);
-      }
-      case Op::Inside: {
-        const symbolic::Size extent = arena[node.size];
-        const ExprId a = solved(node.a);
-        return arena[a].op == Op::Constant && arena[a].value == 0 ? a : arena.inside(a, extent);
-      }
-    }
-    return e;
+  const auto solved = [&](ExprId e) {
+    return arena.rewrite(e, [&](ExprId part) -> std::optional<ExprId> {
+      const symbolic::Expr& node = arena[part];
+      if (node.op == Op::Iterator && static_cast<std::uint32_t>(node.a) == slot) return value;
+      const bool decided = (node.op == Op::Divide || node.op == Op::Modulo) && node.a == c.whole &&
+                           arena[node.size] == modulus;
+      if (!decided) return std::nullopt;
+      return node.op == Op::Divide ? quotient : arena.constant(0);
+    });
   };
   // The last round may be incomplete: its terms past the end are zero by a guard of the factor.
   ExprId past = arena.constant(0);

@@ -155,36 +155,15 @@ void turn(Plan& plan, const Decision& decision) {
   const std::string name =
       plan.fresh_tensor_name(decision.words.empty() ? decision.scope + "_turned" : decision.words[0]);
   decide(plan, {"stage", decision.scope, {}, {}, decision.scope, {name}});
-  const std::function<ExprId(ExprId)> straight = [&](ExprId e) -> ExprId {
-    const symbolic::Expr node = arena[e];
-    switch (node.op) {
-      case Op::Iterator:
-      case Op::Constant:
-      case Op::SizeValue:
-        return e;
-      case Op::Add: {
-        const ExprId a = straight(node.a);
-        return arena.add(a, straight(node.b));
-      }
-      case Op::Multiply:
-        return arena.multiply(straight(node.a), node.value * arena[node.size].factor().num());
-      case Op::Divide: {
-        const symbolic::Size by = arena[node.size];
-        return arena.divide(straight(node.a), by);
-      }
-      case Op::Modulo: {
-        const symbolic::Size by = arena[node.size];
-        const auto slots = arena.iterators(node.a);
-        if (slots.size() == 1 && slots[0] == slot && arena[node.a].op == Op::Add && by == block)
-          return within;
-        return arena.modulo(straight(node.a), by);
-      }
-      case Op::Inside: {
-        const symbolic::Size extent = arena[node.size];
-        return arena.inside(straight(node.a), extent);
-      }
-    }
-    return e;
+  const auto straight = [&](ExprId e) {
+    return arena.rewrite(e, [&](ExprId part) -> std::optional<ExprId> {
+      const symbolic::Expr& node = arena[part];
+      if (node.op != Op::Modulo || arena[node.a].op != Op::Add || !(arena[node.size] == block))
+        return std::nullopt;
+      const auto slots = arena.iterators(node.a);
+      if (slots.size() != 1 || slots[0] != slot) return std::nullopt;
+      return within;
+    });
   };
   program::Scope& sums = program.scopes[at];
   sums.body =

@@ -139,61 +139,85 @@ ExprId Arena::inside(ExprId a, const Size& extent) {
 
 namespace {
 
+/// A node (a copy: the arena may grow) in `target`, over other operands and with `size` of its size.
+template <class Operand, class SizeOf>
+ExprId over_operands(Arena& target, const Expr node, const Operand& operand, const SizeOf& size) {
+  switch (node.op) {
+    case Op::Iterator:
+      return target.iterator(raw(node.a));
+    case Op::Constant:
+      return target.constant(node.value);
+    case Op::SizeValue:
+      return target.size(size(node.size));
+    case Op::Add: {
+      const ExprId a = operand(node.a);
+      return target.add(a, operand(node.b));
+    }
+    case Op::Multiply:
+      return target.multiply(target.multiply(operand(node.a), node.value), size(node.size));
+    case Op::Divide: {
+      const ExprId a = operand(node.a);
+      return target.divide(a, size(node.size));
+    }
+    case Op::Modulo: {
+      const ExprId a = operand(node.a);
+      return target.modulo(a, size(node.size));
+    }
+    case Op::Inside: {
+      const ExprId a = operand(node.a);
+      return target.inside(a, size(node.size));
+    }
+  }
+  SYNO_ASSERT(false, "an index expression has a known operation");
+  return {};
+}
+
 /// Rebuilds an expression of `source` in `target`, each distinct node once.
 class Rebuild {
  public:
-  Rebuild(Arena& target, const Arena& source, const std::function<ExprId(std::uint32_t)>& iterator,
+  Rebuild(Arena& target, const Arena& source, const std::function<std::optional<ExprId>(ExprId)>& rule,
           const std::function<Size(const Size&)>& resize)
-      : target_(target), source_(source), iterator_(iterator), resize_(resize) {}
+      : target_(target), source_(source), rule_(rule), resize_(resize) {}
 
   ExprId operator()(ExprId id) {
     if (const auto done = done_.find(raw(id)); done != done_.end()) return done->second;
-    const ExprId result = rebuild(source_[id]);  // by value: target_ may be source_ and grow
+    const ExprId result = made(id);
     done_.emplace(raw(id), result);
     return result;
   }
 
  private:
-  Size size(SizeId id) const { return resize_ ? resize_(source_[id]) : source_[id]; }
-
-  ExprId rebuild(Expr node) {
-    switch (node.op) {
-      case Op::Iterator:
-        return iterator_ ? iterator_(raw(node.a)) : target_.iterator(raw(node.a));
-      case Op::Constant:
-        return target_.constant(node.value);
-      case Op::SizeValue:
-        return target_.size(size(node.size));
-      case Op::Add: {
-        const ExprId a = (*this)(node.a);
-        return target_.add(a, (*this)(node.b));
-      }
-      case Op::Multiply: {
-        const ExprId a = target_.multiply((*this)(node.a), node.value);
-        return source_[node.size].is_one() ? a : target_.multiply(a, size(node.size));
-      }
-      case Op::Divide:
-        return target_.divide((*this)(node.a), size(node.size));
-      case Op::Modulo:
-        return target_.modulo((*this)(node.a), size(node.size));
-      case Op::Inside:
-        return target_.inside((*this)(node.a), size(node.size));
-    }
-    SYNO_ASSERT(false, "an index expression has a known operation");
-    return {};
+  ExprId made(ExprId id) {
+    if (rule_)
+      if (const auto replaced = rule_(id)) return *replaced;
+    return over_operands(
+        target_, source_[id], [this](ExprId child) { return (*this)(child); },
+        [this](SizeId size) { return resize_ ? resize_(source_[size]) : Size(source_[size]); });
   }
 
   Arena& target_;
   const Arena& source_;
-  const std::function<ExprId(std::uint32_t)>& iterator_;
+  const std::function<std::optional<ExprId>(ExprId)>& rule_;
   const std::function<Size(const Size&)>& resize_;
   std::unordered_map<std::uint32_t, ExprId> done_;
 };
 
 }  // namespace
 
+ExprId Arena::over(ExprId id, const std::function<ExprId(ExprId)>& operand) {
+  return over_operands(*this, (*this)[id], operand, [this](SizeId size) { return Size((*this)[size]); });
+}
+
+ExprId Arena::rewrite(ExprId root, const std::function<std::optional<ExprId>(ExprId)>& rule) {
+  return Rebuild(*this, *this, rule, {})(root);
+}
+
 ExprId Arena::substitute(ExprId root, const std::function<ExprId(std::uint32_t)>& replacement) {
-  return Rebuild(*this, *this, replacement, {})(root);
+  return rewrite(root, [&](ExprId id) -> std::optional<ExprId> {
+    const Expr node = (*this)[id];
+    if (node.op != Op::Iterator) return std::nullopt;
+    return replacement(raw(node.a));
+  });
 }
 
 ExprId Arena::import(const Arena& source, ExprId root, const std::function<Size(const Size&)>& resize) {

@@ -65,6 +65,11 @@ class Arena {
   bool has_inside(ExprId id) const { return traits_[static_cast<std::uint32_t>(id)] & kHasInside; }
   bool has_iterator(ExprId id) const { return traits_[static_cast<std::uint32_t>(id)] & kHasIterator; }
 
+  /// The node over other operands: `operand(child)` gives what takes a child's place. Leaves stay.
+  ExprId over(ExprId id, const std::function<ExprId(ExprId)>& operand);
+  /// Rebuilds `root` from its top: what `rule` gives for a node takes its place, every other node is built
+  /// over its operands rewritten.
+  ExprId rewrite(ExprId root, const std::function<std::optional<ExprId>(ExprId)>& rule);
   /// Rebuilds `root` with every iterator replaced: `replacement(slot)` gives the expression to put there.
   ExprId substitute(ExprId root, const std::function<ExprId(std::uint32_t)>& replacement);
   /// Rebuilds `root` of `source` here; `resize` (may be empty) maps each of its sizes.

@@ -45,40 +45,12 @@ ExprId Simplifier::operator()(ExprId root) {
 /// worth simplifying.
 ExprId Simplifier::rebuild(ExprId id) {
   Arena& arena = facts_.arena();
-  const Expr node = arena[id];
-  const auto operand = [&](ExprId child) {
-    const Op op = arena[child].op;
-    return op == Op::Add || op == Op::Multiply ? rebuild(child) : (*this)(child);
-  };
-  switch (node.op) {
-    case Op::Iterator:
-    case Op::Constant:
-    case Op::SizeValue:
-      return id;
-    case Op::Add: {
-      const ExprId a = operand(node.a);
-      return arena.add(a, operand(node.b));
-    }
-    case Op::Multiply: {
-      const ExprId a = arena.multiply(operand(node.a), node.value);
-      const Size size = arena[node.size];
-      return size.is_one() ? a : arena.multiply(a, size);
-    }
-    case Op::Divide: {
-      const ExprId a = (*this)(node.a);
-      return arena.divide(a, Size(arena[node.size]));
-    }
-    case Op::Modulo: {
-      const ExprId a = (*this)(node.a);
-      return arena.modulo(a, Size(arena[node.size]));
-    }
-    case Op::Inside: {
-      const ExprId a = (*this)(node.a);
-      return arena.inside(a, Size(arena[node.size]));
-    }
-  }
-  SYNO_ASSERT(false, "an index expression has a known operation");
-  return id;
+  const Op op = arena[id].op;
+  const bool linear = op == Op::Add || op == Op::Multiply;
+  return arena.over(id, [this, linear](ExprId child) {
+    const Op inner = facts_.arena()[child].op;
+    return linear && (inner == Op::Add || inner == Op::Multiply) ? rebuild(child) : (*this)(child);
+  });
 }
 
 ExprId Simplifier::rewrite(ExprId id) {

@@ -178,6 +178,31 @@ TEST_F(Usual, SubstituteAndImportKeepTheMeaning) {
   EXPECT_EQ(f.arena.iterators(moved), (std::vector<std::uint32_t>{2, 3}));
 }
 
+TEST_F(Usual, RewritingReplacesWhatItsRuleTakesAndBuildsTheRestAgain) {
+  Random random(13);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const ExprId id = random_expr(f, random, static_cast<int>(random.below(5)));
+    ASSERT_EQ(f.arena.rewrite(id, [](ExprId) { return std::nullopt; }), id) << f.text(id);
+    ASSERT_EQ(f.arena.over(id, [](ExprId child) { return child; }), id) << f.text(id);
+  }
+  const ExprId whole = f.parse("i + r"), pair = f.parse("(i + r) / k * s + inside((i + r) % k + j, C)");
+  const auto rewritten = f.arena.rewrite(pair, [&](ExprId part) -> std::optional<ExprId> {
+    const Expr& node = f.arena[part];
+    if (node.op == Op::Divide && node.a == whole) return f.parse("p");
+    if (node.op == Op::Modulo && node.a == whole) return f.parse("r");
+    return std::nullopt;
+  });
+  EXPECT_EQ(rewritten, f.parse("p * s + inside(r + j, C)"));
+  EXPECT_EQ(f.arena.rewrite(f.parse("(i + 1) / 2"),
+                            [&](ExprId part) -> std::optional<ExprId> {
+                              if (part == f.parse("i")) return f.parse("i / 3");
+                              return std::nullopt;
+                            }),
+            f.parse("(i / 3 + 1) / 2"))
+      << "what a rule gives is not rewritten again";
+  EXPECT_EQ(f.arena.over(f.parse("i - 2*j"), [&](ExprId) { return f.parse("r"); }), f.parse("r + r"));
+}
+
 TEST_F(Usual, OverflowThrows) { EXPECT_THROW(at("i * 4000000000 * 4000000000", {11, 0, 0, 0}), ShapeError); }
 
 TEST_F(Usual, WrongTextsAreExplained) {
