@@ -18,24 +18,6 @@ struct Channels {
 };
 void PrintTo(const Channels& c, std::ostream* out) { *out << c.name; }
 
-/// Takes sketches of this strategy, with numbers by lot.
-Policy channels_by_lot(Random& random, int& taken) {
-  return [&](const Construction& c, const std::string& scope, const Sketches& sketches) {
-    std::vector<std::size_t> places;
-    for (std::size_t i = 0; i < sketches.size(); ++i)
-      if (sketches[i].name.starts_with("along_channels")) places.push_back(i);
-    if (places.empty()) return fewest_cycles(c, scope, sketches);
-    Choosing choice{places[random.below(places.size())], {}};
-    const Sketch& sketch = sketches[choice.sketch];
-    choice.numbers = sketch.counted;
-    if (random.below(2))
-      for (const Choice& open : sketch.choices)
-        choice.numbers.*open.number = open.values[random.below(open.values.size())];
-    ++taken;
-    return choice;
-  };
-}
-
 class EveryChannels : public testing::TestWithParam<Channels> {};
 
 TEST_P(EveryChannels, KeepsTheMeaning) {
@@ -54,7 +36,7 @@ TEST_P(EveryChannels, KeepsTheMeaning) {
     std::vector<std::string> constants;
     if (trial % 2) constants.push_back("k");
     const Schedule schedule =
-        construct(p, kDtypes[trial % 4], target, channels_by_lot(random, taken), constants);
+        construct(p, kDtypes[trial % 4], target, by_lot(random, "along_channels", &taken), constants);
     const Arguments arguments = random_arguments(p, random);
     const LoopNest nest = apply(p, schedule);
     ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);

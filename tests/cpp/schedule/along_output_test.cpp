@@ -18,23 +18,6 @@ struct Pixels {
 };
 void PrintTo(const Pixels& p, std::ostream* out) { *out << p.name; }
 
-/// Takes sketches of this strategy, with numbers by lot.
-Policy pixels_by_lot(Random& random) {
-  return [&](const Construction& c, const std::string& scope, const Sketches& sketches) {
-    std::vector<std::size_t> places;
-    for (std::size_t i = 0; i < sketches.size(); ++i)
-      if (sketches[i].name.starts_with("along_output")) places.push_back(i);
-    if (places.empty()) return fewest_cycles(c, scope, sketches);
-    Choosing choice{places[random.below(places.size())], {}};
-    const Sketch& sketch = sketches[choice.sketch];
-    choice.numbers = sketch.counted;
-    if (random.below(2))
-      for (const Choice& open : sketch.choices)
-        choice.numbers.*open.number = open.values[random.below(open.values.size())];
-    return choice;
-  };
-}
-
 bool packs(const LoopNest& nest) {
   return std::any_of(nest.buffers.begin(), nest.buffers.end(),
                      [](const Buffer& buffer) { return buffer.name.ends_with("_pack"); });
@@ -56,7 +39,8 @@ TEST_P(EveryPixel, KeepsTheMeaning) {
     target.l2_bytes = 4096;
     std::vector<std::string> constants;
     if (trial % 2) constants.push_back("k");
-    const Schedule schedule = construct(p, kDtypes[trial % 4], target, pixels_by_lot(random), constants);
+    const Schedule schedule =
+        construct(p, kDtypes[trial % 4], target, by_lot(random, "along_output"), constants);
     const Arguments arguments = random_arguments(p, random);
     const LoopNest nest = apply(p, schedule);
     ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);
@@ -203,7 +187,7 @@ TEST(AlongOutput, TakesPhasesApartTogether) {
       const auto p =
           program::parse(fmt::format("y[o,h,w] = sum[c,r,s] x[c,{0}*h+r-1,{0}*w+s-1] * k[o,c,r,s]", stride),
                          {.sizes = {{"o", 16}, {"h", 4}, {"w", width}, {"c", 3}, {"r", 5}, {"s", 5}}});
-      const Schedule schedule = construct(p, Dtype::F32, Target{}, pixels_by_lot(random));
+      const Schedule schedule = construct(p, Dtype::F32, Target{}, by_lot(random, "along_output"));
       expect_same(p, apply(p, schedule), random_arguments(p, random), to_text(schedule));
       const auto of_copy = [](const char* name) {
         return [name](const Decision& d) { return d.name == name && d.scope == "x_pad"; };

@@ -12,6 +12,7 @@
 #include "program/interpret.hpp"
 #include "program/program.hpp"
 #include "program/text.hpp"
+#include "schedule/construct.hpp"
 #include "schedule/loop_nest.hpp"
 #include "schedule/schedule.hpp"
 #include "support/random.hpp"
@@ -236,6 +237,25 @@ inline program::Program instance(const Template& t, Random& random) {
     for (const char* name : {"k", "l"})
       if (std::string(t.name) == "softmax") options.sizes[name] = j->second;
   return program::parse(t.text, options);
+}
+
+/// Takes sketches of one strategy, with numbers by lot half of the time; `taken` counts how often.
+inline Policy by_lot(Random& random, std::string strategy, int* taken = nullptr) {
+  return [&random, strategy = std::move(strategy), taken](const Construction& c, const std::string& scope,
+                                                          const Sketches& sketches) {
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < sketches.size(); ++i)
+      if (sketches[i].name.starts_with(strategy)) places.push_back(i);
+    if (places.empty()) return fewest_cycles(c, scope, sketches);
+    Choosing choice{places[random.below(places.size())], {}};
+    const Sketch& sketch = sketches[choice.sketch];
+    choice.numbers = sketch.counted;
+    if (random.below(2))
+      for (const Choice& open : sketch.choices)
+        choice.numbers.*open.number = open.values[random.below(open.values.size())];
+    if (taken) ++*taken;
+    return choice;
+  };
 }
 
 }  // namespace syno::schedule
