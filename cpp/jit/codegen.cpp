@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "jit/emitter.hpp"
+#include "jit/needed_passes.hpp"
 #include "support/error.hpp"
 
 namespace syno::jit {
@@ -38,7 +39,8 @@ void initialise_target() {
     llvm::InitializeNativeTargetDisassembler();
     // Strength reduction of loops takes half of the time that larger kernels take to compile, and gives
     // nothing: addresses are written as a pointer plus a constant already.
-    const std::array arguments{"syno", "-disable-lsr"};
+    // Tiles of matrices would be given registers first, by a run of their own.
+    const std::array arguments{"syno", "-disable-lsr", "-x86-tile-ra=false"};
     llvm::cl::ParseCommandLineOptions(static_cast<int>(arguments.size()), arguments.data(), "",
                                       &llvm::nulls());
     return true;
@@ -111,67 +113,22 @@ std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::C
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream out(bytes);
   llvm::legacy::PassManager passes;
-  if (machine.addPassesToEmitFile(passes, out, nullptr, kind))
+  NeededPasses needed(passes);
+  if (machine.addPassesToEmitFile(needed, out, nullptr, kind))
     fail<KernelError>("compile", "the code generator cannot write this kind of file");
   passes.run(module);
   return {bytes.begin(), bytes.end()};
 }
 
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
-
-std::string llvm_version() { return LLVM_VERSION_STRING; }
-
-CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
-                              CompileReport& report) {
-  const CompileGuard guard;
-  auto start = std::chrono::steady_clock::now();
-  llvm::LLVMContext context;
-  EmittedModule emitted = emit(nest, cpu, symbol, context);
-  report.build_ms = milliseconds_since(start);
-  start = std::chrono::steady_clock::now();
-  const Generator machine(cpu);
-  CompiledObject object;
-  object.symbol = symbol;
-  object.bytes = generate(*emitted.module, *machine, llvm::CodeGenFileType::ObjectFile);
-  object.shared_bytes = emitted.shared_bytes;
-  object.private_bytes = emitted.private_bytes;
-  report.codegen_ms = milliseconds_since(start);
-  object.spills = count_spills(object.bytes, cpu, &object.code_bytes);
-  return object;
-}
-
-std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
-  const CompileGuard guard;
-  llvm::LLVMContext context;
-  const EmittedModule emitted = emit(nest, cpu, symbol, context);
-  std::string text;
-  llvm::raw_string_ostream out(text);
-  emitted.module->print(out, nullptr);
-  return text;
-}
-
-std::string assembly_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
-  const CompileGuard guard;
-  llvm::LLVMContext context;
-  const EmittedModule emitted = emit(nest, cpu, symbol, context);
-  const Generator machine(cpu);
-  return generate(*emitted.module, *machine, llvm::CodeGenFileType::AssemblyFile);
-}
-
-int count_spills(const std::string& object, const Cpu& cpu, std::int64_t* code_bytes) {
+/// Stack stores and reloads of vector registers in the code of an ELF object, by disassembling it.
+int count_spills(const std::string& object, const llvm::TargetMachine& machine, std::int64_t* code_bytes) {
   *code_bytes = 0;
-  const llvm::Target& target = target_of(cpu);
-  const llvm::MCTargetOptions options;
-  const std::unique_ptr<llvm::MCRegisterInfo> registers(target.createMCRegInfo(cpu.triple));
-  const std::unique_ptr<llvm::MCAsmInfo> assembly(target.createMCAsmInfo(*registers, cpu.triple, options));
-  const std::unique_ptr<llvm::MCSubtargetInfo> subtarget(
-      target.createMCSubtargetInfo(cpu.triple, cpu.name, cpu.features));
-  llvm::MCContext context(llvm::Triple(cpu.triple), assembly.get(), registers.get(), subtarget.get());
-  const std::unique_ptr<llvm::MCDisassembler> disassembler(target.createMCDisassembler(*subtarget, context));
+  // What the machine knows of its CPU takes milliseconds to work out again.
+  const llvm::MCRegisterInfo* registers = machine.getMCRegisterInfo();
+  const llvm::MCSubtargetInfo* subtarget = machine.getMCSubtargetInfo();
+  llvm::MCContext context(machine.getTargetTriple(), machine.getMCAsmInfo(), registers, subtarget);
+  const std::unique_ptr<llvm::MCDisassembler> disassembler(
+      machine.getTarget().createMCDisassembler(*subtarget, context));
   auto file = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(object, "kernel"));
   if (!file) {
     llvm::consumeError(file.takeError());
@@ -183,7 +140,7 @@ int count_spills(const std::string& object, const Cpu& cpu, std::int64_t* code_b
     vector[r] = name.starts_with("XMM") || name.starts_with("YMM") || name.starts_with("ZMM");
     stack[r] = name == "RSP";
   }
-  const std::unique_ptr<llvm::MCInstrInfo> instructions(target.createMCInstrInfo());
+  const llvm::MCInstrInfo* instructions = machine.getMCInstrInfo();
   int loads = 0, stores = 0;
   for (const llvm::object::SectionRef& section : (*file)->sections()) {
     if (!section.isText()) continue;
@@ -214,6 +171,51 @@ int count_spills(const std::string& object, const Cpu& cpu, std::int64_t* code_b
   }
   // Stores that nothing reloads are the context of a parallel loop, two words at a time.
   return loads == 0 ? 0 : loads + stores;
+}
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+std::string llvm_version() { return LLVM_VERSION_STRING; }
+
+CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+                              CompileReport& report) {
+  const CompileGuard guard;
+  auto start = std::chrono::steady_clock::now();
+  llvm::LLVMContext context;
+  EmittedModule emitted = emit(nest, cpu, symbol, context);
+  report.build_ms = milliseconds_since(start);
+  start = std::chrono::steady_clock::now();
+  const Generator machine(cpu);
+  CompiledObject object;
+  object.symbol = symbol;
+  object.bytes = generate(*emitted.module, *machine, llvm::CodeGenFileType::ObjectFile);
+  object.shared_bytes = emitted.shared_bytes;
+  object.private_bytes = emitted.private_bytes;
+  report.codegen_ms = milliseconds_since(start);
+  object.spills = count_spills(object.bytes, *machine, &object.code_bytes);
+  return object;
+}
+
+std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
+  const CompileGuard guard;
+  llvm::LLVMContext context;
+  const EmittedModule emitted = emit(nest, cpu, symbol, context);
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  emitted.module->print(out, nullptr);
+  return text;
+}
+
+std::string assembly_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
+  const CompileGuard guard;
+  llvm::LLVMContext context;
+  const EmittedModule emitted = emit(nest, cpu, symbol, context);
+  const Generator machine(cpu);
+  return generate(*emitted.module, *machine, llvm::CodeGenFileType::AssemblyFile);
 }
 
 }  // namespace syno::jit

@@ -16,9 +16,6 @@ CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, co
 std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
 std::string assembly_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
 
-/// Stack stores and reloads of vector registers in the code of an ELF object, by disassembling it.
-int count_spills(const std::string& object, const Cpu& cpu, std::int64_t* code_bytes);
-
 std::string llvm_version();
 
 /// Code in memory until destroyed. Only listed functions (memcpy, memset, memmove) are visible to it.

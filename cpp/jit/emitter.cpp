@@ -2,6 +2,7 @@
 #include "jit/emitter.hpp"
 
 #include <llvm/IR/Constants.h>
+#include <llvm/Transforms/Utils/BasicBlockUtils.h>
 
 #include <algorithm>
 #include <bit>
@@ -142,6 +143,14 @@ llvm::Function* make_function(llvm::Module& module, llvm::FunctionType* type, co
   return made;
 }
 
+/// Code is placed before loops by way of blocks of their own; what follows one another without a branch
+/// becomes one block, of which instructions are selected together.
+void join_blocks(llvm::Module& module) {
+  for (llvm::Function& function : module)
+    for (llvm::BasicBlock& block : llvm::make_early_inc_range(function))
+      llvm::MergeBlockIntoPredecessor(&block);
+}
+
 }  // namespace
 
 EmittedModule Emitter::run() {
@@ -186,6 +195,7 @@ EmittedModule Emitter::run() {
     size->setConstant(true);
     size->setLinkage(llvm::GlobalValue::PrivateLinkage);
   }
+  join_blocks(*module_);
   return {std::move(module_), shared_bytes_, private_bytes_};
 }
 

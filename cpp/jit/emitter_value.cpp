@@ -26,7 +26,7 @@ using schedule::ValueKind;
 
 namespace {
 
-enum Tag : std::int64_t { kLoad = 100, kSplat, kAny, kTransposed };
+enum Tag : std::int64_t { kLoad = 100, kLoadHere, kSplat, kAny, kTransposed };
 
 std::int64_t bits(llvm::Value* value) {
   return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(value));
@@ -357,9 +357,12 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
   const auto guarded = [&](llvm::Value* at, llvm::Value* by) {
     return by ? b_.CreateSelect(by, at, fills()) : at;
   };
-  Key key = key_of(kLoad, elements);
-  key.insert(key.end(), {static_cast<std::int64_t>(raw(id)), versions_[raw(id)], elements.constant,
-                         bits(condition), bits(guard_mask), std::bit_cast<std::int64_t>(fill)});
+  const auto key_at = [&](Tag tag, const Form& at) {
+    Key key = key_of(tag, at);
+    key.insert(key.end(), {static_cast<std::int64_t>(raw(id)), versions_[raw(id)], at.constant,
+                           bits(condition), bits(guard_mask), std::bit_cast<std::int64_t>(fill)});
+    return key;
+  };
 
   // Which lanes are on, where that is known here.
   const auto lanes_on = [&](llvm::Value* mask) -> std::optional<std::vector<bool>> {
@@ -376,6 +379,7 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
     return on;
   };
 
+  const Key key = key_at(kLoad, elements);
   std::optional<LaneForm> where;
   if (uses_lanes(elements)) where = over_lanes(elements);
   if (!where || (where->stride && *where->stride == 0)) {
@@ -392,48 +396,55 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
     return {b_.CreateSelect(guard_mask, spread({one, false}), spread(otherwise)), true};
   }
 
-  key.insert(key.end(), {bits(simd_->mask), simd_->lanes, simd_->active});
-  return {
-      locally(key,
-              [&]() -> llvm::Value* {
-                const auto count = static_cast<unsigned>(simd_->lanes);
-                llvm::Type* type = llvm::FixedVectorType::get(element, count);
-                llvm::Type* masks = llvm::FixedVectorType::get(b_.getInt1Ty(), count);
-                llvm::Value* mask = both(simd_->mask, guard_mask);
-                if (!mask) {
-                  const std::int64_t stride = where->stride.value_or(0);
-                  if (stride == 1)
-                    return from_storage(buffer.dtype,
-                                        load_plain(id, type, guarded(pointer(id, where->first), condition)));
-                  if (stride == -1 && !condition) {
-                    llvm::Value* last = pointer(id, schedule::with_constant(where->first, 1 - simd_->lanes));
-                    return from_storage(buffer.dtype, b_.CreateVectorReverse(load_plain(id, type, last)));
-                  }
-                }
-                llvm::Value* off = llvm::Constant::getNullValue(type);
-                if (fill != 0) off = to_storage(buffer.dtype, spread({number(fill), false}));
-                if (const auto on = lanes_on(mask); where->same_terms && where->stride != 1 && on) {
-                  llvm::Value* found =
-                      shuffled_load(id, *where, *on, !mask, condition, condition ? fills() : nullptr);
-                  if (found && guard_mask) found = b_.CreateSelect(mask, found, off);
-                  if (found) return from_storage(buffer.dtype, found);
-                }
-                const auto align = llvm::Align(schedule::byte_size(buffer.dtype));
-                // Lanes that are off cost hundreds of cycles on a page that is not there: where all are off,
-                // the address is another one too.
-                if (mask && where->stride == 1) {
-                  llvm::Value* at = guarded(pointer(id, where->first), condition);
-                  return from_storage(buffer.dtype,
-                                      masked_call(b_.CreateMaskedLoad(type, at, align, mask, off), id));
-                }
-                if (!mask) mask = llvm::ConstantInt::getTrue(masks);
-                if (condition) mask = b_.CreateSelect(condition, mask, llvm::ConstantInt::getFalse(masks));
-                return from_storage(
-                    buffer.dtype,
-                    masked_call(b_.CreateMaskedGather(type, lane_pointers(id, *where), align, mask, off),
-                                id));
-              }),
-      true};
+  const auto fresh = [&]() -> llvm::Value* {
+    const auto count = static_cast<unsigned>(simd_->lanes);
+    llvm::Type* type = llvm::FixedVectorType::get(element, count);
+    llvm::Type* masks = llvm::FixedVectorType::get(b_.getInt1Ty(), count);
+    llvm::Value* mask = both(simd_->mask, guard_mask);
+    if (!mask) {
+      const std::int64_t stride = where->stride.value_or(0);
+      if (stride == 1)
+        return from_storage(buffer.dtype,
+                            load_plain(id, type, guarded(pointer(id, where->first), condition)));
+      if (stride == -1 && !condition) {
+        llvm::Value* last = pointer(id, schedule::with_constant(where->first, 1 - simd_->lanes));
+        return from_storage(buffer.dtype, b_.CreateVectorReverse(load_plain(id, type, last)));
+      }
+    }
+    llvm::Value* off = llvm::Constant::getNullValue(type);
+    if (fill != 0) off = to_storage(buffer.dtype, spread({number(fill), false}));
+    if (const auto on = lanes_on(mask); where->same_terms && where->stride != 1 && on) {
+      llvm::Value* found = shuffled_load(id, *where, *on, !mask, condition, condition ? fills() : nullptr);
+      if (found && guard_mask) found = b_.CreateSelect(mask, found, off);
+      if (found) return from_storage(buffer.dtype, found);
+    }
+    const auto align = llvm::Align(schedule::byte_size(buffer.dtype));
+    // Lanes that are off cost hundreds of cycles on a page that is not there: where all are off,
+    // the address is another one too.
+    if (mask && where->stride == 1) {
+      llvm::Value* at = guarded(pointer(id, where->first), condition);
+      return from_storage(buffer.dtype, masked_call(b_.CreateMaskedLoad(type, at, align, mask, off), id));
+    }
+    if (!mask) mask = llvm::ConstantInt::getTrue(masks);
+    if (condition) mask = b_.CreateSelect(condition, mask, llvm::ConstantInt::getFalse(masks));
+    return from_storage(
+        buffer.dtype,
+        masked_call(b_.CreateMaskedGather(type, lane_pointers(id, *where), align, mask, off), id));
+  };
+  // Another vector loop over the same elements has lanes of another name; what it loads in one block is the
+  // same. From block to block it would only keep a register busy.
+  const auto lanes = [&](Key loaded) {
+    loaded.insert(loaded.end(), {bits(simd_->mask), simd_->lanes, simd_->active});
+    return loaded;
+  };
+  const auto once = [&] {
+    if (!where->same_terms) return fresh();
+    Key here = lanes(key_at(kLoadHere, where->first));
+    here.insert(here.end(), where->offsets.begin(), where->offsets.end());
+    here.push_back(bits(b_.GetInsertBlock()));
+    return locally(here, fresh);
+  };
+  return {locally(lanes(key), once), true};
 }
 
 // ---- registers
@@ -664,8 +675,12 @@ Lanes Emitter::combine(StoreMode mode, Lanes old, Lanes stored) {
       // Accumulating a product is one fused operation.
       llvm::Value* x = stored.value;
       auto* product = llvm::dyn_cast<llvm::BinaryOperator>(x);
-      if (product && product->getOpcode() == llvm::Instruction::FMul && stored.vector == old.vector)
-        return {math_.multiply_add(product->getOperand(0), product->getOperand(1), old.value), old.vector};
+      if (product && product->getOpcode() == llvm::Instruction::FMul && stored.vector == old.vector) {
+        llvm::Value *a = product->getOperand(0), *b = product->getOperand(1);
+        // Just made for this, so that only this statement knows it.
+        if (product->use_empty() && product == &b_.GetInsertBlock()->back()) product->eraseFromParent();
+        return {math_.multiply_add(a, b, old.value), old.vector};
+      }
       return binary(Function::Add, old, stored);
     }
     case StoreMode::Max:
