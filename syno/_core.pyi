@@ -839,18 +839,19 @@ class TensorCalls:
         """
         How many kernels are held.
         """
-    def add(self, kernel: Kernel, *, shapes: collections.abc.Sequence[tuple], dtypes: collections.abc.Sequence[typing.Any], result_dtype: typing.Any, result_shapes: collections.abc.Sequence[tuple], order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], threads: typing.SupportsInt | typing.SupportsIndex, runs_on: typing.SupportsInt | typing.SupportsIndex = 0, strides: collections.abc.Sequence[typing.Any] = [], result_formats: collections.abc.Sequence[typing.Any] = []) -> None:
+    def add(self, kernels: collections.abc.Sequence[Kernel], *, shapes: collections.abc.Sequence[tuple], dtypes: collections.abc.Sequence[typing.Any], result_dtype: typing.Any, result_shapes: collections.abc.Sequence[tuple], orders: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]], threads: typing.SupportsInt | typing.SupportsIndex, runs_on: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], strides: collections.abc.Sequence[typing.Any] = [], result_formats: collections.abc.Sequence[typing.Any] = []) -> None:
         """
             Serve calls on tensors of these shapes and dtypes while ``thread_count`` says ``threads``.
         
             Args:
-                runs_on: threads that the kernel gets; default ``threads``.
-                result_shapes: of each output, as torch sees it.
-                order: which of a call's tensors are the kernel's inputs, in its order.
+                kernels: one after the other each writes the next of the results.
+                runs_on: threads that each kernel gets; default ``threads``.
+                result_shapes: of each result, as torch sees it.
+                orders: of each kernel, which of a call's tensors are its inputs, in its order.
                 strides: of each tensor of a call; None where it has to be contiguous. Default all are.
-                result_formats: memory format of each output, as the kernel writes it; None: contiguous. Default all are.
+                result_formats: memory format of each result, as its kernel writes it; None: contiguous. Default all are.
             Raises:
-                ShapeError: the kernel takes another number of arguments.
+                ShapeError: a kernel takes another number of arguments.
         """
     def clear(self) -> None:
         """

@@ -23,17 +23,23 @@ constexpr std::size_t kMostArguments = 32;
 /// Kernels of one operator by the shapes, dtypes and threads of a call. There are few: they are compared in
 /// order, and one that was found moves a place forward.
 class TensorCalls {
-  struct Call {
+  /// A kernel that writes some of the results.
+  struct Part {
     std::shared_ptr<jit::Kernel> kernel;
+    std::vector<std::size_t> order;  ///< which tensors the kernel takes
+    int runs_on = 1;                 ///< threads
+
+    std::size_t results() const { return kernel->argument_count() - order.size(); }
+  };
+  struct Call {
+    std::vector<Part> parts;
     std::vector<py::tuple> shapes;    ///< of all tensors of a call
     std::vector<py::object> strides;  ///< None: any that are row-major
     std::vector<py::object> dtypes;
     py::object result_dtype;
     std::vector<py::tuple> result_shapes;
     std::vector<py::object> result_formats;  ///< memory formats; None: row-major
-    std::vector<std::size_t> order;          ///< which tensors the kernel takes
     int threads = 1;                         ///< that torch has
-    int runs_on = 1;
   };
 
  public:
@@ -42,29 +48,39 @@ class TensorCalls {
     if (kept == 0) fail<KernelError>("torch", "kept={} must be at least 1", kept);
   }
 
-  void add(std::shared_ptr<jit::Kernel> kernel, const std::vector<py::tuple>& shapes,
+  void add(const std::vector<std::shared_ptr<jit::Kernel>>& kernels, const std::vector<py::tuple>& shapes,
            std::vector<py::object> dtypes, py::object result_dtype, std::vector<py::tuple> result_shapes,
-           std::vector<std::size_t> order, int threads, int runs_on, std::vector<py::object> strides,
-           std::vector<py::object> result_formats) {
-    const std::size_t count = order.size() + result_shapes.size();
-    if (count != kernel->argument_count() || count > kMostArguments || result_shapes.empty())
-      fail<ShapeError>("torch", "{} inputs and {} results for a kernel of {} arguments", order.size(),
-                       result_shapes.size(), kernel->argument_count());
+           const std::vector<std::vector<std::size_t>>& orders, int threads, std::vector<int> runs_on,
+           std::vector<py::object> strides, std::vector<py::object> result_formats) {
+    runs_on.resize(runs_on.empty() ? kernels.size() : runs_on.size(), threads);
+    if (kernels.empty() || orders.size() != kernels.size() || runs_on.size() != kernels.size())
+      fail<ShapeError>("torch", "{} orders and {} numbers of threads for {} kernels", orders.size(),
+                       runs_on.size(), kernels.size());
+    std::vector<Part> parts;
+    std::size_t results = 0;
+    for (std::size_t k = 0; k < kernels.size(); ++k) {
+      const std::size_t count = kernels[k]->argument_count();
+      if (count > kMostArguments || orders[k].size() >= count)
+        fail<ShapeError>("torch", "{} inputs for a kernel of {} arguments", orders[k].size(), count);
+      for (const std::size_t i : orders[k])
+        if (i >= shapes.size()) fail<ShapeError>("torch", "input {} of {} tensors", i, shapes.size());
+      parts.push_back({kernels[k], orders[k], runs_on[k] > 0 ? runs_on[k] : threads});
+      results += parts.back().results();
+    }
     strides.resize(strides.empty() ? shapes.size() : strides.size(), py::none());
     result_formats.resize(result_formats.empty() ? result_shapes.size() : result_formats.size(), py::none());
     if (strides.size() != shapes.size() || dtypes.size() != shapes.size() ||
-        result_formats.size() != result_shapes.size())
-      fail<ShapeError>("torch", "{} strides, {} dtypes and {} formats for {} tensors and {} results",
+        result_shapes.size() != results || result_formats.size() != results)
+      fail<ShapeError>("torch",
+                       "{} strides, {} dtypes and {} formats for {} tensors and {} results, of which {} are "
+                       "written",
                        strides.size(), dtypes.size(), result_formats.size(), shapes.size(),
-                       result_shapes.size());
-    for (const std::size_t i : order)
-      if (i >= shapes.size()) fail<ShapeError>("torch", "input {} of {} tensors", i, shapes.size());
+                       result_shapes.size(), results);
     if (calls_.size() >= kept_) calls_.pop_back();
-    calls_.insert(calls_.begin(),
-                  std::make_shared<const Call>(
-                      Call{std::move(kernel), shapes, std::move(strides), std::move(dtypes),
-                           std::move(result_dtype), std::move(result_shapes), std::move(result_formats),
-                           std::move(order), threads, runs_on > 0 ? runs_on : threads}));
+    calls_.insert(calls_.begin(), std::make_shared<const Call>(
+                                      Call{std::move(parts), shapes, std::move(strides), std::move(dtypes),
+                                           std::move(result_dtype), std::move(result_shapes),
+                                           std::move(result_formats), threads}));
   }
 
   void clear() { calls_.clear(); }
@@ -117,28 +133,30 @@ class TensorCalls {
   }
 
   py::object run(const Call& call, const py::tuple& tensors) const {
-    std::array<void*, kMostArguments> pointers{};
-    std::size_t count = 0;
     const auto address = [&](PyObject* tensor) {
-      pointers[count++] = PyLong_AsVoidPtr(ask(tensor, data_ptr_.ptr()).ptr());
+      void* found = PyLong_AsVoidPtr(ask(tensor, data_ptr_.ptr()).ptr());
       if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+      return found;
     };
-    for (const std::size_t i : call.order)
-      address(PyTuple_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)));
     py::tuple results(call.result_shapes.size());
-    for (std::size_t i = 0; i < call.result_shapes.size(); ++i) {
-      const py::object& format = call.result_formats[i];
-      const std::array<PyObject*, 3> arguments{call.result_shapes[i].ptr(), call.result_dtype.ptr(),
-                                               format.ptr()};
-      const py::tuple& keywords = format.is_none() ? dtype_alone_ : dtype_and_format_;
-      PyObject* made = PyObject_Vectorcall(empty_.ptr(), arguments.data(), 1, keywords.ptr());
-      if (made == nullptr) throw py::error_already_set();
-      results[i] = py::reinterpret_steal<py::object>(made);
-      address(made);
-    }
-    {
+    std::size_t next = 0;
+    for (const Part& part : call.parts) {
+      std::array<void*, kMostArguments> pointers{};
+      std::size_t count = 0;
+      for (const std::size_t i : part.order)
+        pointers[count++] = address(PyTuple_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i)));
+      for (const std::size_t end = next + part.results(); next < end; ++next) {
+        const py::object& format = call.result_formats[next];
+        const std::array<PyObject*, 3> arguments{call.result_shapes[next].ptr(), call.result_dtype.ptr(),
+                                                 format.ptr()};
+        const py::tuple& keywords = format.is_none() ? dtype_alone_ : dtype_and_format_;
+        PyObject* made = PyObject_Vectorcall(empty_.ptr(), arguments.data(), 1, keywords.ptr());
+        if (made == nullptr) throw py::error_already_set();
+        results[next] = py::reinterpret_steal<py::object>(made);
+        pointers[count++] = address(made);
+      }
       const py::gil_scoped_release unlocked;
-      call.kernel->call_unchecked(pointers.data(), call.runs_on);
+      part.kernel->call_unchecked(pointers.data(), part.runs_on);
     }
     return results.size() == 1 ? py::object(results[0]) : py::object(results);
   }
@@ -169,19 +187,20 @@ void bind_torch(py::module_& m) {
     Raises:
         KernelError: kept is 0.
 )doc")
-      .def("add", &TensorCalls::add, "kernel"_a, py::kw_only(), "shapes"_a, "dtypes"_a, "result_dtype"_a,
-           "result_shapes"_a, "order"_a, "threads"_a, "runs_on"_a = 0,
+      .def("add", &TensorCalls::add, "kernels"_a, py::kw_only(), "shapes"_a, "dtypes"_a, "result_dtype"_a,
+           "result_shapes"_a, "orders"_a, "threads"_a, "runs_on"_a = std::vector<int>{},
            "strides"_a = std::vector<py::object>{}, "result_formats"_a = std::vector<py::object>{}, R"doc(
     Serve calls on tensors of these shapes and dtypes while ``thread_count`` says ``threads``.
 
     Args:
-        runs_on: threads that the kernel gets; default ``threads``.
-        result_shapes: of each output, as torch sees it.
-        order: which of a call's tensors are the kernel's inputs, in its order.
+        kernels: one after the other each writes the next of the results.
+        runs_on: threads that each kernel gets; default ``threads``.
+        result_shapes: of each result, as torch sees it.
+        orders: of each kernel, which of a call's tensors are its inputs, in its order.
         strides: of each tensor of a call; None where it has to be contiguous. Default all are.
-        result_formats: memory format of each output, as the kernel writes it; None: contiguous. Default all are.
+        result_formats: memory format of each result, as its kernel writes it; None: contiguous. Default all are.
     Raises:
-        ShapeError: the kernel takes another number of arguments.
+        ShapeError: a kernel takes another number of arguments.
 )doc")
       .def("clear", &TensorCalls::clear, "Lets all kernels go.")
       .def_property_readonly("used", &TensorCalls::used,

@@ -92,19 +92,10 @@ class NativeCall:
             )
         ]
 
-    def serve(self, calls: _core.TensorCalls, tensors: Sequence[Tensor]) -> None:
-        """From now on `calls` runs this kernel on tensors of these shapes and strides, if it copies none."""
+    def takes_as_they_lie(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether the kernel runs on these tensors without any copy."""
         placement = self._placement
-        if placement.direct and all(placement.takes(i, tensors[i]) for i in self._places):
-            add_call(
-                calls,
-                self._kernel._core,
-                tensors,
-                self._written,
-                order=self._places,
-                threads=self._kernel.threads,
-                runs_on=self._kernel.runs_on,
-            )
+        return placement.direct and all(placement.takes(i, tensors[i]) for i in self._places)
 
     def __call__(self, tensors: Sequence[Tensor]) -> Any:
         """The result, or a tuple of them where the operator has several outputs."""
@@ -118,31 +109,48 @@ class NativeCall:
         return results if len(results) > 1 else results[0]
 
 
+def serve(
+    calls: _core.TensorCalls, natives: Sequence[NativeCall], tensors: Sequence[Tensor]
+) -> None:
+    """From now on `calls` runs these kernels, one after the other, on tensors of these shapes and strides, if
+    they copy none; each writes the next results."""
+    if all(native.takes_as_they_lie(tensors) for native in natives):
+        add_call(
+            calls,
+            [native._kernel._core for native in natives],
+            tensors,
+            [written for native in natives for written in native._written],
+            orders=[native._places for native in natives],
+            threads=natives[0]._kernel.threads,
+            runs_on=[native._kernel.runs_on for native in natives],
+        )
+
+
 def add_call(
     calls: _core.TensorCalls,
-    kernel: _core.Kernel,
+    kernels: Sequence[_core.Kernel],
     tensors: Sequence[Tensor],
     results: Sequence[tuple[tuple[int, ...], torch.memory_format]],
     *,
-    order: Sequence[int],
+    orders: Sequence[Sequence[int]],
     threads: int,
-    runs_on: int,
+    runs_on: Sequence[int],
 ) -> None:
-    """From now on `calls` runs this kernel on tensors of these shapes, strides and dtypes.
+    """From now on `calls` runs these kernels on tensors of these shapes, strides and dtypes.
 
     Args:
-        results: shape and format of what the kernel writes.
-        order: which of the tensors the kernel takes, in its order.
+        results: shape and format of what the kernels write.
+        orders: of each kernel, which of the tensors it takes, in its order.
         threads: that torch has at such calls.
-        runs_on: that the kernel gets.
+        runs_on: that each kernel gets.
     """
     calls.add(
-        kernel,
+        kernels,
         shapes=[tuple(t.shape) for t in tensors],
         dtypes=[t.dtype for t in tensors],
-        result_dtype=TORCH[kernel.dtypes[-1]],
+        result_dtype=TORCH[kernels[0].dtypes[-1]],
         result_shapes=[shape for shape, _ in results],
-        order=order,
+        orders=orders,
         threads=threads,
         runs_on=runs_on,
         strides=[None if t.is_contiguous() and tells(t.shape) else t.stride() for t in tensors],

@@ -29,7 +29,7 @@ from syno.bounded import Bounded
 from syno.errors import ShapeError, SynoError
 from syno.operator import Operator
 from syno.torch.aten import AtenFunction
-from syno.torch.joint import JointGradient
+from syno.torch.joint import JointGradient, joint_name
 from syno.torch.layouts import Layout, follows, in_format, layout_of, memory_format
 from syno.torch.native import (
     KEPT_SHAPES,
@@ -38,6 +38,7 @@ from syno.torch.native import (
     Shapes,
     call_key,
     new_calls,
+    serve,
     shapes_of,
 )
 from syno.torch.packed import plain_call
@@ -202,13 +203,21 @@ class OperatorFunction:
         if served is not None:
             assert isinstance(served, Tensor)
             return served
+        return self._planned(tensors)(tensors)
+
+    def _planned(self, tensors: Sequence[Tensor]) -> Plan:
         layout = layout_of(tensors, (self.follows,))
         key = call_key(tensors, layout)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans.setdefault(key, self._plan(tensors, layout))
             _make_room_for(self)
-        return plan(tensors)
+        return plan
+
+    def native(self, tensors: Sequence[Tensor]) -> NativeCall | None:
+        """The kernel for such CPU tensors; None where there is none."""
+        plan = self._planned(tensors)
+        return plan if isinstance(plan, NativeCall) else None
 
     def _compute_by_owner(self, *tensors: Tensor, owner: str) -> Tensor:
         found = owners.get(owner)
@@ -234,14 +243,15 @@ class OperatorFunction:
         return self._emitted_copy(tensors)
 
     def _emitted_copy(self, tensors: Sequence[Tensor]) -> Tensor:
-        result = in_format(self.emitted(tensors), self._format(tensors))
+        result = in_format(self.emitted(tensors), self.format(tensors))
         # A registered operator may not return a view of its inputs.
         return result.clone() if result._is_view() else result
 
     def _fake(self, *tensors: Tensor) -> Tensor:
         return self._empty(tensors, self.output_shape(shapes_of(tensors)))
 
-    def _format(self, tensors: Sequence[Tensor]) -> torch.memory_format:
+    def format(self, tensors: Sequence[Tensor]) -> torch.memory_format:
+        """Memory format of the result."""
         if self.follows is None:
             return torch.contiguous_format
         return memory_format(tensors[self.follows])
@@ -251,7 +261,7 @@ class OperatorFunction:
             tuple(shape),
             dtype=tensors[0].dtype,
             device=tensors[0].device,
-            memory_format=self._format(tensors),
+            memory_format=self.format(tensors),
         )
 
     def _backward(self, ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
@@ -262,23 +272,31 @@ class OperatorFunction:
     ) -> tuple[Tensor | None, ...]:
         """Of the inputs that need one, for (cotangent, *inputs)."""
         wanted = tuple(i for i, need in enumerate(needed) if need)
-        if len(wanted) > 1 and plain_call(tensors, ()):
-            together = self._together(wanted)(tensors)
-            if together is not None:
-                found = dict(zip(wanted, together, strict=True))
-                return tuple(found.get(i) for i in range(len(needed)))
+        if len(wanted) > 1 and tensors[0].device.type == "cpu":
+            joint = self.together(wanted)
+            if plain_call(tensors, ()):
+                return _spread(len(needed), wanted, joint.compute(*tensors))
+            # What is traced calls it, too: nobody differentiates further there.
+            if not _transformed() and not (_grad_enabled() and _needs_grad(*tensors)):
+                return _spread(len(needed), wanted, joint(*tensors))
+        return self.each_gradient(needed, tensors)
+
+    def each_gradient(
+        self, needed: Sequence[bool], tensors: tuple[Tensor, ...]
+    ) -> tuple[Tensor | None, ...]:
+        """The same one by one; each has gradients itself."""
         shapes = shapes_of(tensors[1:])
         return tuple(
             self._gradient(i, tensors, shapes) if n else None for i, n in enumerate(needed)
         )
 
-    def _together(self, wanted: tuple[int, ...]) -> JointGradient:
+    def together(self, wanted: tuple[int, ...]) -> JointGradient:
+        """The gradients with respect to several inputs, ascending: of (cotangent, *inputs)."""
         with _lock:
             found = self._joint.get(wanted)
             if found is None:
-                names = (f"d{self.output}", *self.inputs)
-                found = JointGradient(names, [self.inputs[i] for i in wanted], self.operator_for)
-                self._joint[wanted] = found
+                _known[joint_name(self.name, wanted)] = self  # before PyTorch asks for it
+                found = self._joint[wanted] = JointGradient(self, wanted, _library)
             return found
 
     def _gradient(self, index: int, tensors: Sequence[Tensor], shapes: Shapes) -> Tensor | None:
@@ -328,7 +346,7 @@ class OperatorFunction:
                     error,
                 )
             return self._emitted_copy
-        call.serve(self._calls, tensors)
+        serve(self._calls, [call], tensors)
         return call
 
 
@@ -367,6 +385,13 @@ class _WithTransforms(_Recorded):
             result = function._call.redispatch(keys & torch._C._after_autograd_keyset, *tensors)
         assert isinstance(result, Tensor)
         return result
+
+
+def _spread(
+    count: int, wanted: Sequence[int], gradients: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    found = dict(zip(wanted, gradients, strict=True))
+    return tuple(found.get(i) for i in range(count))
 
 
 def _refuse_tangents(name: str, tensors: Sequence[Tensor]) -> None:
@@ -466,17 +491,25 @@ torch.ops.syno.__class__ = _Namespace
 
 
 def _named(name: str) -> OperatorFunction | None:
+    """The function of a name, or that whose gradients it names, registered."""
     found = _known.get(name)
-    if found is None:
-        parent, _, index = name.rpartition("_d")
-        function = _named(parent) if parent and index.isdecimal() else None
-        if function is not None and int(index) < len(function.inputs):
-            found = function.derivative(int(index))
-    return found
+    if found is not None:
+        return found
+    parent, _, numbers = name.rpartition("_d")
+    function = _named(parent) if parent else None
+    indices = [int(n) for n in numbers.split("_") if n.isdecimal()]
+    if function is None or function.name != parent or "_".join(map(str, indices)) != numbers:
+        return None
+    if indices != sorted(set(indices)) or indices[-1] >= len(function.inputs):
+        return None
+    if len(indices) == 1:
+        return function.derivative(indices[0])
+    function.together(tuple(indices))
+    return function
 
 
 _known: dict[str, OperatorFunction] = {}
-"""Every function with a name under `torch.ops.syno`."""
+"""By every name under `torch.ops.syno`: the function, or whose joint gradients they are."""
 _functions: dict[str, OperatorFunction] = {}
 _with_kernels: dict[str, OperatorFunction] = {}
 
@@ -492,10 +525,15 @@ def _make_room_for(function: OperatorFunction) -> None:
     oldest.forget()
 
 
+#: Counts the ways in which gradients were put together: code that `torch.compile` kept from earlier calls what they
+#: were then, and is not found under another name.
+_GRADIENTS = 2
+
+
 def operator_name(operator: Operator) -> str:
     """The name under `torch.ops.syno`: the same for the same text on every machine."""
     source = operator._source.expr if operator._source is not None else ""
-    text = f"{operator.symbolic.program.text()}\n{source}"
+    text = f"{operator.symbolic.program.text()}\n{source}\n{_GRADIENTS}"
     return "op_" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

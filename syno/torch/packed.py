@@ -93,12 +93,12 @@ class _Kernel:
         shapes = [shape for shape, _, _ in self.placement.results]
         add_call(
             self.calls,
-            self.kernel.call,
+            [self.kernel.call],
             tensors,
             list(zip(shapes, self.placement.written_formats(), strict=True)),
-            order=range(len(tensors)),
+            orders=[range(len(tensors))],
             threads=self.kernel.threads,
-            runs_on=self.kernel.runs_on,
+            runs_on=[self.kernel.runs_on],
         )
 
 

@@ -288,7 +288,7 @@ def test_a_torch_call_runs_on_the_threads_that_the_kernel_gains_by() -> None:
             self.held = made(*arguments, **options)
 
         def add(self, *arguments: Any, **options: Any) -> None:
-            seen.append((options["threads"], options["runs_on"]))
+            seen.append((options["threads"], *options["runs_on"]))
             self.held.add(*arguments, **options)
 
         def clear(self) -> None:

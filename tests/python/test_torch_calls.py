@@ -177,12 +177,12 @@ def test_a_kernel_of_other_arguments_is_refused() -> None:
     for order, shapes in (([0], [(3, 5)]), ([0, 2], [(3, 5), (5, 4)])):
         with pytest.raises(ShapeError, match=r"\[torch\]"):
             calls.add(
-                kernel._core,
+                [kernel._core],
                 shapes=shapes,
                 dtypes=[torch.float32] * len(shapes),
                 result_shapes=[(3, 4)],
                 result_dtype=torch.float32,
-                order=order,
+                orders=[order],
                 threads=1,
             )
     assert calls((torch.randn(3, 5), torch.randn(5, 4))) is None

@@ -12,7 +12,6 @@ from syno.operator import Operator
 torch = pytest.importorskip("torch")
 
 from syno.torch import ops  # noqa: E402
-from syno.torch.joint import JointGradient  # noqa: E402
 from syno.torch.ops import as_function  # noqa: E402
 
 OPERATORS = {
@@ -45,18 +44,73 @@ def test_any_inputs_together_are_each_alone(
     inputs, cotangent = tensors(operator)
     alone = [function.derivative(i)(cotangent, *inputs) for i in range(len(inputs))]
 
-    def forbidden(self: Any, index: int) -> Any:
+    def forbidden(*_: Any) -> Any:
         raise AssertionError("one gradient on its own")
 
-    monkeypatch.setattr(ops.OperatorFunction, "derivative", forbidden)
+    monkeypatch.setattr(ops.OperatorFunction, "each_gradient", forbidden)
     for count in range(2, len(inputs) + 1):
         for wanted in itertools.combinations(range(len(inputs)), count):
             given = [t.clone().requires_grad_(i in wanted) for i, t in enumerate(inputs)]
-            for _ in range(2):  # the second time the kernel is there
+            for _ in range(2):  # the second time the kernels are there
                 y = function(*given)
                 got = torch.autograd.grad(y, [given[i] for i in wanted], cotangent)
                 for i, gradient in zip(wanted, got, strict=True):
                     torch.testing.assert_close(gradient, alone[i])
+
+
+def test_one_kernel_computes_what_shares_work() -> None:
+    for name, kernels in (("conv", 2), ("two stages", 1)):
+        operator = OPERATORS[name]
+        inputs, cotangent = tensors(operator)
+        joint = as_function(operator).together(tuple(range(len(inputs))))
+        natives = joint._natives((cotangent, *inputs))
+        assert natives is not None and len(natives) == kernels
+
+
+@pytest.mark.parametrize("wanted", [(0, 1), (0, 1, 2)])
+def test_a_compiled_step_calls_the_gradients_once(
+    wanted: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = OPERATORS["two stages"]
+    function = as_function(operator)
+    inputs, cotangent = tensors(operator)
+    given = [t.clone().requires_grad_(i in wanted) for i, t in enumerate(inputs)]
+    leaves = [given[i] for i in wanted]
+    expected = torch.autograd.grad(function(*given), leaves, cotangent)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda *ts: function(*ts), backend="aot_eager", fullgraph=True)
+    y = compiled(*given)
+    torch.autograd.grad(y, leaves, cotangent, retain_graph=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        got = torch.autograd.grad(y, leaves, cotangent)
+    torch.testing.assert_close(got, expected)
+    called = [e.key for e in profile.key_averages() if e.key.startswith("syno::")]
+    assert called == [f"syno::{function.name}_d{'_'.join(map(str, wanted))}"]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_gradients_are_the_eager_ones(operator: Operator, backend: str) -> None:
+    function = as_function(operator)
+    inputs, cotangent = tensors(operator)
+    leaves = [t.requires_grad_() for t in inputs]
+    expected = torch.autograd.grad(function(*leaves), leaves, cotangent)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda *ts: function(*ts) * 2, backend=backend, fullgraph=True)
+    got = torch.autograd.grad(compiled(*leaves), leaves, cotangent / 2)
+    torch.testing.assert_close(got, expected)
+
+
+def test_a_joint_gradient_is_an_operator_like_others(operator: Operator) -> None:
+    function = as_function(operator)
+    inputs, cotangent = tensors(operator)
+    wanted = tuple(range(len(inputs)))[:2]
+    joint = function.together(wanted)
+    given = [t.requires_grad_() for t in (cotangent, *inputs)]
+    torch.library.opcheck(getattr(torch.ops.syno, joint.name).default, given)
+    assert torch.autograd.gradcheck(lambda *ts: joint(*ts), given)
+    rows = [t.detach().transpose(0, -1).contiguous().transpose(0, -1) for t in given]
+    for one, other in zip(joint(*rows), joint(*given), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -91,21 +145,25 @@ def test_gradients_of_gradients_are_right(operator: Operator) -> None:
     assert torch.autograd.gradgradcheck(as_function(operator), [t.requires_grad_() for t in inputs])
 
 
-def test_nothing_is_computed_together_where_that_cannot_be() -> None:
+def test_where_no_kernel_computes_them_they_are_what_each_is_alone() -> None:
     conv = OPERATORS["conv"]
-    joint = JointGradient(("dy", "x", "k"), ("x", "k"), as_function(conv).operator_for)
+    function = as_function(conv)
+    joint = function.together((0, 1))
     (x, k), cotangent = tensors(conv)
-    together = joint((cotangent, x, k))
-    assert together is not None and [t.shape for t in together] == [x.shape, k.shape]
-    assert joint((cotangent, x, k.float())) is None
-    assert joint((cotangent.half(), x.half(), k.half())) is None
-    assert joint((cotangent[:0], x[:0], k)) is None
+    together = joint.compute(cotangent, x, k)
+    assert [t.shape for t in together] == [x.shape, k.shape]
+    half = joint.compute(cotangent.half(), x.half(), k.half())
+    assert all(t.dtype == torch.half for t in half)
+    for one, other in zip(half, together, strict=True):
+        torch.testing.assert_close(one.double(), other, atol=2e-2, rtol=2e-2)
+    dx, dk = joint.compute(cotangent[:0], x[:0], k)
+    assert dx.shape == x[:0].shape and dk.shape == k.shape and not dk.any()
+    with pytest.raises(TypeError, match="one dtype"):
+        joint.compute(cotangent, x, k.float())
     joint.forget()
-    again = joint((cotangent, x, k))
-    assert again is not None
-    for one, other in zip(again, together, strict=True):
+    for one, other in zip(joint.compute(cotangent, x, k), together, strict=True):
         assert torch.equal(one, other)
     empty = x[:0].clone().requires_grad_()
     weight = k.clone().requires_grad_()
-    as_function(conv)(empty, weight).sum().backward()
+    function(empty, weight).sum().backward()
     assert empty.grad.shape == empty.shape and not weight.grad.any()

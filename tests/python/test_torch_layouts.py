@@ -282,7 +282,11 @@ def test_derivatives_are_found_by_name_before_any_gradient() -> None:
     torch.testing.assert_close(
         got, function.derivative(0).derivative(2)(torch.ones_like(x), dy, x, k)
     )
-    for name in ("op_unknown_d0", f"{function.name}_d2", f"{function.name}_dx", "_d0"):
+    dx, dk = getattr(torch.ops.syno, f"{function.name}_d0_1").default(dy, x, k)
+    torch.testing.assert_close(dx, function.derivative(0)(dy, x, k))
+    torch.testing.assert_close(dk, function.derivative(1)(dy, x, k))
+    wrong = ("d2", "dx", "d0_2", "d1_0", "d0_0", "d00", "d_0", "d0_", "d0_1_d0")
+    for name in ("op_unknown_d0", "_d0", *(f"{function.name}_{each}" for each in wrong)):
         assert not hasattr(torch.ops.syno, name)
 
 
