@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,10 @@ from kernelbench.scopes import (
     iterators_of,
     table,
 )
+
+#: Tensors by name, and what makes one of them: a step of a program.
+Environment = dict[str, Tensor]
+Step = Callable[[Environment], Tensor]
 
 
 @dataclass(frozen=True)
