@@ -7,6 +7,7 @@
 #include <set>
 
 #include "emit/emit.hpp"
+#include "emit/index_text.hpp"
 #include "emit/indices.hpp"
 #include "program/interpret.hpp"
 #include "program/text.hpp"
@@ -114,40 +115,10 @@ class CWriter {
     return value < Rational(0) ? "(" + text + ")" : text;
   }
 
-  std::string index(ExprId root) const {
-    const Expr node = p_.arena[root];
-    const auto size = [&] { return lower::integer_of(p_.arena, node.size); };
-    switch (node.op) {
-      case Op::Iterator:
-        return iterators_.at(static_cast<Slot>(node.a));
-      case Op::Constant:
-        return node.value < 0 ? fmt::format("({})", node.value) : std::to_string(node.value);
-      case Op::SizeValue:
-        return std::to_string(size());
-      case Op::Add:
-        return fmt::format("({} + {})", index(node.a), index(node.b));
-      case Op::Multiply:
-        return fmt::format("({} * {})", index(node.a), node.value * size());
-      case Op::Divide:
-        return fmt::format("floor_div({}, {})", index(node.a), size());
-      case Op::Modulo:
-        return fmt::format("floor_mod({}, {})", index(node.a), size());
-      case Op::Inside:
-        return index(node.a);
-    }
-    return {};
+  IndexLanguage language() const {
+    return {[this](Slot slot) { return iterators_.at(slot); }, "floor_div({}, {})", "floor_mod({}, {})"};
   }
-
-  /// What must hold for an access: the guards below the index, and the index inside its dimension.
-  void conditions(ExprId root, std::vector<std::string>& all) const {
-    const Expr node = p_.arena[root];
-    if (node.op == Op::Iterator || node.op == Op::Constant || node.op == Op::SizeValue) return;
-    conditions(node.a, all);
-    if (node.op == Op::Add) conditions(node.b, all);
-    if (node.op != Op::Inside) return;
-    all.push_back(fmt::format("{} >= 0", index(node.a)));
-    all.push_back(fmt::format("{} < {}", index(node.a), lower::integer_of(p_.arena, node.size)));
-  }
+  std::string index(ExprId root) const { return index_text(p_.arena, root, language()); }
 
   struct Access {
     std::string offset;
@@ -158,7 +129,7 @@ class CWriter {
     const auto& dims = p_.tensor(tensor).dims;
     for (std::size_t d = 0; d < dims.size(); ++d) {
       const program::Extent extent = program::extent_of(p_, dims[d], 0);
-      conditions(indices[d], result.conditions);
+      guard_texts(p_.arena, indices[d], language(), result.conditions);
       const symbolic::Interval reach = ranges.bounds(indices[d]);
       std::string text = index(indices[d]);
       if (reach.least < extent.begin)

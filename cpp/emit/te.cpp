@@ -5,6 +5,7 @@
 #include <set>
 
 #include "emit/emit.hpp"
+#include "emit/index_text.hpp"
 #include "emit/indices.hpp"
 #include "emit/python_names.hpp"
 #include "program/text.hpp"
@@ -96,37 +97,12 @@ class TeWriter {
     return fmt::format("te.const({}, DTYPE)", plain(value));
   }
 
-  std::string index(ExprId root) {
-    const Expr node = indices_.arena()[root];
-    const auto size = [&] { return lower::integer_of(indices_.arena(), node.size); };
-    switch (node.op) {
-      case Op::Iterator:
-        return iterators_.at(static_cast<Slot>(node.a));
-      case Op::Constant:
-        return node.value < 0 ? fmt::format("({})", node.value) : std::to_string(node.value);
-      case Op::SizeValue:
-        return std::to_string(size());
-      case Op::Add:
-        return fmt::format("({} + {})", index(node.a), index(node.b));
-      case Op::Multiply:
-        return fmt::format("({} * {})", index(node.a), node.value * size());
-      case Op::Divide:
-        return fmt::format("te.floordiv({}, {})", index(node.a), size());
-      case Op::Modulo:
-        return fmt::format("te.floormod({}, {})", index(node.a), size());
-      case Op::Inside:
-        return index(node.a);
-    }
-    return {};
+  IndexLanguage language() const {
+    return {[this](Slot slot) { return iterators_.at(slot); }, "te.floordiv({}, {})", "te.floormod({}, {})"};
   }
+  std::string index(ExprId root) { return index_text(indices_.arena(), root, language()); }
   void guards(ExprId root, std::vector<std::string>& all) {
-    const Expr node = indices_.arena()[root];
-    if (node.op == Op::Iterator || node.op == Op::Constant || node.op == Op::SizeValue) return;
-    guards(node.a, all);
-    if (node.op == Op::Add) guards(node.b, all);
-    if (node.op != Op::Inside) return;
-    all.push_back(fmt::format("{} >= 0", index(node.a)));
-    all.push_back(fmt::format("{} < {}", index(node.a), lower::integer_of(indices_.arena(), node.size)));
+    guard_texts(indices_.arena(), root, language(), all);
   }
   void bounds(TensorId tensor, std::size_t d, ExprId at, std::vector<std::string>& all) {
     const program::Extent extent = program::extent_of(p_, p_.tensor(tensor).dims[d], 0);

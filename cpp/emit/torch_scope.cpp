@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "emit/index_text.hpp"
 #include "support/checked.hpp"
 #include "support/error.hpp"
 
@@ -518,46 +519,17 @@ class ScopeWriter {
     return fmt::format("{}[{}]", view.value(), index);
   }
 
-  std::string index_text(ExprId root, const std::string& device) {
-    const Expr node = indices_.arena()[root];
-    const auto size = [&] { return lower::integer_of(indices_.arena(), node.size); };
-    switch (node.op) {
-      case Op::Iterator: {
-        const auto slot = static_cast<Slot>(node.a);
-        const std::vector<Slot> all = space();
-        std::vector<std::string> shape(all.size(), "1");
-        for (std::size_t d = 0; d < all.size(); ++d) {
-          if (all[d] == slot) shape[d] = "-1";
-        }
-        return fmt::format("torch.arange({}{}).view({})", extent_text(slot), device, fmt::join(shape, ", "));
+  /// Indices as tensors of integers, a dimension for each iterator of the space.
+  IndexLanguage language(const std::string& device) {
+    const auto places = [this, device](Slot slot) {
+      const std::vector<Slot> all = space();
+      std::vector<std::string> shape(all.size(), "1");
+      for (std::size_t d = 0; d < all.size(); ++d) {
+        if (all[d] == slot) shape[d] = "-1";
       }
-      case Op::Constant:
-        return node.value < 0 ? fmt::format("({})", node.value) : std::to_string(node.value);
-      case Op::SizeValue:
-        return std::to_string(size());
-      case Op::Add:
-        return fmt::format("({} + {})", index_text(node.a, device), index_text(node.b, device));
-      case Op::Multiply:
-        return fmt::format("({} * {})", index_text(node.a, device), node.value * size());
-      case Op::Divide:
-        return fmt::format("({} // {})", index_text(node.a, device), size());
-      case Op::Modulo:
-        return fmt::format("({} % {})", index_text(node.a, device), size());
-      case Op::Inside:
-        return index_text(node.a, device);  // its condition is checked apart
-    }
-    return {};
-  }
-  void guard_texts(ExprId root, const std::string& device, std::vector<std::string>& conditions) {
-    const Expr node = indices_.arena()[root];
-    if (node.op == Op::Iterator || node.op == Op::Constant || node.op == Op::SizeValue) return;
-    guard_texts(node.a, device, conditions);
-    if (node.op == Op::Add) guard_texts(node.b, device, conditions);
-    if (node.op == Op::Inside) {
-      const std::string text = index_text(node.a, device);
-      conditions.push_back(fmt::format("({} >= 0)", text));
-      conditions.push_back(fmt::format("({} < {})", text, lower::integer_of(indices_.arena(), node.size)));
-    }
+      return fmt::format("torch.arange({}{}).view({})", extent_text(slot), device, fmt::join(shape, ", "));
+    };
+    return {places, "({} // {})", "({} % {})", "({} >= 0)", "({} < {})"};
   }
 
   std::string assign(std::string text) {
@@ -655,7 +627,8 @@ class ScopeWriter {
             values[id] = {number(Rational(form.constant)), true};
             continue;
           }
-          value.text = fmt::format("{}.to({}.dtype)", index_text(index, device), context_.like);
+          value.text = fmt::format("{}.to({}.dtype)", index_text(indices_.arena(), index, language(device)),
+                                   context_.like);
           break;
         }
         case ScalarKind::Unary:
@@ -714,8 +687,8 @@ class ScopeWriter {
           program::extent_of(program_, program_.tensor(scope_.output).dims[d], 0).begin;
       const ExprId index = indices_.simplified(
           indices_.arena().add(rewritten(scope_.target[d]), indices_.arena().constant(-begin)));
-      guard_texts(index, "", conditions);
-      const std::string text = index_text(index, "");
+      guard_texts(indices_.arena(), index, language(""), conditions);
+      const std::string text = index_text(indices_.arena(), index, language(""));
       const symbolic::Interval reach = indices_.bounds(index);
       if (reach.least < 0) conditions.push_back(fmt::format("({} >= 0)", text));
       if (reach.greatest >= shape[d]) conditions.push_back(fmt::format("({} < {})", text, shape[d]));

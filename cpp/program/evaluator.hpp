@@ -8,13 +8,11 @@
 #include <numbers>
 #include <vector>
 
+#include "program/interpret.hpp"
 #include "program/scope_code.hpp"
 #include "support/error.hpp"
 
 namespace syno::program::detail {
-
-/// A function of doubles; comparisons and logic give 0 or 1, any number but 0 is true.
-double apply(Function function, double a, double b);
 
 /// Exact values in a register. What a body computes in a branch that `select` does not take may be undefined
 /// (1/0), so this travels as a reason and is an error only where it reaches a result.

@@ -11,7 +11,6 @@
 #include "support/error.hpp"
 
 namespace syno::program {
-namespace detail {
 
 double apply(Function function, double a, double b) {
   switch (function) {
@@ -66,6 +65,8 @@ double apply(Function function, double a, double b) {
   }
   return 0;
 }
+
+namespace detail {
 
 namespace {
 

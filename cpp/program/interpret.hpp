@@ -10,6 +10,10 @@
 
 namespace syno::program {
 
+/// A function of doubles, one of them unless it is binary; comparisons and logic give 0 or 1, any number but
+/// 0 is true.
+double apply(Function function, double a, double b = 0);
+
 /// Row-major values of one tensor, element [0,..,0] first (a computed tensor's least indices).
 template <class T>
 struct Values {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "program/interpret.hpp"
 #include "schedule/loop_nest.hpp"
 #include "support/checked.hpp"
 #include "support/error.hpp"
@@ -10,73 +11,8 @@
 namespace syno::schedule {
 namespace {
 
+using program::apply;
 using program::Function;
-
-double apply(Function function, double a) {
-  switch (function) {
-    case Function::Negate:
-      return -a;
-    case Function::Exp:
-      return std::exp(a);
-    case Function::Log:
-      return std::log(a);
-    case Function::Sqrt:
-      return std::sqrt(a);
-    case Function::Rsqrt:
-      return 1 / std::sqrt(a);
-    case Function::Erf:
-      return std::erf(a);
-    case Function::Tanh:
-      return std::tanh(a);
-    case Function::Sigmoid:
-      return 1 / (1 + std::exp(-a));
-    case Function::Relu:
-      return a < 0 ? 0 : a;
-    case Function::Abs:
-      return std::abs(a);
-    case Function::Gelu:
-      return 0.5 * a * (1 + std::erf(a / std::sqrt(2.0)));
-    default:
-      break;
-  }
-  SYNO_ASSERT(false, "a unary function");
-  return 0;
-}
-
-double apply(Function function, double a, double b) {
-  switch (function) {
-    case Function::Add:
-      return a + b;
-    case Function::Subtract:
-      return a - b;
-    case Function::Multiply:
-      return a * b;
-    case Function::Divide:
-      return a / b;
-    case Function::Maximum:
-      return std::isnan(a) || std::isnan(b) ? a + b : std::max(a, b);
-    case Function::Minimum:
-      return std::isnan(a) || std::isnan(b) ? a + b : std::min(a, b);
-    case Function::Power:
-      return std::pow(a, b);
-    case Function::Less:
-      return a < b;
-    case Function::LessEqual:
-      return a <= b;
-    case Function::Equal:
-      return a == b;
-    case Function::NotEqual:
-      return a != b;
-    case Function::And:
-      return a != 0 && b != 0;
-    case Function::Or:
-      return a != 0 || b != 0;
-    default:
-      break;
-  }
-  SYNO_ASSERT(false, "a binary function");
-  return 0;
-}
 
 class Interpreter {
  public:
