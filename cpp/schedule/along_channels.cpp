@@ -27,11 +27,15 @@ struct ChannelPlan {
   bool packed = true, turned = true;
   std::vector<BroadcastPlan> others;  ///< by read
   std::int64_t row_count = 1, vector_count = 1;
-  double steps = 1;        ///< multiply-adds a result
-  double copy_cycles = 0;  ///< of the packed and padded operands and of the result
-  double pack_cycles = 0;  ///< of the packed operand alone
-  double panel_bytes = 0;  ///< of the packed operand, for a vector of channels
-  double far_lines = 0;    ///< of other operands that do not stay in the second cache from block to block
+  double steps = 1;                 ///< multiply-adds of the loops around the rows and channels
+  double reduction = 1;             ///< multiply-adds a result
+  double outputs = 1;               ///< vectors of results
+  std::vector<std::int64_t> parts;  ///< steps that a part of the reduction may have
+  double copy_cycles = 0;           ///< of the packed and padded operands and of the result
+  double pack_cycles = 0;           ///< of the packed operand alone
+  double panel_bytes = 0;           ///< of the packed operand, for a vector of channels
+  double far_bytes = 0;   ///< of other operands, which do not stay in the second cache from block to block
+  double far_cycles = 0;  ///< to bring them in
 };
 
 /// Cycles to move an element by blocks that are transposed in registers: within the second cache, from beyond
@@ -43,8 +47,9 @@ constexpr double kUsesWorthACopy = 24;
 /// Cycles that a vector of a panel costs again and again when it does not stay in the second cache, and the
 /// part of the cache that it may take.
 constexpr double kFarPanel = 0.3, kPanelShare = 0.7;
+constexpr double kKept = 4;  ///< cycles that a vector of results costs for each further part of the reduction
 /// Cycles that a line of the other operands costs, for each block of channels.
-constexpr double kFarLine = 0.3;
+constexpr double kFarLine = 0.3, kApartLine = 12;  ///< the latter where each lies on a page of its own
 constexpr double kGuarded = 0.5;                 ///< more for a copy that has to look where the operand ends
 constexpr double kLine = 64;                     ///< bytes
 constexpr std::int64_t kPage = 4096, kWays = 8;  ///< of the first cache
@@ -212,10 +217,16 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   const bool all_rows = plan.steps <= panel * 1.001;  // nothing else is outside: rows pass by for each block
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     const double size = static_cast<double>(facts.reads[r].copy.elements) * bytes;
-    if (all_rows && r != plan.operand && 2 * size > static_cast<double>(c.target.l2_bytes))
-      plan.far_lines += size / kLine;
+    if (!all_rows || r == plan.operand || 2 * size <= static_cast<double>(c.target.l2_bytes)) continue;
+    const bool apart = !plan.others[r].copied && steps_far_apart(c, facts, facts.reads[r]);
+    plan.far_bytes += size;
+    plan.far_cycles += size / kLine * (apart ? kApartLine : kFarLine);
   }
   plan.panel_bytes = panel * static_cast<double>(c.lanes) * bytes;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    plan.reduction *= static_cast<double>(facts.extents[i]);
+  plan.outputs = outputs / static_cast<double>(c.lanes);
+  plan.parts = steps_of_parts(c, facts);
   plan.tiles = tiles_of(c, facts, plan);
   return plan;
 }
@@ -229,10 +240,13 @@ double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& n
   const std::int64_t vectors = plan.turned ? panels * numbers.vectors : plan.vector_count;
   double cycles = plan.copy_cycles + (incomplete ? kGuarded * plan.pack_cycles : 0) +
                   tile_cycles(target, plan.row_count, vectors, plan.steps, numbers.rows, numbers.vectors);
-  const bool near = plan.panel_bytes * static_cast<double>(numbers.vectors) <=
+  const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
+  const bool near = plan.panel_bytes * part * static_cast<double>(numbers.vectors) <=
                     kPanelShare * static_cast<double>(target.l2_bytes);
+  cycles += (1 / part - 1) * kKept * plan.outputs;
   const std::int64_t visits = (plan.row_count + numbers.rows - 1) / numbers.rows;
-  cycles += kFarLine * plan.far_lines * static_cast<double>(panels);
+  const bool again = 2 * plan.far_bytes * part > static_cast<double>(target.l2_bytes);
+  cycles += plan.far_cycles * static_cast<double>(again ? panels : 1);
   if (!near) cycles += kFarPanel * plan.steps * static_cast<double>(visits * plan.vector_count);
   return cycles;
 }
@@ -351,16 +365,18 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   if (!lane_outer.empty()) order.push_back(lane_outer);
   for (std::size_t i = picking; i < sequence.size(); ++i) order.push_back(loops[sequence[i]]);
   if (!row_outer.empty()) order.push_back(row_outer);
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
-    sequence.push_back(i);
-    order.push_back(loops[i]);
-  }
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) sequence.push_back(i);
+  const ReductionLoops reduction = in_parts(
+      c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()}, numbers.steps);
+  put_around(c, heavy, order, picking, reduction);
+  order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
   order.insert(order.end(), tile.begin(), tile.end());
   c.add({"reorder", heavy, order, {}, "", {}});
   if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
   c.add({"register_tile", heavy, tile, {}, "", {}});
   if (!row_outer.empty() && rows % numbers.rows != 0) c.add({"peel", heavy, {row_outer}, {}, "", {}});
   if (!lane_outer.empty()) c.add({"peel", heavy, {lane_outer}, {}, "", {}});
+  if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
   c.parallel_outermost(heavy);
   if (plan.turned) {
     const std::size_t rank = c.plan.program.scopes[c.index(heavy)].traversal.size();
@@ -414,19 +430,23 @@ void along_channels(Construction& c, const std::string& scope, const ScopeFacts&
                          &Numbers::vectors,
                          counting_to(std::min(plan->vector_count, kMostVectors)),
                          {plan->along}}};
+      add_parts(facts, plan->parts, sketch);
       sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
         return cycles_of(target, plan, n);
       };
       sketch.cycles = std::numeric_limits<double>::infinity();
       for (const std::int64_t vectors : sketch.choices[1].values) {
         for (const std::int64_t tile : plan->tiles) {
-          Numbers numbers;
-          numbers.rows = tile;
-          numbers.vectors = vectors;
-          const double cycles = sketch.estimate(numbers);
-          if (!(cycles < sketch.cycles * 0.999)) continue;
-          sketch.counted = numbers;
-          sketch.cycles = cycles;
+          for (const std::int64_t steps : plan->parts) {
+            Numbers numbers;
+            numbers.rows = tile;
+            numbers.vectors = vectors;
+            numbers.steps = steps;
+            const double cycles = cycles_of(c.target, *plan, numbers);
+            if (!(cycles < sketch.cycles * (steps > 0 ? 0.98 : 0.999))) continue;
+            sketch.counted = numbers;
+            sketch.cycles = cycles;
+          }
         }
       }
       sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& n) {

@@ -22,6 +22,14 @@ struct ReadPlan {
   std::size_t row_dim = 0;  ///< Blocked: the dimension that the rows move
 };
 
+/// What there is of an operand, for one iteration of the loops around rows and vectors.
+struct Operand {
+  bool by_vectors = false;  ///< else broadcast
+  double bytes = 0;
+  bool far_apart = false;  ///< each step of the reduction begins on another page
+  bool panels = false;     ///< they can be packed
+};
+
 struct OutputPlan {
   std::size_t flattened = 1;  ///< trailing traversal iterators
   std::vector<ReadPlan> reads;
@@ -30,9 +38,13 @@ struct OutputPlan {
   bool relaxed = false;
   std::optional<std::size_t> row;  ///< iterator whose iterations share the vector operands
   std::int64_t row_count = 1, vector_count = 1, most_rows = kMostRows;
-  double steps = 1;          ///< multiply-adds a result
-  double copy_cycles = 0;    ///< of staged operands, of the result and of operands that lie badly
-  double pack_cycles = 0;    ///< of panels, where they are packed
+  double steps = 1;                   ///< multiply-adds a result
+  double copy_cycles = 0;             ///< of staged operands, of the result and of operands that lie badly
+  double pack_cycles = 0;             ///< of panels, where they are packed
+  double outputs = 1, reduction = 1;  ///< vectors of results, and multiply-adds of one
+  double around = 1;                  ///< iterations of the loops around rows and vectors
+  std::vector<Operand> operands;
+  std::vector<std::int64_t> parts;  ///< steps that a part of the reduction may have
   std::vector<bool> panels;  ///< by read: contiguous, with rows so far apart that packing panels may pay
   Numbers counted;
   double cycles = 0;
@@ -42,6 +54,10 @@ constexpr std::int64_t kPage = 4096, kWays = 8, kFarApart = 2048;
 /// Cycles that a vector from beyond the second cache costs where each row begins on another page: no
 /// prefetcher follows.
 constexpr double kFarRow = 8;
+/// The same for a line in the order it lies in, for one that is broadcast from, and how much slower main
+/// memory is; the part of the cache that operands may take.
+constexpr double kFarLine = 0.3, kApartLine = 12, kFarthest = 5, kCacheShare = 0.7;
+constexpr double kKept = 4;  ///< cycles that a vector of results costs for each further part of the reduction
 constexpr double kUsualVectors = 2;  ///< of a tile, before it is chosen
 
 bool broadcast(Way way) { return way == Way::Broadcast || way == Way::Blocked; }
@@ -129,10 +145,78 @@ double plan_blocks(const Construction& c, const ScopeFacts& facts, const ReadFac
   return copied;
 }
 
+/// Cycles to bring operands into the second cache: once, and again and again if they do not stay there while
+/// the inner of the two loops over tiles goes round.
+double far_cycles(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
+  const auto cache = static_cast<double>(target.l2_bytes);
+  const double room = kCacheShare * cache;
+  const bool packed = numbers.packed != 0, vectors_outer = packed || numbers.vectors_outer != 0;
+  const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
+  const double row_tiles = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
+  const double panels = static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
+  double outer = 0, inner = 0;  // bytes of one iteration of the outer loop, and of all of the inner one
+  for (const Operand& operand : plan.operands) {
+    const bool stays = operand.by_vectors == vectors_outer;
+    (stays ? outer : inner) += operand.bytes * part / (stays ? (vectors_outer ? panels : row_tiles) : 1);
+  }
+  const double everything = outer * (vectors_outer ? panels : row_tiles) + inner;
+  const double slower = everything > static_cast<double>(target.l3_bytes) ? kFarthest : 1;
+  double cycles = 0;
+  for (const Operand& operand : plan.operands) {
+    const bool far = operand.far_apart && !(packed && operand.panels);
+    const double line = far ? (operand.by_vectors ? kFarRow : kApartLine) : kFarLine;
+    const double lines = operand.bytes / kLine * plan.around;
+    if (far && operand.bytes > cache) cycles += line * lines;
+    if (operand.far_apart && packed && operand.panels)
+      cycles += lines / static_cast<double>(numbers.vectors) * kApartLine * slower;
+    double again = 0;
+    if (operand.by_vectors == vectors_outer)
+      again = outer > room ? (vectors_outer ? row_tiles : panels) - 1 : 0;
+    else
+      again = outer + inner > room ? (vectors_outer ? panels : row_tiles) - 1 : 0;
+    cycles += again * lines * line * slower;
+  }
+  return cycles;
+}
+
 double cycles_of(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
   if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
+  const double parts = numbers.steps > 0 ? plan.reduction / static_cast<double>(numbers.steps) : 1;
   return tile_cycles(target, plan.row_count, plan.vector_count, plan.steps, numbers.rows, numbers.vectors) +
-         plan.copy_cycles + (numbers.packed ? plan.pack_cycles : 0);
+         plan.copy_cycles + (numbers.packed ? plan.pack_cycles : 0) + far_cycles(target, plan, numbers) +
+         (parts - 1) * kKept * plan.outputs;
+}
+
+/// The order of the loops over tiles, parts, and a tile for them: the fewest cycles by count.
+void count_numbers(const Construction& c, OutputPlan& plan) {
+  Numbers best = plan.counted;
+  double least = cycles_of(c.target, plan, best);
+  if (far_cycles(c.target, plan, best) == 0) return;
+  for (std::int64_t vectors = 1; vectors <= std::min(plan.vector_count, kMostVectors); ++vectors) {
+    Numbers numbers = plan.counted;
+    if (vectors != plan.counted.vectors) {
+      Tile tile;
+      for (std::int64_t rows = 1; rows <= std::min(plan.row_count, plan.most_rows); ++rows) {
+        if (!tile_fits(c.target, rows, vectors)) break;
+        const double cycles =
+            tile_cycles(c.target, plan.row_count, plan.vector_count, plan.steps, rows, vectors);
+        if (tile.cycles == 0 || cycles < tile.cycles * 0.999) tile = {rows, vectors, cycles};
+      }
+      if (tile.cycles == 0) break;
+      numbers.rows = tile.rows;
+      numbers.vectors = vectors;
+    }
+    for (const std::int64_t outer : {plan.counted.vectors_outer, 1 - plan.counted.vectors_outer})
+      for (const std::int64_t steps : plan.parts) {
+        numbers.vectors_outer = outer;
+        numbers.steps = steps;
+        const double cycles = cycles_of(c.target, plan, numbers);
+        if (!(cycles < least * 0.98)) continue;
+        best = numbers;
+        least = cycles;
+      }
+  }
+  plan.counted = best;
 }
 
 std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& facts, std::size_t flattened) {
@@ -185,6 +269,7 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   plan.counted.rows = tile.rows;
   plan.counted.vectors = tile.vectors;
   plan.panels.assign(facts.reads.size(), false);
+  std::vector<bool> far_apart(facts.reads.size(), false);
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (plan.reads[r].way != Way::Direct) continue;
     std::int64_t deep = 1, apart = 0;
@@ -194,14 +279,11 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
         apart = std::max(apart, std::abs(facts.reads[r].address[i]));
       }
     if (deep < 128 || apart * bytes < kFarApart || plan.vector_extent <= tile.vectors * c.lanes) continue;
-    const auto elements = static_cast<double>(facts.reads[r].box.elements);
-    if (apart * bytes >= kPage &&
-        elements * static_cast<double>(bytes) > static_cast<double>(c.target.l2_bytes))
-      plan.copy_cycles += elements / static_cast<double>(c.lanes) * kFarRow;
+    far_apart[r] = apart * bytes >= kPage;
     if (flattened > 1 || plan.row_count < 48) continue;
     plan.panels[r] = true;
     plan.counted.packed = 1;
-    plan.pack_cycles += elements * 3 / static_cast<double>(c.lanes);
+    plan.pack_cycles += static_cast<double>(facts.reads[r].box.elements) * 3 / static_cast<double>(c.lanes);
   }
   // The operand that stays is the one outside: rows outermost re-read the vectors, and the other way round.
   double row_bytes = 0, vector_bytes = 0;
@@ -217,6 +299,25 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
     if (plan.reads[r].way == Way::Staged && !c.constant(facts.reads[r].tensor))
       plan.copy_cycles += static_cast<double>(facts.reads[r].copy.elements) *
                           (facts.reads[r].address[facts.traversal - 1] == 1 ? 4 / vector : 8 / vector);
+  plan.outputs = outputs / vector;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    plan.reduction *= static_cast<double>(facts.extents[i]);
+  for (std::size_t i = 0; i < first; ++i)
+    if (i != plan.row) plan.around *= static_cast<double>(facts.extents[i]);
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    const ReadFacts& read = facts.reads[r];
+    double pieces = 1;  // that loops around pick one of
+    for (std::size_t i = 0; i < first; ++i)
+      if (i != plan.row && read.depends[i]) pieces *= static_cast<double>(facts.extents[i]);
+    Operand operand;
+    operand.by_vectors = !broadcast(plan.reads[r].way);
+    operand.bytes = static_cast<double>(read.box.elements * bytes) / pieces;
+    operand.far_apart = plan.reads[r].way == Way::Broadcast ? steps_far_apart(c, facts, read) : far_apart[r];
+    operand.panels = plan.panels[r];
+    plan.operands.push_back(operand);
+  }
+  plan.parts = steps_of_parts(c, facts);
+  count_numbers(c, plan);
   plan.cycles = cycles_of(c.target, plan, plan.counted);
   return plan;
 }
@@ -341,19 +442,24 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   }
   tile.push_back(lane);
 
+  const std::size_t others = order.size();
   bool vectors_outermost = numbers.vectors_outer != 0;
   for (const auto& read : plan.reads) vectors_outermost = vectors_outermost || read.way == Way::Packed;
   if (vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
   if (!row_outer.empty()) order.push_back(row_outer);
   if (!vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) order.push_back(loops[i]);
+  const ReductionLoops reduction = in_parts(
+      c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()}, numbers.steps);
+  put_around(c, heavy, order, others, reduction);
+  order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
   order.insert(order.end(), tile.begin(), tile.end());
   c.add({"reorder", heavy, order, {}, "", {}});
   if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
   c.add({"register_tile", heavy, tile, {}, "", {}});
   if (peel_rows) c.add({"peel", heavy, {row_outer}, {}, "", {}});
   if (peel_flat) c.add({"peel", heavy, {flat_outer}, {}, "", {}});
-  if (!plan.row) {
+  if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
+  if (!plan.row && numbers.steps == 0) {
     // Little happens in one step of a short reduction (a depthwise or pooling window): take several at once.
     std::int64_t body = numbers.vectors;
     for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
@@ -422,6 +528,7 @@ void add_sketches(Construction& c, const std::string& scope, const ScopeFacts& f
         {"vectors", &Numbers::vectors, counting_to(std::min(plan->vector_count, kMostVectors)), columns},
         {"vectors_outer", &Numbers::vectors_outer, {0, 1}, {}}};
     if (any_panel) sketch.choices.push_back({"packed", &Numbers::packed, {0, 1}, {}});
+    add_parts(facts, plan->parts, sketch);
     sketch.counted = plan->counted;
     // More dimensions in one are more work to index: they have to be worth it.
     sketch.cycles =

@@ -48,6 +48,20 @@ Identity identity_of(Reduction reduction) {
   }
 }
 
+/// What makes one result of two.
+program::Function joining(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::Max:
+      return program::Function::Maximum;
+    case Reduction::Min:
+      return program::Function::Minimum;
+    case Reduction::Product:
+      return program::Function::Multiply;
+    default:
+      return program::Function::Add;
+  }
+}
+
 /// What is emitted: everything, only what is computed before calls, or only what is computed in them.
 enum class Part : std::uint8_t { Whole, Prepack, Call };
 
@@ -539,12 +553,8 @@ class Emission {
   }
 
   StatementId emit_loops(std::size_t s, std::size_t k) {
-    const auto& order = plan_.scopes[s].order;
-    const auto& tile = plan_.scopes[s].tile;
-    if (k == order.size() || leaf(s, order[k]).reduction ||
-        std::find(tile.begin(), tile.end(), order[k]) != tile.end())
-      return emit_core(s, k);
-    return emit_loop_with_producers(s, order[k], [&, k] { return emit_loops(s, k + 1); });
+    if (k == plan_.core(s)) return emit_core(s, k);
+    return emit_loop_with_producers(s, plan_.scopes[s].order[k], [&, k] { return emit_loops(s, k + 1); });
   }
 
   StatementId emit_over(std::size_t s, const std::vector<int>& loops, std::size_t k,
@@ -634,13 +644,8 @@ class Emission {
     };
 
     if (in_memory) return accumulate_in_memory(s, k, traversal, start, mode, scaled);
-    for (const int loop : traversal)
-      if (!in_tile(loop))
-        fail<ScheduleError>(kWhere,
-                            "loop '{}' of '{}' runs inside a reduction but is not part of the register tile",
-                            leaf(s, loop).name, plan_.program.tensor(scope.output).name);
     for (const int loop : tile)
-      if (!leaf(s, loop).reduction && std::find(traversal.begin(), traversal.end(), loop) == traversal.end())
+      if (plan_.position(s, loop) < static_cast<int>(k))
         fail<ScheduleError>(kWhere,
                             "loop '{}' of '{}' is part of the register tile but runs outside the reduction",
                             leaf(s, loop).name, plan_.program.tensor(scope.output).name);
@@ -686,13 +691,56 @@ class Emission {
       parts.push_back(emit_over(
           s, left, 0, [&] { return nest_.store(result, at(traversal), nest_.load(sums, folded()), mode); }));
     }
-    parts.push_back(emit_over(s, traversal, 0, [&] {
-      return write(s, accumulates ? StoreMode::Add : StoreMode::Assign,
-                   [&] { return finished(s, scaled(nest_.load(result, at(traversal)))); });
-    }));
+    parts.push_back(write_sums(s, k, traversal, [&] { return scaled(nest_.load(result, at(traversal))); }));
     StatementId made = nest_.sequence(std::move(parts));
     if (!lanes.empty()) made = nest_.allocate(result, made);
     return nest_.allocate(sums, made);
+  }
+
+  /// Writes results that registers hold. Where loops of the reduction run around the core, they are those of
+  /// a part of it: the output keeps them until the last part completes them.
+  StatementId write_sums(std::size_t s, std::size_t core, const std::vector<int>& traversal,
+                         const std::function<ValueId()>& sums) {
+    const program::Scope& scope = plan_.program.scopes[s];
+    if (!scope.target.empty())
+      return emit_over(s, traversal, 0, [&] { return write(s, StoreMode::Add, sums); });
+    LinearForm part;
+    std::int64_t last = 0;
+    for (std::size_t p = 0; p < core; ++p) {
+      const int loop = plan_.scopes[s].order[p];
+      if (!leaf(s, loop).reduction) continue;
+      part = schedule::add(part, forms_.form(nest_.arena, nest_.arena.iterator(leaf(s, loop).slot)));
+      last += facts_[s].trips[static_cast<std::size_t>(loop)] - 1;
+      check_part(s, loop);
+    }
+    const ExprId number = to_expr(nest_.arena, forms_, part);
+    const auto joined = [&] {
+      const ValueId before =
+          nest_.load(buffer_of_[raw(scope.output)], place(scope.output, facts_[s].outputs), {}, 0);
+      return nest_.binary(joining(scope.reduction), before, sums());
+    };
+    // Parts from `begin` to `end`.
+    const auto parts = [&](std::int64_t begin, std::int64_t end, const std::function<ValueId()>& make) {
+      std::vector<Condition> conditions;
+      if (!within(number, begin, end)) conditions.push_back({number, begin, end});
+      return where(std::move(conditions), [&] {
+        return emit_over(s, traversal, 0, [&] { return write(s, StoreMode::Assign, make); });
+      });
+    };
+    const std::int64_t whole = plan_.scopes[s].epilogue ? last : last + 1;
+    std::vector<StatementId> made;
+    made.push_back(parts(0, 1, [&] { return last == 0 ? finished(s, sums()) : sums(); }));
+    if (whole > 1) made.push_back(parts(1, whole, joined));
+    if (last > 0 && whole == last)
+      made.push_back(parts(last, last + 1, [&] { return finished(s, joined()); }));
+    return nest_.sequence(std::move(made));
+  }
+  void check_part(std::size_t s, int loop) const {
+    const TensorId output = plan_.program.scopes[s].output;
+    const std::string& name = plan_.program.tensor(output).name;
+    SYNO_ASSERT(facts_[s].trips[static_cast<std::size_t>(loop)] > 0, "a sum has terms");
+    if (nest_.buffer(buffer_of_[raw(output)]).dtype == Dtype::BF16)
+      fail<ScheduleError>(kWhere, "parts of '{}' would be summed up in bf16; stage it", name);
   }
 
   /// Lanes run along one loop while values are read and along the other while they are written.

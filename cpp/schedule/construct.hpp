@@ -90,6 +90,7 @@ struct Numbers {
   std::int64_t chains = 1;         ///< partial sums a result, where lanes run along the reduction
   std::int64_t vectors_outer = 0;  ///< 1: blocks of vectors are the outer loop, blocks of rows the inner one
   std::int64_t packed = 0;         ///< 1: panels of a contiguous operand are copied into a block's order
+  std::int64_t steps = 0;          ///< of the reduction, in a part whose operands stay near; 0: all of them
   bool operator==(const Numbers&) const = default;
 };
 
@@ -115,6 +116,23 @@ struct Sketch {
 };
 using Sketches = std::vector<Sketch>;
 std::vector<std::int64_t> counting_to(std::int64_t last);  ///< 1, 2, ..., last
+
+/// Whether each step of the sum reads from another page, which no prefetcher foresees.
+bool steps_far_apart(const Construction& c, const ScopeFacts& facts, const ReadFacts& read);
+/// Steps that a part of a reduction may have, 0 first: all of them.
+std::vector<std::int64_t> steps_of_parts(const Construction& c, const ScopeFacts& facts);
+/// Splits the loops of a reduction, outermost first, so that those inside take about so many steps.
+struct ReductionLoops {
+  std::vector<std::string> around, inside;
+  std::string incomplete;  ///< of those around: the one whose last iteration is incomplete, if any
+};
+ReductionLoops in_parts(Construction& c, const std::string& scope, const std::vector<std::string>& loops,
+                        std::int64_t steps);
+/// Puts those around into an order of loops of results, behind so many of them and one for several threads.
+void put_around(const Construction& c, const std::string& scope, std::vector<std::string>& order,
+                std::size_t behind, const ReductionLoops& reduction);
+/// The choice of these steps, where there is one.
+void add_parts(const ScopeFacts& facts, const std::vector<std::int64_t>& steps, Sketch& sketch);
 
 // The strategies: each adds its sketches for a scope about which nothing was decided yet; `facts` are
 // analyse()'s.

@@ -109,11 +109,8 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
   for (const Host& host : common_hosts(c.plan, consumers)) {
     const ScopePlan& plan = c.plan.scopes[host.scope];
     const std::string& host_name = c.plan.program.tensor(c.plan.program.scopes[host.scope].output).name;
-    int reductions = 0;  // outermost positions up to the first reduction
-    while (reductions < static_cast<int>(plan.order.size()) &&
-           !plan.loops[static_cast<std::size_t>(plan.order[static_cast<std::size_t>(reductions)])].reduction)
-      ++reductions;
-    for (int k = std::min(host.innermost, reductions - 1); k >= 0; --k) {
+    const int core = static_cast<int>(c.plan.core(host.scope));
+    for (int k = std::min(host.innermost, core - 1); k >= 0; --k) {
       const int index = plan.order[static_cast<std::size_t>(k)];
       const PlannedLoop& loop = plan.loops[static_cast<std::size_t>(index)];
       const bool tiled = std::find(plan.tile.begin(), plan.tile.end(), index) != plan.tile.end();
@@ -151,7 +148,12 @@ std::optional<Decision> placement(const Construction& c, const std::string& name
 }
 
 void place_beside(Construction& c, const std::string& copy, const std::string& scope) {
-  if (c.plan.scopes[c.index(scope)].attach_scope < 0) return;
+  const std::size_t s = c.index(scope);
+  const ScopePlan& plan = c.plan.scopes[s];
+  const bool parts =
+      std::any_of(plan.order.begin(), plan.order.begin() + static_cast<std::ptrdiff_t>(c.plan.core(s)),
+                  [&](int loop) { return plan.loops[static_cast<std::size_t>(loop)].reduction; });
+  if (plan.attach_scope < 0 && !parts) return;
   if (auto decision = placement_within(c, copy, kRepeatedCopy)) c.add(std::move(*decision));
 }
 

@@ -156,6 +156,22 @@ int Plan::position(std::size_t scope, int loop) const {
   return found == order.end() ? -1 : static_cast<int>(found - order.begin());
 }
 
+std::size_t Plan::core(std::size_t scope) const {
+  const auto& order = scopes[scope].order;
+  const auto& tile = scopes[scope].tile;
+  const auto loop = [&](std::size_t p) -> const PlannedLoop& {
+    return scopes[scope].loops[static_cast<std::size_t>(order[p])];
+  };
+  const auto tiled = [&](std::size_t p) {
+    return std::find(tile.begin(), tile.end(), order[p]) != tile.end();
+  };
+  std::size_t core = 0;
+  while (core < order.size() && !loop(core).reduction && !tiled(core)) ++core;
+  for (std::size_t p = core; !program.scopes[scope].sums.empty() && !tile.empty() && p < order.size(); ++p)
+    if (!loop(p).reduction && !tiled(p)) core = p + 1;
+  return core;
+}
+
 std::optional<std::size_t> Plan::producer(TensorId tensor) const {
   for (std::size_t s = 0; s < program.scopes.size(); ++s)
     if (program.scopes[s].output == tensor) return s;

@@ -82,6 +82,9 @@ class Plan {
   int leaf_named(std::size_t scope,
                  std::string_view loop) const;      ///< ScheduleError lists the loops there are
   int position(std::size_t scope, int loop) const;  ///< in the order; -1 if no leaf
+  /// The position where the loops begin that registers hold results over. Loops of the reduction before it
+  /// are around parts of it.
+  std::size_t core(std::size_t scope) const;
   std::optional<std::size_t> producer(program::TensorId tensor) const;
   std::vector<std::size_t> consumers(program::TensorId tensor) const;
   bool is_output(program::TensorId tensor) const;

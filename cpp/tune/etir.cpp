@@ -14,6 +14,16 @@ constexpr double kUsable = 0.75;
 
 double ceil_divide(double a, double b) { return std::ceil(a / b - 1e-9); }
 
+/// The steps that a tile of the farthest cache stands for: the most that are not above it; 0, all, where it
+/// is larger than any part.
+std::int64_t nearest_part(const std::vector<std::int64_t>& parts, std::int64_t tile) {
+  if (tile > parts.back()) return 0;
+  std::int64_t nearest = parts[std::min<std::size_t>(1, parts.size() - 1)];
+  for (const std::int64_t part : parts)
+    if (part > 0 && part <= tile) nearest = part;
+  return nearest;
+}
+
 }  // namespace
 
 std::string_view name_of(ActionKind kind) {
@@ -57,7 +67,8 @@ EtirGraph::EtirGraph(const schedule::ScopeFacts& facts, const schedule::Sketch& 
     }
     // Vectors, and sums of lanes, are interleaved; rows and columns are tiles.
     const bool interleaved = choice.name == "vectors" || choice.name == "chains";
-    (interleaved ? dim.thread_choice : dim.tile_choice) = static_cast<int>(c);
+    // Steps of the reduction are a tile of caches alone.
+    if (choice.name != "steps") (interleaved ? dim.thread_choice : dim.tile_choice) = static_cast<int>(c);
     dim.unit = interleaved ? std::min(lanes_, dim.extent) : 1;
     dims_.push_back(std::move(dim));
   }
@@ -254,6 +265,7 @@ schedule::Numbers EtirGraph::numbers(const Etir& state) const {
   for (const schedule::Choice& choice : sketch_.choices)
     made.*choice.number = choice.values.empty() ? 1 : choice.values.front();
   double row_share = 1, column_share = 1;
+  std::int64_t part = 0;
   for (std::size_t d = 0; d < dims_.size(); ++d) {
     const EtirDim& dim = dims_[d];
     if (dim.tile_choice >= 0)
@@ -263,11 +275,13 @@ schedule::Numbers EtirGraph::numbers(const Etir& state) const {
     const double share = static_cast<double>(state.tiles[d].back()) / static_cast<double>(dim.extent);
     if (dim.name == "rows") row_share = share;
     if (dim.name == "vectors") column_share = share;
+    if (dim.name == "steps") part = state.tiles[d].back();
   }
   // The block of the farthest cache says what stays there while the other operand passes by.
   for (const schedule::Choice& choice : sketch_.choices) {
     if (choice.name == "vectors_outer") made.vectors_outer = row_share >= column_share ? 1 : 0;
     if (choice.name == "packed") made.packed = state.packed ? 1 : 0;
+    if (choice.name == "steps") made.steps = nearest_part(choice.values, part);
   }
   return made;
 }
