@@ -7,7 +7,7 @@ compiled, verified and timed once.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +18,11 @@ from syno.errors import ShapeError
 from syno.tuning.predict import predict
 
 if TYPE_CHECKING:
+    from syno.bench import Timing
     from syno.operator import Operator
+
+#: Passes of measurements at most, and what they may differ by.
+_PASSES, _AGREE = 4, 0.1
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def latency(
         batch: extent of the first dimension of the data, where it is another than the valuations'.
         threads: of a call (of the kernels that gain by them), of the compilations and the predictions.
         measured: compile, verify and time the kernels; else only predict, in milliseconds.
-        turns: samples of each kernel's time.
+        turns: samples of each kernel's time in a pass; at least two passes, which have to agree.
     Raises:
         ShapeError: there is no operator, or it cannot have this batch.
         KernelError: a kernel computes something else than its operator.
@@ -149,8 +153,30 @@ def _times(
         held.append(arrays)
         pointers = [array.ctypes.data for array in arrays]
         calls[str(i)] = lambda k=kernel, p=pointers: k.call_pointers(p, k.runs_on)
-    timings = measure(calls, turns=turns, min_sample_s=5e-4, threads=threads)
+    timings = _undisturbed(lambda: measure(calls, turns=turns, min_sample_s=5e-4, threads=threads))
     return [
         (t.median_us, t.iqr_us, k.verification.max_rel_err if k.verification else float("nan"))
         for t, k in zip(timings, kernels, strict=True)
     ]
+
+
+def _undisturbed(take: Callable[[], list[Timing]]) -> list[Timing]:
+    """Of each function, the least median of passes that are repeated until two agree.
+
+    A pass takes so little time that another process may be busy over all of it, and a kernel of several
+    threads then waits for one of them: several times as long.
+    """
+    least = take()
+    for _ in range(_PASSES - 1):
+        again = take()
+        agree = all(
+            abs(a.median_us - b.median_us) <= _AGREE * b.median_us
+            for a, b in zip(again, least, strict=True)
+        )
+        least = [
+            min(pair, key=lambda timing: timing.median_us)
+            for pair in zip(least, again, strict=True)
+        ]
+        if agree:
+            break
+    return least

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import syno
 from syno import _core
+from syno.bench import Timing
 from syno.errors import BudgetError, ShapeError
 from syno.operator import Operator
 from syno.session import Prune
@@ -86,3 +89,29 @@ def test_the_tighter_of_two_requirements_holds() -> None:
 def test_a_requirement_that_makes_no_sense_gets_a_sentence(text: str) -> None:
     with pytest.raises(BudgetError, match=r"there are: latency, flops, params"):
         required(text, Prune())
+
+
+def test_a_pass_that_another_process_disturbed_is_not_the_latency(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    factors = iter([5.0, 1.0, 1.04, 7.0])
+
+    def passes(functions: Mapping[str, object], **_: object) -> list[Timing]:
+        factor = next(factors)
+        return [
+            Timing(
+                name,
+                100.0 * factor,
+                1.0,
+                samples=3,
+                calls=1,
+                threads=1,
+                speed_up=1.0,
+                speed_up_iqr=0.0,
+            )
+            for name in functions
+        ]
+
+    monkeypatch.setattr("syno.bench.measure", passes)
+    assert latency(small(8, 6), turns=3).us == 100.0
+    assert next(factors) == 7.0, "two passes that agree are enough"
