@@ -1230,6 +1230,10 @@ class ScheduleSpace:
         """
         A random sketch with random numbers for every reduction; None where nothing applies.
         """
+    def starts(self) -> list[Candidate]:
+        """
+        Where a search begins: every sketch of every reduction by its counted numbers, the others as counted; what is predicted to be fastest first.
+        """
 def allowed(spec: Spec, pgraph: PGraph) -> bool:
     """
     Whether rules, budgets and shape distance allow every prefix of an operator and the whole.

@@ -317,6 +317,15 @@ void bind_space(py::module_& m) {
            }),
            "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1)
       .def(
+          "starts",
+          [](const ScheduleSpace& space) {
+            const py::gil_scoped_release unlocked;
+            return space.starts();
+          },
+          "Where a search begins: every sketch of every reduction by its counted numbers, the others as "
+          "counted; "
+          "what is predicted to be fastest first.")
+      .def(
           "sample",
           [](const ScheduleSpace& space, std::uint64_t seed) {
             const py::gil_scoped_release unlocked;

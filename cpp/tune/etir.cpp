@@ -68,7 +68,11 @@ EtirGraph::EtirGraph(const schedule::ScopeFacts& facts, const schedule::Sketch& 
     // Vectors, and sums of lanes, are interleaved; rows and columns are tiles.
     const bool interleaved = choice.name == "vectors" || choice.name == "chains";
     // Steps of the reduction are a tile of caches alone.
-    if (choice.name != "steps") (interleaved ? dim.thread_choice : dim.tile_choice) = static_cast<int>(c);
+    dim.parts = choice.name == "steps";
+    if (dim.parts)
+      dim.name = "k";
+    else
+      (interleaved ? dim.thread_choice : dim.tile_choice) = static_cast<int>(c);
     dim.unit = interleaved ? std::min(lanes_, dim.extent) : 1;
     dims_.push_back(std::move(dim));
   }
@@ -275,7 +279,7 @@ schedule::Numbers EtirGraph::numbers(const Etir& state) const {
     const double share = static_cast<double>(state.tiles[d].back()) / static_cast<double>(dim.extent);
     if (dim.name == "rows") row_share = share;
     if (dim.name == "vectors") column_share = share;
-    if (dim.name == "steps") part = state.tiles[d].back();
+    if (dim.parts) part = state.tiles[d].back();
   }
   // The block of the farthest cache says what stays there while the other operand passes by.
   for (const schedule::Choice& choice : sketch_.choices) {

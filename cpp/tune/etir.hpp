@@ -21,6 +21,7 @@ struct EtirDim {
   std::int64_t extent = 1;
   std::int64_t unit = 1;  ///< least tile: the lanes where vectors run along it
   bool reduction = false;
+  bool parts = false;              ///< its tile of the farthest cache is what parts of the reduction take
   std::vector<std::size_t> loops;  ///< of the facts, outermost first
   int tile_choice = -1;            ///< of the sketch: what the register tile of this dim sets
   int thread_choice = -1;          ///< what its virtual threads set

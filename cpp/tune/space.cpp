@@ -203,6 +203,28 @@ std::optional<Candidate> ScheduleSpace::build(Choices choices, const Choose& cho
   }
 }
 
+std::vector<Candidate> ScheduleSpace::starts() const {
+  std::vector<std::pair<std::string, std::size_t>> others;
+  std::vector<Candidate> made;
+  const auto keep = [&](std::optional<Candidate> candidate) {
+    if (!candidate) return;
+    const auto same = [&](const Candidate& other) { return other.schedule == candidate->schedule; };
+    if (std::none_of(made.begin(), made.end(), same)) made.push_back(std::move(*candidate));
+  };
+  keep(build({}, [&](const std::string& scope, const Sketches& sketches, Choosing& choice) {
+    for (std::size_t s = 0; s < sketches.size(); ++s)
+      if (s != choice.sketch) others.emplace_back(scope, s);
+  }));
+  for (const auto& [named, sketch] : others)
+    keep(build({}, [&, at = sketch, &name = named](const std::string& scope, const Sketches& sketches,
+                                                   Choosing& choice) {
+      if (scope == name && at < sketches.size()) choice = {at, sketches[at].counted};
+    }));
+  std::stable_sort(made.begin(), made.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.predicted_s < b.predicted_s; });
+  return made;
+}
+
 std::optional<Candidate> ScheduleSpace::sample(Random& random) const {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     auto made = build({}, [&](const std::string&, const Sketches& sketches, Choosing& choice) {

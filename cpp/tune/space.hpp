@@ -41,6 +41,9 @@ class ScheduleSpace {
   /// Throws as schedule::construct does.
   ScheduleSpace(program::Program concrete, schedule::Dtype dtype, const Machine& machine, int threads);
 
+  /// Where a search begins: every scope as counted, then one scope at a time by each of its other sketches,
+  /// as counted for that one; what is predicted to be fastest first.
+  std::vector<Candidate> starts() const;
   /// A random sketch with random numbers for every reduction.
   std::optional<Candidate> sample(Random& random) const;
   /// One number, one sketch or one decision of the trace changed.

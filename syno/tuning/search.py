@@ -36,6 +36,8 @@ _log = logging.getLogger("syno.tuning")
 _CHILDREN = 96  # candidates scored for each batch
 _PARENTS = 12
 _CLOSE = 0.05
+#: What a search begins with is predicted to take at most this many times what is predicted to be fastest.
+_FAR_BEHIND = 3.0
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,9 @@ class _Search:
         counted_us = self._time_of(counted)
         if math.isinf(counted_us):
             raise KernelError(f"[tune] the counted schedule: {self.trials[-1].record.reason}")
+        starts = self._starts(trials - len(self.trials))
+        if starts:
+            self._measure(starts)
         while len(self.trials) < trials:
             if time_limit_s is not None and time.monotonic() - start > time_limit_s:
                 break
@@ -254,6 +259,14 @@ class _Search:
             curve=tuple(self._curve()),
             origin=best.record.origin,
         )
+
+    def _starts(self, most: int) -> list[tuple[_core.Candidate, str]]:
+        """Every sketch by its counted numbers, unless it is predicted to be far behind."""
+        starts = self.space.starts()
+        least = min((c.predicted_s for c in starts), default=0.0)
+        near = [c for c in starts if c.predicted_s <= _FAR_BEHIND * least]
+        new = [(c, "counted") for c in near if str(c.schedule.text()) not in self.seen]
+        return new[:most]
 
     def _given(self, schedule: _core.Schedule) -> _core.Candidate:
         candidate = self.space.candidate(schedule)

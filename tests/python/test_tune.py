@@ -19,6 +19,7 @@ from syno import _core
 from syno.errors import FormatError, KernelError, ScheduleError, ShapeError, UnknownName
 from syno.tuning.construct import choose_schedule
 from syno.tuning.cost_model import BoostedModel, LinearModel, make_model, rank_correlation
+from syno.tuning.machine import machine_model
 from syno.tuning.records import RecordStore, decode, encode, make_record, record_store
 from syno.tuning.search import session_file, tune
 
@@ -59,6 +60,18 @@ def test_finds_at_least_the_constructed_schedule(tmp_path: Path) -> None:
         kernel = matmul().compile()
         assert kernel.origin == "recorded" and kernel.schedule == found.schedule
         assert kernel.verify().passed
+
+
+def test_begins_with_every_sketch_by_count(tmp_path: Path) -> None:
+    session = tmp_path / "trials.jsonl"
+    operator = syno.Operator.parse("y[m,n] = sum[k] a[m,k] * b[n,k]", m=64, n=64, k=64)
+    starts = _core.ScheduleSpace(operator.program, machine_model()).starts()
+    assert len(starts) > 1
+    tune(operator, trials=2 + len(starts), options=quick(), session=session, keep=False)
+    records = list(RecordStore(session))
+    tried = {str(record.trace().text()) for record in records if record.origin != "mutated"}
+    near = [s for s in starts if s.predicted_s <= 3 * starts[0].predicted_s]
+    assert {str(start.schedule.text()) for start in near} <= tried
 
 
 def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:

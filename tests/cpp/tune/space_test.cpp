@@ -131,6 +131,30 @@ TEST(ScheduleSpace, ChoicesAreThoseOfTheScopesTheyName) {
   EXPECT_GT(crossed, 3);
 }
 
+TEST(ScheduleSpace, BeginsWithEverySketchByCount) {
+  Random random(54);
+  const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
+  std::size_t most = 0;
+  for (const auto& each : schedule::templates()) {
+    const auto p = schedule::instance(each, random);
+    const auto starts = ScheduleSpace(p, Dtype::F32, machine, 1).starts();
+    ASSERT_FALSE(starts.empty()) << each.name;
+    most = std::max(most, starts.size());
+    const auto counted = schedule::default_schedule(p, Dtype::F32, machine.target(1));
+    EXPECT_TRUE(std::any_of(starts.begin(), starts.end(), [&](const Candidate& c) {
+      return c.schedule == counted;
+    })) << each.name;
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      if (i > 0) EXPECT_LE(starts[i - 1].predicted_s, starts[i].predicted_s);
+      for (std::size_t j = 0; j < i; ++j) EXPECT_FALSE(starts[i].schedule == starts[j].schedule);
+      schedule::expect_same(p, schedule::apply(p, starts[i].schedule), schedule::random_arguments(p, random),
+                            to_text(starts[i].schedule));
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(most, 3U) << "programs with several sketches have as many beginnings";
+}
+
 TEST(ScheduleSpace, RefusesWhatDoesNotApply) {
   program::ParseOptions options;
   options.sizes = {{"i", 8}};
