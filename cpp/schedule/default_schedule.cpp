@@ -193,6 +193,8 @@ void take_several_rows(Construction& c, const std::string& name) {
   std::int64_t elements = 1;
   for (std::size_t i = row + 1; i < facts.traversal; ++i) elements *= facts.extents[i];
   const std::int64_t rows = facts.extents[row];
+  const bool piece = c.plan.scopes[s].attach_scope >= 0;
+  if (piece && rows <= *std::max_element(kRows.begin(), kRows.end())) return;  // they are taken together
   const std::string loop = c.leaves(name)[row];
   for (const bool whole : {true, false})
     for (const std::int64_t several : kRows) {

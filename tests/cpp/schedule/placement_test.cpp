@@ -79,6 +79,20 @@ INSTANTIATE_TEST_SUITE_P(
              40 * 40}),  // whole channels, never rows
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(Placement, RowsThatArePutTogetherStayTogether) {
+  const auto p = program::parse(
+      "m[b,i] = max[k] x[b,i,k]; e[b,i,j] = exp(x[b,i,j] - m[b,i]); s[b,i] = sum[k] e[b,i,k]; "
+      "y[b,i,j] = e[b,i,j] / s[b,i]",
+      {.sizes = {{"b", 12}, {"i", 128}, {"j", 128}, {"k", 128}}});
+  int rows = 0;
+  for (const Decision& decision : default_schedule(p, Dtype::F32, Target{}).trace) {
+    if (decision.name != "split" || decision.loops != std::vector<std::string>{"i"}) continue;
+    EXPECT_EQ(decision.scope, "y") << "the rows of a piece are split again: " << to_text(decision);
+    ++rows;
+  }
+  EXPECT_EQ(rows, 1);
+}
+
 TEST(Placement, IsRefusedToOutputsAndToWhatNothingReads) {
   const auto p = program::parse("t[i] = max[k] x[i,k]; y[i,j] = exp(t[i] - x[i,j])",
                                 {.sizes = {{"i", 9}, {"j", 20}, {"k", 999}}});
