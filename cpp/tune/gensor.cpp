@@ -24,7 +24,7 @@ using schedule::Numbers;
 using schedule::Sketch;
 using schedule::Sketches;
 
-/// Predictions closer than this say nothing: the counted schedule stays.
+/// Predictions of a scope closer than this say nothing: the counted schedule stays.
 constexpr double kMargin = 0.03;
 /// A sketch that counts this many times the cycles of the best one is not walked.
 constexpr double kFarWorse = 1.6;
@@ -176,6 +176,22 @@ class Constructor {
                     : std::numeric_limits<double>::infinity();
   }
 
+  /// The part of a program's time that a scope takes, by iterations.
+  static double share(const schedule::Question& question) {
+    const schedule::Plan& plan = question.construction.plan;
+    double all = 0;
+    for (const program::Scope& scope : plan.program.scopes) {
+      double points = 1;
+      for (const auto* list : {&scope.traversal, &scope.sums})
+        for (const auto& iterator : *list) {
+          const auto [begin, end] = plan.range(iterator.range);
+          points *= static_cast<double>(end - begin);
+        }
+      all += points;
+    }
+    return static_cast<double>(question.facts.points()) / std::max(all, 1.0);
+  }
+
   Choosing choose(const schedule::Question& question, Constructed& made) const {
     const bool asked_again =
         std::any_of(made.scopes.begin(), made.scopes.end(),
@@ -190,7 +206,8 @@ class Constructor {
     std::vector<Walk> walks;
     const std::vector<Candidate> candidates = explore(question, fewest, choice, walks);
     Choosing best = fewest;
-    double best_s = options_.counted ? counted_s * (1 - kMargin) : std::numeric_limits<double>::infinity();
+    double best_s = options_.counted ? counted_s * (1 - kMargin * share(question))
+                                     : std::numeric_limits<double>::infinity();
     std::vector<std::pair<double, std::size_t>> ranking;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const Candidate& candidate = candidates[i];
