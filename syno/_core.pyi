@@ -116,24 +116,29 @@ class Program:
             Raises:
                 ShapeError: there is no such valuation, or a number does not fit 64 bits.
         """
-    def derivative(self, name: str) -> Program:
+    def derivative(self, name: str, *, in_two_steps: bool = True) -> Program:
         """
             The vector-Jacobian product with respect to an input, as a program.
         
             Its inputs are those of this program that it needs and a cotangent ``d<output>`` for each output; its output is
             ``d<name>``.
         
+            Args:
+                in_two_steps: sums whose index maps tangle terms and elements become two of plain indices, which mostly are
+                    faster.
             Raises:
                 VerifyError: the program is not differentiable there.
                 UnknownName: ``name`` is not an input.
         """
-    def derivatives(self, names: collections.abc.Sequence[str]) -> Program:
+    def derivatives(self, names: collections.abc.Sequence[str], *, in_two_steps: bool = True) -> Program:
         """
             The vector-Jacobian products with respect to several inputs, as one program that computes what they have in common
             once.
         
             Its inputs are as for ``derivative``; its outputs are ``d<name>`` for each name, in order.
         
+            Args:
+                in_two_steps: as for ``derivative``.
             Raises:
                 ShapeError: there are no names, or one is there twice.
                 VerifyError, UnknownName: as ``derivative``.

@@ -35,6 +35,10 @@ auto unlocked(Work&& work) {
   return work();
 }
 
+lower::Tangled tangled(bool in_two_steps) {
+  return in_two_steps ? lower::Tangled::InTwoSteps : lower::Tangled::AtOnce;
+}
+
 TensorId tensor_named(const Program& program, const std::string& name) {
   if (const auto id = program.find_tensor(name)) return *id;
   std::vector<std::string> names;
@@ -457,30 +461,35 @@ void bind_class(py::module_& m) {
 )doc")
       .def(
           "derivative",
-          [](const Program& p, const std::string& name) {
-            return unlocked([&] { return lower::derivative(p, name); });
+          [](const Program& p, const std::string& name, bool in_two_steps) {
+            return unlocked([&] { return lower::derivative(p, name, tangled(in_two_steps)); });
           },
-          "name"_a, R"doc(
+          "name"_a, py::kw_only(), "in_two_steps"_a = true, R"doc(
     The vector-Jacobian product with respect to an input, as a program.
 
     Its inputs are those of this program that it needs and a cotangent ``d<output>`` for each output; its output is
     ``d<name>``.
 
+    Args:
+        in_two_steps: sums whose index maps tangle terms and elements become two of plain indices, which mostly are
+            faster.
     Raises:
         VerifyError: the program is not differentiable there.
         UnknownName: ``name`` is not an input.
 )doc")
       .def(
           "derivatives",
-          [](const Program& p, const std::vector<std::string>& names) {
-            return unlocked([&] { return lower::derivatives(p, names); });
+          [](const Program& p, const std::vector<std::string>& names, bool in_two_steps) {
+            return unlocked([&] { return lower::derivatives(p, names, tangled(in_two_steps)); });
           },
-          "names"_a, R"doc(
+          "names"_a, py::kw_only(), "in_two_steps"_a = true, R"doc(
     The vector-Jacobian products with respect to several inputs, as one program that computes what they have in common
     once.
 
     Its inputs are as for ``derivative``; its outputs are ``d<name>`` for each name, in order.
 
+    Args:
+        in_two_steps: as for ``derivative``.
     Raises:
         ShapeError: there are no names, or one is there twice.
         VerifyError, UnknownName: as ``derivative``.

@@ -39,8 +39,8 @@ struct Contribution {
 
 class Reverse {
  public:
-  Reverse(const Program& forward, const std::vector<std::string>& with_respect_to)
-      : forward_(forward), p_(forward), iterators_(p_) {
+  Reverse(const Program& forward, const std::vector<std::string>& with_respect_to, Tangled tangled)
+      : forward_(forward), p_(forward), iterators_(p_), tangled_(tangled) {
     std::vector<std::string> names;
     for (const TensorId id : forward.inputs()) names.push_back(forward.tensor(id).name);
     if (with_respect_to.empty()) fail<ShapeError>("derivative", "no input is named");
@@ -375,6 +375,7 @@ class Reverse {
     const TensorId tensor = p_.scalar(c.read).tensor;
     const Walk place = walk(tensor);
     const auto direct = gather(c, place);
+    if (direct && tangled_ == Tangled::AtOnce) return std::nullopt;
     if (direct) {
       double visited = 1;
       for (const auto* list : {&place.traversal, &direct->sums})
@@ -684,6 +685,7 @@ class Reverse {
   const Program& forward_;
   Program p_;
   Iterators iterators_;
+  Tangled tangled_;
   std::vector<TensorId> targets_;
   std::set<TensorId> active_;
   std::map<TensorId, TensorId> given_;  ///< by output: the cotangent that the caller passes
@@ -693,13 +695,14 @@ class Reverse {
 
 }  // namespace
 
-Program derivative(const Program& program, const std::string& with_respect_to) {
-  return derivatives(program, {with_respect_to});
+Program derivative(const Program& program, const std::string& with_respect_to, Tangled tangled) {
+  return derivatives(program, {with_respect_to}, tangled);
 }
 
-Program derivatives(const Program& program, const std::vector<std::string>& with_respect_to) {
+Program derivatives(const Program& program, const std::vector<std::string>& with_respect_to,
+                    Tangled tangled) {
   program::verify(program);
-  Program result = Reverse(program, with_respect_to).run();
+  Program result = Reverse(program, with_respect_to, tangled).run();
   program::verify(result);
   return result;
 }

@@ -18,6 +18,7 @@ from syno.torch.native import (
     NativeCall,
     call_key,
     new_calls,
+    predicted_seconds,
     serve,
     shapes_of,
 )
@@ -30,6 +31,20 @@ Call = Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]
 #: The part of the FLOPs of all gradients alone up to which one kernel of them all is made. Where it saves
 #: nothing, it is no faster than theirs one after the other: what they read is too much to stay near.
 _SHARED = 0.99
+
+
+def gradients_of(operator: Operator, names: Sequence[str]) -> Operator:
+    """The gradients with respect to some inputs as one operator: of the ways to sum up that there are, the one
+    whose kernel is predicted to be the fastest."""
+    program = operator.program
+    staged = Operator(program.derivatives(list(names)))
+    at_once = Operator(program.derivatives(list(names), in_two_steps=False))
+    if str(staged.program.text()) == str(at_once.program.text()):
+        return staged
+    try:
+        return min(staged, at_once, key=lambda o: predicted_seconds(o, "float32", 1))
+    except SynoError:
+        return staged
 
 
 def joint_name(parent: str, wanted: Sequence[int]) -> str:
@@ -111,7 +126,7 @@ class JointGradient:
             return None  # at these shapes one of them is not read
         alone = [self._parent.derivative(i) for i in self._wanted]
         try:
-            together = Operator(forward.program.derivatives(names))
+            together = gradients_of(forward, names)
             if together.flops <= _SHARED * sum(d.operator_for(shapes).flops for d in alone):
                 return [
                     NativeCall(together, self._inputs, tensors, layout_of(tensors, self._follows))

@@ -54,6 +54,18 @@ def new_calls() -> _core.TensorCalls:
     return _core.TensorCalls(torch.empty, torch.get_num_threads, kept=KEPT_SHAPES)
 
 
+def predicted_seconds(operator: Operator, dtype: str, threads: int) -> float:
+    """What a kernel of the operator is predicted to take.
+
+    Raises:
+        KernelError: as `compile`.
+    """
+    schedule = schedule_of(operator, dtype=dtype, threads=threads).schedule
+    nest = _core.apply_schedule(operator.program, schedule)
+    used = gainful_threads(nest, threads)
+    return _core.predict_nest(nest, machine_model(), threads=used).seconds
+
+
 class NativeCall:
     """A kernel called on tensors that lie as those it was made for.
 
@@ -76,11 +88,7 @@ class NativeCall:
         name = NATIVE[self._dtype]
 
         def seconds(one: Operator) -> float:
-            schedule = schedule_of(one, dtype=name, threads=threads).schedule
-            nest = _core.apply_schedule(one.program, schedule)
-            return _core.predict_nest(
-                nest, machine_model(), threads=gainful_threads(nest, threads)
-            ).seconds
+            return predicted_seconds(one, name, threads)
 
         self._placement = Placement(operator, inputs, layout, seconds)
         self._kernel = compile(self._placement.operator, dtype=name, threads=threads)

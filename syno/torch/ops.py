@@ -29,7 +29,7 @@ from syno.bounded import Bounded
 from syno.errors import ShapeError, SynoError
 from syno.operator import Operator
 from syno.torch.aten import AtenFunction
-from syno.torch.joint import JointGradient, joint_name
+from syno.torch.joint import JointGradient, gradients_of, joint_name
 from syno.torch.layouts import Layout, follows, in_format, layout_of, memory_format
 from syno.torch.native import (
     KEPT_SHAPES,
@@ -432,8 +432,8 @@ class _Derivative(OperatorFunction):
         )
 
     def _build(self, shapes: Shapes) -> Operator:
-        program = self._parent.operator_for(shapes[1:]).program
-        return Operator(program.derivative(self._parent.inputs[self._index]))
+        operator = self._parent.operator_for(shapes[1:])
+        return gradients_of(operator, [self._parent.inputs[self._index]])
 
     def output_shape(self, shapes: Shapes) -> tuple[int, ...]:
         return shapes[1 + self._index]

@@ -12,6 +12,7 @@ from syno.operator import Operator
 torch = pytest.importorskip("torch")
 
 from syno.torch import ops  # noqa: E402
+from syno.torch.native import predicted_seconds  # noqa: E402
 from syno.torch.ops import as_function  # noqa: E402
 
 OPERATORS = {
@@ -167,3 +168,20 @@ def test_where_no_kernel_computes_them_they_are_what_each_is_alone() -> None:
     weight = k.clone().requires_grad_()
     function(empty, weight).sum().backward()
     assert empty.grad.shape == empty.shape and not weight.grad.any()
+
+
+def test_gradients_are_summed_up_in_the_way_that_is_predicted_faster() -> None:
+    text = "y[o,h,w] = sum[k,c] x[c,w,h % 4 + 4 * inside(k + h / 4 - 1, 5)] * v[o,k,c,h / 4]"
+    operator = Operator.parse(text, o=8, h=20, w=6, k=3, c=16)
+    function = as_function(operator)
+    ways = [Operator(operator.program.derivative("x", in_two_steps=both)) for both in (True, False)]
+    assert ways[0].program.text() != ways[1].program.text()
+    least = min(predicted_seconds(way, "float32", 1) for way in ways)
+    inputs, cotangent = tensors(operator)
+    shapes = tuple(tuple(t.shape) for t in (cotangent, *inputs))
+    chosen = function.derivative(0).operator_for(shapes)
+    assert predicted_seconds(chosen, "float32", 1) == least
+    got = function.derivative(0)(cotangent, *inputs)
+    given = [t.requires_grad_() for t in inputs]
+    (expected,) = torch.autograd.grad(function.emitted(given), given[:1], cotangent)
+    torch.testing.assert_close(got, expected)

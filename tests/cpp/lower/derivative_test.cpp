@@ -65,7 +65,8 @@ void check(const program::Program& program, std::uint64_t seed, double least = -
   for (const auto& [name, values] : inputs) names.push_back(name);
   for (std::size_t i = names.size(); i > 1; --i) std::swap(names[i - 1], names[random.below(i)]);
   names.resize(1 + random.below(names.size()));
-  const program::Program together = lower::derivatives(program, names);
+  const auto tangled = random.below(2) == 0 ? lower::Tangled::InTwoSteps : lower::Tangled::AtOnce;
+  const program::Program together = lower::derivatives(program, names, tangled);
   const auto gradients = run(together);
   ASSERT_EQ(together.outputs.size(), names.size());
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -156,6 +157,14 @@ TEST(Derivative, AgreesWithDifferencesForEveryFunction) {
   check(parsed("y[i] = prod[r] x[i,r]", {{"i", 3}, {"r", 4}}), 10, 0.1);
   check(parsed("y[i] = mean[r] x[2*i+r] * x[2*i+r]", {{"i", 3}, {"r", 4}}), 11);
   check(parsed("y[i] = min[r] x[i,r]", {{"i", 3}, {"r", 4}}), 12);
+}
+
+TEST(Derivative, SumsUpAtOnceOrInTwoSteps) {
+  const auto program = parsed("y[o,h] = sum[k,c] x[c, h % 4 + 4 * inside(k + h / 4 - 1, 5)] * w[o,k,c,h / 4]",
+                              {{"o", 4}, {"h", 20}, {"k", 3}, {"c", 2}});
+  EXPECT_EQ(lower::derivative(program, "x").scopes.size(), 2U);
+  EXPECT_EQ(lower::derivative(program, "x", lower::Tangled::AtOnce).scopes.size(), 1U);
+  for (std::uint64_t seed = 0; seed < 6; ++seed) check(program, seed);
 }
 
 TEST(Derivative, OfAConvolutionIsAGather) {
