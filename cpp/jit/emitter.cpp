@@ -25,6 +25,8 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kLargestUnrolledChunks = 8;
+constexpr double kCrowded =
+    0.75;  ///< part of the registers that sums take, from which operands are in want of them
 
 std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
 
@@ -283,10 +285,23 @@ void Emitter::emit_for(const Statement& loop) {
   emit_serial(loop, begin, end);
 }
 
+/// Whether iterations of an unrolled loop add to the same sums, which take most registers: then what they
+/// read is loaded again by each, and not kept in registers that there are none of.
+bool Emitter::steps_of_sums(const Statement& loop) {
+  if (simd_ || indexes_registers(loop.children[0], loop.slot)) return false;
+  const auto sums = static_cast<double>(carried_slots(loop.children[0]).size());
+  return sums > kCrowded * cpu_.target.vector_registers;
+}
+
 void Emitter::emit_unrolled(const Statement& loop, std::int64_t begin, std::int64_t end) {
+  const bool apart = end - begin > 1 && steps_of_sums(loop);
   for (std::int64_t i = begin; i < end; ++i) {
     forms_.bind_constant(loop.slot, i);
+    const std::size_t locals = f_.local_log.size();
     emit(loop.children[0]);
+    if (!apart || i + 1 == end) continue;
+    forget_locals(locals);
+    b_.CreateFence(llvm::AtomicOrdering::AcquireRelease, llvm::SyncScope::SingleThread);  // no instruction
   }
   forms_.unbind(loop.slot);
 }

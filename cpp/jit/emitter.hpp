@@ -141,6 +141,7 @@ class Emitter {
   // emitter.cpp: statements
   void emit(schedule::StatementId id);
   void emit_for(const schedule::Statement& loop);
+  bool steps_of_sums(const schedule::Statement& loop);
   void emit_unrolled(const schedule::Statement& loop, std::int64_t begin, std::int64_t end);
   void emit_serial(const schedule::Statement& loop, const Form& begin, const Form& end);
   template <class Body>

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "schedule/construct.hpp"
+#include "schedule/outside.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -15,6 +16,7 @@ namespace {
 /// Another operand: broadcast from where it lies, or from a copy.
 struct BroadcastPlan {
   bool copied = false;
+  bool spared = false;                   ///< copied for its guards alone, which a tile may do without
   std::optional<std::size_t> innermost;  ///< dimension of the copy that the rows lie along
 };
 
@@ -67,10 +69,13 @@ BroadcastPlan plan_broadcast(const Construction& c, const ScopeFacts& facts, con
   BroadcastPlan plan;
   plan.copied = read.guarded || !read.linear;
   if (!read.depends[rows]) return plan;
+  const auto spare = [&] { plan.spared = read.guarded && read.linear && !c.constant(read.tensor); };
   const double uses = static_cast<double>(facts.points()) /
                       static_cast<double>(c.lanes * std::max<std::int64_t>(read.copy.elements, 1));
   const bool apart = !read.linear || read.address[rows] != 1;
-  if (!apart || (!plan.copied && (uses < kUsesWorthACopy || rows_in_order(facts, read)))) return plan;
+  const bool few = uses < kUsesWorthACopy || rows_in_order(facts, read);
+  if (!apart || few) spare();
+  if (!apart || (!plan.copied && few)) return plan;
   plan.innermost = dimension_along(facts, read.copy, rows);
   if (plan.innermost && *plan.innermost + 1 == read.copy.extents.size() && !plan.copied)
     plan.innermost.reset();  // it lies so already, under a stride
@@ -210,7 +215,7 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
     if (r == plan.operand) continue;
     const BroadcastPlan other = plan_broadcast(c, facts, facts.reads[r], plan.rows);
     plan.others.back() = other;
-    if (!other.copied || c.constant(facts.reads[r].tensor)) continue;
+    if (!other.copied || (other.spared && !plan.over) || c.constant(facts.reads[r].tensor)) continue;
     const auto elements = static_cast<double>(facts.reads[r].copy.elements);
     plan.copy_cycles += other.innermost ? moved(elements) : elements / 4;
   }
@@ -319,8 +324,18 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   c.plan.need_domain(c.index(heavy));
   c.apply(heavy, facts.splits);
   std::vector<std::string> copies(facts.reads.size());
+  std::vector<std::int64_t> cuts;  // of the loop over tiles of rows
+  bool guarded = false;
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (r == plan.operand ? !plan.packed : !plan.others[r].copied) continue;
+    if (r != plan.operand && plan.others[r].spared && !plan.over) {
+      if (const auto made =
+              in_place(c, heavy, facts, facts.reads[r], plan.rows, numbers.rows, numbers.vectors)) {
+        if (cuts.empty()) cuts = made->cuts;
+        guarded = true;
+        continue;
+      }
+    }
     copies[r] = c.stage_read(heavy, facts.reads[r], r == plan.operand ? "_pack" : "_pad");
   }
 
@@ -374,7 +389,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   c.add({"reorder", heavy, order, {}, "", {}});
   if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
   c.add({"register_tile", heavy, tile, {}, "", {}});
-  if (!row_outer.empty() && rows % numbers.rows != 0) c.add({"peel", heavy, {row_outer}, {}, "", {}});
+  if (!row_outer.empty()) c.peel(heavy, row_outer, cuts, rows % numbers.rows != 0);
   if (!lane_outer.empty()) c.add({"peel", heavy, {lane_outer}, {}, "", {}});
   if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
   c.parallel_outermost(heavy);
@@ -407,6 +422,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     }
     c.prepack(copies[r], facts.reads[r].tensor);
   }
+  skip_outside(c, heavy, guarded);
   prefetch_far_reads(c, heavy);
 }
 

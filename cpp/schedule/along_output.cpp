@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "schedule/construct.hpp"
+#include "schedule/outside.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -503,6 +504,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     write_row_copy(c, copies[r], plan.reads[r].copy, plan.pitch, panels ? width : 0);
     if (constant) c.prepack(copies[r], facts.reads[r].tensor);
   }
+  skip_outside(c, heavy);
   prefetch_far_reads(c, heavy);
 }
 

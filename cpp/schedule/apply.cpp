@@ -4,8 +4,10 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "schedule/decisions.hpp"
+#include "schedule/outside.hpp"
 #include "schedule/plan.hpp"
 #include "schedule/prefetch.hpp"
 #include "support/error.hpp"
@@ -102,6 +104,7 @@ class Emission {
     std::map<std::uint32_t, ExprId> values;  ///< of the iterators, over loops
     std::vector<ExprId> outputs;             ///< where a point is written, by dimension
     std::vector<Rest> rests;
+    std::vector<Condition> inside;  ///< of terms that count, over the iterators
     std::vector<std::string> names;
     std::vector<std::int64_t> trips;  ///< of each loop, now
   };
@@ -137,6 +140,7 @@ class Emission {
       ScopeFacts& facts = facts_[s];
       const program::Scope& scope = plan_.program.scopes[s];
       const std::string& tensor = plan_.program.tensor(scope.output).name;
+      if (plan_.scopes[s].skips) facts.inside = terms_inside(plan_, s);
       for (std::size_t i = 0; i < plan_.iterator_count(s); ++i) {
         const ExprId value = plan_.iterator_value(s, i);
         facts.values.emplace(plan_.iterator(s, i).slot, value);
@@ -563,17 +567,55 @@ class Emission {
     return emit_loop(s, loops[k], [&, k] { return emit_over(s, loops, k + 1, body); });
   }
 
+  /// The loops of a reduction, `k`: where they begin.
+  StatementId emit_steps(std::size_t s, std::size_t k, const std::function<StatementId()>& update) {
+    const std::size_t outer = std::exchange(outside_core_, around_.size());
+    const StatementId made = emit_reduction(s, k, update);
+    outside_core_ = outer;
+    return made;
+  }
+
   StatementId emit_reduction(std::size_t s, std::size_t k, const std::function<StatementId()>& update) {
     const auto& order = plan_.scopes[s].order;
     if (k == order.size()) return where(rests(s, true), update);
-    const StatementId inside =
-        emit_loop_with_producers(s, order[k], [&, k] { return emit_reduction(s, k + 1, update); });
+    const StatementId inside = emit_loop_with_producers(s, order[k], [&, k] {
+      return where(counting(s, k), [&] { return emit_reduction(s, k + 1, update); });
+    });
     const auto& tile = plan_.scopes[s].tile;
     const auto tiled = [&](int loop) { return std::find(tile.begin(), tile.end(), loop) != tile.end(); };
     if (!tiled(order[k]) || (k > 0 && tiled(order[k - 1]))) return inside;
     std::vector<StatementId> parts = prefetches(s, k);
     parts.push_back(inside);
     return nest_.sequence(std::move(parts));
+  }
+
+  /// What this iteration of a loop inside a reduction decides for all terms inside: else none of them counts.
+  /// Of an unrolled loop only what is known when code is made, or stays the same over the reduction.
+  std::vector<Condition> counting(std::size_t s, std::size_t k) {
+    std::vector<Condition> conditions;
+    const auto& order = plan_.scopes[s].order;
+    const LoopKind kind = kind_of(s, order[k]);
+    if (facts_[s].inside.empty() || kind == LoopKind::Vector) return conditions;
+    std::vector<Trips> inner;
+    for (std::size_t p = k + 1; p < order.size(); ++p)
+      inner.push_back({leaf(s, order[p]).slot, 0, facts_[s].trips[static_cast<std::size_t>(order[p])]});
+    const auto steps = [&](std::uint32_t slot) {
+      return std::any_of(order.begin(), order.end(), [&](int index) {
+        return leaf(s, index).slot == slot && kind_of(s, index) != LoopKind::Unroll &&
+               std::any_of(around_.begin() + static_cast<std::ptrdiff_t>(outside_core_), around_.end(),
+                           [&](const Trips& trips) { return trips.slot == slot; });
+      });
+    };
+    for (const Condition& condition : facts_[s].inside) {
+      const Condition any = for_any(nest_.arena, forms_,
+                                    {over_loops(s, condition.expr), condition.begin, condition.end}, inner);
+      if (within(any.expr, any.begin, any.end)) continue;
+      const auto slots = nest_.arena.iterators(any.expr);
+      const bool moves = std::find(slots.begin(), slots.end(), leaf(s, order[k]).slot) != slots.end();
+      if (kind == LoopKind::Unroll && (!moves || std::any_of(slots.begin(), slots.end(), steps))) continue;
+      conditions.push_back(any);
+    }
+    return conditions;
   }
 
   /// Asks for what is read after this tile, a line of each tensor at a step of the reduction. `k`: where the
@@ -662,8 +704,7 @@ class Emission {
     };
     std::vector<StatementId> parts;
     parts.push_back(emit_over(s, all, 0, [&] { return nest_.store(sums, at(all), nest_.literal(start)); }));
-    outside_core_ = around_.size();
-    parts.push_back(emit_reduction(s, k, [&] {
+    parts.push_back(emit_steps(s, k, [&] {
       std::map<ScalarId, ValueId> done;
       const ValueId term = value(s, term_body, done);
       return nest_.store(sums, at(all), term, mode);
@@ -848,7 +889,7 @@ class Emission {
     std::vector<StatementId> parts;
     parts.push_back(emit_over(
         s, traversal, 0, [&] { return write(s, StoreMode::Assign, [&] { return nest_.literal(start); }); }));
-    parts.push_back(emit_reduction(s, k, [&] { return write(s, mode, [&] { return body_value(s); }); }));
+    parts.push_back(emit_steps(s, k, [&] { return write(s, mode, [&] { return body_value(s); }); }));
     if (scope.reduction == Reduction::Mean)
       parts.push_back(emit_over(s, traversal, 0, [&] {
         return write(s, StoreMode::Multiply, [&] { return scaled(nest_.literal(1)); });

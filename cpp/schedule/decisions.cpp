@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "schedule/outside.hpp"
 #include "schedule/share.hpp"
 #include "support/error.hpp"
 
@@ -472,6 +473,17 @@ void prefetch(Plan& plan, const Decision& decision) {
   plan.scopes[scope].prefetched.push_back({tensor, one_number(decision, 0)});
 }
 
+void skip(Plan& plan, const Decision& decision) {
+  const std::size_t scope = loops_of(plan, decision);
+  need_loops(decision, 0, 0);
+  if (plan.scopes[scope].skips)
+    fail<ScheduleError>(kWhere, "'{}' skips what lies outside already", decision.scope);
+  if (terms_inside(plan, scope).empty())
+    fail<ScheduleError>(kWhere, "no term of '{}' is neutral because it reads outside a tensor",
+                        decision.scope);
+  plan.scopes[scope].skips = true;
+}
+
 constexpr std::array kDecisions = {
     DecisionRow{"split", "loops=[i], numbers=[factor], words=[outer, inner]?",
                 "i becomes i_o * factor + i_i; a rest is guarded until peeled", split},
@@ -501,6 +513,10 @@ constexpr std::array kDecisions = {
     DecisionRow{"prefetch", "tensor=read, numbers=[bytes of it that stay near]",
                 "steps of the reduction ask for what will be read next of this tensor, where it is not near",
                 prefetch},
+    DecisionRow{"skip", "",
+                "iterations of the reduction, and elements of the register tile, that read outside alone are "
+                "left out",
+                skip},
     DecisionRow{"solve", "loops=[sum]",
                 "a sum of which a remainder lets every m-th term in runs over those terms alone", solve},
     DecisionRow{"turn", "loops=[i], words=[name]?",

@@ -55,6 +55,7 @@ struct ScopePlan {
   bool total = false;       ///< a staged copy: defined at every index, fill outside its source
   bool has_domain = false;  ///< ranges and loops are known
   bool prepacked = false;   ///< computed once, before calls
+  bool skips = false;       ///< terms that read outside are left out (schedule/outside.hpp)
   bool frozen = false;      ///< a producer's domain was derived from these loops
   int attach_scope = -1, attach_loop = -1;
   std::vector<ExprId> bases;  ///< of the output's dimensions, when computed at a loop of another scope

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "schedule/loop_nest_affine.hpp"
 
@@ -119,7 +120,65 @@ class Reader {
       forms_.unbind(s.slot);
       return add(std::move(made));
     }
-    return sequence(s.children);
+    const std::size_t inside = sequence(s.children);
+    if (s.kind != StatementKind::If) return inside;
+    made.kind = NestNode::Kind::Loop;  // that runs less than once
+    made.slot = static_cast<std::uint32_t>(trips_.size());
+    made.trips = share(s.conditions, {}).part;
+    trips_.push_back(made.trips);
+    made.children.push_back(inside);
+    return add(std::move(made));
+  }
+
+  /// The part of the iterations around in which conditions hold (1 where that is long to tell), and how many
+  /// of the repeats must look, code being made for each.
+  struct Share {
+    double part = 1, looks = 0;
+  };
+  Share share(const std::vector<schedule::Condition>& conditions, const std::vector<Repeat>& around) {
+    constexpr std::int64_t kMost = 1024;
+    Share made;
+    std::vector<std::int64_t> values(trips_.size());
+    for (const schedule::Condition& condition : conditions) {
+      std::vector<std::pair<std::uint32_t, Interval>> ranges;  // the repeats last
+      std::int64_t count = 1, loops = 1;
+      for (const bool repeats : {false, true})
+        for (const std::uint32_t slot : nest_.arena.iterators(condition.expr)) {
+          const bool repeat = std::any_of(around.begin(), around.end(),
+                                          [slot = slot](const Repeat& r) { return r.slot == slot; });
+          if (repeat != repeats || count > kMost) continue;
+          ranges.emplace_back(slot, forms_.bounds(forms_.slot_form(slot)));
+          count *= std::min(ranges.back().second.greatest - ranges.back().second.least + 1, kMost + 1);
+          if (!repeats) loops = count;
+        }
+      if (count > kMost) continue;
+      std::int64_t held = 0, of_repeat = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::int64_t rest = i;
+        for (const auto& [slot, range] : ranges) {
+          const std::int64_t trips = range.greatest - range.least + 1;
+          values[slot] = range.least + rest % trips;
+          rest /= trips;
+        }
+        const std::int64_t at = *symbolic::evaluate(nest_.arena, condition.expr, sizes_, 0, values);
+        of_repeat += condition.begin <= at && at < condition.end;
+        if ((i + 1) % loops != 0) continue;
+        made.looks += of_repeat > 0 && of_repeat < loops;
+        held += std::exchange(of_repeat, 0);
+      }
+      made.part *= static_cast<double>(held) / static_cast<double>(count);
+    }
+    return made;
+  }
+
+  /// Whether conditions let whole vectors in or none: no lane moves what is asked about.
+  bool decided(const std::vector<schedule::Condition>& conditions, const std::vector<Repeat>& around) const {
+    return std::all_of(conditions.begin(), conditions.end(), [&](const schedule::Condition& condition) {
+      const auto slots = nest_.arena.iterators(condition.expr);
+      return std::none_of(around.begin(), around.end(), [&](const Repeat& repeat) {
+        return repeat.vector && std::find(slots.begin(), slots.end(), repeat.slot) != slots.end();
+      });
+    });
   }
 
   /// Neighbours without loops are one block.
@@ -159,6 +218,14 @@ class Reader {
         store(s, block, around);
         return;
       case StatementKind::If:
+        if (decided(s.conditions, around)) {
+          const Share let = share(s.conditions, around);
+          block.work.masks += let.looks;
+          const double outer = std::exchange(part_, part_ * let.part);
+          for (const StatementId child : s.children) statement(child, block, around);
+          part_ = outer;
+          return;
+        }
         block.work.masks += vectors(around);
         [[fallthrough]];
       default:
@@ -172,7 +239,7 @@ class Reader {
   }
   /// How many vectors all repeats together are.
   double vectors(const std::vector<Repeat>& around) const {
-    double product = 1;
+    double product = part_;
     for (const Repeat& repeat : around) product *= vectors(repeat);
     return product;
   }
@@ -486,8 +553,8 @@ class Reader {
     return known ? kKnownMask * loads : others * distinct(std::move(parts));
   }
 
-  static double count_elements(const std::vector<Repeat>& around) {
-    double count = 1;
+  double count_elements(const std::vector<Repeat>& around) const {
+    double count = part_;
     for (const Repeat& repeat : around) count *= static_cast<double>(repeat.trips);
     return count;
   }
@@ -549,7 +616,9 @@ class Reader {
   std::int64_t lanes_;  ///< of a vector of the type that is computed in
   bool wide_;           ///< vectors of 512 bits
   LinearForms forms_;
+  const symbolic::Sizes sizes_;
   NestFacts facts_;
+  double part_ = 1;                  ///< of a block's repeats that conditions let in
   std::vector<double> trips_;        ///< by slot, of the loops around
   std::vector<std::uint32_t> path_;  ///< slots of the loops around a block, outermost first
   std::set<std::uint32_t> seen_;

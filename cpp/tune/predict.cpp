@@ -30,10 +30,7 @@ constexpr double kStreams = 8;         ///< that a prefetcher follows
 constexpr double kSpill = 3;           ///< cycles of a value that no register holds, stored and loaded again
 constexpr double kHidden = 0.85;       ///< of the shorter of computing and moving, that the longer one hides
 constexpr double kLargestBlock = 256;  ///< multiply-adds; beyond it the code generator spills
-/// Steps of a sum that are one block are reordered: where sums take this part of the registers, some are
-/// spilled.
-constexpr double kCrowded = 0.8, kReordered = 0.3;
-constexpr double kLookAhead = 200;  ///< instructions
+constexpr double kLookAhead = 200;     ///< instructions
 
 struct Cycles {
   double fma = 0, loads = 0, stores = 0, latency = 0, spills = 0, overhead = 0;
@@ -157,8 +154,6 @@ class Model {
     }
     const double excess = work.registers - machine_.vector_registers;
     if (excess > 0) made.spills = excess * kSpill;
-    if (work.chain > 1 && work.registers > kCrowded * machine_.vector_registers)
-      made.spills += kReordered * work.fma;
     if (work.fma > kLargestBlock) made.spills += 0.1 * work.fma;
     made.total = std::max({made.fma, made.loads, made.stores, made.latency}) + made.spills;
     return made;
