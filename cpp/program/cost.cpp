@@ -18,11 +18,24 @@ std::int64_t elements(const Program& program, TensorId tensor, std::size_t valua
   return checked_product(kWhere, shape_of(program, tensor, valuation));
 }
 
+bool literal(const Program& program, ScalarId id) { return program.scalar(id).kind == ScalarKind::Literal; }
+
+// `id` without the constants that it is multiplied with or divided by.
+ScalarId without_constants(const Program& program, ScalarId id) {
+  const Scalar& scalar = program.scalar(id);
+  if (scalar.kind != ScalarKind::Binary) return id;
+  const bool product = scalar.function == Function::Multiply;
+  if ((product || scalar.function == Function::Divide) && literal(program, scalar.b))
+    return without_constants(program, scalar.a);
+  if (product && literal(program, scalar.a)) return without_constants(program, scalar.b);
+  return id;
+}
+
 // What one point of the iteration space costs. Where values are summed, one multiplication joins the
 // addition.
-std::int64_t point_flops(const Program& program, const Scope& scope) {
+std::int64_t point_flops(const Program& program, const Scope& scope, ScalarId body) {
   std::int64_t multiplications = 0, others = 0;
-  for (const ScalarId id : scalars_of(program, scope.body)) {
+  for (const ScalarId id : scalars_of(program, body)) {
     const Scalar& scalar = program.scalar(id);
     const bool multiplies = scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply;
     if (multiplies)
@@ -43,7 +56,19 @@ Cost cost(const Program& program, std::size_t valuation) {
                      program.sizes.valuation_count());
   Cost total;
   for (const Scope& scope : program.scopes) {
-    std::vector<std::int64_t> factors = {point_flops(program, scope)};
+    // A constant factor of what is summed is one of the sum.
+    const bool sums =
+        !scope.sums.empty() && (scope.reduction == Reduction::Sum || scope.reduction == Reduction::Mean);
+    const ScalarId body = sums ? without_constants(program, scope.body) : scope.body;
+    std::vector<std::int64_t> factors = {point_flops(program, scope, body)};
+    if (body != scope.body) {
+      std::vector<std::int64_t> results = {1};
+      for (const Iterator& iterator : scope.traversal) {
+        const Extent extent = extent_of(program, iterator.range, valuation);
+        results.push_back(extent.end - extent.begin);
+      }
+      total.flops = checked_add(total.flops, checked_product(kWhere, results));
+    }
     for (const auto* iterators : {&scope.traversal, &scope.sums})
       for (const Iterator& iterator : *iterators) {
         const Extent extent = extent_of(program, iterator.range, valuation);

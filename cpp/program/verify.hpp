@@ -20,8 +20,8 @@ std::string describe_shapes(const Program& program);
 
 /// Exact cost at one valuation. `flops` counts one multiply-add as one: for every scope, points of its
 /// iteration space times max(1, reads in the product - 1) when it sums, other scalar functions one each a
-/// point; a scope that only copies counts 0. `params`: elements of weights. `bytes`: compulsory traffic,
-/// every tensor each scope touches once, 4 bytes an element.
+/// point, but constants that a sum is scaled with one a result; a scope that only copies counts 0. `params`:
+/// elements of weights. `bytes`: compulsory traffic, every tensor each scope touches once, 4 an element.
 struct Cost {
   std::int64_t flops = 0;
   std::int64_t params = 0;

@@ -161,6 +161,9 @@ TEST(Cost, CountsAsTheDefinitionSays) {
   EXPECT_EQ(flops("y[i] = sum[j] x[i,j]", {{"i", 5}, {"j", 3}}), 15);                // an addition a point
   EXPECT_EQ(flops("y[i] = sum[j] x[i,j] * w[j]", {{"i", 5}, {"j", 3}}), 15);         // a multiply-add
   EXPECT_EQ(flops("y[i] = sum[j] x[i,j] * w[j] * v[j]", {{"i", 5}, {"j", 3}}), 30);  // and one multiplication
+  EXPECT_EQ(flops("y[i] = sum[j] x[i,j] * w[j] / 8", {{"i", 5}, {"j", 3}}), 20);     // of a result each
+  EXPECT_EQ(flops("y[i] = sum[j] 2 * x[i,j]", {{"i", 5}, {"j", 3}}), 20);
+  EXPECT_EQ(flops("y[i] = max[j] 2 * x[i,j]", {{"i", 5}, {"j", 3}}), 15);  // the product of a point
   EXPECT_EQ(flops("y[i] = max[j] x[i,j]", {{"i", 5}, {"j", 3}}), 15);
   EXPECT_EQ(flops("y[i+j] += x[i] * w[j]", {{"i", 5}, {"j", 3}}), 15);
   EXPECT_EQ(flops("t[i] = sum[j] x[i,j] * w[j]; y[i] = relu(t[i])", {{"i", 5}, {"j", 3}}), 20);
