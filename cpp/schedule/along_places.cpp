@@ -37,11 +37,16 @@ struct PlacesPlan {
   std::vector<Operand> operands;  ///< by read
   double row_loads = 0, column_loads = 0;  ///< cycles of the loads of one row, one column
   double steps = 1, copy_cycles = 0;
+  std::int64_t part = 0;  ///< steps of a part of the reduction; 0: all of them
 };
 
 constexpr std::int64_t kPage = 4096, kWays = 8;
 /// Cycles to copy an element in blocks that are transposed in registers, and along vectors.
 constexpr double kTurned = 0.6, kCopied = 0.25;
+/// Steps that each read from a page of their own, of which all loops inside read on: prefetchers follow about
+/// as many. And the cycles of a vector of results for each further part.
+constexpr std::int64_t kFollowed = 32;
+constexpr double kKept = 4;
 
 std::int64_t up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -135,6 +140,18 @@ std::int64_t most_of(const Construction& c, const ScopeFacts& facts, const Place
   return most;
 }
 
+/// Whether an operand from beyond the second cache is read a little of every page at a time.
+bool leafs_through(const Construction& c, const ScopeFacts& facts, const PlacesPlan& plan) {
+  if (c.schedule.dtype == Dtype::BF16 || c.target.threads > 1)
+    return false;  // sums of parts; one thread has them
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.operands[r].way == Way::Direct && facts.reads[r].box.elements * bytes > c.target.l2_bytes &&
+        steps_far_apart(c, facts, facts.reads[r]))
+      return true;
+  return false;
+}
+
 /// `output`: the result is the caller's.
 std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& facts, bool output,
                                       std::size_t places, std::optional<std::size_t> fill) {
@@ -198,6 +215,13 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
     const bool by_rows = read.depends[*plan.rows], by_columns = read.depends[*plan.columns];
     if (by_rows) plan.row_loads += operand.loads;
     if (by_columns) plan.column_loads += operand.loads;
+  }
+  double reduction = 1;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    reduction *= static_cast<double>(facts.extents[i]);
+  if (reduction >= 2 * kFollowed && leafs_through(c, facts, plan)) {
+    plan.part = kFollowed;
+    plan.copy_cycles += reduction / kFollowed * kKept * outputs / static_cast<double>(plan.filled * width);
   }
   plan.most_rows = most_of(c, facts, plan, *plan.rows);
   plan.most_columns = most_of(c, facts, plan, *plan.columns);
@@ -296,7 +320,11 @@ void write_places(Construction& c, const std::string& name, const ScopeFacts& fa
     if (incomplete) peeled.push_back(outer);
   }
   if (numbers.rows < numbers.columns) std::swap(tile[0], tile[1]);  // fewer operands stay in registers
-  order.insert(order.end(), loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end());
+  const ReductionLoops reduction =
+      in_parts(c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()},
+               numbers.steps > 0 ? numbers.steps : plan.part);
+  put_around(c, heavy, order, 0, reduction);
+  order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
   order.insert(order.end(), tile.begin(), tile.end());
   if (!filling.empty()) order.push_back(filling);
   order.push_back(lane);
@@ -305,6 +333,7 @@ void write_places(Construction& c, const std::string& name, const ScopeFacts& fa
   tile.push_back(lane);
   c.add({"vectorize", heavy, {lane}, {}, "", {}});
   c.add({"register_tile", heavy, tile, {}, "", {}});
+  if (!reduction.incomplete.empty()) peeled.push_back(reduction.incomplete);
   for (const std::string& loop : peeled) c.add({"peel", heavy, {loop}, {}, "", {}});
   c.parallel_outermost(heavy);
   if (plan.turned) turn(c, heavy, facts, plan);

@@ -126,6 +126,29 @@ TEST(Parts, ALongReductionIsCutWhereItsOperandsWouldNotStayNear) {
   EXPECT_FALSE(cut(product(512, 256, 512))) << "panels stay in the second cache";
 }
 
+TEST(Parts, AreOfFewStepsWhereEachReadsFromAPageOfItsOwn) {
+  const auto gradient = [](std::int64_t c, std::int64_t o) {
+    return program::parse("y[o,w,h] = sum[c,k] x[c,h+k,w] * v[c,k,o,w]",
+                          {.sizes = {{"o", o}, {"w", 7}, {"h", 5}, {"c", c}, {"k", 3}}});
+  };
+  const auto cut = [&](const program::Program& p, int threads) {
+    Target target;
+    target.threads = threads;
+    const Policy places = [](const Construction& c, const std::string& scope, const Sketches& sketches) {
+      const auto found = std::find_if(sketches.begin(), sketches.end(), [](const Sketch& sketch) {
+        return sketch.name.starts_with("along_places");
+      });
+      if (found == sketches.end()) return fewest_cycles(c, scope, sketches);
+      return Choosing{static_cast<std::size_t>(found - sketches.begin()), found->counted};
+    };
+    return has_parts(p, construct(p, Dtype::F32, target, places));
+  };
+  EXPECT_TRUE(cut(gradient(512, 512), 1));
+  EXPECT_FALSE(cut(gradient(512, 512), 2)) << "each thread would go through all pages";
+  EXPECT_FALSE(cut(gradient(512, 8), 1)) << "steps lie side by side";
+  EXPECT_FALSE(cut(gradient(8, 512), 1)) << "everything stays near";
+}
+
 TEST(Parts, HaveStepsThatDivideTheReductionWhereItCanBeDivided) {
   const auto p = program::parse("y[m,n] = sum[c,r] a[m,c,r] * b[c,r,n]",
                                 {.sizes = {{"m", 4}, {"n", 16}, {"c", 1000}, {"r", 3}}});
