@@ -7,9 +7,12 @@
 #include <set>
 #include <tuple>
 
+#include "lower/compacted.hpp"
 #include "lower/index_inverse.hpp"
 #include "lower/read_view.hpp"
 #include "lower/scalar_adjoint.hpp"
+#include "lower/tangled.hpp"
+#include "lower/vanishing.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
 
@@ -28,7 +31,6 @@ using program::Scope;
 using program::Tensor;
 using program::TensorId;
 using symbolic::Op;
-using symbolic::Size;
 
 /// What a read contributes to the cotangent of the tensor it reads, before iterators get their places.
 struct Contribution {
@@ -75,10 +77,17 @@ class Reverse {
       p_.tensors[index_of(result)].name = unique_name("d" + forward_.tensor(target).name, result);
       p_.outputs.push_back(result);
     }
-    return compacted();
+    std::set<TensorId> given;
+    for (const auto& [output, cotangent] : given_) given.insert(cotangent);
+    return compacted(p_, given);
   }
 
  private:
+  static std::set<Slot> slots_of(const std::vector<Iterator>& iterators) {
+    std::set<Slot> slots;
+    for (const Iterator& i : iterators) slots.insert(i.slot);
+    return slots;
+  }
   static std::size_t index_of(TensorId id) { return static_cast<std::size_t>(id); }
   symbolic::Arena& arena() { return p_.arena; }
 
@@ -350,7 +359,7 @@ class Reverse {
     result.body = rebuilt(c.value, inverse->points, &read, &place.at);
     std::optional<ScalarId> all;
     for (const RangeCondition& condition : inverse->conditions) {
-      if (covered(result.body, condition)) continue;
+      if (covered(p_, result.body, condition)) continue;
       add_condition(all, condition);
     }
     if (all) result.body = p_.select(*all, result.body, p_.literal(0));
@@ -380,7 +389,9 @@ class Reverse {
       double visited = 1;
       for (const auto* list : {&place.traversal, &direct->sums})
         for (const Iterator& i : *list) visited *= static_cast<double>(iterators_.extent(i.slot));
-      if (points > kMoreWork * visited || !tangled(*direct, place)) return std::nullopt;
+      if (points > kMoreWork * visited ||
+          !tangled(iterators_, direct->body, slots_of(place.traversal), slots_of(direct->sums)))
+        return std::nullopt;
     }
     ReadView view = view_of_read(iterators_, space, p_.scalar(c.read).indices);
     std::int64_t terms = 1;
@@ -432,70 +443,6 @@ class Reverse {
                      [&](Slot a, Slot b) { return rank(a) < rank(b); });
   }
 
-  /// Whether indices or conditions cut up what element and term make together, or several factors move with
-  /// such a sum: then no loop over elements reads any factor in order.
-  bool tangled(const Gathered& gathered, const Walk& place) {
-    std::set<Slot> elements, terms;
-    for (const Iterator& i : place.traversal) elements.insert(i.slot);
-    for (const Iterator& i : gathered.sums) terms.insert(i.slot);
-    const auto both = [&](ExprId root) {
-      bool element = false, term = false;
-      for (const Slot slot : arena().iterators(root)) {
-        element = element || elements.contains(slot);
-        term = term || terms.contains(slot);
-      }
-      return element && term;
-    };
-    std::set<TensorId> moving;
-    for (const ScalarId id : program::scalars_of(p_, gathered.body)) {
-      const Scalar scalar = p_.scalar(id);
-      if (scalar.kind == ScalarKind::Index && both(scalar.index)) return true;
-      if (scalar.kind != ScalarKind::Read) continue;
-      for (const ExprId index : scalar.indices) {
-        if (cut_up(index, both)) return true;
-        if (overlaps(index, elements, terms)) moving.insert(scalar.tensor);
-      }
-    }
-    return moving.size() > 1;
-  }
-  bool cut_up(ExprId root, const auto& both) {
-    const symbolic::Expr node = arena()[root];
-    switch (node.op) {
-      case Op::Divide:
-      case Op::Modulo:
-        return both(node.a) || cut_up(node.a, both);
-      case Op::Add:
-        return cut_up(node.a, both) || cut_up(node.b, both);
-      case Op::Multiply:
-      case Op::Inside:
-        return cut_up(node.a, both);
-      default:
-        return false;
-    }
-  }
-  /// A sum of element and term in which different pairs meet: p - k, not B*p + k with k in [0, B).
-  bool overlaps(ExprId root, const std::set<Slot>& elements, const std::set<Slot>& terms) {
-    struct Part {
-      std::int64_t step, span;
-    };
-    std::vector<Part> of_elements, of_terms;
-    for (const auto& [atom, factor] : linear_form(arena(), root).terms) {
-      const symbolic::Interval reach = iterators_.bounds(atom);
-      const Part part{std::abs(factor), std::abs(factor) * (reach.greatest - reach.least)};
-      bool element = false, term = false;
-      for (const Slot slot : arena().iterators(atom)) {
-        element = element || elements.contains(slot);
-        term = term || terms.contains(slot);
-      }
-      if (element) of_elements.push_back(part);
-      if (term) of_terms.push_back(part);
-    }
-    for (const Part& e : of_elements)
-      for (const Part& t : of_terms)
-        if (e.step <= t.span && t.step <= e.span) return true;
-    return false;
-  }
-
   void add_condition(std::optional<ScalarId>& all, const RangeCondition& condition) {
     const auto join = [&](ScalarId next) { all = all ? p_.binary(Function::And, *all, next) : next; };
     const ScalarId value = p_.index_value(condition.value);
@@ -514,63 +461,6 @@ class Reverse {
     if (!iterators_.within(condition.value, {least, condition.range.end})) {
       join(p_.binary(Function::Less, value, p_.index_value(condition.range.end)));
     }
-  }
-
-  /// A factor of the product reads zero where the condition fails, and the rest is finite there.
-  bool covered(ScalarId body, const RangeCondition& condition) {
-    std::vector<ScalarId> factors;
-    if (!finite_factors(body, factors)) return false;
-    for (const ScalarId id : factors) {
-      const Scalar& scalar = p_.scalar(id);
-      if (scalar.kind != ScalarKind::Read || !(scalar.fill == Rational(0))) continue;
-      for (std::size_t d = 0; d < scalar.indices.size(); ++d) {
-        const Range dim = p_.tensor(scalar.tensor).dims[d];
-        if (scalar.indices[d] == condition.value && same_range(dim, condition.range)) return true;
-      }
-    }
-    return false;
-  }
-  bool same_range(Range a, Range b) {
-    for (std::size_t v = 0; v < p_.sizes.valuation_count(); ++v) {
-      const auto x = program::extent_of(p_, a, v), y = program::extent_of(p_, b, v);
-      if (x.begin != y.begin || x.end != y.end) return false;
-    }
-    return true;
-  }
-  bool finite_factors(ScalarId id, std::vector<ScalarId>& factors) {
-    const Scalar scalar = p_.scalar(id);
-    if (scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply) {
-      return finite_factors(scalar.a, factors) && finite_factors(scalar.b, factors);
-    }
-    const bool zero_else = scalar.kind == ScalarKind::Select &&
-                           p_.scalar(scalar.c).kind == ScalarKind::Literal &&
-                           p_.scalar(scalar.c).literal == Rational(0);
-    if (zero_else) return finite_factors(scalar.b, factors);
-    factors.push_back(id);
-    return finite(id);
-  }
-  bool finite(ScalarId id) {
-    const Scalar scalar = p_.scalar(id);
-    switch (scalar.kind) {
-      case ScalarKind::Literal:
-        return scalar.literal.finite();
-      case ScalarKind::Index:
-        return true;
-      case ScalarKind::Read:
-        return scalar.fill.finite();
-      case ScalarKind::Select:
-        return finite(scalar.b) && finite(scalar.c);
-      case ScalarKind::Unary:
-        return scalar.function == Function::Negate && finite(scalar.a);
-      case ScalarKind::Binary:
-        if (scalar.function >= Function::Less) return true;
-        if (scalar.function != Function::Add && scalar.function != Function::Subtract &&
-            scalar.function != Function::Multiply) {
-          return false;
-        }
-        return finite(scalar.a) && finite(scalar.b);
-    }
-    return false;
   }
 
   /// As an accumulation over all points.
@@ -617,69 +507,6 @@ class Reverse {
       copies[id] = p_.add_scalar(std::move(scalar));
     }
     return copies.at(root);
-  }
-
-  // ---- the result ----
-
-  /// Only what the output needs; inputs in the caller's order, then cotangents, then the rest.
-  Program compacted() {
-    std::set<TensorId> needed(p_.outputs.begin(), p_.outputs.end());
-    std::vector<Scope> scopes;
-    for (std::size_t s = p_.scopes.size(); s-- > 0;) {
-      if (!needed.contains(p_.scopes[s].output)) continue;
-      for (const ScalarId id : program::scalars_of(p_, p_.scopes[s].body)) {
-        if (p_.scalar(id).kind == ScalarKind::Read) needed.insert(p_.scalar(id).tensor);
-      }
-      scopes.push_back(p_.scopes[s]);
-    }
-    std::reverse(scopes.begin(), scopes.end());
-    for (const auto& [output, cotangent] : given_) needed.insert(cotangent);
-    Program result;
-    result.sizes = p_.sizes;
-    result.arena = p_.arena;
-    result.next_slot = p_.next_slot;
-    std::map<TensorId, TensorId> moved;
-    for (const bool inputs : {true, false}) {
-      for (std::size_t t = 0; t < p_.tensors.size(); ++t) {
-        const Tensor& tensor = p_.tensors[t];
-        const bool input = tensor.role == Role::Input || tensor.role == Role::Weight;
-        const auto id = static_cast<TensorId>(t);
-        if (input == inputs && needed.contains(id)) moved[id] = result.add_tensor(tensor);
-      }
-    }
-    std::map<ScalarId, ScalarId> copies;
-    for (Scope& scope : scopes) {
-      for (const ScalarId id : program::scalars_of(p_, scope.body)) {
-        if (copies.contains(id)) continue;
-        Scalar scalar = p_.scalar(id);
-        if (scalar.kind == ScalarKind::Unary || scalar.kind == ScalarKind::Binary ||
-            scalar.kind == ScalarKind::Select) {
-          scalar.a = copies.at(scalar.a);
-        }
-        if (scalar.kind == ScalarKind::Binary || scalar.kind == ScalarKind::Select)
-          scalar.b = copies.at(scalar.b);
-        if (scalar.kind == ScalarKind::Select) scalar.c = copies.at(scalar.c);
-        if (scalar.kind == ScalarKind::Read) scalar.tensor = moved.at(scalar.tensor);
-        copies[id] = result.add_scalar(std::move(scalar));
-      }
-      scope.body = copies.at(scope.body);
-      scope.output = moved.at(scope.output);
-      scope.label.reset();
-      unique_names(scope);
-      result.scopes.push_back(std::move(scope));
-    }
-    for (const TensorId output : p_.outputs) result.outputs.push_back(moved.at(output));
-    return result;
-  }
-
-  static void unique_names(Scope& scope) {
-    std::set<std::string> used;
-    for (auto* list : {&scope.traversal, &scope.sums}) {
-      for (Iterator& i : *list) {
-        const std::string base = i.name;
-        for (int n = 2; !used.insert(i.name).second; ++n) i.name = base + std::to_string(n);
-      }
-    }
   }
 
   const Program& forward_;
