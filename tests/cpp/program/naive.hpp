@@ -102,9 +102,9 @@ class Naive {
                       : scalar.fill.to_double();
       }
       case ScalarKind::Unary:
-        return detail::apply(scalar.function, body(scalar.a, slots), 0);
+        return apply(scalar.function, body(scalar.a, slots), 0);
       case ScalarKind::Binary:
-        return detail::apply(scalar.function, body(scalar.a, slots), body(scalar.b, slots));
+        return apply(scalar.function, body(scalar.a, slots), body(scalar.b, slots));
       case ScalarKind::Select:
         return body(scalar.a, slots) != 0 ? body(scalar.b, slots) : body(scalar.c, slots);
     }
