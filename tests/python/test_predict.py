@@ -21,7 +21,7 @@ def test_a_convolution_is_limited_by_multiply_adds() -> None:
     made = syno.predict(operator)
     assert made.bottleneck == "multiply-adds"
     assert 0.5 < made.fraction_of_peak <= 1
-    taps_inside = (3 * 56 - 2) ** 2  # of rows times columns; those that read padding may be left out
+    taps_inside = (3 * 56 - 2) ** 2  # rows times columns: taps that read padding may be left out
     assert made.flops >= 2 * 64 * 64 * taps_inside
     assert syno.predict(operator.program).seconds == made.seconds
     assert syno.predict(operator, threads=2).seconds < made.seconds
