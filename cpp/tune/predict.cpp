@@ -27,6 +27,7 @@ constexpr double kPage = 4096;         ///< bytes; prefetchers stop at its end
 constexpr double kOverlapped = 25;     ///< misses that are under way at once
 constexpr double kOutOfOrder = 0.5;    ///< of a miss, where lines of a page come out of order
 constexpr double kStreams = 8;         ///< that a prefetcher follows
+constexpr double kUnfollowed = 2;      ///< lines of a short stream that come before it does
 constexpr double kSpill = 3;           ///< cycles of a value that no register holds, stored and loaded again
 constexpr double kHidden = 0.85;       ///< of the shorter of computing and moving, that the longer one hides
 constexpr double kLargestBlock = 256;  ///< multiply-adds; beyond it the code generator spills
@@ -209,8 +210,11 @@ class Model {
       if (step == 0) continue;
       if (step >= kPage) return 1 / piece;
       // Several pieces that each go on in order are streams, if they last.
-      const bool goes_on = step <= 2 * piece * static_cast<double>(machine_.levels[0].line_bytes);
+      const auto line = static_cast<double>(machine_.levels[0].line_bytes);
+      const bool goes_on = step <= 2 * piece * line;
       if (goes_on && (pieces <= 2 || (pieces <= kStreams && trips * step >= kPage))) return 0;
+      if (goes_on && pieces <= kStreams)
+        return std::min(kOutOfOrder / piece, kUnfollowed * line / (trips * step));
       return kOutOfOrder / piece;
     }
     return 0;

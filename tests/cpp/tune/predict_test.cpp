@@ -392,5 +392,22 @@ TEST(Predict, FeaturesHaveNames) {
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(std::isfinite(values[i])) << feature_names()[i];
 }
 
+/// Rows far apart, each read a stretch at a time: a stretch shorter than a page is a stream, too, of which
+/// only the beginning surprises.
+TEST(Predict, AShortStreamIsForeseenButForItsBeginning) {
+  const auto p =
+      program::parse("y[m,n] = sum[k] a[k,m] * b[n,k]", {.sizes = {{"m", 32}, {"n", 64}, {"k", 12288}}});
+  const auto seconds = [&](int steps) {
+    const std::string trace = fmt::format(
+        "schedule f32\nsplit y loops=k numbers={}\nsplit y loops=n numbers=8\nsplit y loops=m numbers=16\n"
+        "reorder y loops=k_o,n_o,k_i,n_i,m_o,m_i\nvectorize y loops=m_i\n"
+        "register_tile y loops=n_i,m_o,m_i\n",
+        steps);
+    return predict(schedule::apply(p, schedule::parse_schedule(trace)), small_machine()).seconds;
+  };
+  EXPECT_LT(seconds(512), 1.25 * seconds(1536));
+  EXPECT_GT(seconds(64), seconds(512)) << "beginnings count";
+}
+
 }  // namespace
 }  // namespace syno::tune
