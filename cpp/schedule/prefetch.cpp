@@ -64,6 +64,20 @@ bool moves_past(const LoopNest& nest, LinearForms& forms, const std::vector<Expr
   return false;
 }
 
+/// Whether the place of a line follows from its number by shifts: other divisions, in every step, take longer
+/// than they save.
+bool shifts_tell(const Box& box, std::int64_t lines_of_run) {
+  const auto shift = [](std::int64_t by) { return std::has_single_bit(static_cast<std::uint64_t>(by)); };
+  std::int64_t outer = 1;  // rows that have not been told apart
+  for (std::size_t d = 0; d < box.rows; ++d) outer *= box.extents[d];
+  if (outer > 1 && !shift(lines_of_run)) return false;
+  for (std::size_t d = box.rows; d-- > 0;) {
+    outer /= box.extents[d];
+    if (outer > 1 && !shift(box.extents[d])) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, BufferId buffer,
@@ -119,6 +133,7 @@ std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, Buf
   std::int64_t lines = lines_of_run;
   for (std::size_t d = 0; d < box->rows; ++d) lines *= box->extents[d];
   if (lines > steps) return std::nullopt;  // several at a step would take the place of multiply-adds
+  if (!shifts_tell(*box, lines_of_run)) return std::nullopt;
   const auto slower = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(steps / lines)));
   LinearForm number = forms.quotient(step, slower);
   // The outermost part takes what is left, so that the last steps ask beyond the box.

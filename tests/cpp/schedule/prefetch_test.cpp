@@ -168,6 +168,17 @@ TEST(PrefetchDecision, LeavesWindowsThatOverlapAlone) {
   EXPECT_EQ(nest.find("prefetch x"), std::string::npos) << nest;
 }
 
+/// Lines of rows of nine are found by divisions, in every step.
+TEST(PrefetchDecision, LeavesAloneWhatTakesDivisionsToFind) {
+  const auto p =
+      program::parse("y[o,c,r,s] = sum[n,h,w] d[n,o,h,w] * x[n,c,h+r-1,w+s-1]",
+                     {.sizes = {{"o", 64}, {"c", 64}, {"r", 3}, {"s", 3}, {"n", 64}, {"h", 7}, {"w", 7}}});
+  const Schedule schedule = default_schedule(p, Dtype::F32, Target{});
+  const std::string nest = to_text(apply(p, schedule));
+  EXPECT_EQ(nest.find("prefetch x["), std::string::npos) << nest;
+  EXPECT_EQ(nest.find("prefetch d["), std::string::npos) << nest;
+}
+
 TEST(PrefetchDecision, SaysWhatIsWrong) {
   const auto p = program::parse("t[m] = sum[k] a[m,k]; y[m] = t[m] + c[m]", {.sizes = {{"m", 4}, {"k", 64}}});
   const auto refused = [&](std::vector<Decision> trace, const char* reason) {
