@@ -95,18 +95,28 @@ LinearForm with_constant(LinearForm a, std::int64_t added) {
 
 void LinearForms::bind(std::uint32_t slot, Interval range) {
   if (slot >= bindings_.size()) bindings_.resize(slot + 1);
-  bindings_[slot] = {true, false, {}, range};
+  Binding& binding = bindings_[slot];
+  binding.bound = true;
+  binding.aliased = false;
+  binding.range = range;
 }
 
 void LinearForms::bind_constant(std::uint32_t slot, std::int64_t value) { bind_form(slot, {{}, value}); }
 
 void LinearForms::bind_form(std::uint32_t slot, LinearForm form) {
-  if (slot >= bindings_.size()) bindings_.resize(slot + 1);
-  bindings_[slot] = {true, true, std::move(form), {}};
+  bind(slot, {});
+  Binding& binding = bindings_[slot];
+  binding.aliased = true;
+  if (binding.alias == 0) {
+    aliases_.push_back(std::move(form));
+    binding.alias = static_cast<std::uint32_t>(aliases_.size());
+  } else {
+    aliases_[binding.alias - 1] = std::move(form);
+  }
 }
 
 void LinearForms::unbind(std::uint32_t slot) {
-  if (slot < bindings_.size()) bindings_[slot] = {};
+  if (slot < bindings_.size()) bindings_[slot].bound = bindings_[slot].aliased = false;
 }
 
 std::uint32_t LinearForms::intern(Atom atom) {
@@ -116,12 +126,13 @@ std::uint32_t LinearForms::intern(Atom atom) {
 }
 
 LinearForm LinearForms::slot_form(std::uint32_t slot) {
-  if (bound(slot) && bindings_[slot].aliased) return bindings_[slot].alias;
-  LinearForm made;
-  Atom atom;
-  atom.slot = slot;
-  made.terms.emplace_back(intern(std::move(atom)), 1);
-  return made;
+  if (bound(slot) && bindings_[slot].aliased) return aliases_[bindings_[slot].alias - 1];
+  if (slot >= slot_atoms_.size()) slot_atoms_.resize(slot + 1);
+  if (slot_atoms_[slot] == 0) {
+    atoms_.push_back({Atom::Kind::Slot, slot, {}, 1});
+    slot_atoms_[slot] = static_cast<std::uint32_t>(atoms_.size());
+  }
+  return {{{slot_atoms_[slot] - 1, 1}}, 0};
 }
 
 LinearForm LinearForms::form(const symbolic::Arena& arena, ExprId expr) {
@@ -248,7 +259,7 @@ LinearForm LinearForms::joined(LinearForm form) {
   for (bool changed = true; changed;) {
     changed = false;
     for (std::size_t r = 0; r < form.terms.size() && !changed; ++r) {
-      const Atom remainder_atom = atoms_[form.terms[r].first];
+      const Atom& remainder_atom = atoms_[form.terms[r].first];
       if (remainder_atom.kind != Atom::Kind::Remainder) continue;
       const std::int64_t times = form.terms[r].second;
       for (std::size_t q = 0; q < form.terms.size(); ++q) {
@@ -273,16 +284,16 @@ LinearForm LinearForms::joined(LinearForm form) {
 LinearForm LinearForms::substitute(const LinearForm& form, std::uint32_t slot, std::int64_t value) {
   LinearForm made{{}, form.constant};
   for (const auto& [id, coefficient] : form.terms) {
-    const Atom atom = atoms_[id];
     LinearForm replaced;
-    if (atom.kind == Atom::Kind::Slot) {
-      if (atom.slot == slot)
+    if (atoms_[id].kind == Atom::Kind::Slot) {
+      if (atoms_[id].slot == slot)
         replaced.constant = value;
       else
         replaced.terms.emplace_back(id, 1);
-    } else if (!depends_on(atom.inner, slot)) {
+    } else if (!depends_on(atoms_[id].inner, slot)) {
       replaced.terms.emplace_back(id, 1);
     } else {
+      const Atom atom = atoms_[id];  // atoms_ grows meanwhile
       const LinearForm inner = substitute(atom.inner, slot, value);
       replaced =
           atom.kind == Atom::Kind::Quotient ? quotient(inner, atom.divisor) : remainder(inner, atom.divisor);

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "schedule/loop_nest.hpp"
+#include "support/inline_vector.hpp"
 
 namespace syno::schedule {
 
 /// Σ coefficient · atom + constant; atoms ascending, no coefficient is zero.
 struct LinearForm {
-  std::vector<std::pair<std::uint32_t, std::int64_t>> terms;
+  InlineVector<std::pair<std::uint32_t, std::int64_t>, 4> terms;
   std::int64_t constant = 0;
   bool is_constant() const { return terms.empty(); }
   auto operator<=>(const LinearForm&) const = default;
@@ -86,7 +87,7 @@ class LinearForms {
   struct Binding {
     bool bound = false;
     bool aliased = false;
-    LinearForm alias;
+    std::uint32_t alias = 0;  ///< position in aliases_ + 1, 0: it never had one
     Interval range;
   };
   /// `form` as size * blocks + within, 0 <= within < size, for a size that divides `divisor`: then dividing
@@ -100,8 +101,10 @@ class LinearForms {
   Interval sum_of_bounds(const LinearForm& form, bool use_facts) const;
   Interval bounds(const LinearForm& form, bool use_facts) const;
   std::vector<Atom> atoms_;
-  std::map<Atom, std::uint32_t> ids_;
-  std::vector<Binding> bindings_;
+  std::map<Atom, std::uint32_t> ids_;      ///< of quotients and remainders
+  std::vector<std::uint32_t> slot_atoms_;  ///< by slot: its atom + 1, 0: none yet
+  std::vector<Binding> bindings_;          ///< by slot
+  std::vector<LinearForm> aliases_;
   std::vector<Fact> facts_;
 };
 

@@ -280,6 +280,9 @@ const program::Iterator& Plan::iterator(std::size_t scope, std::size_t index) co
 }
 
 std::pair<std::int64_t, std::int64_t> Plan::range(const program::Range& range) const {
+  const symbolic::Expr &first = program.arena[range.begin], &last = program.arena[range.end];
+  if (first.op == symbolic::Op::Constant && last.op == symbolic::Op::Constant)
+    return {first.value, last.value};
   const auto begin = symbolic::evaluate(program.arena, range.begin, program.sizes, 0, {});
   const auto end = symbolic::evaluate(program.arena, range.end, program.sizes, 0, {});
   SYNO_ASSERT(begin && end, "a range of a concrete program is two integers");
@@ -300,12 +303,12 @@ void Plan::start_loops(std::size_t scope, const std::vector<std::pair<std::int64
 }
 
 ExprId Plan::value_of(std::size_t scope, int index) {
-  const PlannedLoop loop = scopes[scope].loops[static_cast<std::size_t>(index)];
+  const PlannedLoop& loop = scopes[scope].loops[static_cast<std::size_t>(index)];
   if (loop.outer >= 0)
     return program.arena.add(program.arena.multiply(value_of(scope, loop.outer), loop.factor),
                              value_of(scope, loop.inner));
   if (loop.fused >= 0) {
-    const PlannedLoop joint = scopes[scope].loops[static_cast<std::size_t>(loop.fused)];
+    const PlannedLoop& joint = scopes[scope].loops[static_cast<std::size_t>(loop.fused)];
     const ExprId value = value_of(scope, loop.fused);
     const symbolic::Size extent(scopes[scope].loops[static_cast<std::size_t>(joint.second)].extent);
     return joint.first == index ? program.arena.divide(value, extent) : program.arena.modulo(value, extent);
@@ -321,12 +324,10 @@ ExprId Plan::iterator_value(std::size_t scope, std::size_t index) {
 }
 
 ExprId Plan::over_loops(std::size_t scope, ExprId e) {
-  std::map<std::uint32_t, ExprId> values;
-  for (std::size_t i = 0; i < iterator_count(scope); ++i)
-    values.emplace(iterator(scope, i).slot, iterator_value(scope, i));
   return program.arena.substitute(e, [&](std::uint32_t slot) {
-    const auto found = values.find(slot);
-    return found == values.end() ? program.arena.iterator(slot) : found->second;
+    for (std::size_t i = 0; i < iterator_count(scope); ++i)
+      if (iterator(scope, i).slot == slot) return iterator_value(scope, i);
+    return program.arena.iterator(slot);
   });
 }
 
@@ -434,7 +435,7 @@ struct Regions {
   /// The value of a loop, taken whole where all its parts run inside the place.
   ExprId seen_value(std::size_t scope, int index) {
     auto& arena = plan.program.arena;
-    const PlannedLoop loop = plan.scopes[scope].loops[static_cast<std::size_t>(index)];
+    const PlannedLoop& loop = plan.scopes[scope].loops[static_cast<std::size_t>(index)];
     const auto slots = arena.iterators(plan.value_of(scope, index));
     if (std::none_of(slots.begin(), slots.end(), [&](std::uint32_t slot) { return outer.contains(slot); }))
       return arena.iterator(loop.slot);
@@ -447,20 +448,20 @@ struct Regions {
   /// inside the place, so that dead iterations ask for nothing.
   LinearForm seen_from(std::size_t scope, ExprId index) {
     auto& arena = plan.program.arena;
-    std::map<std::uint32_t, ExprId> values;
-    for (std::size_t i = 0; i < plan.iterator_count(scope); ++i) {
+    const auto seen = [&](std::uint32_t slot) {
+      std::size_t i = 0;
+      while (i < plan.iterator_count(scope) && plan.iterator(scope, i).slot != slot) ++i;
+      SYNO_ASSERT(i < plan.iterator_count(scope), "an index uses iterators of its scope only");
       const ExprId value = plan.iterator_value(scope, i);
       const auto slots = arena.iterators(value);
-      const bool whole =
-          std::none_of(slots.begin(), slots.end(), [&](std::uint32_t slot) { return outer.contains(slot); });
-      const std::uint32_t slot = plan.iterator(scope, i).slot;
-      const ExprId first = arena.subtract(value, plan.value_of(scope, static_cast<int>(i)));
-      values.emplace(slot,
-                     whole ? arena.iterator(slot) : arena.add(first, seen_value(scope, static_cast<int>(i))));
-    }
+      if (std::none_of(slots.begin(), slots.end(), [&](std::uint32_t s) { return outer.contains(s); }))
+        return arena.iterator(slot);
+      const auto loop = static_cast<int>(i);
+      return arena.add(arena.subtract(value, plan.value_of(scope, loop)), seen_value(scope, loop));
+    };
     std::vector<Condition> ignored;
     index = without_inside(arena, index, ignored);
-    index = arena.substitute(index, [&](std::uint32_t slot) { return values.at(slot); });
+    index = arena.substitute(index, seen);
     return forms.form(arena, index);
   }
 };

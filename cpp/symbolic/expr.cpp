@@ -1,10 +1,12 @@
 #include "symbolic/expr.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "support/checked.hpp"
 #include "support/error.hpp"
 #include "support/hash.hpp"
+#include "support/inline_vector.hpp"
 
 namespace syno::symbolic {
 namespace {
@@ -13,25 +15,33 @@ std::uint32_t raw(ExprId id) { return static_cast<std::uint32_t>(id); }
 
 bool integer_constant(const Size& size) { return !size.has_variables() && size.factor().integral(); }
 
-}  // namespace
-
-std::size_t Arena::NodeHash::operator()(const Expr& node) const {
+std::uint64_t hash_of(const Expr& node) {
   std::uint64_t hash = static_cast<std::uint64_t>(node.op) * 0x9e3779b97f4a7c15ULL;
   const auto mix = [&](std::uint64_t word) { hash = (hash ^ word ^ (hash >> 29)) * 0xbf58476d1ce4e5b9ULL; };
   mix(static_cast<std::uint64_t>(node.a) << 32 | static_cast<std::uint64_t>(node.b));
   mix(static_cast<std::uint64_t>(node.size));
   mix(static_cast<std::uint64_t>(node.value));
-  return static_cast<std::size_t>(hash ^ (hash >> 32));
+  return hash ^ (hash >> 32);
 }
 
-std::size_t Arena::SizeHash::operator()(const Size& size) const {
+std::uint64_t hash_of(const Size& size) {
   std::uint64_t hash = static_cast<std::uint64_t>(size.factor().num()) * 0x9e3779b97f4a7c15ULL +
                        static_cast<std::uint64_t>(size.factor().den());
   for (std::size_t i = 0; i < kMaxVariables; ++i) {
     hash = (hash ^ static_cast<std::uint64_t>(size.exponent(i) + 128) ^ (hash >> 31)) * 0xbf58476d1ce4e5b9ULL;
   }
-  return static_cast<std::size_t>(hash ^ (hash >> 32));
+  return hash ^ (hash >> 32);
 }
+
+/// Where the value is, or is to be put, and whether it is new.
+template <class T>
+std::pair<std::uint32_t, bool> position_of(InternTable& table, const std::vector<T>& values, const T& value) {
+  return table.find_or_add(
+      hash_of(value), values.size(), [&](std::uint32_t i) { return values[i] == value; },
+      [&](std::uint32_t i) { return hash_of(values[i]); });
+}
+
+}  // namespace
 
 Arena::Arena() {
   intern(Size());  // SizeId 0 is one, ExprId 0 is zero
@@ -39,13 +49,13 @@ Arena::Arena() {
 }
 
 SizeId Arena::intern(const Size& size) {
-  const auto [place, is_new] = size_ids_.try_emplace(size, static_cast<SizeId>(sizes_.size()));
+  const auto [place, is_new] = position_of(size_ids_, sizes_, size);
   if (is_new) sizes_.push_back(size);
-  return place->second;
+  return static_cast<SizeId>(place);
 }
 
-ExprId Arena::intern(Expr node) {
-  const auto [place, is_new] = node_ids_.try_emplace(node, static_cast<ExprId>(nodes_.size()));
+ExprId Arena::intern(const Expr& node) {
+  const auto [place, is_new] = position_of(node_ids_, nodes_, node);
   if (is_new) {
     std::uint8_t traits = 0;
     if (node.op == Op::Iterator) {
@@ -58,7 +68,7 @@ ExprId Arena::intern(Expr node) {
     nodes_.push_back(node);
     traits_.push_back(traits);
   }
-  return place->second;
+  return static_cast<ExprId>(place);
 }
 
 ExprId Arena::iterator(std::uint32_t slot) {
@@ -180,9 +190,14 @@ class Rebuild {
       : target_(target), source_(source), rule_(rule), resize_(resize) {}
 
   ExprId operator()(ExprId id) {
+    for (const auto& [done, result] : first_)
+      if (done == id) return result;
     if (const auto done = done_.find(raw(id)); done != done_.end()) return done->second;
     const ExprId result = made(id);
-    done_.emplace(raw(id), result);
+    if (first_.size() < kFew)
+      first_.emplace_back(id, result);
+    else
+      done_.emplace(raw(id), result);
     return result;
   }
 
@@ -199,7 +214,9 @@ class Rebuild {
   const Arena& source_;
   const std::function<std::optional<ExprId>(ExprId)>& rule_;
   const std::function<Size(const Size&)>& resize_;
-  std::unordered_map<std::uint32_t, ExprId> done_;
+  static constexpr std::size_t kFew = 16;
+  InlineVector<std::pair<ExprId, ExprId>, kFew> first_;  ///< what most expressions are made of altogether
+  std::unordered_map<std::uint32_t, ExprId> done_;       ///< the others
 };
 
 }  // namespace

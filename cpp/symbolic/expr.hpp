@@ -10,9 +10,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "support/intern_table.hpp"
 #include "symbolic/size.hpp"
 
 namespace syno::symbolic {
@@ -79,18 +79,11 @@ class Arena {
 
  private:
   static constexpr std::uint8_t kHasInside = 1, kHasIterator = 2;
-  ExprId intern(Expr node);
-  struct NodeHash {
-    std::size_t operator()(const Expr& node) const;
-  };
-  struct SizeHash {
-    std::size_t operator()(const Size& size) const;
-  };
+  ExprId intern(const Expr& node);
   std::vector<Expr> nodes_;
   std::vector<std::uint8_t> traits_;  ///< of nodes_, same order
   std::vector<Size> sizes_;
-  std::unordered_map<Expr, ExprId, NodeHash> node_ids_;
-  std::unordered_map<Size, SizeId, SizeHash> size_ids_;
+  InternTable node_ids_, size_ids_;
 };
 
 /// The value of `root` at a valuation; nothing where an `inside` fails.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace syno::tune {
 
@@ -85,6 +86,11 @@ EtirGraph::EtirGraph(const schedule::ScopeFacts& facts, const schedule::Sketch& 
     dim.loops = {i};
     dims_.push_back(std::move(dim));
   }
+  for (std::size_t d = 0; d < dims_.size(); ++d) {
+    steps_.emplace_back();
+    for (std::size_t level = 0; level < capacities_.size(); ++level)
+      steps_.back().push_back(steps_of(d, level));
+  }
 }
 
 Etir EtirGraph::start() const {
@@ -99,8 +105,8 @@ std::int64_t EtirGraph::register_tile(const Etir& state, std::size_t dim) const 
   return std::min(dims_[dim].extent, state.tiles[dim][0] * state.vthreads[dim]);
 }
 
-std::vector<std::int64_t> EtirGraph::loop_tiles(const Etir& state, std::size_t level) const {
-  std::vector<std::int64_t> tiles(facts_.extents.size(), 1);
+InlineVector<std::int64_t, 10> EtirGraph::loop_tiles(const Etir& state, std::size_t level) const {
+  InlineVector<std::int64_t, 10> tiles(facts_.extents.size(), 1);
   for (std::size_t d = 0; d < dims_.size(); ++d) {
     std::int64_t rest = level == 0 ? register_tile(state, d) : state.tiles[d][level];
     for (std::size_t i = dims_[d].loops.size(); i-- > 0;) {  // the innermost loop is filled first
@@ -161,7 +167,7 @@ bool EtirGraph::fits(const Etir& state, std::size_t level) const {
   return std::isfinite(sketch_.estimate(numbers(state)));
 }
 
-std::vector<std::int64_t> EtirGraph::steps(std::size_t dim, std::size_t level) const {
+std::vector<std::int64_t> EtirGraph::steps_of(std::size_t dim, std::size_t level) const {
   const EtirDim& d = dims_[dim];
   if (level == 0) {
     if (d.tile_choice >= 0) return sketch_.choices[static_cast<std::size_t>(d.tile_choice)].values;
@@ -224,9 +230,10 @@ double EtirGraph::benefit_of_vthreads(const Etir& before, const Etir& after, std
 
 std::vector<EtirGraph::Edge> EtirGraph::edges(const Etir& state, double t, bool annealing) const {
   std::vector<Edge> found;
+  found.reserve(4 * dims_.size() + 2);
   const Bytes before = bytes(state, state.level);
   for (std::size_t d = 0; d < dims_.size(); ++d) {
-    const auto values = steps(d, state.level);
+    const auto& values = steps_[d][state.level];
     const auto at = std::find(values.begin(), values.end(), state.tiles[d][state.level]) - values.begin();
     for (const int direction : {1, -1}) {
       if (direction < 0 && !options_.inverse) continue;
@@ -293,8 +300,10 @@ schedule::Numbers EtirGraph::numbers(const Etir& state) const {
 std::string EtirGraph::to_text(const Etir& state) const {
   std::string text;
   for (std::size_t d = 0; d < dims_.size(); ++d) {
+    const auto& tiles = state.tiles[d];
+    const auto outermost = std::make_reverse_iterator(tiles.end());
     text += fmt::format("{}{}[{}]", d ? " " : "", dims_[d].name,
-                        fmt::join(state.tiles[d].rbegin(), state.tiles[d].rend(), ","));
+                        fmt::join(outermost, outermost + static_cast<std::ptrdiff_t>(tiles.size()), ","));
     if (state.vthreads[d] > 1) text += fmt::format("x{}", state.vthreads[d]);
   }
   return text + (state.packed ? " packed" : "");

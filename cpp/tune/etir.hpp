@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "schedule/construct.hpp"
+#include "support/inline_vector.hpp"
 #include "tune/machine.hpp"
 
 namespace syno::tune {
@@ -41,10 +42,10 @@ struct Action {
 
 /// A node: the matrix of tile extents, the virtual threads and the level that is being scheduled.
 struct Etir {
-  std::vector<std::vector<std::int64_t>> tiles;  ///< [dim][level], level 0 is registers, 1 is L1, ...
-  std::vector<std::int64_t> vthreads;            ///< [dim]
-  std::size_t level = 0;                         ///< being scheduled; moves towards 0 only
-  bool packed = false;                           ///< panels of a contiguous operand are copied
+  InlineVector<InlineVector<std::int64_t, 3>, 6> tiles;  ///< [dim][level], level 0 is registers, 1 is L1, ...
+  InlineVector<std::int64_t, 6> vthreads;                ///< [dim]
+  std::size_t level = 0;                                 ///< being scheduled; moves towards 0 only
+  bool packed = false;                                   ///< panels of a contiguous operand are copied
   bool operator==(const Etir&) const = default;
 };
 
@@ -84,8 +85,8 @@ class EtirGraph {
   std::string to_text(const Action& action) const;
 
  private:
-  std::vector<std::int64_t> steps(std::size_t dim, std::size_t level) const;
-  std::vector<std::int64_t> loop_tiles(const Etir& state, std::size_t level) const;
+  std::vector<std::int64_t> steps_of(std::size_t dim, std::size_t level) const;
+  InlineVector<std::int64_t, 10> loop_tiles(const Etir& state, std::size_t level) const;
   /// What a level holds of a tile and what moves into it, counted together.
   struct Bytes {
     double footprint = 0, traffic = 0;
@@ -104,7 +105,8 @@ class EtirGraph {
   std::int64_t lanes_ = 16;
   BenefitOptions options_;
   std::vector<EtirDim> dims_;
-  std::vector<double> capacities_;  ///< bytes by level, 0 for registers
+  std::vector<double> capacities_;                             ///< bytes by level, 0 for registers
+  std::vector<std::vector<std::vector<std::int64_t>>> steps_;  ///< [dim][level]: tiles, ascending
 };
 
 }  // namespace syno::tune
