@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +56,19 @@ class Verification:
     limit: float
     points: int
     detail: str
-    expr: str
-    shapes: dict[str, tuple[int, ...]]
+    operator: Operator
     dtype: str
 
     def __bool__(self) -> bool:
         return self.passed
+
+    @property
+    def expr(self) -> str:
+        return self.operator.expr
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return self.operator.shapes
 
     def __str__(self) -> str:
         shapes = ", ".join(f"{name} {list(shape)}" for name, shape in self.shapes.items())
@@ -76,8 +83,14 @@ class Verification:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**self._outcome(), "expr": self.expr, "shapes": self.shapes, "dtype": self.dtype}
 
+    def _outcome(self) -> dict[str, Any]:
+        """What a cache remembers beside the code."""
+        return {name: getattr(self, name) for name in _OUTCOME}
+
+
+_OUTCOME = ("passed", "max_rel_err", "limit", "points", "detail")
 
 #: Other strides of arguments that a kernel keeps code for.
 KEPT_LAYOUTS = 64
@@ -235,8 +248,7 @@ class Kernel:
             limit=float(result.limit),
             points=int(result.points),
             detail=str(result.detail),
-            expr=self.operator.expr,
-            shapes=dict(self._shapes),
+            operator=self.operator,
             dtype=self._dtype.name,
         )
 
@@ -558,8 +570,7 @@ def _read_record(path: Path, kernel: Kernel) -> Verification | None:
             limit=float(saved["limit"]),
             points=int(saved["points"]),
             detail=str(saved["detail"]),
-            expr=kernel.operator.expr,
-            shapes=kernel.shapes,
+            operator=kernel.operator,
             dtype=kernel.dtype,
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -567,8 +578,6 @@ def _read_record(path: Path, kernel: Kernel) -> Verification | None:
 
 
 def _write_record(path: Path, result: Verification) -> None:
-    text = json.dumps(
-        {k: v for k, v in result.to_dict().items() if k not in ("expr", "shapes", "dtype")}
-    )
+    text = json.dumps(result._outcome())
     with contextlib.suppress(OSError):  # a full disk costs the next process a verification only
         write_whole(path, text)

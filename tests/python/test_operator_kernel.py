@@ -228,7 +228,7 @@ def test_a_damaged_record_means_verifying_again(cache, monkeypatch, content):
 
 def test_a_wrong_kernel_is_discarded(cache, monkeypatch):
     def wrong(self, seed=0):
-        return kernel_module.Verification(False, 0.31, 1e-5, 256, "y[0]", "", {}, "float32")
+        return kernel_module.Verification(False, 0.31, 1e-5, 256, "y[0]", self.operator, "float32")
 
     monkeypatch.setattr(kernel_module.Kernel, "verify", wrong)
     with pytest.raises(
