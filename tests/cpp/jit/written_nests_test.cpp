@@ -528,4 +528,38 @@ allocate acc
 }
 
 }  // namespace
+/// Taps read each other's elements, but where sums take nearly all registers none is left to keep them in.
+TEST(WrittenNestCode, UnrolledTapsLoadAgainWhereSumsTakeTheRegisters) {
+  if (host_cpu().target.vector_bits < 512) GTEST_SKIP() << "needs AVX-512";
+  const LoopNest nest = schedule::parse_loop_nest(R"(nest taps
+input x: f32[64, 14]
+input k: f32[64, 3, 32]
+output y: f32[14, 32]
+register acc: f32[14, 32]
+allocate acc
+  for i in 0..14 unroll
+    for j in 0..2 unroll
+      for v in 0..16 vector
+        acc[i, 16 * j + v] = 0
+  for c in 0..64
+    for s in 0..3 unroll
+      for i in 0..14 unroll
+        if i + s in 1..15
+          for j in 0..2 unroll
+            for v in 0..16 vector
+              acc[i, 16 * j + v] += x[c, i + s - 1] * k[c, s, 16 * j + v]
+  for i in 0..14 unroll
+    for j in 0..2 unroll
+      for v in 0..16 vector
+        y[i, 16 * j + v] = acc[i, 16 * j + v]
+)");
+  const auto kernel = compile(nest);
+  EXPECT_EQ(kernel->report().spills, 0);
+  const std::string text = kernel->assembly();
+  std::size_t fused = 0;
+  for (std::size_t at = 0; (at = text.find("vfmadd", at)) != std::string::npos; ++at) ++fused;
+  EXPECT_EQ(fused, 2u * (3 * 14 - 2)) << "two taps lie outside";
+  expect_as_interpreted(nest, 11);
+}
+
 }  // namespace syno::jit
