@@ -1,0 +1,157 @@
+// schedule/emission.hpp — a plan becomes a loop nest, scope by scope.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schedule/decisions.hpp"
+#include "schedule/outside.hpp"
+#include "schedule/plan.hpp"
+#include "schedule/prefetch.hpp"
+
+namespace syno::schedule {
+
+/// Emits one nest; used once. Throws ScheduleError where decisions do not fit each other.
+class Emission {
+ public:
+  /// What is emitted: everything, only what is computed before calls, or only what is computed in them.
+  enum class Part : std::uint8_t { Whole, Prepack, Call };
+
+  explicit Emission(Plan plan, Part part = Part::Whole, std::map<std::string, Shape> known = {})
+      : plan_(std::move(plan)), part_(part), known_(std::move(known)) {}
+  LoopNest run();
+
+ private:
+  static constexpr const char* kWhere = "apply";
+  using Scalar = program::Scalar;
+  using ScalarId = program::ScalarId;
+  using TensorId = program::TensorId;
+
+  /// A range check that the loops alone do not promise: value in [0, live).
+  struct Rest {
+    ExprId value{};
+    std::int64_t live = 0;
+    bool reduction = false;
+  };
+  /// What does not change while a scope is emitted, except for its trips.
+  struct ScopeFrame {
+    std::map<std::uint32_t, ExprId> values;  ///< of the iterators, over loops
+    std::vector<ExprId> outputs;             ///< where a point is written, by dimension
+    std::vector<Rest> rests;
+    std::vector<Condition> inside;  ///< of terms that count, over the iterators
+    std::vector<std::string> names;
+    std::vector<std::int64_t> trips;  ///< of each loop, now
+  };
+  bool owned(TensorId tensor) const { return !plan_.is_argument(tensor); }
+  static std::size_t raw(TensorId id) { return static_cast<std::size_t>(id); }
+  Dtype register_dtype() const { return plan_.dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32; }
+  ExprId tidy(ExprId e) { return to_expr(nest_.arena, forms_, forms_.form(nest_.arena, e)); }
+
+  // --- schedule/emission.cpp ---
+  /// The scope at whose loops, at last, a scope is computed.
+  std::size_t outermost(std::size_t s) const;
+  /// What is computed before calls reads nothing that is computed in them.
+  void check_prepacked() const;
+  void prepare_scopes();
+  /// Whether this part computes a scope.
+  bool here(std::size_t s) const;
+  /// Whether this part reads a tensor.
+  bool used_here(TensorId tensor) const;
+  void make_buffers();
+  /// Memory grew where dead iterations reach past it.
+  void finish_buffers();
+
+  // --- schedule/emission_values.cpp ---
+  /// An index expression of a scope over its loops.
+  ExprId over_loops(std::size_t s, ExprId e);
+  /// Whether `e` is always (never: at no iteration) in [begin, end) as loops and facts are now.
+  bool within(ExprId e, std::int64_t begin, std::int64_t end);
+  bool never(ExprId e, std::int64_t begin, std::int64_t end);
+  /// Where the element at `indices` of a tensor lies in its buffer.
+  std::vector<ExprId> place(TensorId tensor, std::vector<ExprId> indices);
+  /// Makes owned memory as large as the places that are touched; a place that may lie before it is guarded.
+  void make_room(TensorId tensor, const std::vector<ExprId>& places, std::vector<Condition>& guards);
+  ValueId read(std::size_t s, const Scalar& scalar);
+  ValueId value(std::size_t s, ScalarId id, std::map<ScalarId, ValueId>& done);
+  /// A product without its literals, which `factor` gains. Zero and what is not finite stay where they are.
+  ScalarId without_factor(ScalarId id, double& factor);
+  ValueId body_value(std::size_t s);
+  /// What is written for a complete result.
+  ValueId finished(std::size_t s, ValueId result);
+  /// Writes a point of the scope's output.
+  StatementId write(std::size_t s, StoreMode mode, const std::function<ValueId()>& make);
+  /// An accumulating scope starts from zero.
+  StatementId zero(TensorId tensor);
+
+  // --- schedule/emission_loops.cpp ---
+  /// The conditions of a scope that are not promised here; `reductions` or those of the traversal.
+  std::vector<Condition> rests(std::size_t s, bool reductions);
+  /// If (conditions) `make()`, which may rely on them.
+  StatementId where(std::vector<Condition> conditions, const std::function<StatementId()>& make);
+  /// Fewer iterations of a loop, in the rest of a split. Vectors keep their lanes unless half as many do.
+  void restrict_trips(std::size_t s, int index, std::int64_t count);
+  StatementId emit_loop(std::size_t s, int index, const std::function<StatementId()>& body);
+  /// The loops of a register tile have constant indices: they are unrolled unless they are lanes.
+  LoopKind kind_of(std::size_t s, int index) const;
+  /// `body` with the memory of the scope's output around it.
+  StatementId with_memory(std::size_t s, StatementId body);
+  /// A loop with what is computed at it before its body.
+  StatementId emit_loop_with_producers(std::size_t s, int index, const std::function<StatementId()>& body);
+  bool reduces(std::size_t s) const;
+  const PlannedLoop& leaf(std::size_t s, int index) const;
+  StatementId emit_scope(std::size_t s);
+  void check_order(std::size_t s) const;
+  StatementId emit_loops(std::size_t s, std::size_t k);
+  StatementId emit_over(std::size_t s, const std::vector<int>& loops, std::size_t k,
+                        const std::function<StatementId()>& body);
+  /// The loops of a reduction, `k`: where they begin.
+  StatementId emit_steps(std::size_t s, std::size_t k, const std::function<StatementId()>& update);
+  StatementId emit_reduction(std::size_t s, std::size_t k, const std::function<StatementId()>& update);
+  /// What this iteration of a loop inside a reduction decides for all terms inside: else none of them counts.
+  /// Of an unrolled loop only what is known when code is made, or stays the same over the reduction.
+  std::vector<Condition> counting(std::size_t s, std::size_t k);
+  /// Asks for what is read after this tile, a line of each tensor at a step of the reduction. `k`: where the
+  /// tile's loops begin.
+  std::vector<StatementId> prefetches(std::size_t s, std::size_t k);
+
+  // --- schedule/emission_core.cpp ---
+  /// The loops from the k-th on, with the scope's reduction.
+  StatementId emit_core(std::size_t s, std::size_t k);
+  /// Writes results that registers hold. Where loops of the reduction run around the core, they are those of
+  /// a part of it: the output keeps them until the last part completes them.
+  StatementId write_sums(std::size_t s, std::size_t core, const std::vector<int>& traversal,
+                         const std::function<ValueId()>& sums);
+  /// Whether a loop of the reduction may run around the core.
+  void check_part(std::size_t s, int loop) const;
+  /// Lanes run along one loop while values are read and along the other while they are written.
+  StatementId emit_transposed(std::size_t s, std::size_t k);
+  /// Adds up the partial sums of the tile's reductions, half of them to the other half, until one is left in
+  /// each lane.
+  void fold_lanes(std::size_t s, BufferId sums, const std::vector<int>& all, const std::vector<int>& lanes,
+                  StoreMode mode, std::vector<StatementId>& parts);
+  /// Registers for a value per iteration of `loops`.
+  BufferId accumulator(std::size_t s, const std::vector<int>& loops, const char* word);
+  /// Traversal loops run inside the reduction and no register holds their results: the output itself does.
+  StatementId accumulate_in_memory(std::size_t s, std::size_t k, const std::vector<int>& traversal,
+                                   double start, StoreMode mode,
+                                   const std::function<ValueId(ValueId)>& scaled);
+
+  Plan plan_;
+  Part part_;
+  std::map<std::string, Shape> known_;  ///< extents of prepacked buffers, which both parts agree on
+  LoopNest nest_;
+  LinearForms forms_;
+  std::vector<ScopeFrame> facts_;
+  std::vector<BufferId> buffer_of_;
+  std::map<std::pair<std::size_t, int>, LoopKind> kinds_;  ///< of loops that run twice, as lanes and not
+  std::vector<Shape> shapes_;                              ///< logical, of every tensor's memory
+  std::vector<Trips> around_;     ///< the loops around what is emitted, outermost first
+  std::size_t outside_core_ = 0;  ///< of these, how many are around a reduction
+  int rest_ = 0;                  ///< peeled iterations around what is emitted
+};
+
+}  // namespace syno::schedule

@@ -1,0 +1,227 @@
+// The loops around the points of a scope: conditions of incomplete tiles, peeled rests, producers inside.
+#include <algorithm>
+#include <utility>
+
+#include "schedule/emission.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+using program::Reduction;
+using program::Scalar;
+using program::TensorId;
+
+std::vector<Condition> Emission::rests(std::size_t s, bool reductions) {
+  std::vector<Condition> conditions;
+  for (const auto& rest : facts_[s].rests) {
+    if (rest.reduction != reductions || within(rest.value, 0, rest.live)) continue;
+    conditions.push_back({tidy(rest.value), 0, rest.live});
+  }
+  return conditions;
+}
+
+StatementId Emission::where(std::vector<Condition> conditions, const std::function<StatementId()>& make) {
+  for (const auto& condition : conditions)
+    if (never(condition.expr, condition.begin, condition.end)) return nest_.sequence({});
+  const std::size_t known = forms_.fact_count();
+  for (const auto& condition : conditions)
+    forms_.push_fact(forms_.form(nest_.arena, condition.expr), {condition.begin, condition.end - 1});
+  const StatementId made = make();
+  forms_.pop_facts(known);
+  return nest_.guard(std::move(conditions), made);
+}
+
+void Emission::restrict_trips(std::size_t s, int index, std::int64_t count) {
+  const PlannedLoop& loop = plan_.scopes[s].loops[static_cast<std::size_t>(index)];
+  if (loop.fused >= 0 || count >= loop.extent) return;
+  if (loop.outer >= 0) {
+    restrict_trips(s, loop.outer, (count + loop.factor - 1) / loop.factor);
+    if (count < loop.factor) restrict_trips(s, loop.inner, count);
+    return;
+  }
+  if (loop.kind == LoopKind::Vector && (count & (count - 1)) != 0) return;
+  std::int64_t& trips = facts_[s].trips[static_cast<std::size_t>(index)];
+  trips = std::min(trips, count);  // a loop around it may have left fewer
+}
+
+StatementId Emission::emit_loop(std::size_t s, int index, const std::function<StatementId()>& body) {
+  const PlannedLoop& loop = plan_.scopes[s].loops[static_cast<std::size_t>(index)];
+  std::vector<std::int64_t> ends;
+  for (const auto cut : loop.cuts)
+    if (cut < facts_[s].trips[static_cast<std::size_t>(index)]) ends.push_back(cut);
+  ends.push_back(facts_[s].trips[static_cast<std::size_t>(index)]);
+  std::vector<StatementId> nests;
+  std::int64_t begin = 0;
+  for (const std::int64_t end : ends) {
+    const auto saved = facts_[s].trips;
+    if (end == begin + 1) {
+      forms_.bind_constant(loop.slot, begin);
+      rest_ += ends.size() > 1;
+      if (loop.parent >= 0) {
+        const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
+        const std::int64_t left = parent.extent - begin * parent.factor;
+        if (parent.outer == index && left < parent.factor) restrict_trips(s, parent.inner, left);
+      }
+      nests.push_back(body());
+      rest_ -= ends.size() > 1;
+    } else {
+      forms_.bind(loop.slot, {begin, end - 1});
+      around_.push_back({loop.slot, begin, end - begin});
+      const StatementId inside = body();
+      around_.pop_back();
+      nests.push_back(nest_.loop(facts_[s].names[static_cast<std::size_t>(index)], loop.slot,
+                                 nest_.arena.constant(begin), nest_.arena.constant(end), kind_of(s, index),
+                                 inside));
+    }
+    forms_.unbind(loop.slot);
+    facts_[s].trips = saved;
+    begin = end;
+  }
+  return nest_.sequence(std::move(nests));
+}
+
+LoopKind Emission::kind_of(std::size_t s, int index) const {
+  if (const auto set = kinds_.find({s, index}); set != kinds_.end()) return set->second;
+  const auto& tile = plan_.scopes[s].tile;
+  const LoopKind kind = leaf(s, index).kind;
+  const bool tiled = std::find(tile.begin(), tile.end(), index) != tile.end();
+  return tiled && kind == LoopKind::Serial ? LoopKind::Unroll : kind;
+}
+
+StatementId Emission::with_memory(std::size_t s, StatementId body) {
+  const TensorId tensor = plan_.program.scopes[s].output;
+  const bool temporary = owned(tensor) && nest_.buffer(buffer_of_[raw(tensor)]).kind == BufferKind::Temporary;
+  return temporary ? nest_.allocate(buffer_of_[raw(tensor)], body) : body;
+}
+
+StatementId Emission::emit_loop_with_producers(std::size_t s, int index,
+                                               const std::function<StatementId()>& body) {
+  return emit_loop(s, index, [&] {
+    std::vector<std::size_t> producers;
+    for (std::size_t p = 0; p < plan_.scopes.size(); ++p)
+      if (plan_.scopes[p].attach_scope == static_cast<int>(s) && plan_.scopes[p].attach_loop == index)
+        producers.push_back(p);
+    std::vector<StatementId> made;
+    for (const std::size_t p : producers) made.push_back(emit_scope(p));
+    StatementId inside = body();
+    for (std::size_t i = producers.size(); i-- > 0;)
+      inside = with_memory(producers[i], nest_.sequence({made[i], inside}));
+    return inside;
+  });
+}
+
+bool Emission::reduces(std::size_t s) const {
+  const program::Scope& scope = plan_.program.scopes[s];
+  return scope.reduction != Reduction::None && !scope.sums.empty();
+}
+
+const PlannedLoop& Emission::leaf(std::size_t s, int index) const {
+  return plan_.scopes[s].loops[static_cast<std::size_t>(index)];
+}
+
+StatementId Emission::emit_scope(std::size_t s) {
+  check_order(s);
+  const StatementId made = emit_loops(s, 0);
+  if (plan_.program.scopes[s].target.empty()) return made;
+  return nest_.sequence({zero(plan_.program.scopes[s].output), made});
+}
+
+void Emission::check_order(std::size_t s) const {
+  const auto& order = plan_.scopes[s].order;
+  for (std::size_t p = 0; p + 1 < order.size(); ++p)
+    if (leaf(s, order[p]).kind == LoopKind::Vector)
+      fail<ScheduleError>(kWhere, "the vectorised loop '{}' of '{}' has loop '{}' inside",
+                          leaf(s, order[p]).name, plan_.program.tensor(plan_.program.scopes[s].output).name,
+                          leaf(s, order[p + 1]).name);
+}
+
+StatementId Emission::emit_loops(std::size_t s, std::size_t k) {
+  if (k == plan_.core(s)) return emit_core(s, k);
+  return emit_loop_with_producers(s, plan_.scopes[s].order[k], [&, k] { return emit_loops(s, k + 1); });
+}
+
+StatementId Emission::emit_over(std::size_t s, const std::vector<int>& loops, std::size_t k,
+                                const std::function<StatementId()>& body) {
+  if (k == loops.size()) return body();
+  return emit_loop(s, loops[k], [&, k] { return emit_over(s, loops, k + 1, body); });
+}
+
+StatementId Emission::emit_steps(std::size_t s, std::size_t k, const std::function<StatementId()>& update) {
+  const std::size_t outer = std::exchange(outside_core_, around_.size());
+  const StatementId made = emit_reduction(s, k, update);
+  outside_core_ = outer;
+  return made;
+}
+
+StatementId Emission::emit_reduction(std::size_t s, std::size_t k,
+                                     const std::function<StatementId()>& update) {
+  const auto& order = plan_.scopes[s].order;
+  if (k == order.size()) return where(rests(s, true), update);
+  const StatementId inside = emit_loop_with_producers(s, order[k], [&, k] {
+    return where(counting(s, k), [&] { return emit_reduction(s, k + 1, update); });
+  });
+  const auto& tile = plan_.scopes[s].tile;
+  const auto tiled = [&](int loop) { return std::find(tile.begin(), tile.end(), loop) != tile.end(); };
+  if (!tiled(order[k]) || (k > 0 && tiled(order[k - 1]))) return inside;
+  std::vector<StatementId> parts = prefetches(s, k);
+  parts.push_back(inside);
+  return nest_.sequence(std::move(parts));
+}
+
+std::vector<Condition> Emission::counting(std::size_t s, std::size_t k) {
+  std::vector<Condition> conditions;
+  const auto& order = plan_.scopes[s].order;
+  const LoopKind kind = kind_of(s, order[k]);
+  if (facts_[s].inside.empty() || kind == LoopKind::Vector) return conditions;
+  std::vector<Trips> inner;
+  for (std::size_t p = k + 1; p < order.size(); ++p)
+    inner.push_back({leaf(s, order[p]).slot, 0, facts_[s].trips[static_cast<std::size_t>(order[p])]});
+  const auto steps = [&](std::uint32_t slot) {
+    return std::any_of(order.begin(), order.end(), [&](int index) {
+      return leaf(s, index).slot == slot && kind_of(s, index) != LoopKind::Unroll &&
+             std::any_of(around_.begin() + static_cast<std::ptrdiff_t>(outside_core_), around_.end(),
+                         [&](const Trips& trips) { return trips.slot == slot; });
+    });
+  };
+  for (const Condition& condition : facts_[s].inside) {
+    const Condition any =
+        for_any(nest_.arena, forms_, {over_loops(s, condition.expr), condition.begin, condition.end}, inner);
+    if (within(any.expr, any.begin, any.end)) continue;
+    const auto slots = nest_.arena.iterators(any.expr);
+    const bool moves = std::find(slots.begin(), slots.end(), leaf(s, order[k]).slot) != slots.end();
+    if (kind == LoopKind::Unroll && (!moves || std::any_of(slots.begin(), slots.end(), steps))) continue;
+    conditions.push_back(any);
+  }
+  return conditions;
+}
+
+std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
+  std::vector<StatementId> made;
+  if (plan_.scopes[s].prefetched.empty() || rest_ > 0) return made;
+  Walk walk{around_, {}, {}, 0};
+  const auto steps = walk.outside.begin() + static_cast<std::ptrdiff_t>(outside_core_);
+  walk.steps.assign(steps, walk.outside.end());
+  walk.outside.erase(steps, walk.outside.end());
+  const auto& order = plan_.scopes[s].order;
+  for (std::size_t p = k; p < order.size(); ++p) {
+    const Trips trips{leaf(s, order[p]).slot, 0, facts_[s].trips[static_cast<std::size_t>(order[p])]};
+    walk.tile.push_back(trips);
+    forms_.bind(trips.slot, {0, trips.count - 1});
+  }
+  for (const auto& [tensor, near_bytes] : plan_.scopes[s].prefetched) {
+    const auto reads = plan_.reads_of(s, tensor);
+    if (reads.empty()) continue;  // it reads a copy by now
+    const Scalar scalar = plan_.program.scalar(reads.front());
+    std::vector<Condition> ignored;
+    std::vector<ExprId> indices;
+    for (const ExprId index : scalar.indices)
+      indices.push_back(over_loops(s, without_inside(nest_.arena, index, ignored)));
+    walk.near_bytes = near_bytes;
+    if (const auto asks = prefetch_next(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk))
+      made.push_back(*asks);
+  }
+  for (const Trips& trips : walk.tile) forms_.unbind(trips.slot);
+  return made;
+}
+
+}  // namespace syno::schedule

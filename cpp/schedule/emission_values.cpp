@@ -1,0 +1,246 @@
+// What a point of a scope computes: where its reads lie, which checks they need, and the write.
+#include <algorithm>
+
+#include "schedule/emission.hpp"
+#include "support/error.hpp"
+
+namespace syno::schedule {
+
+using program::Scalar;
+using program::ScalarId;
+using program::ScalarKind;
+using program::TensorId;
+
+ExprId Emission::over_loops(std::size_t s, ExprId e) {
+  const auto& values = facts_[s].values;
+  return nest_.arena.substitute(e, [&](std::uint32_t slot) {
+    const auto found = values.find(slot);
+    return found == values.end() ? nest_.arena.iterator(slot) : found->second;
+  });
+}
+
+bool Emission::within(ExprId e, std::int64_t begin, std::int64_t end) {
+  const Interval range = forms_.bounds(forms_.form(nest_.arena, e));
+  return begin <= range.least && range.greatest < end;
+}
+
+bool Emission::never(ExprId e, std::int64_t begin, std::int64_t end) {
+  const Interval range = forms_.bounds(forms_.form(nest_.arena, e));
+  return range.greatest < begin || end <= range.least;
+}
+
+std::vector<ExprId> Emission::place(TensorId tensor, std::vector<ExprId> indices) {
+  const auto made_by = plan_.producer(tensor);
+  const auto& dims = plan_.program.tensor(tensor).dims;
+  for (std::size_t d = 0; d < indices.size(); ++d) {
+    ExprId base{};
+    if (made_by && plan_.scopes[*made_by].bases.size() > d) {
+      base = plan_.scopes[*made_by].bases[d];
+    } else {
+      base = nest_.arena.constant(plan_.range(dims[d]).first);
+    }
+    indices[d] = nest_.arena.subtract(indices[d], base);
+  }
+  if (owned(tensor))
+    indices =
+        access(nest_.arena, plan_.tensors[raw(tensor)].layout, shapes_[raw(tensor)], std::move(indices));
+  for (auto& index : indices) index = tidy(index);
+  return indices;
+}
+
+void Emission::make_room(TensorId tensor, const std::vector<ExprId>& places, std::vector<Condition>& guards) {
+  Buffer& buffer = nest_.buffers[static_cast<std::size_t>(buffer_of_[raw(tensor)])];
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    const Interval range = forms_.bounds(forms_.form(nest_.arena, places[d]));
+    if (range.least < 0)
+      guards.push_back({places[d], 0, buffer.extents[d]});
+    else
+      buffer.extents[d] = std::max(buffer.extents[d], range.greatest + 1);
+  }
+}
+
+ValueId Emission::read(std::size_t s, const Scalar& scalar) {
+  const TensorId tensor = scalar.tensor;
+  const auto made_by = plan_.producer(tensor);
+  const bool total = made_by && plan_.scopes[*made_by].total;
+  std::vector<Condition> wanted, guards;
+  std::vector<ExprId> indices;
+  for (const ExprId index : scalar.indices) indices.push_back(without_inside(nest_.arena, index, wanted));
+  const auto& dims = plan_.program.tensor(tensor).dims;
+  for (std::size_t d = 0; !total && d < dims.size(); ++d) {
+    const auto [begin, end] = plan_.range(dims[d]);
+    wanted.push_back({indices[d], begin, end});
+  }
+  // A check is left out where every live point passes it, or every iteration of the loops as they are here.
+  for (const auto& condition : wanted) {
+    if (within(condition.expr, condition.begin, condition.end)) continue;
+    const ExprId e = tidy(over_loops(s, condition.expr));
+    if (within(e, condition.begin, condition.end)) continue;
+    if (never(e, condition.begin, condition.end)) return nest_.literal(scalar.fill.to_double());
+    const bool again = std::any_of(guards.begin(), guards.end(), [&](const Condition& other) {
+      return other.expr == e && other.begin == condition.begin && other.end == condition.end;
+    });
+    if (!again) guards.push_back({e, condition.begin, condition.end});
+  }
+  for (auto& index : indices) index = over_loops(s, index);
+  const std::size_t known = forms_.fact_count();
+  for (const auto& guard : guards)
+    forms_.push_fact(forms_.form(nest_.arena, guard.expr), {guard.begin, guard.end - 1});
+  std::vector<Condition> safety;
+  bool outside = false;
+  std::vector<ExprId> places = place(tensor, indices);
+  if (owned(tensor)) {
+    make_room(tensor, places, safety);
+  } else {
+    for (std::size_t d = 0; d < places.size(); ++d) {
+      const std::int64_t extent = shapes_[raw(tensor)][d];
+      if (within(places[d], 0, extent)) continue;
+      safety.push_back({places[d], 0, extent});
+      outside = outside || never(places[d], 0, extent);
+    }
+  }
+  forms_.pop_facts(known);
+  if (outside) return nest_.literal(scalar.fill.to_double());
+  guards.insert(guards.end(), safety.begin(), safety.end());
+  return nest_.load(buffer_of_[raw(tensor)], std::move(places), std::move(guards), scalar.fill.to_double());
+}
+
+ValueId Emission::value(std::size_t s, ScalarId id, std::map<ScalarId, ValueId>& done) {
+  if (const auto found = done.find(id); found != done.end()) return found->second;
+  const Scalar scalar = plan_.program.scalar(id);
+  ValueId made{};
+  switch (scalar.kind) {
+    case ScalarKind::Literal:
+      made = nest_.literal(scalar.literal.to_double());
+      break;
+    case ScalarKind::Index: {
+      std::vector<Condition> ignored;
+      made = nest_.index_value(tidy(over_loops(s, without_inside(nest_.arena, scalar.index, ignored))));
+      break;
+    }
+    case ScalarKind::Read:
+      made = read(s, scalar);
+      break;
+    case ScalarKind::Unary:
+      made = nest_.unary(scalar.function, value(s, scalar.a, done));
+      break;
+    case ScalarKind::Binary: {
+      const ValueId a = value(s, scalar.a, done), b = value(s, scalar.b, done);
+      made = nest_.binary(scalar.function, a, b);
+      break;
+    }
+    case ScalarKind::Select: {
+      const ValueId a = value(s, scalar.a, done), b = value(s, scalar.b, done), c = value(s, scalar.c, done);
+      made = nest_.select(a, b, c);
+      break;
+    }
+  }
+  done.emplace(id, made);
+  return made;
+}
+
+ScalarId Emission::without_factor(ScalarId id, double& factor) {
+  const Scalar scalar = plan_.program.scalar(id);
+  if (scalar.kind != ScalarKind::Binary || scalar.function != program::Function::Multiply) return id;
+  for (const auto& [literal, other] : {std::pair{scalar.a, scalar.b}, std::pair{scalar.b, scalar.a}}) {
+    const Scalar& l = plan_.program.scalar(literal);
+    if (l.kind != ScalarKind::Literal || l.literal.num() == 0) continue;
+    factor *= l.literal.to_double();
+    return without_factor(other, factor);
+  }
+  const ScalarId a = without_factor(scalar.a, factor), b = without_factor(scalar.b, factor);
+  if (a == scalar.a && b == scalar.b) return id;
+  return plan_.program.binary(program::Function::Multiply, a, b);
+}
+
+ValueId Emission::body_value(std::size_t s) {
+  std::map<ScalarId, ValueId> done;
+  return value(s, plan_.program.scopes[s].body, done);
+}
+
+ValueId Emission::finished(std::size_t s, ValueId result) {
+  const auto& epilogue = plan_.scopes[s].epilogue;
+  if (!epilogue) return result;
+  std::map<ScalarId, ValueId> done{{epilogue->value, result}};
+  return value(s, epilogue->body, done);
+}
+
+StatementId Emission::write(std::size_t s, StoreMode mode, const std::function<ValueId()>& make) {
+  const program::Scope& scope = plan_.program.scopes[s];
+  const TensorId tensor = scope.output;
+  std::vector<Condition> conditions;
+  // Dead iterations may write owned memory, where nobody looks; they must not add to it.
+  // A staged copy has no room for them.
+  if (!owned(tensor) || plan_.scopes[s].total || mode != StoreMode::Assign) conditions = rests(s, false);
+  std::vector<ExprId> indices = facts_[s].outputs;
+  if (!scope.target.empty()) {
+    std::vector<Condition> wanted;
+    const auto& dims = plan_.program.tensor(tensor).dims;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      const ExprId e = without_inside(nest_.arena, scope.target[d], wanted);
+      const auto [begin, end] = plan_.range(dims[d]);
+      wanted.push_back({e, begin, end});
+      indices.push_back(over_loops(s, e));
+    }
+    for (const auto& condition : wanted) {
+      const ExprId e = tidy(over_loops(s, condition.expr));
+      if (never(e, condition.begin, condition.end)) return nest_.sequence({});
+      if (!within(e, condition.begin, condition.end))
+        conditions.push_back({e, condition.begin, condition.end});
+    }
+  }
+  return where(std::move(conditions), [&] {
+    std::vector<ExprId> places = place(tensor, indices);
+    std::vector<Condition> room;
+    if (owned(tensor)) {
+      make_room(tensor, places, room);
+    } else {
+      // What a fused loop's rest says of its parts is beyond interval arithmetic: say it of the index.
+      for (std::size_t d = 0; d < places.size(); ++d)
+        if (!within(places[d], 0, shapes_[raw(tensor)][d]))
+          room.push_back({places[d], 0, shapes_[raw(tensor)][d]});
+    }
+    const ValueId written = make();
+    return nest_.guard(std::move(room),
+                       nest_.store(buffer_of_[raw(tensor)], std::move(places), written, mode));
+  });
+}
+
+StatementId Emission::zero(TensorId tensor) {
+  constexpr std::int64_t kLanes = 16;
+  const BufferId buffer = buffer_of_[raw(tensor)];
+  const Shape extents = nest_.buffer(buffer).extents;
+  std::vector<ExprId> indices;
+  const std::function<StatementId(std::size_t)> over = [&](std::size_t d) -> StatementId {
+    if (d == extents.size()) return nest_.store(buffer, indices, nest_.literal(0));
+    const std::uint32_t slot = nest_.new_slot();
+    const ExprId variable = nest_.arena.iterator(slot);
+    const std::string name = fmt::format("zero{}", slot);
+    if (d + 1 < extents.size() || extents[d] <= kLanes) {
+      indices.push_back(variable);
+      const StatementId inside = over(d + 1);
+      indices.pop_back();
+      return nest_.loop(name, slot, extents[d], d + 1 < extents.size() ? LoopKind::Serial : LoopKind::Vector,
+                        inside);
+    }
+    // The last dimension: whole vectors, then the rest.
+    std::vector<StatementId> parts;
+    const std::uint32_t lane = nest_.new_slot();
+    indices.push_back(nest_.arena.add(nest_.arena.multiply(variable, kLanes), nest_.arena.iterator(lane)));
+    StatementId inside = nest_.store(buffer, indices, nest_.literal(0));
+    indices.pop_back();
+    inside = nest_.loop(fmt::format("zero{}", lane), lane, kLanes, LoopKind::Vector, inside);
+    parts.push_back(nest_.loop(name, slot, extents[d] / kLanes, LoopKind::Serial, inside));
+    if (const std::int64_t left = extents[d] % kLanes; left > 0) {
+      const std::uint32_t rest = nest_.new_slot();
+      indices.push_back(nest_.arena.add(nest_.arena.constant(extents[d] - left), nest_.arena.iterator(rest)));
+      inside = nest_.store(buffer, indices, nest_.literal(0));
+      indices.pop_back();
+      parts.push_back(nest_.loop(fmt::format("zero{}", rest), rest, left, LoopKind::Vector, inside));
+    }
+    return nest_.sequence(std::move(parts));
+  };
+  return over(0);
+}
+
+}  // namespace syno::schedule
