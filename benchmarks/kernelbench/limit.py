@@ -1,8 +1,9 @@
-"""A limit of time for what a peer does before it is timed."""
+"""Limits for peers: of time for what they do before they are timed, and of cores for their threads."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from types import FrameType
@@ -38,3 +39,21 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def new_threads_on(cores: int) -> Iterator[None]:
+    """Threads that begin in the block see no more than so many cores, and stay on them.
+
+    For libraries that ask for the number of cores and take no other limit. Threads that run already,
+    the caller's too, may go anywhere again after it. Does nothing where a system has no affinities.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[-max(1, cores) :])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kernelbench.limit import new_threads_on
+
 Call = Callable[[], Any]
 
 
@@ -234,11 +236,11 @@ def _openvino(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[
 
 
 def _xla(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_cpu_multi_thread_eigen" not in flags and threads == 1:
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from kernelbench.xla import compile_form
+    with new_threads_on(threads):  # it has as many as there are cores when its client begins
+        from kernelbench.xla import compile_form, start
+
+        start()
 
     return {"": compile_form(form, tensors)}
 

@@ -19,6 +19,11 @@ def _array(tensor: Tensor) -> Any:
     return jnp.asarray(_view(tensor.detach().contiguous()))
 
 
+def start() -> None:
+    """Begins jax's client with its threads, unless there is one."""
+    jax.devices()
+
+
 def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
     """A compiled call on jax's own copies of the tensors, constants folded in.
 

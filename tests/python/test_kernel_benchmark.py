@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 from kernelbench import run as kernelbench_run  # noqa: E402
 from kernelbench.cases import CLASSES, Case, attention_text, conv2d, read_cases  # noqa: E402
-from kernelbench.limit import OutOfTime, time_limit  # noqa: E402
+from kernelbench.limit import OutOfTime, new_threads_on, time_limit  # noqa: E402
 from kernelbench.native import native_forms  # noqa: E402
 from kernelbench.peers import (  # noqa: E402
     PEERS,
@@ -431,6 +433,21 @@ def test_what_takes_too_long_is_left_out() -> None:
     time.sleep(0.1)  # and no alarm afterwards
     with pytest.raises(ZeroDivisionError), time_limit(5):
         _ = 1 / 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinities")
+def test_threads_that_begin_under_a_limit_keep_it_and_no_others() -> None:
+    before = os.sched_getaffinity(0)
+    go = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        with new_threads_on(1):
+            of_new = pool.submit(lambda: (go.wait(10), os.sched_getaffinity(0))[1])
+        assert os.sched_getaffinity(0) == before
+        go.set()
+        assert len(of_new.result()) == 1
+    with pytest.raises(ValueError, match="in the block"), new_threads_on(1):
+        raise ValueError("in the block")
+    assert os.sched_getaffinity(0) == before
 
 
 def test_a_run_that_is_terminated_prints_what_it_has(tmp_path: Path) -> None:
