@@ -15,10 +15,11 @@ namespace syno::schedule {
 /// never artefacts. Structure (which loops, in which order: the sketch) is separate from numbers (tile
 /// sizes), so that a sketch fits another shape (ETO). The decisions and their arguments are rows of one table
 /// (schedule/decisions.cpp): split, fuse, reorder, relax, unroll, vectorize, transpose, parallel,
-/// register_tile, peel, stage (a copy of what is read or written), prepack (before calls), prefetch, skip,
-/// layout (ALT's primitives on a tensor), strides (of an argument), compute_at, solve, inline, epilogue,
-/// factor (out of a sum). Decisions about a consumer's loops come before those about what is computed for it:
-/// they say how much of it there is.
+/// register_tile, peel, stage (a copy of what is read or written), prepack (before calls), prefetch, skip
+/// (terms that read padding), layout (ALT's primitives on a tensor), strides (of an argument), compute_at,
+/// solve (a remainder), turn (a rotation), inline, epilogue, share (what scopes have in common), factor (out
+/// of a sum). Decisions about a consumer's loops come before those about what is computed for it: they say
+/// how much of it there is.
 struct Decision {
   std::string name;
   std::string scope;                  ///< output tensor of the scope it applies to
