@@ -240,7 +240,11 @@ class Kernel:
     # Checking and timing
 
     def verify(self, seed: int = 0) -> Verification:
-        """Compares with the interpreter: corners, borders, tails and at least 256 random points."""
+        """Compares with the interpreter: corners, borders, tails and at least 256 random points.
+
+        Where a point is a sum of hundreds of thousands of terms, fewer of them, down to 32: about a
+        second's work for the interpreter.
+        """
         result = self._core.verify(self.operator.program, seed)
         return Verification(
             passed=bool(result.passed),

@@ -1,4 +1,6 @@
 // A kernel against the interpreter, at the points where kernels go wrong and at random ones.
+#include "program/verify.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,6 +26,8 @@ using Point = std::vector<std::int64_t>;
 
 constexpr std::size_t kRandomPoints = 256;
 constexpr std::size_t kLargestBreakpoints = 64;  // a dimension
+constexpr double kMostTerms = 1 << 26;           // that the interpreter adds up for one output: a second
+constexpr std::size_t kLeastPoints = 32;
 
 double rounded(Dtype dtype, double value) {
   if (dtype == Dtype::F64) return value;
@@ -199,6 +203,17 @@ std::vector<Point> points_of(const LoopNest& nest, const std::vector<std::int64_
   return {points.begin(), points.end()};
 }
 
+/// Fewer points, the first and the last among them, where each is a sum of very many terms. `elements`: of
+/// the output; each of them has its part of the program's multiply-adds at most.
+void keep_affordable(std::vector<Point>& points, double multiply_adds, std::int64_t elements) {
+  const double each = std::max(1.0, multiply_adds / static_cast<double>(elements));
+  const auto kept = std::max(kLeastPoints, static_cast<std::size_t>(kMostTerms / each));
+  if (points.size() <= kept) return;
+  std::vector<Point> fewer;
+  for (std::size_t i = 0; i < kept; ++i) fewer.push_back(points[i * (points.size() - 1) / (kept - 1)]);
+  points = std::move(fewer);
+}
+
 /// Sums, differences and products only: the error of every element is bounded by its own terms.
 bool linear(const program::Program& program) {
   using program::Function;
@@ -285,13 +300,17 @@ Verification verify_run(const LoopNest& nest, const std::vector<Buffer>& argumen
       result.limit = 0x1p-8;  // an output is rounded once, by at most half of this
       break;
   }
+  const auto multiply_adds = static_cast<double>(program::cost(program, 0).flops);
   for (std::size_t o = 0; o < program.outputs.size(); ++o) {
     const program::TensorId tensor = program.outputs[o];
     const std::string& name = program.tensor(tensor).name;
     const auto shape = program::shape_of(program, tensor);
     Random stream = random.fork(name);
-    const std::vector<Point> points = points_of(nest, shape, stream);
+    std::vector<Point> points = points_of(nest, shape, stream);
     if (points.empty()) continue;
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : shape) elements *= extent;
+    keep_affordable(points, multiply_adds, elements);
     std::vector<Point> shifted = points;  // a computed tensor's indices may start elsewhere than at 0
     for (Point& at : shifted)
       for (std::size_t d = 0; d < at.size(); ++d)

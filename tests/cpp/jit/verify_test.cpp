@@ -105,6 +105,22 @@ TEST(Verification, FindsAMistakeAtOneElementOfABorder) {
   }
 }
 
+TEST(Verification, ComparesFewerPointsOfVeryLongSums) {
+  const program::Program program =
+      parsed("y[a] = sum[m,n] x[m] * z[n] * w[a]", {{"a", 90}, {"m", 1024}, {"n", 1024}});
+  const std::string right =
+      "nest long\ninput x: f32[1024]\ninput z: f32[1024]\ninput w: f32[90]\n"
+      "output y: f32[90]\ntemporary s: f32[2]\nallocate s\n  s[0] = 0\n  s[1] = 0\n  for m in 0..1024\n    "
+      "s[0] += x[m]\n"
+      "    s[1] += z[m]\n  for a in 0..90\n    y[a] = s[0] * s[1] * w[a]\n";
+  for (const bool wrong : {false, true}) {
+    const auto kernel = compile(schedule::parse_loop_nest(right + (wrong ? "  y[89] = 0\n" : "")));
+    const Verification result = verify(*kernel, program);
+    EXPECT_EQ(result.passed, !wrong) << result.detail;
+    EXPECT_EQ(result.points, 32);
+  }
+}
+
 TEST(Verification, SeesElementsNothingWrote) {
   const program::Program program = parsed("y[i] = x[i]", {{"i", 9}});
   const auto kernel = compile(
