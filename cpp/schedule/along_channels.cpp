@@ -49,7 +49,6 @@ constexpr double kUsesWorthACopy = 24;
 /// Cycles that a vector of a panel costs again and again when it does not stay in the second cache, and the
 /// part of the cache that it may take.
 constexpr double kFarPanel = 0.3, kPanelShare = 0.7;
-constexpr double kKept = 4;  ///< cycles that a vector of results costs for each further part of the reduction
 /// Cycles that a line of the other operands costs, for each block of channels.
 constexpr double kFarLine = 0.3, kApartLine = 12;  ///< the latter where each lies on a page of its own
 constexpr double kGuarded = 0.5;                 ///< more for a copy that has to look where the operand ends
@@ -248,7 +247,7 @@ double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& n
   const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
   const bool near = plan.panel_bytes * part * static_cast<double>(numbers.vectors) <=
                     kPanelShare * static_cast<double>(target.l2_bytes);
-  cycles += (1 / part - 1) * kKept * plan.outputs;
+  cycles += (1 / part - 1) * kKeptCycles * plan.outputs;
   const std::int64_t visits = (plan.row_count + numbers.rows - 1) / numbers.rows;
   const bool again = 2 * plan.far_bytes * part > static_cast<double>(target.l2_bytes);
   cycles += plan.far_cycles * static_cast<double>(again ? panels : 1);

@@ -58,7 +58,6 @@ constexpr double kFarRow = 8;
 /// The same for a line in the order it lies in, for one that is broadcast from, and how much slower main
 /// memory is; the part of the cache that operands may take.
 constexpr double kFarLine = 0.3, kApartLine = 12, kFarthest = 5, kCacheShare = 0.7;
-constexpr double kKept = 4;  ///< cycles that a vector of results costs for each further part of the reduction
 constexpr double kUsualVectors = 2;  ///< of a tile, before it is chosen
 
 bool broadcast(Way way) { return way == Way::Broadcast || way == Way::Blocked; }
@@ -185,7 +184,7 @@ double cycles_of(const Target& target, const OutputPlan& plan, const Numbers& nu
   const double parts = numbers.steps > 0 ? plan.reduction / static_cast<double>(numbers.steps) : 1;
   return tile_cycles(target, plan.row_count, plan.vector_count, plan.steps, numbers.rows, numbers.vectors) +
          plan.copy_cycles + (numbers.packed ? plan.pack_cycles : 0) + far_cycles(target, plan, numbers) +
-         (parts - 1) * kKept * plan.outputs;
+         (parts - 1) * kKeptCycles * plan.outputs;
 }
 
 /// The order of the loops over tiles, parts, and a tile for them: the fewest cycles by count.

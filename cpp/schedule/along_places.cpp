@@ -44,9 +44,8 @@ constexpr std::int64_t kPage = 4096, kWays = 8;
 /// Cycles to copy an element in blocks that are transposed in registers, and along vectors.
 constexpr double kTurned = 0.6, kCopied = 0.25;
 /// Steps that each read from a page of their own, of which all loops inside read on: prefetchers follow about
-/// as many. And the cycles of a vector of results for each further part.
+/// as many.
 constexpr std::int64_t kFollowed = 32;
-constexpr double kKept = 4;
 
 std::int64_t up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -221,7 +220,7 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
     reduction *= static_cast<double>(facts.extents[i]);
   if (reduction >= 2 * kFollowed && leafs_through(c, facts, plan)) {
     plan.part = kFollowed;
-    plan.copy_cycles += reduction / kFollowed * kKept * outputs / static_cast<double>(plan.filled * width);
+    plan.copy_cycles += reduction / kFollowed * kKeptCycles * outputs / static_cast<double>(plan.filled * width);
   }
   plan.most_rows = most_of(c, facts, plan, *plan.rows);
   plan.most_columns = most_of(c, facts, plan, *plan.columns);

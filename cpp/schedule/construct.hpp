@@ -117,6 +117,9 @@ struct Sketch {
 using Sketches = std::vector<Sketch>;
 std::vector<std::int64_t> counting_to(std::int64_t last);  ///< 1, 2, ..., last
 
+/// Cycles that a vector of results costs for each further part of its reduction: it is kept between them.
+inline constexpr double kKeptCycles = 4;
+
 /// Whether each step of the sum reads from another page, which no prefetcher foresees.
 bool steps_far_apart(const Construction& c, const ScopeFacts& facts, const ReadFacts& read);
 /// Steps that a part of a reduction may have, 0 first: all of them.
