@@ -220,7 +220,8 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
     reduction *= static_cast<double>(facts.extents[i]);
   if (reduction >= 2 * kFollowed && leafs_through(c, facts, plan)) {
     plan.part = kFollowed;
-    plan.copy_cycles += reduction / kFollowed * kKeptCycles * outputs / static_cast<double>(plan.filled * width);
+    plan.copy_cycles +=
+        reduction / kFollowed * kKeptCycles * outputs / static_cast<double>(plan.filled * width);
   }
   plan.most_rows = most_of(c, facts, plan, *plan.rows);
   plan.most_columns = most_of(c, facts, plan, *plan.columns);
