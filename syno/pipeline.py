@@ -104,6 +104,9 @@ def search(
         native: train on native kernels, else on emitted PyTorch functions. Timing is always native.
         pretrained: keep the model's weights where no operator stands; default every training starts
             from freshly drawn weights, the original's too.
+        workers: processes that train at the same time; default one a usable core.
+        timeout_s: seconds after which one training is ended and counts as failed; default an hour. It and
+            ``workers`` stay as they are in a session that goes on, unless they are given again.
         recipe: fields of :class:`Task` to replace (``epochs=5``, ``metric="loss"``).
     Raises:
         ShapeError: the model has nothing to replace.
@@ -157,6 +160,7 @@ def search_task(
     native: bool = True,
     require: str = "",
     prune: Prune | None = None,
+    timeout_s: float | None = None,
     progress: str = "auto",
     command: str | None = None,
 ) -> Result:
@@ -197,7 +201,7 @@ def search_task(
         workers=workers,
         native=native,
         prune=required(require, prune or DEFAULT_PRUNE),
-        timeout_s=None,
+        timeout_s=timeout_s,
         progress=progress,
         note=command,
     )
@@ -331,6 +335,14 @@ def _task_of(
     return None, Task(**{**fields, **recipe})
 
 
+def _limits(directory: Path, asked: Mapping[str, float | None]) -> Limits:
+    """The limits of the session that is there, or the usual ones, with those replaced that were asked for."""
+    path = directory / "session.toml"
+    before = read_config(path).limits if path.exists() else Limits()
+    given = {name: value for name, value in asked.items() if value is not None}
+    return msgspec.structs.replace(before, **given)
+
+
 def _run(
     task: Task,
     reference: str | None,
@@ -365,9 +377,7 @@ def _run(
     if reference is None:
         measurer = NetworkMeasurer(task, stages=stages, batch=batch)
         executor = InlineExecutor({EVALUATOR: network, MEASURER: measurer})
-    limits = Limits(workers=workers or 0)
-    if timeout_s is not None:
-        limits = msgspec.structs.replace(limits, train_limit_s=timeout_s)
+    limits = _limits(directory, {"workers": workers, "train_limit_s": timeout_s})
     session = Session.open(
         directory,
         stages=[stage for stage, _ in plan],

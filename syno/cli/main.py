@@ -177,6 +177,10 @@ def search(
     budget: BudgetText = "10min",
     seed: Seed = 0,
     workers: Workers = None,
+    train_limit: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="End a training after this long: '90s', '2h'; default 1h, or as before."),
+    ] = None,
     finalists: Annotated[int, typer.Option(help="Candidates trained again with more seeds.")] = 3,
     policy: Annotated[
         str,
@@ -197,6 +201,7 @@ def search(
     """Searches operators for a task's model. Run it again to continue. Exit 3: nothing better found."""
     from syno.errors import SessionError
     from syno.pipeline import search_task
+    from syno.session.budget import parse_seconds
 
     if not resume and (output / "session.sqlite").exists():
         raise SessionError(
@@ -211,6 +216,7 @@ def search(
         finalists=finalists,
         policy=policy,
         require=require,
+        timeout_s=None if train_limit is None else parse_seconds(train_limit),
         progress=progress,
     )
     _finish(result.report, output, json)

@@ -73,6 +73,24 @@ class Budget:
         return ", ".join(parts)
 
 
+def parse_seconds(text: str) -> float:
+    """``"90s"``, ``"10min"``, ``"2h"`` as seconds; a plain number is seconds.
+
+    Raises:
+        BudgetError: the text is no positive time.
+    """
+    found = _TIME.fullmatch(text.strip().lower())
+    try:
+        seconds = float(found[1]) * _UNITS_S[found[2]] if found else float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise BudgetError(
+            f"time {text!r} is not understood", fix="write '90s' or '2h'", code="B002"
+        )
+    return seconds
+
+
 def _not_understood(text: str) -> BudgetError:
     return BudgetError(
         f"budget {text} is not understood",

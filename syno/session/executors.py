@@ -8,6 +8,7 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import msgspec
 from syno.errors import SessionError
 from syno.fresh import python_command, python_environment
 from syno.session.config import Component
-from syno.session.worker import Parts, describe, perform, take_frame, write_frame
+from syno.session.worker import Parts, code_of, describe, frame, perform, take_frame
 
 Reported = Callable[[int, int, dict[str, float]], None]
 
@@ -103,17 +104,38 @@ class InlineExecutor:
                 request = msgspec.to_builtins(call.request)
                 value = perform(part, call.kind, request, report)
                 outcome = Outcome("ok", value, seconds=time.monotonic() - begun)
-            except Exception as error:
+            # A task that gives up ends itself, not the search.
+            except (Exception, SystemExit) as error:
                 outcome = Outcome(
                     "error",
                     reason=describe(error),
-                    code=str(getattr(error, "code", "")),
+                    code=code_of(error),
                     seconds=time.monotonic() - begun,
                 )
             yield index, outcome
 
     def close(self) -> None:
         pass
+
+
+#: Bytes of one log file; a worker has two, the full one put aside.
+LOG_BYTES = 8 << 20
+
+_MOST_UNTAKEN = 3  # workers in a row that may die before they take a call
+
+_END_S = 10.0  # for a guard to end all that descends from its worker
+
+
+def _guarded(command: list[str], log: Path | None) -> list[str]:
+    """The command behind a guard that ends its descendants with it, where the system has what that takes."""
+    if not sys.platform.startswith("linux"):
+        return command
+    guard = str(Path(__file__).with_name("guard.py"))
+    kept = "" if log is None else str(log)
+    return [
+        *(sys.executable, "-I", "-S", guard),
+        *(str(os.getpid()), kept, str(LOG_BYTES), *command),
+    ]
 
 
 class _Worker:
@@ -124,17 +146,23 @@ class _Worker:
         self.log = log
         self.buffer = bytearray()
         self.index: int | None = None
+        self.taken = False
+        self.leaving = False
         self.begun = 0.0
         self.deadline = 0.0
         self.limit_s = 0.0
         environment = python_environment()
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             environment[name] = str(threads)
-        stderr: int | IO[bytes] = subprocess.DEVNULL if log is None else open(log, "ab")  # noqa: SIM115
-        self.log_start = 0 if isinstance(stderr, int) else stderr.tell()
+        stderr: int | IO[bytes] = subprocess.DEVNULL
+        self.log_start = 0
+        if log is not None:
+            # The guard's own words, few as they are, go there as well.
+            stderr = open(log, "ab")  # noqa: SIM115
+            self.log_start = stderr.tell()
         try:
             self.process = subprocess.Popen(
-                python_command("from syno.session.worker import main; main()"),
+                _guarded(python_command("from syno.session.worker import main; main()"), log),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -146,6 +174,15 @@ class _Worker:
                 stderr.close()
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
+        # The channel may be held open by what the worker started; the process itself cannot.
+        self.ended = -1
+        with contextlib.suppress(OSError, AttributeError):
+            self.ended = os.pidfd_open(self.process.pid)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it takes no call any more: it ended, or is about to."""
+        return self.leaving or self.process.poll() is not None
 
     @property
     def output(self) -> IO[bytes]:
@@ -154,13 +191,14 @@ class _Worker:
 
     def send(self, message: Any) -> None:
         assert self.process.stdin is not None
-        # A worker that died meanwhile is noticed when its output ends.
+        # A worker that died meanwhile is noticed by the end of its process.
         with contextlib.suppress(BrokenPipeError):
-            write_frame(self.process.stdin, message)  # type: ignore[arg-type]
+            self.process.stdin.write(frame(message))
+            self.process.stdin.flush()
 
     def messages(self) -> tuple[list[Any], bool]:
-        """What it sent since the last time, and whether it has closed its end."""
-        ended = False
+        """What it sent since the last time, and whether it has ended or closed its end."""
+        ended = self.process.poll() is not None
         while True:
             try:
                 chunk = os.read(self.output.fileno(), 1 << 16)
@@ -175,11 +213,36 @@ class _Worker:
             found.append(message)
         return found, ended
 
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Wakes the selector when the worker says something or ends."""
+        selector.register(self.output, selectors.EVENT_READ, self)
+        if self.ended >= 0:
+            selector.register(self.ended, selectors.EVENT_READ, self)
+
+    def unregister(self, selector: selectors.BaseSelector) -> None:
+        for file in (self.output, self.ended):
+            with contextlib.suppress(KeyError, ValueError):
+                selector.unregister(file)
+
+    def end_soon(self) -> None:
+        """Asks its guard to end it and all it started."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.kill()
-        self.process.wait()
+        """Ends it, whatever it is doing, and all it started; returns when they are gone."""
+        if self.process.poll() is None:
+            self.end_soon()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_END_S if sys.platform.startswith("linux") else 0.0)
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.kill()
+            self.process.wait()
+        if self.ended >= 0:
+            os.close(self.ended)
+            self.ended = -1
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError, OSError):
@@ -191,18 +254,29 @@ class _Worker:
             return ""
         try:
             with open(self.log, "rb") as log:
-                log.seek(max(self.log_start, os.path.getsize(self.log) - 2_000))
+                size = os.fstat(log.fileno()).st_size
+                start = self.log_start if self.log_start <= size else 0  # a new file since
+                log.seek(max(start, size - 2_000))
                 lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
             return ""
         return lines[-1].strip()[:300] if lines else ""
 
 
+def _within(seconds: float) -> float:
+    """A pause that notices within a second what wakes no selector."""
+    return max(0.0, min(seconds, 1.0))
+
+
 class ProcessExecutor:
     """Runs calls in ``workers`` child processes, each killed when its call passes its limit.
 
     Workers stay alive between calls, so that imports and data are loaded once; making a part may take
-    ``start_limit_s`` before a call's own limit begins. They end when this process does, however it ends.
+    ``start_limit_s`` before a call's own limit begins. They end when this process does, however it ends,
+    and with each worker all that it started, in whatever session or process group (on Linux).
+
+    What a worker prints goes to ``logs/worker-N.log``, of at most ``LOG_BYTES`` beside an older
+    ``worker-N.log.1`` of the same size; what was before that is gone.
     """
 
     def __init__(
@@ -228,7 +302,9 @@ class ProcessExecutor:
         self.close()
 
     def close(self) -> None:
-        for worker in list(self._workers.values()):
+        for worker in self._workers.values():
+            worker.end_soon()
+        for worker in self._workers.values():
             worker.kill()
         self._workers.clear()
 
@@ -240,43 +316,59 @@ class ProcessExecutor:
         reported: Reported | None = None,
     ) -> Iterator[tuple[int, Outcome]]:
         waiting = list(range(len(calls)))[::-1]
+        untaken = [0] * len(calls)
         open_calls = len(calls)
         selector = selectors.DefaultSelector()
-        watched: set[int] = set()
+        watched: set[_Worker] = set()
+
+        def retire(worker: _Worker) -> None:
+            worker.unregister(selector)
+            watched.discard(worker)
+            self._workers.pop(worker.number, None)
+            worker.kill()
+
         try:
             while open_calls:
                 for number in range(min(self.count, open_calls)):
                     worker = self._workers.get(number)
                     if not waiting or (worker is not None and worker.index is not None):
                         continue
-                    if worker is None or worker.process.poll() is not None:
+                    if worker is not None and worker.gone:
+                        retire(worker)
+                        worker = None
+                    if worker is None:
                         worker = self._start(number)
-                        watched.discard(number)
                     self._assign(worker, waiting.pop(), calls)
-                    if number not in watched:
-                        selector.register(worker.output, selectors.EVENT_READ, worker)
-                        watched.add(number)
+                    if worker not in watched:
+                        worker.register(selector)
+                        watched.add(worker)
                     if started:
                         assert worker.index is not None
                         started(worker.index, number)
                 busy = [w for w in self._workers.values() if w.index is not None]
-                pause = min(w.deadline for w in busy) - time.monotonic()
-                for key, _ in selector.select(max(0.0, min(pause, 1.0))):
-                    worker = key.data
-                    for outcome in self._hear(worker, reported):
+                pause = min((w.deadline for w in busy), default=0.0) - time.monotonic()
+                awake = [key.data for key, _ in selector.select(_within(pause))]
+                for heard in dict.fromkeys(awake):  # each once, in the order of events
+                    for outcome in self._hear(heard, reported):
                         open_calls -= 1
                         yield outcome
-                    if worker.number not in self._workers:
-                        selector.unregister(key.fileobj)
-                        watched.discard(worker.number)
-                        worker.kill()
                 for worker in list(self._workers.values()):
-                    if worker.index is not None and time.monotonic() > worker.deadline:
+                    if worker.gone:
+                        for outcome in self._hear(worker, reported):  # its last messages
+                            open_calls -= 1
+                            yield outcome
+                        index = worker.index
+                        if index is not None:
+                            untaken[index] += not worker.taken
+                            if worker.taken or untaken[index] > _MOST_UNTAKEN:
+                                open_calls -= 1
+                                yield index, self._died(worker)
+                            else:  # it died of something else than this call: another takes it
+                                waiting.append(index)
+                        retire(worker)
+                    elif worker.index is not None and time.monotonic() > worker.deadline:
                         index, seconds = worker.index, time.monotonic() - worker.begun
-                        selector.unregister(worker.output)
-                        watched.discard(worker.number)
-                        del self._workers[worker.number]
-                        worker.kill()
+                        retire(worker)
                         open_calls -= 1
                         yield (
                             index,
@@ -317,6 +409,7 @@ class ProcessExecutor:
     def _assign(self, worker: _Worker, index: int, calls: Sequence[Call]) -> None:
         call = calls[index]
         worker.index = index
+        worker.taken = False
         worker.begun = time.monotonic()
         worker.limit_s = call.limit_s
         # The call's own limit begins when the worker says that its parts are made.
@@ -339,6 +432,9 @@ class ProcessExecutor:
                 if reported and index is not None:
                     reported(index, message["step"], message["metrics"])
                 continue
+            if "taken" in message and message["taken"] == index:
+                worker.taken = True
+                continue
             if "begun" in message and message["begun"] == index:
                 worker.begun = time.monotonic()
                 worker.deadline = worker.begun + worker.limit_s
@@ -348,6 +444,7 @@ class ProcessExecutor:
                 continue
             seconds = time.monotonic() - worker.begun
             worker.index = None
+            worker.leaving = bool(message.get("leaving"))
             if "result" in message:
                 outcome = Outcome("ok", message["value"], seconds=seconds, worker=worker.number)
             else:
@@ -359,15 +456,12 @@ class ProcessExecutor:
                     worker=worker.number,
                 )
             outcomes.append((answered, outcome))
-        if ended:
-            del self._workers[worker.number]
-            if worker.index is not None:
-                outcomes.append((worker.index, self._died(worker)))
+        worker.leaving |= ended
         return outcomes
 
     def _died(self, worker: _Worker) -> Outcome:
         try:
-            code = worker.process.wait(timeout=5.0)
+            code = worker.process.wait(timeout=_END_S)
         except subprocess.TimeoutExpired:
             code = 1  # it closed its channel and went on: no better than dead
         seconds = time.monotonic() - worker.begun
@@ -441,8 +535,7 @@ def _future_outcome(future: concurrent.futures.Future[Any], seconds: float) -> O
     except concurrent.futures.BrokenExecutor as error:
         return Outcome("crash", reason=describe(error), seconds=seconds)
     except Exception as error:
-        code = str(getattr(error, "code", ""))
-        return Outcome("error", reason=describe(error), code=code, seconds=seconds)
+        return Outcome("error", reason=describe(error), code=code_of(error), seconds=seconds)
 
 
 _PARTS = Parts()
@@ -450,5 +543,9 @@ _PARTS = Parts()
 
 def run_call(component: dict[str, Any], kind: str, request: Any) -> Any:
     """One call in a process of somebody else's pool."""
-    part = _PARTS.get(msgspec.convert(component, Component))
-    return perform(part, kind, request, lambda step, **metrics: None)
+    try:
+        part = _PARTS.get(msgspec.convert(component, Component))
+        return perform(part, kind, request, lambda step, **metrics: None)
+    except (KeyboardInterrupt, SystemExit) as error:
+        # Raised again where the pool's owner waits, it would end the owner.
+        raise RuntimeError(describe(error)) from error

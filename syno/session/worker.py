@@ -1,7 +1,8 @@
 """A worker process: reads calls, runs them, writes reports and results. Started by the executor only.
 
 Frames are a length in four bytes and MessagePack. The channel is the process's original standard input
-and output; what user code prints goes to standard error instead, which the executor keeps in a log.
+and output; what user code prints goes to standard error instead, which the executor keeps in a log. A
+process forked from a worker has no channel: it can neither answer for the worker nor hide its death.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
 import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -24,11 +26,10 @@ from syno.session.protocols import MeasureRequest, TrainRequest
 _LENGTH = struct.Struct(">I")
 
 
-def write_frame(stream: BinaryIO, message: Any) -> None:
-    """One message; the stream is flushed."""
+def frame(message: Any) -> bytes:
+    """One message as it travels."""
     payload = msgspec.msgpack.encode(message)
-    stream.write(_LENGTH.pack(len(payload)) + payload)
-    stream.flush()
+    return _LENGTH.pack(len(payload)) + payload
 
 
 def take_frame(buffer: bytearray) -> Any:
@@ -76,21 +77,76 @@ def describe(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     text = str(error).strip().split("\n", 1)[0]
-    return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
+    line = f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
+    return line.encode("utf-8", "backslashreplace").decode()
+
+
+def code_of(error: BaseException) -> str:
+    """The code of one of syno's errors; empty for others (``SystemExit`` has a number of that name)."""
+    code = getattr(error, "code", "")
+    return code if isinstance(code, str) else ""
+
+
+class _Channel:
+    """Both directions to the coordinator, of this process alone."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._incoming, self._outgoing = os.dup(0), os.dup(1)  # closed by exec
+        self._sending = threading.Lock()
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for end in (self._incoming, self._outgoing):
+            os.dup2(nothing, end, inheritable=False)
+        os.close(nothing)
+
+    def read(self) -> bytes:
+        return os.read(self._incoming, 1 << 16)
+
+    def send(self, message: Any) -> None:
+        """One message. A forked child that came here left the code that forked it: it ends."""
+        if os.getpid() != self._owner:
+            os._exit(1)
+        left = memoryview(frame(message))
+        with self._sending:
+            while left:
+                left = left[os.write(self._outgoing, left) :]
+
+
+class _Interruptions:
+    """SIGINT reaches the code of a call, never the lines between two calls."""
+
+    def __init__(self) -> None:
+        self._allowed = False
+        signal.signal(signal.SIGINT, self._handle)
+
+    def _handle(self, *_: object) -> None:
+        if self._allowed:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        self._allowed = True
+        try:
+            yield
+        finally:
+            self._allowed = False
 
 
 def main() -> None:
-    """Serves until the channel is closed."""
-    incoming = os.fdopen(os.dup(0), "rb")
-    outgoing = os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
+    """Serves until the channel is closed, or a call asks the process to end."""
+    channel = _Channel()
+    interruptions = _Interruptions()
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def read() -> None:
         buffer = bytearray()
-        while chunk := incoming.read1(1 << 16):
+        while chunk := channel.read():
             buffer += chunk
             while (message := take_frame(buffer)) is not None:
                 calls.put(message)
@@ -98,37 +154,35 @@ def main() -> None:
         os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
-    sending = threading.Lock()
-
-    def send(message: Any) -> None:
-        with sending:
-            write_frame(outgoing, message)
-
     parts = Parts()
-    send({"ready": os.getpid()})
+    channel.send({"ready": os.getpid()})
     while True:
         call = calls.get()
         number = call["call"]
+        channel.send({"taken": number})
 
         def report(step: int, _number: int = number, **metrics: float) -> None:
-            send({"report": _number, "step": step, "metrics": metrics})
+            channel.send({"report": _number, "step": step, "metrics": metrics})
 
         try:
-            part = parts.get(msgspec.convert(call["component"], Component))
-            send({"begun": number})
-            answer = {
-                "result": number,
-                "value": perform(part, call["kind"], call["request"], report),
-            }
+            with interruptions.allowed():
+                part = parts.get(msgspec.convert(call["component"], Component))
+                channel.send({"begun": number})
+                value = perform(part, call["kind"], call["request"], report)
+            channel.send({"result": number, "value": value})
         except BaseException as error:
             traceback.print_exc()
-            answer = {
-                "error": number,
-                "reason": describe(error),
-                "code": getattr(error, "code", ""),
-            }
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                with contextlib.suppress(OSError):
-                    send(answer)
-                sys.exit(1)
-        send(answer)
+            leaving = isinstance(error, (KeyboardInterrupt, SystemExit))
+            channel.send(
+                {
+                    "error": number,
+                    "reason": describe(error),
+                    "code": code_of(error),
+                    "leaving": leaving,
+                }
+            )
+            if leaving:
+                # What asked the process to end may have begun to end it: nothing more is run here.
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stdout.flush()
+                os._exit(1)

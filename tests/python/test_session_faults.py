@@ -307,6 +307,45 @@ def test_limits_and_notes_may_change(tmp_path: Path) -> None:
         assert session.config.note == "on the big machine"
 
 
+def test_limits_stay_as_they_were_edited_unless_they_are_given_again(tmp_path: Path) -> None:
+    from syno.pipeline import _limits
+
+    assert _limits(tmp_path, {"workers": 3, "train_limit_s": None}) == Limits(workers=3)
+    start(tmp_path).close()
+    edit(tmp_path / "session.toml", "train_limit_s = 20", "train_limit_s = 45.0")
+    kept = _limits(tmp_path, {"workers": None, "train_limit_s": None})
+    assert (kept.workers, kept.train_limit_s) == (LIMITS.workers, 45.0)
+    start(tmp_path, limits=_limits(tmp_path, {"workers": 5, "train_limit_s": None})).close()
+    start(tmp_path, limits=_limits(tmp_path, {"workers": None, "train_limit_s": 7.5})).close()
+    with Session.open(tmp_path) as session:
+        limits = session.config.limits
+    assert (limits.workers, limits.train_limit_s) == (5, 7.5)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90.0), ("2h", 7200.0), ("1.5", 1.5)])
+def test_the_limit_of_trainings_is_set_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
+) -> None:
+    from typer.testing import CliRunner
+
+    import syno.pipeline
+    from syno.cli.main import app
+
+    given: dict[str, Any] = {}
+
+    def stand_in(*_: Any, **options: Any) -> Any:
+        given.update(options)
+        raise SessionError("far enough")
+
+    monkeypatch.setattr(syno.pipeline, "search_task", stand_in)
+    command = ["search", "pkg.mod:task", "-o", str(tmp_path), "--train-limit"]
+    assert CliRunner().invoke(app, [*command, text]).exit_code == 1
+    assert given.pop("timeout_s") == seconds
+    found = CliRunner().invoke(app, [*command, "soon"])
+    assert found.exit_code == 1
+    assert not given.get("timeout_s") and "time 'soon' is not understood" in found.output
+
+
 def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
