@@ -16,5 +16,9 @@ def python_command(code: str, *arguments: str) -> list[str]:
 
 
 def python_environment() -> dict[str, str]:
-    """This process's environment, with its import path for the child."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    """This process's environment, with its import path for the child.
+
+    Sets of texts have the same order in every child, so that a task whose data depend on it is the same.
+    """
+    path = os.pathsep.join(path for path in sys.path if path)
+    return {"PYTHONHASHSEED": "0", **os.environ, "PYTHONPATH": path}

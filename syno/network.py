@@ -13,6 +13,7 @@ from syno.session.protocols import (
     SiteTiming,
     TrainRequest,
 )
+from syno.streams import Stream
 from syno.tasks import Task, load_task
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class Network:
             from syno.torch import sites
 
             model = self.task.make_model(self.task.seeds[0])
-            self._sites = sites(model, self.task.example(self.batch), repeats=1)
+            with Stream("sites", of=[model], device=self.task.device):
+                self._sites = sites(model, self.task.example(self.batch), repeats=1)
         return self._sites
 
     def operator(self, text: OperatorText) -> Operator:
@@ -75,9 +77,9 @@ class Network:
         }
 
     def build(self, assignment: Mapping[str, OperatorText], seed: int) -> nn.Module:
-        """A new network; all its weights are drawn with ``seed``."""
+        """A new network; all its weights are drawn with ``seed``, whatever was built before."""
         return place(
-            self.task.make_model(seed), self.sites(), self.assigned(assignment), self.native
+            self.task.make_model(seed), self.sites(), self.assigned(assignment), self.native, seed
         )
 
 
@@ -86,14 +88,22 @@ def _first(pairs: Sequence[tuple[Operator, int]]) -> list[Operator]:
 
 
 def place(
-    model: nn.Module, sites: Sites, operators: Mapping[str, Operator], native: bool = True
+    model: nn.Module,
+    sites: Sites,
+    operators: Mapping[str, Operator],
+    native: bool = True,
+    seed: int = 0,
 ) -> nn.Module:
-    """``model`` with ``operators`` in the sites of those names; a new module where there are any."""
+    """``model`` with ``operators`` in the sites of those names, their weights drawn with ``seed``.
+
+    A new module where there are any.
+    """
     from syno.torch import replace
 
     if not operators:
         return model
-    return replace(model, {sites[name]: op for name, op in operators.items()}, native=native)
+    with Stream("operators", seed):
+        return replace(model, {sites[name]: op for name, op in operators.items()}, native=native)
 
 
 class NetworkEvaluator(Network):

@@ -7,6 +7,7 @@ that name, so nothing has to be sent to them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.errors import SynoError, TaskError, unknown_name
 from syno.fresh import python_command, python_environment
+from syno.streams import Stream
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +125,9 @@ class Task:
         model: a name of :mod:`syno.models`, or a function without arguments that returns a new module.
         train, validation, test: batches ``(inputs, targets)`` to iterate over once an epoch, or a function
             of a seed that returns such. Candidates are chosen on ``validation``; finalists are judged on
-            ``test``, which is ``validation`` when left out.
+            ``test``, which is ``validation`` when left out. Whatever they draw from the generators of torch,
+            NumPy and Python, global or their own, follows from the training's seed; a loader that keeps other
+            state between epochs has ``set_epoch(number)``, or is a function of the seed.
         loss: ``"cross_entropy"``, ``"mse"``, or a function of outputs and targets.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of parameters.
         schedule: ``"one_cycle"``, ``"cosine"``, ``"constant"``, or a function of optimiser and total steps;
@@ -204,13 +208,13 @@ class Task:
         return dataclasses.replace(self, **changes)
 
     def make_model(self, seed: int) -> nn.Module:
-        """A new model, its weights drawn with ``seed``."""
+        """A new model, its weights drawn with ``seed``, whatever was drawn before; see :mod:`syno.streams`."""
         import torch
 
         from syno import models
 
-        torch.manual_seed(seed)
-        model = models.make(self.model) if isinstance(self.model, str) else self.model()
+        with Stream("weights", seed, of=[self.model], device=self.device):
+            model = models.make(self.model) if isinstance(self.model, str) else self.model()
         if not isinstance(model, torch.nn.Module):
             raise TaskError(
                 f"the model of task {self.name!r} is a {type(model).__name__}, not a torch module",
@@ -220,19 +224,27 @@ class Task:
         return model
 
     def batches(self, part: str, seed: int = 0) -> Batches:
-        """The batches of ``"train"``, ``"validation"`` or ``"test"``."""
+        """The batches of ``"train"``, ``"validation"`` or ``"test"``.
+
+        A loader that keeps a count of its epochs is told them through ``set_epoch``, see :func:`set_epoch`.
+        """
+        loader = self.loader(part)
+        return loader(seed) if callable(loader) else loader
+
+    def loader(self, part: str) -> Loader:
+        """What :meth:`batches` come from: the field itself, ``validation`` where there is no ``test``."""
         if part not in ("train", "validation", "test"):
             raise unknown_name("part", part, ("train", "validation", "test"))
-        loader = getattr(self, part)
-        if loader is None:
-            loader = self.validation
-        batches: Batches = loader(seed) if callable(loader) else loader
-        return batches
+        found: Loader | None = getattr(self, part)
+        return self.validation if found is None else found
 
     def example(self, batch: int = 1) -> Tensor:
         """The first ``batch`` inputs of the validation part, as the model gets them."""
-        for inputs, _ in self.batches("validation"):
-            return inputs[:batch]
+        with Stream("example", of=[self.validation]):
+            batches = self.batches("validation")
+            set_epoch(batches, 0)
+            for inputs, _ in batches:
+                return inputs[:batch]
         raise TaskError(
             f"the validation part of task {self.name!r} has no batches",
             fix="give a loader that can be iterated over again and again",
@@ -260,6 +272,21 @@ class Task:
         if isinstance(self.schedule, str):
             return SCHEDULES[self.schedule](self, optimizer, total_steps)
         return self.schedule(optimizer, total_steps)
+
+
+def set_epoch(batches: Batches, epoch: int) -> None:
+    """Tells a loader, its samplers and its data set which epoch begins, each that has ``set_epoch``.
+
+    What a loader counts by itself goes on from training to training, in an order that depends on the workers.
+    """
+    sampler = getattr(batches, "batch_sampler", None)
+    parts = [batches, getattr(batches, "sampler", None), sampler, getattr(sampler, "sampler", None)]
+    told: list[int] = []
+    for part in [*parts, getattr(batches, "dataset", None)]:
+        tell = getattr(part, "set_epoch", None)
+        if callable(tell) and id(part) not in told:
+            told.append(id(part))
+            tell(epoch)
 
 
 def _sgd(task: Task, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -554,9 +581,12 @@ def load_task(reference: str | Task, options: Mapping[str, Any] | None = None) -
     """
     if isinstance(reference, Task):
         return reference
-    function = resolve(reference)
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401 (what the function draws is to be the same in every process)
     try:
-        task = function(**dict(options or {}))
+        with Stream("task", reference):
+            function = resolve(reference)
+            task = function(**dict(options or {}))
     except SynoError:
         raise
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.errors import TaskError
-from syno.tasks import CrossEntropy, Metric, Task
+from syno.streams import Stream
+from syno.tasks import CrossEntropy, Metric, Task, set_epoch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -195,7 +197,8 @@ def train(
 ) -> TrainResult:
     """Trains ``model`` (the task's own when left out) in place by the task's recipe and judges it.
 
-    The same task, model, seed and threads give the same result. A loss that is not finite and a time
+    The same task, model, seed and threads give the same result, whatever ran before in the process; its
+    random generators are left as they were (see :mod:`syno.streams`). A loss that is not finite and a time
     limit are outcomes (``state="failed"``), not exceptions.
 
     Args:
@@ -214,12 +217,18 @@ def train(
     with torch_threads(threads) as used:
         if model is None:
             model = task.make_model(seed)
-        torch.manual_seed(seed)
         model.to(device=task.device)
         if task.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        run = _Run(task, model, seed, part, used, time_limit_s, report, stop, clock)
-        return run.run()
+        with Stream("loader", seed, of=[task.train], device=task.device):
+            batches = task.batches("train", seed)
+        drawing = [model, task.train, batches]
+        with Stream("training", seed, of=drawing, device=task.device):
+            run = _Run(task, model, batches, seed, part, used, time_limit_s, report, stop, clock)
+            return run.run()
+
+
+_END: Any = object()
 
 
 class _Run:
@@ -227,6 +236,7 @@ class _Run:
         self,
         task: Task,
         model: nn.Module,
+        batches: Batches,
         seed: int,
         part: str,
         threads: int,
@@ -237,7 +247,8 @@ class _Run:
     ) -> None:
         self.task, self.model, self.seed, self.part, self.threads = task, model, seed, part, threads
         self.time_limit_s, self.report, self.stop, self.clock = time_limit_s, report, stop, clock
-        self.batches = task.batches("train", seed)
+        # A stream of their own: order and augmentation are the same whatever the model draws in between.
+        self.batches, self.data = batches, Stream("batches", seed, device=task.device, inner=True)
         self.total = task.steps or task.epochs * self._length()
         if self.total < 1:
             raise TaskError(
@@ -323,9 +334,16 @@ class _Run:
             torch.nn.utils.clip_grad_norm_(parameters, self.task.gradient_clip)
 
     def _endless(self) -> Iterator[tuple[Any, Any]]:
-        while True:
+        for epoch in itertools.count():
             seen = 0
-            for batch in self.batches:
+            with self.data:
+                set_epoch(self.batches, epoch)
+                iterator = iter(self.batches)
+            while True:
+                with self.data:
+                    batch = next(iterator, _END)
+                if batch is _END:
+                    break
                 seen += 1
                 yield batch
             if not seen:
@@ -336,12 +354,17 @@ class _Run:
                 )
 
     def _evaluate(self, part: str, limit: int) -> float:
-        batches = self.task.batches(part, self.seed)
-        self.last = evaluate(self.model, self.task, batches, limit=limit)
-        point = CurvePoint(self.step, self.training_s, self.last.metrics)
-        self.curve.append(point)
-        if self.report is not None:
-            self.report(self.step, **self.last.metrics)
+        # The same for every training and point of the curve, so that they are judged alike.
+        with Stream(
+            "evaluation", part, of=[self.task.loader(part), self.model], device=self.task.device
+        ):
+            batches = self.task.batches(part, self.seed)
+            set_epoch(batches, 0)
+            self.last = evaluate(self.model, self.task, batches, limit=limit)
+            point = CurvePoint(self.step, self.training_s, self.last.metrics)
+            self.curve.append(point)
+            if self.report is not None:
+                self.report(self.step, **self.last.metrics)
         return self.last.value
 
     def _result(self, state: str, reason: str) -> TrainResult:

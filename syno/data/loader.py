@@ -76,6 +76,10 @@ class BatchLoader:
         full, rest = divmod(len(self.dataset), self.batch)
         return full + (1 if rest and not self.drop_last else 0)
 
+    def set_epoch(self, epoch: int) -> None:
+        """The number of the epoch that begins next; without, each iteration is one more."""
+        self.epoch = epoch
+
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         import torch
 

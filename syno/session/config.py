@@ -11,6 +11,7 @@ import msgspec
 
 from syno.errors import SessionError, TaskError
 from syno.files import write_whole
+from syno.streams import Stream
 
 FORMAT = "syno-session"
 VERSION = 1
@@ -33,9 +34,10 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """
         from syno.tasks import resolve
 
-        factory = resolve(self.reference)
         try:
-            return factory(**more, **self.options)
+            with Stream("component", self.reference):
+                factory = resolve(self.reference)
+                return factory(**more, **self.options)
         except TypeError as error:
             raise TaskError(
                 f"{self.reference!r} cannot be made with {', '.join([*more, *self.options])}: {error}",

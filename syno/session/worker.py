@@ -22,6 +22,7 @@ import msgspec
 
 from syno.session.config import Component
 from syno.session.protocols import MeasureRequest, TrainRequest
+from syno.streams import Stream
 
 _LENGTH = struct.Struct(">I")
 
@@ -62,9 +63,15 @@ class Parts:
 
 
 def perform(part: Any, kind: str, request: Any, report: Callable[..., None]) -> Any:
-    """Runs one call on a part; the result as plain data."""
+    """Runs one call on a part; the result as plain data.
+
+    What the part draws from global random generators follows from what it is asked for.
+    """
     if kind == "train":
-        result = part.evaluate(msgspec.convert(request, TrainRequest), report)
+        wanted = msgspec.convert(request, TrainRequest)
+        operators = sorted((stage, op.key) for stage, op in wanted.assignment.items())
+        with Stream("call", wanted.seed, wanted.part, operators):
+            result = part.evaluate(wanted, report)
     elif kind == "measure":
         result = part.measure(msgspec.convert(request, MeasureRequest))
     else:
