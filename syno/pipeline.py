@@ -76,7 +76,8 @@ def search(
     """Searches operators for the layers of ``model``, trains, times and ranks them.
 
     The session's directory is created, or resumed if it exists; Ctrl-C leaves it resumable and returns
-    what there is.
+    what there is (:attr:`Result.interrupted` says so). A group of sites whose space has no operator is skipped,
+    which the result's report says.
 
     Args:
         model: is not changed.
@@ -244,17 +245,13 @@ class _Space:
     groups: int | None
 
     def of(self, group: SiteGroup) -> str:
-        """The space of a group as JSON, checked. Raises SpecError when it contradicts itself."""
-        from syno import _core
-
-        text = group.to_json(
+        """The space of a group as JSON. Raises SpecError for ratios that leave nothing."""
+        return group.to_json(
             flops_ratio=self.flops_ratio,
             min_flops_ratio=self.min_flops_ratio,
             params_ratio=self.params_ratio,
             max_steps=self.max_steps,
         )
-        _core.Spec.from_json(text)
-        return text
 
 
 #: A network slower than the original is no answer, however accurate; the rest is noise of one measurement.
@@ -265,8 +262,11 @@ Plan = list[tuple[Stage, list[str]]]
 
 
 def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
-    """One stage a group of sites, the greatest share of time first; raises SpecError for a bad space."""
-    from syno.proposers import POLICIES
+    """One stage a group of sites, the greatest share of time first.
+
+    The session skips those whose space is empty or contradicts itself. Raises SpecError where all do.
+    """
+    from syno.proposers import POLICIES, space_problem
 
     if space.policy not in POLICIES:
         raise unknown_name("policy", space.policy, POLICIES)
@@ -281,7 +281,13 @@ def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
             share=max(group.share_of_time, 1e-6),
         )
         plan.append((stage, [site.name for site in group.sites]))
-    return plan
+    problems = []
+    for stage, _ in plan:
+        problem = space_problem(str(stage.proposer.options["spec"]))
+        if problem is None:
+            return plan
+        problems.append(f"{stage.name}: {problem}")
+    raise SpecError("[search] no group has a space with operators. " + " ".join(problems))
 
 
 def stored_plan(directory: Path) -> Plan | None:

@@ -5,6 +5,7 @@ Every policy is chosen by name in :func:`syno.search`; ``POLICIES`` lists them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,32 @@ def operator_text(graph: _core.PGraph, **provenance: Any) -> OperatorText:
     )
 
 
+def why_empty(spec: _core.Spec) -> str | None:
+    """Why a space has no operator, and which limits would let some in; ``None`` where it has one.
+
+    The smallest operator is looked for first: a space that has one is known to in moments.
+    """
+    from syno import _core
+
+    for steps in range(1, spec.max_steps + 1):
+        found = _core.enumerate_operators(spec, max_steps=steps, limit=1, operator_keys=False)
+        if found.operators:
+            return None
+    reason = _core.why_empty(spec) or "no operator was found"
+    return re.sub(r"^The space of '[^']*' is empty[^:]*: ", "", reason)
+
+
+def space_problem(spec: str) -> str | None:
+    """Why nothing can be searched in a space, a JSON text: it is empty, or contradicts itself."""
+    from syno import _core
+    from syno.errors import SpecError
+
+    try:
+        return why_empty(_core.Spec.from_json(spec))
+    except SpecError as error:
+        return str(error)
+
+
 class TreeProposer:
     """Monte Carlo tree search (Syno §7) over the space of ``spec``, a JSON text."""
 
@@ -42,6 +69,10 @@ class TreeProposer:
 
         self._spec = _core.Spec.from_json(spec)
         self._tree = _core.Tree(self._spec, seed=seed)
+
+    def why_empty(self) -> str | None:
+        """Why the space has no operator, or ``None`` where it has one."""
+        return why_empty(self._spec)
 
     def ask(self, count: int) -> Sequence[Proposal]:
         """Operators at the tree's most promising leaves."""
@@ -101,6 +132,10 @@ class PolicyProposer:
 
             self._made = SpecSpace(self._spec, seed=self._seed)
         return self._made
+
+    def why_empty(self) -> str | None:
+        """Why the space has no operator, or ``None`` where it has one."""
+        return why_empty(self._spec)
 
     def ask(self, count: int) -> Sequence[Proposal]:
         """The policy's next choices, each with its reason."""

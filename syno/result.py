@@ -86,6 +86,11 @@ class Result:
         return cls(open_view(directory))
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the search was interrupted or killed: the same call again continues it."""
+        return self.view.interrupted
+
+    @property
     def network(self) -> Network:
         """The task's network builder, made from the session's settings where need be."""
         if self._network is None:
@@ -167,7 +172,8 @@ class Result:
         return faster.train(base.training)
 
     def __repr__(self) -> str:
-        return f"Result of {self.view!r}"
+        more = "; interrupted: the same call again continues it" if self.interrupted else ""
+        return f"Result of {self.view!r}{more}"
 
     def _repr_html_(self) -> str:
         return self.view._repr_html_()

@@ -51,6 +51,10 @@ def _print_once(view: SessionView) -> bool:
         f"{status['session']}: {running}, {status['trained']} trained, {status['elapsed_s']:.0f} s"
     )
     print_table(title, _COLUMNS, [_cells(view, c, front) for c in everyone])
+    for note in status["notes"]:
+        typer.echo(note)
+    if view.interrupted:
+        typer.echo(f"{status['ended']}; the same command continues it")
     best = status["best"]
     typer.echo(
         f"best: {best['id']}" if best else "best: the original (nothing faster is as good yet)"

@@ -94,6 +94,13 @@ def compare(view: SessionView, candidate: Candidate, final: FinalBench | None) -
 
 
 def _conclusion(view: SessionView, comparison: Comparison | None, metric: str) -> str:
+    if view.interrupted:
+        again = f"; {view.config.note} continues it." if view.config.note else "."
+        return f"The search was interrupted{again} " + _so_far(view, comparison, metric, " so far")
+    return _so_far(view, comparison, metric, " so far" if view.running else "")
+
+
+def _so_far(view: SessionView, comparison: Comparison | None, metric: str, when: str) -> str:
     if view.baseline is None or view.baseline.value is None:
         return "The original has not been trained yet: nothing can be compared."
     if comparison is None:
@@ -101,8 +108,8 @@ def _conclusion(view: SessionView, comparison: Comparison | None, metric: str) -
         if not done:
             return "No candidate has been trained to the end yet."
         return (
-            f"None of the {len(done)} trained candidates is faster than the original and holds its "
-            f"{metric} within the uncertainty: the original stays."
+            f"None of the {len(done)} candidates trained{when} is faster than the original and holds its "
+            f"{metric} within the uncertainty: the original stays{when}."
         )
     scale, unit = (100.0, " points") if metric == "accuracy" else (1.0, "")
     return (
@@ -126,7 +133,7 @@ def build_report(
     baseline = view.baseline
     scores = [c.score for c in ([baseline] if baseline else []) + candidates if c.score]
     metric = scores[0].metric if scores else "accuracy"
-    remarks = list(notes or [])
+    remarks = [*view.notes(), *(notes or [])]
     best = view.best()
     front = {c.id for c in view.pareto()}
     comparison = compare(view, best, final) if best else None
@@ -165,6 +172,7 @@ def build_report(
         best=best.id if best else None,
         comparison=comparison,
         conclusion=_conclusion(view, comparison, metric),
+        ended=view.ended,
         pictures=pictures,
         loops=loops,
         notes=remarks,

@@ -65,6 +65,8 @@ class Report(msgspec.Struct, kw_only=True):
     best: str | None
     comparison: Comparison | None
     conclusion: str
+    ended: str = ""
+    """How the search ended so far, see :attr:`syno.session.SessionView.ended`."""
     pictures: dict[str, str] = msgspec.field(default_factory=dict)
     loops: dict[str, str] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)

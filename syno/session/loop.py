@@ -22,7 +22,7 @@ from syno.files import write_whole
 from syno.session.budget import Budget
 from syno.session.config import SessionConfig, Stage
 from syno.session.executors import Call, Executor, Outcome
-from syno.session.files import operator_path, weights_path
+from syno.session.files import operator_path
 from syno.session.protocols import (
     Callback,
     Gains,
@@ -41,8 +41,9 @@ from syno.session.pruning import (
     not_worth_training,
     stricter,
 )
-from syno.session.records import Candidate, Score
+from syno.session.records import Candidate, Score, StageEnd
 from syno.session.rewards import gains_of
+from syno.session.spaces import is_empty, propose_or_skip
 from syno.session.store import Store
 from syno.session.view import SessionView
 from syno.train import TrainResult
@@ -51,7 +52,7 @@ _MOST_ASKS = 64  # of one batch, while all that is proposed is known already
 
 
 @dataclass
-class _Batch:
+class Batch:
     number: int
     stage: Stage
     asks: list[int]
@@ -80,6 +81,8 @@ class Loop:
         self._since = clock()
         self._proposers: dict[str, Proposer] = {}
         self._replayed: set[int] = set()
+        self.time_up = False
+        """Whether the latest search of a stage ended for its time."""
         reward: Reward = make(config.reward)
         self._reward = reward
 
@@ -126,14 +129,14 @@ class Loop:
 
     # --- batches
 
-    def open_batch(self, stage: Stage) -> _Batch | None:
+    def open_batch(self, stage: Stage) -> Batch | None:
         """The stage's unfinished batch, its proposer brought to where it was inside it."""
         row = self.store.execute(
             "SELECT * FROM batch WHERE stage = ? AND state = 'open'", stage.name
         ).fetchone()
         if row is None:
             return None
-        batch = _Batch(row["number"], stage, msgspec.json.decode(row["asks"], type=list[int]))
+        batch = Batch(row["number"], stage, msgspec.json.decode(row["asks"], type=list[int]))
         batch.tickets = [
             (t["ticket"], t["candidate"], t["hash"])
             for t in self.store.execute(
@@ -147,7 +150,7 @@ class Loop:
             self._replayed.add(batch.number)
         return batch
 
-    def _ask_again(self, batch: _Batch) -> None:
+    def _ask_again(self, batch: Batch) -> None:
         """Repeats a batch's asks after a restart: the proposer's state was kept before them."""
         proposer = self.proposer(batch.stage)
         given = [
@@ -164,7 +167,7 @@ class Loop:
                 code="R007",
             )
 
-    def propose(self, stage: Stage, width: int) -> _Batch | None:
+    def propose(self, stage: Stage, width: int) -> Batch | None:
         """A new batch: enqueued candidates first, then proposals; ``None`` when there is nothing left."""
         proposer = self.proposer(stage)
         if self.store.execute(
@@ -210,7 +213,7 @@ class Loop:
                 msgspec.json.encode(asks).decode(),
             )
             assert cursor.lastrowid is not None
-            batch = _Batch(cursor.lastrowid, stage, asks)
+            batch = Batch(cursor.lastrowid, stage, asks)
             for number in waiting:
                 self.store.execute(
                     "UPDATE candidate SET batch = ? WHERE number = ?", batch.number, number
@@ -242,7 +245,7 @@ class Loop:
         self._replayed.add(batch.number)
         return batch
 
-    def members(self, batch: _Batch) -> list[Candidate]:
+    def members(self, batch: Batch) -> list[Candidate]:
         return self.store.candidates("WHERE c.batch = ?", batch.number)
 
     def measure(self, candidates: Sequence[Candidate]) -> None:
@@ -259,7 +262,7 @@ class Loop:
                 time_limit_s=limit,
             )
             call = Call("measure", self.config.measurer, request, limit)
-            for _, outcome in self._run([call], [candidate.number]):
+            for _, outcome in self.run_calls([call], [candidate.number]):
                 self._record_measurement(candidate.number, outcome)
 
     def _record_measurement(self, number: int, outcome: Outcome) -> None:
@@ -299,12 +302,12 @@ class Loop:
         calls = []
         for candidate in chosen:
             floors, why = found.get(candidate.number, ([], ""))
-            calls.append(self._training(candidate, self.config.seed, "validation", floors, why))
+            calls.append(self.training_call(candidate, self.config.seed, "validation", floors, why))
         numbers = [c.number for c in chosen]
-        for index, outcome in self._run(calls, numbers, "search", self.config.seed):
+        for index, outcome in self.run_calls(calls, numbers, "search", self.config.seed):
             self._record_training(numbers[index], outcome)
 
-    def _training(
+    def training_call(
         self,
         candidate: Candidate,
         seed: int,
@@ -378,7 +381,7 @@ class Loop:
         with self.store.transaction():
             if outcome.state == "ok":
                 result = msgspec.convert(outcome.value, TrainResult)
-                self._add_result(number, "search", result)
+                self.add_result(number, "search", result)
                 self.store.set_state(number, result.state, result.reason)
                 what = {"done": "trained", "pruned": "pruned"}.get(result.state, "failed")
                 if what == "failed":
@@ -389,7 +392,7 @@ class Loop:
             self.spend()
         self.tell_callbacks(what, number)
 
-    def _add_result(self, number: int, phase: str, result: TrainResult) -> None:
+    def add_result(self, number: int, phase: str, result: TrainResult) -> None:
         for point in result.curve:
             self.store.add_curve_point(number, phase, result.seed, point.step, point.metrics)
         if math.isfinite(result.value):
@@ -412,7 +415,7 @@ class Loop:
                 ),
             )
 
-    def fold(self, batch: _Batch) -> None:
+    def fold(self, batch: Batch) -> None:
         """Tells the rewards in ticket order and keeps the proposer's new state, all in one transaction."""
         baseline = self.baseline()
         proposer = self.proposer(batch.stage)
@@ -442,7 +445,7 @@ class Loop:
 
     # --- running calls
 
-    def _run(
+    def run_calls(
         self,
         calls: Sequence[Call],
         numbers: Sequence[int],
@@ -517,21 +520,37 @@ class Loop:
         return baseline
 
     def search(self, stage: Stage, budget: Budget, most_candidates: int | None) -> str:
-        """Searches a stage until its budget is used up or its space is exhausted; returns which."""
+        """Searches a stage until its budget is used up or its space is exhausted; returns which, and keeps it."""
+        before = self.view.stage_ends.get(stage.name)
+        why = self._search(stage, budget, most_candidates)
+        if why == "empty":
+            return why
+        with self.store.transaction():
+            self.store.set_stage_end(stage.name, StageEnd(why=why))
+            new = before is None or before.why != why
+            if new and why == "exhausted":
+                count = self.proposed(stage)
+                self.store.event(f"stage {stage.name}: its space ran out after {count} operators")
+        if new and why == "exhausted":
+            self.tell_callbacks("exhausted")
+        return why
+
+    def _search(self, stage: Stage, budget: Budget, most_candidates: int | None) -> str:
         baseline = self.start_baseline()
         while True:
             batch = self.open_batch(stage)
             if batch is None:
                 width = self.config.batch_width
                 if most_candidates is not None:
-                    width = min(width, most_candidates - self._used(stage))
-                if width < 1 or self._out_of_time(budget, stage):
+                    width = min(width, most_candidates - self.used(stage))
+                self.time_up = width >= 1 and self._out_of_time(budget, stage)
+                if width < 1 or self.time_up:
                     return "budget"
-                if self._proposed(stage) >= 20 * (most_candidates or 1 << 30):
+                if self.proposed(stage) >= 20 * (most_candidates or 1 << 30):
                     return "hardly any candidate is worth training"
-                batch = self.propose(stage, width)
+                batch = propose_or_skip(self, stage, width)
                 if batch is None:
-                    return "exhausted"
+                    return "empty" if is_empty(self.view, stage) else "exhausted"
                 if not self.members(batch):
                     self.fold(batch)  # the proposer has only what is known already
                     return "exhausted"
@@ -540,27 +559,27 @@ class Loop:
             self.train(self.members(batch), baseline)
             self.fold(batch)
 
-    def _used(self, stage: Stage) -> int:
+    def is_open(self, stage: Stage) -> bool:
+        """Whether the stage is searched, or will be."""
+        row = self.store.execute("SELECT state FROM stage WHERE name = ?", stage.name).fetchone()
+        return bool(row[0] == "open")
+
+    def used(self, stage: Stage) -> int:
+        """Candidates of a stage whose training was started."""
         row = self.store.execute(
             "SELECT count(*) FROM candidate WHERE stage = ? AND trained = 1", stage.name
         ).fetchone()
         return int(row[0])
 
-    def _proposed(self, stage: Stage) -> int:
+    def proposed(self, stage: Stage) -> int:
+        """Candidates of a stage."""
         row = self.store.execute(
             "SELECT count(*) FROM candidate WHERE stage = ?", stage.name
         ).fetchone()
         return int(row[0])
 
-    def finals_cost_s(self, finalists: int, seeds: int) -> float:
-        """Seconds that the finalists' trainings are likely to take."""
-        seconds = [c.score.seconds for c in self.store.candidates() if c.score is not None]
-        if not seconds:
-            return 0.0
-        rounds = math.ceil((finalists + 1) * seeds / self._width())
-        return 1.2 * statistics.median(seconds) * rounds
-
-    def _width(self) -> int:
+    def width(self) -> int:
+        """Calls that run at the same time."""
         return max(1, int(getattr(self.executor, "count", 1)))
 
     def _out_of_time(self, budget: Budget, stage: Stage) -> bool:
@@ -572,44 +591,7 @@ class Loop:
         if not rows:
             return left <= 0
         one = statistics.median(c.score.seconds for c in rows if c.score is not None)
-        return left < one * math.ceil(self.config.batch_width / self._width())
-
-    def finals(self, finalists: int, seeds: Sequence[int]) -> None:
-        """Trains the best candidates and the original once for each seed, judged on the test part.
-
-        The search's own score chose them, so it is not counted again.
-        """
-        done = [c for c in self.store.candidates("WHERE c.state = 'done'") if c.kind != "baseline"]
-        ranked = sorted(done, key=lambda c: (-(c.reward or 0.0), c.number))[:finalists]
-        rows = []
-        for seed in seeds:
-            for candidate in [self.baseline(), *ranked]:
-                if seed not in {score.seed for score in candidate.finals}:
-                    rows.append((candidate, seed))
-        calls = []
-        for candidate, seed in rows:
-            weights = weights_path(self.directory, candidate.key, seed)
-            calls.append(self._training(candidate, seed, "test", [], "", weights))
-        numbers = [candidate.number for candidate, _ in rows]
-        own_seeds = [seed for _, seed in rows]
-        for index, outcome in self._run(calls, numbers, "final", seeds=own_seeds):
-            number = numbers[index]
-            with self.store.transaction():
-                if outcome.state == "ok":
-                    result = msgspec.convert(outcome.value, TrainResult)
-                    if result.state == "done":
-                        self._add_result(number, "final", result)
-                    else:
-                        self.store.event(
-                            f"candidate {number}, seed {own_seeds[index]}: {result.reason}",
-                            "warning",
-                        )
-                else:
-                    self.store.event(
-                        f"candidate {number}, seed {own_seeds[index]}: {outcome.reason}", "warning"
-                    )
-                self.spend()
-            self.tell_callbacks("finalist", number)
+        return left < one * math.ceil(self.config.batch_width / self.width())
 
     def choose(self, stage: Stage) -> None:
         """Ends a stage: its best candidate serves its sites from now on, if it beats the original's layer."""

@@ -64,8 +64,14 @@ class _Log(_Off):
         super().__init__(budget)
         self._every_s = every_s
         self._last = 0.0
+        self._said: set[str] = set()
 
     def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
+        if what in ("skipped", "exhausted"):
+            for note in view.notes():
+                if note not in self._said:
+                    self._said.add(note)
+                    self._say(note)
         if what not in ("trained", "pruned", "failed", "finalist", "ended"):
             return
         moment = time.monotonic()
@@ -79,7 +85,10 @@ class _Log(_Off):
             parts.append(f"{candidate.id} {what}{_numbers(candidate)}")
         if best := view.best():
             parts.append(f"best {best.id}{_numbers(best)}")
-        print("syno: " + ", ".join(parts), file=sys.stderr, flush=True)
+        self._say(", ".join(parts))
+
+    def _say(self, text: str) -> None:
+        print(f"syno: {text}", file=sys.stderr, flush=True)
 
 
 def _numbers(candidate: Candidate) -> str:
@@ -122,6 +131,8 @@ def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 
         title=f"{view.directory}: {view.trained}{limit} trained, {view.elapsed_s:.0f} s",
         box=box.SIMPLE_HEAD,
         title_justify="left",
+        caption=Text("\n".join(view.notes())) if view.notes() else None,
+        caption_justify="left",
     )
     for name, justify in (
         ("id", "left"),

@@ -50,7 +50,9 @@ class Gains(msgspec.Struct, frozen=True, kw_only=True):
 class Proposer(Protocol):
     """A search policy. Deterministic: the same asks and tells after the same state give the same proposals.
 
-    A factory named in the session makes it, ``factory(seed=…, **options)``.
+    A factory named in the session makes it, ``factory(seed=…, **options)``. One whose space has no operator
+    raises SpecError there or in ``ask``, or says so in a further method, ``why_empty() -> str | None``, which is asked
+    before anything is trained: the stage is skipped.
     """
 
     def ask(self, count: int) -> Sequence[Proposal]:
@@ -158,7 +160,7 @@ class Callback(Protocol):
     """Watches a session; exceptions from it end the run, and the session stays resumable."""
 
     def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
-        """``what``: started, measured, trained, pruned, failed, folded, finalist, ended."""
+        """``what``: started, measured, trained, pruned, failed, folded, finalist, skipped, exhausted, ended."""
         ...
 
 

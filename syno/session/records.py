@@ -29,6 +29,17 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
 
 
+class StageEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How the search of a stage ended so far.
+
+    ``why``: ``"budget"``, ``"exhausted"`` (its space ran out), ``"empty"`` (its space has no operator: skipped,
+    ``reason`` says more), or a sentence.
+    """
+
+    why: str
+    reason: str = ""
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded latency; ``site`` is empty for the whole network, ``runner`` says who ran it."""
 

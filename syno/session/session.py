@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from syno.errors import SessionError
+from syno.errors import SessionError, SynoError
 from syno.files import write_whole
 from syno.session.budget import Budget
 from syno.session.config import (
@@ -29,11 +30,13 @@ from syno.session.config import (
 )
 from syno.session.executors import Executor, ProcessExecutor
 from syno.session.files import operator_path
+from syno.session.finals import finals_cost_s, train_finalists
 from syno.session.lock import SessionLock
 from syno.session.loop import Loop
 from syno.session.progress import make_progress
 from syno.session.protocols import Callback, Measurement, OperatorText
 from syno.session.records import Candidate, Score
+from syno.session.spaces import is_empty, propose_or_skip, skip_empty
 from syno.session.store import Store
 from syno.session.view import SessionView
 from syno.train import CurveFloor
@@ -44,10 +47,12 @@ class RunSummary:
     """How a run ended.
 
     ``why``: ``"budget"``, ``"exhausted"`` (no operators left), ``"interrupted"`` (Ctrl-C), or another
-    sentence. ``best`` is the fastest candidate that is not worse than the original, if there is one.
+    sentence. ``notes`` say which stages were skipped and which ran out of operators. ``best`` is the fastest
+    candidate that is not worse than the original, if there is one.
     """
 
     why: str
+    notes: list[str]
     trained: int
     elapsed_s: float
     baseline: Candidate | None
@@ -63,6 +68,7 @@ class RunSummary:
         """All of it as plain data."""
         return {
             "why": self.why,
+            "notes": self.notes,
             "trained": self.trained,
             "elapsed_s": self.elapsed_s,
             "baseline": self.baseline.to_dict() if self.baseline else None,
@@ -240,6 +246,11 @@ class Session(SessionView):
 
     # --- running
 
+    @property
+    def running(self) -> bool:
+        """It is this process that has it open."""
+        return True
+
     def run(
         self,
         *,
@@ -279,24 +290,33 @@ class Session(SessionView):
         )
         shown = make_progress(progress, allowed)
         loop = self._loop(runner, [*callbacks, shown])
-        self._store.event(f"run begins: {allowed}")
+        with self._store.transaction():
+            self._store.set_meta("run_ended", "running")
+            self._store.event(f"run begins: {allowed}")
         try:
             with shown:
                 why = self._search(loop, allowed, finalists, len(final_seeds))
                 if finalists:
-                    loop.finals(finalists, final_seeds)
+                    train_finalists(loop, finalists, final_seeds)
                 loop.tell_callbacks("ended")
         except KeyboardInterrupt:
             why = "interrupted"
             with self._store.transaction():
                 self._store.execute("UPDATE candidate SET state = 'queued' WHERE state = 'running'")
                 loop.spend()
+        except SynoError:
+            with contextlib.suppress(SynoError), self._store.transaction():
+                self._store.set_meta("run_ended", "error")
+            raise
         finally:
             if own:
                 runner.close()
-        self._store.event(f"run ends: {why}")
+        with self._store.transaction():
+            self._store.set_meta("run_ended", why)
+            self._store.event(f"run ends: {why}")
         return RunSummary(
             why=why,
+            notes=self.notes(),
             trained=self.trained,
             elapsed_s=self.elapsed_s,
             baseline=self.baseline,
@@ -305,32 +325,38 @@ class Session(SessionView):
         )
 
     def _search(self, loop: Loop, budget: Budget, finalists: int, seeds: int) -> str:
-        shares = [stage.share for stage in self.config.stages]
+        skip_empty(loop)
+        if budget.time_s is not None and budget.time_s <= float(self._store.meta("time_up_s", "0")):
+            return (
+                "budget"  # finalists are chosen: seconds saved since then do not reopen the search
+            )
+        stages = [stage for stage in self.config.stages if not is_empty(self, stage)]
+        shares = [stage.share for stage in stages]
         total = sum(shares)
         why = "budget"
         left = None if budget.candidates is None else budget.candidates
-        for index, stage in enumerate(self.config.stages):
-            last = index == len(self.config.stages) - 1
-            state = self._store.execute(
-                "SELECT state FROM stage WHERE name = ?", stage.name
-            ).fetchone()[0]
-            if state == "closed":
+        for index, stage in enumerate(stages):
+            last = index == len(stages) - 1
+            if not loop.is_open(stage):
                 if left is not None:
-                    left -= loop._used(stage)
+                    left -= loop.used(stage)
                 continue
             part = sum(shares[: index + 1]) / total
             time_s = None if budget.time_s is None else budget.time_s * part
             if last and budget.time_s is not None and finalists:
-                time_s = max(1e-3, budget.time_s - loop.finals_cost_s(finalists, seeds))
+                time_s = max(1e-3, budget.time_s - finals_cost_s(loop, finalists, seeds))
             most = None
             if left is not None:
                 rest = sum(shares[index:])
                 most = left if last else max(1, round(left * stage.share / rest))
             why = loop.search(stage, Budget(time_s, budget.candidates), most)
             if left is not None:
-                left -= loop._used(stage)
-            if not last:
+                left -= loop.used(stage)
+            if not last and why != "empty":
                 loop.choose(stage)
+        if budget.time_s is not None and loop.time_up:
+            with self._store.transaction():
+                self._store.set_meta("time_up_s", repr(budget.time_s))
         return why
 
     # --- driven by the caller
@@ -347,7 +373,7 @@ class Session(SessionView):
         for stage in self.config.stages:
             batch = loop.open_batch(stage)
             if batch is None:
-                batch = loop.propose(stage, self.config.batch_width)
+                batch = propose_or_skip(loop, stage, self.config.batch_width)
             if batch is None:
                 continue
             members = loop.members(batch)
@@ -367,6 +393,7 @@ class Session(SessionView):
     def _manual_loop(self) -> Loop:
         if self._manual is None:
             self._manual = self._loop(None)
+            skip_empty(self._manual)
         return self._manual
 
     def _hand_out(self, candidate: Candidate) -> Trial:

@@ -18,7 +18,7 @@ import msgspec
 
 from syno.errors import SessionError
 from syno.session.protocols import Measurement, OperatorText, Proposal
-from syno.session.records import Candidate, Score, Timing
+from syno.session.records import Candidate, Score, StageEnd, Timing
 
 SCHEMA_VERSION = 1
 
@@ -199,6 +199,21 @@ class Store:
 
     def set_meta(self, key: str, value: str) -> None:
         self.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", key, value)
+
+    def stage_ends(self) -> dict[str, StageEnd]:
+        """How the searches of stages ended, by the stage's name, of those that did."""
+        return msgspec.json.decode(self.meta("stage_ends", "{}"), type=dict[str, StageEnd])
+
+    def set_stage_end(self, stage: str, end: StageEnd) -> None:
+        ends = {**self.stage_ends(), stage: end}
+        self.set_meta("stage_ends", msgspec.json.encode(ends).decode())
+
+    def finalists(self) -> list[int]:
+        """Numbers of the candidates that were chosen to be trained again, in the order they were chosen."""
+        return msgspec.json.decode(self.meta("finalists", "[]"), type=list[int])
+
+    def set_finalists(self, numbers: list[int]) -> None:
+        self.set_meta("finalists", msgspec.json.encode(numbers).decode())
 
     def event(self, what: str, level: str = "info", **fields: Any) -> None:
         """Records what happened, in the database and as a line of ``logs/events.jsonl``."""

@@ -11,7 +11,7 @@ import msgspec
 from syno.errors import SessionError, unknown_name
 from syno.session.config import SessionConfig, read_config
 from syno.session.lock import locked
-from syno.session.records import STATES, Candidate, pareto_front, pooled_std
+from syno.session.records import STATES, Candidate, StageEnd, pareto_front, pooled_std
 from syno.session.store import Store
 
 if TYPE_CHECKING:
@@ -178,6 +178,54 @@ class SessionView:
         ).fetchone()
         return int(row[0])
 
+    @property
+    def ended(self) -> str:
+        """How the latest run ended, see :class:`RunSummary`; ``"killed"`` where it did not end by itself.
+
+        Empty while a run goes on, and where none ever began.
+        """
+        ended = self._store.meta("run_ended")
+        if ended == "running" and not self.running:
+            return "killed"
+        return "" if ended == "running" else ended
+
+    @property
+    def running(self) -> bool:
+        """Whether some process has the session open for writing."""
+        return locked(self.directory)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the latest run was interrupted or killed; running again continues it."""
+        return self.ended in ("interrupted", "killed")
+
+    @property
+    def finalists(self) -> list[int]:
+        """Numbers of the candidates chosen to be trained again; once chosen, they stay."""
+        return self._store.finalists()
+
+    @property
+    def stage_ends(self) -> dict[str, StageEnd]:
+        """How the search of each stage ended, by name, of those that did."""
+        return self._store.stage_ends()
+
+    def notes(self) -> list[str]:
+        """What a reader of the results should know of the stages: which were skipped, which ran out."""
+        found = []
+        for stage in self.config.stages:
+            end = self.stage_ends.get(stage.name)
+            if end is None or end.why == "budget":
+                continue
+            if end.why == "empty":
+                text = f"{stage.name!r} is skipped, its sites keep their layers: {end.reason}"
+            elif end.why == "exhausted":
+                count = sum(c.stage == stage.name for c in self.candidates())
+                text = f"the space of {stage.name!r} ran out: it has no more than {count} operators"
+            else:
+                text = f"{stage.name!r} ended early: {end.why}"
+            found.append(text)
+        return found
+
     def status(self) -> dict[str, Any]:
         """Where the session stands, as plain data."""
         counts = dict.fromkeys(STATES, 0)
@@ -191,7 +239,7 @@ class SessionView:
         last = self._store.execute("SELECT at, what FROM event ORDER BY id DESC LIMIT 1").fetchone()
         return {
             "session": str(self.directory),
-            "running": locked(self.directory),
+            "running": self.running,
             "elapsed_s": self.elapsed_s,
             "trained": self.trained,
             "states": counts,
@@ -199,6 +247,10 @@ class SessionView:
             "baseline": None if baseline is None else _row(baseline),
             "best": None if best is None else _row(best),
             "pareto": [c.id for c in self.pareto()],
+            "finalists": [f"c{number}" for number in self.finalists],
+            "ended": self.ended,
+            "stage_ends": msgspec.to_builtins(self.stage_ends),
+            "notes": self.notes(),
             "last_event": None if last is None else {"at": last["at"], "what": last["what"]},
         }
 

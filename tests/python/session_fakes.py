@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from syno.errors import SpecError
 from syno.session.protocols import (
     Gains,
     Measurement,
@@ -86,6 +87,30 @@ class Climber:
     def restore(self, state: str) -> None:
         self.tickets, told, self.asked = json.loads(state)
         self.told = [(int(n), float(r)) for n, r in told]
+
+
+class Nothing:
+    """A space without operators, which it says when it is asked, when it is made, or when it is searched."""
+
+    def __init__(self, seed: int = 0, says: str = "asked") -> None:
+        self.says = says
+        if says == "made":
+            raise SpecError("[spec] groups of 3 do not divide 8 channels")
+
+    def why_empty(self) -> str | None:
+        return "no operator meets max_flops" if self.says == "asked" else None
+
+    def ask(self, count: int) -> Sequence[Proposal]:
+        raise SpecError("[search] the space has no operator")
+
+    def tell(self, ticket: int, reward: float, gains: Gains) -> None:
+        raise AssertionError("nothing was proposed")
+
+    def state(self) -> str:
+        return ""
+
+    def restore(self, state: str) -> None:
+        assert not state
 
 
 def numbers(assignment: dict[str, OperatorText]) -> list[int]:

@@ -1,0 +1,80 @@
+"""The finalists of a search: chosen once by what is on record, trained again on further seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syno.session.files import weights_path
+from syno.session.records import Candidate
+from syno.train import TrainResult
+
+if TYPE_CHECKING:
+    from syno.session.loop import Loop
+
+
+def finals_cost_s(loop: Loop, finalists: int, seeds: int) -> float:
+    """Seconds that the finalists' trainings are likely to take."""
+    seconds = [c.score.seconds for c in loop.store.candidates() if c.score is not None]
+    if not seconds:
+        return 0.0
+    rounds = math.ceil((finalists + 1) * seeds / loop.width())
+    return 1.2 * statistics.median(seconds) * rounds
+
+
+def choose_finalists(loop: Loop, count: int) -> list[Candidate]:
+    """The ``count`` best by the rewards on record, and whoever was chosen before: a finalist stays one."""
+    done = [c for c in loop.store.candidates("WHERE c.state = 'done'") if c.kind != "baseline"]
+    ranked = sorted(done, key=lambda c: (-(c.reward or 0.0), c.number))[:count]
+    # Sessions made before finalists were recorded have their trainings alone.
+    before = loop.store.finalists() or [c.number for c in done if c.finals]
+    new = [c for c in ranked if c.number not in before]
+    if new:
+        with loop.store.transaction():
+            loop.store.set_finalists([*before, *(c.number for c in new)])
+            for candidate in new:
+                loop.store.event(
+                    f"candidate {candidate.number} is a finalist: reward {candidate.reward or 0.0:.4g}"
+                )
+    chosen = {*before, *(c.number for c in new)}
+    return [c for c in done if c.number in chosen]
+
+
+def train_finalists(loop: Loop, count: int, seeds: Sequence[int]) -> None:
+    """Trains the best candidates and the original once for each seed, judged on the test part.
+
+    The search's own score chose them, so it is not counted again.
+    """
+    chosen = choose_finalists(loop, count)
+    rows = []
+    for seed in seeds:
+        for candidate in [loop.baseline(), *chosen]:
+            if seed not in {score.seed for score in candidate.finals}:
+                rows.append((candidate, seed))
+    calls = []
+    for candidate, seed in rows:
+        weights = weights_path(loop.directory, candidate.key, seed)
+        calls.append(loop.training_call(candidate, seed, "test", [], "", weights))
+    numbers = [candidate.number for candidate, _ in rows]
+    own_seeds = [seed for _, seed in rows]
+    for index, outcome in loop.run_calls(calls, numbers, "final", seeds=own_seeds):
+        number = numbers[index]
+        with loop.store.transaction():
+            if outcome.state == "ok":
+                result = msgspec.convert(outcome.value, TrainResult)
+                if result.state == "done":
+                    loop.add_result(number, "final", result)
+                else:
+                    loop.store.event(
+                        f"candidate {number}, seed {own_seeds[index]}: {result.reason}", "warning"
+                    )
+            else:
+                loop.store.event(
+                    f"candidate {number}, seed {own_seeds[index]}: {outcome.reason}", "warning"
+                )
+            loop.spend()
+        loop.tell_callbacks("finalist", number)
