@@ -1,5 +1,5 @@
 """`python -m syno` is the `syno` command."""
 
-from syno.cli.main import main
+from syno.cli.start import main
 
 main()

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import typer
 
+from syno.cli import interrupts
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -46,23 +48,35 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     Console(width=width).print(table, markup=False)
 
 
-def guarded(command: F) -> F:
+def guarded(command: F, continues: bool = False) -> F:
     """Turns the library's errors into a sentence on standard error and an exit code.
 
-    Ctrl-C leaves with 130 after saying that the session can be continued.
+    Ctrl-C leaves with 130 and SIGTERM with 143 after saying so, and that the command can be continued where it can.
     """
 
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        from syno.errors import SynoError
-
+        interrupts.continues = continues
         try:
-            return command(*args, **kwargs)
-        except SynoError as error:
-            typer.echo(f"{type(error).__name__}: {error}", err=True)
-            raise typer.Exit(Exit.FAILED) from None
+            from syno.errors import SynoError
+
+            try:
+                return command(*args, **kwargs)
+            except SynoError as error:
+                typer.echo(f"{type(error).__name__}: {error}", err=True)
+                raise typer.Exit(Exit.FAILED) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted; run the same command again to continue", err=True)
-            raise typer.Exit(130) from None
+            raise interrupted() from None
 
     return wrapper  # type: ignore[return-value]
+
+
+def resumable(command: F) -> F:
+    """:func:`guarded`, for a command that goes on where it was when it is run again."""
+    return guarded(command, continues=True)
+
+
+def interrupted(details: str = "") -> typer.Exit:
+    """Says on standard error that the command was interrupted and how to continue; the exit to raise."""
+    typer.echo(interrupts.words() + (f" ({details})" if details else ""), err=True)
+    return typer.Exit(interrupts.exit_code())

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from syno.cli.common import Exit, guarded, print_json, print_table
+from syno.cli.common import Exit, guarded, interrupted, print_json, print_table, resumable
 from syno.policies import DEFAULT_POLICY
 
 app = typer.Typer(
@@ -123,7 +123,7 @@ def doctor(
 
 
 @app.command()
-@guarded
+@resumable
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Session directory.")] = Path(
         "runs/demo"
@@ -168,7 +168,7 @@ def sites(
 
 
 @app.command()
-@guarded
+@resumable
 def search(
     task: Annotated[
         str, typer.Argument(help="'package.module:function' that returns a syno.Task.")
@@ -225,6 +225,11 @@ def search(
 def _finish(report: Any, output: Path, json: bool) -> None:
     from syno.report import rows, write_report
 
+    if report.ended == "interrupted":
+        trained = sum(e.accuracy is not None for e in report.candidates)
+        if json:
+            print_json({"session": str(output), "ended": report.ended, "trained": trained})
+        raise interrupted(f"{trained} candidates trained so far; 'syno status {output}' shows them")
     for name in ("report.html", "report.json"):
         write_report(report, output / name)
     if json:
@@ -352,7 +357,7 @@ def bench(
 
 
 @app.command()
-@guarded
+@resumable
 def tune(
     expr: Annotated[str, typer.Argument(help="An operator, 'y[m,n] = sum[k] a[m,k] * b[k,n]'.")],
     size: Annotated[
@@ -394,20 +399,28 @@ def replay(
     tolerance: Annotated[
         float, typer.Option(help="Accuracy may differ by this many points (of 100).")
     ] = 0.5,
+    latency_tolerance: Annotated[
+        float, typer.Option(help="Latency may differ by this share of the recorded one.")
+    ] = 0.25,
     json: AsJson = False,
 ) -> None:
-    """Derives, trains and times one candidate again and compares. Exit 1 outside the tolerance."""
+    """Derives, trains and times one candidate again and compares. Exit 1 outside a tolerance."""
     from syno.revisit import replay_candidate
 
-    comparison = replay_candidate(session, candidate, tolerance=tolerance / 100)
+    comparison = replay_candidate(
+        session, candidate, tolerance=tolerance / 100, latency_tolerance=latency_tolerance
+    )
     if json:
         print_json(comparison)
     else:
         print_table(
             f"replay of {candidate}",
-            ["quantity", "recorded", "again", "same"],
+            ["quantity", "recorded", "again", "tolerance", "same"],
             [
-                [row["quantity"], row["recorded"], row["again"], "yes" if row["same"] else "NO"]
+                [
+                    *(row[name] for name in ("quantity", "recorded", "again", "tolerance")),
+                    {True: "yes", False: "NO", None: "not judged"}[row["same"]],
+                ]
                 for row in comparison["rows"]
             ],
         )
