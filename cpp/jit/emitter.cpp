@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "support/bfloat16.hpp"
 #include "support/error.hpp"

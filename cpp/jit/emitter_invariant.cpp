@@ -1,5 +1,6 @@
 // What takes long and is the same in every iteration of a loop is computed before it: the logarithm of a sum,
 // the reciprocal of a norm. Nothing else moves: a product costs no more than the register that holds it.
+#include <algorithm>
 #include <bit>
 
 #include "jit/emitter.hpp"

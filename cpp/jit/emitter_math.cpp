@@ -2,6 +2,7 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>

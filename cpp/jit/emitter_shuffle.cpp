@@ -1,6 +1,7 @@
 // Loads whose lanes lie at constant distances: a few whole vectors and shuffles instead of a gather.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "jit/emitter.hpp"
 #include "support/checked.hpp"

@@ -1,6 +1,7 @@
 #include "lower/index_inverse.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 

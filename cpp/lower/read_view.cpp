@@ -1,6 +1,7 @@
 #include "lower/read_view.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 

@@ -1,5 +1,6 @@
 #include "lower/tangled.hpp"
 
+#include <cmath>
 #include <cstdlib>
 #include <vector>
 

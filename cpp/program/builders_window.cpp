@@ -1,4 +1,6 @@
 // Operators with sliding windows: convolutions, transposed convolutions, pooling.
+#include <algorithm>
+
 #include "program/builder_tools.hpp"
 #include "program/builders.hpp"
 #include "program/verify.hpp"

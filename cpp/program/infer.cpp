@@ -1,6 +1,8 @@
 #include "program/infer.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 

@@ -1,6 +1,7 @@
 #include "program/interpret.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <type_traits>
 #include <unordered_map>

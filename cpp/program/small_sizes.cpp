@@ -1,6 +1,7 @@
 #include "program/small_sizes.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <optional>

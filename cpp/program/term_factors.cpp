@@ -1,6 +1,7 @@
 #include "program/term_factors.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "program/small_sizes.hpp"

@@ -2,6 +2,7 @@
 // another along its columns. What lies across is transposed block by block, in the first cache, beside its
 // use.
 #include <algorithm>
+#include <cmath>
 
 #include "schedule/construct.hpp"
 

@@ -3,6 +3,7 @@
 // with the lanes innermost, is transposed while it is copied out. What small images, gradients of weights and
 // weights that differ from place to place need.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "schedule/construct.hpp"

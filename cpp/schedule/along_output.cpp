@@ -2,6 +2,7 @@
 // border, is staged into a padded copy; where a row does not fill vectors, rows are flattened: the loops run
 // over the pitch of the padded copy, and what they compute between two rows is dead.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "schedule/construct.hpp"

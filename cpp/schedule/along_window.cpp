@@ -4,6 +4,7 @@
 // a border are split from the ones that need no guard; of large ones, most do, and a padded copy of the image
 // costs little beside them.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "schedule/construct.hpp"

@@ -1,6 +1,7 @@
 #include "schedule/analysis.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 

@@ -1,6 +1,7 @@
 // How copies move data: along vectors where both sides are contiguous, by blocks transposed in registers
 // where each side is contiguous along a loop of its own.
 #include <algorithm>
+#include <cmath>
 
 #include "schedule/construct.hpp"
 #include "support/error.hpp"

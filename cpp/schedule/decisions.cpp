@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "schedule/outside.hpp"
 #include "schedule/share.hpp"

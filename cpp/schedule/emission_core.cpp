@@ -1,5 +1,6 @@
 // The innermost part of a scope: register tiles and their sums, transposition, sums in memory.
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "schedule/emission.hpp"

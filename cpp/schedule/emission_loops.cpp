@@ -1,5 +1,6 @@
 // The loops around the points of a scope: conditions of incomplete tiles, peeled rests, producers inside.
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "schedule/emission.hpp"

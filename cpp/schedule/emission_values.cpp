@@ -1,5 +1,6 @@
 // What a point of a scope computes: where its reads lie, which checks they need, and the write.
 #include <algorithm>
+#include <functional>
 
 #include "schedule/emission.hpp"
 #include "support/error.hpp"

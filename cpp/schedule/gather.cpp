@@ -1,7 +1,9 @@
 #include "schedule/gather.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 
 namespace syno::schedule {

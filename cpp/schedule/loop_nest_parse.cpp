@@ -1,4 +1,5 @@
 // The text form of loop nests: parsing, line by line, blocks by indentation.
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>

@@ -1,6 +1,7 @@
 // Parts of a long reduction: so few steps at a time that what they read stays in a near cache while it is
 // read again and again. The output keeps the sums of the parts before.
 #include <algorithm>
+#include <cmath>
 
 #include "schedule/construct.hpp"
 

@@ -1,5 +1,6 @@
 // Decisions that rewrite the program: staged copies, inlining and epilogues.
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "schedule/decisions.hpp"

@@ -1,6 +1,7 @@
 // Copies of what is read along rows of vectors: padded, so that no element needs a guard, and contiguous,
 // elements that strided iterations read gathered phase by phase.
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "schedule/construct.hpp"

@@ -2,6 +2,8 @@
 // ones have: sum[r] x[inside((h+1-r) % 2, 1) + (h+1-r) / 2] * w[r] multiplies half of its terms with zero.
 // The congruence is solved for the sum, r = 2*r' + (h+1) % 2, and r' runs over the terms that are left.
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "schedule/decisions.hpp"

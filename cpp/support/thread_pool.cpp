@@ -1,6 +1,7 @@
 #include "support/thread_pool.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace syno {

@@ -1,6 +1,7 @@
 #include "symbolic/expr.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 
 #include "support/checked.hpp"

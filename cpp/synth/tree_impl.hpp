@@ -1,6 +1,7 @@
 // synth/tree_impl.hpp — the nodes and statistics behind Tree; tree.cpp searches, tree_json.cpp stores.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <unordered_map>

@@ -3,6 +3,7 @@
 // disagree.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "support/error.hpp"

@@ -1,6 +1,7 @@
 // The elementary functions' accuracy, measured against the C library in the wider type.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

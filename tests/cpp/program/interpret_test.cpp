@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <cmath>
+
 #include "naive.hpp"
 #include "program/text.hpp"
 #include "program/verify.hpp"

@@ -2,6 +2,7 @@
 // with.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "fixture.hpp"
 #include "schedule/construct.hpp"
 #include "support/error.hpp"

@@ -1,6 +1,7 @@
 // Any sketch with any of its numbers keeps the meaning of a program: what policies may rely on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>

@@ -1,6 +1,8 @@
 // A sum that a remainder decides about runs over the terms that are left, and means the same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "fixture.hpp"
 #include "program/builders.hpp"
 #include "schedule/construct.hpp"

@@ -1,6 +1,8 @@
 // What each extension of the space adds: a known operator that the search finds with it and not without it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lower/lower.hpp"
 #include "lower/operator_key.hpp"
 #include "pgraph/named.hpp"
