@@ -400,7 +400,7 @@ class Operator:
                 raise ShapeError(
                     f"[operator] {name} has shape {array.shape}; {self.expr} needs {shapes[name]}"
                 )
-            ready[name] = np.ascontiguousarray(array)
+            ready[name] = array  # not ascontiguousarray, which gives a scalar a dimension
         result = concrete._program.interpret(ready)
         return result[self.outputs[0]] if len(self.outputs) == 1 else result
 

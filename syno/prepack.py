@@ -23,6 +23,9 @@ from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
 from syno.kernel import (
     DTYPES,
     KEPT_KERNELS,
+    KEPT_LAYOUTS,
+    _layout_of,
+    _row_major,
     _usable_cache,
     _view,
     _without_gradient,
@@ -63,6 +66,7 @@ class PrepackedKernel:
         self._dtype = DTYPES[dtype]
         self._prepack = prepack
         self._call = call
+        self._layouts: Bounded[Any, bool] = Bounded(KEPT_LAYOUTS)
         self.data = tuple(name for name in operator.inputs if name not in constants)
         """Names of the inputs that a call takes, in order."""
         read = " ".join(name for name, written, _ in call.arguments if not written)
@@ -93,6 +97,27 @@ class PrepackedKernel:
         before = [] if self._prepack is None else [self._prepack.loops()]
         return "\n".join([*before, self._call.loops()])
 
+    def check_layout(self, arrays: Sequence[Any], out: Any) -> None:
+        """Compares the code for arguments that lie like these with the reference, on generated data, once.
+
+        Raises:
+            ShapeError, KernelError: as for a call; KernelError where it computes something else.
+        """
+        layout = _layout_of(arrays, out)
+        if layout is None or self._layouts.get(layout) is not None:
+            return
+        code, program = self._call.for_arrays(*arrays, out=out), self.operator.program
+        if self._prepack is None:
+            result = code.verify(program)
+        else:
+            result = _core.verify_prepacked(self._prepack, code, program)
+        if not result.passed:
+            raise KernelError(
+                f"[kernel] the code for strides {layout} gave max_rel_err {result.max_rel_err:.1e} (limit "
+                f"{result.limit:.0e}) against the reference; pass row-major arrays. {result.detail}"
+            )
+        self._layouts.setdefault(layout, True)
+
     def pack(self, **constants: Any) -> Packed:
         """Packs values of all constants; later changes of the arrays are not seen.
 
@@ -121,7 +146,7 @@ class PrepackedKernel:
                 raise KernelError(
                     f"[pack] `{name}` is {array.dtype}; the kernel takes {self._dtype.name}"
                 )
-            given[name] = np.ascontiguousarray(array)
+            given[name] = np.asarray(array, order="C")
         buffers = dict(given)
         if self._prepack is not None:
             arguments = zip(self._prepack.arguments, self._prepack.dtypes, strict=True)
@@ -179,6 +204,8 @@ class Packed:
                 each.detach() if hasattr(each, "detach") else tensor_of(each) for each in arrays
             ]
         threads = kernel.runs_on if num_threads is None else num_threads
+        if not (all(map(_row_major, arrays)) and (out is None or _row_major(out))):
+            kernel.check_layout(arrays, out)
         return self._call(*arrays, out=out, num_threads=threads)
 
     @property

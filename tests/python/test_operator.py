@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
 
 import numpy as np
@@ -311,3 +312,30 @@ def test_operators_show_themselves():
     assert "8,640 FLOPs, 288 parameters" in repr(op)
     assert "<code>y[n,o,h,w]" in op._repr_html_()
     assert op._repr_svg_() is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y[] = x[] * 2",
+        "y[i] = x[] * w[i]",
+        "y[] = sum[i] w[i] * x[]",
+        "y[] = x[] ** z[]",
+        "s[] = exp(x[]); y[i] = s[] + w[i]",
+    ],
+)
+def test_reference_takes_inputs_without_dimensions(text: str) -> None:
+    operator = Operator.parse(text, **({"i": 4} if "i" in text.replace("index", "") else {}))
+    arrays = [
+        np.asarray(0.5 + np.arange(math.prod(operator.shapes[n]))).reshape(operator.shapes[n])
+        for n in operator.inputs
+    ]
+    got = operator.reference(*arrays)
+    kernel = operator.compile("float64")
+    np.testing.assert_allclose(got, kernel(*arrays), rtol=1e-12)
+    assert got.shape == operator.shapes[operator.outputs[0]]
+    by_name = {
+        n: (float(a) if a.shape == () else a.tolist())
+        for n, a in zip(operator.inputs, arrays, strict=True)
+    }
+    np.testing.assert_array_equal(operator.reference(**by_name), got)
