@@ -4,12 +4,16 @@
 ``SYNO_CACHE``            directory of compiled kernels, records and the machine model; empty: none
 ``SYNO_CPU``              code for this CPU instead of the host's: ``x86-64-v3``, ``generic``
 ``SYNO_MACHINE``          machine file that schedules are constructed from
+``SYNO_MEASURING``        file that is locked while anything is timed, one process of the machine at a
+                          time; empty: none
 ``SYNO_PROGRESS``         ``auto``, ``bar``, ``log`` or ``off``
 ``SYNO_PERF``             ``1``: kernels have names in Linux ``perf``; see below
 ``SYNO_GDB``              ``1``: kernels have names in ``gdb``
 ========================  =================================================================
 
-The last two hold for a process from its first kernel on, and are set outside it. ``SYNO_PERF`` writes
+``SYNO_TRACEBACK=1`` has commands end with Python's traceback instead of a sentence.
+
+``SYNO_PERF`` and ``SYNO_GDB`` hold for a process from its first kernel on, and are set outside it. ``SYNO_PERF`` writes
 ``/tmp/perf-PID.map``, where ``perf report`` looks names up, and a jitdump under ``JITDUMPDIR`` (or ``/tmp``)
 for ``perf record -k 1``, ``perf inject --jit`` and ``perf annotate``.
 """
@@ -23,7 +27,7 @@ from pathlib import Path
 
 from syno.errors import UnknownName
 
-VARIABLES = ("cache", "cpu", "machine", "progress")
+VARIABLES = ("cache", "cpu", "machine", "measuring", "progress")
 
 
 def cache_directory() -> Path | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from syno import _core
 from syno.errors import SpecError, UnknownName
+from syno.files import read_input
 from syno.operator import Operator
 
 _ROW, _LEFT, _GAUGE, _BAR = 92, 470, 150, 430
@@ -120,7 +121,7 @@ def read_spec(text: str) -> _core.Spec:
     if not path.is_file():
         names = ", ".join(_core.spec_names())
         raise UnknownName(f"[spec] {text!r} is neither a file nor one of the specs: {names}")
-    return _core.Spec.from_json(path.read_text())
+    return _core.Spec.from_json(read_input(path, "spec"))
 
 
 def read_operator(text: str, spec: _core.Spec, sizes: Mapping[str, str]) -> Operator:

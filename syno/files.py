@@ -1,7 +1,8 @@
-"""Files that other processes read while they are written."""
+"""Files that other processes read while they are written, and files that a user names."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -19,6 +20,51 @@ def write_whole(path: Path, content: str | bytes) -> None:
         with temporary.open("xb") as out:
             out.write(data)
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None  # what was asked for
         raise
+
+
+def write_output(path: Path, content: str | bytes, what: str) -> None:
+    """Writes a file that a user asked for, whole or not at all; its directories are made.
+
+    Raises:
+        FormatError: it cannot be written; what was there before is still there.
+    """
+    from syno.errors import FormatError
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    except (OSError, ValueError) as error:
+        words = error.strerror if isinstance(error, OSError) else str(error)
+        raise FormatError(
+            f"[{what}] {path} cannot be written: {words}; choose another place, or make room there"
+        ) from error
+
+
+def read_input(path: Path, what: str, largest: int = 64 << 20) -> str:
+    """The text of a file that a user named.
+
+    Raises:
+        FormatError: it cannot be read, is no text in UTF-8, or has more than ``largest`` bytes.
+    """
+    from syno.errors import FormatError
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(largest + 1)
+    except (OSError, ValueError) as error:
+        words = error.strerror if isinstance(error, OSError) else str(error)
+        raise FormatError(f"[{what}] {path} cannot be read: {words}") from error
+    if len(data) > largest:
+        raise FormatError(f"[{what}] {path} has more than {largest} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"[{what}] {path} is no text: byte {error.start} is no UTF-8; give another file"
+        ) from error

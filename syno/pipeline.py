@@ -436,6 +436,8 @@ def compare_finalists(view: SessionView, network: Network) -> None:
         skipped=dict(timed.skipped),
         threads=threads,
         batch=network.batch,
+        note=next((timing.note for timing in eager.values() if timing.note), ""),
     )
     text = msgspec.json.format(msgspec.json.encode(final), indent=1).decode()
     write_whole(view.directory / FINAL_FILE, text + "\n")
+    view.record_file(view.directory / FINAL_FILE)

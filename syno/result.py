@@ -162,7 +162,9 @@ class Result:
         if trained:
             from safetensors.torch import load_model
 
-            load_model(faster, str(trained[min(trained) if seed is None else seed]))
+            chosen_weights = trained[min(trained) if seed is None else seed]
+            self.view.check_file(chosen_weights)
+            load_model(faster, str(chosen_weights))
         if measured and network.native and all(p.device.type == "cpu" for p in faster.parameters()):
             from syno.torch.images import fastest
 

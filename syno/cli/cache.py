@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
 
 from syno.config import cache_directory
 from syno.errors import FormatError, KernelError
-from syno.files import write_whole
+from syno.files import write_output, write_whole
 
 # The engine names every entry by its 128-bit key; nothing else is read from or written to the cache.
 _ENTRY = re.compile(r"[0-9a-f]{32}\.[a-z]+")
@@ -46,12 +48,22 @@ def clear() -> int:
 
 
 def pack(archive: Path) -> int:
-    """Writes all entries into a zip; returns the number of kernels."""
+    """Writes all entries into a zip; returns the number of kernels.
+
+    Raises:
+        FormatError: it cannot be written; what was there before is still there.
+    """
     entries = _entries(cache_directory())
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for path in entries:
-            out.write(path, path.name)
-    return _kernels([p.name for p in entries])
+    packed = []
+    with tempfile.SpooledTemporaryFile(_LARGEST) as content:
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as out:
+            for path in entries:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    out.write(path, path.name)
+                    packed.append(path.name)
+        content.seek(0)
+        write_output(archive, content.read(), "cache")
+    return _kernels(packed)
 
 
 def unpack(archive: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -28,8 +29,20 @@ def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     import msgspec
 
-    encoded = msgspec.json.format(msgspec.json.encode(value), indent=1)
-    sys.stdout.write(encoded.decode() + "\n")
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(_unicode(msgspec.to_builtins(value)))
+    sys.stdout.write(msgspec.json.format(encoded, indent=1).decode() + "\n")
+
+
+def _unicode(value: Any) -> Any:
+    """Plain data in which what is not Unicode, such as a file's name, is written by its numbers."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_unicode(key): _unicode(item) for key, item in value.items()}
+    return [_unicode(item) for item in value] if isinstance(value, list) else value
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
@@ -58,12 +71,19 @@ def guarded(command: F, continues: bool = False) -> F:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         interrupts.continues = continues
         try:
-            from syno.errors import SynoError
+            from syno.cli.failures import sentence, wants_traceback
 
             try:
                 return command(*args, **kwargs)
-            except SynoError as error:
-                typer.echo(f"{type(error).__name__}: {error}", err=True)
+            except (typer.Exit, typer.Abort, typer.BadParameter):
+                raise
+            except BrokenPipeError:  # whoever read the output has seen enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                raise typer.Exit(Exit.FAILED) from None
+            except Exception as error:
+                if wants_traceback():
+                    raise
+                typer.echo(sentence(error), err=True)
                 raise typer.Exit(Exit.FAILED) from None
         except KeyboardInterrupt:
             raise interrupted() from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -24,10 +25,11 @@ app.add_typer(cache_app, name="cache")
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 SessionDir = Annotated[Path, typer.Argument(help="Session directory.")]
 CandidateId = Annotated[str, typer.Argument(help="Candidate, as 'syno status' names it.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**62, help="Seed of everything random.")]
+Threads = Annotated[int, typer.Option(min=1, max=1024, help="Threads of every contestant.")]
 Workers = Annotated[
     Optional[int],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
-    typer.Option(help="Training processes; default: one a usable core."),
+    typer.Option(min=1, max=1024, help="Training processes; default: one a usable core."),
 ]
 Progress = Annotated[str, typer.Option(help="auto, bar, log or off.")]
 BudgetText = Annotated[str, typer.Option(help="'10min', '2h' or a number of candidates, '40'.")]
@@ -132,7 +134,7 @@ def demo(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Directory of Fashion-MNIST's four idx files."),
     ] = None,
-    candidates: Annotated[int, typer.Option(help="Operators to train.")] = 12,
+    candidates: Annotated[int, typer.Option(min=1, help="Operators to train.")] = 12,
     seed: Seed = 0,
     workers: Workers = None,
     progress: Progress = "auto",
@@ -181,7 +183,9 @@ def search(
         Optional[str],  # noqa: UP045
         typer.Option(help="End a training after this long: '90s', '2h'; default 1h, or as before."),
     ] = None,
-    finalists: Annotated[int, typer.Option(help="Candidates trained again with more seeds.")] = 3,
+    finalists: Annotated[
+        int, typer.Option(min=0, help="Candidates trained again with more seeds.")
+    ] = 3,
     policy: Annotated[
         str,
         typer.Option(
@@ -287,7 +291,10 @@ def explain(
         typer.Option(help="Of a named operator: 'groups=g', 'kernel=k_1', 'shrink=s'; repeatable."),
     ] = None,
     neighbours: Annotated[
-        int, typer.Option(help="Steps listed of each kind beside every step, with the reason.")
+        int,
+        typer.Option(
+            min=0, max=10_000, help="Steps listed of each kind beside every step, with the reason."
+        ),
     ] = 1,
     svg: Annotated[
         Optional[Path],  # noqa: UP045
@@ -298,6 +305,7 @@ def explain(
     """How an operator was derived: every step, the frontier, the distance left, what was pruned and why."""
     from syno.cli.explain import explained
     from syno.errors import SessionError
+    from syno.files import write_output
 
     history, way = explained(operator, candidate, spec, size or [], neighbours)
     if svg:
@@ -306,7 +314,7 @@ def explain(
                 f"[explain] {candidate} has no derivation to draw: it is the baseline, or was given "
                 "as a formula; leave --svg away"
             )
-        svg.write_text(way.to_svg())
+        write_output(svg, way.to_svg(), "explain")
     if json:
         print_json({"id": candidate, "history": history, **(way.to_dict() if way else {})})
     else:
@@ -343,7 +351,7 @@ def bench(
     against: Annotated[
         str, typer.Option(help="Comma-separated: eager, compile.")
     ] = "eager,compile",
-    threads: Annotated[int, typer.Option(help="Threads of every contestant.")] = 1,
+    threads: Threads = 1,
     json: AsJson = False,
 ) -> None:
     """Times the network with a candidate against the original, interleaved in one run."""
@@ -363,8 +371,8 @@ def tune(
     size: Annotated[
         list[str], typer.Option("--size", "-s", help="Extent of an iterator, 'm=64'; repeat.")
     ],
-    trials: Annotated[int, typer.Option(help="Schedules to measure.")] = 64,
-    threads: Annotated[int, typer.Option(help="Threads of a call.")] = 1,
+    trials: Annotated[int, typer.Option(min=2, help="Schedules to measure.")] = 64,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of a call.")] = 1,
     dtype: Annotated[str, typer.Option(help="float32, float64 or bfloat16.")] = "float32",
     model: Annotated[str, typer.Option(help="Cost model: linear or boosted.")] = "linear",
     time_limit: Annotated[
@@ -397,7 +405,7 @@ def replay(
     session: SessionDir,
     candidate: CandidateId,
     tolerance: Annotated[
-        float, typer.Option(help="Accuracy may differ by this many points (of 100).")
+        float, typer.Option(min=0, help="Accuracy may differ by this many points (of 100).")
     ] = 0.5,
     latency_tolerance: Annotated[
         float, typer.Option(help="Latency may differ by this share of the recorded one.")
@@ -500,6 +508,10 @@ def main() -> None:
     if "" not in sys.path:
         # Last, so that a source checkout of syno does not hide the installed package.
         sys.path.append("")
+    for stream in (sys.stdout, sys.stderr):
+        # Names of files need not be Unicode: what cannot be shown is shown by its number.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from syno.errors import SessionError
 from syno.machine import describe_machine
 from syno.report.model import Comparison, Entry, Report
 from syno.session.records import Candidate
@@ -22,17 +23,31 @@ class FinalBench(msgspec.Struct, kw_only=True):
     skipped: dict[str, str]
     threads: int
     batch: int
+    note: str = ""
+    """What may have disturbed it, such as another process that measured; empty: nothing known."""
 
 
 FINAL_FILE = "final.json"
 
 
 def read_final(view: SessionView) -> FinalBench | None:
-    """The session's last measurement; ``None`` before there is one."""
-    try:
-        return msgspec.json.decode((view.directory / FINAL_FILE).read_bytes(), type=FinalBench)
-    except (OSError, msgspec.MsgspecError):
+    """The session's last measurement; ``None`` before there is one.
+
+    Raises:
+        SessionError: it is damaged.
+    """
+    path = view.directory / FINAL_FILE
+    if not path.exists():
         return None
+    view.check_file(path)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=FinalBench)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SessionError(
+            f"{path} cannot be read: {error}",
+            fix="remove it: running the search again measures anew",
+            code="R005",
+        ) from error
 
 
 def _entry(
@@ -120,6 +135,17 @@ def _so_far(view: SessionView, comparison: Comparison | None, metric: str, when:
     )
 
 
+def disturbed(view: SessionView, final: FinalBench | None) -> list[str]:
+    """Which latencies were measured although the machine was not the session's alone, one sentence a reason."""
+    found: dict[str, list[str]] = {}
+    for candidate in [*([view.baseline] if view.baseline else []), *view.candidates()]:
+        for note in candidate.notes:
+            found.setdefault(note, []).append(candidate.id)
+    if final is not None and final.note:
+        found.setdefault(final.note, []).append("the last comparison")
+    return [f"Measured although {note}: {', '.join(ids)}." for note, ids in found.items()]
+
+
 def build_report(
     view: SessionView, *, title: str, task: str, command: str, notes: list[str] | None = None
 ) -> Report:
@@ -133,7 +159,7 @@ def build_report(
     baseline = view.baseline
     scores = [c.score for c in ([baseline] if baseline else []) + candidates if c.score]
     metric = scores[0].metric if scores else "accuracy"
-    remarks = [*view.notes(), *(notes or [])]
+    remarks = [*view.notes(), *disturbed(view, final), *(notes or [])]
     best = view.best()
     front = {c.id for c in view.pareto()}
     comparison = compare(view, best, final) if best else None

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from syno.errors import FormatError
-from syno.files import write_whole
+from syno.files import write_output
 from syno.report.model import Entry, Report
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -124,16 +124,17 @@ def write_report(report: Report, path: Path) -> None:
     """Writes ``path`` in the format its suffix names: .html, .md, .csv, .json, .png or .svg.
 
     Raises:
-        FormatError: another suffix.
+        FormatError: another suffix, or it cannot be written.
     """
     suffix = path.suffix.lower()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    text: str | bytes
     if suffix in (".png", ".svg"):
         from syno.report.plot import pareto_figure
 
-        pareto_figure(report).savefig(path, dpi=150)
-        return
-    if suffix == ".html":
+        drawn = io.BytesIO()
+        pareto_figure(report).savefig(drawn, format=suffix[1:], dpi=150)
+        text = drawn.getvalue()
+    elif suffix == ".html":
         text = to_html(report)
     elif suffix == ".md":
         text = to_markdown(report)
@@ -146,7 +147,7 @@ def write_report(report: Report, path: Path) -> None:
             f"[report] cannot write '{path.name}': the suffix must be one of "
             ".html, .md, .csv, .json, .png, .svg"
         )
-    write_whole(path, text)
+    write_output(path, text, "report")
 
 
 def read_report(path: Path) -> Report:

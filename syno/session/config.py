@@ -229,7 +229,7 @@ def read_config(path: Path) -> SessionConfig:
         raise SessionError(f"{path} cannot be read: {error}", code="R005") from None
     try:
         head = msgspec.toml.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise SessionError(
             f"{path} is not TOML: {error}", fix="undo the last edit of the file", code="R005"
         ) from None
@@ -248,7 +248,7 @@ def read_config(path: Path) -> SessionConfig:
         )
     try:
         return msgspec.convert(head, _File).session
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         raise SessionError(f"{path}: {error}", fix="correct that field", code="R005") from None
 
 

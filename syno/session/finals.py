@@ -68,6 +68,8 @@ def train_finalists(loop: Loop, count: int, seeds: Sequence[int]) -> None:
                 result = msgspec.convert(outcome.value, TrainResult)
                 if result.state == "done":
                     loop.add_result(number, "final", result)
+                    key = rows[index][0].key
+                    loop.store.add_file(weights_path(loop.directory, key, own_seeds[index]))
                 else:
                     loop.store.event(
                         f"candidate {number}, seed {own_seeds[index]}: {result.reason}", "warning"

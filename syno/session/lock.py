@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -31,7 +32,7 @@ class SessionLock:
                 code="R006",
             )
         try:
-            self._file = open(self._path, "a+", encoding="utf-8")  # noqa: SIM115
+            self._file = open(self._path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
         except OSError as error:
             raise SessionError(
                 f"{directory} cannot be written: {error.strerror}",
@@ -40,17 +41,18 @@ class SessionLock:
             ) from None
         if not self._acquire():
             self._file.seek(0)
-            holder = self._file.read().strip() or "another process"
+            holder = self._file.read(200).strip() or "another process"
             self._file.close()
             raise SessionError(
                 f"{directory} is in use by {holder}",
                 fix="wait for it, or stop it; 'status' and 'report' work meanwhile",
                 code="R001",
             )
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        self._file.flush()
+        # Who it is, for people; a full disk must not keep a session from being read and mended.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file.fileno(), 0)
+            words = f"process {os.getpid()} on {socket.gethostname()}\n"
+            os.pwrite(self._file.fileno(), words.encode(), 0)
 
     def _acquire(self) -> bool:
         if fcntl is None:

@@ -61,7 +61,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """An operator in the network, or the original (``kind`` is ``"baseline"``).
 
     ``flops`` and ``params`` are the whole network's where it was measured, else the operator's.
-    ``score`` is the search's training, judged on the validation part; ``finals`` are the trainings on the
+    ``notes`` say what may have disturbed the latencies. ``score`` is the search's training, judged on the validation part; ``finals`` are the trainings on the
     finalists' seeds, judged on the test part.
     """
 
@@ -89,6 +89,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     finals: list[Score]
     started: str | None
     ended: str | None
+    notes: list[str] = []
 
     @property
     def id(self) -> str:

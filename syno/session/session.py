@@ -37,7 +37,7 @@ from syno.session.progress import make_progress
 from syno.session.protocols import Callback, Measurement, OperatorText
 from syno.session.records import Candidate, Score
 from syno.session.spaces import is_empty, propose_or_skip, skip_empty
-from syno.session.store import Store
+from syno.session.store import Store, explained
 from syno.session.view import SessionView
 from syno.train import CurveFloor
 
@@ -188,7 +188,7 @@ class Session(SessionView):
             "prune": prune,
             "space": None if space is None else dict(space),
             "limits": limits,
-            "note": note,
+            "note": None if note is None else note.encode("utf-8", "backslashreplace").decode(),
         }
         asked = {name: value for name, value in asked.items() if value is not None}
         _make_directories(path)
@@ -232,8 +232,23 @@ class Session(SessionView):
             except (OSError, UnicodeDecodeError):
                 intact = False
             if not intact:
-                write_whole(path, operator.text)
+                self._write(path, operator.text)
                 self._store.event(f"{path.name} was missing or damaged: written again", "warning")
+
+        self._remove_leavings()
+
+    def _write(self, path: Path, text: str) -> None:
+        try:
+            write_whole(path, text)
+        except OSError as error:
+            raise explained(self.directory / "session.sqlite", error, writing=True) from error
+
+    def _remove_leavings(self) -> None:
+        """What killed processes left of files they were writing; nobody else writes here now."""
+        for folder in (self.directory, self.directory / "operators", self.directory / "weights"):
+            for left in (*folder.glob("*.part"), *folder.glob("*.part-*")):
+                with contextlib.suppress(OSError):
+                    left.unlink()
 
     def _make(self, component: Component, **more: Any) -> Any:
         factory = self._parts.get(component.reference)
@@ -528,6 +543,15 @@ class Session(SessionView):
 
 def _make_directories(path: Path) -> None:
     try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        shown = str(path).encode("utf-8", "backslashreplace").decode()
+        raise SessionError(
+            f"the name of {shown} is no Unicode text",
+            fix="choose a directory whose name is",
+            code="R002",
+        ) from None
+    try:
         for folder in (path, path / "operators", path / "weights", path / "logs"):
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -554,7 +578,7 @@ def _create(path: Path, asked: dict[str, Any]) -> tuple[Store, SessionConfig]:
     except OSError as error:
         raise SessionError(
             f"{path} cannot be written: {error.strerror}",
-            fix="choose a directory you may write to",
+            fix="choose a directory you may write to, on a disk with space",
             code="R002",
         ) from None
     try:
@@ -601,7 +625,10 @@ def _resume(path: Path, asked: dict[str, Any]) -> tuple[Store, SessionConfig]:
                     code="R003",
                 )
         if config != stored:
-            write_config(path / "session.toml", config)
+            try:
+                write_config(path / "session.toml", config)
+            except OSError as error:
+                raise explained(path / "session.sqlite", error, writing=True) from error
         return store, config
     except BaseException:
         store.close()

@@ -1,7 +1,7 @@
 """The database of a session: one writer, any number of readers.
 
 Every change that belongs together is one transaction. Durable against a killed process at any moment
-(SQLite's WAL); times are UTC, ISO 8601; units are in the columns' names.
+(SQLite's WAL); every row has a checksum; times are UTC, ISO 8601; units are in the columns' names.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ import contextlib
 import datetime
 import os
 import sqlite3
-from collections.abc import Iterator
+import urllib.parse
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from syno.errors import SessionError
+from syno.session import sealing
+from syno.session.lock import locked
 from syno.session.protocols import Measurement, OperatorText, Proposal
 from syno.session.records import Candidate, Score, StageEnd, Timing
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1: without note, file and seals
 
 _SCHEMA = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -61,6 +64,15 @@ CREATE TABLE timing(
   verified INTEGER NOT NULL, max_rel_err REAL, PRIMARY KEY(candidate, site, runner));
 CREATE TABLE event(id INTEGER PRIMARY KEY, at TEXT NOT NULL, level TEXT NOT NULL, what TEXT NOT NULL);
 """
+_SINCE_2 = """
+CREATE TABLE note(
+  candidate INTEGER NOT NULL REFERENCES candidate(number), about TEXT NOT NULL, what TEXT NOT NULL,
+  PRIMARY KEY(candidate, about, what));
+CREATE TABLE file(name TEXT PRIMARY KEY, sum TEXT NOT NULL);
+"""
+_TABLES = _SCHEMA + _SINCE_2
+
+_LOG_BYTES = 8 << 20  # of logs/events.jsonl, beside one older file
 
 
 def now() -> str:
@@ -69,10 +81,11 @@ def now() -> str:
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Opens a session's database.
+    """Opens a session's database; all of it is as it was written.
 
     Raises:
-        SessionError: it is missing, no database, damaged, or made by a newer syno.
+        SessionError: it is missing, no database, damaged, or made by a newer syno; or the system cannot
+            open it now.
     """
     if not path.exists():
         raise SessionError(
@@ -80,39 +93,24 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             fix="give the directory of a session",
             code="R005",
         )
-    mode = "rw" if write else "ro"
-    if not write and not os.access(path.parent, os.W_OK) and not _has_log(path):
-        mode = "ro&immutable=1"  # nobody can be writing, and SQLite could not make its -shm file
-    quoted = str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     connection = None
     try:
-        connection = sqlite3.connect(
-            f"file:{quoted}?mode={mode}",
-            uri=True,
-            timeout=30.0,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA busy_timeout = 30000")
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        if version > SCHEMA_VERSION:
-            raise SessionError(
-                f"{path.parent} was made by a newer syno (schema {version}; this one knows {SCHEMA_VERSION})",
-                fix="install a newer syno",
-                code="R004",
-            )
+        _check_log(path, write)
+        try:
+            connection = _opened(path, "rw" if write else "ro")
+        except sqlite3.Error as error:
+            # SQLite makes a file beside the database even to read it. Where it cannot, and nobody writes, the
+            # database alone is all there is.
+            if write or _is_damage(error) or _has_log(path) or locked(path.parent):
+                raise
+            connection = _opened(path, "ro&immutable=1")
+        _check(connection, path)
         if write:
-            check = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-            if check != "ok":
-                raise sqlite3.DatabaseError(check)
-        if not version:
-            raise sqlite3.DatabaseError("it is empty")
-        connection.execute("SELECT count(*) FROM candidate").fetchone()
-    except sqlite3.DatabaseError as error:
+            _upgrade(connection)
+    except (sqlite3.Error, OSError) as error:
         if connection is not None:
             connection.close()
-        raise _damaged(path, error) from None
+        raise explained(path, error) from None
     except SessionError:
         if connection is not None:
             connection.close()
@@ -120,17 +118,208 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     return connection
 
 
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    quoted = urllib.parse.quote(os.fsencode(path.resolve()))
+    connection = sqlite3.connect(
+        f"file:{quoted}?mode={mode}",
+        uri=True,
+        timeout=30.0,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA busy_timeout = 30000")
+        sealing.prepare(connection)
+        connection.execute("PRAGMA user_version").fetchone()  # opens what is opened late
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises what tells a reader that the database is not as it was written."""
+    connection.execute("BEGIN")  # one state of it, though somebody may be writing
+    try:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if version > SCHEMA_VERSION:
+            raise SessionError(
+                f"{path.parent} was made by a newer syno (schema {version}; this one knows {SCHEMA_VERSION})",
+                fix="install a newer syno",
+                code="R004",
+            )
+        if version < 1:
+            raise sqlite3.DatabaseError("it is empty")
+        # Indexes are compared with their tables, too: a damaged one hides rows.
+        found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        if found == "ok" and version >= 2:
+            found = sealing.broken_seal(connection, _TABLES) or "ok"
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"it is damaged: {found}")
+        connection.execute("SELECT count(*) FROM candidate").fetchone()
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Brings a database of an earlier syno to today's schema, in one transaction."""
+    if int(connection.execute("PRAGMA user_version").fetchone()[0]) == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in _SINCE_2.split(";"):
+            if statement.strip():
+                connection.execute(statement)
+        sealing.seal_all(connection, _TABLES)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
 def _has_log(path: Path) -> bool:
-    log = path.with_name(path.name + "-wal")
+    log = _log_of(path)
     return log.exists() and log.stat().st_size > 0
 
 
-def _damaged(path: Path, error: sqlite3.Error) -> SessionError:
-    return SessionError(
-        f"{path} cannot be read as a session's database: {error}",
-        fix="restore it from a copy, or start a new session; operators/ and weights/ are still readable",
+def _check_log(path: Path, write: bool) -> None:
+    """Raises SessionError for a damaged log: SQLite would leave out what follows the damage, and say nothing."""
+    if not write and locked(path.parent):
+        return  # somebody is writing it now, and has checked it
+    what = sealing.broken_log(_log_of(path))
+    if not what or (not write and locked(path.parent)):
+        return
+    raise SessionError(
+        f"{_log_of(path)} is damaged: {what}",
+        fix=f"restore it from a copy, or remove {_log_of(path).name} to go back to the state before it: "
+        "what was recorded since is lost then, and the session goes on from there",
         code="R005",
     )
+
+
+_DAMAGE_CODES = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
+_DAMAGE = (
+    "malformed",
+    "not a database",
+    "no such",
+    "it is empty",
+    "it is damaged",
+    "could not decode",
+    "unsupported file format",
+)
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the database itself is wrong, rather than what the system gives it now."""
+    code = getattr(error, "sqlite_errorcode", None)  # Python 3.11
+    if code is not None and code & 0xFF in _DAMAGE_CODES:
+        return True
+    text = str(error).lower()
+    return isinstance(error, sqlite3.Error) and any(words in text for words in _DAMAGE)
+
+
+def explained(path: Path, error: Exception, *, writing: bool = False) -> SessionError:
+    """What is wrong with a database, and what to do; never to give up one that is whole."""
+    if _is_damage(error):
+        return SessionError(
+            f"{path} cannot be read as a session's database: {error}",
+            fix="restore it from a copy, or start a new session; operators/ and weights/ are still readable",
+            code="R005",
+        )
+    words = error.strerror if isinstance(error, OSError) else str(error)
+    if writing:
+        return SessionError(
+            f"{path.parent} cannot be written: {words}",
+            fix="free space on the disk or make it writable, then run again: the session goes on",
+            code="R009",
+        )
+    return SessionError(
+        f"{path} cannot be opened now: {words}",
+        fix="free space on the disk, or make the directory and its files readable, then try again: nothing "
+        "says that the session is damaged",
+        code="R016",
+    )
+
+
+class _Rows:
+    """A cursor whose errors are sentences."""
+
+    def __init__(
+        self, cursor: sqlite3.Cursor, explain: Callable[[sqlite3.Error], SessionError]
+    ) -> None:
+        self._cursor, self._explain = cursor, explain
+
+    @property
+    def lastrowid(self) -> int | None:
+        return self._cursor.lastrowid
+
+    @property
+    def rowcount(self) -> int:
+        return self._cursor.rowcount
+
+    def fetchone(self) -> Any:
+        try:
+            return self._cursor.fetchone()
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
+    def fetchall(self) -> list[Any]:
+        try:
+            return self._cursor.fetchall()
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fetchall())
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _leavings(path: Path) -> list[Path]:
+    """Where a database under way was, and SQLite's files beside it."""
+    part = path.with_name(path.name + ".part")
+    return [part.with_name(part.name + end) for end in ("", "-journal", "-wal", "-shm")]
+
+
+def _make(path: Path) -> None:
+    """Makes an empty database, under another name first: a session.sqlite that exists is complete.
+
+    Raises:
+        SessionError: it cannot be written; nothing is left of it.
+    """
+    leavings = _leavings(path)
+    try:
+        for left in leavings:
+            left.unlink(missing_ok=True)
+        made = sqlite3.connect(leavings[0], isolation_level=None)
+        try:
+            sealing.prepare(made)
+            made.executescript(
+                f"BEGIN; {sealing.sealed(_TABLES)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
+            made.execute("PRAGMA journal_mode = WAL")
+        finally:
+            made.close()
+        leavings[0].replace(path)
+    except (sqlite3.Error, OSError) as error:
+        for left in leavings:
+            with contextlib.suppress(OSError):
+                left.unlink(missing_ok=True)
+        raise explained(path, error, writing=True) from error
 
 
 class Store:
@@ -138,21 +327,12 @@ class Store:
 
     def __init__(self, directory: Path, *, write: bool, create: bool = False) -> None:
         self.directory = directory
-        path = directory / "session.sqlite"
+        self._path = path = directory / "session.sqlite"
+        self._write = write
         if create and not path.exists():
-            # Made under another name first: a session.sqlite that exists is complete.
-            temporary = directory / "session.sqlite.part"
-            temporary.unlink(missing_ok=True)
-            made = sqlite3.connect(temporary, isolation_level=None)
-            try:
-                made.executescript(
-                    f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-                )
-                made.execute("PRAGMA journal_mode = WAL")
-            finally:
-                made.close()
-            temporary.replace(path)
+            _make(path)
         self._connection = connect(path, write=write)
+        self._place = _place(path)
         if write:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA foreign_keys = ON")
@@ -161,35 +341,59 @@ class Store:
     def close(self) -> None:
         self._connection.close()
 
+    def _explain(self, error: Exception) -> SessionError:
+        return explained(self._path, error, writing=self._write)
+
+    def check_place(self) -> None:
+        """Raises SessionError where the directory is not the one that was opened: nothing written would last."""
+        if _place(self._path) != self._place:
+            raise SessionError(
+                f"{self.directory} was removed or replaced while it was in use",
+                fix="put it back, or start again in another directory; what was not copied is lost",
+                code="R009",
+            )
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing; nested ones belong to the outermost.
 
         Raises:
-            SessionError: the disk is full, or the directory cannot be written any more.
+            SessionError: the disk is full, or the directory is gone or cannot be written any more.
         """
         if self._connection.in_transaction:
             yield
             return
+        self.check_place()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                self._roll_back()
                 raise
             self._connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise self._explain(error) from error
+        except OSError as error:  # of a file that belongs to the rows
+            raise self._explain(error) from error
+
+    def _roll_back(self) -> None:
+        # A full disk has rolled it back already.
+        with contextlib.suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            raise SessionError(
-                f"{self.directory} cannot be written: {error}",
-                fix="free space on the disk or make it writable, then run again: the session goes on",
-                code="R009",
-            ) from error
 
-    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        return self._connection.execute(statement, values)
+    def execute(self, statement: str, *values: Any) -> _Rows:
+        """Rows of a query, or the effect of a change.
+
+        Raises:
+            SessionError: the database is damaged, or the system cannot read or write it.
+        """
+        try:
+            return _Rows(self._connection.execute(statement, values), self._explain)
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
 
     # --- meta and events
 
@@ -221,8 +425,36 @@ class Store:
         self.execute("INSERT INTO event(at, level, what) VALUES(?, ?, ?)", at, level, what)
         line = msgspec.json.encode({"at": at, "level": level, "what": what, **fields})
         # The log is for people; a full disk must not end the run because of it.
-        with contextlib.suppress(OSError), open(self._events, "ab") as log:
-            log.write(line + b"\n")
+        with contextlib.suppress(OSError):
+            if self._events.exists() and self._events.stat().st_size > _LOG_BYTES:
+                self._events.replace(self._events.with_name(self._events.name + ".1"))
+            with open(self._events, "ab") as log:
+                log.write(line + b"\n")
+
+    # --- files beside the database
+
+    def add_file(self, path: Path) -> None:
+        """Records what a file of the session holds now, so that damage is noticed; nothing where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            name = path.relative_to(self.directory).as_posix()
+            self.execute("INSERT OR REPLACE INTO file VALUES(?, ?)", name, sealing.file_sum(path))
+
+    def check_file(self, path: Path) -> None:
+        """Raises SessionError for a file that is not as it was recorded; one never recorded is taken as it is."""
+        if self._version() < 2:
+            return
+        name = path.relative_to(self.directory).as_posix()
+        row = self.execute("SELECT sum FROM file WHERE name = ?", name).fetchone()
+        try:
+            same = row is None or sealing.file_sum(path) == row[0]
+        except OSError as error:
+            raise self._explain(error) from error
+        if not same:
+            raise SessionError(
+                f"{path} is not as the session wrote it",
+                fix="restore it from a copy; or remove it, and run the search again",
+                code="R005",
+            )
 
     # --- candidates
 
@@ -302,6 +534,9 @@ class Store:
             row(site, "syno", timing.latency_us, timing.iqr_us, timing.verified, timing.max_rel_err)
         for runner, latency_us in found.peers_us.items():
             row("", runner, latency_us, 0.0, False, None)
+        self.execute("DELETE FROM note WHERE candidate = ? AND about = 'timing'", number)
+        for what in found.notes:
+            self.execute("INSERT OR IGNORE INTO note VALUES(?, 'timing', ?)", number, what)
         self.execute(
             "UPDATE candidate SET flops = coalesce(?, flops), params = coalesce(?, params),"
             " verified = ?, max_rel_err = ? WHERE number = ?",
@@ -382,10 +617,24 @@ class Store:
         for row in self.execute("SELECT * FROM timing ORDER BY candidate, site, runner"):
             if row["candidate"] in chosen:
                 timings.setdefault(row["candidate"], []).append(_timing(row))
+        notes: dict[int, list[str]] = {}
+        if self._version() >= 2:
+            for row in self.execute(
+                "SELECT candidate, what FROM note ORDER BY candidate, about, what"
+            ):
+                notes.setdefault(row["candidate"], []).append(row["what"])
         return [
-            _candidate(row, scores.get(row["number"], []), timings.get(row["number"], []))
+            _candidate(
+                row,
+                scores.get(row["number"], []),
+                timings.get(row["number"], []),
+                notes.get(row["number"], []),
+            )
             for row in rows
         ]
+
+    def _version(self) -> int:
+        return int(self.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _score(row: sqlite3.Row) -> Score:
@@ -411,7 +660,9 @@ def _timing(row: sqlite3.Row) -> Timing:
     )
 
 
-def _candidate(row: sqlite3.Row, scores: list[Score], timings: list[Timing]) -> Candidate:
+def _candidate(
+    row: sqlite3.Row, scores: list[Score], timings: list[Timing], notes: list[str]
+) -> Candidate:
     own = [t for t in timings if t.runner == "syno"]
     whole = next((t for t in own if not t.site), None)
     sites = [t for t in own if t.site]
@@ -440,4 +691,5 @@ def _candidate(row: sqlite3.Row, scores: list[Score], timings: list[Timing]) -> 
         finals=[s for s in scores if s.phase == "final"],
         started=row["started"],
         ended=row["ended"],
+        notes=notes,
     )

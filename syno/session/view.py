@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from syno.errors import SessionError, unknown_name
-from syno.session.config import SessionConfig, read_config
+from syno.session.config import SessionConfig, first_difference, fixed_json, read_config
 from syno.session.lock import locked
 from syno.session.records import STATES, Candidate, StageEnd, pareto_front, pooled_std
 from syno.session.store import Store
@@ -157,6 +157,14 @@ class SessionView:
                 found[score.seed] = path
         return found
 
+    def record_file(self, path: Path) -> None:
+        """Records what a file of the session holds now, for :meth:`check_file`; the writer's alone."""
+        self._store.add_file(path)
+
+    def check_file(self, path: Path) -> None:
+        """Raises SessionError for a file of the session that is not as the session wrote it."""
+        self._store.check_file(path)
+
     def curve(
         self, candidate: Candidate, phase: str = "search", seed: int | None = None
     ) -> list[tuple[int, dict[str, float]]]:
@@ -302,6 +310,7 @@ class SessionView:
                 f"{where}, {timing.runner}: {timing.latency_us:.1f} us (IQR {timing.iqr_us:.1f}, "
                 f"{timing.samples} samples, {timing.threads} threads, batch {timing.batch}) at {timing.at}"
             )
+        lines += [f"timed although {note}" for note in candidate.notes]
         for step, metrics in self.curve(candidate):
             lines.append(f"step {step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
         for score in [*([candidate.score] if candidate.score else []), *candidate.finals]:
@@ -377,4 +386,18 @@ def open_view(directory: str | Path) -> SessionView:
     """
     path = Path(directory)
     config = read_config(path / "session.toml")
-    return SessionView(path, Store(path, write=False), config)
+    store = Store(path, write=False)
+    try:
+        made = store.meta("fixed")
+        different = first_difference(made, fixed_json(config)) if made else None
+        if different is not None:
+            name, was, now = different
+            raise SessionError(
+                f"{path} was made with {name}={_cell(was)[:60]}; session.toml says {_cell(now)[:60]}",
+                fix=f"write {name} in session.toml as it was: it decides what the results mean",
+                code="R003",
+            )
+    except BaseException:
+        store.close()
+        raise
+    return SessionView(path, store, config)

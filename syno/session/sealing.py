@@ -1,0 +1,197 @@
+"""Seals: a checksum beside every row of a session's database, so that damage is noticed, not shown.
+
+SQLite notices when its own structures are damaged, not when a number or a text in a row is. Triggers write
+the seals, whatever statement changes a row; a reader compares them all when it opens the database, and the
+write-ahead log, which SQLite cuts silently at the first damaged frame, by its own checksums.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sqlite3
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_SEAL = """
+CREATE TABLE seal(
+  tbl TEXT NOT NULL, row INTEGER NOT NULL, sum BLOB NOT NULL, PRIMARY KEY(tbl, row)) WITHOUT ROWID;
+"""
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Makes a connection able to write and to compare seals."""
+    connection.create_function("syno_seal", -1, _seal, deterministic=True)
+    connection.execute("PRAGMA recursive_triggers = ON")  # a replaced row is a deleted one
+
+
+def _seal(*values: Any) -> bytes:
+    return hashlib.blake2b(msgspec.msgpack.encode(values), digest_size=12).digest()
+
+
+def sealed(schema: str) -> str:
+    """A schema's statements with the table of seals, and triggers on each of its tables."""
+    return f"{schema}{_SEAL}{_triggers(schema)}"
+
+
+def _triggers(schema: str) -> str:
+    parts = []
+    for table, columns in _tables(schema).items():
+        seal = (
+            f"INSERT OR REPLACE INTO seal SELECT '{table}', rowid, {_sum(table, columns)} "
+            f"FROM {table} WHERE rowid = NEW.rowid;"
+        )
+        forget = f"DELETE FROM seal WHERE tbl = '{table}' AND row = OLD.rowid;"
+        for name, event, act in (
+            ("made", "INSERT", seal),
+            ("changed", "UPDATE", f"{forget} {seal}"),
+            ("removed", "DELETE", forget),
+        ):
+            parts.append(
+                f"CREATE TRIGGER {table}_{name} AFTER {event} ON {table} BEGIN {act} END;\n"
+            )
+    return "".join(parts)
+
+
+def _sum(table: str, columns: tuple[str, ...]) -> str:
+    return f"syno_seal('{table}', {table}.rowid, {', '.join(f'{table}.{c}' for c in columns)})"
+
+
+@functools.cache
+def _tables(schema: str) -> dict[str, tuple[str, ...]]:
+    """Tables of a schema with their columns."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript(schema)
+        names = [
+            str(row[0])
+            for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        return {
+            name: tuple(str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})"))
+            for name in sorted(names)
+        }
+    finally:
+        connection.close()
+
+
+_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+
+
+@functools.cache
+def _objects(schema: str) -> list[tuple[Any, ...]]:
+    connection = sqlite3.connect(":memory:")
+    try:
+        prepare(connection)
+        connection.executescript(sealed(schema))
+        return [tuple(row) for row in connection.execute(_OBJECTS)]
+    finally:
+        connection.close()
+
+
+def broken_seal(connection: sqlite3.Connection, schema: str) -> str:
+    """What is not as it was written, in words; empty where everything is. Within one transaction of the caller.
+
+    Raises:
+        sqlite3.Error: what is there cannot be read.
+    """
+    if [tuple(row) for row in connection.execute(_OBJECTS)] != _objects(schema):
+        return "its tables are not those of a session"
+    total = 0
+    for table, columns in _tables(schema).items():
+        count, good = connection.execute(
+            f"SELECT count(*), coalesce(sum(seal.sum IS {_sum(table, columns)}), 0) FROM {table} "
+            f"LEFT JOIN seal ON seal.tbl = '{table}' AND seal.row = {table}.rowid"
+        ).fetchone()
+        if count != good:
+            return f"{count - good} of the {count} rows of the table '{table}' are not as written"
+        total += int(count)
+    (seals,) = connection.execute("SELECT count(*) FROM seal").fetchone()
+    if seals != total:
+        return f"{seals - total} rows are missing"
+    return ""
+
+
+def seal_all(connection: sqlite3.Connection, schema: str) -> None:
+    """Adds what a database of before seals lacks: the seals of the rows that are there, and the triggers."""
+    for statement in _statements(_SEAL + _triggers(schema)):
+        connection.execute(statement)
+    for table, columns in _tables(schema).items():
+        connection.execute(
+            f"INSERT INTO seal SELECT '{table}', rowid, {_sum(table, columns)} FROM {table}"
+        )
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a script; ``executescript`` would commit before them."""
+    found, begun = [], ""
+    for line in script.splitlines(keepends=True):
+        begun += line
+        if sqlite3.complete_statement(begun):
+            found.append(begun.strip())
+            begun = ""
+    return [
+        statement.rstrip(";") if "TRIGGER" not in statement else statement for statement in found
+    ]
+
+
+_HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
+
+
+def broken_log(path: Path) -> str:
+    """What is wrong with a write-ahead log, in words; empty where nothing is, or there is none.
+
+    SQLite takes the first frame with a wrong checksum for the end of the log, which is right where a process
+    was killed while it wrote the frame. Frames that follow with the log's own salts were written after it.
+    (Format: https://www.sqlite.org/fileformat2.html, section 4.)
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    if len(content) < _HEADER.size:
+        return ""  # killed while it was begun
+    magic, _, page, _, salt1, salt2, *stored = _HEADER.unpack_from(content)
+    order = {0x377F0682: "<", 0x377F0683: ">"}.get(magic)
+    if order is None:
+        return "the log's beginning is damaged"
+    sums = _sums(order, content[: _HEADER.size - 8], (0, 0))
+    if list(sums) != stored or not 512 <= page <= 65536:
+        return "the log's beginning is damaged"
+    size = _FRAME.size + page
+    frames = [content[at : at + size] for at in range(_HEADER.size, len(content) - size + 1, size)]
+    own = [_FRAME.unpack_from(frame)[2:4] == (salt1, salt2) for frame in frames]
+    for number, frame in enumerate(frames):
+        sums = _sums(order, frame[:8] + frame[_FRAME.size :], sums)
+        if own[number] and sums == _FRAME.unpack_from(frame)[4:6]:
+            continue
+        # Frames of an earlier turn of the log have other salts, and may follow.
+        if any(own[number + 1 :]):
+            return f"frame {number + 1} of the log is damaged, and others follow"
+        return ""
+    return ""
+
+
+def _sums(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
+    a, b = sums
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        a = (a + even + b) & 0xFFFFFFFF
+        b = (b + odd + a) & 0xFFFFFFFF
+    return a, b
+
+
+def file_sum(path: Path) -> str:
+    """The checksum of a file beside the database.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            found.update(chunk)
+    return found.hexdigest()
