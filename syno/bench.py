@@ -19,9 +19,11 @@ from typing import Any
 
 from syno.errors import ShapeError
 from syno.machine import Machine, describe_machine
+from syno.measuring import Measuring, measuring
 
 _log = logging.getLogger("syno.bench")
 _SAMPLE_S = 2e-3
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Timing:
     """Median over the turns of (first contestant's time / this one's); 1 for the first."""
     speed_up_iqr: float
     note: str = ""
+    """What may have disturbed it, such as another process that measured; empty: nothing known."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -123,6 +126,9 @@ def measure(
 ) -> list[Timing]:
     """Times functions of no arguments, one sample of each a turn.
 
+    No other process measures meanwhile, unless one does for longer than a minute: then the timings' `note` says
+    so. On one thread, the thread stays on one core.
+
     Args:
         functions: by name; the first is what speed-ups refer to. Each is called twice before.
         turns: samples of each; fewer when `timeout_s` ends first, at least 3.
@@ -135,10 +141,23 @@ def measure(
         raise ShapeError("[bench] there is nothing to time: no function was given")
     if turns < 3:
         raise ShapeError(f"[bench] turns={turns}; a median with a spread needs at least 3")
+    for function in functions.values():
+        function()  # what it starts, such as threads of its own, is not kept on one core
+    with measuring(pin=threads == 1) as had:
+        return _measured(functions, turns, min_sample_s, timeout_s, threads, had)
+
+
+def _measured(
+    functions: Mapping[str, Callable[[], Any]],
+    turns: int,
+    min_sample_s: float,
+    timeout_s: float,
+    threads: int,
+    had: Measuring,
+) -> list[Timing]:
     clock = time.perf_counter
     calls: dict[str, int] = {}
     for name, function in functions.items():
-        function()
         start = clock()
         function()
         seconds = max(clock() - start, 1e-8)
@@ -156,13 +175,18 @@ def measure(
             samples[name].append((clock() - start) / calls[name])
     reference = next(iter(samples.values()))
     return [
-        _summarise(name, values, reference, calls[name], threads)
+        _summarise(name, values, reference, calls[name], threads, had.note)
         for name, values in samples.items()
     ]
 
 
 def _summarise(
-    name: str, values: Sequence[float], reference: Sequence[float], calls: int, threads: int
+    name: str,
+    values: Sequence[float],
+    reference: Sequence[float],
+    calls: int,
+    threads: int,
+    note: str,
 ) -> Timing:
     ratios = [r / v for r, v in zip(reference, values, strict=True)]
     return Timing(
@@ -174,6 +198,7 @@ def _summarise(
         threads=threads,
         speed_up=statistics.median(ratios),
         speed_up_iqr=_iqr(ratios),
+        note=note,
     )
 
 
@@ -200,7 +225,7 @@ def bench(
         threads: of PyTorch and of syno's kernels; 1 by default.
         turns, timeout_s: as for `measure`.
     Raises:
-        ShapeError: no models, `turns` < 3, or `compile` names a model that is not there.
+        ShapeError: no models, `turns` < 3, `threads` < 1, or `compile` names a model that is not there.
     """
     import torch
 
@@ -210,6 +235,7 @@ def bench(
             raise ShapeError(
                 f"[bench] compile={name!r} is not one of the models: {', '.join(models)}"
             )
+    check_threads(threads)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     skipped: dict[str, str] = {}
@@ -227,6 +253,12 @@ def bench(
     finally:
         torch.set_num_threads(before)
     return Comparison(tuple(timings), describe_machine(), skipped)
+
+
+def check_threads(threads: int) -> None:
+    """Raises ShapeError for a number of threads that no machine has."""
+    if not 1 <= threads <= MOST_THREADS:
+        raise ShapeError(f"[bench] threads={threads} must be in [1, {MOST_THREADS}]")
 
 
 class CompilerUnavailable(RuntimeError):

@@ -152,23 +152,16 @@ class NetworkMeasurer(Network):
         import torch
 
         from syno.bench import measure
+        from syno.measuring import measuring
         from syno.train import torch_threads
 
         with torch_threads(request.threads), torch.inference_mode():
             model = self.build(request.assignment, self.task.seeds[0]).eval()
             example = self.task.example(self.batch)
             self._compile(request.assignment, request.threads)
-            timings = {}
-            known: dict[Any, SiteTiming] = {}
-            for name in (name for stage in self.stages.values() for name in stage):
-                site = self.sites()[name]
-                operator = self.assigned(request.assignment).get(name)
-                # Equal layers at equal sizes are timed once.
-                same = (operator and operator.canonical_hash, site.layer, site.calls[0].input)
-                if same not in known:
-                    known[same] = self._site(model, site, request.threads)
-                timings[name] = known[same]
-            network = measure({"network": lambda: model(example)}, threads=request.threads)[0]
+            with measuring() as had:
+                timings = self._times_of_sites(model, request)
+                network = measure({"network": lambda: model(example)}, threads=request.threads)[0]
         checked = [timing for timing in timings.values() if timing.max_rel_err is not None]
         return Measurement(
             latency_us=network.median_us,
@@ -183,7 +176,21 @@ class NetworkMeasurer(Network):
                 (t.max_rel_err for t in checked if t.max_rel_err is not None), default=None
             ),
             sites=timings,
+            notes=[had.note] if had.note else [],
         )
+
+    def _times_of_sites(self, model: nn.Module, request: MeasureRequest) -> dict[str, SiteTiming]:
+        timings = {}
+        known: dict[Any, SiteTiming] = {}
+        for name in (name for stage in self.stages.values() for name in stage):
+            site = self.sites()[name]
+            operator = self.assigned(request.assignment).get(name)
+            # Equal layers at equal sizes are timed once.
+            same = (operator and operator.canonical_hash, site.layer, site.calls[0].input)
+            if same not in known:
+                known[same] = self._site(model, site, request.threads)
+            timings[name] = known[same]
+        return timings
 
     def flops(self, assignment: Mapping[str, OperatorText]) -> int:
         """Multiply-adds of one run of the example: of all convolution and linear layers."""

@@ -13,6 +13,7 @@ from syno import _core
 from syno.config import cache_directory
 from syno.errors import FormatError
 from syno.files import write_whole
+from syno.measuring import measuring
 
 MachineModel = _core.MachineModel
 
@@ -86,7 +87,8 @@ def machine_model(*, measure: bool = False, fresh: bool = False) -> MachineModel
         return _described(os.environ.get("SYNO_CPU", ""))
     if path is None and not fresh:
         return _measured(os.environ.get("SYNO_CPU", ""))
-    machine = _core.measure_machine()
+    with measuring():
+        machine = _core.measure_machine()
     if path is not None:
         with contextlib.suppress(OSError):  # the next process measures again
             save_machine(machine, path)
@@ -105,7 +107,8 @@ def _loaded(path: str, _changed: int) -> MachineModel | None:
 
 @functools.lru_cache(maxsize=8)
 def _measured(_cpu: str) -> MachineModel:
-    return _core.measure_machine()
+    with measuring():
+        return _core.measure_machine()
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ import numpy as np
 from syno import _core
 from syno.config import cache_directory
 from syno.errors import FormatError, KernelError, SynoError
+from syno.measuring import lock_file
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
 from syno.tuning.machine import machine_key, machine_model
@@ -166,7 +166,7 @@ def default_options(threads: int, cold: bool) -> _core.MeasureOptions:
     options.samples = 7
     options.sample_s = 1e-3
     options.limit_s = 20.0
-    options.lock_file = str(Path(tempfile.gettempdir()) / "syno-measure.lock")
+    options.lock_file = str(lock_file() or "")
     return options
 
 
