@@ -114,6 +114,12 @@ class BudgetError(_Coded):
     code = "B000"
 
 
+class TrustError(_Coded):
+    """What somebody else may have written would be run, or the secret that tells it is not safe."""
+
+    code = "A000"
+
+
 def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownName:
     """The error for a name that is none of ``valid``: lists them, and the nearest first.
 
@@ -137,6 +143,7 @@ __all__ = [
     "SpecError",
     "SynoError",
     "TaskError",
+    "TrustError",
     "UnknownName",
     "VerifyError",
     "unknown_name",

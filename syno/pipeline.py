@@ -33,6 +33,7 @@ from syno.session import (
 )
 from syno.session.config import read_config
 from syno.session.require import required
+from syno.session.trust import check_trust
 from syno.tasks import Task
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def search(
     prune: Prune | None = None,
     timeout_s: float | None = None,
     progress: str = "auto",
+    trust: bool = False,
     **recipe: Any,
 ) -> Result:
     """Searches operators for the layers of ``model``, trains, times and ranks them.
@@ -108,12 +110,15 @@ def search(
         workers: processes that train at the same time; default one a usable core.
         timeout_s: seconds after which one training is ended and counts as failed; default an hour. It and
             ``workers`` stay as they are in a session that goes on, unless they are given again.
+        trust: a session that is there is resumed though it was made by somebody else, or by an older syno: it
+            names what is imported, which is printed.
         recipe: fields of :class:`Task` to replace (``epochs=5``, ``metric="loss"``).
     Raises:
         ShapeError: the model has nothing to replace.
         BudgetError: ``budget`` or ``require`` is not understood.
         SpecError: no space of operators fits the sites.
         SessionError: the session was made with other settings.
+        TrustError: the session was made by somebody else.
     """
     reference, task = _task_of(model, data, pretrained, recipe)
     if sites is None:
@@ -123,7 +128,7 @@ def search(
         task,
         reference,
         {} if reference is None else recipe,
-        stored_plan(Path(session)) or plan_stages(sites.groups(), space),
+        stored_plan(Path(session), trust=trust) or plan_stages(sites.groups(), space),
         space,
         Path(session),
         batch=int(example.shape[0]),
@@ -137,6 +142,7 @@ def search(
         prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=timeout_s,
         progress=progress,
+        trust=trust,
         note="syno.search(...)",
     )
 
@@ -164,17 +170,19 @@ def search_task(
     timeout_s: float | None = None,
     progress: str = "auto",
     command: str | None = None,
+    trust: bool = False,
 ) -> Result:
     """:func:`search` for a task by name: its model, its data, its example.
 
     Raises:
         TaskError: the task cannot be made in a fresh process.
+        TrustError: the session that is there was made by somebody else.
     """
     from syno.tasks import load_task
 
     task = load_task(reference, dict(options or {}))
     space = _Space(policy, flops_ratio, min_flops_ratio, None, max_steps, groups)
-    plan = stored_plan(directory)
+    plan = stored_plan(directory, trust=trust)
     if plan is None:
         sites = default_sites(task.make_model(seed), task.example(batch))
         plan = plan_stages(sites.groups(), space)
@@ -204,6 +212,7 @@ def search_task(
         prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=timeout_s,
         progress=progress,
+        trust=trust,
         note=command,
     )
 
@@ -290,12 +299,17 @@ def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
     raise SpecError("[search] no group has a space with operators. " + " ".join(problems))
 
 
-def stored_plan(directory: Path) -> Plan | None:
-    """The plan of the session that is there; it does not depend on how the layers' times fall today."""
+def stored_plan(directory: Path, *, trust: bool = False) -> Plan | None:
+    """The plan of the session that is there; it does not depend on how the layers' times fall today.
+
+    Raises:
+        TrustError: the session was made by somebody else: its plan names what is imported.
+    """
     path = directory / "session.toml"
     if not path.exists():
         return None
     config = read_config(path)
+    check_trust(directory, config, trust=trust)
     sites = config.evaluator.options.get("stages", {})
     return [(stage, list(sites.get(stage.name, []))) for stage in config.stages]
 
@@ -368,6 +382,7 @@ def _run(
     prune: Prune,
     timeout_s: float | None,
     progress: str,
+    trust: bool,
     note: str,
 ) -> Result:
     allowed = Budget.parse(budget)
@@ -395,6 +410,7 @@ def _run(
         space={k: v for k, v in dataclasses.asdict(space).items() if v is not None},
         limits=limits,
         note=note,
+        trust=trust,
     )
     try:
         summary = session.run(

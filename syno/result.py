@@ -10,6 +10,7 @@ from syno.errors import SessionError
 from syno.network import Network, NetworkEvaluator, place
 from syno.report.build import build_report
 from syno.session import Candidate, SessionView, open_view
+from syno.session.trust import check_trust
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,18 +73,24 @@ class Found:
 class Result:
     """What a search found; reads the session's directory and can be asked while it still runs."""
 
-    def __init__(self, view: SessionView, network: Network | None = None) -> None:
+    def __init__(
+        self, view: SessionView, network: Network | None = None, *, trust: bool = False
+    ) -> None:
         self.view = view
         self._network = network
+        self._trust = trust
 
     @classmethod
-    def load(cls, directory: str | Path) -> Result:
+    def load(cls, directory: str | Path, *, trust: bool = False) -> Result:
         """The result kept in a session's directory.
 
+        Args:
+            trust: the task that the session names may be imported though the session was made by somebody
+                else, or by an older syno; says what that is, and signs the session.
         Raises:
             SessionError: there is no session.
         """
-        return cls(open_view(directory))
+        return cls(open_view(directory), trust=trust)
 
     @property
     def interrupted(self) -> bool:
@@ -92,7 +99,12 @@ class Result:
 
     @property
     def network(self) -> Network:
-        """The task's network builder, made from the session's settings where need be."""
+        """The task's network builder, made from the session's settings where need be.
+
+        Raises:
+            SessionError: the session's task was an object of its process.
+            TrustError: the session was made by somebody else (see :meth:`load`).
+        """
         if self._network is None:
             options = self.view.config.evaluator.options
             if self.view.config.evaluator.reference != EVALUATOR or "task" not in options:
@@ -101,6 +113,7 @@ class Result:
                     fix="use the result of syno.search() there, or a task='module:function'",
                     code="R012",
                 )
+            check_trust(self.view.directory, self.view.config, trust=self._trust)
             self._network = NetworkEvaluator(**options)
         return self._network
 

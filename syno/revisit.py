@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 
 def bench_candidate(
-    directory: Path, id: str, *, against: Sequence[str], threads: int = 1
+    directory: Path, id: str, *, against: Sequence[str], threads: int = 1, trust: bool = False
 ) -> Comparison:
     """Times the network with a candidate against the original.
 
     Args:
         against: ``"eager"``, ``"compile"`` or both.
+        trust: as for :meth:`Result.load <syno.result.Result.load>`.
     Raises:
+        TrustError: the session was made by somebody else.
         UnknownName: another contestant, or no such candidate.
     """
     from syno.bench import bench
@@ -37,7 +39,7 @@ def bench_candidate(
         if name not in ("eager", "compile"):
             raise unknown_name("contestant", name, ("eager", "compile"))
     with open_view(directory) as view:
-        result = Result(view)
+        result = Result(view, trust=trust)
         candidate = view.candidate(id)
         models = {
             "original": result.network.task.make_model(result.network.task.seeds[0]),
@@ -57,7 +59,12 @@ _MEASUREMENTS = 3
 
 
 def replay_candidate(
-    directory: Path, id: str, *, tolerance: float, latency_tolerance: float = 0.25
+    directory: Path,
+    id: str,
+    *,
+    tolerance: float,
+    latency_tolerance: float = 0.25,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Rebuilds, trains and times one candidate again, as the session did, and compares.
 
@@ -71,6 +78,7 @@ def replay_candidate(
         must be equal. ``same`` of a row is ``None`` where it cannot be judged.
     Raises:
         SessionError: the candidate was never trained.
+        TrustError: the session was made by somebody else.
     """
     from syno.operator import Operator
     from syno.session.protocols import MeasureRequest, TrainRequest
@@ -84,7 +92,7 @@ def replay_candidate(
                 fix="replay a candidate that is done",
                 code="R012",
             )
-        network = Result(view).network
+        network = Result(view, trust=trust).network
         keys = view.assignment(candidate)
         texts = {stage: view._store.operator(key) for stage, key in keys.items()}
         rows = [
@@ -168,16 +176,26 @@ def _row(
 
 
 def export_candidate(
-    directory: Path, id: str, *, format: str, output: Path, dtype: str = "float32"
+    directory: Path,
+    id: str,
+    *,
+    format: str,
+    output: Path,
+    dtype: str = "float32",
+    trust: bool = False,
 ) -> Exported:
-    """Exports the network with a candidate in it, or its operator; see :func:`syno.export`."""
+    """Exports the network with a candidate in it, or its operator; see :func:`syno.export`.
+
+    Raises:
+        TrustError: the session was made by somebody else.
+    """
     from syno.export import export
     from syno.torch.native import TORCH
 
     if dtype not in TORCH:
         raise unknown_name("dtype", dtype, TORCH)
     with open_view(directory) as view:
-        result = Result(view)
+        result = Result(view, trust=trust)
         candidate = view.candidate(id)
         if not candidate.key:
             raise SessionError(

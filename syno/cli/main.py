@@ -32,6 +32,13 @@ Workers = Annotated[
     typer.Option(min=1, max=1024, help="Training processes; default: one a usable core."),
 ]
 Progress = Annotated[str, typer.Option(help="auto, bar, log or off.")]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Import what the session names, though somebody else or an older syno made it; prints what.",
+    ),
+]
 BudgetText = Annotated[str, typer.Option(help="'10min', '2h' or a number of candidates, '40'.")]
 
 
@@ -200,6 +207,7 @@ def search(
         typer.Option(help="Continue a session that exists (the default); --no-resume refuses."),
     ] = True,
     progress: Progress = "auto",
+    trust: Trust = False,
     json: AsJson = False,
 ) -> None:
     """Searches operators for a task's model. Run it again to continue. Exit 3: nothing better found."""
@@ -222,6 +230,7 @@ def search(
         require=require,
         timeout_s=None if train_limit is None else parse_seconds(train_limit),
         progress=progress,
+        trust=trust,
     )
     _finish(result.report, output, json)
 
@@ -352,12 +361,15 @@ def bench(
         str, typer.Option(help="Comma-separated: eager, compile.")
     ] = "eager,compile",
     threads: Threads = 1,
+    trust: Trust = False,
     json: AsJson = False,
 ) -> None:
     """Times the network with a candidate against the original, interleaved in one run."""
     from syno.revisit import bench_candidate
 
-    result = bench_candidate(session, candidate, against=against.split(","), threads=threads)
+    result = bench_candidate(
+        session, candidate, against=against.split(","), threads=threads, trust=trust
+    )
     if json:
         print_json(result.to_dict())
     else:
@@ -410,13 +422,18 @@ def replay(
     latency_tolerance: Annotated[
         float, typer.Option(help="Latency may differ by this share of the recorded one.")
     ] = 0.25,
+    trust: Trust = False,
     json: AsJson = False,
 ) -> None:
     """Derives, trains and times one candidate again and compares. Exit 1 outside a tolerance."""
     from syno.revisit import replay_candidate
 
     comparison = replay_candidate(
-        session, candidate, tolerance=tolerance / 100, latency_tolerance=latency_tolerance
+        session,
+        candidate,
+        tolerance=tolerance / 100,
+        latency_tolerance=latency_tolerance,
+        trust=trust,
     )
     if json:
         print_json(comparison)
@@ -446,12 +463,15 @@ def export(
     dtype: Annotated[
         str, typer.Option(help="Of weights and results: float32, float64 or bfloat16.")
     ] = "float32",
+    trust: Trust = False,
     json: AsJson = False,
 ) -> None:
     """Exports a candidate; every export checks itself before it says so."""
     from syno.revisit import export_candidate
 
-    written = export_candidate(session, candidate, format=format, output=output, dtype=dtype)
+    written = export_candidate(
+        session, candidate, format=format, output=output, dtype=dtype, trust=trust
+    )
     print_json(written.to_dict()) if json else typer.echo(str(written))
 
 
@@ -505,8 +525,11 @@ def cache_import(
 
 def main() -> None:
     """Entry point of the ``syno`` command. Modules in the working directory can be named, too."""
-    if "" not in sys.path:
-        # Last, so that a source checkout of syno does not hide the installed package.
+    from syno.fresh import importable, leave_sessions
+
+    leave_sessions()
+    # Last, so that a source checkout of syno does not hide the installed package.
+    if "" not in sys.path and importable(""):
         sys.path.append("")
     for stream in (sys.stdout, sys.stderr):
         # Names of files need not be Unicode: what cannot be shown is shown by its number.

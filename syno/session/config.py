@@ -175,7 +175,7 @@ FIXED = tuple(name for name in SessionConfig.__struct_fields__ if name not in CH
 def fixed_json(config: SessionConfig) -> str:
     """The fields that may not change, as canonical JSON."""
     fixed = {name: msgspec.to_builtins(getattr(config, name)) for name in FIXED}
-    return msgspec.json.encode(_without_none(fixed), order="deterministic").decode()
+    return msgspec.json.encode(without_none(fixed), order="deterministic").decode()
 
 
 def first_difference(stored: str, asked: str) -> tuple[str, Any, Any] | None:
@@ -209,7 +209,7 @@ class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def write_config(path: Path, config: SessionConfig) -> None:
     """Writes ``session.toml``, whole or not at all."""
     content = _File(format=FORMAT, version=VERSION, session=config, made_with=made_with())
-    plain = _without_none(msgspec.to_builtins(content))
+    plain = without_none(msgspec.to_builtins(content))
     write_whole(path, msgspec.toml.encode(plain))
 
 
@@ -252,12 +252,12 @@ def read_config(path: Path) -> SessionConfig:
         raise SessionError(f"{path}: {error}", fix="correct that field", code="R005") from None
 
 
-def _without_none(value: Any) -> Any:
+def without_none(value: Any) -> Any:
     """TOML has no null: a field that is absent has its default, which is null wherever null is allowed."""
     if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
+        return {key: without_none(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
-        return [_without_none(item) for item in value]
+        return [without_none(item) for item in value]
     return value
 
 

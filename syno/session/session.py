@@ -38,6 +38,7 @@ from syno.session.protocols import Callback, Measurement, OperatorText
 from syno.session.records import Candidate, Score
 from syno.session.spaces import is_empty, propose_or_skip, skip_empty
 from syno.session.store import Store, explained
+from syno.session.trust import check_trust, sign
 from syno.session.view import SessionView
 from syno.train import CurveFloor
 
@@ -155,6 +156,7 @@ class Session(SessionView):
         limits: Limits | None = None,
         note: str | None = None,
         parts: Mapping[str, Callable[..., Any]] | None = None,
+        trust: bool = False,
     ) -> Session:
         """Creates a session, or resumes the one that is there; what is left out is as it was, or default.
 
@@ -164,8 +166,11 @@ class Session(SessionView):
             evaluator, measurer, reward: parts by name, see :class:`SessionConfig`.
             parts: factories for references that are no importable names; for parts of the coordinator
                 (proposers and reward), and for others with an :class:`InlineExecutor`.
+            trust: what a session names is imported though it was made by somebody else, or by an older syno;
+                says what that is, and signs the session.
 
         Raises:
+            TrustError: the session was not made by this user (see ``trust``).
             SessionError: the directory cannot be used, is in use, holds a damaged or newer session, or was
                 made with another value of a field that may not change (named).
         """
@@ -196,7 +201,7 @@ class Session(SessionView):
         store: Store | None = None
         try:
             if (path / "session.sqlite").exists():
-                store, config = _resume(path, asked)
+                store, config = _resume(path, asked, trust)
             else:
                 store, config = _create(path, asked)
             session = cls(path, store, config, lock)
@@ -573,6 +578,7 @@ def _create(path: Path, asked: dict[str, Any]) -> tuple[Store, SessionConfig]:
     config = SessionConfig(**asked)
     config.check()
     try:
+        sign(path, config)
         write_config(path / "session.toml", config)
         store = Store(path, write=True, create=True)
     except OSError as error:
@@ -605,7 +611,7 @@ def _register(store: Store, config: SessionConfig) -> None:
             store.event("session created")
 
 
-def _resume(path: Path, asked: dict[str, Any]) -> tuple[Store, SessionConfig]:
+def _resume(path: Path, asked: dict[str, Any], trust: bool) -> tuple[Store, SessionConfig]:
     stored = read_config(path / "session.toml")
     store = Store(path, write=True)
     try:
@@ -624,6 +630,7 @@ def _resume(path: Path, asked: dict[str, Any]) -> tuple[Store, SessionConfig]:
                     f"{', '.join(CHANGEABLE)} and the budget, not {', '.join(FIXED)}",
                     code="R003",
                 )
+        check_trust(path, stored, trust=trust)
         if config != stored:
             try:
                 write_config(path / "session.toml", config)
