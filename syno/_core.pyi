@@ -4,7 +4,7 @@ The engine of syno: tensor programs, pGraphs, synthesis, schedules and native ke
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'run_on_openmp', 'sample_operators', 'softmax', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'run_on_openmp', 'sample_operators', 'set_cache_secret', 'softmax', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -795,6 +795,11 @@ class Kernel:
         (name, whether it is written, shape) of each argument, in call order.
         """
     @property
+    def digest(self) -> str:
+        """
+        Of the key and the object itself, by the cache's secret: 64 hexadecimal digits; empty where compiled fresh.
+        """
+    @property
     def dtypes(self) -> list[str]:
         """
         The dtype of each argument, in call order.
@@ -1239,6 +1244,10 @@ class ScheduleSpace:
         """
         Where a search begins: every sketch of every reduction by its counted numbers, the others as counted; what is predicted to be fastest first.
         """
+def adopt_cache_entry(entry: bytes) -> bytes:
+    """
+    The same compiled object under this process's secret, for code that is trusted; b'' where it is none.
+    """
 def allowed(spec: Spec, pgraph: PGraph) -> bool:
     """
     Whether rules, budgets and shape distance allow every prefix of an operator and the whole.
@@ -1271,6 +1280,10 @@ def apply_schedule(program: Program, schedule: Schedule) -> LoopNest:
 def build_id() -> str:
     """
     Identifies this build of the extension, for caches of what it makes: hexadecimal digits.
+    """
+def cache_entry_key(entry: bytes) -> str:
+    """
+    The key of a compiled object as it lies in a cache directory; '' where it is damaged or of another secret.
     """
 def compare_schedules(program: Program, a: Schedule, b: Schedule, options: MeasureOptions) -> float:
     """
@@ -1641,6 +1654,16 @@ def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex
                 without a limit.
         Raises:
             SpecError: ``min_steps`` exceeds ``max_steps``, or ``seconds`` is negative.
+    """
+def set_cache_secret(secret: bytes) -> None:
+    """
+        The secret under which compiled objects are written to and read from cache directories; until it is set, one of
+        this process alone.
+    
+        Args:
+            secret: 32 bytes.
+        Raises:
+            KernelError: of another length.
     """
 def softmax(*, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], dim: typing.SupportsInt | typing.SupportsIndex) -> Program:
     """

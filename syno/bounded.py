@@ -47,6 +47,12 @@ class Bounded(Generic[K, V]):
         del oldest
         return kept
 
+    def discard(self, key: K) -> None:
+        """Forgets one entry, if it is there."""
+        with self._lock:
+            entry = self._entries.pop(key, None)
+        del entry
+
     def values(self) -> list[V]:
         """All entries, none of which counts as used for that."""
         with self._lock:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
+import stat
 from pathlib import Path
 
 
@@ -68,3 +70,48 @@ def read_input(path: Path, what: str, largest: int = 64 << 20) -> str:
         raise FormatError(
             f"[{what}] {path} is no text: byte {error.start} is no UTF-8; give another file"
         ) from error
+
+
+def write_over(path: Path, content: str | bytes) -> None:
+    """:func:`write_whole` in the place of whatever lies there: a directory makes way, too.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    try:
+        write_whole(path, content)
+    except IsADirectoryError:
+        remove(path)
+        write_whole(path, content)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, link, pipe or directory; nothing that a link points to.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def read_regular(path: Path, largest: int, *, links: bool = False) -> bytes | None:
+    """Content of a file; None where there is none, or a directory, a pipe, more than `largest` bytes, or (unless
+    `links`) a link."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
+    try:
+        number = os.open(path, flags)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
+            return None
+        with open(number, "rb", closefd=False) as file:
+            return file.read(largest + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(number)

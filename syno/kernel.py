@@ -6,21 +6,23 @@ A kernel takes anything with `__dlpack__` or the buffer protocol and reads it wh
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ml_dtypes
 import numpy as np
 
 from syno import _core
 from syno.bounded import Bounded
-from syno.config import cache_directory
-from syno.errors import KernelError, ShapeError, unknown_name
-from syno.files import write_whole
+from syno.cache import read_entry, usable_cache, write_entry
+from syno.errors import KernelError, ShapeError, SynoError, unknown_name
+from syno.files import remove
 from syno.operator import Operator
 from syno.tuning.construct import Chosen, choose_schedule, construct
 from syno.tuning.machine import machine_model
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from syno.bench import Timing
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+
+_log = logging.getLogger("syno.kernel")
 
 #: Names of the element types of kernels. Those of bfloat16 compute in float32: it is what lies in memory, widened
 #: where it is read and rounded to nearest, once, where a result is written.
@@ -529,14 +534,45 @@ def compile(
     if threads < 1:
         raise KernelError(f"[compile] threads={threads} must be at least 1")
     concrete = operator._one_valuation("kernels")
-    directory = _usable_cache() if cache else None
+    directory = usable_cache() if cache else None
+    if schedule is not None:
+        return _compiled(concrete, Chosen(schedule, "given"), dtype, threads, directory)
+    codes: list[_core.Kernel] = []  # alive until the chosen one is linked again
+
+    def choose(anew: bool) -> Chosen:
+        codes.clear()
+        return schedule_of(
+            concrete, dtype=dtype, threads=threads, cache=cache, codes=codes, anew=anew
+        )
+
+    return made_with(choose, lambda choice: _compiled(concrete, choice, dtype, threads, directory))
+
+
+def made_with(choose: Callable[[bool], Chosen], make: Callable[[Chosen], T]) -> T:
+    """What is made with the schedule that is on record or kept; where that does not work, with a new one.
+
+    Args:
+        choose: a schedule; constructed anew if its argument is true.
+    """
+    choice = choose(False)
+    if not choice.new:
+        try:
+            return make(choice)
+        except (SynoError, MemoryError) as error:
+            _log.warning("a schedule that was %s makes no kernel: %s", choice.origin, error)
+        choice = choose(True)
+    try:
+        return make(choice)
+    except BaseException:
+        choice.forget()
+        raise
+
+
+def _compiled(
+    concrete: Operator, choice: Chosen, dtype: str, threads: int, directory: Path | None
+) -> Kernel:
     where = str(directory) if directory else ""
     program = concrete.program
-    codes: list[_core.Kernel] = []  # alive until the chosen one is linked again
-    if schedule is None:
-        choice = schedule_of(concrete, dtype=dtype, threads=threads, cache=cache, codes=codes)
-    else:
-        choice = Chosen(schedule, "given")
     chosen = choice.schedule
     key = (
         str(program.text()),
@@ -565,14 +601,16 @@ def schedule_of(
     constants: Sequence[str] = (),
     cache: bool = True,
     codes: list[_core.Kernel] | None = None,
+    anew: bool = False,
 ) -> Chosen:
     """The schedule that a kernel takes where none is given.
 
     Args:
+        anew: construct it whatever is on record or kept.
         constants: inputs that stay the same over calls, as for `syno.prepack.prepacked`.
         codes: takes what is compiled on the way, so that who compiles it again finds it.
     """
-    directory = _usable_cache() if cache else None
+    directory = usable_cache() if cache else None
 
     def mend(made: _core.Schedule) -> _core.Schedule:
         return without_spills(
@@ -586,7 +624,7 @@ def schedule_of(
         )
 
     return choose_schedule(
-        operator.program, dtype, threads, directory, constants=constants, mend=mend
+        operator.program, dtype, threads, directory, constants=constants, mend=mend, anew=anew
     )
 
 
@@ -609,44 +647,48 @@ def gainful_threads(nest: _core.LoopNest, threads: int) -> int:
     return best
 
 
-def _usable_cache() -> Path | None:
-    """The cache directory, or None where it cannot be written: then kernels are compiled anew."""
-    directory = cache_directory()
-    if directory is None:
-        return None
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return directory if os.access(directory, os.W_OK) else None
-
-
 def _verified(kernel: Kernel, directory: Path | None) -> Verification:
-    """The check of this very object: remembered beside it in the cache, else made now."""
-    record = directory / f"{kernel.key}.verified" if directory else None
-    if record is not None and kernel.report.from_cache:
-        remembered = _read_record(record, kernel)
-        if remembered is not None:
-            return remembered
+    """The check of this very object against this very program: remembered in the cache, else made now."""
+    named = directory is not None and kernel._core.digest
+    path = directory / f"{_verdict(kernel)}.verified" if directory and named else None
+    remembered = _read_verdict(path, kernel) if path else None
+    if remembered is not None:
+        return remembered
     result = kernel.verify()
     if not result.passed:
         if directory is not None:
-            for stale in directory.glob(f"{kernel.key}.*"):
-                stale.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                remove(directory / f"{kernel.key}.kernel")
         raise KernelError(
             f"[kernel] kernel {kernel.key[:12]} gave max_rel_err {result.max_rel_err:.1e} (limit "
             f"{result.limit:.0e}) against the reference; it was discarded, not cached. "
             f"{result.detail}"
         )
-    if record is not None:
-        _write_record(record, result)
+    if path is not None:
+        saved = {**result._outcome(), "object": kernel._core.digest}
+        write_entry(path, json.dumps(saved).encode())
     return result
 
 
-def _read_record(path: Path, kernel: Kernel) -> Verification | None:
+def _verdict(kernel: Kernel) -> str:
+    """Names a check: two programs may have one loop nest, where a schedule is wrong for one of them."""
+    parts = (
+        _core.build_id(),
+        str(kernel.operator.program.text()),
+        str(kernel.schedule.text()),
+        kernel.dtype,
+        kernel.key,
+    )
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _read_verdict(path: Path, kernel: Kernel) -> Verification | None:
+    body = read_entry(path)
+    if body is None:
+        return None
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        if saved["passed"] is not True:
+        saved = json.loads(body)
+        if saved["passed"] is not True or saved["object"] != kernel._core.digest:
             return None
         return Verification(
             passed=True,
@@ -657,11 +699,5 @@ def _read_record(path: Path, kernel: Kernel) -> Verification | None:
             operator=kernel.operator,
             dtype=kernel.dtype,
         )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # a damaged record is a missing one
-
-
-def _write_record(path: Path, result: Verification) -> None:
-    text = json.dumps(result._outcome())
-    with contextlib.suppress(OSError):  # a full disk costs the next process a verification only
-        write_whole(path, text)
+    except (ValueError, KeyError, TypeError):
+        return None  # of another version

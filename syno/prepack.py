@@ -19,6 +19,7 @@ import numpy as np
 
 from syno import _core
 from syno.bounded import Bounded
+from syno.cache import usable_cache
 from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
 from syno.kernel import (
     DTYPES,
@@ -26,14 +27,14 @@ from syno.kernel import (
     KEPT_LAYOUTS,
     _layout_of,
     _row_major,
-    _usable_cache,
     _view,
     _without_gradient,
     gainful_threads,
+    made_with,
     schedule_of,
 )
 from syno.operator import Operator
-from syno.tuning.construct import construct
+from syno.tuning.construct import Chosen, construct
 
 Array = np.ndarray[Any, Any]
 
@@ -274,7 +275,7 @@ def prepacked(
                 f"[prepack] no input is named {name!r}; there are: {', '.join(concrete.inputs)}"
             )
     program = concrete.program
-    directory = _usable_cache() if cache else None
+    directory = usable_cache() if cache else None
     where = str(directory) if directory else ""
     key = (
         str(program.text()),
@@ -287,13 +288,35 @@ def prepacked(
     if (known := _kernels.get(key)) is not None:
         return known
     codes: list[_core.Kernel] = []  # alive until the chosen one is linked again
-    if schedule is None:
-        choice = schedule_of(
-            concrete, dtype=dtype, threads=threads, constants=names, cache=cache, codes=codes
+
+    def choose(anew: bool) -> Chosen:
+        codes.clear()
+        return schedule_of(
+            concrete,
+            dtype=dtype,
+            threads=threads,
+            constants=names,
+            cache=cache,
+            codes=codes,
+            anew=anew,
         )
-        chosen = choice.schedule
-    else:
-        chosen = schedule
+
+    def make(choice: Chosen) -> PrepackedKernel:
+        return _compiled(concrete, names, choice.schedule, dtype, threads, where)
+
+    made = make(Chosen(schedule, "given")) if schedule is not None else made_with(choose, make)
+    return _kernels.setdefault(key, made)
+
+
+def _compiled(
+    concrete: Operator,
+    names: tuple[str, ...],
+    chosen: _core.Schedule,
+    dtype: str,
+    threads: int,
+    where: str,
+) -> PrepackedKernel:
+    program = concrete.program
     nests = _core.apply_prepacked(program, chosen)
     prepack: _core.Kernel | None = None
     if nests is None:
@@ -308,8 +331,7 @@ def prepacked(
             f"[kernel] prepacked kernel {call.key[:12]} gave max_rel_err {checked.max_rel_err:.1e} "
             f"(limit {checked.limit:.0e}) against the reference; it was discarded. {checked.detail}"
         )
-    made = PrepackedKernel(concrete, names, dtype, threads, chosen, prepack, call, checked)
-    return _kernels.setdefault(key, made)
+    return PrepackedKernel(concrete, names, dtype, threads, chosen, prepack, call, checked)
 
 
 def prepacked_seconds(operator: Operator, *, dtype: str, threads: int) -> float:

@@ -139,6 +139,14 @@ void call_pointers(const Kernel& kernel, const py::sequence& pointers, int threa
   kernel.call_unchecked(all, threads);
 }
 
+/// The user's secret, before a cache directory is first used; with the GIL.
+void share_secret() {
+  static bool shared = false;
+  if (shared) return;
+  shared = true;
+  py::module_::import("syno.cache").attr("share_secret")();
+}
+
 }  // namespace
 
 void bind_jit(py::module_& m) {
@@ -281,7 +289,40 @@ void bind_jit(py::module_& m) {
       .def_property_readonly("workspace_bytes", &Kernel::workspace_bytes,
                              "(shared, for each thread): memory a caller of the bare object provides.")
       .def_property_readonly("report", &Kernel::report)
-      .def_property_readonly("key", &Kernel::key, "Of the object cache: 32 hexadecimal digits.");
+      .def_property_readonly("key", &Kernel::key, "Of the object cache: 32 hexadecimal digits.")
+      .def_property_readonly("digest", &Kernel::digest,
+                             "Of the key and the object itself, by the cache's secret: 64 hexadecimal "
+                             "digits; empty where compiled fresh.");
+
+  m.def(
+      "set_cache_secret",
+      [](const py::bytes& secret) {
+        const std::string_view bytes = secret;
+        jit::CacheSecret key;
+        if (bytes.size() != key.size())
+          fail<KernelError>("cache", "a secret of {} bytes; give {}", bytes.size(), key.size());
+        std::copy(bytes.begin(), bytes.end(), key.begin());
+        jit::set_cache_secret(key);
+      },
+      "secret"_a, R"doc(
+    The secret under which compiled objects are written to and read from cache directories; until it is set, one of
+    this process alone.
+
+    Args:
+        secret: 32 bytes.
+    Raises:
+        KernelError: of another length.
+)doc");
+  m.def(
+      "cache_entry_key", [](const py::bytes& entry) { return jit::entry_key(std::string_view(entry)); },
+      "entry"_a,
+      "The key of a compiled object as it lies in a cache directory; '' where it is damaged or of another "
+      "secret.");
+  m.def(
+      "adopt_cache_entry",
+      [](const py::bytes& entry) { return py::bytes(jit::adopt_entry(std::string_view(entry))); }, "entry"_a,
+      "The same compiled object under this process's secret, for code that is trusted; b'' where it is "
+      "none.");
 
   m.def(
       "run_on_openmp",
@@ -313,6 +354,7 @@ void bind_jit(py::module_& m) {
       "compile_nest",
       [](const schedule::LoopNest& nest, const std::string& cache_directory,
          const std::optional<jit::Cpu>& cpu, bool fresh) {
+        if (!cache_directory.empty()) share_secret();
         const py::gil_scoped_release unlocked;
         jit::CompileOptions options;
         options.cache_directory = cache_directory;

@@ -206,6 +206,7 @@ std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOpt
       state->report.from_cache = object.has_value() && object->symbol == symbol;
       if (!state->report.from_cache) {
         object = compile_object(nest, cpu, symbol, state->report);
+        object->digest = digest_of(key_text, *object);
         if (!options.cache_directory.empty()) ObjectCache(options.cache_directory).put(key_text, *object);
       }
       lock.lock();
@@ -277,6 +278,7 @@ std::pair<std::int64_t, std::int64_t> Kernel::workspace_bytes() const {
 }
 const CompileReport& Kernel::report() const { return state_->report; }
 std::string Kernel::key() const { return state_->key; }
+std::string Kernel::digest() const { return state_->code->object.digest; }
 std::string Kernel::object() const { return state_->code->object.bytes; }
 std::string Kernel::llvm() const { return ir_text(state_->nest, state_->cpu, state_->code->object.symbol); }
 std::string Kernel::assembly() const {

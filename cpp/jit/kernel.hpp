@@ -64,6 +64,7 @@ class Kernel {
   std::string assembly() const;
   std::string object() const;  ///< ELF bytes; needs no LLVM to load
   std::string key() const;     ///< of the object cache
+  std::string digest() const;  ///< of key and object, by the cache's secret; empty where compiled `fresh`
 
  private:
   struct State;

@@ -1,5 +1,6 @@
 #include "jit/profiling.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <llvm/ExecutionEngine/Orc/DebugObjectManagerPlugin.h>
 #include <llvm/ExecutionEngine/Orc/EPCDebugObjectRegistrar.h>
@@ -7,8 +8,10 @@
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/ExecutionEngine/Orc/TargetProcess/JITLoaderGDB.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +31,37 @@ bool wanted(const char* variable) {
   return value != nullptr && *value != '\0' && std::string_view(value) != "0";
 }
 
+/// A regular file of this user that has no other name.
+bool is_own(const struct stat& status) {
+  return S_ISREG(status.st_mode) && status.st_uid == ::geteuid() && status.st_nlink == 1;
+}
+
+/// Opens a file that nobody else made: everybody may write to /tmp, so that links are not followed. Of what
+/// lies under the name, only a file of this user is taken (`append`) or makes way: another process's, or
+/// another writer's of names in this one.
+std::FILE* own_file(const std::string& path, bool append) {
+  constexpr int kOpen = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const int more = append ? O_APPEND : 0;
+  int number = ::open(path.c_str(), kOpen | more | O_CREAT | O_EXCL, 0600);
+  if (number < 0 && errno == EEXIST) {
+    struct stat status{};
+    if (append) {
+      number = ::open(path.c_str(), kOpen | more);
+    } else if (::lstat(path.c_str(), &status) == 0 && is_own(status) && ::unlink(path.c_str()) == 0) {
+      number = ::open(path.c_str(), kOpen | O_CREAT | O_EXCL, 0600);
+    }
+  }
+  struct stat opened{};
+  if (number >= 0 && (::fstat(number, &opened) != 0 || !is_own(opened))) {
+    ::close(number);
+    number = -1;
+  }
+  if (number < 0) return nullptr;
+  std::FILE* file = ::fdopen(number, append ? "a" : "w+");
+  if (file == nullptr) ::close(number);
+  return file;
+}
+
 /// Where perf looks names up: one line a function (linux: tools/perf/Documentation/jit-interface.txt), and
 /// the code itself, for annotation (jitdump-specification.txt beside it).
 class PerfFiles {
@@ -36,8 +70,8 @@ class PerfFiles {
     const char* directory = std::getenv("JITDUMPDIR");
     const std::string dump = fmt::format(
         "{}/jit-{}.dump", directory != nullptr && *directory != '\0' ? directory : "/tmp", ::getpid());
-    map_ = std::fopen(fmt::format("/tmp/perf-{}.map", ::getpid()).c_str(), "a");
-    dump_ = std::fopen(dump.c_str(), "w+");
+    map_ = own_file(fmt::format("/tmp/perf-{}.map", ::getpid()), true);
+    dump_ = own_file(dump, false);
     if (dump_ == nullptr) return;
     constexpr std::uint32_t kMagic = 0x4A695444, kVersion = 1, kHeaderBytes = 40, kX86 = 62;
     put(kMagic);

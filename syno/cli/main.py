@@ -514,12 +514,19 @@ def cache_export(
 @guarded
 def cache_import(
     archive: Annotated[Path, typer.Argument(help="A .zip of 'syno cache export'.")],
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Take machine code of another user or machine: it runs with your rights.",
+        ),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Unpacks kernels into the cache; each is checked when it is first used."""
     from syno.cli.cache import unpack
 
-    count = unpack(archive)
+    count = unpack(archive, trust=trust)
     print_json({"kernels": count}) if json else typer.echo(f"imported {count} kernels")
 
 

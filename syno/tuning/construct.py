@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno import _core
 from syno.bounded import Bounded
+from syno.cache import read_entry, write_entry
 from syno.errors import KernelError, SynoError
-from syno.files import write_whole
+from syno.files import remove
 from syno.tuning.machine import MachineModel, machine_model
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ class Chosen:
     schedule: _core.Schedule
     origin: str
     """"constructed", "recorded" (measured, best known) or "given"."""
+    new: bool = False
+    """Whether it was constructed just now; else it was taken from where it was kept."""
+    forget: Callable[[], None] = field(default=lambda: None, compare=False)
+    """Keeps it no longer: no kernel can be made with it."""
 
 
 def construct(
@@ -91,6 +96,7 @@ def choose_schedule(
     *,
     constants: Sequence[str] = (),
     mend: Callable[[_core.Schedule], _core.Schedule] | None = None,
+    anew: bool = False,
 ) -> Chosen:
     """The schedule of a kernel nobody gave one for.
 
@@ -99,19 +105,31 @@ def choose_schedule(
         directory: of compiled kernels, where constructed schedules are kept, too; None: nowhere.
         constants: inputs whose copies are made before calls; what is on record is not for such calls.
         mend: looks at a schedule that was just constructed; what it returns is kept instead.
+        anew: construct it whatever is on record or kept: with that, no kernel could be made.
     """
     from syno.tuning.records import record_store
 
-    if not constants and (found := record_store().best(program, dtype, threads)) is not None:
+    recorded = not constants and not anew
+    if recorded and (found := record_store().best(program, dtype, threads)) is not None:
         return Chosen(found[1], "recorded")
     machine = machine_model()
     text = str(program.text())
     key = (text, dtype, threads, tuple(constants), _identity(machine))
+    path = directory / f"{_digest(key)}.schedule" if directory else None
+
+    def forget() -> None:
+        _constructed.discard(key)
+        if path:
+            with contextlib.suppress(OSError):
+                remove(path)
+
+    if anew:
+        forget()
     known = _constructed.get(key)
     if known is not None:
-        return Chosen(known, "constructed")
-    path = directory / f"{_digest(key)}.schedule" if directory else None
+        return Chosen(known, "constructed", forget=forget)
     schedule = _read(path) if path else None
+    new = schedule is None
     if schedule is None:
         schedule = construct(
             program,
@@ -124,8 +142,8 @@ def choose_schedule(
         if mend is not None:
             schedule = mend(schedule)
         if path:
-            _write(path, schedule)
-    return Chosen(_constructed.setdefault(key, schedule), "constructed")
+            write_entry(path, schedule.to_json().encode())
+    return Chosen(_constructed.setdefault(key, schedule), "constructed", new, forget)
 
 
 def _digest(key: _Key) -> str:
@@ -146,12 +164,10 @@ def _identity(machine: MachineModel) -> str:
 
 
 def _read(path: Path) -> _core.Schedule | None:
+    body = read_entry(path)
+    if body is None:
+        return None
     try:
-        return _core.Schedule.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, SynoError):
-        return None  # damaged or of another version: constructed again
-
-
-def _write(path: Path, schedule: _core.Schedule) -> None:
-    with contextlib.suppress(OSError):  # a full disk costs the next process a construction only
-        write_whole(path, schedule.to_json())
+        return _core.Schedule.from_json(body.decode())
+    except (UnicodeDecodeError, SynoError):
+        return None  # of another version: constructed again

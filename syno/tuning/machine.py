@@ -12,10 +12,11 @@ from typing import Any
 from syno import _core
 from syno.config import cache_directory
 from syno.errors import FormatError
-from syno.files import write_whole
+from syno.files import write_over, write_whole
 from syno.measuring import measuring
 
 MachineModel = _core.MachineModel
+_LARGEST_BYTES = 1 << 20
 
 
 def machine_file() -> Path | None:
@@ -49,7 +50,13 @@ def load_machine(path: str | Path) -> MachineModel:
         FormatError: there is no such file, or the path in it that is wrong.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST_BYTES + 1)
+        if len(content) > _LARGEST_BYTES:
+            raise FormatError(
+                f"[machine] {path} has over {_LARGEST_BYTES} bytes; a machine file has few"
+            )
+        text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"[machine] {path} cannot be read: {error}") from error
     return MachineModel.from_json(text)
@@ -91,7 +98,8 @@ def machine_model(*, measure: bool = False, fresh: bool = False) -> MachineModel
         machine = _core.measure_machine()
     if path is not None:
         with contextlib.suppress(OSError):  # the next process measures again
-            save_machine(machine, path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_over(path, machine.to_json() + "\n")
     return machine
 
 

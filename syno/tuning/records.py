@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import fcntl
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -20,6 +21,7 @@ from syno import _core
 from syno.bounded import Bounded
 from syno.config import cache_directory
 from syno.errors import FormatError, SynoError
+from syno.files import read_regular
 from syno.tuning.machine import machine_key, machine_model
 
 VERSION = 1
@@ -145,6 +147,9 @@ def decode(line: str, where: str) -> Record:
 
 _Applied: TypeAlias = "tuple[Record, _core.Schedule]"
 
+#: Bytes of a file of records that are read.
+_LARGEST = 1 << 30
+
 #: Programs whose best record that applies is remembered.
 _KEPT = 1024
 
@@ -195,6 +200,9 @@ class RecordStore:
 
     def _append_locked(self, text: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(self.path) and not self.path.is_file() and not _is_device(self.path):
+            # A directory, say, that a mistake left here: it holds no records, and whoever wants it finds it.
+            self.path.rename(self.path.with_name(f"{self.path.name}.aside-{secrets.token_hex(4)}"))
         with self.path.open("a+b") as out:
             fcntl.flock(out, fcntl.LOCK_EX)
             out.seek(0, os.SEEK_END)
@@ -208,10 +216,10 @@ class RecordStore:
 
     def __iter__(self) -> Iterator[Record]:
         self.damaged = 0
-        try:
-            text = self.path.read_bytes().decode("utf-8", errors="replace")
-        except OSError:
+        content = read_regular(self.path, _LARGEST, links=True)
+        if content is None:
             return
+        text = content.decode("utf-8", errors="replace")
         for number, line in enumerate(text.splitlines(), 1):
             if not line.strip():
                 continue
@@ -279,6 +287,10 @@ class RecordStore:
             del records[8:]
         self._best, self._seen = best, state
         self._applied.clear()
+
+
+def _is_device(path: Path) -> bool:
+    return path.is_char_device() or path.is_block_device()
 
 
 def _applying(program: _core.Program, records: Iterable[Record]) -> _Applied | None:

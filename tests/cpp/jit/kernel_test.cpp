@@ -1,5 +1,6 @@
 // Kernels: checks of calls, strides, threads, forks, and the object cache on disk.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "jit/object_cache.hpp"
@@ -292,6 +294,60 @@ TEST_F(Cache, DamagedAndForeignEntriesAreMisses) {
   for (const fs::path& other : entries())
     if (other != path) fs::copy_file(other, path, fs::copy_options::overwrite_existing);
   EXPECT_FALSE(compiled().from_cache);
+}
+
+TEST_F(Cache, WhateverLiesInThePlaceOfAnEntryMakesWay) {
+  compiled();
+  const fs::path path = entries().at(0), away = directory_ / "away";
+  const std::vector<std::function<void()>> things = {
+      [&] { fs::create_directories(path / "inner"); },
+      [&] { fs::create_symlink(away, path); },
+      [&] { fs::create_symlink(directory_, path); },
+      [&] { ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0); },
+      [&] { fs::resize_file((std::ofstream(path), path), std::uintmax_t{1} << 40); },
+  };
+  for (std::size_t i = 0; i < things.size(); ++i) {
+    fs::remove_all(path);
+    things[i]();
+    EXPECT_FALSE(compiled().from_cache) << i;
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(path))) << i;
+    EXPECT_TRUE(compiled().from_cache) << i;
+  }
+  EXPECT_FALSE(fs::exists(away)) << "nothing is written through a link";
+}
+
+TEST_F(Cache, CodeOfAnotherSecretIsNotRun) {
+  const CacheSecret mine{1, 2, 3}, theirs{4, 5, 6};
+  set_cache_secret(theirs);
+  compiled();
+  std::ifstream in(entries().at(0), std::ios::binary);
+  const std::string entry((std::istreambuf_iterator<char>(in)), {});
+  const std::string key = entries().at(0).stem().string();
+  EXPECT_EQ(entry_key(entry), key);
+  EXPECT_EQ(adopt_entry(entry), entry);
+  set_cache_secret(mine);
+  EXPECT_EQ(entry_key(entry), "");
+  EXPECT_FALSE(compiled().from_cache);
+  EXPECT_TRUE(compiled().from_cache);
+
+  const std::string adopted = adopt_entry(entry);
+  EXPECT_EQ(entry_key(adopted), key);
+  for (const std::size_t size : {std::size_t{0}, std::size_t{8}, std::size_t{40}, entry.size() - 1})
+    EXPECT_EQ(adopt_entry(entry.substr(0, size)), "") << size;
+}
+
+TEST_F(Cache, AnObjectsDigestNamesItAndItsKey) {
+  CompiledObject object;
+  object.symbol = "s";
+  object.bytes = "code";
+  const std::string digest = digest_of("key", object);
+  EXPECT_EQ(digest.size(), 64u);
+  const ObjectCache cache(directory_.string());
+  cache.put("key", object);
+  EXPECT_EQ(cache.find("key")->digest, digest);
+  EXPECT_NE(digest_of("another key", object), digest);
+  object.bytes = "other";
+  EXPECT_NE(digest_of("key", object), digest);
 }
 
 std::string warned;
