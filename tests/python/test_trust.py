@@ -22,7 +22,14 @@ from syno.cli.main import app
 from syno.errors import TrustError
 from syno.fresh import importable, python_command
 from syno.result import EVALUATOR, MEASURER, Result
-from syno.session import Component, InlineExecutor, Session, open_view, trust
+from syno.session import (
+    Component,
+    InlineExecutor,
+    QualityTimesSpeed,
+    Session,
+    open_view,
+    trust,
+)
 from syno.session.config import read_config
 
 #: Leaves a trace when it is imported, and when it is called.
@@ -71,7 +78,7 @@ def searched(directory: Path, **changes: Any) -> Path:
         "measurer": Component(reference=MEASURER, options=OPTIONS),
         **changes,
     }
-    parts = {str(settings["proposer"]): Climber}
+    parts = {str(settings["proposer"]): Climber, "payload:run": QualityTimesSpeed}
     with Session.open(directory, **settings, parts=parts) as session:
         executor = InlineExecutor({EVALUATOR: Trainer(), MEASURER: Clock()})
         session.run(budget=2, executor=executor, progress="off")
@@ -109,9 +116,7 @@ def test_reading_a_strangers_session_imports_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mine("stranger")
-    run = searched(tmp_path / "run", reward="syno.session:QualityTimesSpeed")
-    text = (run / "session.toml").read_text()
-    (run / "session.toml").write_text(text.replace("syno.session:Quality", "payload:run #"))
+    run = searched(tmp_path / "run", reward="payload:run")
     mine("me")
 
     def refuse(reference: str) -> Any:
