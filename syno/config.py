@@ -4,12 +4,19 @@
 ``SYNO_CACHE``            directory of compiled kernels, records and the machine model; empty: none
 ``SYNO_CPU``              code for this CPU instead of the host's: ``x86-64-v3``, ``generic``
 ``SYNO_MACHINE``          machine file that schedules are constructed from
+``SYNO_DETERMINISTIC``    ``1``: kernels depend on program, machine file and seed only; see below
 ``SYNO_MEASURING``        file that is locked while anything is timed, one process of the machine at a
                           time; empty: none
 ``SYNO_PROGRESS``         ``auto``, ``bar``, ``log`` or ``off``
 ``SYNO_PERF``             ``1``: kernels have names in Linux ``perf``; see below
 ``SYNO_GDB``              ``1``: kernels have names in ``gdb``
 ========================  =================================================================
+
+Which schedule a kernel has decides the order of its sums, and so the last digits of its results. With
+``SYNO_DETERMINISTIC=1``, records of measurements are left aside, the machine model is the file that
+``SYNO_MACHINE`` names (else typical rates of this CPU) and never measured anew, and no way of computing is
+chosen by timing it: results are equal in every process. A search with ``deterministic=True`` (``--deterministic``)
+keeps its machine model in the session.
 
 ``SYNO_TRACEBACK=1`` has commands end with Python's traceback instead of a sentence.
 
@@ -27,7 +34,7 @@ from pathlib import Path
 
 from syno.errors import UnknownName
 
-VARIABLES = ("cache", "cpu", "machine", "measuring", "progress")
+VARIABLES = ("cache", "cpu", "deterministic", "machine", "measuring", "progress")
 
 
 def cache_directory() -> Path | None:
@@ -38,6 +45,11 @@ def cache_directory() -> Path | None:
     if given == "":
         return None
     return Path(given) if given else Path(user_cache_dir("syno")) / "kernels"
+
+
+def deterministic() -> bool:
+    """Whether kernels depend on program, machine file and seed only: ``SYNO_DETERMINISTIC``."""
+    return os.environ.get("SYNO_DETERMINISTIC", "") not in ("", "0")
 
 
 @contextlib.contextmanager

@@ -73,6 +73,7 @@ def search(
     timeout_s: float | None = None,
     progress: str = "auto",
     trust: bool = False,
+    deterministic: bool = False,
     **recipe: Any,
 ) -> Result:
     """Searches operators for the layers of ``model``, trains, times and ranks them.
@@ -112,6 +113,8 @@ def search(
             ``workers`` stay as they are in a session that goes on, unless they are given again.
         trust: a session that is there is resumed though it was made by somebody else, or by an older syno: it
             names what is imported, which is printed.
+        deterministic: kernels depend on program, machine file and seed only (see :mod:`syno.config`); the machine
+            model is kept in the session, and going back to a candidate uses the same.
         recipe: fields of :class:`Task` to replace (``epochs=5``, ``metric="loss"``).
     Raises:
         ShapeError: the model has nothing to replace.
@@ -143,6 +146,7 @@ def search(
         timeout_s=timeout_s,
         progress=progress,
         trust=trust,
+        deterministic=deterministic,
         note="syno.search(...)",
     )
 
@@ -171,6 +175,7 @@ def search_task(
     progress: str = "auto",
     command: str | None = None,
     trust: bool = False,
+    deterministic: bool = False,
 ) -> Result:
     """:func:`search` for a task by name: its model, its data, its example.
 
@@ -213,6 +218,7 @@ def search_task(
         timeout_s=timeout_s,
         progress=progress,
         trust=trust,
+        deterministic=deterministic,
         note=command,
     )
 
@@ -363,6 +369,20 @@ def _limits(directory: Path, asked: Mapping[str, float | None]) -> Limits:
     return msgspec.structs.replace(before, **given)
 
 
+def _fixed_machine(directory: Path, asked: bool) -> str | None:
+    """The machine file of a deterministic session: the one it was begun with, else today's."""
+    from syno.config import config, deterministic
+    from syno.tuning.machine import machine_model
+
+    if not asked and not deterministic():
+        return None
+    path = directory / "session.toml"
+    if path.exists() and (kept := read_config(path).machine) is not None:
+        return kept
+    with config(deterministic="1"):
+        return machine_model().to_json()
+
+
 def _run(
     task: Task,
     reference: str | None,
@@ -383,6 +403,7 @@ def _run(
     timeout_s: float | None,
     progress: str,
     trust: bool,
+    deterministic: bool,
     note: str,
 ) -> Result:
     allowed = Budget.parse(budget)
@@ -410,6 +431,7 @@ def _run(
         space={k: v for k, v in dataclasses.asdict(space).items() if v is not None},
         limits=limits,
         note=note,
+        machine=_fixed_machine(directory, deterministic),
         trust=trust,
     )
     try:

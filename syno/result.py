@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syno.config import deterministic
 from syno.errors import SessionError
 from syno.network import Network, NetworkEvaluator, place
 from syno.report.build import build_report
@@ -56,7 +57,7 @@ class Found:
             seed: of the finalists' training whose weights to load; default the first. Where the
                 candidate was no finalist, the operator's weights are random and want training.
             measured: time the ways at the task's example now; else all run on native kernels, in the
-                format of the input.
+                format of the input. In a deterministic session nothing is timed.
         Raises:
             SessionError: there are no trained weights of this seed.
             ShapeError, UnknownName: the model does not have these sites.
@@ -178,6 +179,8 @@ class Result:
             chosen_weights = trained[min(trained) if seed is None else seed]
             self.view.check_file(chosen_weights)
             load_model(faster, str(chosen_weights))
+        if deterministic() or self.view.config.machine is not None:
+            measured = False  # a choice by timing changes the last digits
         if measured and network.native and all(p.device.type == "cpu" for p in faster.parameters()):
             from syno.torch.images import fastest
 

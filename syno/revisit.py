@@ -11,6 +11,7 @@ from syno.errors import SessionError, unknown_name
 from syno.network import NetworkEvaluator, NetworkMeasurer
 from syno.result import Result
 from syno.session import Candidate, Score, SessionView, open_view
+from syno.tuning.machine import fixed_kernels
 
 if TYPE_CHECKING:
     from syno.bench import Comparison
@@ -38,7 +39,7 @@ def bench_candidate(
     for name in against:
         if name not in ("eager", "compile"):
             raise unknown_name("contestant", name, ("eager", "compile"))
-    with open_view(directory) as view:
+    with open_view(directory) as view, fixed_kernels(view.config.machine):
         result = Result(view, trust=trust)
         candidate = view.candidate(id)
         models = {
@@ -83,7 +84,7 @@ def replay_candidate(
     from syno.operator import Operator
     from syno.session.protocols import MeasureRequest, TrainRequest
 
-    with open_view(directory) as view:
+    with open_view(directory) as view, fixed_kernels(view.config.machine):
         candidate = view.candidate(id)
         score = candidate.score
         if score is None:
@@ -194,7 +195,7 @@ def export_candidate(
 
     if dtype not in TORCH:
         raise unknown_name("dtype", dtype, TORCH)
-    with open_view(directory) as view:
+    with open_view(directory) as view, fixed_kernels(view.config.machine):
         result = Result(view, trust=trust)
         candidate = view.candidate(id)
         if not candidate.key:

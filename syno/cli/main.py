@@ -208,6 +208,13 @@ def search(
     ] = True,
     progress: Progress = "auto",
     trust: Trust = False,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="Kernels, and so results to the last digit, depend on program, machine file and seed only.",
+        ),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Searches operators for a task's model. Run it again to continue. Exit 3: nothing better found."""
@@ -231,6 +238,7 @@ def search(
         timeout_s=None if train_limit is None else parse_seconds(train_limit),
         progress=progress,
         trust=trust,
+        deterministic=deterministic,
     )
     _finish(result.report, output, json)
 

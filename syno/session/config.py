@@ -116,6 +116,8 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         threads_per_training, threads_per_measurement: torch and kernel threads of each.
         reward: factory of the reward.
         space: free text or numbers that describe the space, compared like all other fields.
+        machine: of a deterministic session: the machine file (JSON) that its kernels depend on, beside program
+            and seed. ``None``: kernels also follow what was measured since.
         note: free text.
     """
 
@@ -130,6 +132,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     prune: Prune = Prune()
     space: dict[str, Any] = {}
     limits: Limits = Limits()
+    machine: str | None = None
     note: str = ""
 
     def check(self) -> None:

@@ -41,6 +41,7 @@ from syno.session.store import Store, explained
 from syno.session.trust import check_trust, sign
 from syno.session.view import SessionView
 from syno.train import CurveFloor
+from syno.tuning.machine import fixed_kernels
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,7 @@ class Session(SessionView):
         space: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         note: str | None = None,
+        machine: str | None = None,
         parts: Mapping[str, Callable[..., Any]] | None = None,
         trust: bool = False,
     ) -> Session:
@@ -164,6 +166,7 @@ class Session(SessionView):
             directory: made when it does not exist.
             proposer: the search policy of a session with one stage; give ``stages`` for several.
             evaluator, measurer, reward: parts by name, see :class:`SessionConfig`.
+            machine: machine file (JSON) of a deterministic session, see :class:`SessionConfig`.
             parts: factories for references that are no importable names; for parts of the coordinator
                 (proposers and reward), and for others with an :class:`InlineExecutor`.
             trust: what a session names is imported though it was made by somebody else, or by an older syno;
@@ -194,6 +197,7 @@ class Session(SessionView):
             "space": None if space is None else dict(space),
             "limits": limits,
             "note": None if note is None else note.encode("utf-8", "backslashreplace").decode(),
+            "machine": machine,
         }
         asked = {name: value for name, value in asked.items() if value is not None}
         _make_directories(path)
@@ -314,7 +318,7 @@ class Session(SessionView):
             self._store.set_meta("run_ended", "running")
             self._store.event(f"run begins: {allowed}")
         try:
-            with shown:
+            with fixed_kernels(self.config.machine), shown:
                 why = self._search(loop, allowed, finalists, len(final_seeds))
                 if finalists:
                     train_finalists(loop, finalists, final_seeds)

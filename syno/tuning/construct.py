@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from syno import _core
 from syno.bounded import Bounded
 from syno.cache import read_entry, write_entry
+from syno.config import deterministic
 from syno.errors import KernelError, SynoError
 from syno.files import remove
 from syno.tuning.machine import MachineModel, machine_model
@@ -109,7 +110,7 @@ def choose_schedule(
     """
     from syno.tuning.records import record_store
 
-    recorded = not constants and not anew
+    recorded = not constants and not anew and not deterministic()
     if recorded and (found := record_store().best(program, dtype, threads)) is not None:
         return Chosen(found[1], "recorded")
     machine = machine_model()

@@ -6,11 +6,13 @@ import contextlib
 import functools
 import hashlib
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from syno import _core
-from syno.config import cache_directory
+from syno.config import cache_directory, config, deterministic
 from syno.errors import FormatError
 from syno.files import write_over, write_whole
 from syno.measuring import measuring
@@ -79,12 +81,15 @@ def machine_model(*, measure: bool = False, fresh: bool = False) -> MachineModel
     Args:
         measure: measure it when no file has it yet (about a second, one core), and save it; once in
             this process where there is no file to save it in. Otherwise typical rates stand in for
-            measured ones.
+            measured ones, and where kernels are to be deterministic (see :mod:`syno.config`).
         fresh: measure again whatever there is.
     Raises:
         FormatError: the file that ``SYNO_MACHINE`` names is damaged; a damaged file of the cache is
             measured again or ignored.
     """
+    if deterministic() and not fresh:
+        given = os.environ.get("SYNO_MACHINE")
+        return load_machine(given) if given else _described(os.environ.get("SYNO_CPU", ""))
     path = machine_file()
     if not fresh and path is not None and path.is_file():
         found = _loaded(str(path), path.stat().st_mtime_ns)
@@ -101,6 +106,20 @@ def machine_model(*, measure: bool = False, fresh: bool = False) -> MachineModel
             path.parent.mkdir(parents=True, exist_ok=True)
             write_over(path, machine.to_json() + "\n")
     return machine
+
+
+@contextlib.contextmanager
+def fixed_kernels(machine: str | None) -> Iterator[None]:
+    """For a block and the processes it starts, kernels depend on program, this machine file (its JSON) and seed
+    only; None: as it is."""
+    if machine is None:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="syno-") as folder:
+        path = Path(folder) / "machine.json"
+        path.write_text(machine, encoding="utf-8")
+        with config(deterministic="1", machine=str(path)):
+            yield
 
 
 @functools.lru_cache(maxsize=8)
