@@ -55,7 +55,7 @@ class Drawing(nn.Module):
         return self.head(torch.relu(self.second(hidden)).mean((2, 3)))
 
 
-def make(steps: int = 6) -> Task:
+def make(steps: int = 6, metric: str = "accuracy") -> Task:
     """Loaders with the global generator, and with one of their own that goes on from epoch to epoch."""
     data = Images(64)
     return Task(
@@ -66,6 +66,7 @@ def make(steps: int = 6) -> Task:
         steps=steps,
         evaluations=2,
         learning_rate=0.05,
+        metric=metric,
     )
 
 

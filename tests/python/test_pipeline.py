@@ -212,3 +212,37 @@ def test_unknown_policies_and_impossible_budgets_are_refused(tmp_path: Path) -> 
         syno.search(model, x, data="digits", policy="annealing", session=tmp_path / "a")
     with pytest.raises(SpecError, match="flops_ratio"):
         syno.search(model, x, data="digits", flops_ratio=0.0, session=tmp_path / "a")
+
+
+def test_a_group_whose_space_is_empty_is_skipped_and_the_others_are_searched(
+    tmp_path: Path,
+) -> None:
+    model = Pair()
+    x = torch.randn(4, 8, 24)
+    found = syno.sites(model, x)
+    assert {group.key for group in found.groups()} == {"conv1d 3", "linear"}
+    result = syno.search(
+        model,
+        x,
+        sites=found,
+        data=(batches(4), batches(2)),
+        budget=2,
+        session=tmp_path / "own",
+        policy="mcts",
+        max_steps=4,
+        min_flops_ratio=0.0,
+        finalists=0,
+        batch_width=2,
+        prune=Prune(),
+        progress="off",
+    )
+    assert {c.stage for c in result.view.candidates()} == {"conv1d 3"}
+    assert result.view.trained == 2
+    note = result.report.notes[0]
+    assert note.startswith(
+        "'linear' is skipped, its sites keep their layers: no operator of at most"
+    )
+    assert not result.interrupted
+    with pytest.raises(SpecError, match=r"no group has a space with operators. .*linear: "):
+        syno.search(model, x, sites=found, data=([], []), max_steps=1, session=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
