@@ -1,6 +1,6 @@
 """Real trainings, killed at random moments, with any number of workers: the same values to the digit.
 
-``SYNO_KILLS=20 pytest tests/python/test_kills.py`` kills as often.
+``TEST_KILLS=20 pytest tests/python/test_kills.py`` kills as often.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from test_session_faults import alive, wait_for, workers_of
 from syno import sites
 from syno.session import Component, InlineExecutor, Limits, Session, open_view
 
-KILLS = int(os.environ.get("SYNO_KILLS", "3"))
+KILLS = int(os.environ.get("TEST_KILLS", "3"))
 
 SCRIPT = """
 import sys
