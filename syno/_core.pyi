@@ -1084,6 +1084,11 @@ class Measured:
         Of one call.
         """
     @property
+    def note(self) -> str:
+        """
+        What may have disturbed the times; empty: nothing known.
+        """
+    @property
     def outcome(self) -> str:
         """
         'ok', 'not applicable', 'wrong', 'crashed', 'timed out' or 'too much memory'.
@@ -1150,6 +1155,14 @@ class MeasureOptions:
         """
     @lock_file.setter
     def lock_file(self, arg0: str) -> None:
+        ...
+    @property
+    def lock_wait_s(self) -> float:
+        """
+        After so many seconds it is timed without the lock, and noted.
+        """
+    @lock_wait_s.setter
+    def lock_wait_s(self, arg0: typing.SupportsFloat | typing.SupportsIndex) -> None:
         ...
     @property
     def memory_bytes(self) -> int:

@@ -258,6 +258,7 @@ void bind_measure(py::module_& m) {
       .def_readonly("calls", &Measured::calls, "In a sample.")
       .def_readonly("compile_ms", &Measured::compile_ms)
       .def_readonly("spills", &Measured::spills)
+      .def_readonly("note", &Measured::note, "What may have disturbed the times; empty: nothing known.")
       .def("__repr__", [](const Measured& made) {
         return made.outcome == tune::Outcome::Ok
                    ? fmt::format("Measured({:.2f} us, [{:.2f}, {:.2f}])", made.median_s * 1e6,
@@ -279,6 +280,8 @@ void bind_measure(py::module_& m) {
       .def_readwrite("pin", &MeasureOptions::pin, "CPU to run on with one thread; -1: the last usable one.")
       .def_readwrite("lock_file", &MeasureOptions::lock_file,
                      "Held while something is timed; empty: no lock.")
+      .def_readwrite("lock_wait_s", &MeasureOptions::lock_wait_s,
+                     "After so many seconds it is timed without the lock, and noted.")
       .def_readwrite("cache_directory", &MeasureOptions::cache_directory,
                      "Of compiled objects; empty: none.");
   m.def("measure_schedules", &tune::measure, "program"_a, "schedules"_a, "options"_a,

@@ -6,7 +6,9 @@
 #include <sched.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "jit/kernel.hpp"
 #include "support/error.hpp"
@@ -53,15 +56,36 @@ std::int64_t memory_of(const Kernel& kernel, int threads) {
   return total;
 }
 
-/// Held by one process at a time of all that name the same file: what is timed has the machine to itself.
+/// Held by one process at a time of all that name the same file: what is timed has the machine to itself. Who
+/// waits too long goes on without, and says so. The file may lie where everybody writes: it is never followed
+/// as a link, never written, and may be anybody's.
 class MachineLock {
  public:
-  explicit MachineLock(const std::string& path) {
+  MachineLock(const std::string& path, double wait_s) {
     if (path.empty()) return;
-    file_ = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
-    // A directory that cannot be written leaves measurements without a lock: they may be disturbed, not
-    // wrong.
-    while (file_ >= 0 && ::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+    constexpr int kHow = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    file_ = ::open(path.c_str(), kHow);
+    if (file_ < 0 && errno == ENOENT) {
+      file_ = ::open(path.c_str(), kHow | O_CREAT | O_EXCL, 0644);
+      if (file_ >= 0)
+        ::fchmod(file_, 0644);  // whatever this process's mask: the others lock it, too
+      else if (errno == EEXIST)
+        file_ = ::open(path.c_str(), kHow);
+    }
+    struct stat found{};
+    if (file_ < 0 || ::fstat(file_, &found) != 0 || !S_ISREG(found.st_mode)) {
+      // Without the file measurements may be disturbed, not wrong.
+      note_ = fmt::format("{} cannot be locked: another process may have been measuring", path);
+      return;
+    }
+    const auto start = Clock::now();
+    while (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno != EWOULDBLOCK || seconds_since(start) > wait_s) {
+        note_ = "another process was measuring";
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
   ~MachineLock() {
@@ -70,8 +94,11 @@ class MachineLock {
   MachineLock(const MachineLock&) = delete;
   MachineLock& operator=(const MachineLock&) = delete;
 
+  const std::string& note() const { return note_; }  ///< empty: the machine was this process's
+
  private:
   int file_ = -1;
+  std::string note_;
 };
 
 /// Random arguments of a kernel, page by page its own.
@@ -183,6 +210,7 @@ Message in_child(const MeasureOptions& options, const Work& work) {
     return message;
   };
   if (::pipe2(ends, O_CLOEXEC) != 0) return failed(Outcome::Crashed, "no pipe to a child process");
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) {
     ::close(ends[0]);
@@ -197,7 +225,9 @@ Message in_child(const MeasureOptions& options, const Work& work) {
     ::setrlimit(RLIMIT_CORE, &no_core);
     const auto seconds = static_cast<rlim_t>(options.limit_s) * static_cast<rlim_t>(options.threads) + 2;
     const rlimit cpu{seconds, seconds};
-    ::setrlimit(RLIMIT_CPU, &cpu);  // a child whose parent was killed ends, too
+    ::setrlimit(RLIMIT_CPU, &cpu);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a child whose parent was killed ends, too
+    if (::getppid() != parent) ::_exit(1);
     pin(options);
     Message made;
     try {
@@ -319,7 +349,7 @@ std::vector<Measured> measure(const program::Program& concrete,
                   [&](std::size_t i) { compiled[i] = compile_one(concrete, candidates[i], options); });
   }
   std::vector<Measured> results;
-  const MachineLock lock(options.lock_file);
+  const MachineLock lock(options.lock_file, options.lock_wait_s);
   for (Compiled& each : compiled) {
     Measured& measured = each.measured;
     if (each.kernel) {
@@ -351,6 +381,7 @@ std::vector<Measured> measure(const program::Program& concrete,
       }
       each.kernel = nullptr;
     }
+    measured.note = lock.note();
     results.push_back(std::move(measured));
   }
   return results;
@@ -361,7 +392,7 @@ double compare(const program::Program& concrete, const schedule::Schedule& a, co
   check(options);
   const Compiled first = compile_one(concrete, a, options), second = compile_one(concrete, b, options);
   if (!first.kernel || !second.kernel) return 0;
-  const MachineLock lock(options.lock_file);
+  const MachineLock lock(options.lock_file, options.lock_wait_s);
   const Message message = in_child(options, [&](Message& made) {
     const Arguments arguments(*first.kernel);
     const int calls_a = calls_for(*first.kernel, arguments, options),

@@ -33,6 +33,7 @@ struct MeasureOptions {
   int compilers = 0;                                  ///< threads that compile; 0: as many as the machine has
   int pin = -1;           ///< the CPU to run on with one thread; -1: the last one this process may use
   std::string lock_file;  ///< held while something is timed, by every process of the machine; empty: no lock
+  double lock_wait_s = 60;  ///< after this long it is timed without, and noted
   std::string cache_directory;
 };
 
@@ -44,6 +45,7 @@ struct Measured {
   int calls = 0;  ///< in a sample
   double compile_ms = 0;
   int spills = 0;
+  std::string note;  ///< what may have disturbed the times; empty: nothing known
 };
 
 /// Measures candidates for a concrete program, in order. Each runs in a child process with limits of its own.

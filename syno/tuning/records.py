@@ -57,6 +57,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """"constructed", "counted", "sampled", "mutated", "crossed"."""
     versions: dict[str, str] = {}
     measured_at: str = ""
+    note: str = ""
+    """What may have disturbed the time, such as another process that measured; empty: nothing known."""
 
     @property
     def rank(self) -> float:
@@ -103,6 +105,7 @@ def make_record(
         trial=trial,
         origin=origin,
         versions={"syno": syno.__version__, "llvm": _core.llvm_version()},
+        note=measured.note,
         measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     )
 

@@ -21,7 +21,7 @@ import numpy as np
 from syno import _core
 from syno.config import cache_directory
 from syno.errors import FormatError, KernelError, SynoError
-from syno.measuring import lock_file
+from syno.measuring import WAIT_AGAIN_S, lock_file
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
 from syno.tuning.machine import machine_key, machine_model
@@ -60,6 +60,8 @@ class Tuned:
     curve: tuple[tuple[int, float], ...] = field(default=())
     """(trial, best microseconds so far)."""
     origin: str = ""
+    note: str = ""
+    """What may have disturbed times, such as another process that measured; empty: nothing known."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -74,6 +76,7 @@ class Tuned:
             "seconds": self.seconds,
             "curve": [list(point) for point in self.curve],
             "origin": self.origin,
+            "note": self.note,
             "schedule": str(self.schedule.text()),
         }
 
@@ -84,7 +87,9 @@ class Tuned:
             f"{self.constructed_us:.1f} us, {self.gap:.3f} of it in turns; counted: "
             f"{self.counted_us:.1f} us\n"
             f"  predicted and measured times rank alike by {self.rank_correlation:.2f}; "
-            f"{self.measured} measured in {self.seconds:.1f} s" + (f"; {bad}" if bad else "")
+            f"{self.measured} measured in {self.seconds:.1f} s"
+            + (f"; {bad}" if bad else "")
+            + (f"; {self.note}" if self.note else "")
         )
 
 
@@ -201,6 +206,7 @@ class _Search:
         self.seen: set[str] = set()
         self.random = np.random.default_rng([seed, 20])
         self.measured = 0
+        self.note = ""
         self.recorded = self._recorded()
 
     def _recorded(self) -> dict[str, Record]:
@@ -258,6 +264,7 @@ class _Search:
             seconds=time.monotonic() - start,
             curve=tuple(self._curve()),
             origin=best.record.origin,
+            note=self.note,
         )
 
     def _starts(self, most: int) -> list[tuple[_core.Candidate, str]]:
@@ -282,6 +289,10 @@ class _Search:
         results = _core.measure_schedules(
             self.program, [picked[i][0].schedule for i in new], self.options
         )
+        for measured in results:
+            self.note = self.note or measured.note
+            if measured.note:  # whoever holds the machine may hold it for good
+                self.options.lock_wait_s = min(self.options.lock_wait_s, WAIT_AGAIN_S)
         fresh: dict[int, Record] = {}
         for i, measured in zip(new, results, strict=True):
             fresh[i] = make_record(
@@ -377,7 +388,7 @@ class _Search:
     def _in_turns(self, a: _core.Schedule, b: _core.Schedule) -> float:
         """time(a) / time(b); 0 where either fails."""
         pairs = _core.MeasureOptions()
-        for name in ("threads", "cold", "limit_s", "lock_file"):
+        for name in ("threads", "cold", "limit_s", "lock_file", "lock_wait_s"):
             setattr(pairs, name, getattr(self.options, name))
         pairs.samples, pairs.sample_s = 31, 5e-4
         return _core.compare_schedules(self.program, a, b, pairs)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -246,7 +247,35 @@ TEST(Measure, HoldsTheLockOfTheMachine) {
   EXPECT_TRUE(std::filesystem::exists(path));
   std::filesystem::remove(path);
   options.lock_file = "/nowhere/at/all.lock";
-  EXPECT_EQ(measure(matmul(8, 8, 8), {{}}, options)[0].outcome, Outcome::Ok);
+  const auto made = measure(matmul(8, 8, 8), {{}}, options);
+  EXPECT_EQ(made[0].outcome, Outcome::Ok);
+  EXPECT_NE(made[0].note.find("cannot be locked"), std::string::npos);
+}
+
+TEST(Measure, NotesThatAnotherProcessHeldTheMachine) {
+  const auto path = lock_path();
+  const int file = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+  ASSERT_EQ(::flock(file, LOCK_EX), 0);
+  auto options = quick();
+  options.lock_file = path.string();
+  options.lock_wait_s = 0.05;
+  EXPECT_EQ(measure(matmul(8, 8, 8), {{}}, options)[0].note, "another process was measuring");
+  ::close(file);
+  EXPECT_EQ(measure(matmul(8, 8, 8), {{}}, options)[0].note, "");
+  std::filesystem::remove(path);
+}
+
+TEST(Measure, FollowsNoLinkToALockAndWaitsForNoPipe) {
+  const std::filesystem::path path = lock_path(), target = path.string() + ".target";
+  auto options = quick();
+  options.lock_file = path.string();
+  std::filesystem::create_symlink(target, path);
+  EXPECT_NE(measure(matmul(8, 8, 8), {{}}, options)[0].note, "");
+  EXPECT_FALSE(std::filesystem::exists(target));
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0666), 0);
+  EXPECT_NE(measure(matmul(8, 8, 8), {{}}, options)[0].note, "");
+  std::filesystem::remove(path);
 }
 
 }  // namespace
