@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_all: weakref.WeakSet[Bounded[Any, Any]] = weakref.WeakSet()
+
+
+def _renew() -> None:
+    """In a forked child nobody holds what another thread of the parent held."""
+    for table in _all:
+        table._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 class Bounded(Generic[K, V]):
@@ -27,6 +41,7 @@ class Bounded(Generic[K, V]):
         self.limit = limit
         self._entries: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()
+        _all.add(self)
 
     def get(self, key: K) -> V | None:
         """The entry, which counts as used now; None where there is none."""

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "emit/emit.hpp"
+#include "support/fork_gate.hpp"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
@@ -11,6 +12,7 @@ void bind_emit(py::module_& m) {
   using syno::program::Program;
   const auto unlocked = [](auto&& work) {
     const py::gil_scoped_release release;
+    const syno::ForkSection section;  // of the tables that are made at first use
     return work();
   };
   m.def(

@@ -27,6 +27,7 @@
 #include "jit/emitter.hpp"
 #include "jit/needed_passes.hpp"
 #include "support/error.hpp"
+#include "support/fork_gate.hpp"
 
 namespace syno::jit {
 
@@ -183,7 +184,7 @@ std::string llvm_version() { return LLVM_VERSION_STRING; }
 
 CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
                               CompileReport& report) {
-  const CompileGuard guard;
+  const ForkSection section;  // LLVM has locks of its own
   auto start = std::chrono::steady_clock::now();
   llvm::LLVMContext context;
   EmittedModule emitted = emit(nest, cpu, symbol, context);
@@ -201,7 +202,7 @@ CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, co
 }
 
 std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
-  const CompileGuard guard;
+  const ForkSection section;  // LLVM has locks of its own
   llvm::LLVMContext context;
   const EmittedModule emitted = emit(nest, cpu, symbol, context);
   std::string text;
@@ -211,7 +212,7 @@ std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::s
 }
 
 std::string assembly_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
-  const CompileGuard guard;
+  const ForkSection section;  // LLVM has locks of its own
   llvm::LLVMContext context;
   const EmittedModule emitted = emit(nest, cpu, symbol, context);
   const Generator machine(cpu);

@@ -13,6 +13,7 @@
 #include "jit/codegen.hpp"
 #include "support/build_id.hpp"
 #include "support/error.hpp"
+#include "support/fork_gate.hpp"
 
 namespace syno::jit {
 
@@ -26,11 +27,15 @@ struct Code {
   ~Code();
 };
 
-/// Live code by key: a symbol may exist only once in the linker.
+/// Live code by key: a symbol may exist only once in the linker. Used within sections between two forks.
 struct Registry {
+  struct Live {
+    std::weak_ptr<Code> code;
+    Code* made = nullptr;  ///< there as long as the entry is
+  };
   std::mutex mutex;
   std::condition_variable removed;
-  std::map<std::string, std::weak_ptr<Code>> live;
+  std::map<std::string, Live> live;
 };
 Registry& registry() {
   static auto* made = new Registry;
@@ -38,6 +43,8 @@ Registry& registry() {
 }
 
 Code::~Code() {
+  // Whoever waits for the entry below to be removed is in a section, and a fork may be waiting for that.
+  const ForkSection section(ForkSection::Kind::Urgent);
   loaded.reset();
   if (registered_key.empty()) return;
   Registry& all = registry();
@@ -53,10 +60,34 @@ std::shared_ptr<Code> find_live(std::unique_lock<std::mutex>& lock, const std::s
   for (;;) {
     const auto found = all.live.find(key);
     if (found == all.live.end()) return nullptr;
-    if (auto code = found->second.lock()) return code;
+    if (auto code = found->second.code.lock()) return code;
     all.removed.wait(lock);  // another thread is removing it from the linker just now
   }
 }
+
+/// Removes, in a forked child, what threads of the parent were about to remove.
+void remove_forgotten() {
+  Registry& all = registry();
+  for (auto entry = all.live.begin(); entry != all.live.end();) {
+    if (!entry->second.code.expired()) {
+      ++entry;
+      continue;
+    }
+    entry->second.made->loaded.reset();
+    entry = all.live.erase(entry);
+  }
+}
+
+void make_what_is_made_once() {
+  build_id();
+  try {
+    host_cpu();
+  } catch (const Error&) {  // whoever asks for it is told
+  }
+}
+
+[[maybe_unused]] const bool hooked =
+    add_fork_hooks({.before = make_what_is_made_once, .in_child = remove_forgotten});
 
 bool same_strides(const schedule::Buffer& buffer, const std::vector<std::int64_t>& strides) {
   for (std::size_t d = 0; d < strides.size(); ++d)
@@ -163,6 +194,7 @@ Kernel::Kernel(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Kernel::~Kernel() = default;
 
 std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOptions& options) {
+  const ForkSection section;
   schedule::verify(nest);
   auto state = std::make_unique<Kernel::State>();
   state->nest = nest;
@@ -186,7 +218,7 @@ std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOpt
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     if (registers) {
       made->registered_key = state->key;
-      registry().live[state->key] = made;
+      registry().live[state->key] = {made, made.get()};
     }
     return made;
   };
@@ -250,6 +282,7 @@ const Kernel& Kernel::variant_for(std::span<const View> views) const {
   for (std::size_t i = 0; i < views.size() && same; ++i)
     same = same_strides(state_->nest.buffer(state_->arguments[i]), views[i].strides);
   if (same) return *this;
+  const ForkSection section;
   std::vector<std::int64_t> key;
   for (const View& view : views) key.insert(key.end(), view.strides.begin(), view.strides.end());
   {

@@ -12,6 +12,7 @@
 #include "jit/codegen.hpp"
 #include "jit/profiling.hpp"
 #include "support/error.hpp"
+#include "support/fork_gate.hpp"
 
 namespace syno::jit {
 
@@ -68,7 +69,7 @@ struct LoadedCode::Tracker {
 };
 
 LoadedCode::LoadedCode(const CompiledObject& object) : tracker_(std::make_unique<Tracker>()) {
-  const CompileGuard guard;
+  const ForkSection section;
   orc::LLJIT& jit = the_jit();
   tracker_->resources = jit.getMainJITDylib().createResourceTracker();
   auto buffer = llvm::MemoryBuffer::getMemBufferCopy(object.bytes, object.symbol);
@@ -83,7 +84,7 @@ LoadedCode::LoadedCode(const CompiledObject& object) : tracker_(std::make_unique
 }
 
 LoadedCode::~LoadedCode() {
-  const CompileGuard guard;
+  const ForkSection section;
   if (auto error = tracker_->resources->remove()) llvm::consumeError(std::move(error));
 }
 

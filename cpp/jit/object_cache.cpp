@@ -19,6 +19,7 @@
 
 #include "jit/kernel.hpp"
 #include "support/error.hpp"
+#include "support/fork_gate.hpp"
 
 namespace syno::jit {
 
@@ -216,13 +217,14 @@ std::atomic<void (*)(const std::string&)> warning_handler{nullptr};
 void set_warning_handler(void (*handler)(const std::string& message)) { warning_handler = handler; }
 
 void warn_once(const std::string& about, const std::string& message) {
+  const ForkSection section;
   static std::mutex mutex;
   static std::set<std::string> said;
   {
     const std::lock_guard lock(mutex);
     if (!said.insert(about).second) return;
   }
-  if (const auto handler = warning_handler.load()) handler(message);
+  if (const auto handler = warning_handler.load()) outside_fork_sections([=] { handler(message); });
 }
 
 void set_cache_secret(const CacheSecret& secret) {

@@ -1,14 +1,13 @@
 #include "jit/runtime.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <new>
-#include <shared_mutex>
 #include <thread>
+
+#include "support/fork_gate.hpp"
 
 namespace syno::jit {
 
@@ -86,7 +85,6 @@ class WorkerPool {
 };
 
 std::atomic<WorkerPool*> pool{nullptr};
-std::shared_mutex* compile_mutex = nullptr;
 std::atomic<decltype(OpenMp::parallel)> openmp_parallel{nullptr};
 std::atomic<decltype(OpenMp::thread_number)> openmp_thread_number{nullptr};
 
@@ -95,23 +93,9 @@ void forget_pool() {  // its threads stayed in the parent, and so did those of O
   openmp_parallel.store(nullptr);
 }
 
-void install_fork_handlers() {
-  static const bool installed = [] {
-    compile_mutex = new std::shared_mutex;
-    pthread_atfork([] { compile_mutex->lock(); }, [] { compile_mutex->unlock(); },
-                   [] {
-                     // Locked by the thread that forked, which is the child's only one; a new one is surely
-                     // free.
-                     compile_mutex = new std::shared_mutex;
-                     forget_pool();
-                   });
-    return true;
-  }();
-  static_cast<void>(installed);
-}
+[[maybe_unused]] const bool hooked = add_fork_hooks({.before = nullptr, .in_child = forget_pool});
 
 WorkerPool& the_pool() {
-  install_fork_handlers();
   WorkerPool* found = pool.load();
   if (found == nullptr) {
     auto* made = new WorkerPool;
@@ -212,15 +196,8 @@ void run_kernel(KernelFunction* kernel, void* const* arguments, std::int64_t sha
 }
 
 void run_on(const OpenMp& runtime) {
-  install_fork_handlers();
   openmp_thread_number.store(runtime.thread_number);
   openmp_parallel.store(runtime.parallel, std::memory_order_release);
 }
-
-CompileGuard::CompileGuard() {
-  install_fork_handlers();
-  compile_mutex->lock_shared();
-}
-CompileGuard::~CompileGuard() { compile_mutex->unlock_shared(); }
 
 }  // namespace syno::jit

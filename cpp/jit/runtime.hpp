@@ -28,13 +28,4 @@ struct OpenMp {
 /// such a runtime has no threads, has its own pool again. Two null pointers: the own pool.
 void run_on(const OpenMp& runtime);
 
-/// Held shared while compiling; fork waits for it, so that no child inherits a half-made compiler.
-class CompileGuard {
- public:
-  CompileGuard();
-  ~CompileGuard();
-  CompileGuard(const CompileGuard&) = delete;
-  CompileGuard& operator=(const CompileGuard&) = delete;
-};
-
 }  // namespace syno::jit

@@ -77,8 +77,7 @@ class Verifier {
   }
 
   std::string text(ExprId id) const {
-    static const symbolic::Sizes sizes;
-    return symbolic::to_text(nest_.arena, id, sizes, [&](std::uint32_t slot) {
+    return symbolic::to_text(nest_.arena, id, symbolic::Sizes(), [&](std::uint32_t slot) {
       for (const Loop& loop : loops_)
         if (loop.slot == slot) return loop.name;
       return fmt::format("_{}", slot);

@@ -348,18 +348,17 @@ class Model {
 
 double logarithm(double value) { return std::log2(1 + std::max(0.0, value)); }
 
+const std::vector<std::string_view> kFeatureNames{
+    "flops",  "multiply_adds", "loads",  "stores", "latency",  "spills",   "overhead",
+    "cycles", "near",          "middle", "far",    "speed_up", "fraction", "predicted_ns"};
+
 }  // namespace
 
 Prediction predict(const schedule::LoopNest& nest, const Machine& machine, const PredictOptions& options) {
   return Model(nest, machine, options).run();
 }
 
-const std::vector<std::string_view>& feature_names() {
-  static const std::vector<std::string_view> names{
-      "flops",  "multiply_adds", "loads",  "stores", "latency",  "spills",   "overhead",
-      "cycles", "near",          "middle", "far",    "speed_up", "fraction", "predicted_ns"};
-  return names;
-}
+const std::vector<std::string_view>& feature_names() { return kFeatureNames; }
 
 Scored score(const schedule::LoopNest& nest, const Machine& machine, const PredictOptions& options) {
   Model model(nest, machine, options);

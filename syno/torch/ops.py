@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -46,6 +47,10 @@ from syno.torch.packed import plain_call
 _log = logging.getLogger("syno.torch")
 _library: Any = torch.library.Library("syno", "FRAGMENT")  # type: ignore[no-untyped-call]
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a forked child finds it free, and what it guards whole
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 _Key, _Keys = torch._C.DispatchKey, torch._C.DispatchKeySet
 #: Keys of a call on plain CPU tensors: no subclass, no mode, nothing traced or transformed.
