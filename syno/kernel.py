@@ -137,7 +137,7 @@ class Kernel:
     # Calling
 
     def __call__(self, *arrays: Any, out: Any = None, num_threads: int | None = None) -> Any:
-        """Computes the operator.
+        """Computes the operator, and no gradients: `operator.to_torch()` does.
 
         Args:
             arrays: inputs in the order of `operator.inputs`, of the kernel's dtype, with any strides;
@@ -151,11 +151,14 @@ class Kernel:
         Raises:
             ShapeError: an array is missing or of another shape, or `out` overlaps another argument.
             KernelError: another dtype or device, memory that cannot be used in place, or the code made for
-                other strides computes something else than the operator (it is checked on data of its own).
+                other strides computes something else than the operator (it is checked on data of its own); a
+                tensor requires a gradient while torch records them (outside `torch.no_grad()`).
         """
         threads = self._runs_on if num_threads is None else num_threads
         arrays = tuple(_without_gradient(array) for array in arrays)
         outputs = out if isinstance(out, (tuple, list)) else (out,)
+        for each in outputs:
+            _without_gradient(each)
         if any(hasattr(each, "is_neg") and each.is_neg() for each in outputs):
             raise KernelError("[kernel] out is a negated view; pass a tensor of its own memory")
         if all(map(_row_major, arrays)) and (out is None or _row_major(out)):
@@ -452,9 +455,20 @@ def _without_gradient(array: Any) -> Any:
             f"[kernel] a tensor is on the device {array.device}; kernels compute on the CPU: "
             "pass .cpu(), or call the operator as a torch module"
         )
+    if array.requires_grad and _records_gradients():
+        raise KernelError(
+            f"[kernel] a tensor of shape {list(array.shape)} requires a gradient, and a kernel computes none: call "
+            "operator.to_torch(), which has gradients, or pass tensor.detach()"
+        )
     if array.is_neg():  # a view whose memory holds the negated values
         array = array.resolve_neg()
     return array.detach() if array.requires_grad else array
+
+
+def _records_gradients() -> bool:
+    import torch
+
+    return torch.is_grad_enabled()
 
 
 def _row_major(array: Any) -> bool:

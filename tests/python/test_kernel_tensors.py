@@ -120,3 +120,20 @@ print("right")
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout == "right\n", done.stderr
+
+
+def test_a_tensor_that_wants_a_gradient_is_told_who_gives_one(pair: Any) -> None:
+    a, b = pair
+    kernel = MATMUL.compile()
+    for call in (
+        lambda: kernel(a.clone().requires_grad_(), b),
+        lambda: kernel(a, torch.nn.Parameter(b.clone())),
+        lambda: kernel(a.t().clone().t().requires_grad_(), b),
+        lambda: kernel(a, b, out=torch.zeros(3, 4, requires_grad=True)),
+    ):
+        with pytest.raises(KernelError, match=r"requires a gradient.*to_torch\(\).*detach\(\)"):
+            call()
+    with torch.no_grad():
+        torch.testing.assert_close(kernel(a.requires_grad_(), b), a @ b, rtol=1e-5, atol=1e-5)
+    with torch.inference_mode():
+        torch.testing.assert_close(kernel(a, b), a @ b, rtol=1e-5, atol=1e-5)
