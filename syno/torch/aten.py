@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from syno import _core
 from syno.errors import VerifyError
 from syno.torch import emitted
+from syno.torch.layers import tracing
 
 if TYPE_CHECKING:
     from syno.operator import Operator
@@ -59,7 +60,11 @@ class AtenFunction(nn.Module):
         weights = (tensors[i] for i in self._weights)
         parameters = dict(zip(self._names, weights, strict=True))
         data = tuple(tensors[i] for i in self._data)
-        result = torch.func.functional_call(self._module, parameters, data)
+        if tracing():  # it refuses what functional_call does; the function reads attributes only
+            values = types.SimpleNamespace(**parameters, **dict(self._module.named_buffers()))
+            result = type(self._module).forward(values, *data)
+        else:
+            result = torch.func.functional_call(self._module, parameters, data)
         assert isinstance(result, Tensor)
         return result
 

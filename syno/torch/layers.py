@@ -123,7 +123,28 @@ class Fit:
 
 def _reshaped(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     # Even to its own shape, `reshape` gives a batch of one another stride, by which channels-last is told.
-    return x if x.shape == shape else x.reshape(shape)
+    return x if plain_shape(x) == shape else x.reshape(shape)
+
+
+_jit: Any = torch.jit
+_engine: Any = torch._C
+
+
+def tracing() -> bool:
+    """Whether TorchScript records what is computed."""
+    return bool(_jit.is_tracing())
+
+
+def plain_shape(x: torch.Tensor) -> tuple[int, ...]:
+    """Extents that a trace of TorchScript does not record as values."""
+    if not tracing():
+        return x.shape
+    state = _engine._get_tracing_state()
+    _engine._set_tracing_state(None)
+    try:
+        return tuple(int(n) for n in x.shape)
+    finally:
+        _engine._set_tracing_state(state)
 
 
 def _fit_linear(layer: Layer, shape: tuple[int, ...]) -> Fit:
@@ -202,10 +223,44 @@ class Description:
     reason: str = ""
 
 
+_ATTENTION = (
+    "attention multiplies with its projections' weights itself (in_proj_weight, out_proj.weight); "
+    "write them as Linear layers to search them"
+)
+_RECURRENT = "a recurrent layer multiplies with its weights again in every step of one call"
+_TRANSPOSED = (
+    "a transposed convolution enlarges its input, which operators in a layer's place do not"
+)
+
+#: Layers that multiply with weights and that no operator takes the place of: kind and reason.
+UNREPLACED: dict[Any, tuple[str, str]] = {
+    nn.ConvTranspose1d: ("conv_transpose1d", _TRANSPOSED),
+    nn.ConvTranspose2d: ("conv_transpose2d", _TRANSPOSED),
+    nn.ConvTranspose3d: ("conv_transpose3d", _TRANSPOSED),
+    nn.Bilinear: (
+        "bilinear",
+        "it multiplies two inputs with its weight; an operator in a layer's place has one input",
+    ),
+    nn.MultiheadAttention: ("attention", _ATTENTION),
+    nn.RNNBase: ("recurrent", _RECURRENT),
+    nn.RNNCellBase: ("recurrent", _RECURRENT),
+}
+
+
 def describe(module: nn.Module) -> Description | None:
-    """The layer that a module is; None for a module of any other kind."""
+    """The layer that a module is; None for a module that multiplies with no weight of its own."""
     base: Any = next((c for c in (*CONVOLUTIONS, nn.Linear) if isinstance(module, c)), None)
     if base is None:
+        for other, (kind, reason) in UNREPLACED.items():
+            if isinstance(module, other):
+                return Description(kind, None, reason)
+        if hasattr(module, "_packed_params"):
+            name = type(module).__name__
+            return Description(
+                "quantised",
+                None,
+                f"the weights of {name} are quantised; search the model before that",
+            )
         return None
     kind, rank = CONVOLUTIONS.get(base, ("linear", 0))
     if type(module).forward is not base.forward:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from syno.errors import ShapeError
 from syno.operator import Operator
 from syno.torch.initialize import initialize
-from syno.torch.layers import Fit, Layer, output_shape
+from syno.torch.layers import Fit, Layer, output_shape, tracing
+from syno.torch.native import shapes_of
 from syno.torch.ops import as_function, owners
 from syno.torch.packed import PackedWeights, plain_call
 
@@ -22,6 +24,28 @@ if TYPE_CHECKING:
 _transformed = torch._C._are_functorch_transforms_active
 
 _numbers: Iterator[int] = itertools.count()
+
+_keeps_calls = [False]
+
+
+@contextlib.contextmanager
+def calls_kept() -> Iterator[None]:
+    """PyTorch's exporter to ONNX sees calls of registered operators in this block: who exports translates them."""
+    before, _keeps_calls[0] = _keeps_calls[0], True
+    try:
+        yield
+    finally:
+        _keeps_calls[0] = before
+
+
+def _for_others() -> bool:
+    """Whether this call is recorded for a runtime that knows no registered operators of this process."""
+    if tracing():  # TorchScript, or the exporter to ONNX that traces
+        return True
+    if not torch.compiler.is_exporting() or _keeps_calls[0]:
+        return False
+    return torch.onnx.is_in_onnx_export()
+
 
 #: Attributes that a copy does not take over, and what it has instead.
 _FRESH: dict[str, Callable[[], Any]] = {
@@ -43,7 +67,9 @@ class Op(nn.Module):
         layer: the layer it stands for.
         bias: whether to add one per output channel; default as the layer had it.
         variance: of an output element for inputs of variance 1, to initialise the weights by.
-        native: False computes by the emitted PyTorch functions instead of kernels.
+        native: False computes by the emitted PyTorch functions instead of kernels. So does what
+            `torch.jit.trace` and `torch.onnx.export` record, at the shapes of their example: their runtimes know no
+            kernels (`syno.export` keeps them).
         prepack: whether calls in evaluation mode that need no gradient pack the weights once, where a
             kernel gains by it. A change of the weights is noticed, unless it is written past autograd
             (through `weight.data` or a NumPy view): call `train()` and `eval()` after such. Graphs that
@@ -157,7 +183,7 @@ class Op(nn.Module):
 
     def _by_kernel(self, x: Tensor) -> bool:
         # Elsewhere than on the CPU there are no kernels, and autograd knows the emitted functions.
-        return self.native and x.device.type == "cpu"
+        return self.native and x.device.type == "cpu" and not _for_others()
 
     def _weight(self, name: str) -> Tensor:
         # What `getattr` finds for a module takes half a microsecond; a parametrised one is found there only.
@@ -225,13 +251,21 @@ class Op(nn.Module):
 
     def _fit(self, x: Tensor) -> Fit:
         assert self.layer is not None
-        fit = self._fits.get(x.shape)
+        if torch.compiler.is_compiling() or tracing():
+            return self._new_fit(x)  # what is traced has sizes that stand for others
+        try:
+            fit = self._fits.get(x.shape)
+        except TypeError:  # an extent that is a symbol
+            return self._new_fit(x)
         if fit is None:
-            _check_channels(self.layer, x)
-            fit = self.layer.fit(tuple(x.shape), output_shape(self.layer, tuple(x.shape)))
-            if not torch.compiler.is_compiling():
-                self._fits[x.shape] = fit
+            fit = self._fits[x.shape] = self._new_fit(x)
         return fit
+
+    def _new_fit(self, x: Tensor) -> Fit:
+        assert self.layer is not None
+        shape = shapes_of([x])[0] if tracing() else tuple(x.shape)
+        _check_channels(self.layer, shape)
+        return self.layer.fit(shape, output_shape(self.layer, shape))
 
     def to_aten(self) -> Op:
         """A copy that computes by plain PyTorch functions, sharing the parameters."""
@@ -275,12 +309,12 @@ class Op(nn.Module):
         return f"{self.operator.expr}, {sizes}{self.operator.flops:,} FLOPs{why}"
 
 
-def _check_channels(layer: Layer, x: Tensor) -> None:
+def _check_channels(layer: Layer, shape: Sequence[int]) -> None:
     axis = -1 if layer.kind == "linear" else -1 - len(layer.kernel)
-    rank = x.dim()
+    rank = len(shape)
     allowed = rank >= 1 if layer.kind == "linear" else rank in (-axis, 1 - axis)
-    if not allowed or x.shape[axis] != layer.in_channels:
+    if not allowed or shape[axis] != layer.in_channels:
         raise ShapeError(
             f"[torch] the operator stands for a {layer.kind} of {layer.in_channels} input channels; "
-            f"it got an input of shape {tuple(x.shape)}"
+            f"it got an input of shape {tuple(shape)}"
         )

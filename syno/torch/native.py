@@ -12,6 +12,7 @@ from torch import Tensor
 from syno import _core
 from syno.kernel import DTYPES, compile, gainful_threads, schedule_of
 from syno.operator import Operator
+from syno.torch.layers import plain_shape
 from syno.torch.layouts import Layout, tells
 from syno.torch.placement import Placement
 from syno.tuning.machine import machine_model
@@ -36,7 +37,7 @@ def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
 
 def shapes_of(tensors: Sequence[Tensor]) -> Shapes:
     """Extents as plain numbers."""
-    return tuple(tuple(int(n) for n in t.shape) for t in tensors)
+    return tuple(tuple(int(n) for n in plain_shape(t)) for t in tensors)
 
 
 def call_key(tensors: Sequence[Tensor], layout: Layout) -> tuple[Any, ...]:

@@ -43,6 +43,7 @@ from syno.torch.native import (
     shapes_of,
 )
 from syno.torch.packed import plain_call
+from syno.torch.symbols import symbolic_shape, symbols_in
 
 _log = logging.getLogger("syno.torch")
 _library: Any = torch.library.Library("syno", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -157,11 +158,13 @@ class OperatorFunction:
 
     def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
         """The same by plain PyTorch functions, on any device and in any dtype; differentiable."""
-        shapes, first = tuple(tuple(t.shape) for t in tensors), tensors[0]
+        first = tensors[0]
         if torch.compiler.is_dynamo_compiling():
+            shapes = tuple(tuple(t.shape) for t in tensors)
             call = getattr(self, _kept_for_compiled(self.name, shapes, first.dtype, first.device))
         else:
-            call = self.emitted_module(shapes, first.dtype, first.device)
+            _refuse_symbols(self.name, tensors)
+            call = self.emitted_module(shapes_of(tensors), first.dtype, first.device)
         result = call(*tensors)
         assert isinstance(result, Tensor)
         return result
@@ -253,6 +256,9 @@ class OperatorFunction:
         return result.clone() if result._is_view() else result
 
     def _fake(self, *tensors: Tensor) -> Tensor:
+        if symbols_in(tensors):
+            _refuse_symbols(self.name, tensors)
+            return self._empty(tensors, symbolic_shape(self.output_shape, tensors))
         return self._empty(tensors, self.output_shape(shapes_of(tensors)))
 
     def format(self, tensors: Sequence[Tensor]) -> torch.memory_format:
@@ -407,6 +413,15 @@ def _refuse_tangents(name: str, tensors: Sequence[Tensor]) -> None:
                 f"syno::{name} has no forward-mode derivative (jvp, jacfwd, hessian); reverse mode works: "
                 "vjp, jacrev, or jacrev of jacrev"
             )
+
+
+def _refuse_symbols(name: str, tensors: Sequence[Tensor]) -> None:
+    if symbols_in(tensors) and torch.onnx.is_in_onnx_export():
+        shown = ", ".join(str(list(t.shape)) for t in tensors)
+        raise ShapeError(
+            f"[torch] syno::{name} is written to ONNX as functions for fixed shapes, not for {shown}: call "
+            "torch.onnx.export without dynamic_shapes"
+        )
 
 
 class _Whole(OperatorFunction):
