@@ -210,26 +210,29 @@ def _iqr(values: Sequence[float]) -> float:
 def bench(
     models: Mapping[str, Callable[..., Any]],
     *example: Any,
-    compile: str | Sequence[str] = (),
+    compile: str | Iterable[str] | None = None,
     threads: int = 1,
     turns: int = 15,
     timeout_s: float = 60.0,
+    named: Mapping[str, Any] | None = None,
 ) -> Comparison:
     """Times models (or any callables) on the same input, without gradients and in turns.
 
     Args:
         models: by name, the baseline first. Modules run in evaluation mode and are left as they were.
         example: positional arguments of one call.
-        compile: names of models to time under `torch.compile` with frozen weights as well; a
+        compile: names of models to time under `torch.compile` with frozen weights as well, none by default; a
             machine without a C++ compiler gets a sentence in the table instead of a time.
         threads: of PyTorch and of syno's kernels; 1 by default.
         turns, timeout_s: as for `measure`.
+        named: keyword arguments of one call.
     Raises:
         ShapeError: no models, `turns` < 3, `threads` < 1, or `compile` names a model that is not there.
     """
     import torch
 
-    wanted = (compile,) if isinstance(compile, str) else tuple(compile)
+    wanted = _names(compile)
+    keywords = dict(named or {})
     for name in wanted:
         if name not in models:
             raise ShapeError(
@@ -241,11 +244,11 @@ def bench(
     skipped: dict[str, str] = {}
     try:
         with _inference(models):
-            contestants = {name: _bind(model, example) for name, model in models.items()}
+            contestants = {name: _bind(model, example, keywords) for name, model in models.items()}
             for name in wanted:
                 label = f"{name}, torch.compile"
                 try:
-                    contestants[label] = _compiled(models[name], example)
+                    contestants[label] = _compiled(models[name], example, keywords)
                 except CompilerUnavailable as error:
                     skipped[label] = str(error)
                     _log.warning("%s is not timed: %s", label, error)
@@ -261,15 +264,30 @@ def check_threads(threads: int) -> None:
         raise ShapeError(f"[bench] threads={threads} must be in [1, {MOST_THREADS}]")
 
 
+def _names(compile: Any) -> tuple[str, ...]:
+    """The names that `compile` lists. Raises ShapeError for what lists none."""
+    if compile is None or isinstance(compile, str):
+        return () if compile is None else (compile,)
+    names = tuple(compile) if isinstance(compile, Iterable) else (compile,)
+    for name in names:
+        if not isinstance(name, str):
+            raise ShapeError(
+                f"[bench] compile={compile!r} names no model; give a name, several, or None"
+            )
+    return names
+
+
 class CompilerUnavailable(RuntimeError):
     """`torch.compile` cannot work here; the text says why."""
 
 
-def _bind(model: Callable[..., Any], example: Sequence[Any]) -> Callable[[], Any]:
-    wait = waiting(example)
+def _bind(
+    model: Callable[..., Any], example: Sequence[Any], named: Mapping[str, Any]
+) -> Callable[[], Any]:
+    wait = waiting((*example, *named.values()))
 
     def run() -> Any:
-        result = model(*example)
+        result = model(*example, **named)
         wait()
         return result
 
@@ -314,7 +332,10 @@ class _inference:
 
 
 def _compiled(
-    model: Callable[..., Any], example: Sequence[Any], **options: Any
+    model: Callable[..., Any],
+    example: Sequence[Any],
+    named: Mapping[str, Any] = types.MappingProxyType({}),
+    **options: Any,
 ) -> Callable[[], Any]:
     """`torch.compile`, with its options, as its users run it for inference: constant weights are packed once."""
     import torch
@@ -327,11 +348,11 @@ def _compiled(
     with inductor.patch(freezing=True), torch._dynamo.config.patch(recompile_limit=64):
         compiled = torch.compile(model, **options)
         try:
-            compiled(*example)
+            compiled(*example, **named)
         except Exception as error:  # whatever inductor throws is the reason in the table
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise CompilerUnavailable(f"torch.compile failed: {reason[0]}") from error
-    return _bind(compiled, example)
+    return _bind(compiled, example, named)
 
 
 class _CallableModule(types.ModuleType):

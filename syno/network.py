@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import KernelError
+from syno.inputs import arguments
 from syno.session.protocols import (
     Measurement,
     MeasureRequest,
@@ -106,6 +107,18 @@ def place(
         return replace(model, {sites[name]: op for name, op in operators.items()}, native=native)
 
 
+def _dtype(site: Site) -> str:
+    """What the kernels of a site compute in."""
+    import torch
+
+    from syno.torch.ops import computed_in
+
+    found = computed_in(getattr(torch, site.dtype))
+    if found is None:
+        raise KernelError(f"[measure] {site.name} gets {site.dtype}: no kernel computes in it")
+    return found
+
+
 class NetworkEvaluator(Network):
     """Trains a network with operators in it (the session's ``Evaluator``)."""
 
@@ -159,9 +172,12 @@ class NetworkMeasurer(Network):
             model = self.build(request.assignment, self.task.seeds[0]).eval()
             example = self.task.example(self.batch)
             self._compile(request.assignment, request.threads)
+            args, named = arguments(model, example)
             with measuring() as had:
                 timings = self._times_of_sites(model, request)
-                network = measure({"network": lambda: model(example)}, threads=request.threads)[0]
+                network = measure(
+                    {"network": lambda: model(*args, **named)}, threads=request.threads
+                )[0]
         checked = [timing for timing in timings.values() if timing.max_rel_err is not None]
         return Measurement(
             latency_us=network.median_us,
@@ -217,14 +233,18 @@ class NetworkMeasurer(Network):
 
         if not self.native:
             return
-        operators = [
-            at_fit(operator, fit)
-            for name, operator in self.assigned(assignment).items()
-            for fit in self.sites()[name].fits
-        ]
+        operators: dict[str, list[Operator]] = {}
+        for name, operator in self.assigned(assignment).items():
+            site = self.sites()[name]
+            operators.setdefault(_dtype(site), []).extend(at_fit(operator, f) for f in site.fits)
         with ThreadPoolExecutor(max_workers=threads) as pool:
-            for _ in pool.map(lambda o: compile(o, threads=threads), _first(distinct(operators))):
-                pass
+            for dtype, ones in operators.items():
+
+                def make(one: Operator, dtype: str = dtype) -> Any:
+                    return compile(one, dtype=dtype, threads=threads)
+
+                for _ in pool.map(make, _first(distinct(ones))):
+                    pass
 
     def _site(self, model: nn.Module, site: Site, threads: int) -> SiteTiming:
         import torch
@@ -235,6 +255,7 @@ class NetworkMeasurer(Network):
         module = model.get_submodule(site.name)
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(site.calls[0].input, generator=generator)
+        x = x.to(getattr(torch, site.dtype))
         timing = measure({"site": lambda: module(x)}, threads=threads, turns=9)[0]
         found = SiteTiming(latency_us=timing.median_us, iqr_us=timing.iqr_us)
         if not isinstance(module, Op):
@@ -251,7 +272,8 @@ class NetworkMeasurer(Network):
 
         if not self.native:
             return None, False
-        kernel = compile(at_fit(module.operator, site.fits[0]), threads=threads)
+        operator = at_fit(module.operator, site.fits[0])
+        kernel = compile(operator, dtype=_dtype(site), threads=threads)
         if kernel.verification is None:
             raise KernelError(f"[measure] the kernel of {site.name} was never checked")
         return kernel.verification.max_rel_err, kernel.verification.passed

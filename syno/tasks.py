@@ -16,20 +16,21 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.errors import SynoError, TaskError, unknown_name
 from syno.fresh import python_command, python_environment
+from syno.inputs import batch_of, call, described, first, moved, tensors, why_not
 from syno.streams import Stream
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    Batches = Iterable[tuple[Tensor, Tensor]]
+    Batches = Iterable[tuple[Any, Any]]
     Loader = Batches | Callable[[int], Batches]
     Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -123,8 +124,9 @@ class Task:
 
     Attributes:
         model: a name of :mod:`syno.models`, or a function without arguments that returns a new module.
-        train, validation, test: batches ``(inputs, targets)`` to iterate over once an epoch, or a function
-            of a seed that returns such. Candidates are chosen on ``validation``; finalists are judged on
+        train, validation, test: batches ``(inputs, targets)`` of tensors or NumPy arrays to iterate over once
+            an epoch, or a function of a seed that returns such. Several inputs of a model are a tuple or a
+            dictionary, ``((a, b), targets)``. Candidates are chosen on ``validation``; finalists are judged on
             ``test``, which is ``validation`` when left out. Whatever they draw from the generators of torch,
             NumPy and Python, global or their own, follows from the training's seed; a loader that keeps other
             state between epochs has ``set_epoch(number)``, or is a function of the seed.
@@ -238,13 +240,14 @@ class Task:
         found: Loader | None = getattr(self, part)
         return self.validation if found is None else found
 
-    def example(self, batch: int = 1) -> Tensor:
-        """The first ``batch`` inputs of the validation part, as the model gets them."""
+    def example(self, batch: int = 1) -> Any:
+        """The first ``batch`` inputs of the validation part, as the model gets them: a tensor, or several
+        in a tuple, list or dictionary (:func:`syno.inputs.call`)."""
         with Stream("example", of=[self.validation]):
             batches = self.batches("validation")
             set_epoch(batches, 0)
-            for inputs, _ in batches:
-                return inputs[:batch]
+            for pair in batches:
+                return first(batch_of(pair, self.name)[0], batch)
         raise TaskError(
             f"the validation part of task {self.name!r} has no batches",
             fix="give a loader that can be iterated over again and again",
@@ -620,24 +623,52 @@ def check_task(task: Task) -> dict[str, Any]:
         "params": sum(p.numel() for p in model.parameters()),
     }
     for part in ("train", "validation", "test"):
-        batch: tuple[Tensor, Tensor] | None = next(_first(task.batches(part)), None)
+        batches = task.batches(part)
+        if not isinstance(batches, Iterable):
+            raise TaskError(
+                f"the {part} part of task {task.name!r} is a {type(batches).__name__}, no batches",
+                fix="give a list or DataLoader of (inputs, targets), or a function of the seed that returns one",
+                code="T005",
+            )
+        if iter(batches) is batches:
+            raise TaskError(
+                f"the {part} part of task {task.name!r} can be read once only: it is a "
+                f"{type(batches).__name__}",
+                fix="give a list, a DataLoader, or a function of the seed that returns a new iterator",
+                code="T005",
+            )
+        batch = next(iter(batches), None)
         if batch is None:
             raise TaskError(
                 f"the {part} part of task {task.name!r} has no batches",
                 fix="give a loader with at least one batch that can be iterated over again",
                 code="T005",
             )
-        found[part] = list(batch[0].shape)
+        inputs, targets = (moved(part, "cpu") for part in batch_of(batch, task.name))
+        shapes = [list(t.shape) for t in tensors(inputs)]
+        found[part] = shapes[0] if len(shapes) == 1 else shapes
         if part != "train":
             continue
-        inputs, targets = batch
         try:
-            loss = task.loss_function(model(inputs), targets)
+            outputs = call(model, inputs)
+        except SynoError:
+            raise
+        except Exception as error:
+            shown = "shape " + ", ".join(map(str, shapes)) if shapes else "no tensors"
+            raise TaskError(
+                f"the model of task {task.name!r} fails on inputs of {shown}: "
+                f"{why_not(model, inputs, error)}",
+                fix="make model and loader fit together: model(inputs)",
+                code="T009",
+            ) from error
+        try:
+            loss = task.loss_function(outputs, targets)
         except SynoError:
             raise
         except Exception as error:
             raise TaskError(
-                f"the model of task {task.name!r} fails on inputs of shape {list(inputs.shape)}: {error}",
+                f"the loss of task {task.name!r} fails on outputs {described(outputs)} and targets "
+                f"{described(targets)}: {type(error).__name__}: {error}",
                 fix="make model, loader and loss fit together: loss(model(inputs), targets)",
                 code="T009",
             ) from error
@@ -649,12 +680,6 @@ def check_task(task: Task) -> dict[str, Any]:
             )
         found["loss"] = float(loss.detach())
     return found
-
-
-def _first(batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
-    for inputs, targets in batches:
-        yield inputs, targets
-        return
 
 
 def preflight(

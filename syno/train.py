@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.errors import TaskError
+from syno.inputs import batch_of, call, moved, size
 from syno.streams import Stream
 from syno.tasks import CrossEntropy, Metric, Task, set_epoch
 
@@ -150,12 +151,14 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) 
     model.eval()
     try:
         with torch.inference_mode():
-            for index, (inputs, targets) in enumerate(batches):
+            for index, batch in enumerate(batches):
                 if limit and index >= limit:
                     break
-                outputs = model(inputs.to(task.device))
+                inputs, targets = batch_of(batch, task.name)
+                outputs = call(model, moved(inputs, task.device))
+                wanted = moved(targets, task.device)
                 for sums in metrics:
-                    sums.add(sums.metric.values(outputs, targets.to(task.device)))
+                    sums.add(sums.metric.values(outputs, wanted))
     finally:
         model.train(was_training)
     if not main.count:
@@ -292,7 +295,8 @@ class _Run:
         for inputs, targets in self._endless():
             began = self.clock()
             optimizer.zero_grad(set_to_none=True)
-            loss = loss_function(model(inputs.to(task.device)), targets.to(task.device))
+            outputs = call(model, moved(inputs, task.device))
+            loss = loss_function(outputs, moved(targets, task.device))
             number = float(loss.detach())
             if not math.isfinite(number):
                 return self._result(
@@ -303,7 +307,7 @@ class _Run:
             optimizer.step()
             schedule.step()
             self.step += 1
-            self.examples += len(inputs)
+            self.examples += size(inputs)
             self.training_s += self.clock() - began
             if self.time_limit_s is not None and self.clock() - started > self.time_limit_s:
                 return self._result(
@@ -345,7 +349,7 @@ class _Run:
                 if batch is _END:
                     break
                 seen += 1
-                yield batch
+                yield batch_of(batch, self.task.name)
             if not seen:
                 raise TaskError(
                     f"the training loader of task {self.task.name!r} ran empty at step {self.step}",

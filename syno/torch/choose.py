@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from syno.bench import measure
 from syno.errors import KernelError
+from syno.inputs import tensors
 from syno.torch.module import Op
 
 #: A kernel must be this much slower than PyTorch before it is given up: less is noise of one measurement.
@@ -46,13 +47,14 @@ class Choice:
         return f"{taken}: {own:.0f} us, " + ", ".join(f"{n} {us:.0f} us" for n, us in times.items())
 
 
-def choose_in_place(model: nn.Module, *example: Tensor, turns: int = 7) -> list[Choice]:
+def choose_in_place(model: nn.Module, *example: Any, turns: int = 7, **named: Any) -> list[Choice]:
     """Sets every operator of a network to the fastest of its ways, each timed on its own input: a kernel,
     a kernel with its weights packed once, or plain PyTorch.
 
     Args:
         model: on the CPU; its operators' `native`, `prepack` and `why` are set, its mode is kept.
             What an operator gets is recorded during one run of the example.
+        example: positional arguments of that run, `named` its keyword arguments.
         turns: samples of each way.
     Returns:
         One choice for each operator that the run reached, in the order of modules. Equal operators on
@@ -60,7 +62,7 @@ def choose_in_place(model: nn.Module, *example: Tensor, turns: int = 7) -> list[
     Raises:
         KernelError: the model or the example is on another device.
     """
-    for tensor in (*model.parameters(), *example):
+    for tensor in (*model.parameters(), *tensors((example, named))):
         if tensor.device.type != "cpu":
             raise KernelError(
                 f"[choose] a tensor is on the device {tensor.device}; there are kernels for the CPU only: "
@@ -70,14 +72,16 @@ def choose_in_place(model: nn.Module, *example: Tensor, turns: int = 7) -> list[
     model.eval()
     try:
         with torch.inference_mode():
-            seen = _inputs(model, example)
+            seen = _inputs(model, example, named)
             return _choose(seen, turns)
     finally:
         for module, training in modes:
             module.training = training
 
 
-def _inputs(model: nn.Module, example: Sequence[Tensor]) -> list[tuple[str, Op, tuple[Any, ...]]]:
+def _inputs(
+    model: nn.Module, example: Sequence[Any], named: dict[str, Any]
+) -> list[tuple[str, Op, tuple[Any, ...]]]:
     seen: dict[str, tuple[Op, tuple[Any, ...]]] = {}
     hooks = []
     for name, module in model.named_modules():
@@ -88,7 +92,7 @@ def _inputs(model: nn.Module, example: Sequence[Tensor]) -> list[tuple[str, Op, 
 
             hooks.append(module.register_forward_pre_hook(record))
     try:
-        model(*example)
+        model(*example, **named)
     finally:
         for hook in hooks:
             hook.remove()

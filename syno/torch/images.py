@@ -44,24 +44,26 @@ class Chosen:
         return f"{taken} images: {times[taken]:.0f} us, {other}: {times[other]:.0f} us"
 
 
-def fastest(model: nn.Module, *example: Tensor, turns: int = 7) -> Chosen:
+def fastest(model: nn.Module, *example: Any, turns: int = 7, **named: Any) -> Chosen:
     """A network with every operator set as by `choose_in_place`, in the format in which the whole is faster.
 
     Args:
         model: on the CPU; set like the result where no copy of it is better.
-        example: what it is timed on. Where no image among them is contiguous, the format stays.
+        example: what it is timed on, `named` its keyword arguments. Where no image among them is contiguous,
+            the format stays.
     Returns:
         `model`, or a copy that takes inputs of any format, computes in channels-last and returns
         contiguous images.
     """
-    choices = tuple(choose_in_place(model, *example, turns=turns))
-    ranks = {t.dim() for t in example if t.dim() in (4, 5)}
-    if len(ranks) != 1 or any(memory_format(t) != torch.contiguous_format for t in example):
+    choices = tuple(choose_in_place(model, *example, turns=turns, **named))
+    given = [t for t in (*example, *named.values()) if isinstance(t, Tensor)]
+    ranks = {t.dim() for t in given if t.dim() in (4, 5)}
+    if len(ranks) != 1 or any(memory_format(t) != torch.contiguous_format for t in given):
         return Chosen(model, choices)
     twin = copy.deepcopy(model)
     try:
         _to_channels_last(twin, ranks.pop())
-        moved = tuple(choose_in_place(twin, *example, turns=turns))
+        moved = tuple(choose_in_place(twin, *example, turns=turns, **named))
     except RuntimeError:  # a layer that wants its images, or its weights, in the usual order
         return Chosen(model, choices)
     modes = {m: [(s, s.training) for s in m.modules()] for m in (model, twin)}
@@ -70,7 +72,10 @@ def fastest(model: nn.Module, *example: Tensor, turns: int = 7) -> Chosen:
             for network in modes:
                 network.eval()
             timings = measure(
-                {"contiguous": lambda: model(*example), "channels-last": lambda: twin(*example)},
+                {
+                    "contiguous": lambda: model(*example, **named),
+                    "channels-last": lambda: twin(*example, **named),
+                },
                 turns=turns,
                 min_sample_s=5e-3,
                 threads=torch.get_num_threads(),

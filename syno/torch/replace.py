@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from syno.errors import ShapeError, UnknownName
+from syno.inputs import unwrapped
 from syno.operator import Operator
 from syno.torch.layers import Fit, Layer, describe
 from syno.torch.module import Op
@@ -21,7 +22,8 @@ def replace(
     """A copy of `model` with operators instead of some layers.
 
     Args:
-        model: is not changed; parameters of other layers are copied.
+        model: is not changed; parameters of other layers are copied. Of what `torch.compile` returned, the
+            module it was given.
         operators: what to put where. Keys are sites, or names as in `named_modules()`; one operator
             may serve many sites and gets the sizes of each.
         native: False trains and runs on the emitted PyTorch functions instead of kernels.
@@ -32,7 +34,7 @@ def replace(
         UnknownName: the model has no module of this name.
         ShapeError: the module is no replaceable layer, or the operator does not fit its shapes.
     """
-    result = copy.deepcopy(model)
+    result = copy.deepcopy(unwrapped(model))
     for key, operator in operators.items():
         names = (key.name, *key.also) if isinstance(key, Site) else (key,)
         module = _module(result, names[0])
@@ -41,6 +43,11 @@ def replace(
             why = found.reason if found else "it is neither a convolution nor linear"
             raise ShapeError(
                 f"[replace] {names[0]} ({type(module).__name__}) cannot be replaced: {why}"
+            )
+        if isinstance(key, Site) and key.layer is not None and key.layer != found.layer:
+            raise ShapeError(
+                f"[replace] {names[0]} is another layer than the site was found on: {found.layer}, not "
+                f"{key.layer}. Give the model of the site, or find the sites of this one"
             )
         if isinstance(operator, Op):
             new = copy.deepcopy(operator)
@@ -53,7 +60,22 @@ def replace(
                 setattr(result.get_submodule(parent), child, new)
             else:
                 result = new
+    keep_calling_layers(result)
     return result
+
+
+def keep_calling_layers(model: nn.Module) -> None:
+    """Transformer encoders in evaluation mode hand the weights of their layers to one fused function, which
+    knows nothing of operators; these go on calling their layers."""
+
+    def holds(module: nn.Module) -> bool:
+        return any(isinstance(each, Op) for each in module.modules())
+
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoderLayer) and holds(module):
+            module.activation_relu_or_gelu = 0
+        elif isinstance(module, nn.TransformerEncoder) and holds(module):
+            module.enable_nested_tensor = module.use_nested_tensor = False
 
 
 def _module(model: nn.Module, name: str) -> nn.Module:

@@ -10,7 +10,7 @@ import fnmatch
 import html
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,11 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from syno.bench import waiting
-from syno.errors import ShapeError, UnknownName
+from syno.errors import ShapeError, SynoError, UnknownName
+from syno.inputs import MISFITS, arguments, as_inputs, tensors, unwrapped, why_not
 from syno.torch.groups import SiteGroup, group_key, group_sites, joined
 from syno.torch.layers import CONVOLUTIONS, Description, Fit, Layer, describe
+from syno.torch.products import Product, Products
 
 KINDS = (*(kind for kind, _ in CONVOLUTIONS.values()), "linear")
 
@@ -37,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Site:
-    """One layer of the model.
+    """One layer of the model, or one weight that the model multiplies with outside of layers.
 
     `flops` are multiply-adds of all its calls in one run of the example, `time_us` their median time
     in microseconds, `share_of_time` that time in the whole run's. `reason` says why the layer cannot
@@ -53,6 +55,8 @@ class Site:
     reason: str = ""
     also: tuple[str, ...] = ()
     """Further names under which the model holds the same module."""
+    dtype: str = "float32"
+    """Of the input in the example, by torch's name."""
 
     @property
     def replaceable(self) -> bool:
@@ -93,6 +97,7 @@ class Site:
             "replaceable": self.replaceable,
             "reason": self.reason,
             "also": list(self.also),
+            "dtype": self.dtype,
         }
 
 
@@ -231,25 +236,24 @@ def sites(
     threads: int = 1,
     **named_example: Any,
 ) -> Sites:
-    """Every convolution and linear layer of `model`, from runs on an example input.
+    """Every layer and function of `model` that sums products with a weight, from runs on an example input.
+
+    Convolutions and linear layers can be replaced; the others are listed with the reason why not.
 
     Args:
-        model: any module; it runs in evaluation mode without gradients and is left as it was.
-        example: positional arguments of one call; `named_example` its keyword arguments.
+        model: any module; it runs in evaluation mode without gradients and is left as it was. Of what
+            `torch.compile` returned, the layers are those of the module it was given.
+        example: positional arguments of one call; `named_example` its keyword arguments. A single tuple or
+            dictionary is spread over the model's parameters, see `syno.inputs`. NumPy arrays are taken, too.
         repeats: timed runs; times are medians over them.
         threads: of PyTorch during the runs.
     Raises:
-        ShapeError: the model holds no convolution or linear layer at all, or `repeats` or
-            `threads` is below 1.
+        ShapeError: the model multiplies with no weight at all, does not run on the example, or is no
+            module; `repeats` or `threads` is below 1.
     """
     if repeats < 1 or threads < 1:
         raise ShapeError(f"[sites] repeats={repeats} and threads={threads} must be at least 1")
-    found = _candidates(model)
-    if not found:
-        raise ShapeError(
-            f"[sites] {type(model).__name__} has no Conv1d, Conv2d, Conv3d or Linear layer: there is "
-            "nothing an operator could replace"
-        )
+    model = _plain_module(model)
     lazy = next(
         (n for n, p in model.named_parameters() if isinstance(p, UninitializedParameter)), None
     )
@@ -258,12 +262,20 @@ def sites(
             f"[sites] {lazy} has no shape yet (a lazy layer), and a run of the example would give it "
             "one: call the model once yourself, then look for sites"
         )
+    args, named = _arguments(model, example, named_example)
+    found = _candidates(model)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        record = _observe(model, found, example, named_example, repeats)
+        with _eager(model):
+            record = _observe(model, found, args, named, repeats)
     finally:
         torch.set_num_threads(before)
+    if not found and not record.products:
+        raise ShapeError(
+            f"[sites] {type(model).__name__} has no Conv1d, Conv2d, Conv3d or Linear layer: there is "
+            "nothing an operator could replace"
+        )
     total = record.total_us
     result = []
     shared = _shared_parameters(model)
@@ -271,7 +283,7 @@ def sites(
         calls = record.calls(module)
         reason = description.reason or record.trouble.get(id(module), "")
         if not reason and not calls:
-            reason = "the example never calls it (its parent may read the weight itself)"
+            reason = _never_called(names, record)
         if not reason and any(0 in call.input for call in calls):
             reason = "the example calls it with an empty tensor"
         if not reason and id(module.weight) in shared:
@@ -279,13 +291,97 @@ def sites(
         us = record.time_us(module)
         share = us / total if total else 0.0
         site = Site(
-            names[0], description.kind, description.layer, calls, us, share, reason, names[1:]
+            names[0],
+            description.kind,
+            description.layer,
+            calls,
+            us,
+            share,
+            reason,
+            names[1:],
+            record.dtypes.get(id(module), "float32"),
         )
         if not reason and len({group_key(site.layer, fit) for fit in site.fits if site.layer}) > 1:
             reason = "the example calls it with inputs of different ranks"
             site = dataclasses.replace(site, reason=reason)
         result.append(site)
+    result += _functional(found, record)
     return Sites(result, total, threads)
+
+
+def _plain_module(model: Any) -> nn.Module:
+    """The module whose layers are meant. Raises ShapeError where there are none to see."""
+    plain = unwrapped(model)
+    if isinstance(plain, torch.jit.ScriptModule):
+        raise ShapeError(
+            f"[sites] {type(model).__name__} is TorchScript, whose layers cannot be replaced: give the "
+            "PyTorch module that it was made of"
+        )
+    if not isinstance(plain, nn.Module):
+        given = model.__name__ if isinstance(model, type) else type(model).__name__
+        what = (
+            "a class: make an object of it," if isinstance(model, type) else "no torch.nn.Module;"
+        )
+        raise ShapeError(f"[sites] {given} is {what} pass the model itself, such as MyNet()")
+    return plain
+
+
+def _arguments(
+    model: nn.Module, example: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if named:
+        whole = as_inputs({"": example, **named})
+        return whole.pop(""), whole
+    if len(example) == 1:
+        return arguments(model, as_inputs(example[0]))
+    return as_inputs(example), {}
+
+
+def _eager(model: nn.Module) -> Any:
+    """Parts that `torch.compile` was given run as they were written, so that hooks see their layers."""
+    compiled = any(
+        "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+        for module in model.modules()
+    )
+    stance = getattr(torch.compiler, "set_stance", None)
+    return stance("force_eager") if compiled and stance is not None else nullcontext()
+
+
+def _never_called(names: Sequence[str], record: _Record) -> str:
+    for name in names:
+        product = record.products.get(f"{name}.weight" if name else "weight")
+        if product is not None:
+            return f"its weight is read by {_operation(product)}, not through the layer"
+    return "the example never calls it (its parent may read the weight itself)"
+
+
+def _operation(product: Product) -> str:
+    return product.operation.replace("aten::", "torch.")
+
+
+def _functional(
+    found: Sequence[tuple[tuple[str, ...], nn.Module, Description]], record: _Record
+) -> list[Site]:
+    """Weights in products outside of all layers that are listed."""
+    listed = {name for names, _, _ in found for name in names}
+    sites = []
+    for product in record.products.values():
+        if product.weight.rpartition(".")[0] in listed:
+            continue  # that layer's row says so
+        us = product.seconds * 1e6
+        sites.append(
+            Site(
+                product.weight,
+                product.kind,
+                None,
+                tuple(Call(i, o, n) for (i, o), n in product.calls.items()),
+                us,
+                us / record.total_us if record.total_us else 0.0,
+                f"{_operation(product)} multiplies with it, no layer does; "
+                "write it as a Linear or convolution layer to search it",
+            )
+        )
+    return sites
 
 
 def _candidates(model: nn.Module) -> list[tuple[tuple[str, ...], nn.Module, Description]]:
@@ -313,9 +409,11 @@ class _Record:
 
     def __init__(self) -> None:
         self.shapes: dict[int, dict[tuple[tuple[int, ...], tuple[int, ...]], int]] = {}
+        self.dtypes: dict[int, str] = {}
         self.times: dict[int, list[float]] = {}
         self.totals: list[float] = []
         self.trouble: dict[int, str] = {}
+        self.products: dict[str, Product] = {}
 
     @property
     def total_us(self) -> float:
@@ -343,26 +441,59 @@ def _observe(
     record = _Record()
     modules = [module for _, module, _ in found]
     with evaluating(model), torch.no_grad():
-        with _hooked(modules, None, _shape_hook(record)):
-            model(*example, **named_example)
+        products = Products(model)
+        before, after = _watching(record, products)
+        try:
+            with _hooked(modules, before, after), products:
+                model(*example, **named_example)
+                # What is timed of this run begins warm.
+                record.shapes.clear()
+                products.found.clear()
+                model(*example, **named_example)
+        except SynoError:
+            raise
+        except MISFITS as error:
+            inputs = (*example, *named_example.values())
+            raise ShapeError(f"[sites] {why_not(model, inputs, error)}") from error
+        record.products = products.found
         for _ in range(repeats):
             _timed_run(model, modules, example, named_example, record)
     return record
 
 
-def _shape_hook(record: _Record) -> Callable[..., None]:
-    def saw(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+#: What operators compute in, and the dtype that is computed in another one.
+_COMPUTED = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def _watching(
+    record: _Record, products: Products
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Hooks before and after the call of a listed layer."""
+
+    def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+        products.inside += 1
+
+    def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        products.inside -= 1
+        replaced = isinstance(module, (*CONVOLUTIONS, nn.Linear))
         x = args[0] if args else kwargs.get("input")
-        if not isinstance(x, torch.Tensor) or not isinstance(output, torch.Tensor):
+        y = output
+        if not replaced:
+            x, y = (next(iter(tensors(value)), None) for value in ((args, kwargs), output))
+        if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
             record.trouble[id(module)] = "the example calls it with something that is no tensor"
             return
-        if not x.is_floating_point():
-            record.trouble[id(module)] = f"the example calls it with {x.dtype}, not a real dtype"
+        if x.dtype not in _COMPUTED:
+            record.trouble[id(module)] = (
+                f"the example calls it with {x.dtype}; operators compute in float32, float64, bfloat16 "
+                "and float16"
+            )
+        record.dtypes[id(module)] = str(x.dtype).removeprefix("torch.")
         counts = record.shapes.setdefault(id(module), {})
-        key = (tuple(x.shape), tuple(output.shape))
+        key = (tuple(x.shape), tuple(y.shape))
         counts[key] = counts.get(key, 0) + 1
 
-    return saw
+    return before, after
 
 
 def _timed_run(
@@ -372,7 +503,7 @@ def _timed_run(
     named_example: dict[str, Any],
     record: _Record,
 ) -> None:
-    wait = waiting((*example, *named_example.values()))
+    wait = waiting(tensors((*example, *named_example.values())))
 
     def clock() -> float:
         wait()

@@ -95,3 +95,21 @@ def test_a_gpu_is_waited_for(monkeypatch):
     assert len(waited) == len(called) + 1
     waiting([torch.zeros(1), torch.zeros(1, device="meta")])()
     assert len(waited) == len(called) + 1
+
+
+def test_no_model_to_compile_can_be_said_in_every_way():
+    model = torch.nn.Linear(2, 2)
+    for nothing in (None, (), []):
+        assert list(syno.bench({"m": model}, torch.zeros(1, 2), compile=nothing, turns=3)) == ["m"]
+    for wrong in (3, [None], True):
+        with pytest.raises(ShapeError, match="names no model"):
+            syno.bench({"m": model}, torch.zeros(1, 2), compile=wrong, turns=3)
+    with pytest.raises(ShapeError, match="threads=0"):
+        syno.bench({"m": model}, torch.zeros(1, 2), threads=0, turns=3)
+
+
+def test_named_arguments_reach_the_models():
+    result = syno.bench(
+        {"f": lambda a, b: a + b}, torch.zeros(1), named={"b": torch.ones(1)}, turns=3
+    )
+    assert result["f"].samples == 3
