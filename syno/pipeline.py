@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +17,12 @@ import msgspec
 
 from syno.errors import ShapeError, SpecError, TaskError, unknown_name
 from syno.files import write_whole
+from syno.inputs import arguments, as_inputs, size, unwrapped
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
+from syno.network_file import keep_network, read_network
 from syno.policies import DEFAULT_POLICY
 from syno.report.build import FINAL_FILE, FinalBench, read_final
-from syno.result import EVALUATOR, MEASURER, Result
+from syno.result import EVALUATOR, IN_PROCESS, MEASURER, Result
 from syno.session import (
     Budget,
     Component,
@@ -37,10 +40,11 @@ from syno.session.trust import check_trust
 from syno.tasks import Task
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from syno.torch import SiteGroup, Sites
 
+_log = logging.getLogger("syno.pipeline")
 _PROPOSER = "syno.proposers:make"
 
 #: Layers with fewer channels than this leave an operator nothing to group or reduce: stems and heads.
@@ -49,7 +53,7 @@ LEAST_CHANNELS = 8
 
 def search(
     model: nn.Module,
-    example: Tensor,
+    example: Any,
     *,
     data: Task | str | tuple[Iterable[Any], Iterable[Any]],
     sites: Sites | None = None,
@@ -83,10 +87,11 @@ def search(
     which the result's report says.
 
     Args:
-        model: is not changed.
-        example: one input, ``[N, ...]``; latencies are at its batch size N.
-        data: ``(train_loader, validation_loader)`` of ``(inputs, targets)`` batches, a :class:`Task`, or
-            ``"module:function"`` of one. A name lets workers train in processes of their own; objects
+        model: is not changed. Float32, float64, bfloat16 and half models are searched in their own dtype.
+        example: inputs of one call, ``[N, ...]``; latencies are at its batch size N. A tensor or NumPy array,
+            a tuple of several, or a dictionary of named ones.
+        data: ``(train_loader, validation_loader)`` of ``(inputs, targets)`` batches, inputs like the example,
+            tensors or NumPy arrays; a :class:`Task`, or ``"module:function"`` of one. A name lets workers train in processes of their own; objects
             are trained in this process, one after the other.
         sites: the layers to replace; default all convolutions and linear layers with at least
             8 channels either way and 2 % of the time.
@@ -122,7 +127,9 @@ def search(
         SpecError: no space of operators fits the sites.
         SessionError: the session was made with other settings.
         TrustError: the session was made by somebody else.
+        TaskError: model, data and loss do not fit together.
     """
+    model, example = unwrapped(model), as_inputs(example)
     reference, task = _task_of(model, data, pretrained, recipe)
     if sites is None:
         sites = default_sites(model, example)
@@ -134,7 +141,7 @@ def search(
         stored_plan(Path(session), trust=trust) or plan_stages(sites.groups(), space),
         space,
         Path(session),
-        batch=int(example.shape[0]),
+        batch=size(example),
         budget=budget,
         seed=seed,
         finalists=finalists,
@@ -223,7 +230,7 @@ def search_task(
     )
 
 
-def default_sites(model: nn.Module, example: Tensor) -> Sites:
+def default_sites(model: nn.Module, example: Any) -> Sites:
     """The layers worth replacing: enough channels to work with, and enough of the time to matter.
 
     Raises:
@@ -240,9 +247,11 @@ def default_sites(model: nn.Module, example: Tensor) -> Sites:
         ),
     )
     if not len(worth):
+        refused = [f"{site.name or 'the model'}: {site.reason}" for site in found if site.reason]
+        why = f" Of those that cannot: {'; '.join(refused[:3])}." if refused else ""
         raise ShapeError(
             f"[search] none of the {len(found)} layers of the model is worth replacing: each has fewer "
-            f"than {LEAST_CHANNELS} channels, under 2 % of the time, or cannot be replaced. "
+            f"than {LEAST_CHANNELS} channels, under 2 % of the time, or cannot be replaced.{why} "
             "Give sites=syno.sites(model, x).where(...) to choose yourself"
         )
     return worth
@@ -410,11 +419,13 @@ def _run(
     stages = {stage.name: sites for stage, sites in plan}
     options: dict[str, Any] = {"stages": stages, "batch": batch}
     if reference is None:
-        options["task"] = f"(in this process) {task.name}"
+        options["task"] = f"{IN_PROCESS} {task.name}"
     else:
         options["task"] = reference
         options["task_options"] = dict(task_options)
     network = NetworkEvaluator(task, stages=stages, batch=batch, native=native)
+    if not (directory / "session.sqlite").exists():
+        _check(task)
     executor = None
     if reference is None:
         measurer = NetworkMeasurer(task, stages=stages, batch=batch)
@@ -435,6 +446,13 @@ def _run(
         trust=trust,
     )
     try:
+        if read_network(directory) is None and not keep_network(
+            directory, batch, task.example(batch), network.sites()
+        ):
+            _log.warning(
+                "%s keeps no example: its inputs are no tensors, numbers or texts; later uses want apply(example=x)",
+                directory,
+            )
         summary = session.run(
             budget=allowed,
             finalists=finalists,
@@ -447,6 +465,15 @@ def _run(
     finally:
         session.close()
     return Result(open_view(directory), network)
+
+
+def _check(task: Task) -> None:
+    """Runs model and loss on a batch before any work starts; what that draws changes nothing else."""
+    from syno.streams import Stream
+    from syno.tasks import check_task
+
+    with Stream("check", of=[task.train, task.validation, task.test]):
+        check_task(task)
 
 
 def compare_finalists(view: SessionView, network: Network) -> None:
@@ -462,8 +489,8 @@ def compare_finalists(view: SessionView, network: Network) -> None:
         models[candidate.id] = result.apply(candidate).eval()
     from syno.bench import bench
 
-    example = network.task.example(network.batch)
-    timed = bench(models, example, compile="baseline", threads=threads)
+    args, named = arguments(models["baseline"], network.task.example(network.batch))
+    timed = bench(models, *args, named=named, compile="baseline", threads=threads)
     eager = {name: timed[name] for name in models}
     compiled = {"baseline": "baseline, torch.compile"}
     final = FinalBench(

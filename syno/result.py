@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from syno.config import deterministic
 from syno.errors import SessionError
+from syno.inputs import arguments, as_inputs, dtype_of, mapped, unwrapped
 from syno.network import Network, NetworkEvaluator, place
+from syno.network_file import KeptNetwork, read_network
 from syno.report.build import build_report
 from syno.session import Candidate, SessionView, open_view
 from syno.session.trust import check_trust
@@ -17,12 +19,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import nn
 
+    from syno.operator import Operator
     from syno.report import Report
+    from syno.tasks import Task
+    from syno.torch import Sites
 
 _log = logging.getLogger("syno.result")
 
 EVALUATOR = "syno.network:NetworkEvaluator"
 MEASURER = "syno.network:NetworkMeasurer"
+
+#: What a session has for a task's name where the task was objects of the process that searched.
+IN_PROCESS = "(in this process)"
 
 
 class Found:
@@ -42,8 +50,19 @@ class Found:
         """The :class:`syno.Operator`, with all its valuations."""
         return self._result.view.operator(self.candidate)
 
+    @property
+    def operators(self) -> dict[str, Operator]:
+        """By stage, what this candidate's network has in its sites: its own operator, and those chosen for the
+        stages before."""
+        return self._result.operators(self.candidate)
+
     def apply(
-        self, model: nn.Module | None = None, *, seed: int | None = None, measured: bool = True
+        self,
+        model: nn.Module | None = None,
+        *,
+        example: Any = None,
+        seed: int | None = None,
+        measured: bool = True,
     ) -> nn.Module:
         """The network with this operator in its sites; a new module, ``model`` is left alone.
 
@@ -53,45 +72,62 @@ class Found:
         are contiguous, in either case.
 
         Args:
-            model: default the task's own. It must have the sites the search was made for.
+            model: default the task's own. It must have the sites the search was made for; with the session's
+                trained weights it needs nothing else of the task.
+            example: inputs to time the ways on; default those the session keeps.
             seed: of the finalists' training whose weights to load; default the first. Where the
                 candidate was no finalist, the operator's weights are random and want training.
-            measured: time the ways at the task's example now; else all run on native kernels, in the
+            measured: time the ways at the example now; else all run on native kernels, in the
                 format of the input. In a deterministic session nothing is timed.
         Raises:
-            SessionError: there are no trained weights of this seed.
+            SessionError: there are no trained weights of this seed, or they are of another model; the
+                session has no named task, and no model was given.
             ShapeError, UnknownName: the model does not have these sites.
         """
-        return self._result.apply(self.candidate, model, seed=seed, measured=measured)
+        return self._result.apply(
+            self.candidate, model, example=example, seed=seed, measured=measured
+        )
 
     def __repr__(self) -> str:
         c = self.candidate
         value = "not judged" if c.value is None else f"{c.value:.4f}"
         latency = "" if c.latency_us is None else f", {c.latency_us:.0f} us"
-        return f"Found({c.id}: {value}{latency}; {c.expr})"
+        return f"Found({c.id}: {value}{latency}; {self._result.view.formula(c)})"
 
 
 class Result:
     """What a search found; reads the session's directory and can be asked while it still runs."""
 
     def __init__(
-        self, view: SessionView, network: Network | None = None, *, trust: bool = False
+        self,
+        view: SessionView,
+        network: Network | None = None,
+        *,
+        trust: bool = False,
+        task: Task | str | None = None,
     ) -> None:
         self.view = view
         self._network = network
         self._trust = trust
+        self._task = task
+        self._kept: KeptNetwork | None = None
 
     @classmethod
-    def load(cls, directory: str | Path, *, trust: bool = False) -> Result:
+    def load(
+        cls, directory: str | Path, *, trust: bool = False, task: Task | str | None = None
+    ) -> Result:
         """The result kept in a session's directory.
 
         Args:
             trust: the task that the session names may be imported though the session was made by somebody
                 else, or by an older syno; says what that is, and signs the session.
+            task: a :class:`Task` or ``"module:function"``, instead of the one that the session names. A session of
+                objects of its process names none; models, operators and weights can be used without it, and
+                training again needs it.
         Raises:
             SessionError: there is no session.
         """
-        return cls(open_view(directory), trust=trust)
+        return cls(open_view(directory), trust=trust, task=task)
 
     @property
     def interrupted(self) -> bool:
@@ -103,20 +139,64 @@ class Result:
         """The task's network builder, made from the session's settings where need be.
 
         Raises:
-            SessionError: the session's task was an object of its process.
+            SessionError: the session names no task, and none was given.
             TrustError: the session was made by somebody else (see :meth:`load`).
         """
         if self._network is None:
             options = self.view.config.evaluator.options
-            if self.view.config.evaluator.reference != EVALUATOR or "task" not in options:
+            settings = {k: v for k, v in options.items() if k in ("stages", "batch", "native")}
+            if self._task is not None:
+                self._network = NetworkEvaluator(self._task, **settings)
+                return self._network
+            named = self.view.config.evaluator.reference == EVALUATOR and "task" in options
+            if not named or str(options["task"]).startswith(IN_PROCESS):
+                directory = self.view.directory
                 raise SessionError(
-                    f"{self.view.directory} was searched with objects of its process, not a named task",
-                    fix="use the result of syno.search() there, or a task='module:function'",
+                    f"{directory} was searched with objects of its process, not with a named task",
+                    fix="give what is needed: the model, as apply(model) or --model 'module:function', or the task, "
+                    f"as Result.load({str(directory)!r}, task=...) or --task 'module:function'",
                     code="R012",
                 )
             check_trust(self.view.directory, self.view.config, trust=self._trust)
             self._network = NetworkEvaluator(**options)
         return self._network
+
+    @property
+    def kept(self) -> KeptNetwork | None:
+        """Example and sites as the session keeps them; ``None`` where an older syno made it."""
+        if self._kept is None:
+            self._kept = read_network(self.view.directory)
+        return self._kept
+
+    @property
+    def sites(self) -> Sites:
+        """The sites that were searched, with all others of the model."""
+        return self.network.sites() if self.kept is None else self.kept.sites
+
+    @property
+    def example(self) -> Any:
+        """The inputs that latencies refer to."""
+        if self.kept is not None:
+            return self.kept.example
+        return self.network.task.example(self.network.batch)
+
+    def original(self) -> nn.Module:
+        """The task's model as it was before the search. Raises SessionError where no task is known."""
+        network = self.network
+        return network.task.make_model(network.task.seeds[0])
+
+    def operators(self, candidate: Candidate) -> dict[str, Operator]:
+        """See :attr:`Found.operators`."""
+        return self.view.operators(candidate)
+
+    def assigned(self, candidate: Candidate) -> dict[str, Operator]:
+        """Which operator serves which site in a candidate's network."""
+        stages = self.view.config.evaluator.options.get("stages", {})
+        return {
+            site: operator
+            for stage, operator in self.operators(candidate).items()
+            for site in stages.get(stage, ())
+        }
 
     def best(self, max_accuracy_drop: float | None = None) -> Found | None:
         """The fastest candidate that is not worse than the original.
@@ -157,15 +237,46 @@ class Result:
         candidate: Candidate,
         model: nn.Module | None = None,
         *,
+        example: Any = None,
         seed: int | None = None,
         measured: bool = True,
     ) -> nn.Module:
         """See :meth:`Found.apply`."""
-        network = self.network
-        keys = self.view.assignment(candidate)
-        texts = {stage: self.view._store.operator(key) for stage, key in keys.items()}
-        base = network.task.make_model(network.task.seeds[0]) if model is None else model
-        faster = place(base, network.sites(), network.assigned(texts))
+        from syno.torch import sites as find_sites
+
+        base = self.original() if model is None else unwrapped(model)
+        given = None if example is None else as_inputs(example)
+        if self.kept is None and given is not None:
+            args, named = arguments(base, given)
+            sites = find_sites(base, *args, repeats=1, **named)
+        else:
+            sites = self.sites
+        native = bool(self.view.config.evaluator.options.get("native", True))
+        faster = place(base, sites, self.assigned(candidate), native)
+        chosen_seed = self.trained_seed(candidate, seed)
+        if chosen_seed is not None:
+            path = self.view.weights(candidate)[chosen_seed]
+            self.view.check_file(path)
+            load_weights(faster, path, candidate.id)
+        if deterministic() or self.view.config.machine is not None:
+            measured = False  # a choice by timing changes the last digits
+        if measured and native and all(p.device.type == "cpu" for p in faster.parameters()):
+            from syno.torch.images import fastest
+
+            args, named = arguments(
+                base, in_dtype_of(faster, self.example if given is None else given)
+            )
+            chosen = fastest(faster, *args, **named)
+            _log.info("%s: %s", candidate.id, chosen.why)
+            faster = chosen.network
+        return faster.train(base.training)
+
+    def trained_seed(self, candidate: Candidate, seed: int | None = None) -> int | None:
+        """The seed of the trained weights that are used; ``None`` where the candidate was no finalist.
+
+        Raises:
+            SessionError: there are none of ``seed``.
+        """
         trained = self.view.weights(candidate)
         if seed is not None and seed not in trained:
             raise SessionError(
@@ -173,21 +284,7 @@ class Result:
                 fix=f"there are: {', '.join(map(str, sorted(trained))) or 'none (it was no finalist)'}",
                 code="R012",
             )
-        if trained:
-            from safetensors.torch import load_model
-
-            chosen_weights = trained[min(trained) if seed is None else seed]
-            self.view.check_file(chosen_weights)
-            load_model(faster, str(chosen_weights))
-        if deterministic() or self.view.config.machine is not None:
-            measured = False  # a choice by timing changes the last digits
-        if measured and network.native and all(p.device.type == "cpu" for p in faster.parameters()):
-            from syno.torch.images import fastest
-
-            chosen = fastest(faster, network.task.example(network.batch))
-            _log.info("%s: %s", candidate.id, chosen.why)
-            faster = chosen.network
-        return faster.train(base.training)
+        return seed if seed is not None else min(trained, default=None)
 
     def __repr__(self) -> str:
         more = "; interrupted: the same call again continues it" if self.interrupted else ""
@@ -195,6 +292,35 @@ class Result:
 
     def _repr_html_(self) -> str:
         return self.view._repr_html_()
+
+
+def load_weights(model: nn.Module, path: Path, id: str) -> None:
+    """Fills in trained weights. Raises SessionError where they are of another model."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_model
+
+    try:
+        load_model(model, str(path))
+    except (RuntimeError, SafetensorError, OSError) as error:
+        said = " ".join(str(error).split())[:300]
+        raise SessionError(
+            f"the weights of {id} do not fit {type(model).__name__}: {said}",
+            fix="give the model that was searched: the same layers at the same sizes",
+            code="R012",
+        ) from error
+
+
+def in_dtype_of(model: nn.Module, example: Any) -> Any:
+    """The example with its real numbers in the dtype that the model computes in."""
+    import torch
+
+    dtype = dtype_of(model)
+
+    def cast(leaf: Any) -> Any:
+        real = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        return leaf.to(dtype) if real and dtype is not None else leaf
+
+    return mapped(example, cast)
 
 
 def report_of(view: SessionView) -> Report:

@@ -7,31 +7,76 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syno.errors import SessionError, unknown_name
+from syno.errors import SessionError, SynoError, TaskError, unknown_name
+from syno.inputs import arguments
 from syno.network import NetworkEvaluator, NetworkMeasurer
-from syno.result import Result
+from syno.result import Result, in_dtype_of
 from syno.session import Candidate, Score, SessionView, open_view
 from syno.tuning.machine import fixed_kernels
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from syno.bench import Comparison
     from syno.explain import Explanation
     from syno.export import Exported
     from syno.session import Measurement
+    from syno.tasks import Task
+    from syno.torch import Op
     from syno.train import TrainResult
 
 
+def model_of(reference: str) -> nn.Module:
+    """The model that ``"module:function"`` makes, or that its task trains.
+
+    Raises:
+        TaskError: it cannot be imported, fails, or makes something else.
+    """
+    from torch import nn
+
+    from syno.tasks import Task, resolve
+
+    factory = resolve(reference)
+    try:
+        made = factory if isinstance(factory, nn.Module) else factory()
+    except SynoError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"{reference!r} failed: {type(error).__name__}: {error}",
+            fix="give a function that makes the model without arguments",
+            code="T008",
+        ) from error
+    if isinstance(made, Task):
+        made = made.make_model(made.seeds[0])
+    if not isinstance(made, nn.Module):
+        raise TaskError(
+            f"{reference!r} returned a {type(made).__name__}, not a torch module",
+            fix="give a function that returns the model, or a syno.Task",
+            code="T002",
+        )
+    return made
+
+
 def bench_candidate(
-    directory: Path, id: str, *, against: Sequence[str], threads: int = 1, trust: bool = False
+    directory: Path,
+    id: str,
+    *,
+    against: Sequence[str],
+    threads: int = 1,
+    model: nn.Module | None = None,
+    trust: bool = False,
 ) -> Comparison:
     """Times the network with a candidate against the original.
 
     Args:
         against: ``"eager"``, ``"compile"`` or both.
         trust: as for :meth:`Result.load <syno.result.Result.load>`.
+        model: the original; default the task's.
     Raises:
         TrustError: the session was made by somebody else.
         UnknownName: another contestant, or no such candidate.
+        SessionError: the session names no task, and no model was given.
     """
     from syno.bench import bench
     from syno.errors import unknown_name
@@ -42,17 +87,11 @@ def bench_candidate(
     with open_view(directory) as view, fixed_kernels(view.config.machine):
         result = Result(view, trust=trust)
         candidate = view.candidate(id)
-        models = {
-            "original": result.network.task.make_model(result.network.task.seeds[0]),
-            candidate.id: result.apply(candidate),
-        }
+        original = result.original() if model is None else model
+        models = {"original": original, candidate.id: result.apply(candidate, original)}
         wanted = list(models) if "compile" in against else []
-        return bench(
-            models,
-            result.network.task.example(result.network.batch),
-            compile=wanted,
-            threads=threads,
-        )
+        args, named = arguments(original, in_dtype_of(original, result.example))
+        return bench(models, *args, named=named, compile=wanted, threads=threads)
 
 
 #: How often a latency outside its tolerance is measured again: what else the machine does passes.
@@ -66,6 +105,7 @@ def replay_candidate(
     tolerance: float,
     latency_tolerance: float = 0.25,
     trust: bool = False,
+    task: Task | str | None = None,
 ) -> dict[str, Any]:
     """Rebuilds, trains and times one candidate again, as the session did, and compares.
 
@@ -74,6 +114,7 @@ def replay_candidate(
         latency_tolerance: by which share of the recorded latency the new one may differ, beside the interquartile
             ranges of both. Outside it is measured up to three times, and the nearest counts; one that was
             recorded on another CPU is not judged.
+        task: instead of the one that the session names; needed where it names none.
     Returns:
         ``{"id", "same", "rows": [{"quantity", "recorded", "again", "same", "tolerance"}]}``; the operator's hash
         must be equal. ``same`` of a row is ``None`` where it cannot be judged.
@@ -93,7 +134,7 @@ def replay_candidate(
                 fix="replay a candidate that is done",
                 code="R012",
             )
-        network = Result(view, trust=trust).network
+        network = Result(view, trust=trust, task=task).network
         keys = view.assignment(candidate)
         texts = {stage: view._store.operator(key) for stage, key in keys.items()}
         rows = [
@@ -184,12 +225,23 @@ def export_candidate(
     output: Path,
     dtype: str = "float32",
     trust: bool = False,
+    model: nn.Module | None = None,
+    operator: str | None = None,
+    seed: int | None = None,
 ) -> Exported:
-    """Exports the network with a candidate in it, or its operator; see :func:`syno.export`.
+    """Exports the network with a candidate in it, trained where it was a finalist; see :func:`syno.export`.
 
+    Args:
+        model: the original; default the task's.
+        operator: a site, to export the operator in it alone, at the site's sizes and with its trained weights.
+        seed: of the finalists' training whose weights to take; default the first.
     Raises:
+        UnknownName: no such candidate, dtype or site.
+        SessionError: the session names no task, and a model was not given.
         TrustError: the session was made by somebody else.
     """
+    import torch
+
     from syno.export import export
     from syno.torch.native import TORCH
 
@@ -204,14 +256,56 @@ def export_candidate(
                 fix="name a candidate, such as c1",
                 code="R012",
             )
-        if format in ("c", "onnx"):
-            operator = view.operator(candidate).at(0)
-            return export(operator, output, format=format, dtype=dtype)
-        model = result.apply(candidate, measured=False).eval().to(TORCH[dtype])
-        example = result.network.task.example(result.network.batch)
-        if example.is_floating_point():
-            example = example.to(TORCH[dtype])
-        return export(model, output, format=format, example=example)
+        trained = result.trained_seed(candidate, seed)
+        weights = (
+            "weights not trained: it was no finalist"
+            if trained is None
+            else f"weights trained with seed {trained}"
+        )
+        if operator is not None:
+            module = operator_at(result, candidate, operator, trained).eval().to(TORCH[dtype])
+            about = f"the operator of {candidate.id} at site {operator}, {weights}"
+            shape = result.sites[operator].calls[0].input
+            example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+            return export(
+                module, output, format=format, example=example.to(TORCH[dtype]), about=about
+            )
+        network = result.apply(candidate, model, seed=seed, measured=False).eval().to(TORCH[dtype])
+        example = in_dtype_of(network, result.example)
+        about = f"the network with {candidate.id}, {weights}"
+        return export(network, output, format=format, example=example, about=about)
+
+
+def operator_at(result: Result, candidate: Candidate, site: str, seed: int | None) -> Op:
+    """The module that a candidate has at a site, with the trained weights of ``seed`` if there are such.
+
+    Raises:
+        UnknownName: the candidate has no operator in such a site.
+    """
+    import torch
+    from safetensors import safe_open
+
+    from syno.torch import Op
+    from syno.torch.replace import at_fit
+
+    assigned = result.assigned(candidate)
+    if site not in assigned:
+        raise unknown_name("site", site, assigned)
+    place = result.sites[site]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        concrete = at_fit(assigned[site], place.fits[0])
+        module = Op(concrete, layer=place.layer, dtype=getattr(torch, place.dtype))
+    if seed is not None:
+        path = result.view.weights(candidate)[seed]
+        result.view.check_file(path)
+        with safe_open(str(path), framework="pt") as file, torch.no_grad():
+            stored = set(file.keys())
+            for name, parameter in module.named_parameters():
+                # Of a module with several names, the file has one.
+                names = [f"{each}.{name}" if each else name for each in (place.name, *place.also)]
+                parameter.copy_(file.get_tensor(next(n for n in names if n in stored)))
+    return module
 
 
 def spec_of(view: SessionView, stage: str) -> str:

@@ -26,7 +26,7 @@ def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str
         number(candidate.op_latency_us, ",.0f"),
         number(candidate.flops, ","),
         number(candidate.params, ","),
-        candidate.reason or candidate.expr,
+        candidate.reason or view.formula(candidate),
     ]
 
 
@@ -80,6 +80,7 @@ def candidate_details(directory: Path, id: str) -> dict[str, Any]:
         details["stderr"] = view.stderr(candidate)
         details["history"] = view.explain(candidate)
         if candidate.key:
+            details["formulas"] = view.formulas(candidate)
             operator = view.operator(candidate)
             details["stages"] = str(operator.program.short_text())
             details["pgraph"] = None if operator.pgraph is None else str(operator.pgraph.text())

@@ -39,6 +39,12 @@ Trust = Annotated[
         help="Import what the session names, though somebody else or an older syno made it; prints what.",
     ),
 ]
+ModelName = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        help="The original, 'package.module:factory': for sessions that were searched with a model, not a named task."
+    ),
+]
 BudgetText = Annotated[str, typer.Option(help="'10min', '2h' or a number of candidates, '40'.")]
 
 
@@ -160,16 +166,23 @@ def demo(
 @guarded
 def sites(
     model: Annotated[str, typer.Argument(help="'package.module:factory' of a torch module.")],
-    example: Annotated[str, typer.Option(help="Shape of the example input: '1,3,32,32'.")],
+    example: Annotated[
+        list[str],
+        typer.Option(
+            help="Shape of the example input: '1,3,32,32'; tokens: '1,128:int64'; once for each input, named where "
+            "the model takes it by name: 'mask=1,128'."
+        ),
+    ],
     json: AsJson = False,
 ) -> None:
-    """What could be replaced in a model: layers, shapes, FLOPs, share of time."""
-    from syno.cli.targets import example_tensor
-    from syno.tasks import resolve
+    """What could be replaced in a model: layers, shapes, FLOPs, share of time; what cannot, and why."""
+    from syno.cli.targets import example_inputs
+    from syno.revisit import model_of
     from syno.torch import sites as find_sites
 
-    factory = resolve(model)
-    found = find_sites(factory(), example_tensor(example))
+    made = model_of(model)
+    inputs, named = example_inputs(example, made)
+    found = find_sites(made, *inputs, **named)
     if json:
         print_json(found.to_dict())
     else:
@@ -370,13 +383,19 @@ def bench(
     ] = "eager,compile",
     threads: Threads = 1,
     trust: Trust = False,
+    model: ModelName = None,
     json: AsJson = False,
 ) -> None:
     """Times the network with a candidate against the original, interleaved in one run."""
-    from syno.revisit import bench_candidate
+    from syno.revisit import bench_candidate, model_of
 
     result = bench_candidate(
-        session, candidate, against=against.split(","), threads=threads, trust=trust
+        session,
+        candidate,
+        against=against.split(","),
+        threads=threads,
+        model=None if model is None else model_of(model),
+        trust=trust,
     )
     if json:
         print_json(result.to_dict())
@@ -431,6 +450,12 @@ def replay(
         float, typer.Option(help="Latency may differ by this share of the recorded one.")
     ] = 0.25,
     trust: Trust = False,
+    task: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="'package.module:function' of the task: for sessions that were searched with objects of a process."
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Derives, trains and times one candidate again and compares. Exit 1 outside a tolerance."""
@@ -442,6 +467,7 @@ def replay(
         tolerance=tolerance / 100,
         latency_tolerance=latency_tolerance,
         trust=trust,
+        task=task,
     )
     if json:
         print_json(comparison)
@@ -472,13 +498,37 @@ def export(
         str, typer.Option(help="Of weights and results: float32, float64 or bfloat16.")
     ] = "float32",
     trust: Trust = False,
+    operator: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="A site such as 'layer1.0.conv1': exports the operator in it alone, at its sizes."
+        ),
+    ] = None,
+    seed: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Of the finalists' trainings whose weights to take; default the first."),
+    ] = None,
+    model: ModelName = None,
     json: AsJson = False,
 ) -> None:
-    """Exports a candidate; every export checks itself before it says so."""
-    from syno.revisit import export_candidate
+    """Exports the trained network of a candidate, or one of its operators (--operator), and says which.
+
+    torch, onnx and safetensors hold the whole network. C holds its operators, one function for each site
+    with the weights trained there; the other layers have no C form. Every export checks itself before
+    it says so.
+    """
+    from syno.revisit import export_candidate, model_of
 
     written = export_candidate(
-        session, candidate, format=format, output=output, dtype=dtype, trust=trust
+        session,
+        candidate,
+        format=format,
+        output=output,
+        dtype=dtype,
+        model=None if model is None else model_of(model),
+        operator=operator,
+        seed=seed,
+        trust=trust,
     )
     print_json(written.to_dict()) if json else typer.echo(str(written))
 

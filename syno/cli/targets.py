@@ -1,23 +1,66 @@
-"""Shapes on the command line."""
+"""Example inputs on the command line."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 from syno.errors import TaskError
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
+
+_FORM = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>[0-9]+(?:,[0-9]+)*)(?::(?P<dtype>\w+))?")
+_DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool")
+#: Of one input: a shape beyond it is a slip.
+_MOST_ELEMENTS = 1 << 30
 
 
-def example_tensor(text: str) -> torch.Tensor:
-    """Random input of the shape ``text`` gives, like '1,3,32,32'."""
+def example_inputs(
+    texts: list[str], model: nn.Module
+) -> tuple[list[Any], dict[str, Any]]:
+    """Random inputs, positional and named, of forms such as '1,3,32,32', '1,128:int64' and 'mask=1,128:bool'.
+
+    Without a dtype: the model's own. Integers are 0 or 1, which every table of embeddings has.
+
+    Raises:
+        TaskError: a text has another form.
+    """
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for text in texts:
+        form = _FORM.fullmatch(text.replace(" ", ""))
+        if form is None:
+            raise TaskError(
+                f"[example] '{text[:80]}' is not a shape; write positive integers: '1,3,32,32', and "
+                "'1,128:int64' for tokens"
+            )
+        made = _tensor(text, form["shape"], form["dtype"], model)
+        if form["name"]:
+            named[form["name"]] = made
+        else:
+            positional.append(made)
+    return positional, named
+
+
+def _tensor(text: str, extents: str, dtype: str | None, model: nn.Module) -> torch.Tensor:
+    import math
+
     import torch
 
-    try:
-        shape = [int(part) for part in text.split(",")]
-    except ValueError:
-        shape = []
-    if not shape or min(shape) < 1:
-        raise TaskError(f"[example] '{text}' is not a shape; write positive integers: '1,3,32,32'")
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    from syno.inputs import dtype_of
+
+    shape = [int(n[:12]) for n in extents.split(",")]
+    if min(shape) < 1 or math.prod(shape) > _MOST_ELEMENTS:
+        raise TaskError(
+            f"[example] '{text[:80]}' is not a shape of 1 to {_MOST_ELEMENTS:,} elements; write "
+            "positive integers: '1,3,32,32'"
+        )
+    if dtype is not None and dtype not in _DTYPES:
+        raise TaskError(f"[example] '{dtype}' is no dtype; there are {', '.join(_DTYPES)}")
+    kind = getattr(torch, dtype) if dtype else dtype_of(model) or torch.float32
+    generator = torch.Generator().manual_seed(0)
+    if kind.is_floating_point:
+        return torch.randn(shape, generator=generator).to(kind)
+    return torch.randint(2, shape, generator=generator).to(kind)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import FormatError, ShapeError, unknown_name
+from syno.inputs import arguments, as_inputs, described, unwrapped
 from syno.kernel import DTYPES
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from syno.operator import Operator
 
-#: Format name -> module with `write(what, directory, example, dtype)`; the dtype is for operators.
+#: Format name -> module with `write(what, directory, call, dtype)`; the dtype is for operators, the call, positional
+#: and named arguments, for modules.
 FORMATS = {
     "c": "syno.export.c_source",
     "torch": "syno.export.torch_bundle",
@@ -42,10 +44,28 @@ class Exported:
     """The check that passed, in words."""
     max_abs_err: float
     """Largest difference that the check saw."""
+    what: str = ""
+    """What was exported, in words."""
+    inputs: str = ""
+    """Dtypes and shapes, the batch among them, that it is for; empty where it takes others, too."""
+    cpu: str = ""
+    """The CPU whose machine code it holds; empty where it holds none."""
+
+    @property
+    def fixed(self) -> str:
+        """What the files are good for and nothing else, in a sentence; empty where that is everything."""
+        parts = []
+        if self.inputs:
+            parts.append(f"for inputs {self.inputs} only, the batch included")
+        if self.cpu:
+            parts.append(f"machine code for {self.cpu}")
+        return "; ".join(parts)
 
     def __str__(self) -> str:
+        what = f" of {self.what}" if self.what else ""
+        fixed = f"{self.fixed}; " if self.fixed else ""
         return (
-            f"{self.format} written to {self.path} ({', '.join(self.files)}); "
+            f"{self.format}{what} written to {self.path} ({', '.join(self.files)}); {fixed}"
             f"checked: {self.checked}, largest difference {self.max_abs_err:.1e}"
         )
 
@@ -56,6 +76,9 @@ class Exported:
             "files": list(self.files),
             "checked": self.checked,
             "max_abs_err": self.max_abs_err,
+            "what": self.what,
+            "inputs": self.inputs,
+            "cpu": self.cpu,
         }
 
 
@@ -66,15 +89,23 @@ def export(
     format: str = "torch",
     example: Any = None,
     dtype: str | None = None,
+    about: str | None = None,
 ) -> Exported:
     """Writes an operator, or a model with operators in it, as a directory of files.
+
+    "torch", "onnx" and "safetensors" hold a whole model. "c" holds an operator, or the operators of a model
+    with their weights, one function for each; its other layers have no C form. What is written in "torch",
+    "onnx" and "c" is for the example's shapes, its batch included; "torch" and "c" hold machine code of
+    this CPU. The result, `manifest.json` and the loader say so.
 
     Args:
         what: an operator at one valuation, or a module.
         path: a directory; it must not exist yet, or be empty.
-        format: "c" (operators only), "torch", "onnx" or "safetensors".
-        example: an input of a module (or a tuple of them); operators know their shapes.
+        format: "c", "torch", "onnx" or "safetensors".
+        example: inputs of a module: a tensor, a tuple of several, or a dictionary of named ones; operators
+            know their shapes.
         dtype: of an operator: "float32" (default), "float64" or "bfloat16"; a module has its own.
+        about: what this is, for people; default the operator's formula or the module's class.
     Raises:
         UnknownName: no such format or dtype.
         ShapeError: a module without an example, or a symbolic operator.
@@ -92,9 +123,14 @@ def export(
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FormatError(f"[export] {target} exists and is not an empty directory")
-    inputs = example if isinstance(example, tuple) or example is None else (example,)
-    if inputs is None and not hasattr(what, "expr"):
-        raise ShapeError("[export] a module is exported for the shapes of an example: example=x")
+    call = None
+    if not hasattr(what, "expr"):
+        if example is None:
+            raise ShapeError(
+                "[export] a module is exported for the shapes of an example: example=x"
+            )
+        what = unwrapped(what)
+        call = arguments(what, as_inputs(example))
     writer = importlib.import_module(FORMATS[format])
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +138,7 @@ def export(
     except OSError as error:
         raise FormatError(f"[export] {target} cannot be written: {error.strerror}") from error
     try:
-        checked, error_seen = writer.write(what, staging, inputs, dtype or "float32")
+        checked, error_seen = writer.write(what, staging, call, dtype or "float32")
         files = tuple(
             sorted(str(f.relative_to(staging)) for f in staging.rglob("*") if f.is_file())
         )
@@ -114,7 +150,40 @@ def export(
         raise FormatError(f"[export] {target} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return Exported(target, format, files, checked, error_seen)
+    return Exported(
+        target,
+        format,
+        files,
+        checked,
+        error_seen,
+        what=about or _about(what),
+        inputs="" if format == "safetensors" else _inputs_of(what, call),
+        cpu=cpu_text() if format in ("c", "torch") else "",
+    )
+
+
+def _about(what: Any) -> str:
+    if hasattr(what, "expr"):
+        return f"the operator {' '.join(what.expr.split())}"
+    return f"the model {type(what).__name__}"
+
+
+def _inputs_of(what: Any, call: tuple[tuple[Any, ...], dict[str, Any]] | None) -> str:
+    if call is None:
+        return ", ".join(f"{name} {list(shape)}" for name, shape in what.shapes.items())
+    args, named = call
+    parts = [described(each) for each in args]
+    return ", ".join([*parts, *(f"{name}: {described(each)}" for name, each in named.items())])
+
+
+def cpu_text() -> str:
+    """The CPU that machine code is made for, and its vector instructions, for people."""
+    from syno import _core
+    from syno.export.linking import instructions
+
+    cpu = _core.host_cpu()
+    vectors = [name for name in instructions() if name.startswith(("avx", "fma"))]
+    return f"{cpu.name} ({', '.join(vectors)})" if vectors else str(cpu.name)
 
 
 class _CallableModule(types.ModuleType):

@@ -1,4 +1,7 @@
-"""C: the kernel as an object with a header, a test vector, and a short main that checks itself."""
+"""C: the kernel of an operator as an object with a header, a test vector, and a short main that checks itself.
+
+The operators of a model are in :mod:`syno.export.c_network`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syno.errors import FormatError, ShapeError
+from syno.errors import FormatError
 from syno.export.linking import Interface, c_compiler, link_library, run_compiler
 from syno.kernel import APART, DTYPES
 from syno.operator import Operator
@@ -17,12 +20,14 @@ from syno.operator import Operator
 if TYPE_CHECKING:
     from torch import nn
 
+    from syno.export.check import Call
+
 _HEADER = """\
 /* {expr}
  *
  * {shapes}
  *
- * Machine code for {cpu}; one thread, reentrant, no library needed.
+ * For these shapes only. Machine code for {cpu}; one thread, reentrant, no library needed.
  * Link op.o, or libop.so; `cc -O2 main.c op.o -lm -o main && ./main` checks it.
  */
 #ifndef SYNO_OP_H
@@ -61,7 +66,7 @@ static inline int syno_op({parameters}) {{
 #endif
 """
 
-_CONVERSIONS = """
+CONVERSIONS = """
 /* A bfloat16 is the upper half of a float. */
 static inline float syno_from_bfloat16(uint16_t half) {
   const uint32_t word = (uint32_t)half << 16;
@@ -114,14 +119,14 @@ _COMPARISON = """\
 
 
 def write(
-    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None, dtype: str
+    what: Operator | nn.Module, directory: Path, call: Call | None, dtype: str
 ) -> tuple[str, float]:
     """Writes the files; compiles and runs `main.c` where there is a C compiler."""
     if not isinstance(what, Operator):
-        raise ShapeError(
-            "[export] the C format is for one operator; export a model with format='torch' or 'onnx', "
-            "or its operators one by one (module.operator)"
-        )
+        from syno.export.c_network import write as write_network
+
+        assert call is not None
+        return write_network(what, directory, call, type(what).__name__)
     operator = what._one_valuation("buffers")
     kernel = operator.compile(dtype)
     interface = Interface.of(kernel)
@@ -154,14 +159,14 @@ def _write_vector(operator: Operator, kernel: Any, path: Path) -> float:
     arrays = {name: array.astype(dtype) for name, array in example_arrays(operator).items()}
     got = kernel(*arrays.values())
     results = got if isinstance(got, tuple) else (got,)
-    expected = _expected(operator, arrays, results)
+    expected = expected_values(operator, arrays, results)
     with path.open("wb") as out:
         for array in (*arrays.values(), *expected):
             out.write(np.ascontiguousarray(array, dtype).tobytes())
     return compare("kernel", list(results), list(expected), APART[kernel.dtype])
 
 
-def _expected(
+def expected_values(
     operator: Operator, arrays: dict[str, Any], results: Sequence[Any]
 ) -> list[np.ndarray[Any, Any]]:
     """The interpreter's values; where that would take minutes, a float64 kernel's, also verified."""
@@ -175,15 +180,15 @@ def _expected(
     return list(values) if isinstance(values, tuple) else [values]
 
 
-def _c_type(dtype: str) -> str:
+def c_type(dtype: str) -> str:
     return {"float32": "float", "float64": "double", "bfloat16": "uint16_t"}[dtype]
 
 
 def _header(operator: Operator, interface: Interface) -> str:
-    from syno import _core
+    from syno.export import cpu_text
 
-    kind = _c_type(interface.dtype)
-    names = _c_names(interface)
+    kind = c_type(interface.dtype)
+    names = c_names(interface)
     tensors = [*interface.inputs, *interface.outputs]
     shapes = "\n * ".join(
         f"{name}: {kind}{''.join(f'[{n}]' for n in shape)}"
@@ -195,9 +200,9 @@ def _header(operator: Operator, interface: Interface) -> str:
     return _HEADER.format(
         expr=operator.expr.strip().replace("*/", "* /").replace("\n", "\n * "),
         shapes=shapes,
-        cpu=_core.host_cpu().name,
+        cpu=cpu_text(),
         workspace=interface.workspace_bytes,
-        conversions=_CONVERSIONS if interface.dtype == "bfloat16" else "",
+        conversions=CONVERSIONS if interface.dtype == "bfloat16" else "",
         symbol=interface.symbol,
         outputs=", ".join(names[count:]),
         parameters=", ".join(parameters),
@@ -205,7 +210,7 @@ def _header(operator: Operator, interface: Interface) -> str:
     )
 
 
-def _c_names(interface: Interface) -> list[str]:
+def c_names(interface: Interface) -> list[str]:
     """Argument names; the position is appended to those that C could misread."""
     reserved = {"arguments", "workspace", "int", "float", "double", "for", "if", "do", "char"}
     names = [name for name, _ in (*interface.inputs, *interface.outputs)]
@@ -213,7 +218,7 @@ def _c_names(interface: Interface) -> list[str]:
 
 
 def _main(interface: Interface) -> str:
-    kind = _c_type(interface.dtype)
+    kind = c_type(interface.dtype)
     tensors = [*interface.inputs, *interface.outputs]
     count = len(interface.inputs)
     results = "\n".join(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +52,17 @@ def as_module(what: Operator | nn.Module, dtype: str = "float32") -> nn.Module:
         torch.random.set_rng_state(state)
 
 
-def example_tensors(
-    what: Operator | nn.Module, inputs: Sequence[Any] | None, dtype: str = "float32"
-) -> tuple[Any, ...]:
+#: Positional and named arguments of a call.
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def call_of(what: Operator | nn.Module, call: Call | None, dtype: str = "float32") -> Call:
     """The caller's example, or random data of an operator's shapes and this dtype."""
-    if inputs is not None:
-        return tuple(inputs)
+    if call is not None:
+        return call
     assert isinstance(what, Operator)
     arrays = example_arrays(what)
-    return tuple(torch.from_numpy(arrays[name]).to(TORCH[dtype]) for name in what.data)
+    return tuple(torch.from_numpy(arrays[name]).to(TORCH[dtype]) for name in what.data), {}
 
 
 def operators_in(model: nn.Module) -> Iterator[tuple[str, Op]]:

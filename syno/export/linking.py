@@ -45,6 +45,42 @@ class Interface:
         return asdict(self)
 
 
+#: Instruction sets as LLVM names them, and as Linux lists them in /proc/cpuinfo: those that kernels may be made of.
+INSTRUCTIONS = {
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "popcnt": "popcnt",
+    "avx": "avx",
+    "f16c": "f16c",
+    "avx2": "avx2",
+    "fma": "fma",
+    "bmi": "bmi1",
+    "bmi2": "bmi2",
+    "lzcnt": "abm",
+    "movbe": "movbe",
+    "avx512f": "avx512f",
+    "avx512cd": "avx512cd",
+    "avx512dq": "avx512dq",
+    "avx512bw": "avx512bw",
+    "avx512vl": "avx512vl",
+    "avx512vnni": "avx512_vnni",
+    "avx512vbmi": "avx512vbmi",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512ifma": "avx512ifma",
+    "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16",
+    "avxvnni": "avx_vnni",
+}
+
+
+def instructions() -> list[str]:
+    """The instruction sets that kernels of this process may use, in Linux's names."""
+    from syno import _core
+
+    enabled = {word[1:] for word in _core.host_cpu().features.split(",") if word.startswith("+")}
+    return [linux for llvm, linux in INSTRUCTIONS.items() if llvm in enabled]
+
+
 def c_compiler() -> str | None:
     """The C compiler: `CC`, else the first of cc, gcc and clang that is installed."""
     given = os.environ.get("CC")

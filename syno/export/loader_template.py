@@ -2,9 +2,9 @@
 
     import loader
     model = loader.load()
-    y = model(x)          # shapes and dtypes as in test_vector.safetensors
+    y = model(x)          # shapes, batch included, and dtypes as "inputs" in manifest.json
 
-Kernels are machine code for the CPU they were exported on; each call runs on one thread.
+Kernels are machine code for CPUs with the instructions that manifest.json lists; each call runs on one thread.
 """
 
 from __future__ import annotations
@@ -115,18 +115,76 @@ def _register(name: str, schema: str) -> None:
     torch.library.register_fake(f"syno::{name}", fake, lib=_library)
 
 
+def _tensors(value: Any) -> list[Tensor]:
+    """The tensors in tuples, lists and dictionaries, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value
+    return (
+        [t for part in parts for t in _tensors(part)]
+        if isinstance(value, (dict, list, tuple))
+        else []
+    )
+
+
+def _check_cpu(directory: pathlib.Path, cpu: dict[str, Any]) -> None:
+    """Raises RuntimeError where this CPU lacks instructions that the kernels use; they would end the process."""
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return  # another system: nothing is known
+    flags = {w for line in text.splitlines() if line.startswith("flags") for w in line.split()}
+    missing = [name for name in cpu["needs"] if name not in flags]
+    if flags and missing:
+        raise RuntimeError(
+            f"{directory} holds machine code for {cpu['name']}; this CPU has no {', '.join(missing)}: "
+            "export the model again on a machine like this one"
+        )
+
+
+def _shown(inputs: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(f"{each['dtype']} {list(each['shape'])}" for each in inputs) or "no tensors"
+
+
+def _checking(inputs: Sequence[dict[str, Any]]) -> Callable[..., None]:
+    """A hook that refuses other inputs than those the bundle was exported for."""
+
+    def check_inputs(module: Any, args: Any, named: Any) -> None:
+        given = [
+            {"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape)}
+            for t in _tensors([args, named])
+        ]
+        wanted = [{"dtype": each["dtype"], "shape": each["shape"]} for each in inputs]
+        if given != wanted:
+            raise ValueError(
+                f"this bundle was exported for inputs {_shown(wanted)} only, the batch included, and got "
+                f"{_shown(given)}: export the model again with an example of that shape"
+            )
+
+    return check_inputs
+
+
 def load(directory: str | pathlib.Path = HERE) -> Callable[..., Any]:
-    """The model, as a callable for the shapes it was exported with."""
+    """The model, as a callable for the shapes, batch included, that it was exported with.
+
+    Raises:
+        ValueError: no bundle of this version. A call of the model: for inputs of other shapes or dtypes.
+        RuntimeError: this CPU lacks instructions that the kernels use.
+    """
     directory = pathlib.Path(directory)
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
-    if manifest.get("format") != "syno-bundle" or manifest.get("version") != 2:
-        raise ValueError(f"{directory} holds no bundle of version 2")
+    if manifest.get("format") != "syno-bundle" or manifest.get("version") != 3:
+        raise ValueError(f"{directory} holds no bundle of version 3")
+    _check_cpu(directory, manifest["cpu"])
     for entry in manifest["kernels"]:
         shapes = tuple(tuple(shape) for shape in entry["inputs"])
         key = (entry["operator"], entry["dtype"], *shapes)
         _kernels[key] = _Kernel(directory, entry)
         _register(entry["operator"], entry["schema"])
-    return torch.export.load(directory / "model.pt2").module()
+    module = torch.export.load(directory / "model.pt2").module()
+    hook = _checking(manifest["inputs"])
+    module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
+    return module
 
 
 def read_safetensors(path: str | pathlib.Path) -> dict[str, Tensor]:
@@ -141,6 +199,10 @@ def read_safetensors(path: str | pathlib.Path) -> dict[str, Tensor]:
         "BF16": torch.bfloat16,
         "I64": torch.int64,
         "I32": torch.int32,
+        "I16": torch.int16,
+        "I8": torch.int8,
+        "U8": torch.uint8,
+        "BOOL": torch.bool,
     }
     tensors = {}
     for name, entry in header.items():
@@ -151,14 +213,27 @@ def read_safetensors(path: str | pathlib.Path) -> dict[str, Tensor]:
     return tensors
 
 
+def _structured(content: Any, values: Sequence[Tensor]) -> Any:
+    ((kind, inner),) = content.items()
+    if kind == "tensor":
+        return values[inner]
+    if kind == "value":
+        return inner
+    if kind == "dict":
+        return {name: _structured(each, values) for name, each in inner.items()}
+    made = [_structured(each, values) for each in inner]
+    return tuple(made) if kind == "tuple" else made
+
+
 def check(directory: str | pathlib.Path = HERE) -> None:
     """Runs the model on the test vector and leaves what it returns in `result.pt`."""
     directory = pathlib.Path(directory)
     vector = read_safetensors(directory / "test_vector.safetensors")
-    formats = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["formats"]
+    manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
     inputs = [
-        vector[f"input{i}"].to(memory_format=getattr(torch, format))
-        for i, format in enumerate(formats)
+        vector[f"input{i}"].to(memory_format=getattr(torch, entry["format"]))
+        for i, entry in enumerate(manifest["inputs"])
     ]
+    args, named = _structured(manifest["call"], inputs)
     with torch.no_grad():
-        torch.save(load(directory)(*inputs), directory / "result.pt")
+        torch.save(load(directory)(*args, **named), directory / "result.pt")

@@ -14,15 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from syno.errors import FormatError
-from syno.export.check import as_module, compare, example_tensors, operators_in
+from syno.export.check import Call, as_module, call_of, compare, operators_in
+from syno.inputs import tensors
 from syno.operator import Operator
+from syno.torch.module import calls_kept
 from syno.torch.ops import OperatorFunction, as_function
 
 DOMAIN = "ai.syno"
 
 
 def write(
-    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None, dtype: str
+    what: Operator | nn.Module, directory: Path, call: Call | None, dtype: str
 ) -> tuple[str, float]:
     """Writes `model.onnx` and runs it in ONNX Runtime, if that is installed, else in the reference."""
     try:
@@ -36,19 +38,36 @@ def write(
         raise FormatError(
             "[export] runtimes have few ONNX operations in bfloat16; export float32 or float64"
         )
-    model = as_module(what, dtype).eval()
-    example = example_tensors(what, inputs, dtype)
-    exported = _convert(model, example)
-    path = directory / "model.onnx"
-    onnx.checker.check_model(exported, full_check=False)
-    onnx.save(exported, path)
-    with torch.no_grad():
-        expected = model(*example)
-    runner, got = _run(path, example)
+    model = as_module(what, dtype)
+    args, named = call_of(what, call, dtype)
+    if any(t.dtype == torch.bfloat16 for t in tensors((args, named))):
+        raise FormatError(
+            "[export] runtimes have few ONNX operations in bfloat16; export model.float() with an example of it"
+        )
+    was = model.training
+    model.eval()
+    try:
+        exported = _convert(model, (args, named))
+        path = directory / "model.onnx"
+        onnx.checker.check_model(exported, full_check=False)
+        onnx.save(exported, path)
+        with torch.no_grad():
+            expected = model(*args, **named)
+    except FormatError:
+        raise
+    except Exception as error:  # whatever torch's exporter meets in the user's model is the reason
+        raise FormatError(
+            "[export] torch.onnx.export cannot take this model: "
+            f"{(str(error).strip().splitlines() or [type(error).__name__])[0]}. "
+            "format='safetensors' needs no graph"
+        ) from error
+    finally:
+        model.train(was)
+    runner, got = _run(path, tensors((args, named)))
     return f"run by {runner}", compare("ONNX model", got, expected)
 
 
-def _convert(model: nn.Module, example: Sequence[Any]) -> Any:
+def _convert(model: nn.Module, call: Call) -> Any:
     import onnx
 
     functions: dict[str, Any] = {}
@@ -57,7 +76,8 @@ def _convert(model: nn.Module, example: Sequence[Any]) -> Any:
         function = as_function(module.operator)
         overload = getattr(torch.ops.syno, function.name).default
         table[overload] = _call_translation(function, functions)
-    program = _export(model, tuple(example), table)
+    with calls_kept():
+        program = _export(model, call, table)
     proto = program.model_proto
     for function_proto in functions.values():
         proto.functions.append(function_proto)
@@ -67,12 +87,13 @@ def _convert(model: nn.Module, example: Sequence[Any]) -> Any:
     return proto
 
 
-def _export(model: nn.Module, example: tuple[Any, ...], table: dict[Any, Any]) -> Any:
+def _export(model: nn.Module, call: Call, table: dict[Any, Any]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.onnx.export(
             model,
-            example,
+            call[0],
+            kwargs=call[1] or None,
             dynamo=True,
             verbose=False,
             external_data=False,
@@ -121,7 +142,7 @@ def _function_proto(function: OperatorFunction, name: str, shapes: Sequence[Sequ
     import onnx
 
     example = tuple(torch.zeros(tuple(shape)) for shape in shapes)
-    proto = _export(_Emitted(function).eval(), example, {}).model_proto
+    proto = _export(_Emitted(function).eval(), (example, {}), {}).model_proto
     graph = proto.graph
     constants = [
         onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
@@ -144,7 +165,7 @@ def _function_proto(function: OperatorFunction, name: str, shapes: Sequence[Sequ
 def _run(path: Path, example: Sequence[Any]) -> tuple[str, Any]:
     import onnx
 
-    arrays = [value.numpy() for value in example if isinstance(value, Tensor)]
+    arrays = [value.detach().numpy() for value in example]
     try:
         import onnxruntime
 

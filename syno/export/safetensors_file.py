@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,18 @@ import torch
 from torch import nn
 
 from syno.errors import FormatError
-from syno.export.check import as_module, compare, example_tensors, operators_in, write_weights
+from syno.export.check import Call, as_module, call_of, compare, operators_in, write_weights
 from syno.operator import Operator
 from syno.torch.layers import Layer
 from syno.torch.module import Op
+from syno.torch.replace import keep_calling_layers
 
 FILE = "model.safetensors"
 _FORMAT, _VERSION = "syno-model", 1
 
 
 def write(
-    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None, dtype: str
+    what: Operator | nn.Module, directory: Path, call: Call | None, dtype: str
 ) -> tuple[str, float]:
     """Writes `model.safetensors`, loads it into a copy with other values, and runs both."""
     model = as_module(what, dtype)
@@ -35,16 +35,17 @@ def write(
         for tensor in blank.state_dict().values():
             tensor.zero_()
     loaded = load(directory / FILE, blank)
-    example = example_tensors(what, inputs, dtype)
+    example = call_of(what, call, dtype)
     with torch.no_grad():
         expected, got = _run(model, example), _run(loaded, example)
     return "loaded into a blank copy and run", compare("safetensors file", got, expected, 0.0)
 
 
-def _run(model: nn.Module, example: Sequence[Any]) -> Any:
+def _run(model: nn.Module, call: Call) -> Any:
     was = model.training
+    args, named = call
     try:
-        return model.eval()(*example)
+        return model.eval()(*args, **named)
     finally:
         model.train(was)
 
@@ -82,6 +83,7 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
             result = _put(result, name, entry)
         except (KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"[{path}] operator {name!r} has no place here: {error}") from error
+    keep_calling_layers(result)
     try:
         load_model(result, str(path))
     except (RuntimeError, SafetensorError) as error:

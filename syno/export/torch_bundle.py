@@ -1,6 +1,7 @@
 """PyTorch without LLVM: a directory with the model's graph, its kernels as shared libraries, a loader.
 
-`loader.py` in it needs torch only; `loader.load()` returns the model for the example's shapes.
+`loader.py` in it needs torch only; `loader.load()` returns the model for the example's shapes, batch included, on
+CPUs that have the instructions of this one. `manifest.json` says both, and the loader before it computes.
 """
 
 from __future__ import annotations
@@ -9,22 +10,25 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from syno import _core
 from syno.errors import FormatError
 from syno.export.check import (
+    Call,
     as_module,
+    call_of,
     compare,
-    example_tensors,
     operators_in,
     write_weights,
 )
-from syno.export.linking import Interface, link_library
+from syno.export.linking import Interface, instructions, link_library
+from syno.inputs import plain
 from syno.kernel import compile
 from syno.operator import Operator
 from syno.torch.layouts import memory_format
@@ -36,19 +40,26 @@ _TEMPLATE = Path(__file__).with_name("loader_template.py")
 
 
 def write(
-    what: Operator | nn.Module, directory: Path, inputs: Sequence[Any] | None, dtype: str
+    what: Operator | nn.Module, directory: Path, call: Call | None, dtype: str
 ) -> tuple[str, float]:
     """Writes the bundle and runs it in a new process that may not import syno."""
     from safetensors.torch import save
 
     model = as_module(what, dtype)
-    example = example_tensors(what, inputs, dtype)
+    args, named = call_of(what, call, dtype)
+    tensors: list[Tensor] = []
+    try:
+        structure = plain([list(args), named], tensors)
+    except TypeError as error:
+        raise FormatError(
+            f"[export] the example cannot be kept with the bundle: {error}"
+        ) from error
     was = model.training
     model.eval()
     try:
         with torch.no_grad():
-            expected = model(*example)
-            program = torch.export.export(model, tuple(example), strict=False)
+            expected = model(*args, **named)
+            program = torch.export.export(model, args, named or None, strict=False)
     except FormatError:
         raise
     except Exception as error:  # whatever torch.export meets in the user's model is the reason
@@ -73,15 +84,28 @@ def write(
     for name, module in operators_in(model):
         path = directory / "operators" / f"{name or 'operator'}.json"
         module.operator.save(path)
-    tensors = [x for x in example if isinstance(x, Tensor)]
-    formats = [str(memory_format(x)).removeprefix("torch.") for x in tensors]
-    manifest = {"format": "syno-bundle", "version": 2, "kernels": kernels, "formats": formats}
+    manifest = {
+        "format": "syno-bundle",
+        "version": 3,
+        "cpu": {"name": _core.host_cpu().name, "needs": instructions()},
+        "inputs": [_input(x) for x in tensors],
+        "call": structure,
+        "kernels": kernels,
+    }
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     (directory / "loader.py").write_text(_TEMPLATE.read_text("utf-8"), encoding="utf-8")
-    vector = {f"input{i}": x.contiguous() for i, x in enumerate(tensors)}
+    vector = {f"input{i}": x.detach().contiguous() for i, x in enumerate(tensors)}
     (directory / "test_vector.safetensors").write_bytes(save(vector))
     got = _run_elsewhere(directory)
     return "loaded and run in a process without syno", compare("bundle", got, expected)
+
+
+def _input(x: Tensor) -> dict[str, Any]:
+    return {
+        "dtype": str(x.dtype).removeprefix("torch."),
+        "shape": list(x.shape),
+        "format": str(memory_format(x)).removeprefix("torch."),
+    }
 
 
 def _calls(

@@ -62,7 +62,7 @@ def _entry(
     sites = {t.site: t.latency_us for t in candidate.timings if t.site}
     return Entry(
         id=candidate.id,
-        expr=candidate.expr or "the original layers",
+        expr=view.formula(candidate) or "the original layers",
         state=candidate.state,
         accuracy=candidate.value,
         accuracy_std=candidate.std,
@@ -169,9 +169,10 @@ def build_report(
         best = comparison = None
     pictures, loops = {}, {}
     if best is not None:
-        operator = view.operator(best)
-        pictures[best.id] = operator._repr_svg_() or ""
-        loops[best.id] = loop_text(operator)
+        for stage, operator in view.operators(best).items():
+            label = best.id if stage == best.stage else f"{best.id}, {stage}"
+            pictures[label] = operator._repr_svg_() or ""
+            loops[label] = loop_text(operator)
     base = (
         _entry(view, baseline, final, front)
         if baseline

@@ -146,6 +146,27 @@ class SessionView:
                 chosen[row["name"]] = row["operator"]
         return chosen if candidate.key else {}
 
+    def operators(self, candidate: Candidate) -> dict[str, Operator]:
+        """By stage, all operators in a candidate's network, rebuilt: its own, and those chosen before."""
+        from syno.operator import Operator
+
+        keys = self.assignment(candidate)
+        return {
+            stage: Operator.from_json(self._store.operator(key).text) for stage, key in keys.items()
+        }
+
+    def formulas(self, candidate: Candidate) -> dict[str, str]:
+        """By stage, the formulas of all operators in a candidate's network: its own, and those chosen before."""
+        keys = self.assignment(candidate)
+        return {stage: self._store.operator(key).expr for stage, key in keys.items()}
+
+    def formula(self, candidate: Candidate) -> str:
+        """The same in a line; a stage is named where there are several."""
+        found = self.formulas(candidate)
+        if len(found) < 2:
+            return candidate.expr
+        return "; ".join(f"{stage}: {expr}" for stage, expr in found.items())
+
     def weights(self, candidate: Candidate) -> dict[int, Path]:
         """Files of trained weights (safetensors) by seed, the finalists' only."""
         from syno.session.files import weights_path
@@ -285,6 +306,7 @@ class SessionView:
         rows = []
         for candidate in self._store.candidates():
             row = _row(candidate)
+            row["expr"] = self.formula(candidate)
             row["stderr"] = self.stderr(candidate)
             row["pareto"] = candidate.number in front
             rows.append(row)
@@ -298,6 +320,9 @@ class SessionView:
             lines.append(f"operator {candidate.key} for stage {candidate.stage!r}")
             steps = _steps(self._store.operator(candidate.key).text)
             lines += [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
+            for stage, expr in self.formulas(candidate).items():
+                if stage != candidate.stage:
+                    lines.append(f"beside it, in the sites of stage {stage!r}: {expr}")
         if candidate.ticket is not None:
             why = f": {candidate.why}" if candidate.why else ""
             lines.append(f"proposed as ticket {candidate.ticket} of batch {candidate.batch}{why}")
@@ -337,7 +362,8 @@ class SessionView:
         body = []
         for candidate in self._store.candidates():
             style = " style='font-weight:bold'" if candidate.number in front else ""
-            cells = "".join(f"<td>{html.escape(_cell(v))}</td>" for v in _row(candidate).values())
+            row = {**_row(candidate), "expr": self.formula(candidate)}
+            cells = "".join(f"<td>{html.escape(_cell(v))}</td>" for v in row.values())
             body.append(f"<tr{style}>{cells}</tr>")
         return f"<p>{html.escape(repr(self))}</p><table><tr>{head}</tr>{''.join(body)}</table>"
 

@@ -272,7 +272,9 @@ def test_damaged_safetensors_get_a_sentence(tmp_path):
     [
         (OPERATOR, {"format": "zip"}, UnknownName, r"zip.*c, onnx, safetensors, torch"),
         (nn.Linear(2, 2), {}, ShapeError, "example=x"),
-        (nn.Linear(2, 2), {"format": "c", "example": 1}, ShapeError, "for one operator"),
+        (nn.Linear(2, 2), {"format": "c", "example": 1}, ShapeError, "holds no tensor"),
+        (nn.Linear(2, 2), {"format": "torch", "example": (1, 2)}, ShapeError, "is a shape"),
+        (nn.Linear(2, 2), {"format": "c", "example": torch.ones(1, 2)}, FormatError, "no operator"),
     ],
 )
 def test_wrong_requests_get_a_sentence(tmp_path, what, options, error, message):
@@ -289,3 +291,64 @@ def test_a_directory_in_use_is_not_touched(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FormatError, match="cannot be written"):
         syno.export(OPERATOR, tmp_path / "file" / "x", format="safetensors")
+
+
+@needs_compiler
+def test_a_bundle_says_what_it_is_for_and_refuses_the_rest(tmp_path):
+    model, _, x = network()
+    done = syno.export(model, tmp_path / "b", example=x)
+    assert "float32 [2, 3, 6, 6] only, the batch included" in str(done)
+    assert done.cpu in str(done) and done.to_dict()["cpu"] == done.cpu
+    manifest = json.loads((done.path / "manifest.json").read_text("utf-8"))
+    assert manifest["inputs"] == [
+        {"dtype": "float32", "shape": [2, 3, 6, 6], "format": "contiguous_format"}
+    ]
+    assert manifest["cpu"]["name"] in done.cpu and "sse4_2" in manifest["cpu"]["needs"]
+    script = (
+        "import sys; sys.modules['syno'] = None; sys.path.insert(0, sys.argv[1]); import loader, torch, json, pathlib\n"
+        "f = loader.load(); f(torch.zeros(2, 3, 6, 6))\n"
+        "for x in (torch.zeros(5, 3, 6, 6), torch.zeros(2, 3, 6, 6).double(), torch.zeros(2, 3)):\n"
+        "    try: f(x)\n"
+        "    except ValueError as e: print(e)\n"
+        "m = json.loads((loader.HERE / 'manifest.json').read_text()); m['cpu']['needs'].append('avx9')\n"
+        "(loader.HERE / 'manifest.json').write_text(json.dumps(m))\n"
+        "try: loader.load()\n"
+        "except RuntimeError as e: print(e)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(done.path)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert len(lines) == 4
+    assert all("float32 [2, 3, 6, 6] only, the batch included" in line for line in lines[:3])
+    assert "float32 [5, 3, 6, 6]" in lines[0] and "float64" in lines[1]
+    assert "machine code" in lines[3] and "has no avx9" in lines[3]
+
+
+class Branches(nn.Module):
+    """Two inputs, one by name, and a number."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.op = Op(OPERATOR)
+
+    def forward(self, x, times=1, shift=None):
+        y = self.op(x) * times
+        return y if shift is None else (y + shift, y)
+
+
+@needs_compiler
+@pytest.mark.parametrize("format", ["torch", "c", "onnx", "safetensors"])
+def test_inputs_of_any_structure_are_exported(tmp_path, format):
+    if format == "onnx":
+        pytest.importorskip("onnxscript")
+    x = torch.randn(1, 4, 7, 5)
+    example = (
+        {"x": x, "shift": torch.ones(1)}
+        if format != "torch"
+        else {"x": x, "times": 3, "shift": torch.ones(1)}
+    )
+    done = syno.export(Branches(), tmp_path / "out", format=format, example=example)
+    assert done.max_abs_err < 1e-3 and "the model Branches" in str(done)
