@@ -17,9 +17,7 @@ _DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool"
 _MOST_ELEMENTS = 1 << 30
 
 
-def example_inputs(
-    texts: list[str], model: nn.Module
-) -> tuple[list[Any], dict[str, Any]]:
+def example_inputs(texts: list[str], model: nn.Module) -> tuple[list[Any], dict[str, Any]]:
     """Random inputs, positional and named, of forms such as '1,3,32,32', '1,128:int64' and 'mask=1,128:bool'.
 
     Without a dtype: the model's own. Integers are 0 or 1, which every table of embeddings has.
