@@ -20,6 +20,7 @@ from typing import Any
 from syno.errors import ShapeError
 from syno.machine import Machine, describe_machine
 from syno.measuring import Measuring, measuring
+from syno.numbers import significant
 
 _log = logging.getLogger("syno.bench")
 _SAMPLE_S = 2e-3
@@ -84,8 +85,8 @@ class Comparison(Mapping[str, Timing]):
         rows: list[tuple[str, ...]] = [
             (
                 t.name,
-                f"{t.median_us:.1f}",
-                f"{t.iqr_us:.1f}",
+                significant(t.median_us),
+                significant(t.iqr_us),
                 str(t.samples),
                 f"{t.speed_up:.2f}x",
                 t.note,

@@ -11,6 +11,7 @@ from syno.errors import SessionError
 from syno.inputs import arguments, as_inputs, dtype_of, mapped, unwrapped
 from syno.network import Network, NetworkEvaluator, place
 from syno.network_file import KeptNetwork, read_network
+from syno.numbers import significant
 from syno.report.build import build_report
 from syno.session import Candidate, SessionView, open_view
 from syno.session.trust import check_trust
@@ -88,10 +89,30 @@ class Found:
             self.candidate, model, example=example, seed=seed, measured=measured
         )
 
+    def _repr_html_(self) -> str:
+        """For notebooks: formula, numbers, and the picture of the pGraph."""
+        import html
+
+        c = self.candidate
+        facts = {
+            c.score.metric if c.score else "metric": c.value and significant(c.value, 4),
+            "latency, µs": c.latency_us and significant(c.latency_us),
+            "FLOPs": c.flops and f"{c.flops:,}",
+            "parameters": c.params and f"{c.params:,}",
+            "state": c.state + (f": {c.reason}" if c.reason else ""),
+        }
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>"
+            for name, value in facts.items()
+            if value is not None
+        )
+        picture = (self.operator._repr_svg_() or "") if c.key else ""
+        return f"<p>{c.id}: <code>{html.escape(c.expr)}</code></p><table>{rows}</table>{picture}"
+
     def __repr__(self) -> str:
         c = self.candidate
-        value = "not judged" if c.value is None else f"{c.value:.4f}"
-        latency = "" if c.latency_us is None else f", {c.latency_us:.0f} us"
+        value = "not judged" if c.value is None else significant(c.value, 4)
+        latency = "" if c.latency_us is None else f", {significant(c.latency_us)} us"
         return f"Found({c.id}: {value}{latency}; {self._result.view.formula(c)})"
 
 
@@ -202,7 +223,8 @@ class Result:
         """The fastest candidate that is not worse than the original.
 
         Args:
-            max_accuracy_drop: how much of the metric it may lose (0.01: one point of accuracy);
+            max_accuracy_drop: how much of the metric it may lose (0.01: one point of accuracy; of a metric to
+                be made small, such as a loss, that share of the original's: 0.01 is one percent);
                 default what the uncertainty of the comparison covers.
         Returns:
             ``None`` when the original is best.
@@ -291,7 +313,7 @@ class Result:
         return f"Result of {self.view!r}{more}"
 
     def _repr_html_(self) -> str:
-        return self.view._repr_html_()
+        return self.report._repr_html_()
 
 
 def load_weights(model: nn.Module, path: Path, id: str) -> None:

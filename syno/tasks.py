@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -19,11 +20,16 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from syno.errors import SynoError, TaskError, unknown_name
 from syno.fresh import python_command, python_environment
 from syno.inputs import batch_of, call, described, first, moved, tensors, why_not
+from syno.metrics import LOSSES, METRICS, cross_entropy, resolve_metric
+from syno.metrics import Accuracy as Accuracy
+from syno.metrics import CrossEntropy as CrossEntropy
+from syno.metrics import Metric as Metric
+from syno.metrics import Perplexity as Perplexity
 from syno.streams import Stream
 
 if TYPE_CHECKING:
@@ -32,90 +38,8 @@ if TYPE_CHECKING:
 
     Batches = Iterable[tuple[Any, Any]]
     Loader = Batches | Callable[[int], Batches]
-    Loss = Callable[[Tensor, Tensor], Tensor]
 
-
-class Metric(Protocol):
-    """How an evaluation is judged. ``values`` are per example, so that their spread gives an error."""
-
-    name: str
-    higher_is_better: bool
-
-    def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """One float an example, ``[N]``, for outputs ``[N, ...]``."""
-        ...
-
-    def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        """The metric and its standard error from the examples' mean, variance and number."""
-        ...
-
-
-class Accuracy:
-    """Share of right answers, in 0 … 1; the error is the binomial one."""
-
-    name = "accuracy"
-    higher_is_better = True
-
-    def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        right = (outputs.argmax(-1) == targets).float()
-        return right.flatten(1).mean(1) if right.ndim > 1 else right
-
-    def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        # One pseudo-example either way keeps the error above zero where every answer was right.
-        adjusted = (mean * count + 1) / (count + 2)
-        return mean, math.sqrt(adjusted * (1 - adjusted) / count)
-
-
-class CrossEntropy:
-    """Mean negative log likelihood, in nats."""
-
-    name = "loss"
-    higher_is_better = False
-
-    def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        from torch.nn import functional
-
-        losses = functional.cross_entropy(
-            outputs.flatten(0, -2), targets.flatten(), reduction="none"
-        )
-        return losses.view(len(targets), -1).mean(1)
-
-    def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        return mean, math.sqrt(variance / count)
-
-
-class Perplexity(CrossEntropy):
-    """``exp`` of the mean negative log likelihood of a token."""
-
-    name = "perplexity"
-
-    def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        value = math.exp(min(mean, 700.0))
-        return value, value * math.sqrt(variance / count)
-
-
-METRICS: dict[str, Callable[[], Metric]] = {
-    "accuracy": Accuracy,
-    "loss": CrossEntropy,
-    "perplexity": Perplexity,
-}
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy of ``[N, ..., classes]`` logits and ``[N, ...]`` classes."""
-    from torch.nn import functional
-
-    return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
-
-
-def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean squared difference."""
-    from torch.nn import functional
-
-    return functional.mse_loss(outputs, targets)
-
-
-LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mean_squared_error}
+    from syno.metrics import Loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +54,14 @@ class Task:
             ``test``, which is ``validation`` when left out. Whatever they draw from the generators of torch,
             NumPy and Python, global or their own, follows from the training's seed; a loader that keeps other
             state between epochs has ``set_epoch(number)``, or is a function of the seed.
-        loss: ``"cross_entropy"``, ``"mse"``, or a function of outputs and targets.
+        loss: ``"cross_entropy"``, ``"mse"``, ``"mae"``, or a function of outputs and targets.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of parameters.
         schedule: ``"one_cycle"``, ``"cosine"``, ``"constant"``, or a function of optimiser and total steps;
             stepped after every batch.
-        metric: ``"accuracy"``, ``"loss"``, ``"perplexity"``, or a :class:`Metric`.
+        metric: ``"accuracy"``, ``"loss"``, ``"perplexity"``, ``"mse"``, ``"mae"``, ``"r2"``, or a :class:`Metric`; left
+            out, it follows the loss: accuracy for cross-entropy and functions, else the loss itself.
+        class_dimension: of the outputs, for ``"cross_entropy"`` and metrics of classes by name; default what the
+            shapes of outputs and targets say (see :mod:`syno.metrics`).
         epochs, steps: length of a training; ``steps`` decides when given.
         learning_rate, momentum, weight_decay: for the optimisers known by name.
         gradient_clip: greatest norm of the gradient; 0 for no limit.
@@ -153,7 +80,8 @@ class Task:
     loss: str | Loss = "cross_entropy"
     optimizer: str | Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = "sgd"
     schedule: str | Callable[[torch.optim.Optimizer, int], Any] = "one_cycle"
-    metric: str | Metric = "accuracy"
+    metric: str | Metric | None = None
+    class_dimension: int | None = None
     epochs: int = 1
     steps: int | None = None
     learning_rate: float = 0.1
@@ -192,6 +120,7 @@ class Task:
             value = getattr(self, kind)
             if isinstance(value, str) and value not in table:
                 raise unknown_name(kind, value, table)
+        resolve_metric(self.metric, self.loss)
 
     def but(self, **changes: Any) -> Task:
         """This task with some fields replaced.
@@ -257,11 +186,13 @@ class Task:
     @property
     def metric_object(self) -> Metric:
         """The metric itself."""
-        return METRICS[self.metric]() if isinstance(self.metric, str) else self.metric
+        return resolve_metric(self.metric, self.loss, self.class_dimension)
 
     @property
     def loss_function(self) -> Loss:
         """The loss itself."""
+        if self.loss == "cross_entropy" and self.class_dimension is not None:
+            return functools.partial(cross_entropy, class_dimension=self.class_dimension)
         return LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -452,6 +383,53 @@ def _cifar(name: str, splits: Any, classes: int, epochs: int, batch: int) -> Tas
     )
 
 
+def image_folder(
+    path: str | None = None,
+    *,
+    size: int = 64,
+    channels: int = 3,
+    widths: tuple[int, ...] = (32, 64, 128),
+    epochs: int = 10,
+    batch: int = 32,
+) -> Task:
+    """Images in one sub-directory a class, with a small residual network for as many classes; needs Pillow.
+
+    Training and validation come from the training images and do not overlap; finalists are judged on the test
+    images (see :func:`syno.data.image_folder`).
+    """
+    from functools import partial
+
+    from syno import data
+    from syno.models.fashion import fashion_resnet
+
+    splits = data.image_folder(path, size=size, channels=channels)
+    if len(splits.train) < 2:
+        raise TaskError(
+            f"{path} has {len(splits.train)} training image, none is left for validation",
+            fix="give more images",
+            code="T005",
+        )
+    train, validation = splits.train.split(max(1, len(splits.train) // 5))
+    return _classification(
+        "image-folder",
+        partial(
+            fashion_resnet,
+            widths=tuple(widths),
+            channels=channels,
+            classes=len(splits.train.classes),
+        ),
+        train,
+        validation,
+        splits.test,
+        batch=batch,
+        epochs=epochs,
+        optimizer="adamw",
+        learning_rate=3e-3,
+        weight_decay=0.01,
+        augment="flip+shift",
+    )
+
+
 def text(path: str | None = None, *, context: int = 128, epochs: int = 1, batch: int = 16) -> Task:
     """Byte-level language modelling of a text file with a small GPT, judged by perplexity."""
     from functools import partial
@@ -471,6 +449,7 @@ def text(path: str | None = None, *, context: int = 128, epochs: int = 1, batch:
         gradient_clip=1.0,
         schedule="cosine",
         metric="perplexity",
+        class_dimension=-1,
         epochs=epochs,
     )
 
@@ -505,6 +484,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "cifar100": cifar100,
     "digits": digits,
     "fashion-mnist": fashion_mnist,
+    "image-folder": image_folder,
     "text": text,
 }
 
@@ -647,6 +627,8 @@ def check_task(task: Task) -> dict[str, Any]:
         inputs, targets = (moved(part, "cpu") for part in batch_of(batch, task.name))
         shapes = [list(t.shape) for t in tensors(inputs)]
         found[part] = shapes[0] if len(shapes) == 1 else shapes
+        if part == "validation":
+            _check_metric(task, model, inputs, targets)
         if part != "train":
             continue
         try:
@@ -682,8 +664,37 @@ def check_task(task: Task) -> dict[str, Any]:
     return found
 
 
+def _check_metric(task: Task, model: nn.Module, inputs: Any, targets: Any) -> None:
+    """Judges one batch. Raises TaskError where the metric cannot."""
+    import torch
+
+    metric = task.metric_object
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            values = metric.values(call(model, inputs), targets)
+    except SynoError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"metric {metric.name!r} of task {task.name!r} fails on a validation batch: {error}",
+            fix="make model, validation loader and metric fit together: metric.values(model(inputs), targets)",
+            code="T009",
+        ) from error
+    finally:
+        model.train(was_training)
+    if not isinstance(values, torch.Tensor) or values.ndim != 1 or len(values) > len(targets):
+        shape = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+        raise TaskError(
+            f"metric {metric.name!r} of task {task.name!r} gives {shape} for {len(targets)} examples",
+            fix="return one float an example from values(), a tensor [N]",
+            code="T009",
+        )
+
+
 def preflight(
-    reference: str, options: Mapping[str, Any] | None = None, *, timeout_s: float = 120.0
+    reference: str, options: Mapping[str, Any] | None = None, *, timeout_s: float = 600.0
 ) -> dict[str, Any]:
     """Loads and checks a task in a fresh process, as workers will; what :func:`check_task` found.
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.errors import TaskError
 from syno.inputs import batch_of, call, moved, size
+from syno.metrics import collect, resolve_metric
 from syno.streams import Stream
-from syno.tasks import CrossEntropy, Metric, Task, set_epoch
+from syno.tasks import Task, set_epoch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -104,27 +105,6 @@ class CurveFloor:
         return None
 
 
-@dataclass
-class _Sums:
-    metric: Metric
-    count: int = 0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def add(self, values: Any) -> None:
-        doubles = values.double()
-        self.count += doubles.numel()
-        self.total += float(doubles.sum())
-        self.squares += float((doubles * doubles).sum())
-
-    def finish(self) -> tuple[float, float]:
-        mean = self.total / self.count
-        if not math.isfinite(mean):
-            return math.nan, math.nan
-        variance = max(0.0, self.squares / self.count - mean * mean)
-        return self.metric.finish(mean, variance, self.count)
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """Metrics of a model over some batches."""
@@ -143,10 +123,12 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) 
     """
     import torch
 
-    main = _Sums(task.metric_object)
-    metrics = [main]
-    if task.loss == "cross_entropy" and main.metric.name != "loss":
-        metrics.append(_Sums(CrossEntropy()))
+    metric = task.metric_object
+    main = collect(metric)
+    collectors = {metric.name: main}
+    if isinstance(task.loss, str):
+        loss = resolve_metric("loss", task.loss, task.class_dimension)
+        collectors.setdefault(loss.name, collect(loss))
     was_training = model.training
     model.eval()
     try:
@@ -157,8 +139,8 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) 
                 inputs, targets = batch_of(batch, task.name)
                 outputs = call(model, moved(inputs, task.device))
                 wanted = moved(targets, task.device)
-                for sums in metrics:
-                    sums.add(sums.metric.values(outputs, wanted))
+                for collector in collectors.values():
+                    collector.add(outputs, wanted)
     finally:
         model.train(was_training)
     if not main.count:
@@ -167,8 +149,8 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) 
             fix="give a validation loader with at least one batch",
             code="T005",
         )
-    finished = {sums.metric.name: sums.finish() for sums in metrics}
-    value, stderr = finished[main.metric.name]
+    finished = {name: collector.finish() for name, collector in collectors.items()}
+    value, stderr = finished[metric.name]
     return Evaluation(value, stderr, {name: v for name, (v, _) in finished.items()}, main.count)
 
 

@@ -98,7 +98,7 @@ def _load(
         from PIL import Image
     except ImportError:
         raise DataError(
-            "reading image folders needs Pillow", fix="pip install pillow", code="D006"
+            "reading image folders needs Pillow", fix='pip install "syno[images]"', code="D006"
         ) from None
     images = np.empty((len(files), channels, size, size), np.uint8)
     for i, (file, _) in enumerate(files):

@@ -25,7 +25,7 @@ def digits(path: str | Path | None = None, *, test_share: float = 0.2) -> Splits
     except ImportError:
         raise DataError(
             "digits come with scikit-learn, which is not installed",
-            fix="pip install scikit-learn",
+            fix='pip install "syno[demo]"',
             code="D006",
         ) from None
     loaded = load_digits()

@@ -8,6 +8,7 @@ import msgspec
 
 from syno.errors import SessionError
 from syno.machine import describe_machine
+from syno.numbers import significant
 from syno.report.model import Comparison, Entry, Report
 from syno.session.records import Candidate
 from syno.session.view import SessionView
@@ -126,12 +127,16 @@ def _so_far(view: SessionView, comparison: Comparison | None, metric: str, when:
             f"None of the {len(done)} candidates trained{when} is faster than the original and holds its "
             f"{metric} within the uncertainty: the original stays{when}."
         )
-    scale, unit = (100.0, " points") if metric == "accuracy" else (1.0, "")
+    difference, uncertainty = comparison.accuracy_difference, comparison.uncertainty
+    if metric == "accuracy":
+        change, error = f"{100 * difference:+.2f} points", f"{100 * uncertainty:.2f}"
+    else:
+        sign = "+" if difference >= 0 else ""
+        change, error = f"{sign}{significant(difference)}", significant(uncertainty, 2)
     return (
         f"{comparison.id} runs the network {comparison.speedup:.2f} times as fast as the original in "
         f"eager PyTorch; its {metric} is {comparison.verdict} "
-        f"({scale * comparison.accuracy_difference:+.2f}{unit}, "
-        f"uncertainty {scale * comparison.uncertainty:.2f})."
+        f"({change}, uncertainty {error})."
     )
 
 

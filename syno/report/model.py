@@ -70,3 +70,9 @@ class Report(msgspec.Struct, kw_only=True):
     pictures: dict[str, str] = msgspec.field(default_factory=dict)
     loops: dict[str, str] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: conclusion, plot and table."""
+        from syno.report.render import to_fragment
+
+        return to_fragment(self)

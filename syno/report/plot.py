@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
+from syno.errors import FormatError
 from syno.report.model import Report
 
 if TYPE_CHECKING:
@@ -12,8 +13,17 @@ if TYPE_CHECKING:
 
 
 def pareto_figure(report: Report) -> Figure:
-    """Accuracy against whole-network latency: every candidate, the original, and the Pareto front."""
-    from matplotlib.figure import Figure
+    """Accuracy against whole-network latency: every candidate, the original, and the Pareto front.
+
+    Raises:
+        FormatError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise FormatError(
+            '[report] there is no plot without matplotlib: pip install "syno[plot]"'
+        ) from None
 
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes: Any = figure.add_subplot()
@@ -61,7 +71,8 @@ def pareto_figure(report: Report) -> Figure:
         label="Pareto front",
     )
     axes.set_xlabel(f"network latency, µs (batch {report.batch}, {report.threads} thread)")
-    axes.set_ylabel(f"{report.metric}, %" if scale == 100.0 else report.metric)
+    label = f"{report.metric}, %" if scale == 100.0 else report.metric
+    axes.set_ylabel(label if report.higher_is_better else f"{label} (lower is better)")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 from pathlib import Path
 
@@ -10,32 +11,38 @@ import msgspec
 
 from syno.errors import FormatError
 from syno.files import write_output
+from syno.numbers import significant
 from syno.report.model import Entry, Report
 
 TEMPLATES = Path(__file__).with_name("templates")
+#: Of the files that a report can be written as.
+SUFFIXES = (".html", ".md", ".csv", ".json", ".png", ".svg")
 
 
 def _percent(report: Report, value: float | None, digits: int = 2) -> str:
     if value is None:
         return "–"
-    return f"{100 * value:.{digits}f} %" if report.metric == "accuracy" else f"{value:.4g}"
+    return f"{100 * value:.{digits}f} %" if report.metric == "accuracy" else significant(value, 4)
+
+
+def _spread(report: Report, value: float) -> str:
+    return f"{100 * value:.2f}" if report.metric == "accuracy" else significant(value, 2)
 
 
 def accuracy_text(report: Report, entry: Entry) -> str:
     """``88.31 % ± 0.35`` with the standard error, and the seeds' deviation where there are several."""
     text = _percent(report, entry.accuracy)
-    scale = 100 if report.metric == "accuracy" else 1
     if entry.accuracy is not None and entry.accuracy_stderr is not None:
-        text += f" ± {scale * entry.accuracy_stderr:.2f}"
+        text += f" ± {_spread(report, entry.accuracy_stderr)}"
     if entry.accuracy_std is not None and entry.seeds_count > 1:
-        text += f" (sd {scale * entry.accuracy_std:.2f}, {entry.seeds_count} seeds)"
+        text += f" (sd {_spread(report, entry.accuracy_std)}, {entry.seeds_count} seeds)"
     return text
 
 
 def _number(value: float | int | None, unit: str = "") -> str:
     if value is None:
         return "–"
-    text = f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    text = f"{value:,}" if isinstance(value, int) else significant(value)
     return f"{text} {unit}".strip()
 
 
@@ -74,8 +81,6 @@ def to_html(report: Report) -> str:
     """One HTML file with no outside references."""
     import jinja2
 
-    from syno.report.plot import figure_svg, pareto_figure
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -86,16 +91,43 @@ def to_html(report: Report) -> str:
         best=best,
         best_accuracy=accuracy_text(report, best) if best else "",
         baseline_accuracy=accuracy_text(report, report.baseline),
-        plot=figure_svg(pareto_figure(report)),
+        us=significant,
+        plot=_plot(report),
     )
+
+
+def _plot(report: Report) -> str:
+    """The Pareto plot as SVG; a sentence in its place where matplotlib is not installed."""
+    from syno.report.plot import figure_svg, pareto_figure
+
+    try:
+        return figure_svg(pareto_figure(report))
+    except FormatError as error:
+        return f"<p>{html.escape(str(error))}</p>"
+
+
+def to_fragment(report: Report) -> str:
+    """What a notebook shows: conclusion, plot and table, as HTML to stand inside a page."""
+    table = rows(report)
+    columns = [c for c in table[0] if c != "mark"]
+    heads = [{"accuracy": report.metric, "id": ""}.get(c, c) for c in columns]
+    lines = [f"<h3>{html.escape(report.title)}</h3><p>{html.escape(report.conclusion)}</p>"]
+    lines.append(_plot(report))
+    lines.append(f"<table><tr>{''.join(f'<th>{html.escape(h)}</th>' for h in heads)}</tr>")
+    for row in table:
+        style = " style='font-weight:bold'" if row["mark"] else ""
+        cells = "".join(f"<td>{html.escape(row[c])}</td>" for c in columns)
+        lines.append(f"<tr{style}>{cells}</tr>")
+    return "\n".join(lines) + "</table>"
 
 
 def to_markdown(report: Report) -> str:
     """A Markdown page: conclusion, table, conditions."""
     table = rows(report)
     columns = [c for c in table[0] if c not in ("mark", "front")]
+    heads = [report.metric if c == "accuracy" else c for c in columns]
     lines = [f"# {report.title}", "", report.conclusion, ""]
-    lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(columns)]
     for row in table:
         cells = [row[c].replace("|", "\\|") for c in columns]
         if row["mark"]:
@@ -144,8 +176,7 @@ def write_report(report: Report, path: Path) -> None:
         text = msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
     else:
         raise FormatError(
-            f"[report] cannot write '{path.name}': the suffix must be one of "
-            ".html, .md, .csv, .json, .png, .svg"
+            f"[report] cannot write '{path.name}': the suffix must be one of {', '.join(SUFFIXES)}"
         )
     write_output(path, text, "report")
 

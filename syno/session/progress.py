@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from syno.live import live, resolved
+from syno.numbers import significant
 from syno.session.budget import Budget
 from syno.session.records import Candidate
 from syno.session.view import SessionView
@@ -96,7 +97,7 @@ def _numbers(candidate: Candidate) -> str:
     if candidate.value is not None:
         text += f" {candidate.value:.4g}"
     if candidate.latency_us is not None:
-        text += f" at {candidate.latency_us:.0f} us"
+        text += f" at {significant(candidate.latency_us)} us"
     return text
 
 
@@ -157,7 +158,7 @@ def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 
             Text(candidate.expr),
             "" if candidate.flops is None else f"{candidate.flops:,}",
             "" if candidate.params is None else f"{candidate.params:,}",
-            "" if candidate.latency_us is None else f"{candidate.latency_us:.0f}",
+            "" if candidate.latency_us is None else significant(candidate.latency_us),
             "" if candidate.value is None else f"{candidate.value:.4g}",
             "*" if candidate.number in front else "",
             Text(candidate.state + (f": {candidate.reason}" if candidate.reason else "")),

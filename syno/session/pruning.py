@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from syno.session.config import Prune
-from syno.session.records import Candidate
+from syno.session.records import Candidate, allowed_drop
 
 Curve = Sequence[tuple[float, float]]  # (share of the steps done, metric), ascending
 
@@ -59,7 +59,7 @@ def curve_floors(
         return [], ""
     sign = 1.0 if baseline.score.higher_is_better else -1.0
     reference = baseline.score.value
-    allowed = prune.max_drop if sign > 0 else prune.max_drop * abs(reference)
+    allowed = allowed_drop(prune.max_drop, reference, higher_is_better=sign > 0)
     target = sign * reference - allowed
     stderr = baseline.score.stderr
     why = f"it cannot come within {prune.max_drop:g} of the original"

@@ -145,6 +145,12 @@ def pooled_std(candidates: list[Candidate]) -> float | None:
     return math.sqrt(squares / freedom) if freedom else None
 
 
+def allowed_drop(limit: float, reference: float, *, higher_is_better: bool) -> float:
+    """How much worse than ``reference`` a metric may be: ``limit`` itself, or for metrics to be made small, which
+    have no upper end and any unit, that share of the reference."""
+    return limit if higher_is_better else limit * abs(reference)
+
+
 def pareto_front(candidates: list[Candidate], *, higher_is_better: bool) -> list[Candidate]:
     """Those no other beats in both latency and metric, fastest first; by FLOPs where nothing was timed."""
     timed = any(c.latency_us is not None for c in candidates)

@@ -443,7 +443,8 @@ class Session(SessionView):
         ``pruned`` says why a training was stopped early; the metric is then its last.
 
         Raises:
-            SessionError: the candidate is not open, or there is not exactly one metric.
+            SessionError: the candidate is not open, there is not exactly one metric, or it is none that syno
+                knows and ``higher_is_better`` does not say its direction.
         """
         if isinstance(trial, Trial):
             number = trial.candidate.number
@@ -466,11 +467,13 @@ class Session(SessionView):
                 fix="tell one metric, such as accuracy=0.9, or failed='why'",
                 code="R014",
             )
+        name, value = next(iter(metrics.items()), ("", math.nan))
+        if metrics and higher_is_better is None:
+            higher_is_better = _direction(name)
         with self._store.transaction():
             self._store.execute("UPDATE candidate SET trained = 1 WHERE number = ?", number)
             if latency_us is not None:
                 self._store.add_measurement(number, Measurement(latency_us=latency_us), "", 0.0)
-            name, value = next(iter(metrics.items()), ("", math.nan))
             if failed or not math.isfinite(value):
                 self._store.set_state(number, "failed", failed or f"{name} is {value}")
             else:
@@ -483,10 +486,7 @@ class Session(SessionView):
     def _told(
         self, name: str, value: float, higher_is_better: bool | None, count: int, stderr: float
     ) -> Score:
-        from syno.tasks import METRICS
-
-        if higher_is_better is None:
-            higher_is_better = METRICS[name]().higher_is_better if name in METRICS else True
+        assert higher_is_better is not None, "the direction of a metric that was told is known"
         return Score(
             phase="search",
             seed=self.config.seed,
@@ -649,3 +649,16 @@ def _resume(path: Path, asked: dict[str, Any], trust: bool) -> tuple[Store, Sess
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _direction(metric: str) -> bool:
+    """Whether a metric told by name is better when higher. Raises SessionError for one nobody knows."""
+    from syno.metrics import METRICS
+
+    if metric not in METRICS:
+        raise SessionError(
+            f"is {metric!r} better when it is higher, or lower?",
+            fix=f"tell it with higher_is_better=True or False; known without: {', '.join(sorted(METRICS))}",
+            code="R014",
+        )
+    return METRICS[metric]().higher_is_better

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from syno.errors import SessionError, unknown_name
+from syno.numbers import significant
 from syno.session.config import SessionConfig, first_difference, fixed_json, read_config
 from syno.session.lock import locked
-from syno.session.records import STATES, Candidate, StageEnd, pareto_front, pooled_std
+from syno.session.records import (
+    STATES,
+    Candidate,
+    StageEnd,
+    allowed_drop,
+    pareto_front,
+    pooled_std,
+)
 from syno.session.store import Store
 
 if TYPE_CHECKING:
@@ -88,8 +96,8 @@ class SessionView:
     def best(self, *, max_drop: float | None = None) -> Candidate | None:
         """The fastest candidate that is not worse than the original; ``None`` if there is none.
 
-        Not worse: its metric is not below the original's by more than ``max_drop``; left out, by more
-        than the uncertainty of the difference. Where candidates were trained again on several seeds,
+        Not worse: its metric is not worse than the original's by more than ``max_drop`` (of a metric to be made
+        small, such as a loss, by that share of the original's); left out, by more than the uncertainty of the difference. Where candidates were trained again on several seeds,
         only those are asked, since the search's own numbers favour who was lucky.
         """
         original = self.baseline
@@ -103,7 +111,10 @@ class SessionView:
         for candidate in finalists or everyone:
             if candidate.state != "done" or candidate.value is None:
                 continue
-            allowed = max_drop if max_drop is not None else self.uncertainty(candidate, baseline)
+            if max_drop is None:
+                allowed = self.uncertainty(candidate, baseline)
+            else:
+                allowed = allowed_drop(max_drop, value, higher_is_better=sign > 0)
             cost, reference = candidate.latency_us, baseline.latency_us
             if cost is None or reference is None:
                 cost, reference = candidate.flops, baseline.flops
@@ -300,7 +311,7 @@ class SessionView:
             import pandas
         except ImportError:
             raise SessionError(
-                "a data frame needs pandas", fix="pip install pandas", code="R013"
+                "a data frame needs pandas", fix='pip install "syno[table]"', code="R013"
             ) from None
         front = {c.number for c in self.pareto()}
         rows = []
@@ -332,7 +343,8 @@ class SessionView:
         for timing in candidate.timings:
             where = f"site {timing.site}" if timing.site else "whole network"
             lines.append(
-                f"{where}, {timing.runner}: {timing.latency_us:.1f} us (IQR {timing.iqr_us:.1f}, "
+                f"{where}, {timing.runner}: {significant(timing.latency_us)} us "
+                f"(IQR {significant(timing.iqr_us)}, "
                 f"{timing.samples} samples, {timing.threads} threads, batch {timing.batch}) at {timing.at}"
             )
         lines += [f"timed although {note}" for note in candidate.notes]
@@ -340,7 +352,7 @@ class SessionView:
             lines.append(f"step {step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
         for score in [*([candidate.score] if candidate.score else []), *candidate.finals]:
             lines.append(
-                f"{score.phase}, seed {score.seed}: {score.metric} {score.value:.4f} +- {score.stderr:.4f} "
+                f"{score.phase}, seed {score.seed}: {score.metric} {significant(score.value, 4)} +- {significant(score.stderr, 2)} "
                 f"on {score.count} examples of {score.part}"
             )
         if candidate.reward is not None:

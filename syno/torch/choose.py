@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from syno.bench import measure
 from syno.errors import KernelError
 from syno.inputs import tensors
+from syno.numbers import significant
 from syno.torch.module import Op
 
 #: A kernel must be this much slower than PyTorch before it is given up: less is noise of one measurement.
@@ -44,7 +45,9 @@ class Choice:
         if self.native:
             taken = "packed kernel" if self.prepack else "kernel"
         own = times.pop(taken)
-        return f"{taken}: {own:.0f} us, " + ", ".join(f"{n} {us:.0f} us" for n, us in times.items())
+        return f"{taken}: {significant(own)} us, " + ", ".join(
+            f"{n} {significant(us)} us" for n, us in times.items()
+        )
 
 
 def choose_in_place(model: nn.Module, *example: Any, turns: int = 7, **named: Any) -> list[Choice]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from syno.bench import measure
+from syno.numbers import significant
 from syno.torch.choose import Choice, choose_in_place
 from syno.torch.layouts import channels_last, in_format, memory_format
 
@@ -41,7 +42,7 @@ class Chosen:
         times = {taken: self.channels_last_us, other: self.contiguous_us}
         if not self.channels_last:
             taken, other = other, taken
-        return f"{taken} images: {times[taken]:.0f} us, {other}: {times[other]:.0f} us"
+        return f"{taken} images: {significant(times[taken])} us, {other}: {significant(times[other])} us"
 
 
 def fastest(model: nn.Module, *example: Any, turns: int = 7, **named: Any) -> Chosen:

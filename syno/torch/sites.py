@@ -21,6 +21,7 @@ from torch.nn.parameter import UninitializedParameter
 from syno.bench import waiting
 from syno.errors import ShapeError, SynoError, UnknownName
 from syno.inputs import MISFITS, arguments, as_inputs, tensors, unwrapped, why_not
+from syno.numbers import significant
 from syno.torch.groups import SiteGroup, group_key, group_sites, joined
 from syno.torch.layers import CONVOLUTIONS, Description, Fit, Layer, describe
 from syno.torch.products import Product, Products
@@ -183,7 +184,7 @@ class Sites(Sequence[Site]):
         ]
         lines.append(
             f"{sum(s.replaceable for s in self)} of {len(self)} sites can be replaced; the model "
-            f"takes {self.total_us:,.0f} us on {self.threads} thread{'s' * (self.threads != 1)}"
+            f"takes {significant(self.total_us)} us on {self.threads} thread{'s' * (self.threads != 1)}"
         )
         return "\n".join(lines)
 
@@ -213,7 +214,7 @@ def _row(site: Site) -> tuple[str, ...]:
         outputs,
         str(site.call_count),
         f"{site.flops / 1e6:.2f}",
-        f"{site.time_us:.0f}",
+        significant(site.time_us),
         f"{site.share_of_time:.1%}",
         note,
     )

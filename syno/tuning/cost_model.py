@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from syno.errors import unknown_name
+from syno.errors import KernelError, unknown_name
 
 Array = NDArray[np.float64]
 
@@ -56,7 +56,12 @@ class BoostedModel:
     """Gradient-boosted trees of scikit-learn, for searches of hundreds of trials."""
 
     def __init__(self, seed: int = 0) -> None:
-        from sklearn.ensemble import GradientBoostingRegressor
+        try:
+            from sklearn.ensemble import GradientBoostingRegressor
+        except ImportError:
+            raise KernelError(
+                '[tune] model="boosted" needs scikit-learn: pip install "syno[tune]"'
+            ) from None
 
         self._trees = GradientBoostingRegressor(
             n_estimators=80, learning_rate=0.1, max_depth=4, random_state=seed

@@ -154,8 +154,16 @@ def plot_roofline(
         axes: matplotlib axes to draw on; default new ones.
     Returns:
         The axes.
+
+    Raises:
+        FormatError: matplotlib is not installed.
     """
-    import matplotlib.pyplot as plt
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise FormatError(
+            '[machine] there is no plot without matplotlib: pip install "syno[plot]"'
+        ) from None
 
     if axes is None:
         _, axes = plt.subplots(figsize=(6, 4))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from syno.live import live, resolved
+from syno.numbers import significant
 
 #: Called with (trials done, trials, best microseconds).
 Progress = Callable[[int, int, float], None]
@@ -47,7 +48,7 @@ class _Lines:
 
 
 def _line(done: int, trials: int, best_us: float) -> str:
-    return f"{done}/{trials} trials, best {best_us:.1f} us"
+    return f"{done}/{trials} trials, best {significant(best_us)} us"
 
 
 def _text(done: int, trials: int, best_us: float) -> object:

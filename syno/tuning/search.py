@@ -22,6 +22,7 @@ from syno import _core
 from syno.config import cache_directory
 from syno.errors import FormatError, KernelError, SynoError
 from syno.measuring import WAIT_AGAIN_S, lock_file
+from syno.numbers import significant
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
 from syno.tuning.machine import machine_key, machine_model
@@ -83,9 +84,9 @@ class Tuned:
     def __str__(self) -> str:
         bad = ", ".join(f"{n} {name}" for name, n in sorted(self.outcomes.items()) if name != "ok")
         return (
-            f"best of {self.trials} trials: {self.best_us:.1f} us ({self.origin}); constructed: "
-            f"{self.constructed_us:.1f} us, {self.gap:.3f} of it in turns; counted: "
-            f"{self.counted_us:.1f} us\n"
+            f"best of {self.trials} trials: {significant(self.best_us)} us ({self.origin}); constructed: "
+            f"{significant(self.constructed_us)} us, {self.gap:.3f} of it in turns; counted: "
+            f"{significant(self.counted_us)} us\n"
             f"  predicted and measured times rank alike by {self.rank_correlation:.2f}; "
             f"{self.measured} measured in {self.seconds:.1f} s"
             + (f"; {bad}" if bad else "")

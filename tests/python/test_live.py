@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 import syno
 from syno import live as live_module
@@ -91,7 +92,7 @@ def test_tuning_shows_itself_in_the_cell(
             show(done, 32, 100.0 / done)
     (output,) = display.outputs
     bundle = output[-1]._repr_mimebundle_([], [])
-    assert "32/32 trials, best 3.1 us" in bundle["text/plain"] and "text/html" in bundle
+    assert "32/32 trials, best 3.12 us" in bundle["text/plain"] and "text/html" in bundle
     assert capfd.readouterr() == ("", "")
 
 
@@ -101,10 +102,10 @@ def test_tuning_shows_lines_elsewhere(
     monkeypatch.setattr(progress_module, "_LINE_EVERY_S", 0.0)
     with shown("log") as show:
         show(8, 16, 2.5)
-    assert capfd.readouterr() == ("", "syno: 8/16 trials, best 2.5 us\n")
+    assert capfd.readouterr() == ("", "syno: 8/16 trials, best 2.50 us\n")
     with shown("bar") as show:
         show(8, 16, 2.5)
-    assert "8/16 trials, best 2.5 us" in capfd.readouterr().err
+    assert "8/16 trials, best 2.50 us" in capfd.readouterr().err
     with shown("off") as show:
         show(8, 16, 2.5)
     called: list[Any] = []
@@ -121,7 +122,8 @@ def test_a_real_notebook_keeps_one_output(tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     source = (
-        "import os; os.environ.pop('SYNO_PROGRESS', None)\n"
+        "import os, warnings; os.environ.pop('SYNO_PROGRESS', None)\n"
+        "warnings.simplefilter('ignore')\n"  # such as that of an engine that is out of date
         "from syno.tuning.progress import shown\n"
         "with shown('auto') as show:\n"
         "    for done in range(1, 6):\n"
@@ -130,11 +132,11 @@ def test_a_real_notebook_keeps_one_output(tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
     nbclient.NotebookClient(
         notebook,
-        timeout=120,
+        timeout=PATIENCE_S,
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
     ).execute()
     (output,) = notebook.cells[0].outputs
     assert output.output_type == "display_data"
-    assert "5/5 trials, best 7.0 us" in output.data["text/plain"]
+    assert "5/5 trials, best 7.00 us" in output.data["text/plain"]
     assert "1/5" not in json.dumps(output.data)

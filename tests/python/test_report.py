@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from pathlib import Path
 
 import msgspec
@@ -118,3 +119,36 @@ def test_a_newer_report_is_refused(report: Report, tmp_path: Path) -> None:
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(report, version=2)))
     with pytest.raises(FormatError, match="version 2"):
         read_report(path)
+
+
+def test_a_report_and_its_plot_show_themselves_in_notebooks(report: Report) -> None:
+    shown = report._repr_html_()
+    assert "<svg" in shown and "<table" in shown
+    assert "Twice as fast." in shown and "88.00 %" in shown
+    assert "c2 &lt; &amp; | x[n]" in shown and "<html" not in shown
+
+
+def test_a_metric_of_any_unit_keeps_its_digits_and_its_direction(report: Report) -> None:
+    small = msgspec.structs.replace(report.baseline, accuracy=3.25e-5, accuracy_stderr=4.1e-6)
+    worse = msgspec.structs.replace(report.candidates[1], accuracy=5e-5, accuracy_stderr=4e-6)
+    better = msgspec.structs.replace(report.candidates[0], accuracy=2e-5, accuracy_stderr=4e-6)
+    made = msgspec.structs.replace(
+        report, metric="mse", higher_is_better=False, baseline=small, candidates=[worse, better]
+    )
+    table = rows(made)
+    assert table[0]["accuracy"] == "0.00003250 ± 0.0000041"
+    assert [row["id"] for row in table] == ["original", better.id, worse.id]
+    text = to_markdown(made)
+    assert "| mse |" in text and "accuracy" not in text
+    assert "mse (lower is better)" in to_html(made)
+
+
+def test_without_matplotlib_a_report_lacks_its_plot_and_no_more(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    write_report(report, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Twice as fast." in page and "syno[plot]" in page
+    with pytest.raises(FormatError, match=r"pip install .syno\[plot\]"):
+        write_report(report, tmp_path / "report.png")

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from syno import tasks  # noqa: E402
-from syno.errors import TaskError, UnknownName  # noqa: E402
+from syno.errors import SynoError, TaskError, UnknownName  # noqa: E402
 
 SOURCE = """
 import torch
@@ -176,3 +176,29 @@ def test_text_is_a_task_of_perplexity(tmp_path: Path) -> None:
     found = tasks.check_task(tasks.load_task("text", {"path": str(file), "context": 16}))
     assert found["metric"] == "perplexity"
     assert found["train"] == [16, 16]
+
+
+def test_image_folders_are_a_task(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for part, count in (("train", 12), ("test", 4)):
+        for number, name in enumerate(("cats", "dogs", "owls")):
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(count):
+                picture = image.new("RGB", (20 + i, 24), (80 * number, 10 * i, 0))
+                picture.save(tmp_path / part / name / f"{i}.png")
+    options = {"path": str(tmp_path), "size": 16, "batch": 8, "widths": [8, 16]}
+    found = tasks.check_task(tasks.load_task("image-folder", options))
+    assert found["train"] == [8, 3, 16, 16]
+    assert found["metric"] == "accuracy"
+    with pytest.raises(SynoError, match="one sub-directory of images per class"):
+        tasks.load_task("image-folder")
+
+
+def test_arguments_of_a_task_are_read_from_the_command_line() -> None:
+    from syno.cli.targets import task_options
+
+    found = task_options(["path=photos", "size=64", "widths=[8, 16]", "name=a=b"])
+    assert found == {"path": "photos", "size": 64, "widths": [8, 16], "name": "a=b"}
+    for wrong in (["path"], ["=3"], ["a b=3"], ["a=1", "a=2"]):
+        with pytest.raises(TaskError, match="name=value"):
+            task_options(wrong)
