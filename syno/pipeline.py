@@ -120,7 +120,7 @@ def search(
             names what is imported, which is printed.
         deterministic: kernels depend on program, machine file and seed only (see :mod:`syno.config`); the machine
             model is kept in the session, and going back to a candidate uses the same.
-        recipe: fields of :class:`Task` to replace (``epochs=5``, ``metric="loss"``).
+        recipe: fields of :class:`Task` to replace (``epochs=5``, ``loss="mse"``; the metric follows the loss).
     Raises:
         ShapeError: the model has nothing to replace.
         BudgetError: ``budget`` or ``require`` is not understood.
@@ -202,6 +202,9 @@ def search_task(
         command = (
             f"syno search {shlex.quote(reference)} -o {shlex.quote(str(directory))} --seed {seed}"
         )
+        for name, value in (options or {}).items():
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            command += f" -O {shlex.quote(f'{name}={text}')}"
         if not isinstance(budget, Budget):
             command += f" --budget {shlex.quote(str(budget))}"
         if require:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from syno.errors import SessionError, SynoError, TaskError, unknown_name
 from syno.inputs import arguments
 from syno.network import NetworkEvaluator, NetworkMeasurer
+from syno.numbers import significant
 from syno.result import Result, in_dtype_of
 from syno.session import Candidate, Score, SessionView, open_view
 from syno.tuning.machine import fixed_kernels
@@ -58,6 +60,10 @@ def model_of(reference: str) -> nn.Module:
     return made
 
 
+#: What a candidate can be timed against.
+CONTESTANTS = ("eager", "compile", "onednn")
+
+
 def bench_candidate(
     directory: Path,
     id: str,
@@ -70,7 +76,8 @@ def bench_candidate(
     """Times the network with a candidate against the original.
 
     Args:
-        against: ``"eager"``, ``"compile"`` or both.
+        against: ``"eager"`` (the original, which is always there), ``"compile"`` (both under ``torch.compile``),
+            ``"onednn"`` (the original as a frozen graph with its layers packed for oneDNN).
         trust: as for :meth:`Result.load <syno.result.Result.load>`.
         model: the original; default the task's.
     Raises:
@@ -79,19 +86,31 @@ def bench_candidate(
         SessionError: the session names no task, and no model was given.
     """
     from syno.bench import bench
-    from syno.errors import unknown_name
+    from syno.onednn import OneDnnUnavailable, packed_for_onednn
 
     for name in against:
-        if name not in ("eager", "compile"):
-            raise unknown_name("contestant", name, ("eager", "compile"))
+        if name not in CONTESTANTS:
+            raise unknown_name("contestant", name, CONTESTANTS)
     with open_view(directory) as view, fixed_kernels(view.config.machine):
         result = Result(view, trust=trust)
         candidate = view.candidate(id)
         original = result.original() if model is None else model
-        models = {"original": original, candidate.id: result.apply(candidate, original)}
+        models: dict[str, Callable[..., Any]] = {
+            "original": original,
+            candidate.id: result.apply(candidate, original),
+        }
         wanted = list(models) if "compile" in against else []
         args, named = arguments(original, in_dtype_of(original, result.example))
-        return bench(models, *args, named=named, compile=wanted, threads=threads)
+        skipped = {}
+        if "onednn" in against:
+            try:
+                if named:
+                    raise OneDnnUnavailable("the network takes inputs by name")
+                models["original, oneDNN"] = packed_for_onednn(original, tuple(args))
+            except OneDnnUnavailable as error:
+                skipped["original, oneDNN"] = str(error)
+        timed = bench(models, *args, named=named, compile=wanted, threads=threads)
+        return dataclasses.replace(timed, skipped={**timed.skipped, **skipped})
 
 
 #: How often a latency outside its tolerance is measured again: what else the machine does passes.
@@ -157,7 +176,9 @@ def replay_candidate(
         value = _value_at(again, score)
         near = abs(value - score.value) <= tolerance
         limit = f"{tolerance:g}"
-        rows.append(_row(score.metric, f"{score.value:.4f}", f"{value:.4f}", near, limit))
+        rows.append(
+            _row(score.metric, significant(score.value, 4), significant(value, 4), near, limit)
+        )
         measurer = NetworkMeasurer(network.task, stages=network.stages, batch=network.batch)
         request_us = MeasureRequest(
             candidate=candidate.number,
@@ -187,11 +208,13 @@ def compare_latency(
 
     recorded = candidate.latency_us
     if recorded is None:
-        return _row("latency_us", "-", f"{measure().latency_us:.0f}", None, "never measured")
+        return _row("latency_us", "-", significant(measure().latency_us), None, "never measured")
     machines = {t.cpu for t in candidate.timings if not t.site and t.runner == "syno"}
     if machines != {cpu_model()}:
         where = f"recorded on {', '.join(machines) or 'an unknown CPU'}"
-        return _row("latency_us", f"{recorded:.0f}", f"{measure().latency_us:.0f}", None, where)
+        return _row(
+            "latency_us", significant(recorded), significant(measure().latency_us), None, where
+        )
     nearest, same = math.inf, False
     for _ in range(_MEASUREMENTS):
         found = measure()
@@ -201,7 +224,7 @@ def compare_latency(
         if same:
             break
     return _row(
-        "latency_us", f"{recorded:.0f}", f"{nearest:.0f}", same, f"{tolerance:.0%} + spread"
+        "latency_us", significant(recorded), significant(nearest), same, f"{tolerance:.0%} + spread"
     )
 
 

@@ -34,7 +34,7 @@ from syno.streams import Stream
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import nn
 
     Batches = Iterable[tuple[Any, Any]]
     Loader = Batches | Callable[[int], Batches]

@@ -6,7 +6,8 @@ import enum
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
@@ -23,6 +24,66 @@ class Exit(enum.IntEnum):
     FAILED = 1
     USAGE = 2
     NO_IMPROVEMENT = 3
+
+
+def one_of(
+    kind: str, names: Callable[[], Iterable[str]], *, many: bool = False
+) -> Callable[..., str]:
+    """A callback of an option whose value is one of ``names()``, or with ``many`` several with commas.
+
+    Another value is a usage error that lists the valid ones. The names are asked for when the option is read, so
+    that ``--help`` need not import what has them.
+    """
+
+    def check(context: typer.Context, value: str) -> str:
+        if context.resilient_parsing:  # completion
+            return value
+        from syno.errors import unknown_name
+
+        known = list(names())
+        for part in value.split(",") if many else [value]:
+            if part not in known:
+                raise typer.BadParameter(_sentence(unknown_name(kind, part, known)))
+        return value
+
+    return check
+
+
+def parsed_by(parse: Callable[[Any], Any]) -> Callable[..., str]:
+    """A callback of an option whose text ``parse`` understands; what it raises is a usage error."""
+
+    def check(context: typer.Context, value: str) -> str:
+        from syno.errors import SynoError
+
+        if not context.resilient_parsing:
+            try:
+                parse(value)
+            except SynoError as error:
+                raise typer.BadParameter(_sentence(error)) from None
+        return value
+
+    return check
+
+
+def suffix_of(suffixes: Callable[[], Iterable[str]]) -> Callable[..., Path | None]:
+    """A callback of an option that names a file to write, in a format that its suffix says."""
+
+    def check(context: typer.Context, value: Path | None) -> Path | None:
+        if value is not None and not context.resilient_parsing:
+            known = list(suffixes())
+            if value.suffix.lower() not in known:
+                raise typer.BadParameter(f"'{value}': the suffix must be one of {', '.join(known)}")
+        return value
+
+    return check
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says, without its code and on one line: the option is named before it."""
+    text = str(error)
+    if text.startswith("["):
+        text = text.partition("] ")[2]
+    return " ".join(text.split())
 
 
 def print_json(value: Any) -> None:
@@ -64,7 +125,8 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 def guarded(command: F, continues: bool = False) -> F:
     """Turns the library's errors into a sentence on standard error and an exit code.
 
-    Ctrl-C leaves with 130 and SIGTERM with 143 after saying so, and that the command can be continued where it can.
+    A name that does not exist and a budget that is not understood are usage errors. Ctrl-C leaves with 130 and SIGTERM
+    with 143 after saying so, and that the command can be continued where it can.
     """
 
     @functools.wraps(command)
@@ -72,6 +134,7 @@ def guarded(command: F, continues: bool = False) -> F:
         interrupts.continues = continues
         try:
             from syno.cli.failures import sentence, wants_traceback
+            from syno.errors import BudgetError, UnknownName
 
             try:
                 return command(*args, **kwargs)
@@ -84,7 +147,8 @@ def guarded(command: F, continues: bool = False) -> F:
                 if wants_traceback():
                     raise
                 typer.echo(sentence(error), err=True)
-                raise typer.Exit(Exit.FAILED) from None
+                usage = isinstance(error, UnknownName | BudgetError)
+                raise typer.Exit(Exit.USAGE if usage else Exit.FAILED) from None
         except KeyboardInterrupt:
             raise interrupted() from None
 

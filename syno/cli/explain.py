@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syno.errors import SessionError, UnknownName
+from syno.errors import UnknownName
 
 if TYPE_CHECKING:
     from syno.explain import Explanation
@@ -17,29 +17,35 @@ def explained(
     """The history of a candidate (empty elsewhere) and the derivation, where there is one.
 
     Raises:
-        SessionError: a session without a candidate, or a candidate without a session.
-        UnknownName: nothing of this name; a size that is not written ``name=size``.
+        UnknownName: nothing of this name; a session without a candidate, or a candidate without a session; a size
+            that is not written ``name=size``.
     """
     if Path(operator).is_dir():
         from syno.revisit import explain_candidate
 
         if candidate is None:
-            raise SessionError(
+            raise UnknownName(
                 f"[explain] {operator} is a session; name one of its candidates, such as c1: "
                 f"'syno status {operator}' lists them"
             )
         return explain_candidate(Path(operator), candidate, neighbours=neighbours)
     if candidate is not None:
-        raise SessionError(
+        raise UnknownName(
             f"[explain] {operator} is no session directory, so {candidate} is none of its candidates"
         )
     from syno.explain import explain, read_operator, read_spec
 
+    space = read_spec(spec)
+    chosen = parse_sizes(sizes)
+    return "", explain(read_operator(operator, space, chosen), space, neighbours=neighbours)
+
+
+def parse_sizes(texts: list[str]) -> dict[str, str]:
+    """``["groups=g"]`` by name. Raises UnknownName for what is not of this form."""
     chosen = {}
-    for text in sizes:
+    for text in texts:
         name, equals, size = text.partition("=")
         if not equals or not name or not size:
             raise UnknownName(f"[explain] --size {text!r} is not of the form 'groups=g'")
         chosen[name] = size
-    space = read_spec(spec)
-    return "", explain(read_operator(operator, space, chosen), space, neighbours=neighbours)
+    return chosen

@@ -9,23 +9,25 @@ from typing import Any
 import typer
 
 from syno.cli.common import print_json, print_table
+from syno.numbers import significant
 from syno.session import Candidate, SessionView, open_view
 
 
 def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str]:
-    def number(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
+    def number(value: float | None) -> str:
+        return "-" if value is None else format(value, ",")
 
     error = view.stderr(candidate)
-    value = number(candidate.value, ".4f") + (f" ± {error:.4f}" if error is not None else "")
+    value = "-" if candidate.value is None else significant(candidate.value, 4)
+    value += f" ± {significant(error, 2)}" if error is not None else ""
     return [
         candidate.id + (" *" if candidate.id in front else ""),
         candidate.state,
         value,
-        number(candidate.latency_us, ",.0f"),
-        number(candidate.op_latency_us, ",.0f"),
-        number(candidate.flops, ","),
-        number(candidate.params, ","),
+        "-" if candidate.latency_us is None else significant(candidate.latency_us),
+        "-" if candidate.op_latency_us is None else significant(candidate.op_latency_us),
+        number(candidate.flops),
+        number(candidate.params),
         candidate.reason or view.formula(candidate),
     ]
 

@@ -9,7 +9,17 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from syno.cli.common import Exit, guarded, interrupted, print_json, print_table, resumable
+from syno.cli.common import (
+    Exit,
+    guarded,
+    interrupted,
+    one_of,
+    parsed_by,
+    print_json,
+    print_table,
+    resumable,
+    suffix_of,
+)
 from syno.policies import DEFAULT_POLICY
 
 app = typer.Typer(
@@ -31,7 +41,105 @@ Workers = Annotated[
     Optional[int],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
     typer.Option(min=1, max=1024, help="Training processes; default: one a usable core."),
 ]
-Progress = Annotated[str, typer.Option(help="auto, bar, log or off.")]
+
+
+def _modes() -> tuple[str, ...]:
+    from syno.live import MODES
+
+    return MODES
+
+
+def _policies() -> list[str]:
+    from syno.proposers import POLICIES
+
+    return sorted(POLICIES)
+
+
+def _dtypes() -> list[str]:
+    from syno.kernel import DTYPES
+
+    return list(DTYPES)
+
+
+def _formats() -> list[str]:
+    from syno.export import FORMATS
+
+    return list(FORMATS)
+
+
+def _contestants() -> tuple[str, ...]:
+    from syno.revisit import CONTESTANTS
+
+    return CONTESTANTS
+
+
+def _cost_models() -> tuple[str, ...]:
+    from syno.tuning.cost_model import MODELS
+
+    return MODELS
+
+
+def _report_suffixes() -> tuple[str, ...]:
+    from syno.report.render import SUFFIXES
+
+    return SUFFIXES
+
+
+def _task_options(texts: list[str] | None) -> dict[str, Any]:
+    from syno.cli.targets import task_options
+
+    return task_options(texts or [])
+
+
+def _shapes(texts: list[str]) -> None:
+    from syno.cli.targets import check_form
+
+    for text in texts:
+        check_form(text)
+
+
+def _named_sizes(texts: list[str] | None) -> None:
+    from syno.cli.explain import parse_sizes
+
+    parse_sizes(texts or [])
+
+
+def _size(texts: list[str]) -> None:
+    from syno.cli.tune import parse_sizes
+
+    parse_sizes(texts)
+
+
+def _budget(text: str) -> None:
+    from syno.session import Budget
+
+    Budget.parse(text)
+
+
+def _seconds(text: str | None) -> None:
+    from syno.session.budget import parse_seconds
+
+    if text is not None:
+        parse_seconds(text)
+
+
+def _requirement(text: str) -> None:
+    from syno.session import Prune
+    from syno.session.require import required
+
+    required(text, Prune())
+
+
+Progress = Annotated[
+    str, typer.Option(callback=one_of("progress", _modes), help="auto, bar, log or off.")
+]
+BudgetText = Annotated[
+    str,
+    typer.Option(
+        callback=parsed_by(_budget), help="'10min', '2h' or a number of candidates, '40'."
+    ),
+]
+Dtype = one_of("dtype", _dtypes)
 Trust = Annotated[
     bool,
     typer.Option(
@@ -45,7 +153,6 @@ ModelName = Annotated[
         help="The original, 'package.module:factory': for sessions that were searched with a model, not a named task."
     ),
 ]
-BudgetText = Annotated[str, typer.Option(help="'10min', '2h' or a number of candidates, '40'.")]
 
 
 def _version(show: bool) -> None:
@@ -73,7 +180,10 @@ def doctor(
     ] = False,
     roofline: Annotated[
         Optional[Path],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
-        typer.Option(help="Draw the machine's roofline: a .png or .svg to write."),
+        typer.Option(
+            callback=suffix_of(lambda: (".png", ".svg")),
+            help="Draw the machine's roofline: a .png or .svg to write.",
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -169,8 +279,9 @@ def sites(
     example: Annotated[
         list[str],
         typer.Option(
+            callback=parsed_by(_shapes),
             help="Shape of the example input: '1,3,32,32'; tokens: '1,128:int64'; once for each input, named where "
-            "the model takes it by name: 'mask=1,128'."
+            "the model takes it by name: 'mask=1,128'.",
         ),
     ],
     json: AsJson = False,
@@ -193,15 +304,31 @@ def sites(
 @resumable
 def search(
     task: Annotated[
-        str, typer.Argument(help="'package.module:function' that returns a syno.Task.")
+        str,
+        typer.Argument(
+            help="'package.module:function' or 'file.py:function' that returns a syno.Task, or a task of syno: "
+            "cifar10, cifar100, digits, fashion-mnist, image-folder, text."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Session directory.")],
+    task_options: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "-O",
+            "--task-option",
+            callback=parsed_by(_task_options),
+            help="Argument of the task's function, 'path=photos' or 'epochs=5'; repeat.",
+        ),
+    ] = None,
     budget: BudgetText = "10min",
     seed: Seed = 0,
     workers: Workers = None,
     train_limit: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="End a training after this long: '90s', '2h'; default 1h, or as before."),
+        typer.Option(
+            callback=parsed_by(_seconds),
+            help="End a training after this long: '90s', '2h'; default 1h, or as before.",
+        ),
     ] = None,
     finalists: Annotated[
         int, typer.Option(min=0, help="Candidates trained again with more seeds.")
@@ -209,11 +336,16 @@ def search(
     policy: Annotated[
         str,
         typer.Option(
-            help="Which operator to train next: bayesian, evolution, hypervolume, mcts, random."
+            callback=one_of("policy", _policies),
+            help="Which operator to train next: bayesian, evolution, hypervolume, mcts, random.",
         ),
     ] = DEFAULT_POLICY,
     require: Annotated[
-        str, typer.Option(help="Hard limits kept before training: 'latency<=0.5x, flops<=0.8x'.")
+        str,
+        typer.Option(
+            callback=parsed_by(_requirement),
+            help="Hard limits kept before training: 'latency<=0.5x, flops<=0.8x'.",
+        ),
     ] = "",
     resume: Annotated[
         bool,
@@ -242,6 +374,7 @@ def search(
     result = search_task(
         task,
         output,
+        options=_task_options(task_options),
         budget=budget,
         seed=seed,
         workers=workers,
@@ -270,7 +403,8 @@ def _finish(report: Any, output: Path, json: bool) -> None:
         print_json(report)
     else:
         columns = ["id", "front", "accuracy", "latency", "op latency", "FLOPs", "params", "state"]
-        print_table(report.title, columns, [[row[c] for c in columns] for row in rows(report)])
+        heads = [report.metric if c == "accuracy" else c for c in columns]
+        print_table(report.title, heads, [[row[c] for c in columns] for row in rows(report)])
         typer.echo(report.conclusion)
         typer.echo(f"report: {output / 'report.html'}")
     if report.best is None:
@@ -318,7 +452,10 @@ def explain(
     ] = "resnet18",
     size: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option(help="Of a named operator: 'groups=g', 'kernel=k_1', 'shrink=s'; repeatable."),
+        typer.Option(
+            callback=parsed_by(_named_sizes),
+            help="Of a named operator: 'groups=g', 'kernel=k_1', 'shrink=s'; repeatable.",
+        ),
     ] = None,
     neighbours: Annotated[
         int,
@@ -356,7 +493,13 @@ def explain(
 def report(
     session: SessionDir,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help=".html, .md, .csv, .json, .png or .svg")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            callback=suffix_of(_report_suffixes),
+            help=".html, .md, .csv, .json, .png or .svg",
+        ),
     ] = Path("report.html"),
     json: AsJson = False,
 ) -> None:
@@ -379,7 +522,11 @@ def bench(
     session: SessionDir,
     candidate: CandidateId,
     against: Annotated[
-        str, typer.Option(help="Comma-separated: eager, compile.")
+        str,
+        typer.Option(
+            callback=one_of("contestant", _contestants, many=True),
+            help="Comma-separated: eager, compile, onednn (a frozen graph packed for oneDNN).",
+        ),
     ] = "eager,compile",
     threads: Threads = 1,
     trust: Trust = False,
@@ -408,15 +555,28 @@ def bench(
 def tune(
     expr: Annotated[str, typer.Argument(help="An operator, 'y[m,n] = sum[k] a[m,k] * b[k,n]'.")],
     size: Annotated[
-        list[str], typer.Option("--size", "-s", help="Extent of an iterator, 'm=64'; repeat.")
+        list[str],
+        typer.Option(
+            "--size",
+            "-s",
+            callback=parsed_by(_size),
+            help="Extent of an iterator, 'm=64'; repeat.",
+        ),
     ],
     trials: Annotated[int, typer.Option(min=2, help="Schedules to measure.")] = 64,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of a call.")] = 1,
-    dtype: Annotated[str, typer.Option(help="float32, float64 or bfloat16.")] = "float32",
-    model: Annotated[str, typer.Option(help="Cost model: linear or boosted.")] = "linear",
+    dtype: Annotated[
+        str, typer.Option(callback=Dtype, help="float32, float64 or bfloat16.")
+    ] = "float32",
+    model: Annotated[
+        str,
+        typer.Option(
+            callback=one_of("cost model", _cost_models), help="Cost model: linear or boosted."
+        ),
+    ] = "linear",
     time_limit: Annotated[
         Optional[float],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
-        typer.Option(help="Stop after so many seconds."),
+        typer.Option(min=0.0, help="Stop after so many seconds."),
     ] = None,
     seed: Seed = 0,
     json: AsJson = False,
@@ -447,7 +607,8 @@ def replay(
         float, typer.Option(min=0, help="Accuracy may differ by this many points (of 100).")
     ] = 0.5,
     latency_tolerance: Annotated[
-        float, typer.Option(help="Latency may differ by this share of the recorded one.")
+        float,
+        typer.Option(min=0.0, help="Latency may differ by this share of the recorded one."),
     ] = 0.25,
     trust: Trust = False,
     task: Annotated[
@@ -492,10 +653,14 @@ def replay(
 def export(
     session: SessionDir,
     candidate: CandidateId,
-    format: Annotated[str, typer.Option(help="c, torch, onnx or safetensors.")],
+    format: Annotated[
+        str,
+        typer.Option(callback=one_of("format", _formats), help="c, torch, onnx or safetensors."),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Directory or file to write.")],
     dtype: Annotated[
-        str, typer.Option(help="Of weights and results: float32, float64 or bfloat16.")
+        str,
+        typer.Option(callback=Dtype, help="Of weights and results: float32, float64 or bfloat16."),
     ] = "float32",
     trust: Trust = False,
     operator: Annotated[

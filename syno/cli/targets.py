@@ -1,7 +1,8 @@
-"""Example inputs on the command line."""
+"""Example inputs and arguments of tasks on the command line."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,17 @@ _DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool"
 _MOST_ELEMENTS = 1 << 30
 
 
+def check_form(text: str) -> re.Match[str]:
+    """The parts of such a form. Raises TaskError for another, and for sizes below 1."""
+    form = _FORM.fullmatch(text.replace(" ", ""))
+    if form is None or any(int(n[:12]) < 1 for n in form["shape"].split(",")):
+        raise TaskError(
+            f"[example] '{text[:80]}' is not a shape; write positive integers: '1,3,32,32', and "
+            "'1,128:int64' for tokens"
+        )
+    return form
+
+
 def example_inputs(texts: list[str], model: nn.Module) -> tuple[list[Any], dict[str, Any]]:
     """Random inputs, positional and named, of forms such as '1,3,32,32', '1,128:int64' and 'mask=1,128:bool'.
 
@@ -28,12 +40,7 @@ def example_inputs(texts: list[str], model: nn.Module) -> tuple[list[Any], dict[
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for text in texts:
-        form = _FORM.fullmatch(text.replace(" ", ""))
-        if form is None:
-            raise TaskError(
-                f"[example] '{text[:80]}' is not a shape; write positive integers: '1,3,32,32', and "
-                "'1,128:int64' for tokens"
-            )
+        form = check_form(text)
         made = _tensor(text, form["shape"], form["dtype"], model)
         if form["name"]:
             named[form["name"]] = made
@@ -62,3 +69,25 @@ def _tensor(text: str, extents: str, dtype: str | None, model: nn.Module) -> tor
     if kind.is_floating_point:
         return torch.randn(shape, generator=generator).to(kind)
     return torch.randint(2, shape, generator=generator).to(kind)
+
+
+def task_options(texts: list[str]) -> dict[str, Any]:
+    """``["epochs=5", "path=photos"]`` as arguments: values as JSON has them, else the text itself.
+
+    Raises:
+        TaskError: a text is not of the form ``name=value``, or names an argument twice.
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or name in options:
+            raise TaskError(
+                f"{text!r} is not of the form name=value, each name once",
+                fix="write for example -O path=photos -O epochs=5",
+                code="T006",
+            )
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options

@@ -18,7 +18,7 @@ from syno.report import read_report
 from syno.result import Result
 from syno.session import Prune
 
-OPTIONS = {"width": 16, "epochs": 1}
+OPTIONS = {"width": 8, "batch": 128, "epochs": 1}  # a dozen steps a training
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         final_seeds=2,
         groups=1,
         batch_width=2,
-        workers=2,
+        workers=1,
         prune=Prune(),
         progress="off",
     )
@@ -145,7 +145,7 @@ def test_replay_repeats_the_training_to_the_digit(searched: Path) -> None:
 def test_unknown_candidates_and_sessions_get_a_sentence(searched: Path, tmp_path: Path) -> None:
     run = CliRunner()
     unknown = run.invoke(app, ["show", str(searched), "c99"])
-    assert unknown.exit_code == 1
+    assert unknown.exit_code == 2
     assert "c99" in unknown.stderr and "c1" in unknown.stderr
     missing = run.invoke(app, ["status", str(tmp_path)])
     assert missing.exit_code == 1

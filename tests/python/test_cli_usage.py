@@ -1,0 +1,110 @@
+"""A wrong value of an option is a usage error: exit code 2, the valid values listed, nothing done before."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from syno.cli.main import app
+
+SESSION = ["nowhere", "c1"]
+MATMUL = ["tune", "y[i,j] = sum[k] a[i,k] * b[k,j]", "-s", "i=4", "-s", "j=4", "-s", "k=4"]
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def said(result: Any) -> str:
+    """What was printed, without the frame around it."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", result.output).split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["search", "digits", "-o", "OUT", "--policy", "mtcs"], "did you mean 'mcts'? Valid: bay"),
+        (["search", "digits", "-o", "OUT", "--progress", "loud"], "Valid: auto, bar, log, off"),
+        (["search", "digits", "-o", "OUT", "--budget", "soon"], "write '10min'"),
+        (["search", "digits", "-o", "OUT", "--budget", "0"], "at least 1"),
+        (["search", "digits", "-o", "OUT", "--require", "energy<=1x"], "latency"),
+        (["search", "digits", "-o", "OUT", "--workers", "0"], "--workers"),
+        (["search", "digits", "-o", "OUT", "--finalists", "-1"], "--finalists"),
+        (["search", "digits", "-o", "OUT", "-O", "width"], "name=value"),
+        (["search", "digist", "-o", "OUT"], "did you mean 'digits'"),
+        (["demo", "--candidates", "0"], "--candidates"),
+        (["demo", "--progress", "loud"], "Valid: auto, bar, log, off"),
+        (["sites", "pkg:make", "--example", "1,x"], "positive integers"),
+        (["sites", "pkg:make", "--example", "1,0"], "positive integers"),
+        (["explain", "conv", "--neighbours", "-1"], "--neighbours"),
+        (["explain", "conv", "--spec", "nothing"], "resnet18"),
+        (["explain", "convo"], "conv"),
+        (["explain", "conv", "--size", "kernel"], "groups=g"),
+        (["report", "nowhere", "-o", "report.docx"], ".html, .md, .csv, .json, .png, .svg"),
+        (["doctor", "--roofline", "roof.txt"], ".png, .svg"),
+        (["bench", *SESSION, "--against", "eager,tvm"], "Valid: compile, eager, onednn"),
+        (["bench", *SESSION, "--threads", "0"], "--threads"),
+        ([*MATMUL, "--dtype", "float16"], "Valid: bfloat16, float32, float64"),
+        ([*MATMUL, "--model", "forest"], "Valid: boosted, linear"),
+        ([*MATMUL, "--trials", "0"], "--trials"),
+        ([*MATMUL, "--threads", "0"], "--threads"),
+        ([*MATMUL, "--time-limit", "-1"], "--time-limit"),
+        ([*MATMUL, "-s", "m"], "'m=64'"),
+        (["replay", *SESSION, "--tolerance", "-1"], "--tolerance"),
+        (["export", *SESSION, "--format", "tflite", "-o", "OUT"], "Valid: c, onnx, safetensors"),
+        (
+            ["export", *SESSION, "--format", "c", "-o", "OUT", "--dtype", "int8"],
+            "Valid: bfloat16, float32, float64",
+        ),
+    ],
+)
+def test_a_wrong_value_is_a_usage_error(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*(str(tmp_path / "out") if part == "OUT" else part for part in arguments))
+    assert result.exit_code == 2, result.output
+    assert words in said(result)
+    assert not list(tmp_path.iterdir())
+
+
+#: Options of any text; the engine or the task looks them up and lists what there is.
+FREE = {("search", "output"), ("demo", "output"), ("demo", "data"), ("export", "output")}
+FREE |= {("explain", "spec"), ("explain", "svg")}
+
+
+def options() -> Iterator[tuple[str, str, Any, Any]]:
+    """Command, parameter, type and typer's description of every option."""
+    for command in app.registered_commands:
+        function = inspect.unwrap(command.callback)  # type: ignore[arg-type]
+        hints = typing.get_type_hints(function, include_extras=True)
+        for name, hint in hints.items():
+            kind, *extra = typing.get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+            for described in extra:
+                if isinstance(described, typer.models.OptionInfo):
+                    yield function.__name__, name, kind, described
+
+
+def test_every_option_checks_its_value() -> None:
+    seen = 0
+    for command, name, kind, option in options():
+        seen += 1
+        kinds = {kind, *typing.get_args(kind)} - {type(None)}
+        if kinds & {int, float} and name != "seed":
+            assert option.min is not None, f"{command} --{name} takes any number"
+        elif kinds & {str, Path, list[str]} and (command, name) not in FREE:
+            assert option.callback is not None, f"{command} --{name} takes any text"
+    assert seen > 40
+
+
+def test_help_needs_no_values() -> None:
+    for command in ("search", "bench", "export", "tune", "report"):
+        assert invoke(command, "--help").exit_code == 0
