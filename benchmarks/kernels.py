@@ -9,7 +9,8 @@ the kernel's; all take turns inside one run. A peer runs its nearest native call
 is one (convolution, matrix product, einsum, pooling, softmax, ...: recognised, not declared) and the
 emitted PyTorch otherwise, traced to one graph; constant inputs are frozen, OpenVINO computes in f32, 4-D tensors are tried
 channels-last in eager. `ratio_to_best_peer` is the best peer's time over the kernel's, the median over
-the turns: above 1 the kernel is faster. GFLOP/s count a multiply-add as two.
+the turns: above 1 the kernel is faster; `best of 3 of 5` says that three of five peers ran, and the summary why the
+others did not. GFLOP/s count a multiply-add as two.
 
 `--cases FILE` reads a JSON list of {"name", "expr", "sizes": {iterator: extent}, "shapes": {input:
 [...]}, "strides"?: {input: [...]}, "dtype"? (float32, float64, bfloat16), "constant"?:
@@ -23,6 +24,7 @@ import json
 import logging
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,7 +32,7 @@ from typing import Any
 import msgspec
 from kernelbench.cases import CLASSES, Case, read_cases
 from kernelbench.peers import PEERS
-from kernelbench.run import Result, Settings, geomean, summary
+from kernelbench.run import Presence, Result, Settings, geomean, presence, summary
 from kernelbench.worker import Worker
 from rich.console import Console
 from rich.progress import track
@@ -99,6 +101,9 @@ def main() -> int:
     settings = Settings(
         peers, options.threads, options.turns, machine_model(measure=True).to_json()
     )
+    for name in peers:
+        if PEERS[name].absent:  # before hours are spent without it
+            print(f"{name} is absent: {PEERS[name].absent}", file=sys.stderr, flush=True)
     results, failed = run(cases, settings, quiet=options.json)
     ratios = [r.ratio_to_best_peer for r in results if r.ratio_to_best_peer]
     document: dict[str, Any] = {
@@ -108,7 +113,7 @@ def main() -> int:
         },
         "command": "python benchmarks/kernels.py " + " ".join(sys.argv[1:]),
         "threads": options.threads,
-        "peers": {name: PEERS[name].absent or "present" for name in peers},
+        "peers": {name: asdict(state) for name, state in presence(peers, results).items()},
         "cases": [result.to_dict() for result in results],
         "failed": failed,
         "classes": summary(results),
@@ -162,7 +167,9 @@ def run(cases: list[Case], settings: Settings, quiet: bool) -> tuple[list[Result
 def line(result: Result) -> str:
     """A row of the table."""
     ratio = f"{result.ratio_to_best_peer:5.2f}x" if result.ratio_to_best_peer else "     -"
-    best = f"{result.best_peer}: {result.best_form}" if result.best_peer else ""
+    ran = len(result.peers_us)
+    of = f"{ran}" if ran == result.peers_asked else f"{ran} of {result.peers_asked}"
+    best = f"{result.best_peer}: {result.best_form}, best of {of}" if result.best_peer else ""
     cold = (
         f"{result.construct_ms:5.1f}+{result.compile_ms:.1f} ms"
         if result.construct_ms is not None and result.compile_ms is not None
@@ -188,8 +195,7 @@ def print_summary(document: dict[str, Any]) -> None:
         print(f"{name}: {entry['cases']} cases, {rest}")
     print(f"geomean {number(document['geomean'])}")
     for name, state in document["peers"].items():
-        if state != "present":
-            print(f"{name} is absent: {state}")
+        print(f"{name} {Presence(**state)}")
 
 
 if __name__ == "__main__":

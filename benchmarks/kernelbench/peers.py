@@ -81,20 +81,22 @@ def result_array(value: Any) -> Any:
 class Peer:
     """A row of `PEERS`: `prepare` returns calls by variant ("" for the plain one).
 
-    `needs` is the module that must be there; `prepare` gets a form, its tensors and the threads, in the mode
+    `needs` are the modules that must all be there; `prepare` gets a form, its tensors and the threads, in the mode
     (`torch.inference_mode` or not) that the calls will be made in.
     """
 
     name: str
-    needs: str
+    needs: tuple[str, ...]
     prepare: Callable[[nn.Module, Sequence[Tensor], int], dict[str, Call]]
 
     @property
     def absent(self) -> str | None:
         """Why the peer cannot run here, or None."""
-        if importlib.util.find_spec(self.needs) is None:
-            return f"the package {self.needs} is not installed"
-        return None
+        missing = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        if not missing:
+            return None
+        verb = "is" if len(missing) == 1 else "are"
+        return f"{' and '.join(missing)} {verb} not installed: pip install {' '.join(missing)}"
 
 
 def _eager(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
@@ -144,9 +146,6 @@ def keep_compiled() -> None:
 
 
 def _onnx(form: nn.Module, tensors: Sequence[Tensor]) -> bytes:
-    for name in ("onnx", "onnxscript"):
-        if importlib.util.find_spec(name) is None:
-            raise Unavailable(f"the package {name} is not installed")
     loud = logging.getLogger("torch.onnx")
     level = loud.level
     loud.setLevel(logging.ERROR)
@@ -245,13 +244,16 @@ def _xla(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, 
     return {"": compile_form(form, tensors)}
 
 
+#: What PyTorch's exporter to ONNX needs.
+_EXPORTER = ("onnx", "onnxscript")
+
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("eager", "torch", _eager),
-        Peer("compile", "torch", _compile),
-        Peer("onnxruntime", "onnxruntime", _onnxruntime),
-        Peer("openvino", "openvino", _openvino),
-        Peer("xla", "jax", _xla),
+        Peer("eager", ("torch",), _eager),
+        Peer("compile", ("torch",), _compile),
+        Peer("onnxruntime", ("onnxruntime", *_EXPORTER), _onnxruntime),
+        Peer("openvino", ("openvino", *_EXPORTER), _openvino),
+        Peer("xla", ("jax",), _xla),
     )
 }

@@ -65,6 +65,8 @@ class Result:
     best_peer: str | None
     best_form: str | None
     ratio_to_best_peer: float | None
+    peers_asked: int
+    """How many peers the run was to compare with; `peers_us` has those that ran."""
     ratios: dict[str, float]
     max_rel_err: float
     construct_ms: float | None
@@ -360,6 +362,9 @@ def _of_peer(
         except (Unavailable, OutOfTime) as error:
             absent[f"{peer.name} {form}"] = str(error)
             continue
+        except Exception as error:  # such as a package that is there and cannot be imported
+            absent[f"{peer.name} {form}"] = f"{type(error).__name__}: {first_line(error)}"
+            continue
         for variant, call in made.items():
             calls[", ".join(filter(None, (f"{peer.name} {form}", variant)))] = call
     return calls
@@ -500,6 +505,7 @@ def _result(
         best_peer=best.name.partition(" ")[0] if best else None,
         best_form=best.name.partition(" ")[2] if best else None,
         ratio_to_best_peer=1 / best.speed_up if best else None,
+        peers_asked=len(settings.peers),
         ratios=ratios,
         max_rel_err=error,
         construct_ms=made and made.construct_ms,
@@ -515,6 +521,40 @@ def _result(
 def geomean(values: Sequence[float]) -> float | None:
     """The geometric mean; None of nothing."""
     return math.exp(statistics.fmean(map(math.log, values))) if values else None
+
+
+@dataclass(frozen=True)
+class Presence:
+    """In how many of the cases a peer ran; `why` is the reason most often given where it did not."""
+
+    ran: int
+    cases: int
+    why: str | None
+
+    def __str__(self) -> str:
+        if self.why is None:
+            return f"ran in all {self.cases} cases"
+        if self.ran == 0:
+            return f"is absent: {self.why}"
+        return f"ran in {self.ran} of {self.cases} cases: {self.why}"
+
+
+def presence(peers: Sequence[str], results: Sequence[Result]) -> dict[str, Presence]:
+    """What became of each peer that was asked for: there is no peer that neither ran nor has a reason."""
+    found = {}
+    for peer in peers:
+        without = [r for r in results if peer not in r.peers_us]
+        reasons = [
+            reason
+            for r in without
+            for name, reason in r.absent.items()
+            if name.partition(" ")[0] == peer
+        ]
+        nothing = "there is no form that it runs" if results else "no case was measured"
+        why = PEERS[peer].absent or max(reasons, key=reasons.count, default=nothing)
+        ran = len(results) - len(without)
+        found[peer] = Presence(ran, len(results), None if ran and not without else why)
+    return found
 
 
 def summary(results: Sequence[Result]) -> dict[str, dict[str, float | None]]:

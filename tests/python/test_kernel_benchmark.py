@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from syno import _core
 from syno.errors import KernelError, SynoError
@@ -287,7 +289,7 @@ def test_cases_of_a_file_are_measured_beside_eager(tmp_path: Path) -> None:
     path.write_text(json.dumps(cases))
     command = [sys.executable, str(ROOT / "benchmarks" / "kernels.py"), "--cases", str(path)]
     command += ["--peers", "eager", "--turns", "3", "--json", "--plots", str(tmp_path / "plots")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     report = json.loads(done.stdout)
     assert [case["name"] for case in report["cases"]] == ["conv", "view", "half"]
     for case in report["cases"]:
@@ -326,7 +328,7 @@ def test_a_peer_whose_call_fails_is_left_out_with_the_reason(
     def fails() -> None:
         raise AssertionError("a guard failed\nand more")
 
-    peer = Peer("compile", "torch", lambda form, tensors, threads: {"": fails})
+    peer = Peer("compile", ("torch",), lambda form, tensors, threads: {"": fails})
     monkeypatch.setitem(run.PEERS, "compile", peer)
     case = Case("conv", CONV, SMALL)
     tensors = run.inputs_of(case)
@@ -461,7 +463,7 @@ def test_a_run_that_is_terminated_prints_what_it_has(tmp_path: Path) -> None:
         assert running.stdout is not None
         first = running.stdout.readline()
         running.terminate()
-        rest, problems = running.communicate(timeout=60)
+        rest, problems = running.communicate(timeout=PATIENCE_S)
     assert first.startswith("0 ") and "geomean" in rest
     assert "interrupted" in problems and running.returncode == 1
 
@@ -489,7 +491,7 @@ def test_compiled_forms_are_forgotten_before_all_peers_and_never_between(
             happened.append(name)
             return _eager(form, tensors, threads)
 
-        return Peer(name, "torch", prepare)
+        return Peer(name, ("torch",), prepare)
 
     monkeypatch.setattr(torch._dynamo, "reset", lambda: happened.append("reset"))
     monkeypatch.setattr(kernelbench_run, "PEERS", {name: peer(name) for name in ("one", "two")})
@@ -501,6 +503,93 @@ def test_compiled_forms_are_forgotten_before_all_peers_and_never_between(
     calls = kernelbench_run._peers(case, given, expected, settings, {}, lambda _: None)
     assert calls and {name.split()[0] for name in calls} == {"one", "two"}
     assert happened[0] == "reset" and happened.count("reset") == 1
+
+
+def row(name: str, peers_us: dict[str, float], absent: dict[str, str]) -> kernelbench_run.Result:
+    best = min(peers_us, key=peers_us.__getitem__, default=None)
+    return kernelbench_run.Result(
+        name=name,
+        klass="dense",
+        us=1.0,
+        spread=0.1,
+        gflops=1.0,
+        fraction_of_peak=0.5,
+        roof_us=0.5,
+        bound="compute",
+        fraction_of_roof=0.5,
+        peers_us=peers_us,
+        forms_us={f"{peer} native": us for peer, us in peers_us.items()},
+        best_peer=best,
+        best_form="native" if best else None,
+        ratio_to_best_peer=peers_us[best] if best else None,
+        peers_asked=3,
+        ratios=peers_us,
+        max_rel_err=0.0,
+        construct_ms=None,
+        compile_ms=None,
+        cached_ms=None,
+        spills=None,
+        predicted_us=None,
+        absent=absent,
+    )
+
+
+def test_a_peer_that_did_not_run_is_absent_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import kernels
+
+    # Installed, and without what it needs to read a model.
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: None if name == "onnxscript" else there("json" if name in LATER else name),
+    )
+    rows = [
+        row("a", {"eager": 2.0}, {"xla native": "no such primitive"}),
+        row("b", {"eager": 2.0, "xla": 1.5}, {}),
+    ]
+    monkeypatch.setattr(kernels, "run", lambda cases, settings, quiet: (rows, {}))
+    command = ["kernels.py", "--classes", "dense", "--peers", "eager,openvino,xla"]
+    monkeypatch.setattr(sys, "argv", command)
+    assert kernels.main() == 0
+    printed = capsys.readouterr()
+    reason = "openvino is absent: onnxscript is not installed: pip install onnxscript"
+    assert reason in printed.err and reason in printed.out
+    assert "eager ran in all 2 cases" in printed.out
+    assert "xla ran in 1 of 2 cases: no such primitive" in printed.out
+    monkeypatch.setattr(sys, "argv", [*command, "--json"])
+    assert kernels.main() == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["peers"]["openvino"]["ran"] == 0
+    assert "onnxscript" in document["peers"]["openvino"]["why"]
+    assert "best of 1 of 3" in kernels.line(rows[0])
+    assert "best of 2 of 3" in kernels.line(rows[1])
+
+
+#: Packages of peers, which need not be installed for this.
+LATER = ("onnx", "onnxruntime", "openvino", "jax")
+
+
+def test_a_peer_that_cannot_be_imported_is_left_out_with_the_reason() -> None:
+    def prepare(form: Any, tensors: Any, threads: int) -> dict[str, Callable[[], Any]]:
+        raise ImportError("libsomething.so: cannot open shared object file")
+
+    case = Case("conv", CONV, SMALL)
+    tensors = kernelbench_run.inputs_of(case)
+    absent: dict[str, str] = {}
+    calls = kernelbench_run._of_peer(
+        Peer("xla", ("torch",), prepare),
+        kernelbench_run.forms_of(case),
+        case.operator.inputs,
+        {},
+        tensors,
+        Settings(["xla"], 1, 3, ""),
+        absent,
+    )
+    assert not calls
+    assert "ImportError: libsomething.so" in absent["xla native conv2d"]
 
 
 def test_a_report_gives_the_first_line_of_an_error() -> None:
