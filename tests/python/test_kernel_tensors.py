@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 from syno.errors import KernelError, ShapeError, UnknownName
 from syno.operator import Operator
@@ -117,7 +118,11 @@ assert os.waitpid(child, 0)[1] == 0
 print("right")
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.stdout == "right\n", done.stderr
 

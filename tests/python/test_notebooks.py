@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 jupytext = pytest.importorskip("jupytext")
 nbclient = pytest.importorskip("nbclient")
@@ -19,7 +20,7 @@ def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
     notebook = jupytext.read(NOTEBOOKS / f"{name}.md")
     nbclient.NotebookClient(
         notebook,
-        timeout=240,
+        timeout=PATIENCE_S,
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
     ).execute()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 import syno
 from syno import _core
@@ -17,7 +18,11 @@ HEAVY = ["torch", "matplotlib", "onnx", "sklearn", "pandas", "jinja2"]
 
 def run_python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -107,7 +112,7 @@ def test_the_stubs_are_those_of_the_extension(tmp_path: Path) -> None:
         [sys.executable, "-m", "pybind11_stubgen", "syno._core", "-o", str(tmp_path)],
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     generated = (tmp_path / "syno" / "_core.pyi").read_text()
     assert generated == committed.read_text(), (

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 pytest.importorskip("torch")
 
@@ -383,7 +384,7 @@ def story(path: Path, policy: str, executor: Any) -> list[tuple[Any, ...]]:
         measurer=Component(reference="session_operators:Meter"),
         batch_width=3,
         seed=4,
-        limits=Limits(start_limit_s=120),
+        limits=Limits(start_limit_s=PATIENCE_S),
     ) as session:
         session.run(budget=9, finalists=0, executor=executor, progress="off")
         return [(c.id, c.key, c.ticket, c.why, c.reward) for c in session.candidates()]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 KERNEL = """
 import os, signal, sys
@@ -30,7 +31,7 @@ def run(code: str, **environment: str) -> list[str]:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
     return done.stdout.split()
@@ -87,7 +88,7 @@ def test_gdb_knows_the_functions() -> None:
         env={**os.environ, "SYNO_GDB": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     symbol = next(line for line in done.stdout.splitlines() if " kernel_y_" in line).split()[1]
     listed = done.stdout.split("All functions matching", 1)[1]

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -15,7 +17,7 @@ def test_the_dump_holds_the_operators_that_the_papers_code_finds(tmp_path: Path)
     dump = tmp_path / "operators.json"
     script = ROOT / "benchmarks" / "synthesis.py"
     command = [sys.executable, str(script), "--depth", "4", "--json", "--dump", str(dump)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     report = json.loads(done.stdout)
     assert report["by_steps"] == {"2": 2, "3": 4, "4": 30}
     assert report["operators"] == 36
@@ -35,7 +37,7 @@ def test_the_dump_holds_the_operators_that_the_papers_code_finds(tmp_path: Path)
 
 def run(*arguments: str) -> Any:
     command = [sys.executable, str(ROOT / "benchmarks" / "synthesis.py"), *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     return json.loads(done.stdout)
 
 
@@ -63,7 +65,7 @@ def test_the_ablations_tell_what_every_rule_removes(tmp_path: Path) -> None:
     command = [sys.executable, str(script), "--depth", "3", "--rule-depth", "3"]
     command += ["--distance-depth", "3", "--output", str(tmp_path / "ablations"), "--json"]
     command += ["--rules", "merge-above-reduce", "shift-above-share"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     report = json.loads(done.stdout)
     assert report == json.loads((tmp_path / "ablations.json").read_text())
     table = report["table_3"]
