@@ -8,6 +8,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from syno._checkout import hand_over
+from syno._environment import warn_of_unknown
+
+# In a folder of sources without an engine, what is installed takes this module's place.
+if hand_over() is None:
+    warn_of_unknown()
+del hand_over, warn_of_unknown
+
 __version__ = "0.1.0"
 
 # Public name -> module that holds it.
@@ -15,6 +23,7 @@ _EXPORTS = {
     "Operator": "syno.operator",
     "Kernel": "syno.kernel",
     "compile": "syno.kernel",
+    "config": "syno.config",
     "Program": "syno._core",
     "PGraph": "syno._core",
     "Spec": "syno._core",
@@ -49,8 +58,8 @@ __all__ = ["__version__", *sorted(_EXPORTS)]
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
         return getattr(importlib.import_module(_EXPORTS[name]), name)
-    if name == "nn":
-        return importlib.import_module("syno.nn")
+    if name in ("nn", "synthesis"):
+        return importlib.import_module(f"syno.{name}")
     raise AttributeError(f"module 'syno' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 

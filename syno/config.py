@@ -29,10 +29,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from syno.errors import UnknownName
+from syno.errors import SynoError, unknown_name
 
 VARIABLES = ("cache", "cpu", "deterministic", "machine", "measuring", "progress")
 
@@ -53,23 +56,44 @@ def deterministic() -> bool:
 
 
 @contextlib.contextmanager
-def config(**settings: str) -> Iterator[None]:
+def config(**settings: str | Path) -> Iterator[None]:
     """Sets ``SYNO_*`` variables for a block: ``with syno.config(cpu="generic"): ...``.
+
+    They hold for the whole process, all its threads, until the block ends.
+
+    Args:
+        settings: ``cache``, ``cpu``, ``machine`` and ``progress``, as the variables of these names have them.
 
     Raises:
         UnknownName: a setting that does not exist.
+        SynoError: a value that is neither text nor a path.
     """
-    unknown = sorted(set(settings) - set(VARIABLES))
-    if unknown:
-        raise UnknownName(f"[config] unknown setting '{unknown[0]}'. Valid: {', '.join(VARIABLES)}")
-    names = {f"SYNO_{name.upper()}": value for name, value in settings.items()}
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
+    for name, value in settings.items():
+        if name not in VARIABLES:
+            raise unknown_name("setting", name, VARIABLES)
+        if not isinstance(value, str | os.PathLike):
+            raise SynoError(
+                f"[config] {name}={value!r} is a {type(value).__name__}; give text or a path, and "
+                "leave a setting out to keep it"
+            )
+    texts = {f"SYNO_{name.upper()}": os.fspath(value) for name, value in settings.items()}
+    before = {name: os.environ.get(name) for name in texts}
+    os.environ.update(texts)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
+        for name, old in before.items():
+            if old is None:
                 os.environ.pop(name, None)
             else:
-                os.environ[name] = value
+                os.environ[name] = old
+
+
+class _CallableModule(types.ModuleType):
+    """Lets `syno.config(...)` work however this module was first imported."""
+
+    def __call__(self, **settings: Any) -> Any:
+        return config(**settings)
+
+
+sys.modules[__name__].__class__ = _CallableModule

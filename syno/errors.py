@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         """A name that is not one of the valid ones."""
 
 else:
+    from syno._checkout import check
     from syno._core import (
         FormatError,
         KernelError,
@@ -67,7 +68,8 @@ else:
         (UnknownName, "N001"),
     ):
         _type.code = _code
-    del _type, _code
+    check()
+    del _type, _code, check
 
 
 class _Coded(SynoError):
