@@ -3,6 +3,17 @@ find_package(pybind11 CONFIG REQUIRED)
 
 file(GLOB bindings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cpp/bindings/*.cpp)
 pybind11_add_module(_core MODULE NO_EXTRAS ${bindings})
+# Which sources the engine was built from: a checkout whose files have changed since says so when it is imported.
+set(digest ${CMAKE_CURRENT_BINARY_DIR}/generated/source_digest.hpp)
+file(GLOB_RECURSE engine_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cpp/*.cpp ${PROJECT_SOURCE_DIR}/cpp/*.hpp)
+add_custom_command(
+  OUTPUT ${digest}
+  COMMAND ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR} -D OUTPUT=${digest}
+          -P ${PROJECT_SOURCE_DIR}/cmake/source_digest.cmake
+  DEPENDS ${engine_sources} ${PROJECT_SOURCE_DIR}/cmake/source_digest.cmake
+  VERBATIM)
+target_sources(_core PRIVATE ${digest})
+target_include_directories(_core PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
 target_compile_options(_core PRIVATE -Wall -Wextra -Wno-shadow)
 target_link_libraries(_core PRIVATE syno_synth syno_emit syno_tune)
 # Exported: PyInit__core, and the two names by which gdb finds functions compiled at run time. A version script

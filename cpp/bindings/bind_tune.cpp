@@ -6,6 +6,7 @@
 
 #include "bindings/dtypes.hpp"
 #include "support/error.hpp"
+#include "support/significant.hpp"
 #include "tune/gensor.hpp"
 #include "tune/machine.hpp"
 #include "tune/measure.hpp"
@@ -121,8 +122,8 @@ void bind_predict(py::module_& m) {
       .def_readonly("fraction_of_peak", &tune::Prediction::fraction_of_peak,
                     "Of the multiply-add peak of the threads used.")
       .def("__repr__", [](const tune::Prediction& made) {
-        return fmt::format("Prediction({:.1f} us, {:.2f} of the peak, limited by {})", made.seconds * 1e6,
-                           made.fraction_of_peak, made.bottleneck);
+        return fmt::format("Prediction({} us, {:.2f} of the peak, limited by {})",
+                           significant(made.seconds * 1e6), made.fraction_of_peak, made.bottleneck);
       });
   m.def(
       "predict_nest",
@@ -179,8 +180,8 @@ void bind_construct(py::module_& m) {
           "most.")
       .def("__str__", [](const tune::Constructed& made) { return tune::to_text(made); })
       .def("__repr__", [](const tune::Constructed& made) {
-        return fmt::format("<Constructed schedule, {:.1f} us predicted, limited by {}>",
-                           made.prediction.seconds * 1e6, made.prediction.bottleneck);
+        return fmt::format("<Constructed schedule, {} us predicted, limited by {}>",
+                           significant(made.prediction.seconds * 1e6), made.prediction.bottleneck);
       });
   m.def(
       "construct_schedule",
@@ -261,8 +262,8 @@ void bind_measure(py::module_& m) {
       .def_readonly("note", &Measured::note, "What may have disturbed the times; empty: nothing known.")
       .def("__repr__", [](const Measured& made) {
         return made.outcome == tune::Outcome::Ok
-                   ? fmt::format("Measured({:.2f} us, [{:.2f}, {:.2f}])", made.median_s * 1e6,
-                                 made.q1_s * 1e6, made.q3_s * 1e6)
+                   ? fmt::format("Measured({} us, [{}, {}])", significant(made.median_s * 1e6),
+                                 significant(made.q1_s * 1e6), significant(made.q3_s * 1e6))
                    : fmt::format("Measured({}: {})", tune::name_of(made.outcome), made.reason);
       });
   py::class_<MeasureOptions>(m, "MeasureOptions", "How candidates are measured.")

@@ -1,6 +1,7 @@
 // bindings/module.cpp — the Python module: exceptions here, one bind_<level>() a level beside it.
 #include <pybind11/pybind11.h>
 
+#include "source_digest.hpp"  // generated
 #include "support/error.hpp"
 
 namespace py = pybind11;
@@ -57,6 +58,9 @@ void bind_errors(py::module_& m) {
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "The engine of syno: tensor programs, pGraphs, synthesis, schedules and native kernels.";
+  m.def(
+      "source_digest", [] { return kSourceDigest; },
+      "A digest of the C++ sources that this engine was built from.");
   bind_errors(m);
   bind_program(m);
   bind_pgraph(m);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "jit/kernel.hpp"
@@ -95,11 +96,15 @@ Cpu cpu_named(const std::string& name) {
 }
 
 const Cpu& host_cpu() {
-  static const Cpu cpu = [] {
-    const char* named = std::getenv("SYNO_CPU");
-    return named != nullptr && *named != '\0' ? cpu_named(named) : detected();
-  }();
-  return cpu;
+  // The variable may change while the process runs; what was handed out stays where it is.
+  static std::map<std::string, Cpu> known;
+  static std::mutex guard;
+  const char* named = std::getenv("SYNO_CPU");
+  const std::string name = named != nullptr ? named : "";
+  const std::lock_guard lock(guard);
+  auto found = known.find(name);
+  if (found == known.end()) found = known.emplace(name, name.empty() ? detected() : cpu_named(name)).first;
+  return found->second;
 }
 
 }  // namespace syno::jit

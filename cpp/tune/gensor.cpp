@@ -13,6 +13,7 @@
 
 #include "support/error.hpp"
 #include "support/random.hpp"
+#include "support/significant.hpp"
 #include "tune/etir.hpp"
 
 namespace syno::tune {
@@ -365,13 +366,14 @@ std::vector<bool> telling(const std::vector<Step>& walk, std::size_t led) {
 std::string to_text(const Constructed& made, bool whole_walk) {
   constexpr std::size_t kNear = 6;
   const Prediction& limits = made.prediction;
-  std::string text = fmt::format(
-      "{:.1f} us predicted, limited by {}; the counted schedule: {:.1f} us; constructed in {:.1f} ms\n",
-      limits.seconds * 1e6, limits.bottleneck, made.counted_s * 1e6, made.construct_ms);
-  text += fmt::format("computing {:.1f} us, loops {:.1f} us, moving", limits.compute_s * 1e6,
-                      limits.overhead_s * 1e6);
+  std::string text =
+      fmt::format("{} us predicted, limited by {}; the counted schedule: {} us; constructed in {} ms\n",
+                  significant(limits.seconds * 1e6), limits.bottleneck, significant(made.counted_s * 1e6),
+                  significant(made.construct_ms));
+  text += fmt::format("computing {} us, loops {} us, moving", significant(limits.compute_s * 1e6),
+                      significant(limits.overhead_s * 1e6));
   for (std::size_t l = 1; l < limits.memory_s.size(); ++l)
-    text += fmt::format(" {:.1f} us", limits.memory_s[l] * 1e6);
+    text += fmt::format(" {} us", significant(limits.memory_s[l] * 1e6));
   text += " (from each level beyond the first cache)\n";
   for (const ScopeChoice& scope : made.scopes) {
     text += fmt::format("\nscope {}: {}{}\n", scope.scope, scope.sketch,
@@ -380,8 +382,8 @@ std::string to_text(const Constructed& made, bool whole_walk) {
     const std::size_t near = whole_walk ? scope.ranking.size() : std::min(kNear, scope.ranking.size());
     if (near > 0) text += "  predicted, of the states that count least:\n";
     for (const auto& [name, seconds] : std::span(scope.ranking).first(near))
-      text += fmt::format("    {:9.1f} us  {:5.3f}  {}\n", seconds * 1e6, seconds / scope.ranking[0].second,
-                          name);
+      text += fmt::format("    {:>9} us  {:5.3f}  {}\n", significant(seconds * 1e6),
+                          seconds / scope.ranking[0].second, name);
     if (scope.walk.empty()) continue;
     text +=
         fmt::format("  {} steps of a walk led to {}, {} more followed; {} states can be built:\n", scope.led,
