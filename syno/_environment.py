@@ -10,13 +10,16 @@ VARIABLES = {
     "SYNO_CPU": "code for this CPU instead of the host's: `x86-64-v3`, `generic`",
     "SYNO_GDB": "`1`: kernels have names in `gdb`",
     "SYNO_MACHINE": "machine file that schedules are constructed from",
+    "SYNO_MEASURING": "file that is locked while anything is timed, one process of the machine at a time; empty: none",
     "SYNO_PERF": "`1`: kernels have names in Linux `perf`",
     "SYNO_PROGRESS": "`auto`, `bar`, `log` or `off`",
+    "SYNO_TRACEBACK": "`1`: commands end with Python's traceback instead of a sentence",
 }
 
 #: Read by the tests only.
 OF_TESTS = {
     "SYNO_FUZZ": "how many random cases the C++ tests draw where they draw few else",
+    "SYNO_TEST_FLIPS": "how many bits of databases are flipped, one at a time",
     "SYNO_TVM_PYTHON": "Python that has TVM, for the tests of what is emitted for it",
 }
 

@@ -326,12 +326,12 @@ def test_strange_arguments_end_with_a_sentence(closed: Path, tmp_path: Path) -> 
     surrogate = os.fsdecode(b"\xff\xfe")
     for command, exit_code in (
         (["explain", "conv", "--spec", str(binary)], 1),
-        (["explain", "conv", "--spec", surrogate], 1),
-        (["explain", surrogate], 1),
+        (["explain", "conv", "--spec", surrogate], 2),
+        (["explain", surrogate], 2),
         (["status", str(tmp_path / surrogate)], 1),
-        (["show", str(closed), surrogate], 1),
+        (["show", str(closed), surrogate], 2),
         (["tune", f"y[i] = {surrogate}[i]", "-s", "i=3"], 1),
-        (["sites", surrogate, "--example", "1,3"], 1),
+        (["sites", surrogate, "--example", "1,3"], 2),
         (["search", f"pkg.mod:{surrogate}", "-o", str(tmp_path / surrogate)], 1),
         (["bench", str(closed), "c1", "--threads", "0"], 2),
         (["bench", str(closed), "c1", "--threads", "-3"], 2),
