@@ -56,10 +56,10 @@ __all__ = ["__version__", *sorted(_EXPORTS)]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("config", "nn", "synthesis"):  # config is a module that can be called
+        return importlib.import_module(f"syno.{name}")
     if name in _EXPORTS:
         return getattr(importlib.import_module(_EXPORTS[name]), name)
-    if name in ("nn", "synthesis"):
-        return importlib.import_module(f"syno.{name}")
     raise AttributeError(f"module 'syno' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 

@@ -8,6 +8,7 @@ import warnings
 VARIABLES = {
     "SYNO_CACHE": "directory of compiled kernels, records and the machine model; empty: none",
     "SYNO_CPU": "code for this CPU instead of the host's: `x86-64-v3`, `generic`",
+    "SYNO_DETERMINISTIC": "`1`: kernels depend on program, machine file and seed only",
     "SYNO_GDB": "`1`: kernels have names in `gdb`",
     "SYNO_MACHINE": "machine file that schedules are constructed from",
     "SYNO_MEASURING": "file that is locked while anything is timed, one process of the machine at a time; empty: none",
