@@ -40,7 +40,8 @@ struct Construction {
   std::string stage_read(const std::string& scope, const ReadFacts& read, const std::string& suffix);
   /// Prepacks a finished copy of a constant.
   void prepack(const std::string& copy, program::TensorId source);
-  std::vector<std::string> leaves(const std::string& scope) const;  ///< names, outermost first
+  /// The names of a scope's loops, outermost first; its domain is derived where it is not known yet.
+  std::vector<std::string> leaves(const std::string& scope);
   std::int64_t extent(const std::string& scope, const std::string& loop) const;
   std::size_t index(const std::string& scope) const { return plan.scope_named(scope); }
   /// Cuts the range of a loop into nests of their own, at `cuts` and before an incomplete last iteration.

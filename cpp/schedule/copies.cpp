@@ -57,7 +57,9 @@ void Construction::vectorize_copy(const std::string& scope, std::string read) {
   const std::size_t s = index(scope);
   plan.need_domain(s);
   const auto reads = plan.reads(s);
-  if (reads.size() != 1 || leaves(scope).size() < 2 || plan.scopes[s].frozen)
+  // A block of registers holds what is assigned: sums of several iterations do not pass through one.
+  const bool accumulates = !plan.program.scopes[s].target.empty();
+  if (accumulates || reads.size() != 1 || leaves(scope).size() < 2 || plan.scopes[s].frozen)
     return vectorize_innermost(scope);
   if (read.empty()) {
     std::vector<std::int64_t> steps = steps_of(plan, s, reads.front());

@@ -293,8 +293,10 @@ void Construction::prepack(const std::string& copy, program::TensorId source) {
   if (constant(source)) add({"prepack", copy, {}, {}, "", {}});
 }
 
-std::vector<std::string> Construction::leaves(const std::string& scope) const {
-  const ScopePlan& current = plan.scopes[index(scope)];
+std::vector<std::string> Construction::leaves(const std::string& scope) {
+  const std::size_t s = index(scope);
+  plan.need_domain(s);
+  const ScopePlan& current = plan.scopes[s];
   std::vector<std::string> names;
   for (const int loop : current.order) names.push_back(current.loops[static_cast<std::size_t>(loop)].name);
   return names;

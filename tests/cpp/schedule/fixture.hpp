@@ -197,6 +197,7 @@ inline const std::vector<Template>& templates() {
        "y[h,o] = sum[c,r] x[(h+2-2*r)/3 + inside((h+2-2*r)%3,1),c] * k[r,c,o]",
        {{"o", {1, 18}}, {"h", {9, 14}}, {"c", {1, 3}}, {"r", {2, 4}}}},
       {"scatter", "y[2*h + r] += x[h] * w[r]", {{"h", {1, 9}}, {"r", {1, 4}}}},
+      {"scatter_across", "y[j+i, h] += x[i,j,h] * x[i,j,h]", {{"h", {4, 9}}, {"i", {4, 19}}, {"j", {1, 2}}}},
       {"scatter_rows", "y[h, 2*i + r] += x[h,i] * w[r]", {{"h", {1, 5}}, {"i", {1, 9}}, {"r", {1, 3}}}},
       {"two_stages",
        "t[g,h,w] = sum[c] x[c,h,w] * a[g,c]; y[o,h,w] = sum[g,r] t[g,h+r-1,w] * b[o,g,r]",
@@ -225,6 +226,24 @@ inline const std::vector<Template>& templates() {
       {"epilogue_between_stages",
        "t[d,h] = relu(sum[c] x[c,h] * a[d,c] + e[d]); y[o,h] = relu(sum[d,r] t[d,h+r-1] * b[o,d,r] + f[h])",
        {{"d", {1, 9}}, {"h", {1, 20}}, {"c", {1, 5}}, {"o", {1, 6}}, {"r", {3, 3}}}},
+      {"sum_function_sum",
+       "input x[2,2,3]; t[a: 2, b: 2, i: 2] = sum[k: 3] x[a,b,2*i+k-1]; s[a: 2, b: 2, i: 2] = 2*t[a,b,i]; "
+       "d[a: 2, b: 2, i: 3] = sum[j: 2] s[a,b,j]",
+       {}},
+      {"conv_relu_conv",
+       "t[o,i,j] = sum[c,a,b] x[c,i+a-1,j+b-1] * d[o,c,a,b]; s[o,i,j] = relu(t[o,i,j]); "
+       "y[q,i,j] = sum[o] s[o,i,j] * p[q,o]",
+       {{"o", {1, 9}},
+        {"c", {1, 5}},
+        {"q", {1, 9}},
+        {"i", {1, 9}},
+        {"j", {1, 14}},
+        {"a", {3, 3}},
+        {"b", {3, 3}}}},
+      {"depthwise_relu_pointwise",
+       "t[c,i,j] = sum[a,b] x[c,2*i+a-1,2*j+b-1] * d[c,a,b]; s[c,i,j] = relu(t[c,i,j]); "
+       "y[q,i,j] = sum[c] s[c,i,j] * p[q,c]",
+       {{"c", {1, 9}}, {"q", {1, 9}}, {"i", {1, 9}}, {"j", {1, 14}}, {"a", {3, 3}}, {"b", {3, 3}}}},
       {"offset_range", "t[h: -1..7] = sum[c: 3] x[c, h + 1]; y[i: 6] = sum[r: 3] t[i + r - 1]", {}},
   };
   return all;
