@@ -9,6 +9,9 @@
 namespace syno::program {
 namespace {
 
+/// Nodes of a fused body. What reads a product twice doubles with each scope; operators have some dozens.
+constexpr std::size_t kMostNodes = 2000;
+
 [[noreturn]] void cannot_fuse(const Program& program, const Scope& producer, const Scope& consumer,
                               std::string_view why) {
   fail<VerifyError>("one_scope_form", "'{}' cannot be put into '{}': {}",
@@ -20,12 +23,10 @@ class Fusion {
   explicit Fusion(const Program& program) : program_(program) {}
 
   Program run() {
-    const auto written_by = [&](TensorId id) -> std::optional<std::size_t> {
-      for (std::size_t s = 0; s < program_.scopes.size(); ++s) {
-        if (program_.scopes[s].output == id) return s;
-      }
-      return std::nullopt;
-    };
+    std::vector<std::optional<std::size_t>> writers(program_.tensors.size());
+    for (std::size_t s = program_.scopes.size(); s-- > 0;)
+      writers[static_cast<std::size_t>(program_.scopes[s].output)] = s;
+    const auto written_by = [&](TensorId id) { return writers[static_cast<std::size_t>(id)]; };
     std::vector<Scope> fused;
     for (const TensorId output : program_.outputs) {
       const auto place = written_by(output);
@@ -72,6 +73,9 @@ class Fusion {
     if (!is_product(producer.body))
       cannot_fuse(program_, producer, consumer, "its body is not a product of reads");
     consumer.body = rebuilt(consumer.body, consumer, producer);
+    if (scalars_of(program_, consumer.body).size() > kMostNodes)
+      cannot_fuse(program_, producer, consumer,
+                  fmt::format("the expression would have more than {} parts", kMostNodes));
     if (!consumer.sums.empty() && consumer.reduction == Reduction::None) consumer.reduction = Reduction::Sum;
   }
 

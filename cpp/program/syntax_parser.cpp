@@ -80,10 +80,9 @@ class Parser {
     std::vector<Token> joined;
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       if (tokens_[i].kind == TokenKind::Newline) {
-        std::size_t next = i;
-        while (tokens_[next].kind == TokenKind::Newline) ++next;
+        while (tokens_[i + 1].kind == TokenKind::Newline) ++i;  // the last token is no newline
         const bool goes_on =
-            !joined.empty() && (one_of(kOpen, joined.back().text) || one_of(kNext, tokens_[next].text));
+            !joined.empty() && (one_of(kOpen, joined.back().text) || one_of(kNext, tokens_[i + 1].text));
         if (goes_on) continue;
       }
       joined.push_back(tokens_[i]);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <set>
 
 #include "program/infer.hpp"
@@ -187,13 +188,13 @@ class Builder {
   };
 
   std::optional<std::size_t> find_tensor(std::string_view name) const {
-    for (std::size_t t = 0; t < tensors_.size(); ++t)
-      if (tensors_[t].name == name) return t;
-    return std::nullopt;
+    const auto found = tensor_ids_.find(name);
+    return found == tensor_ids_.end() ? std::nullopt : std::optional(found->second);
   }
 
   std::size_t add_tensor(std::string name, std::size_t rank, std::optional<Role> role) {
     TensorFacts facts;
+    tensor_ids_.emplace(name, tensors_.size());
     facts.name = std::move(name);
     facts.dims.resize(rank);
     facts.uses.resize(rank);
@@ -568,7 +569,8 @@ class Builder {
   Program program_;
   std::vector<IteratorFacts> iterators_;  // by slot
   std::vector<TensorFacts> tensors_;
-  std::vector<TensorDraft> drafts_;  // beside tensors_
+  std::map<std::string, std::size_t, std::less<>> tensor_ids_;  // by name
+  std::vector<TensorDraft> drafts_;                             // beside tensors_
   std::vector<Scope> scopes_;
   std::set<std::string, std::less<>> outputs_to_come_;  // names that statements write
   std::set<std::string, std::less<>> used_sizes_;

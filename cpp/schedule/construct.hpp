@@ -202,6 +202,10 @@ void write_permuted(Construction& c, const std::string& copy, const std::vector<
 /// Has a finished scope ask ahead for what it reads from beyond the second cache.
 void prefetch_far_reads(Construction& c, const std::string& scope);
 
+/// Inlines scopes without a reduction where that repeats little work: every consumer uses an element about
+/// once, or it is cheap and few do.
+void inline_cheap_scopes(Construction& c);
+
 /// Whether computing a scalar takes many instructions: it calls an elementary function or divides.
 bool expensive(const program::Program& program, program::ScalarId scalar);
 

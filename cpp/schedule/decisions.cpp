@@ -339,23 +339,6 @@ void peel(Plan& plan, const Decision& decision) {
   loop.cuts = std::move(cuts);
 }
 
-bool mentions(const program::Program& program, program::ScalarId id, program::TensorId tensor) {
-  const program::Scalar& scalar = program.scalar(id);
-  switch (scalar.kind) {
-    case program::ScalarKind::Read:
-      return scalar.tensor == tensor;
-    case program::ScalarKind::Unary:
-      return mentions(program, scalar.a, tensor);
-    case program::ScalarKind::Binary:
-      return mentions(program, scalar.a, tensor) || mentions(program, scalar.b, tensor);
-    case program::ScalarKind::Select:
-      return mentions(program, scalar.a, tensor) || mentions(program, scalar.b, tensor) ||
-             mentions(program, scalar.c, tensor);
-    default:
-      return false;
-  }
-}
-
 /// The innermost position of a reader's loops inside which all of its reads of a tensor are: an epilogue runs
 /// outside the reduction's.
 int innermost_reading(const Plan& plan, std::size_t reader, program::TensorId tensor) {

@@ -46,36 +46,6 @@ bool expensive(const program::Program& program, ScalarId id) {
 
 namespace {
 
-/// A scope without a reduction is inlined where that repeats little work: every consumer uses an element
-/// about once, or it is cheap and few do.
-void inline_cheap_scopes(Construction& c) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t s = 0; s < c.plan.scopes.size() && !changed; ++s) {
-      const program::Scope& scope = c.plan.program.scopes[s];
-      if (c.plan.is_argument(scope.output) || !scope.sums.empty() || !scope.target.empty()) continue;
-      std::int64_t elements = 1;
-      for (const auto& iterator : scope.traversal) {
-        const auto [begin, end] = c.plan.range(iterator.range);
-        elements *= end - begin;
-      }
-      double uses = 0;
-      for (const std::size_t reader : c.plan.consumers(scope.output)) {
-        double points = 1;
-        for (std::size_t i = 0; i < c.plan.iterator_count(reader); ++i) {
-          const auto [begin, end] = c.plan.range(c.plan.iterator(reader, i).range);
-          points *= static_cast<double>(end - begin);
-        }
-        uses += points * static_cast<double>(c.plan.reads_of(reader, scope.output).size());
-      }
-      const double repeats = uses / static_cast<double>(std::max<std::int64_t>(elements, 1));
-      if (repeats > (expensive(c.plan.program, scope.body) ? 1.01 : 2.01)) continue;
-      c.add({"inline", c.plan.program.tensor(scope.output).name, {}, {}, "", {}});
-      changed = true;
-    }
-  }
-}
-
 /// An elementary function that a reduction and another scope have in common takes longer to compute twice
 /// than to keep, where what is kept stays in a near cache.
 void share_functions(Construction& c) {
@@ -115,21 +85,18 @@ void share_functions(Construction& c) {
     }
 }
 
-/// What is computed from each complete result of a reduction is computed in its registers.
+/// What is computed from each complete result of a reduction is computed in its registers. Where that is done
+/// the scope before it is the next one: it alone has changed, and it reduces now.
 void fuse_epilogues(Construction& c) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t s = 0; s < c.plan.scopes.size() && !changed; ++s) {
-      for (const ScalarId id : c.plan.reads(s)) {
-        const program::TensorId tensor = c.plan.program.scalar(id).tensor;
-        if (epilogue_obstacle(c.plan, s, tensor)) continue;
-        const auto name = [&](program::TensorId t) { return c.plan.program.tensor(t).name; };
-        c.add({"epilogue", name(c.plan.program.scopes[s].output), {}, {}, name(tensor), {}});
-        changed = true;
-        break;
-      }
+  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
+    for (const ScalarId id : c.plan.reads(s)) {
+      const program::TensorId tensor = c.plan.program.scalar(id).tensor;
+      if (epilogue_obstacle(c.plan, s, tensor)) continue;
+      const auto name = [&](program::TensorId t) { return c.plan.program.tensor(t).name; };
+      c.add({"epilogue", name(c.plan.program.scopes[s].output), {}, {}, name(tensor), {}});
+      --s;  // the reduction that went into it was a scope before it
+      break;
     }
-  }
 }
 
 /// What all terms of a sum are multiplied by is multiplied with its result.
@@ -316,7 +283,8 @@ void Construction::vectorize_innermost(const std::string& scope) {
   if (plan.scopes[s].order.empty()) return;
   const PlannedLoop loop = innermost();
   if (loop.extent == 1 || loop.kind != LoopKind::Serial) return;
-  const Plan before = plan;
+  const ScopePlan before = plan.scopes[s];
+  const std::uint32_t slots = plan.program.next_slot;
   const std::size_t length = schedule.trace.size();
   try {
     std::string lane = loop.name;
@@ -329,7 +297,8 @@ void Construction::vectorize_innermost(const std::string& scope) {
       add({"vectorize", scope, {lane}, {}, "", {}});
     }
   } catch (const ScheduleError&) {  // iterations that meet in one element stay a loop
-    plan = before;
+    plan.scopes[s] = before;
+    plan.program.next_slot = slots;
     schedule.trace.resize(length);
   }
 }
@@ -347,11 +316,11 @@ void Construction::parallel_outermost(const std::string& scope, std::int64_t ins
     const PlannedLoop& loop = current.loops[static_cast<std::size_t>(index)];
     if (loop.extent == 1) continue;
     if (loop.reduction || loop.kind != LoopKind::Serial) return;
-    const Plan before = plan;
+    const ScopePlan before = current;
     try {
       add({"parallel", scope, {loop.name}, {}, "", {}});
     } catch (const ScheduleError&) {
-      plan = before;
+      plan.scopes[s] = before;
     }
     return;
   }
@@ -451,10 +420,39 @@ Finished finished(const Construction& c) {
   return made;
 }
 
+/// Beyond so many scopes a copy of the plan for each of them, and for each place it might be computed at,
+/// would take longer than all else: plans are kept now and then, and scopes are computed whole.
+constexpr std::size_t kManyScopes = 128, kKeptEvery = 64;
+
+/// The way back to before a scope was written: from a plan that was kept, by the decisions since.
+class WayBack {
+ public:
+  explicit WayBack(std::size_t every) : every_(every) {}
+
+  void mark(const Construction& c) {
+    marked_ = c.schedule.trace.size();
+    if (marks_++ % every_ != 0) return;
+    kept_ = c.plan;
+    kept_at_ = marked_;
+  }
+  void go(Construction& c) const {
+    c.schedule.trace.resize(marked_);
+    c.plan = *kept_;
+    for (std::size_t i = kept_at_; i < marked_; ++i) decide(c.plan, c.schedule.trace[i]);
+  }
+
+ private:
+  std::size_t every_, marks_ = 0, marked_ = 0, kept_at_ = 0;
+  std::optional<Plan> kept_;
+};
+
 /// Writes the first `count` of these scopes. Consumers first: their loops say how much of a producer is
 /// needed.
 void write_scopes(Construction& c, const std::vector<std::string>& names, std::size_t count,
                   const Chooser* chooser, bool in_pieces) {
+  const bool many = names.size() > kManyScopes;
+  in_pieces = in_pieces && !many;
+  WayBack back(many ? kKeptEvery : 1);
   for (std::size_t i = count; i-- > 0;) {
     const std::string& name = names[i];
     if (in_pieces)
@@ -465,7 +463,7 @@ void write_scopes(Construction& c, const std::vector<std::string>& names, std::s
     }
     const ScopeFacts facts = analyse(c.plan, c.index(name));
     Sketches sketches = sketches_of(c, name, facts);
-    const Construction before = c;
+    back.mark(c);
     const auto write = [&](const Choosing& choice) {
       if (choice.sketch >= sketches.size())
         fail<ScheduleError>("construct", "'{}' has {} sketches; the policy chose number {}, counted from 0",
@@ -474,14 +472,14 @@ void write_scopes(Construction& c, const std::vector<std::string>& names, std::s
         sketches[choice.sketch].write(c, choice.numbers);
         return true;
       } catch (const ScheduleError&) {  // a combination no row allows
-        c = before;
+        back.go(c);
         return false;
       }
     };
     const auto finish = [&](const Choosing& choice) -> std::optional<Finished> {
       if (choice.sketch >= sketches.size()) return std::nullopt;
       try {
-        Construction rest = before;
+        Construction rest = c;
         sketches[choice.sketch].write(rest, choice.numbers);
         const Chooser rest_counted = counted;
         write_scopes(rest, names, i, &rest_counted, in_pieces);
@@ -490,7 +488,7 @@ void write_scopes(Construction& c, const std::vector<std::string>& names, std::s
         return std::nullopt;
       }
     };
-    bool written = !sketches.empty() && write((*chooser)({before, name, facts, sketches, finish}));
+    bool written = !sketches.empty() && write((*chooser)({c, name, facts, sketches, finish}));
     while (!written && !sketches.empty()) {
       const Choosing next = fewest_cycles(c, name, sketches);
       written = write(next);

@@ -46,6 +46,23 @@ void visit_reads(const program::Program& program, ScalarId id, std::vector<Scala
 
 }  // namespace
 
+bool mentions(const program::Program& program, ScalarId id, TensorId tensor) {
+  const Scalar& scalar = program.scalar(id);
+  switch (scalar.kind) {
+    case ScalarKind::Read:
+      return scalar.tensor == tensor;
+    case ScalarKind::Unary:
+      return mentions(program, scalar.a, tensor);
+    case ScalarKind::Binary:
+      return mentions(program, scalar.a, tensor) || mentions(program, scalar.b, tensor);
+    case ScalarKind::Select:
+      return mentions(program, scalar.a, tensor) || mentions(program, scalar.b, tensor) ||
+             mentions(program, scalar.c, tensor);
+    default:
+      return false;
+  }
+}
+
 ExprId without_inside(symbolic::Arena& arena, ExprId e, std::vector<Condition>& conditions) {
   if (!arena.has_inside(e)) return e;
   const symbolic::Expr node = arena[e];
@@ -122,12 +139,10 @@ void Plan::accumulate_in_f32() {
 }
 
 std::size_t Plan::scope_named(std::string_view tensor) const {
+  for (std::size_t s = 0; s < program.scopes.size(); ++s)
+    if (program.tensor(program.scopes[s].output).name == tensor) return s;
   std::vector<std::string> valid;
-  for (std::size_t s = 0; s < program.scopes.size(); ++s) {
-    const std::string& name = program.tensor(program.scopes[s].output).name;
-    if (name == tensor) return s;
-    valid.push_back(name);
-  }
+  for (const program::Scope& scope : program.scopes) valid.push_back(program.tensor(scope.output).name);
   throw ScheduleError(kWhere, unknown_name("scope", tensor, valid));
 }
 
@@ -140,11 +155,10 @@ TensorId Plan::tensor_named(std::string_view name) const {
 
 int Plan::leaf_named(std::size_t scope, std::string_view loop) const {
   const ScopePlan& plan = scopes[scope];
-  std::vector<std::string> valid;
-  for (const int leaf : plan.order) {
+  for (const int leaf : plan.order)
     if (plan.loops[static_cast<std::size_t>(leaf)].name == loop) return leaf;
-    valid.push_back(plan.loops[static_cast<std::size_t>(leaf)].name);
-  }
+  std::vector<std::string> valid;
+  for (const int leaf : plan.order) valid.push_back(plan.loops[static_cast<std::size_t>(leaf)].name);
   throw ScheduleError(
       kWhere,
       unknown_name("loop of scope '" + program.tensor(program.scopes[scope].output).name + "'", loop, valid));
@@ -180,12 +194,12 @@ std::optional<std::size_t> Plan::producer(TensorId tensor) const {
 
 std::vector<std::size_t> Plan::consumers(TensorId tensor) const {
   std::vector<std::size_t> found;
-  for (std::size_t s = 0; s < program.scopes.size(); ++s)
-    for (const ScalarId id : all_reads(s))
-      if (program.scalar(id).tensor == tensor) {
-        found.push_back(s);
-        break;
-      }
+  for (std::size_t s = 0; s < program.scopes.size(); ++s) {
+    const auto& epilogue = scopes[s].epilogue;
+    if (mentions(program, program.scopes[s].body, tensor) ||
+        (epilogue && mentions(program, epilogue->body, tensor)))
+      found.push_back(s);
+  }
   return found;
 }
 
@@ -277,6 +291,45 @@ std::size_t Plan::iterator_count(std::size_t scope) const {
 const program::Iterator& Plan::iterator(std::size_t scope, std::size_t index) const {
   const program::Scope& s = program.scopes[scope];
   return index < s.traversal.size() ? s.traversal[index] : s.sums[index - s.traversal.size()];
+}
+
+void Plan::drop_unused_scalars() {
+  auto& all = program.scalars;
+  if (all.size() <= most_scalars_) return;
+  std::vector<bool> used(all.size(), false);
+  const auto use = [&](ScalarId id) { used[static_cast<std::size_t>(id)] = true; };
+  for (std::size_t s = 0; s < scopes.size(); ++s) {
+    use(program.scopes[s].body);
+    if (!scopes[s].epilogue) continue;
+    use(scopes[s].epilogue->body);
+    use(scopes[s].epilogue->value);
+  }
+  const auto operands = [](Scalar& scalar, const auto& visit) {
+    const bool two = scalar.kind == ScalarKind::Binary || scalar.kind == ScalarKind::Select;
+    if (two || scalar.kind == ScalarKind::Unary) visit(scalar.a);
+    if (two) visit(scalar.b);
+    if (scalar.kind == ScalarKind::Select) visit(scalar.c);
+  };
+  for (std::size_t i = all.size(); i-- > 0;)  // operands precede what uses them
+    if (used[i]) operands(all[i], use);
+  std::vector<ScalarId> moved(all.size());
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!used[i]) continue;
+    moved[i] = ScalarId{static_cast<std::uint32_t>(count)};
+    operands(all[i], [&](ScalarId& id) { id = moved[static_cast<std::size_t>(id)]; });
+    if (count != i) all[count] = std::move(all[i]);
+    ++count;
+  }
+  all.resize(count);
+  const auto move = [&](ScalarId& id) { id = moved[static_cast<std::size_t>(id)]; };
+  for (std::size_t s = 0; s < scopes.size(); ++s) {
+    move(program.scopes[s].body);
+    if (!scopes[s].epilogue) continue;
+    move(scopes[s].epilogue->body);
+    move(scopes[s].epilogue->value);
+  }
+  most_scalars_ = std::max(most_scalars_, 2 * count);
 }
 
 std::pair<std::int64_t, std::int64_t> Plan::range(const program::Range& range) const {

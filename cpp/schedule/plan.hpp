@@ -95,6 +95,8 @@ class Plan {
   /// Derives where a scope is computed and over what, from the loops of its consumers, which it freezes.
   void need_domain(std::size_t scope);
   int add_loop(std::size_t scope, PlannedLoop loop);
+  /// Drops scalars that no scope uses any more, where they have become most of them; ids of others change.
+  void drop_unused_scalars();
   std::string fresh_loop_name(std::size_t scope, std::string wanted) const;
   std::string fresh_tensor_name(std::string wanted) const;
   /// Inserts a scope before position `at`; attachments keep pointing at the scopes they meant.
@@ -130,6 +132,7 @@ class Plan {
 
  private:
   void accumulate_in_f32();
+  std::size_t most_scalars_ = 4096;  ///< until unused ones are looked for
   void start_loops(std::size_t scope, const std::vector<std::pair<std::int64_t, std::int64_t>>& ranges);
   friend struct Regions;
 };
@@ -139,6 +142,8 @@ LoopNest emit(Plan plan);
 /// Of a call alone: what the plan prepacks is an argument (apply_prepacked()).
 LoopNest emit_call(const Plan& plan);
 
+/// Whether an expression reads a tensor.
+bool mentions(const program::Program& program, program::ScalarId id, program::TensorId tensor);
 /// `e` without its `inside` guards, which become conditions.
 ExprId without_inside(symbolic::Arena& arena, ExprId e, std::vector<Condition>& conditions);
 /// The expression of a linear form.

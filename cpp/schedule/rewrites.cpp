@@ -5,6 +5,7 @@
 
 #include "schedule/decisions.hpp"
 #include "schedule/gather.hpp"
+#include "schedule/inlining.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -59,6 +60,7 @@ bool untouched(const Plan& plan, std::size_t scope) {
 namespace {
 
 constexpr const char* kWhere = "schedule";
+constexpr std::int64_t kMostInlined = 1 << 13;  ///< nodes that inlining one scope adds to another
 
 std::optional<ScalarId> as_it_is(ScalarId) { return std::nullopt; }
 
@@ -201,6 +203,11 @@ void inline_scope(Plan& plan, const Decision& decision) {
     if (plan.scopes[reader].frozen)
       fail<ScheduleError>(kWhere, "'{}' already has a producer placed by its loops; inline '{}' before",
                           program.tensor(program.scopes[reader].output).name, decision.scope);
+    const std::int64_t times = reads_written(program, program.scopes[reader].body, tensor);
+    if (times > kMostInlined / nodes_of(program, written, kMostInlined))
+      fail<ScheduleError>(kWhere, "'{}' reads '{}' {} times: its body would have more than {} parts",
+                          program.tensor(program.scopes[reader].output).name, decision.scope, times,
+                          kMostInlined);
     const auto context = program::context_of(program);
     const auto inlined = [&](ScalarId id) -> std::optional<ScalarId> {
       const Scalar read = program.scalar(id);
@@ -243,6 +250,7 @@ void inline_scope(Plan& plan, const Decision& decision) {
       epilogue->body = rebuild(program, epilogue->body, inlined);
   }
   plan.erase_scope(at);
+  plan.drop_unused_scalars();
 }
 
 std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t at, program::TensorId tensor) {

@@ -142,7 +142,8 @@ class Constructor {
     const auto start = std::chrono::steady_clock::now();
     Constructed made;
     const auto chooser = [&](const schedule::Question& question) {
-      return options_.method == Method::Counted ? counted(question) : choose(question, made);
+      const bool many = question.construction.plan.scopes.size() > kMostScopes;
+      return options_.method == Method::Counted || many ? counted(question) : choose(question, made);
     };
     schedule::Finished finished =
         schedule::construct_with(program_, dtype_, target_, chooser, options_.constants, options_.strides);
@@ -156,6 +157,8 @@ class Constructor {
 
  private:
   static constexpr std::size_t kNoWalk = SIZE_MAX;
+  /// Each finalist of each scope is judged by the whole program: beyond so many scopes counting has to do.
+  static constexpr std::size_t kMostScopes = 32;
   struct Candidate {
     Choosing choice;
     double cycles = 0;
