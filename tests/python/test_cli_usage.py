@@ -79,6 +79,7 @@ def test_a_wrong_value_is_a_usage_error(
 #: Options of any text; the engine or the task looks them up and lists what there is.
 FREE = {("search", "output"), ("demo", "output"), ("demo", "data"), ("export", "output")}
 FREE |= {("explain", "spec"), ("explain", "svg")}
+FREE |= {("bench", "model"), ("export", "model"), ("export", "operator"), ("replay", "task")}
 
 
 def options() -> Iterator[tuple[str, str, Any, Any]]:
