@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-_ROUNDS = int(os.environ.get("SYNO_TEST_FORKS", "40"))
+_ROUNDS = int(os.environ.get("SYNO_TEST_FORKS", "100"))
 _CHILD_S = 60  # a child that works takes a part of a second
 
 
@@ -140,7 +140,7 @@ def test_a_table_that_another_thread_uses_is_free_in_a_child() -> None:
 
     end = beside(use)
     try:
-        found = [forked(lambda: assert_set(table)) for _ in range(_ROUNDS)]
+        found = [forked(lambda: assert_set(table)) for _ in range(_ROUNDS // 4)]
     finally:
         end()
     assert set(found) == {0}

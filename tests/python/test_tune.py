@@ -136,6 +136,7 @@ def test_a_search_goes_on_past_bad_kernels(tmp_path: Path, monkeypatch: pytest.M
                     samples=3,
                     compile_ms=1.0,
                     spills=0,
+                    note="",
                     **fields,
                 )
             )
