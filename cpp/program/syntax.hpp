@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,10 +31,17 @@ struct Token {
 /// Comments (`#` to the end of the line) and newlines inside brackets are left out.
 std::vector<Token> tokenize(std::string_view text);
 
+/// An identifier in an index expression. `size(k)` is the number k, where `k` may be an iterator.
+struct IndexName {
+  Token token;
+  Place place;  ///< of all that is written: `k` or `size(k)`
+  bool marked = false;
+};
+
 /// An index expression, parsed later by symbolic::parse_expr; `names` are the identifiers in it.
 struct IndexText {
   Place place;
-  std::vector<Token> names;
+  std::vector<IndexName> names;
 };
 
 struct RangeText {
@@ -58,6 +66,7 @@ struct Node {
   std::size_t depth = 1;
   Rational literal;
   Token name;                      ///< Read: tensor; Name
+  bool marked = false;             ///< Name: written `size(k)`
   std::vector<IndexText> indices;  ///< Read, Index
   Rational fill = 0;
   Function function = Function::Add;
@@ -99,6 +108,10 @@ struct Text {
 
 /// The tree of a text; ParseError with a caret where it is not well formed.
 Text parse_text(std::string_view text);
+
+/// An index expression on one line, with what `instead` gives for a name put in the name's place.
+std::string spelled(std::string_view text, const IndexText& index,
+                    const std::function<std::optional<std::string>(const IndexName&)>& instead);
 
 /// `12`, `0.5`, `1e-5` as exact numbers; nothing when 64 bits do not hold one.
 std::optional<Rational> parse_decimal(std::string_view text);

@@ -307,13 +307,25 @@ class Parser {
         wrong("an index expression has only integers, names, `+ - * / %` and `inside(e, size)`");
       if (is("(") && ++depth > kMaxNesting) wrong("this is nested too deeply");
       if (is(")")) --depth;
-      if (token.kind == TokenKind::Name && !(token.text == "inside" && peek(1).text == "("))
-        result.names.push_back(token);
+      const Place place{token.position, token.position + token.text.size()};
+      if (is_word("size") && peek(1).text == "(")
+        result.names.push_back(size_mark());
+      else if (token.kind == TokenKind::Name && !(token.text == "inside" && peek(1).text == "("))
+        result.names.push_back({token, place});
       if (at_ - first > kMaxIndexTokens) wrong("this index expression is too long");
-      result.place.end = token.position + token.text.size();
+      result.place.end = peek().position + peek().text.size();
     }
     if (at_ == first) wrong("expected an index expression");
     return result;
+  }
+
+  /// `size(k)`; stops at its closing parenthesis.
+  IndexName size_mark() {
+    const std::size_t begin = tokens_[at_].position;
+    at_ += 2;
+    const Token size = name("the name of a size, as in `size(k)`");
+    if (!is(")")) wrong("`size(k)` holds one name");
+    return {size, {begin, peek().position + 1}, true};
   }
 
   // --- bodies, loosest binding first ---
@@ -449,6 +461,13 @@ class Parser {
       expect(")");
       return result;
     }
+    if (function.text == "size") {
+      result->kind = NodeKind::Name;
+      result->name = name("the name of a size, as in `size(k)`");
+      result->marked = true;
+      expect(")");
+      return result;
+    }
     if (function.text == "ratio") {
       result->kind = NodeKind::Literal;
       const Rational numerator = signed_number();
@@ -475,7 +494,7 @@ class Parser {
                   fmt::format("a reduction names its iterators in brackets: `{0}[k] x[k]`, not `{0}(x)`",
                               function.text));
     } else {
-      std::vector<std::string> names = {"select", "index", "ratio"};
+      std::vector<std::string> names = {"select", "index", "ratio", "size"};
       for (const auto& [word, unused] : kCalls) names.emplace_back(word);
       parse_error(text_, function.position, unknown_name("function", function.text, names));
     }
@@ -587,6 +606,25 @@ std::optional<Rational> parse_decimal(std::string_view text) {
     value = Rational(numerator, denominator);
   }
   return value;
+}
+
+std::string spelled(std::string_view text, const IndexText& index,
+                    const std::function<std::optional<std::string>(const IndexName&)>& instead) {
+  std::string result;
+  std::size_t from = index.place.begin;
+  for (const IndexName& name : index.names) {
+    const std::optional<std::string> other = instead(name);
+    if (!other) continue;
+    result += text.substr(from, name.place.begin - from);
+    result += *other;
+    from = name.place.end;
+  }
+  result += text.substr(from, index.place.end - from);
+  for (std::size_t at = 0; (at = result.find('#', at)) != std::string::npos;)  // comments
+    result.erase(at, std::min(result.find('\n', at), result.size()) - at);
+  std::replace(result.begin(), result.end(), '\n', ' ');
+  std::replace(result.begin(), result.end(), '\r', ' ');
+  return result;
 }
 
 Text parse_text(std::string_view text) { return Parser(text).run(); }

@@ -8,6 +8,7 @@
 
 #include "program/infer.hpp"
 #include "program/syntax.hpp"
+#include "program/unbound.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
 
@@ -39,6 +40,7 @@ class Builder {
 
   Program run() {
     check_options();
+    require_bound_names(text_, tree_, options_.sizes);
     declare_sizes();
     for (const ScopeStatement& scope : tree_.scopes) outputs_to_come_.insert(std::string(scope.output.text));
     for (const TensorStatement& tensor : tree_.tensors) declare_tensor(tensor);
@@ -126,19 +128,20 @@ class Builder {
 
   ExprId expression(const IndexText& index, const Environment& environment) {
     // Names that stand for numbers given as options are replaced by them; the rest is for parse_expr.
-    std::string source;
-    std::size_t from = index.place.begin;
-    for (const Token& name : index.names) {
-      if (find_slot(environment, name.text) || program_.sizes.find(name.text)) continue;
-      const std::optional<std::int64_t> value = size_option(name.text);
-      if (!value) unknown_index_name(name, environment);
-      source += text_.substr(from, name.position - from);
-      source += std::to_string(*value);
-      from = name.position + name.text.size();
-    }
-    source += text_.substr(from, index.place.end - from);
-    std::replace(source.begin(), source.end(), '\n', ' ');
-    std::replace(source.begin(), source.end(), '\r', ' ');
+    const std::string source =
+        spelled(text_, index, [&](const IndexName& name) -> std::optional<std::string> {
+          const std::string_view word = name.token.text;
+          if (!name.marked && find_slot(environment, word)) return std::nullopt;
+          if (program_.sizes.find(word)) {
+            if (!name.marked) return std::nullopt;
+            if (find_slot(environment, word)) hidden_size(name.token);
+            return std::string(word);
+          }
+          const std::optional<std::int64_t> value = size_option(word);
+          if (!value && name.marked) no_value(name.token);
+          if (!value) unknown_index_name(name.token, environment);
+          return std::to_string(*value);
+        });
     try {
       return symbolic::parse_expr(program_.arena, source, program_.sizes,
                                   [&](std::string_view name) { return find_slot(environment, name); });
@@ -161,6 +164,17 @@ class Builder {
   static std::string_view trim(std::string_view text) {
     while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
     return text;
+  }
+
+  [[noreturn]] void no_value(const Token& name) const {
+    parse_error(text_, name.position,
+                fmt::format("`size({0})` has no value: give {0}=... in sizes", name.text));
+  }
+  [[noreturn]] void hidden_size(const Token& name) const {
+    parse_error(
+        text_, name.position,
+        fmt::format("size '{0}' is hidden here by an iterator of its name: call the iterator otherwise",
+                    name.text));
   }
 
   [[noreturn]] void unknown_index_name(const Token& name, const Environment& environment) const {
@@ -252,10 +266,11 @@ class Builder {
     for (const Binding& binding : statement.traversal) bind(add_iterator(binding));
     if (statement.accumulates && !statement.dims)
       for (const IndexText& index : statement.target)
-        for (const Token& token : index.names)
-          if (!find_slot(environment, token.text) && !program_.sizes.find(token.text)) {
+        for (const IndexName& name_here : index.names)
+          if (!name_here.marked && !find_slot(environment, name_here.token.text) &&
+              !program_.sizes.find(name_here.token.text)) {
             Binding binding;
-            binding.name = token;
+            binding.name = name_here.token;
             bind(add_iterator(binding));
           }
     std::vector<ExprId> target;
@@ -324,11 +339,12 @@ class Builder {
   }
 
   ScalarId number(const Node& node, const Environment& environment) {
-    if (const auto slot = find_slot(environment, node.name.text))
-      return program_.index_value(program_.arena.iterator(*slot));
+    const auto slot = find_slot(environment, node.name.text);
+    if (slot && !node.marked) return program_.index_value(program_.arena.iterator(*slot));
     if (const auto variable = program_.sizes.find(node.name.text))
       return program_.index_value(program_.arena.size(Size::variable(*variable)));
     if (const auto value = size_option(node.name.text)) return program_.literal(*value);
+    if (node.marked) no_value(node.name);
     const bool tensor = find_tensor(node.name.text).has_value();
     if (tensor)
       parse_error(text_, node.position,
@@ -405,8 +421,8 @@ class Builder {
       return spelled(x.range->end, y.range->end) &&
              (!x.range->begin || spelled(*x.range->begin, *y.range->begin));
     };
-    return a.kind == b.kind && a.literal == b.literal && a.name.text == b.name.text && a.fill == b.fill &&
-           a.function == b.function && a.reduction == b.reduction &&
+    return a.kind == b.kind && a.literal == b.literal && a.name.text == b.name.text && a.marked == b.marked &&
+           a.fill == b.fill && a.function == b.function && a.reduction == b.reduction &&
            std::equal(a.indices.begin(), a.indices.end(), b.indices.begin(), b.indices.end(), spelled) &&
            std::equal(a.sums.begin(), a.sums.end(), b.sums.begin(), b.sums.end(), bound) &&
            std::equal(a.operands.begin(), a.operands.end(), b.operands.begin(), b.operands.end(),
@@ -426,9 +442,10 @@ class Builder {
     };
     const std::size_t before = bound.size();
     for (const Binding& binding : node.sums) bound.emplace_back(binding.name.text);
-    if (node.kind == NodeKind::Name) use(node.name);
+    if (node.kind == NodeKind::Name && !node.marked) use(node.name);
     for (const IndexText& index : node.indices)
-      for (const Token& name : index.names) use(name);
+      for (const IndexName& name : index.names)
+        if (!name.marked) use(name.token);
     for (const NodePtr& operand : node.operands) free_names(*operand, bound, used);
     bound.resize(before);
   }

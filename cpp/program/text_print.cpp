@@ -3,7 +3,9 @@
 #include <set>
 
 #include "program/names.hpp"
+#include "program/syntax.hpp"
 #include "program/text.hpp"
+#include "program/unbound.hpp"
 #include "support/error.hpp"
 
 namespace syno::program {
@@ -351,7 +353,18 @@ std::string to_loops(const Program& program) { return Printer(program, true).loo
 std::string to_short_text(const Program& program) {
   std::string text = Printer(program, false).run();
   if (!text.empty()) text.pop_back();
-  return text;
+  if (program.concrete()) return text;
+  try {  // without `size` statements, some sizes would be taken for iterators
+    std::string marked;
+    std::size_t from = 0;
+    for (const syntax::Token& name : syntax::names_to_mark(text, syntax::parse_text(text))) {
+      marked += text.substr(from, name.position - from) + fmt::format("size({})", name.text);
+      from = name.position + name.text.size();
+    }
+    return marked + text.substr(from);
+  } catch (const ParseError&) {  // longer or deeper than what is read
+    return text;
+  }
 }
 
 }  // namespace syno::program

@@ -100,6 +100,8 @@ class Verifier {
       check_expr_id(bound);
       if (!program_.arena.iterators(bound).empty())
         wrong("the range of {} {} holds an iterator", what, which);
+      if (has_guard(bound))
+        wrong("the range of {} {} has a guard (`inside`), which only a read can have", what, which);
       check_sizes(bound);
     }
     for (std::size_t v = 0; v < program_.sizes.valuation_count(); ++v)
