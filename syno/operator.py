@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno import _core, _sizes
-from syno.errors import ShapeError, SynoError, UnknownName
+from syno.errors import ShapeError, SynoError, UnknownName, shown
+from syno.expressions import summary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +74,7 @@ class Operator:
         data: Sequence[str] | None = None,
         **sizes: int,
     ) -> Operator:
-        """Reads the text form of a program.
+        """Reads a formula; the language is described below.
 
         Args:
             expr: `y[n,o,h] = sum[c,r] x[n,c,h+r-1] * k[o,c,r]`, or the full form.
@@ -81,7 +83,7 @@ class Operator:
             data: names of the inputs that are not.
             sizes: extents of iterators and values of size variables, by name.
         Raises:
-            ParseError: the text is not well formed; a caret shows where.
+            ParseError: the text is not well formed, or nothing binds a name; a caret shows where.
             ShapeError: sizes are missing, contradict each other, are below 1, or are no whole numbers.
         """
         given = {
@@ -486,6 +488,11 @@ class Operator:
         return None if self._pgraph is None else str(self._pgraph.to_svg())
 
 
+vars(Operator)[
+    "parse"
+].__func__.__doc__ = f"{inspect.cleandoc(Operator.parse.__doc__ or '')}\n\n{summary()}"
+
+
 @dataclass(frozen=True)
 class _Formula:
     """Which iterators index which tensor in a formula, as far as its text shows."""
@@ -531,10 +538,10 @@ def _extent(name: str, value: Any) -> int:
         size = operator.index(value)
     except TypeError:
         raise ShapeError(
-            f"[parse] size {name}={value!r} is a {type(value).__name__}; sizes are whole numbers"
+            f"[parse] size {name}={shown(value)} is a {type(value).__name__}; sizes are whole numbers"
         ) from None
-    if abs(size) >= 2**63:
-        raise ShapeError(f"[parse] size {name}={size} is not between 1 and 2^40")
+    if not 1 <= size <= 2**40:
+        raise ShapeError(f"[parse] size {name}={shown(size)} is not between 1 and 2^40")
     return size
 
 

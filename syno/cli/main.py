@@ -439,6 +439,20 @@ def show(session: SessionDir, candidate: CandidateId, json: AsJson = False) -> N
 
 @app.command()
 @guarded
+def help(
+    topic: Annotated[str, typer.Argument(help="What to explain: 'expressions'.")] = "expressions",
+) -> None:
+    """Explains a topic at length: 'expressions' is the language of formulas."""
+    from syno.errors import unknown_name
+    from syno.expressions import summary
+
+    if topic != "expressions":
+        raise unknown_name("topic", topic, ["expressions"])
+    typer.echo(summary())
+
+
+@app.command()
+@guarded
 def explain(
     operator: Annotated[
         str, typer.Argument(help="Session directory, operator file, or a named operator.")
