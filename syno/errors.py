@@ -127,10 +127,32 @@ def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownName:
 
     What is no text at all, such as ``torch.float64`` for a dtype, is shown as it prints.
     """
-    names = sorted(valid)
-    near = difflib.get_close_matches(str(name), names, n=1)
+    names = sorted(set(valid))
+    near = difflib.get_close_matches(str(name)[:100], names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return UnknownName(f"[{kind}] unknown {kind} {name!r}{hint} Valid: {', '.join(names)}")
+    listed = ", ".join(shown(name)[1:-1] for name in names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return UnknownName(f"[{kind}] unknown {kind} {shown(name)}{hint} Valid: {listed}{more}".strip())
+
+
+_MOST_NAMES = 40
+
+
+def shown(value: object, most: int = 80) -> str:
+    """A caller's value for a message: as `repr` prints it, its middle left out where it is long.
+
+    Numbers of any length are shown by their first digits; what cannot be printed, by its type.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 400:
+        return f"{'-' * (value < 0)}about 10^{int(value.bit_length() * 0.30103)}"
+    try:
+        text = repr(value)
+    except Exception:  # whatever a caller's own __repr__ raises
+        text = f"a {type(value).__name__}"
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= most:
+        return text
+    return f"{text[: most * 3 // 4]} ... ({len(text)} characters) ... {text[-most // 4 :]}"
 
 
 __all__ = [
@@ -148,5 +170,6 @@ __all__ = [
     "TrustError",
     "UnknownName",
     "VerifyError",
+    "shown",
     "unknown_name",
 ]

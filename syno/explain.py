@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from syno import _core
-from syno.errors import SpecError, UnknownName
+from syno.errors import SpecError, UnknownName, shown
 from syno.files import read_input
 from syno.operator import Operator
 
@@ -97,6 +97,8 @@ def explain(
         graph = operator.pgraph
     else:
         graph = operator
+    if not 0 <= neighbours <= 10**9:
+        raise SpecError(f"[explain] neighbours={shown(neighbours)} must be from 0 to 1000000000")
     way = _core.derivation(spec, graph, neighbours)
     return Explanation(
         title=title or str(graph.one_scope().short_text()),
@@ -119,8 +121,8 @@ def read_spec(text: str) -> _core.Spec:
         return _core.spec_named(text)
     path = Path(text)
     if not path.is_file():
-        names = ", ".join(_core.spec_names())
-        raise UnknownName(f"[spec] {text!r} is neither a file nor one of the specs: {names}")
+        names = ", ".join(sorted(_core.spec_names()))
+        raise UnknownName(f"[spec] {shown(text)} is neither a file nor one of the specs: {names}")
     return _core.Spec.from_json(read_input(path, "spec"))
 
 
@@ -136,7 +138,7 @@ def read_operator(text: str, spec: _core.Spec, sizes: Mapping[str, str]) -> Oper
     known = _core.named_operators()
     if text not in known:
         raise UnknownName(
-            f"[explain] {text!r} is no session, no operator file, and none of the named operators: "
+            f"[explain] {shown(text)} is no session, no operator file, and none of the named operators: "
             + ", ".join(sorted(known))
         )
     return Operator.from_pgraph(_core.named_operator(text, spec, _fitting(spec, sizes)))

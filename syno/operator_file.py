@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from syno import _core
-from syno.errors import FormatError, SynoError
+from syno.errors import FormatError, SynoError, shown
 from syno.files import write_whole
 from syno.operator import Operator
 
@@ -83,28 +83,28 @@ def loads(text: str | bytes, name: str = "operator file") -> Operator:
     """Rebuilds the operator; FormatError says what is wrong with `name`."""
     try:
         head = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"[{name}] is not complete JSON: {error}") from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise FormatError(f"[{name}] is not complete JSON: {shown(str(error))}") from error
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise FormatError(f'[{name}] is not an operator file: it has no "format": "{FORMAT}"')
     version = head.get("version")
     if not isinstance(version, int) or version < 1:
-        raise FormatError(f"[{name}] has version {version!r}, which is no version")
+        raise FormatError(f"[{name}] has version {shown(version)}, which is no version")
     if version > VERSION:
         raise FormatError(
-            f"[{name}] has version {version}; this syno reads up to {VERSION}: install a newer one"
+            f"[{name}] has version {shown(version)}; this syno reads up to {VERSION}: install a newer one"
         )
     try:
         content = msgspec.convert(head, OperatorFile)
-    except msgspec.ValidationError as error:
-        raise FormatError(f"[{name}] {error}") from error
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise FormatError(f"[{name}] {shown(str(error), 300)}") from error
     try:
         operator = _rebuild(content)
     except SynoError as error:
         raise FormatError(f"[{name}] holds an operator that cannot be built: {error}") from error
     if operator.canonical_hash != content.hash:
         raise FormatError(
-            f"[{name}] says its hash is {content.hash}, but its content has "
+            f"[{name}] says its hash is {shown(content.hash)[1:-1]}, but its content has "
             f"{operator.canonical_hash}: the file was changed or damaged"
         )
     return operator
@@ -124,6 +124,8 @@ def _rebuild(content: OperatorFile) -> Operator:
 def _read_formula(written: Written, program_text: str) -> Operator:
     """The operator as it was parsed; shapes that the formula left open come from the program."""
     program = _core.Program.parse(program_text)
+    for name in {"shapes", "weights", "data"} & written.sizes.keys():
+        raise FormatError(f"[operator] {name!r} is no name of a size")
     return Operator.parse(
         written.expr,
         shapes={name: program.shape(name) for name in program.inputs},

@@ -12,7 +12,9 @@
 #include "jit/kernel.hpp"
 #include "jit/runtime.hpp"
 #include "support/build_id.hpp"
+#include "support/checked.hpp"
 #include "support/error.hpp"
+#include "support/memory.hpp"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
@@ -39,6 +41,11 @@ bool is_torch(const py::handle& object) {
 /// As the first input is: a torch tensor, or a NumPy array.
 py::object new_output(const Buffer& buffer, const py::args& arrays) {
   const char* name = bindings::long_name(buffer.dtype);
+  std::int64_t count = 1;
+  for (const std::int64_t extent : buffer.extents) count = checked_multiply(count, extent);
+  require_memory("kernel",
+                 fmt::format("output `{}` of shape [{}]", buffer.name, fmt::join(buffer.extents, ", ")),
+                 count, static_cast<std::int64_t>(schedule::byte_size(buffer.dtype)));
   if (!arrays.empty() && is_torch(arrays[0])) {
     const py::module_ module = py::module_::import("torch");
     return module.attr("empty")(py::tuple(py::cast(buffer.extents)), "dtype"_a = module.attr(name));

@@ -14,6 +14,7 @@
 #include "schedule/loop_nest.hpp"
 #include "schedule/schedule.hpp"
 #include "support/error.hpp"
+#include "support/json.hpp"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
@@ -25,13 +26,7 @@ using namespace syno::schedule;
 using bindings::dtype_named;
 
 Schedule schedule_from_text(const std::string& text) {
-  nlohmann::json json;
-  try {
-    json = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    fail<FormatError>("schedule", "not JSON: {}", error.what());
-  }
-  return schedule_from_json(json);
+  return schedule_from_json(parse_json("schedule", text));
 }
 
 py::dict interpret_nest(const LoopNest& nest, const py::dict& inputs) {

@@ -6,6 +6,7 @@
 
 #include "bindings/dtypes.hpp"
 #include "support/error.hpp"
+#include "support/json.hpp"
 #include "support/significant.hpp"
 #include "tune/gensor.hpp"
 #include "tune/machine.hpp"
@@ -25,13 +26,7 @@ using tune::MemoryLevel;
 const jit::Cpu& cpu_or_host(const std::optional<jit::Cpu>& cpu) { return cpu ? *cpu : jit::host_cpu(); }
 
 Machine machine_from_text(const std::string& text) {
-  nlohmann::json json;
-  try {
-    json = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    fail<FormatError>("machine", "not JSON: {}", error.what());
-  }
-  return tune::machine_from_json(json);
+  return tune::machine_from_json(parse_json("machine", text));
 }
 
 void bind_machine(py::module_& m) {

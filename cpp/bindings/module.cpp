@@ -1,8 +1,12 @@
 // bindings/module.cpp — the Python module: exceptions here, one bind_<level>() a level beside it.
 #include <pybind11/pybind11.h>
 
+#include <new>
+#include <stdexcept>
+
 #include "source_digest.hpp"  // generated
 #include "support/error.hpp"
+#include "support/shown.hpp"
 
 namespace py = pybind11;
 
@@ -38,7 +42,7 @@ void bind_errors(py::module_& m) {
 #define SYNO_TRANSLATE(Name)        \
   }                                 \
   catch (const syno::Name& error) { \
-    py::set_error(error_##Name, error.what());
+    py::set_error(error_##Name, syno::shown_message(error.what()).c_str());
       SYNO_TRANSLATE(ShapeError)
       SYNO_TRANSLATE(ParseError)
       SYNO_TRANSLATE(VerifyError)
@@ -49,7 +53,13 @@ void bind_errors(py::module_& m) {
       SYNO_TRANSLATE(UnknownName)
 #undef SYNO_TRANSLATE
     } catch (const syno::Error& error) {
-      py::set_error(base, error.what());
+      py::set_error(base, syno::shown_message(error.what()).c_str());
+    } catch (const std::bad_alloc&) {
+      py::set_error(error_ShapeError,
+                    "[memory] the sizes ask for more memory than there is; use smaller ones");
+    } catch (const std::length_error& error) {
+      py::set_error(error_ShapeError,
+                    "[memory] the sizes ask for more memory than can be named; use smaller ones");
     }
   });
 }

@@ -12,8 +12,10 @@
 
 #include "jit/codegen.hpp"
 #include "support/build_id.hpp"
+#include "support/checked.hpp"
 #include "support/error.hpp"
 #include "support/fork_gate.hpp"
+#include "support/memory.hpp"
 
 namespace syno::jit {
 
@@ -246,6 +248,10 @@ std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOpt
       if (!state->code) state->code = link(std::move(*object), true);
     }
   }
+  // Refused here and not in a call, which would have to give up half way.
+  const CompiledObject& object = state->code->object;
+  require_memory("kernel " + nest.name, "its intermediate results",
+                 checked_add(object.shared_bytes, object.private_bytes), 1);
   state->report.code_bytes = state->code->object.code_bytes;
   state->report.spills = state->code->object.spills;
   return std::shared_ptr<Kernel>(new Kernel(std::move(state)));
@@ -265,6 +271,12 @@ void Kernel::call(std::span<const View> views, int threads) const {
                        "`{}` has strides [{}]; the kernel was made for [{}]: use variant_for()", buffer.name,
                        fmt::join(views[i].strides, ", "), fmt::join(buffer.strides, ", "));
   }
+  const CompiledObject& object = state_->code->object;
+  const std::int64_t workspace =
+      checked_add(object.shared_bytes, checked_multiply(threads, object.private_bytes));
+  if (workspace > std::int64_t{1} << 26)
+    require_memory("kernel " + state_->nest.name, fmt::format("intermediate results on {} threads", threads),
+                   workspace, 1);
   std::array<void*, 32> few;
   std::vector<void*> many;
   void** pointers = few.data();

@@ -7,6 +7,7 @@
 #include <new>
 #include <thread>
 
+#include "support/checked.hpp"
 #include "support/fork_gate.hpp"
 
 namespace syno::jit {
@@ -189,7 +190,8 @@ void run_kernel(KernelFunction* kernel, void* const* arguments, std::int64_t sha
   threads = std::clamp(threads, 1, kLargestPool);
   char* memory = nullptr;
   if (shared_bytes != 0 || private_bytes != 0)
-    memory = workspace.get(static_cast<std::size_t>(shared_bytes + threads * private_bytes));
+    memory = workspace.get(
+        static_cast<std::size_t>(checked_add(shared_bytes, checked_multiply(threads, private_bytes))));
   if (threads == 1) return kernel(arguments, memory, nullptr, nullptr);
   Call call{threads, memory + shared_bytes, private_bytes};
   kernel(arguments, memory, run_parallel, &call);

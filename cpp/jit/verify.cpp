@@ -13,6 +13,7 @@
 #include "program/interpret.hpp"
 #include "support/bfloat16.hpp"
 #include "support/error.hpp"
+#include "support/memory.hpp"
 #include "support/random.hpp"
 
 namespace syno::jit {
@@ -261,6 +262,12 @@ Verification verify_run(const LoopNest& nest, const std::vector<Buffer>& argumen
   if (arguments.size() != inputs.size() + program.outputs.size())
     fail<KernelError>(where, "the kernel has {} arguments, the program {} inputs and {} outputs",
                       arguments.size(), inputs.size(), program.outputs.size());
+  // Twice: the kernel's memory, and the interpreter's values of the inputs.
+  for (const Buffer& buffer : arguments)
+    require_memory(where, fmt::format("`{}` of shape [{}]", buffer.name, fmt::join(buffer.extents, ", ")),
+                   program::checked_product(where, buffer.extents),
+                   static_cast<std::int64_t>(schedule::byte_size(buffer.dtype) +
+                                             (buffer.kind == BufferKind::Input ? sizeof(double) : 0)));
   Random random(seed);
   std::vector<Memory> memory;
   std::map<std::string, program::Values<double>> values;

@@ -329,6 +329,33 @@ std::vector<std::vector<CoordinateId>> assignments(const PGraph& graph, const st
   return result;
 }
 
+/// Whether `assignment` is one of assignments(): there may be too many of those to list.
+bool assigns(const PGraph& graph, const std::vector<Dim>& dims, const FixedPairs& fixed,
+             const std::vector<CoordinateId>& given, const std::vector<CoordinateId>& assignment) {
+  const std::vector<std::size_t> open = open_dims(dims, fixed);
+  if (assignment.size() != dims.size() || open.size() != given.size()) return false;
+  for (const auto& [out, in] : fixed)
+    if (assignment[in] != static_cast<CoordinateId>(out)) return false;
+  std::vector<CoordinateId> left = given;
+  for (const std::size_t d : open) {
+    const auto found = std::find(left.begin(), left.end(), assignment[d]);
+    if (found == left.end() || graph.coordinate(*found).extent != dims[d].extent) return false;
+    left.erase(found);
+  }
+  return true;
+}
+
+/// The coordinates at which the step of a further input reads it, ascending; nothing where there is no step.
+std::optional<std::vector<CoordinateId>> given_to(const PGraph& graph, std::size_t source) {
+  const auto bound = std::find_if(graph.steps().begin(), graph.steps().end(),
+                                  [&](const Step& step) { return step.source == source; });
+  if (bound == graph.steps().end()) return std::nullopt;
+  std::vector<CoordinateId> given = bound->operands;
+  given.insert(given.end(), bound->matched.begin(), bound->matched.end());
+  std::sort(given.begin(), given.end());
+  return given;
+}
+
 }  // namespace
 
 std::vector<Assignment> PGraph::completions() const {
@@ -336,16 +363,12 @@ std::vector<Assignment> PGraph::completions() const {
   for (auto& input : assignments(*this, signature_.input, signature_.fixed, frontier_))
     result.push_back({std::move(input)});
   for (std::size_t k = 0; k < signature_.further.size(); ++k) {
-    const auto bound =
-        std::find_if(steps_.begin(), steps_.end(), [&](const Step& step) { return step.source == k + 1; });
-    if (bound == steps_.end()) return {};
-    std::vector<CoordinateId> given = bound->operands;
-    given.insert(given.end(), bound->matched.begin(), bound->matched.end());
-    std::sort(given.begin(), given.end());
+    const auto given = given_to(*this, k + 1);
+    if (!given) return {};
     const FurtherInput& further = signature_.further[k];
     std::vector<Assignment> longer;
     for (const Assignment& before : result) {
-      for (auto& way : assignments(*this, further.dims, further.fixed, given)) {
+      for (auto& way : assignments(*this, further.dims, further.fixed, *given)) {
         longer.push_back(before);
         longer.back().further.push_back(std::move(way));
       }
@@ -483,16 +506,21 @@ Hash128 PGraph::hash() const { return least_hash(*this, nullptr); }
 
 CompleteGraph complete(PGraph graph, std::vector<CoordinateId> input,
                        std::vector<std::vector<CoordinateId>> further) {
-  const auto completions = graph.completions();
-  Assignment assignment{std::move(input), std::move(further)};
-  if (std::find(completions.begin(), completions.end(), assignment) == completions.end()) {
-    fail<VerifyError>(
-        "pgraph",
-        "the coordinates given for the input do not complete the pGraph: it has {} completion(s), and "
-        "each dimension of an input needs its own coordinate of the same extent",
-        completions.size());
+  const Signature& signature = graph.signature();
+  bool fits = assigns(graph, signature.input, signature.fixed, graph.frontier(), input) &&
+              further.size() == signature.further.size();
+  for (std::size_t k = 0; fits && k < further.size(); ++k) {
+    const auto given = given_to(graph, k + 1);
+    fits = given && assigns(graph, signature.further[k].dims, signature.further[k].fixed, *given, further[k]);
   }
-  return {std::move(graph), std::move(assignment.input), std::move(assignment.further)};
+  if (!fits) {
+    fail<VerifyError>("pgraph",
+                      "the coordinates given for the input do not complete the pGraph: its frontier has {} "
+                      "coordinates for {} open dimensions, and each dimension of an input needs its own "
+                      "coordinate of the same extent",
+                      graph.frontier().size(), open_dims(signature.input, signature.fixed).size());
+  }
+  return {std::move(graph), std::move(input), std::move(further)};
 }
 
 Hash128 hash_of(const CompleteGraph& graph) { return least_hash(graph.graph, &graph); }

@@ -22,11 +22,19 @@
 
 #include "pgraph/pgraph.hpp"
 #include "support/error.hpp"
+#include "support/shown.hpp"
 
 namespace syno::pgraph {
 namespace {
 
 constexpr std::string_view kHeader = "syno-pgraph 1";
+
+// More than any search takes: what lowers, names and hashes pGraphs looks at every order of equal Reduces.
+constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxDims = 8;
+constexpr std::size_t kMaxFurther = 3;
+constexpr std::size_t kMaxSteps = 32;
+constexpr std::ptrdiff_t kMaxReduces = 8;
 
 std::string name(CoordinateId id) { return fmt::format("c{}", static_cast<std::uint32_t>(id)); }
 
@@ -80,6 +88,8 @@ class Parser {
   explicit Parser(std::string_view text) : text_(text) {}
 
   std::pair<PGraph, std::optional<Assignment>> parse() {
+    if (text_.size() > kMaxBytes)
+      fail<ParseError>("pgraph", "the text has {} bytes; at most {} are read", text_.size(), kMaxBytes);
     if (!next_line() || line_ != kHeader) {
       wrong("expected the header '{}'", kHeader);
     }
@@ -102,7 +112,7 @@ class Parser {
   template <class... Args>
   [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
     fail<ParseError>("pgraph", "line {}: {} in '{}'", number_,
-                     fmt::format(format, std::forward<Args>(args)...), line_);
+                     shown(fmt::format(format, std::forward<Args>(args)...), 400), shown(line_));
   }
 
   bool next_line() {
@@ -173,6 +183,10 @@ class Parser {
                    : inputs_ == 1      ? signature_.input
                                        : signature_.further.back().dims;
       for (std::size_t i = 1; i < words_.size(); ++i) dims.push_back(dim(words_[i]));
+      if (dims.size() > kMaxDims)
+        wrong("there are {} dimensions; at most {} are read,", dims.size(), kMaxDims);
+      if (signature_.further.size() > kMaxFurther)
+        wrong("there are {} further inputs; at most {} are read,", signature_.further.size(), kMaxFurther);
     } else if (keyword == "fixed") {
       FixedPairs& fixed = signature_.further.empty() ? signature_.fixed : signature_.further.back().fixed;
       for (std::size_t i = 1; i < words_.size(); ++i) {
@@ -205,9 +219,15 @@ class Parser {
   void graph_statement() {
     start_graph();
     if (words_[0] == "input" || words_[0].starts_with('x')) return assign();
+    const auto& steps = graph_->steps();
+    if (steps.size() == kMaxSteps) wrong("there are more than {} steps", kMaxSteps);
     if (assignment_) wrong("no step may follow the line that assigns the input, but '{}' stands", words_[0]);
     const std::size_t before = graph_->coordinate_count();
     const Step parsed = step();
+    const auto reduces = std::count_if(
+        steps.begin(), steps.end(), [](const Step& taken) { return taken.primitive == Primitive::Reduce; });
+    if (parsed.primitive == Primitive::Reduce && reduces == kMaxReduces)
+      wrong("there are more than {} reductions", kMaxReduces);
     auto next = graph_->apply(parsed);
     if (const auto* illegal = std::get_if<Illegal>(&next)) wrong("{}", illegal->reason);
     graph_ = std::get<PGraph>(std::move(next));

@@ -10,6 +10,7 @@
 #include "program/evaluator.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
+#include "support/memory.hpp"
 
 namespace syno::program {
 
@@ -188,14 +189,13 @@ Rational store(const Exact& value, const Program& program, const Scope& scope) {
   return value.value;
 }
 
-// How many elements a tensor has; ShapeError where that is more than this oracle should hold.
-std::size_t element_count(const Program& program, TensorId tensor) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 32;
-  const std::int64_t count = checked_product(kWhere, shape_of(program, tensor));
-  if (count > kMost)
-    fail<ShapeError>(kWhere,
-                     "'{}' has {} elements; at most {} are interpreted: use smaller sizes or single points",
-                     program.tensor(tensor).name, count, kMost);
+// How many elements a tensor has; ShapeError where the memory for so many, of `bytes` each, is not there.
+std::size_t element_count(const Program& program, TensorId tensor, std::size_t bytes) {
+  const std::vector<std::int64_t> shape = shape_of(program, tensor);
+  const std::int64_t count = checked_product(kWhere, shape);
+  require_memory(kWhere,
+                 fmt::format("'{}' of shape [{}]", program.tensor(tensor).name, fmt::join(shape, ", ")),
+                 count, static_cast<std::int64_t>(bytes));
   return static_cast<std::size_t>(count);
 }
 
@@ -205,7 +205,7 @@ void run_scope(const Program& program, const Scope& scope, std::vector<std::vect
   Evaluator<RegisterOf<T>> evaluator(program, scope);
   const ScopeCode& code = evaluator.code();
   const auto output = static_cast<std::size_t>(scope.output);
-  owned[output].assign(element_count(program, scope.output), T(0));
+  owned[output].assign(element_count(program, scope.output, sizeof(T)), T(0));
   T* result = owned[output].data();
   data[output] = result;
 
@@ -280,7 +280,7 @@ class PointMachine {
   /// Runs an accumulating scope, computing only what lands on `wanted` offsets (all when null).
   void accumulate(std::uint32_t tensor, const std::unordered_set<std::int64_t>* wanted) {
     TensorState& state = data_[tensor];
-    state.sums.assign(element_count(program_, TensorId{tensor}), Tracked{});
+    state.sums.assign(element_count(program_, TensorId{tensor}, sizeof(Tracked)), Tracked{});
     Evaluator<Tracked>& evaluator = evaluator_of(tensor);
     const ScopeCode& code = evaluator.code();
     const std::vector<std::int64_t> begin(

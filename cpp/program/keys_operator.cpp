@@ -12,6 +12,8 @@ namespace {
 using symbolic::Expr;
 using symbolic::Op;
 
+constexpr std::size_t kMostReads = 64;  // of one product
+
 /// The reads and the constant of a product of reads.
 struct Product {
   std::vector<const Scalar*> reads;
@@ -238,6 +240,10 @@ Hash128 operator_key(const Program& program, const std::vector<UnorderedDim>& un
   }
   Product product;
   gather(program, scope.body, product);
+  if (product.reads.size() > kMostReads) {
+    fail<VerifyError>("operator_key", "'{}' is a product of {} reads; operators are compared up to {}",
+                      program.tensor(scope.output).name, product.reads.size(), kMostReads);
+  }
   for (const Scalar* read : product.reads) {
     if (read->fill != Rational(0)) {
       fail<VerifyError>("operator_key",

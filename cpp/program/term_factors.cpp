@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "program/small_sizes.hpp"
 #include "support/error.hpp"
@@ -15,6 +16,7 @@ constexpr std::size_t kMostPoints = std::size_t{1} << 22;  ///< of a factor, to 
 constexpr std::size_t kMostCached = std::size_t{1} << 16;  ///< factors; then the cache starts anew
 constexpr std::int64_t kMostCyclic = 64;  ///< extent of a dimension through which closed walks are counted
 constexpr std::size_t kMostNamings = 720;
+constexpr double kMostListed = 1 << 25;  ///< points of a factor over all the namings it is listed for
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return split_mix(a * kGoldenGamma + b); }
 
@@ -328,6 +330,33 @@ Hash128 TermFactors::describe(Factor& factor, std::span<const std::uint64_t> lab
   return hash_bytes(text_.data(), text_.size() * sizeof(text_[0]));
 }
 
+/// How many points a factor has at the valuation where it has most.
+double TermFactors::points_of(const Factor& factor) const {
+  double most = 0;
+  for (std::size_t row = 0; row < space_.rows_; ++row) {
+    double here = 1;
+    for (const std::uint32_t i : factor.order)
+      here *= static_cast<double>(space_.nodes_[space_.iterators_[i]].parameter[row]);
+    most = std::max(most, here);
+  }
+  return most;
+}
+
+/// By node: the last one of the factor described that is over it; its own number where its values are kept.
+std::vector<TermNode> TermFactors::last_uses() const {
+  std::vector<TermNode> last(space_.nodes_.size(), 0);
+  for (TermNode id = 0; id < last.size(); ++id) {
+    const TermSpace::Node& node = space_.nodes_[id];
+    if (local_[id] == 0 || node.op == TermOp::Iterator || node.op == TermOp::Constant) continue;
+    last[node.a] = id;
+    if (node.op == TermOp::Add) last[node.b] = id;
+  }
+  for (const Place& place : places_) last[place.node] = place.node;
+  for (const Role& role : roles_)
+    for (const TermNode node : role.nodes) last[node] = node;
+  return last;
+}
+
 /// The terms of a factor at one valuation.
 void TermFactors::list(const Factor& factor, std::size_t row, std::span<const std::uint64_t> labels,
                        TermTable& terms) {
@@ -340,11 +369,15 @@ void TermFactors::list(const Factor& factor, std::size_t row, std::span<const st
   }
   std::vector<std::vector<std::int64_t>> values(nodes.size());
   std::vector<bool> alive(points, true);
+  const std::vector<TermNode> last = last_uses();
   for (TermNode id = 0; id < nodes.size(); ++id) {  // operands come first
     if (local_[id] == 0) continue;
     const TermSpace::Node& node = nodes[id];
     std::vector<std::int64_t>& out = values[id];
     const std::int64_t parameter = node.parameter[row];
+    const bool over_one = node.op != TermOp::Iterator && node.op != TermOp::Constant;
+    // What nobody looks at again is changed in place, or given back at once.
+    const auto taken = [&] { return last[node.a] == id ? std::move(values[node.a]) : values[node.a]; };
     switch (node.op) {
       case TermOp::Iterator:
         out.resize(points);
@@ -355,28 +388,33 @@ void TermFactors::list(const Factor& factor, std::size_t row, std::span<const st
         out.assign(points, parameter);
         break;
       case TermOp::Add:
-        out = values[node.a];
-        for (std::size_t p = 0; p < points; ++p) out[p] += values[node.b][p];
+        if (node.a == node.b)
+          out = values[node.a];
+        else
+          out = taken();
+        for (std::size_t p = 0; p < points; ++p) out[p] += node.a == node.b ? out[p] : values[node.b][p];
         break;
       case TermOp::Scale:
-        out = values[node.a];
+        out = taken();
         for (std::int64_t& value : out) value *= parameter;
         break;
       case TermOp::Divide:
-        out = values[node.a];
+        out = taken();
         for (std::int64_t& value : out) value = floor_divide(value, parameter);
         break;
       case TermOp::Modulo:
-        out = values[node.a];
+        out = taken();
         for (std::int64_t& value : out) value = floor_modulo(value, parameter);
         break;
       case TermOp::Inside:
-        out = values[node.a];
+        out = taken();
         for (std::size_t p = 0; p < points; ++p) {
           if (out[p] < 0 || out[p] >= parameter) alive[p] = false;
         }
         break;
     }
+    if (over_one && last[node.a] == id) values[node.a] = {};
+    if (node.op == TermOp::Add && last[node.b] == id) values[node.b] = {};
   }
   std::vector<std::uint32_t> kept;
   for (std::uint32_t p = 0; p < points; ++p) {
@@ -394,6 +432,13 @@ void TermFactors::list(const Factor& factor, std::size_t row, std::span<const st
     for (std::size_t which = 0; which < TermTable::kLabels; ++which) {
       std::vector<std::uint64_t>& label = terms.labels[which];
       if (label.empty()) label.assign(kept.size(), 1);
+      // Coordinates that lie far apart have more values between them than terms.
+      if (static_cast<std::uint64_t>(nodes[node].most[row]) - static_cast<std::uint64_t>(least) >
+          2 * kept.size()) {
+        for (std::size_t t = 0; t < kept.size(); ++t)
+          label[t] = multiply_mod(label[t], label_of(labels[i], which, values[node][kept[t]]));
+        continue;
+      }
       table.clear();
       for (std::int64_t value = least; value <= nodes[node].most[row]; ++value)
         table.push_back(label_of(labels[i], which, value));
@@ -414,7 +459,8 @@ void TermFactors::list(const Factor& factor, std::size_t row, std::span<const st
       if (!holds(role.supports[i])) continue;
       const TermNode node = role.nodes[i];
       const std::int64_t least = std::min<std::int64_t>(nodes[node].least[row], 0);
-      const std::int64_t extent = std::max(nodes[node].most[row] - least + 1, std::int64_t{1});
+      const std::int64_t extent =
+          std::max(checked_add(checked_subtract(nodes[node].most[row], least), 1), std::int64_t{1});
       for (std::size_t t = 0; t < kept.size(); ++t)
         element[t] = checked_add(checked_multiply(element[t], extent), values[node][kept[t]] - least);
     }
@@ -457,6 +503,10 @@ Hash128 TermFactors::key() {
       head.push_back(static_cast<std::uint64_t>(space_.nodes_[dimension.index].most[row]));
   }
   std::map<std::vector<std::uint64_t>, std::vector<std::uint64_t>> counted;  // by the names of labels
+  std::set<std::vector<std::uint64_t>> labelings;
+  for (const Naming& naming : namings_) labelings.insert(label_names(naming));
+  const double most_points =
+      std::min(static_cast<double>(kMostPoints), kMostListed / static_cast<double>(labelings.size()));
   std::optional<Hash128> least;
   bool first = true;
   for (const Naming& naming : namings_) {
@@ -479,23 +529,16 @@ Hash128 TermFactors::key() {
           }
           continue;
         }
+        if (points_of(factor) > most_points) {  // too large to list: compared as it is written
+          written.push_back(id);
+          continue;
+        }
         auto known = cache_.counts.find(id);
         if (known == cache_.counts.end()) {
           std::vector<std::uint64_t> counts;  // remembered once they are whole
-          double points = 0;
-          for (std::size_t row = 0; row < space_.rows_; ++row) {
-            double here = 1;
-            for (const std::uint32_t i : factor.order)
-              here *= static_cast<double>(space_.nodes_[space_.iterators_[i]].parameter[row]);
-            points = std::max(points, here);
-          }
-          if (points <= static_cast<double>(kMostPoints)) count(factor, labels, counts);
+          count(factor, labels, counts);
           if (cache_.counts.size() >= kMostCached) cache_.counts.clear();
           known = cache_.counts.emplace(id, std::move(counts)).first;
-        }
-        if (known->second.empty()) {  // too large to list: compared as it is written
-          written.push_back(id);
-          continue;
         }
         for (std::size_t i = 0; i < all.size(); ++i) all[i] = multiply_mod(all[i], known->second[i]);
       }

@@ -69,6 +69,8 @@ class TermFactors {
   void describe_node(TermNode node, Factor& factor);
   std::vector<std::uint64_t> label_names(const Naming& naming) const;
   void count(const Factor& factor, std::span<const std::uint64_t> labels, std::vector<std::uint64_t>& out);
+  double points_of(const Factor& factor) const;
+  std::vector<TermNode> last_uses() const;
   void list(const Factor& factor, std::size_t row, std::span<const std::uint64_t> labels, TermTable& terms);
 
   const TermSpace& space_;

@@ -7,6 +7,7 @@
 #include "schedule/loop_nest.hpp"
 #include "support/checked.hpp"
 #include "support/error.hpp"
+#include "support/memory.hpp"
 
 namespace syno::schedule {
 namespace {
@@ -56,9 +57,12 @@ class Interpreter {
 
  private:
   static std::size_t elements(const Buffer& buffer) {
-    std::size_t count = 1;
-    for (const std::int64_t extent : buffer.extents) count *= static_cast<std::size_t>(extent);
-    return count;
+    std::int64_t count = 1;
+    for (const std::int64_t extent : buffer.extents) count = checked_multiply(count, extent);
+    require_memory("interpret",
+                   fmt::format("`{}` of shape [{}]", buffer.name, fmt::join(buffer.extents, ", ")), count,
+                   sizeof(double));
+    return static_cast<std::size_t>(count);
   }
   /// What nothing has written is not a number, so that reading it shows.
   void clear(std::size_t buffer) {

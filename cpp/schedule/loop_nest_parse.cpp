@@ -21,11 +21,18 @@ struct Line {
   std::size_t indentation = 0;
 };
 
+// Deeper than anything that is generated, shallow enough that recursion over statements and values is safe.
+constexpr std::size_t kMaxText = std::size_t{64} << 20;
+constexpr std::size_t kMaxNesting = 200;
+constexpr std::size_t kMaxTerms = 2000;  // of one sum or product: trees grow to the left
+
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 class Parser {
  public:
   explicit Parser(std::string_view text) {
+    if (text.size() > kMaxText)
+      fail<ParseError>("loop nest", "the text has {} bytes; at most {} are read", text.size(), kMaxText);
     std::size_t number = 0;
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
@@ -254,19 +261,24 @@ class Parser {
 
   // ---- values
   ValueId sum() {
+    deeper();
     ValueId left = product();
-    for (;;) {
-      if (accept("+"))
+    for (std::size_t terms = 1;; ++terms) {
+      if (terms > kMaxTerms) wrong("this sum has too many terms: split it into several stores");
+      if (accept("+")) {
         left = binary(Function::Add, left, product());
-      else if (accept("-"))
+      } else if (accept("-")) {
         left = binary(Function::Subtract, left, product());
-      else
+      } else {
+        --nesting_;
         return left;
+      }
     }
   }
   ValueId product() {
     ValueId left = operand();
-    for (;;) {
+    for (std::size_t factors = 1;; ++factors) {
+      if (factors > kMaxTerms) wrong("this product has too many factors: split it into several stores");
       if (accept("*"))
         left = binary(Function::Multiply, left, operand());
       else if (accept("/"))
@@ -274,6 +286,9 @@ class Parser {
       else
         return left;
     }
+  }
+  void deeper() {
+    if (++nesting_ > kMaxNesting) wrong("this is nested too deeply");
   }
   ValueId binary(Function function, ValueId a, ValueId b) { return nest_.binary(function, a, b); }
   ValueId operand() {
@@ -347,7 +362,10 @@ class Parser {
     const std::size_t outer = lines_[next].indentation;
     ++next;
     if (next >= lines_.size() || lines_[next].indentation <= outer) wrong("expected an indented body below");
-    return block(next, lines_[next].indentation);
+    deeper();
+    const StatementId made = block(next, lines_[next].indentation);
+    --nesting_;
+    return made;
   }
   StatementId statement(std::size_t& next) {
     open(next);
@@ -409,6 +427,7 @@ class Parser {
 
   std::vector<Line> lines_;
   std::size_t line_ = 0;
+  std::size_t nesting_ = 0;  ///< of statements and values
   std::string_view rest_;
   LoopNest nest_;
   const symbolic::Sizes sizes_;

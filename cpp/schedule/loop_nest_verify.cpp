@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "schedule/loop_nest.hpp"
@@ -12,6 +13,10 @@ namespace syno::schedule {
 namespace {
 
 std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
+
+constexpr std::int64_t kMostCopies = std::int64_t{1}
+                                     << 17;  // by unrolled loops: code that is compiled in minutes
+constexpr std::size_t kMostLoops = 100;
 
 class Verifier {
  public:
@@ -66,6 +71,15 @@ class Verifier {
     const std::int64_t count = elements(made);
     if (count < 0 || count > (std::int64_t{1} << 46)) wrong("`{}` has more than 2^46 elements", made.name);
     const bool argument = made.kind == BufferKind::Input || made.kind == BufferKind::Output;
+    std::int64_t reach = 0;
+    for (std::size_t d = 0; d < made.extents.size(); ++d) {
+      std::int64_t part = 0;
+      const std::int64_t last = std::max<std::int64_t>(made.extents[d] - 1, 0);
+      if (made.strides[d] == INT64_MIN || __builtin_mul_overflow(std::abs(made.strides[d]), last, &part) ||
+          __builtin_add_overflow(reach, part, &reach) || reach > (std::int64_t{1} << 46))
+        wrong("`{}` with strides [{}] reaches further than 2^46 elements", made.name,
+              fmt::join(made.strides, ", "));
+    }
     if (!argument && made.strides != row_major_strides(made.extents))
       wrong("`{}` has strides of its own; only arguments may", made.name);
     if (made.kind == BufferKind::Constant && static_cast<std::int64_t>(made.literal.size()) != count)
@@ -157,16 +171,26 @@ class Verifier {
     if (!constant && (made.loop == LoopKind::Unroll || made.loop == LoopKind::Vector))
       wrong("loop `{}` is {} but its bounds are not constant", made.name,
             made.loop == LoopKind::Unroll ? "unrolled" : "a vector loop");
-    if (made.loop == LoopKind::Unroll && end.constant - begin.constant > 1024)
-      wrong("loop `{}` is unrolled {} times; at most 1024", made.name, end.constant - begin.constant);
+    std::int64_t trips = 0;
+    if (constant && __builtin_sub_overflow(end.constant, begin.constant, &trips))
+      wrong("loop `{}` runs from {} to {}", made.name, begin.constant, end.constant);
+    if (made.loop == LoopKind::Unroll && trips > 1024)
+      wrong("loop `{}` is unrolled {} times; at most 1024", made.name, trips);
     const Interval range{forms_.bounds(begin).least, forms_.bounds(end).greatest - 1};
     if (range.greatest < range.least) return;  // never runs
+    const std::int64_t outer_copies = copies_;
+    if (made.loop == LoopKind::Unroll) copies_ *= std::max<std::int64_t>(trips, 1);
+    if (copies_ > kMostCopies)
+      wrong("the loops unrolled around each other up to `{}` make {} copies of what is inside; at most {}",
+            made.name, copies_, kMostCopies);
+    if (loops_.size() == kMostLoops) wrong("more than {} loops stand inside each other", kMostLoops);
     loops_.push_back({made.slot, made.name, made.loop});
     forms_.bind(made.slot, range);
     if (made.loop == LoopKind::Vector || made.loop == LoopKind::Parallel) check_races(made);
     only_child(made);
     forms_.unbind(made.slot);
     loops_.pop_back();
+    copies_ = outer_copies;
   }
 
   std::uint32_t check_buffer(BufferId id) const {
@@ -326,6 +350,7 @@ class Verifier {
   std::vector<bool> written_, alive_;
   std::map<std::uint32_t, std::size_t> allocated_within_;
   std::vector<Loop> loops_;
+  std::int64_t copies_ = 1;  ///< that unrolling the loops around makes
 };
 
 }  // namespace

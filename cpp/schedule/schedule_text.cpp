@@ -5,6 +5,7 @@
 
 #include "schedule/schedule.hpp"
 #include "support/error.hpp"
+#include "support/json.hpp"
 
 namespace syno::schedule {
 
@@ -128,7 +129,9 @@ std::vector<T> list_at(const nlohmann::json& row, const char* key, const std::st
   for (std::size_t i = 0; i < row[key].size(); ++i) {
     const auto& item = row[key][i];
     if constexpr (std::is_integral_v<T>) {
-      if (!item.is_number_integer()) wrong(fmt::format("{}/{}/{}", path, key, i), "an integer");
+      const bool large = item.is_number_unsigned() && item.template get<std::uint64_t>() > INT64_MAX;
+      if (!item.is_number_integer() || large)
+        wrong(fmt::format("{}/{}/{}", path, key, i), "an integer of 64 bits");
     } else {
       if (!item.is_string()) wrong(fmt::format("{}/{}/{}", path, key, i), "a text");
     }
@@ -142,9 +145,9 @@ std::vector<T> list_at(const nlohmann::json& row, const char* key, const std::st
 Schedule schedule_from_json(const nlohmann::json& json) {
   if (!json.is_object()) wrong("/", "an object");
   if (!json.contains("version") || !json["version"].is_number_integer()) wrong("/version", "an integer");
-  if (json["version"].get<int>() > kVersion)
-    fail<FormatError>("schedule", "/version is {}, newer than {}; use a newer syno",
-                      json["version"].get<int>(), kVersion);
+  if (json["version"] != kVersion)
+    fail<FormatError>("schedule", "/version is {}; this syno reads {}: use a newer one",
+                      described(json["version"]), kVersion);
   Schedule schedule;
   const std::string dtype = text_at(json, "dtype", "");
   try {

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "support/shown.hpp"
+
 namespace syno {
 namespace {
 
@@ -25,18 +27,32 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+constexpr std::size_t kMostNames = 40;    // listed as valid
+constexpr std::size_t kMostLetters = 64;  // of a name that is compared with the valid ones
+
 }  // namespace
 
 std::string unknown_name(std::string_view kind, std::string_view name,
                          const std::vector<std::string>& valid) {
-  std::string text = fmt::format("unknown {} '{}'", kind, name);
-  const auto nearest = std::min_element(valid.begin(), valid.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(a, name) < edit_distance(b, name);
+  std::vector<std::string> names = valid;
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::string text = fmt::format("unknown {} '{}'", kind, shown(name));
+  const std::string_view compared = name.substr(0, kMostLetters);
+  const auto nearest = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return edit_distance(a, compared) < edit_distance(b, compared);
   });
-  if (nearest != valid.end() && edit_distance(*nearest, name) <= std::max<std::size_t>(2, name.size() / 3)) {
-    text += fmt::format("; did you mean '{}'?", *nearest);
+  if (nearest != names.end() &&
+      edit_distance(*nearest, compared) <= std::max<std::size_t>(2, compared.size() / 3)) {
+    text += fmt::format("; did you mean '{}'?", shown(*nearest));
   }
-  return text + fmt::format(" Valid: {}", fmt::join(valid, ", "));
+  if (names.empty()) return text + "; there is none";
+  std::vector<std::string> listed;
+  for (const std::string& one : names)
+    if (listed.size() < kMostNames) listed.push_back(shown(one));
+  const std::string more =
+      names.size() > kMostNames ? fmt::format(" and {} more", names.size() - kMostNames) : std::string();
+  return text + fmt::format(" Valid: {}{}", fmt::join(listed, ", "), more);
 }
 
 void broken_invariant(const char* file, int line, const char* condition, const char* what) {

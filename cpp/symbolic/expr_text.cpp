@@ -88,6 +88,10 @@ class Printer {
   const Names& names_;
 };
 
+// What recursion over an expression can bear: a sum grows to the left by one level a term.
+constexpr std::size_t kMaxText = std::size_t{1} << 13;
+constexpr std::size_t kMaxNesting = 250;
+
 /// What a subterm stands for so far: a pure size stays one, so that it can be a divisor or carry powers.
 using Value = std::variant<ExprId, Size>;
 
@@ -97,6 +101,9 @@ class ExprParser {
       : arena_(arena), text_(text), sizes_(sizes), slot_of_(slot_of) {}
 
   ExprId parse() {
+    if (text_.size() > kMaxText)
+      fail<ParseError>("index", "an index expression has {} bytes; at most {} are read", text_.size(),
+                       kMaxText);
     const ExprId result = to_expr(sum());
     if (at_ != text_.size()) wrong("expected an operator or the end");
     return result;
@@ -187,6 +194,14 @@ class ExprParser {
   }
 
   Value factor() {
+    if (nesting_ == kMaxNesting) wrong("this is nested too deeply");
+    ++nesting_;
+    const Value result = nested_factor();
+    --nesting_;
+    return result;
+  }
+
+  Value nested_factor() {
     skip_space();
     if (accept('-')) return arena_.multiply(to_expr(factor()), -1);
     Value base = atom();
@@ -243,6 +258,7 @@ class ExprParser {
   const Sizes& sizes_;
   const SlotOf& slot_of_;
   std::size_t at_ = 0;
+  std::size_t nesting_ = 0;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "support/checked.hpp"
 #include "support/error.hpp"
+#include "support/shown.hpp"
 
 namespace syno::symbolic {
 namespace {
@@ -27,6 +28,8 @@ Rational power(Rational base, int exponent) {
   return result;
 }
 
+constexpr std::size_t kMaxNesting = 100;
+
 bool name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool name_part(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
@@ -44,7 +47,7 @@ class SizeParser {
 
  private:
   [[noreturn]] void wrong(std::string_view what) const {
-    fail<ParseError>("size", "{} at column {} of '{}'", what, at_ + 1, text_);
+    fail<ParseError>("size", "{} at column {} of '{}'", what, at_ + 1, shown(text_));
   }
   void skip_space() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
@@ -87,8 +90,10 @@ class SizeParser {
   }
   Size atom() {
     if (accept('(')) {
+      if (++nesting_ > kMaxNesting) wrong("this is nested too deeply");
       const Size result = product();
       if (!accept(')')) wrong("expected ')'");
+      --nesting_;
       return result;
     }
     if (at_ < text_.size() && name_start(text_[at_])) {
@@ -115,6 +120,7 @@ class SizeParser {
   std::string_view text_;
   const Sizes& sizes_;
   std::size_t at_ = 0;
+  std::size_t nesting_ = 0;
 };
 
 }  // namespace

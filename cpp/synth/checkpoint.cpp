@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error.hpp"
+#include "support/json.hpp"
 
 namespace syno::synth {
 namespace {
@@ -74,21 +75,23 @@ void Checkpoint::read(std::string_view text, const std::string& header) {
     return;
   }
   if (!text.starts_with(header)) {
-    const Json given = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
+    const std::string_view first = text.substr(0, text.find('\n'));
+    const Json given = first.size() <= 1 << 16 ? Json::parse(first, nullptr, false) : Json();
     if (!given.is_object() || !given.contains("syno_enumeration")) {
       fail<FormatError>("checkpoint", "'{}' is not a checkpoint of an enumeration; give another file", path_);
     }
     const Json wanted = Json::parse(header);
     if (given["syno_enumeration"] != wanted["syno_enumeration"]) {
       fail<FormatError>("checkpoint", "'{}' has version {}, not one that this build reads ({})", path_,
-                        given["syno_enumeration"].dump(), kFormat);
+                        described(given["syno_enumeration"]), kFormat);
     }
     for (const char* key : {"spec", "max_steps", "shape_distance", "branches", "space"}) {
       if (given.contains(key) && given[key] == wanted[key]) continue;
       fail<SpecError>("checkpoint",
                       "'{}' is of another enumeration: its {} is {}, this one's {}; give another file, or "
                       "remove this one to begin anew",
-                      path_, key, given.contains(key) ? given[key].dump() : "missing", wanted[key].dump());
+                      path_, key, given.contains(key) ? described(given[key]) : "missing",
+                      described(wanted[key]));
     }
     fail<FormatError>("checkpoint", "the first line of '{}' is damaged; remove the file to begin anew",
                       path_);
@@ -120,7 +123,7 @@ void Checkpoint::read(std::string_view text, const std::string& header) {
 
 Checkpoint::Branch Checkpoint::parse_branch(std::string_view text, std::size_t line) const {
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_json("checkpoint", text);
     Branch branch;
     branch.number = json.at("branch").get<std::size_t>();
     branch.counters.children = json.at("children").get<std::uint64_t>();

@@ -664,6 +664,22 @@ void Engine::completions(const State& state, const OnOperator& on_operator) {
 
 Move Engine::move_for(const State& state, const pgraph::Step& step,
                       const std::vector<Coordinate>& coordinate_of) {
+  const bool adds = step.primitive == P::Reduce || step.primitive == P::Merge;
+  if (state.step_count >= kMaxSteps) {
+    fail<SpecError>("synthesis", "the operator has more steps than a search takes, {}", kMaxSteps);
+  }
+  if (adds && state.dim_count >= kMaxFrontier) {
+    fail<SpecError>("synthesis", "the operator has more coordinates at a time than a search, {}",
+                    kMaxFrontier);
+  }
+  if (step.primitive == P::Contraction && state.weight_count >= kMaxWeights) {
+    fail<SpecError>("synthesis", "the operator has more weights and further inputs than a search, {}",
+                    kMaxWeights);
+  }
+  if (step.amount < -128 || step.amount > 127) {
+    fail<SpecError>("synthesis", "the operator shifts by {} places; a search shifts by -128 to 127",
+                    step.amount);
+  }
   const auto position = [&](pgraph::CoordinateId id) -> std::uint8_t {
     const Coordinate wanted = coordinate_of[static_cast<std::uint32_t>(id)];
     for (std::uint8_t k = 0; k < state.dim_count; ++k) {

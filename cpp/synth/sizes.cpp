@@ -1,5 +1,7 @@
 #include "synth/sizes.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -12,6 +14,7 @@ using symbolic::Size;
 using symbolic::VariableKind;
 
 constexpr int kMaxBlockExponent = 4;
+constexpr std::int64_t kMostNumber = std::int64_t{1} << 40;  // is taken apart into primes
 
 std::uint64_t stable_hash(const Size& size) {
   Hasher hasher;
@@ -141,6 +144,11 @@ void SizePool::find_primes() {
   };
   const auto take_dims = [&](const std::vector<pgraph::Dim>& dims) {
     for (const auto& dim : dims) {
+      for (const std::int64_t number : {dim.extent.factor().num(), dim.extent.factor().den()}) {
+        if (number > kMostNumber)
+          fail<SpecError>("spec", "dimension '{}' has the number {} in its extent; at most 2^40 is read",
+                          dim.name, number);
+      }
       take_primes(dim.extent.factor().num());
       take_primes(dim.extent.factor().den());
     }
@@ -172,7 +180,14 @@ PackedSize SizePool::pack(const Size& size) const {
     for (; den % primes_[k] == 0; den /= primes_[k]) --exponent;
     packed.set(variables + k, static_cast<std::int8_t>(exponent));
   }
-  SYNO_ASSERT(num == 1 && den == 1, "numbers in sizes are products of the signature's primes");
+  if (num != 1 || den != 1) {
+    fail<SpecError>(
+        "spec",
+        "the size {} holds the number {}, which is made of none of the numbers in the signature of "
+        "'{}' ({}): no operator of that spec has it; give it as a variable of the spec",
+        spec_.signature.sizes.to_text(size), num != 1 ? num : den, spec_.name,
+        primes_.empty() ? std::string("there are none") : fmt::format("{}", fmt::join(primes_, ", ")));
+  }
   return packed;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error.hpp"
+#include "support/json.hpp"
 #include "synth/spec.hpp"
 
 namespace syno::synth {
@@ -23,7 +24,7 @@ class Node {
                       fmt::format(format, std::forward<Args>(args)...));
   }
   const Node& object(std::initializer_list<std::string_view> keys) const {
-    if (!value_.is_object()) wrong("expected an object, not {}", value_.dump());
+    if (!value_.is_object()) wrong("expected an object, not {}", described(value_));
     for (const auto& [key, unused] : value_.items()) {
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
         wrong("{}", unknown_name("key", key, {keys.begin(), keys.end()}));
@@ -37,22 +38,24 @@ class Node {
     return {value_[std::string(key)], path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key)};
   }
   std::vector<Node> list() const {
-    if (!value_.is_array()) wrong("expected a list, not {}", value_.dump());
+    if (!value_.is_array()) wrong("expected a list, not {}", described(value_));
     std::vector<Node> nodes;
     for (std::size_t i = 0; i < value_.size(); ++i)
       nodes.emplace_back(value_[i], fmt::format("{}[{}]", path_, i));
     return nodes;
   }
   std::string text() const {
-    if (!value_.is_string()) wrong("expected a text, not {}", value_.dump());
+    if (!value_.is_string()) wrong("expected a text, not {}", described(value_));
     return value_.get<std::string>();
   }
   std::int64_t integer() const {
-    if (!value_.is_number_integer()) wrong("expected an integer, not {}", value_.dump());
+    const bool large = value_.is_number_unsigned() && value_.get<std::uint64_t>() > INT64_MAX;
+    if (!value_.is_number_integer() || large)
+      wrong("expected an integer of 64 bits, not {}", described(value_));
     return value_.get<std::int64_t>();
   }
   bool boolean() const {
-    if (!value_.is_boolean()) wrong("expected true or false, not {}", value_.dump());
+    if (!value_.is_boolean()) wrong("expected true or false, not {}", described(value_));
     return value_.get<bool>();
   }
   void read(int& field) const {
@@ -71,7 +74,7 @@ class Node {
       field = kUnbounded;
       return;
     }
-    if (!value_.is_number()) wrong("expected a number, not {}", value_.dump());
+    if (!value_.is_number()) wrong("expected a number, not {}", described(value_));
     field = value_.get<double>();
   }
   const Json& value() const { return value_; }
@@ -121,7 +124,7 @@ template <class Visitor, class Fields>
 void read_fields(const Node& node, Visitor&& visitor, Fields& fields) {
   std::vector<std::string> keys;
   visitor([&](const char* key, auto&) { keys.emplace_back(key); }, fields);
-  if (!node.value().is_object()) node.wrong("expected an object, not {}", node.value().dump());
+  if (!node.value().is_object()) node.wrong("expected an object, not {}", described(node.value()));
   for (const auto& [key, unused] : node.value().items()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
       node.wrong("{}", unknown_name("key", key, keys));
@@ -152,7 +155,7 @@ std::vector<std::vector<std::int64_t>> read_valuations(const Node& root,
                                                        const std::vector<symbolic::Variable>& variables) {
   std::vector<std::vector<std::int64_t>> rows;
   for (const Node& node : root.at("valuations").list()) {
-    if (!node.value().is_object()) node.wrong("expected an object, not {}", node.value().dump());
+    if (!node.value().is_object()) node.wrong("expected an object, not {}", described(node.value()));
     std::vector<std::int64_t> row;
     for (const auto& variable : variables) {
       row.push_back(node.at(variable.name).integer());
@@ -206,12 +209,7 @@ pgraph::FixedPairs read_fixed(const Node& node) {
 }  // namespace
 
 Spec spec_from_json(std::string_view json) {
-  Json document;
-  try {
-    document = Json::parse(json);
-  } catch (const Json::parse_error& error) {
-    fail<FormatError>("spec", "not a JSON document: {}", error.what());
-  }
+  const auto document = parse_json<Json>("spec", json);
   const Node root(document, "");
   root.object({"format", "name", "variables", "valuations", "output", "input", "fixed", "further_inputs",
                "budgets", "thresholds", "extensions", "disabled_rules"});

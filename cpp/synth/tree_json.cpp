@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error.hpp"
+#include "support/json.hpp"
 #include "synth/tree_impl.hpp"
 
 namespace syno::synth {
@@ -25,7 +26,7 @@ T field(const Json& object, const char* key) {
   try {
     return object.at(key).get<T>();
   } catch (const Json::exception&) {
-    fail<FormatError>("tree", "the field '{}' has the wrong type: {}", key, object.at(key).dump());
+    fail<FormatError>("tree", "the field '{}' has the wrong type: {}", key, described(object.at(key)));
   }
 }
 
@@ -63,12 +64,7 @@ std::string Tree::to_json() const {
 }
 
 Tree Tree::from_json(const Spec& spec, std::string_view text) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    fail<FormatError>("tree", "not a JSON document: {}", error.what());
-  }
+  const Json json = parse_json("tree", text);
   if (const int format = field<int>(json, "format"); format != kFormat) {
     fail<FormatError>("tree", "version {} is not one this build reads ({})", format, kFormat);
   }
@@ -90,7 +86,7 @@ Tree Tree::from_json(const Spec& spec, std::string_view text) {
     } catch (const std::exception&) {
       used = 0;
     }
-    if (used == 0 || used != digits.size()) fail<FormatError>("tree", "'{}' is not a number", digits);
+    if (used == 0 || used != digits.size()) fail<FormatError>("tree", "'{}' is not a number", shown(digits));
     return value;
   };
   auto impl = std::make_unique<Impl>(spec, number(field<std::string>(json, "seed"), 10), options);
@@ -126,6 +122,8 @@ Tree Tree::from_json(const Spec& spec, std::string_view text) {
                         {},
                         std::nullopt,
                         false};
+    if (!(record.graph.graph.signature() == spec.signature))
+      fail<FormatError>("tree", "the operator of ticket {} is not of this tree's spec", record.number);
     if (record.leaf >= impl->nodes.size())
       fail<FormatError>("tree", "ticket {} has no such leaf", record.number);
     for (const std::string& arc : field<std::vector<std::string>>(ticket, "arcs"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from syno.errors import ShapeError
+from syno.errors import ShapeError, shown
 from syno.operator import Operator
 from syno.tuning.search import Tuned, session_file, tune
 
@@ -18,8 +19,10 @@ def parse_sizes(texts: list[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or not name.strip() or not value.strip().isdigit():
-            raise ShapeError(f"[tune] --size {text!r}: write an iterator and its extent, 'm=64'")
+        if not equals or not name.strip() or not re.fullmatch(r"\s*[0-9]{1,15}\s*", value):
+            raise ShapeError(
+                f"[tune] --size {shown(text)}: write an iterator and its extent, 'm=64'"
+            )
         sizes[name.strip()] = int(value)
     return sizes
 

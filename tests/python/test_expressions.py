@@ -93,4 +93,4 @@ def test_it_is_shown_where_people_look() -> None:
     assert shown.exit_code == 0 and shown.output.strip() == expressions.summary().strip()
     assert expressions.summary() in (Operator.parse.__doc__ or "")
     wrong = CliRunner().invoke(app, ["help", "expression"])
-    assert wrong.exit_code == 1 and "did you mean 'expressions'?" in wrong.output
+    assert wrong.exit_code == 2 and "did you mean 'expressions'?" in wrong.output

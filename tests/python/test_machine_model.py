@@ -31,10 +31,10 @@ def test_file_round_trips(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "not JSON"),
+        ("{", "not a JSON document"),
         ("[]", "not an object"),
         ('{"format": "other"}', "/format"),
-        ("\x00", "not JSON"),
+        ("\x00", "not a JSON document"),
     ],
 )
 def test_damaged_file_is_refused_with_its_path(tmp_path: Path, text: str, said: str) -> None:
