@@ -60,6 +60,10 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syno.report.build.loop_text", lambda operator: "")
     drawn = type("Drawn", (), {"_repr_svg_": lambda self: ""})
     monkeypatch.setattr("syno.session.SessionView.operator", lambda self, id: drawn())
+    monkeypatch.setattr(
+        "syno.session.SessionView.operators",
+        lambda self, candidate: {stage: drawn() for stage in self.assignment(candidate)},
+    )
 
 
 COMMANDS = (
