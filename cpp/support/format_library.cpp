@@ -1,6 +1,6 @@
-// The code behind <fmt/format.h>, compiled once. With FMT_HEADER_ONLY every file that formats a sentence would
-// compile it again, which doubles the time a build takes; as a library Debian has it only shared, which a wheel
-// cannot ask for.
+// The code behind <fmt/format.h>, compiled once. With FMT_HEADER_ONLY every file that formats a sentence
+// would compile it again, which doubles the time a build takes; as a library Debian has it only shared, which
+// a wheel cannot ask for.
 #include <fmt/format-inl.h>
 
 // The templates that <fmt/format.h> declares `extern`, for the one character type that is used.
