@@ -137,7 +137,9 @@ class PrepackedKernel:
         for name in self.constants:
             if name not in constants:
                 raise ShapeError(f"[pack] the value of `{name}` is missing")
-            array = _view(_without_gradient(constants[name]))
+            value = constants[name]
+            # Packing takes the values as they are now: no gradient flows back to a parameter.
+            array = _view(_without_gradient(value.detach() if hasattr(value, "detach") else value))
             if array.shape != shapes[name]:
                 raise ShapeError(
                     f"[pack] `{name}` has shape {list(array.shape)}; the kernel was made for "

@@ -19,13 +19,16 @@ _MOST_ELEMENTS = 1 << 30
 
 
 def check_form(text: str) -> re.Match[str]:
-    """The parts of such a form. Raises TaskError for another, and for sizes below 1."""
+    """The parts of such a form. Raises TaskError for another, sizes below 1, and unknown dtypes."""
     form = _FORM.fullmatch(text.replace(" ", ""))
     if form is None or any(int(n[:12]) < 1 for n in form["shape"].split(",")):
         raise TaskError(
             f"[example] '{text[:80]}' is not a shape; write positive integers: '1,3,32,32', and "
             "'1,128:int64' for tokens"
         )
+    dtype = form["dtype"]
+    if dtype is not None and dtype not in _DTYPES:
+        raise TaskError(f"[example] '{dtype[:80]}' is no dtype; there are {', '.join(_DTYPES)}")
     return form
 
 
@@ -62,8 +65,6 @@ def _tensor(text: str, extents: str, dtype: str | None, model: nn.Module) -> tor
             f"[example] '{text[:80]}' is not a shape of 1 to {_MOST_ELEMENTS:,} elements; write "
             "positive integers: '1,3,32,32'"
         )
-    if dtype is not None and dtype not in _DTYPES:
-        raise TaskError(f"[example] '{dtype}' is no dtype; there are {', '.join(_DTYPES)}")
     kind = getattr(torch, dtype) if dtype else dtype_of(model) or torch.float32
     generator = torch.Generator().manual_seed(0)
     if kind.is_floating_point:

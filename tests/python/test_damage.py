@@ -405,7 +405,10 @@ def test_a_disk_that_is_really_full(closed: Path, tmp_path: Path) -> None:
             while file.write(bytes(4096)):
                 pass
         code, text = ask(path, ["status", "{}"])
-        assert (code, text.splitlines()[1:]) == (0, expected[1].splitlines()[1:])
+        # The sentence above the table names the directory, whose length decides where it is broken.
+        assert (
+            code == 0 and text[text.index("  id ") :] == expected[1][expected[1].index("  id ") :]
+        )
         with pytest.raises(SessionError, match=r"R009|R002|R016") as caught:
             start(tmp_path / "disk" / "new")
         assert "start a new session" not in str(caught.value)

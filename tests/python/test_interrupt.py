@@ -140,7 +140,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "replay": (["replay", "x", "c1"], "syno.revisit.replay_candidate"),
     "explain": (["explain", "x", "c1"], "syno.cli.explain.explained"),
     "export": (["export", "x", "c1", "--format", "c", "-o", "y"], "syno.revisit.export_candidate"),
-    "sites": (["sites", "a:b", "--example", "1"], "syno.cli.targets.example_tensor"),
+    "sites": (["sites", "a:b", "--example", "1"], "syno.cli.targets.example_inputs"),
     "status": (["status", "x"], "syno.cli.inspect.print_status"),
     "doctor": (["doctor"], "syno.cli.doctor.examine"),
 }

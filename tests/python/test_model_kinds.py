@@ -255,7 +255,7 @@ def test_models_of_every_dtype_and_structure_of_inputs_are_searched(
         (torch.zeros(4, 8, 5), "a Tensor"),
         ((torch.zeros(4, 3, 5), torch.zeros(4).long()), r"float32 \[4, 3, 5\]"),
         ((torch.zeros(4, 8, 5).double(), torch.zeros(4).long()), "computes in float32"),
-        ((torch.zeros(4, 8, 5), torch.zeros(4, 7, 7)), "the loss of task 'toy' fails"),
+        ((torch.zeros(4, 8, 5), torch.zeros(4, 7, 7)), "no class numbers"),
     ],
 )  # fmt: skip
 def test_batches_that_do_not_fit_get_a_sentence_before_the_search(
@@ -336,16 +336,17 @@ def test_examples_on_the_command_line_have_the_models_dtype(tmp_path: Any) -> No
     assert "1 of 1 sites" in sites("wide", "2,8").stdout
     assert "1 of 1 sites" in sites("tokens", "2,5:int64").stdout
     assert "bilinear" in sites("pair", "2,8", "input2=2,8").stdout
-    for name, example, words in [
-        ("wide", "2,x", "not a shape"),
-        ("wide", "2,0", "not a shape"),
-        ("wide", "2,8:int5", "no dtype"),
-        ("wide", "2,7", "does not run on"),
-        ("tokens", "2,5", "randint(7, shape)"),
-        ("broken", "2,8", "ZeroDivisionError"),
+    for name, example, code, words in [
+        ("wide", "2,x", 2, "not a shape"),
+        ("wide", "2,0", 2, "not a shape"),
+        ("wide", "2,8:int5", 2, "no dtype"),
+        ("wide", "2,7", 1, "does not run on"),
+        ("tokens", "2,5", 1, "randint(7, shape)"),
+        ("broken", "2,8", 1, "ZeroDivisionError"),
     ]:
         done = sites(name, example)
-        assert done.exit_code == 1 and words in " ".join(done.stderr.split()), done.stderr
+        assert done.exit_code == code, done.stderr
+        assert words in " ".join(done.stderr.replace("│", " ").split()), done.stderr
 
 
 def test_names_that_are_no_site_are_listed() -> None:

@@ -259,7 +259,7 @@ def test_one_operator_is_exported_by_the_name_of_its_site(made: Any, tmp_path: P
     done = command(
         "export", root / "run", id, "--format", "c", "-o", tmp_path / "d", "--operator", "head"
     )
-    assert done.exit_code == 1 and "Valid: first, second" in done.stderr
+    assert done.exit_code == 2 and "Valid: first, second" in done.stderr
 
 
 def test_a_damaged_record_of_the_network_says_what_to_do(made: Any, tmp_path: Path) -> None:

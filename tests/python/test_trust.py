@@ -78,7 +78,7 @@ def searched(directory: Path, **changes: Any) -> Path:
         "measurer": Component(reference=MEASURER, options=OPTIONS),
         **changes,
     }
-    parts = {str(settings["proposer"]): Climber, "payload:run": QualityTimesSpeed}
+    parts = {"payload:run": QualityTimesSpeed, str(settings["proposer"]): Climber}
     with Session.open(directory, **settings, parts=parts) as session:
         executor = InlineExecutor({EVALUATOR: Trainer(), MEASURER: Clock()})
         session.run(budget=2, executor=executor, progress="off")
