@@ -53,7 +53,8 @@ APART = {"float32": 1e-4, "float64": 1e-4, "bfloat16": 2.0**-7}
 class Verification:
     """A kernel against the interpreter; true when it passed.
 
-    `max_rel_err` is the largest |y - ref| over the sum of the absolute terms of that element.
+    `max_rel_err` is the largest |y - ref|, of the sum of an element's absolute terms where that is long;
+    the limit is the most that rounding explains.
     """
 
     passed: bool
@@ -307,7 +308,10 @@ class Kernel:
     def verify(self, seed: int = 0) -> Verification:
         """Compares with the interpreter: corners, borders, tails and at least 256 random points.
 
-        Where a point is a sum of hundreds of thousands of terms, fewer of them, down to 32: about a
+        What is allowed at a point is what running error analysis gives for the dtype, over- and underflow
+        included. Inputs are between -1 and 1; where most results would be zero, infinite or no numbers for
+        them, other inputs are tried as well. Where a point is a sum of hundreds of thousands of terms, fewer
+        points are compared, down to 32; sums of millions are estimated from terms drawn at random: about a
         second's work for the interpreter.
         """
         result = self._core.verify(self.operator.program, seed)

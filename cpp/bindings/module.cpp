@@ -6,6 +6,7 @@
 
 #include "source_digest.hpp"  // generated
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 #include "support/shown.hpp"
 
 namespace py = pybind11;
@@ -22,6 +23,12 @@ void bind_emit(py::module_& m);
 void bind_tune(py::module_& m);
 
 namespace {
+
+/// Raises what a signal's handler raises: KeyboardInterrupt.
+void check_signals() {
+  const py::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
 
 void bind_errors(py::module_& m) {
   static py::exception<syno::Error> base(m, "SynoError", PyExc_RuntimeError);
@@ -72,6 +79,7 @@ PYBIND11_MODULE(_core, m) {
       "source_digest", [] { return kSourceDigest; },
       "A digest of the C++ sources that this engine was built from.");
   bind_errors(m);
+  syno::set_interruption_handler(check_signals);
   bind_program(m);
   bind_pgraph(m);
   bind_lower(m);

@@ -135,11 +135,11 @@ class TeWriter {
   static std::string unary(Function function, const std::string& a) {
     switch (function) {
       case Function::Negate:
-        return fmt::format("te.const(0.0, DTYPE) - {}", a);
+        return fmt::format("te.const(-1.0, DTYPE) * {}", a);
       case Function::Rsqrt:
         return fmt::format("te.const(1.0, DTYPE) / te.sqrt({})", a);
       case Function::Relu:
-        return fmt::format("te.if_then_else({0} > 0, {0}, te.const(0.0, DTYPE))", a);
+        return fmt::format("te.if_then_else({0} < 0, te.const(0.0, DTYPE), {0})", a);
       case Function::Gelu:
         return fmt::format(
             "te.const(0.5, DTYPE) * {0} * (te.const(1.0, DTYPE) + "
@@ -153,9 +153,9 @@ class TeWriter {
     const std::string zero = "te.const(0.0, DTYPE)";
     switch (function) {
       case Function::Maximum:
-        return fmt::format("te.if_then_else({0} > {1}, {0}, {1})", a, b);
+        return fmt::format("te.if_then_else(te.any({0} > {1}, te.isnan({0})), {0}, {1})", a, b);
       case Function::Minimum:
-        return fmt::format("te.if_then_else({0} < {1}, {0}, {1})", a, b);
+        return fmt::format("te.if_then_else(te.any({0} < {1}, te.isnan({0})), {0}, {1})", a, b);
       case Function::Power:
         return fmt::format("te.power({}, {})", a, b);
       case Function::And:

@@ -161,6 +161,7 @@ class ScopeWriter {
   struct Product {
     std::vector<const Scalar*> reads;
     Rational scale = 1;
+    std::int64_t terms = 1;  ///< that a mean divides by
   };
   /// The body as a product of reads with numbers; nothing where it is more than that, or not summed.
   std::optional<Product> product() {
@@ -174,7 +175,7 @@ class ScopeWriter {
     if (scope_.reduction == Reduction::Mean) {
       for (const Slot slot : sums_) {
         if (batch_.contains(slot)) return std::nullopt;
-        result.scale = result.scale / Rational(indices_.extent(slot));
+        result.terms *= indices_.extent(slot);
       }
     }
     return result;
@@ -196,8 +197,8 @@ class ScopeWriter {
   }
 
   std::string scaled(std::string text, const Product& factors) {
-    if (factors.scale == Rational(1)) return text;
-    return fmt::format("{} * {}", text, number(factors.scale));
+    if (!(factors.scale == Rational(1))) text = fmt::format("{} * {}", text, number(factors.scale));
+    return factors.terms == 1 ? text : fmt::format("{} / {}", text, factors.terms);
   }
 
   static bool contains(const std::vector<Slot>& slots, Slot slot) {
@@ -222,7 +223,10 @@ class ScopeWriter {
     for (const Slot slot : sums_) {
       if (present.contains(slot)) continue;
       if (batch_.contains(slot)) return {};
-      factors.scale = factors.scale * Rational(indices_.extent(slot));
+      if (scope_.reduction == Reduction::Mean)
+        factors.terms /= indices_.extent(slot);
+      else
+        factors.scale = factors.scale * Rational(indices_.extent(slot));
     }
     std::vector<Slot> result;
     for (const Slot slot : traversal_) {
@@ -587,7 +591,9 @@ class ScopeWriter {
       case Function::Minimum:
         return {fmt::format("torch.minimum({}, {})", tensor_of(a), tensor_of(b))};
       case Function::Power:
-        return {fmt::format("torch.pow({}, {})", operand(a), operand(b))};
+        // A number that is not whole would become a square root, which knows no -inf.
+        if (b.number && b.text.ends_with(".0")) return {fmt::format("torch.pow({}, {})", operand(a), b.text)};
+        return {fmt::format("torch.pow({}, {})", operand(a), tensor_of(b))};
       case Function::And:
         return {fmt::format("{} & {}", truth(a), truth(b)), false, true};
       default:

@@ -42,8 +42,9 @@ struct Lanes {
 };
 
 /// Elementary functions on scalars or vectors of float or double, from polynomials, without branches or
-/// calls. f32 within 2 ulp, erf within 3; f64 within 2 ulp, erf within 20 (tests/cpp/jit/math_test.cpp
-/// measures them).
+/// calls, as C99 defines them at zeros, infinities and what is not a number. Errors in ulp, of f32 and f64:
+/// exp, log, rsqrt, sigmoid, tanh 3; erf 3; gelu 7; power 2 (a literal whole exponent n: |n|, and
+/// below the smallest normal number nothing is sure where n < 0). tests/cpp/jit/math_test.cpp measures them.
 class MathEmitter {
  public:
   /// `wide`: the CPU has AVX-512, whose scaling by powers of two and table look-ups save half the operations.
@@ -71,9 +72,16 @@ class MathEmitter {
     llvm::Value* scale_a;
     llvm::Value* scale_b;
   };
-  Reduced reduce_exp(llvm::Value* x);
-  llvm::Value* exp_scaled(
-      llvm::Value* x);  ///< of an x within the exponent's range; null without the instruction
+  Reduced reduce_exp(llvm::Value* x, llvm::Value* low);
+  /// exp(x + low) * factor, of an x within the exponent's range; `low` and `factor` may be null.
+  llvm::Value* exp_times(llvm::Value* x, llvm::Value* low, llvm::Value* factor);
+  llvm::Value* exp_scaled(llvm::Value* x, llvm::Value* low,
+                          llvm::Value* factor);  ///< the same; null without the instruction
+  llvm::Value* at_least(llvm::Value* x, double least);
+  llvm::Value* is_negative(llvm::Value* x);  ///< its sign, also of zeros
+  llvm::Value* tail_ratio(llvm::Value* a);
+  llvm::Value* power_of_size(llvm::Value* x, llvm::Value* y);
+  llvm::Value* with_signs(llvm::Value* x, llvm::Value* y, llvm::Value* made);
   llvm::Value* erf_by_table(llvm::Value* x);  ///< null where a table does not fit a vector
   llvm::Value* expm1(llvm::Value* x);
   llvm::Value* absolute(llvm::Value* x);
@@ -207,6 +215,16 @@ class Emitter {
   llvm::Value* shuffled_load(schedule::BufferId id, const LaneForm& where, const std::vector<bool>& on,
                              bool use_facts, llvm::Value* condition, llvm::Value* otherwise);
 
+  // emitter_whole.cpp: indices as values
+  Lanes integers(const Form& index);
+  Lanes index_value(const Form& index);
+  struct Whole {
+    bool rounds = false;
+    int nodes = 0;
+  };
+  std::optional<Form> whole_form(schedule::ValueId id, Whole& seen);
+  std::optional<Lanes> whole_numbers(const schedule::Value& node);
+
   // emitter_value.cpp: values, loads and stores
   Lanes value(schedule::ValueId id);
   Lanes value_here(schedule::ValueId id);
@@ -216,7 +234,6 @@ class Emitter {
   std::vector<llvm::Value*> transposed(std::vector<llvm::Value*> rows, int lanes);
   Lanes load_memory(schedule::BufferId id, const std::vector<schedule::ExprId>& indices,
                     llvm::Value* condition, llvm::Value* guard_mask, double fill);
-  Lanes index_value(schedule::ExprId id);
   Lanes unary(program::Function function, Lanes a);
   Lanes binary(program::Function function, Lanes a, Lanes b);
   void store(const schedule::Statement& statement);

@@ -75,6 +75,8 @@ llvm::Value* Emitter::part_of(llvm::Value* divisor, Part part) {
 
 /// A vector over what is the same in all lanes: one division takes as long as many products.
 Lanes Emitter::quotient(Lanes x, ValueId divisor) {
+  // A count is divided by: the mean of three equal terms is the term.
+  if (nest_.value(divisor).kind == ValueKind::Index) return binary(Function::Divide, x, value(divisor));
   llvm::Value *scale = nullptr, *inverse = nullptr;
   if (x.vector && compute_->isFloatTy()) {
     scale = before_loops(divisor, Part::Scale);

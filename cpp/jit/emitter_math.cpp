@@ -7,6 +7,10 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "jit/emitter.hpp"
 
@@ -33,7 +37,7 @@ constexpr Format kDouble{
     -746.0, 710.0, 2.2250738585072014e-308};
 
 // erf(x) / x in x^2 on [0, 1], and log(erfc(x)) in t on [-1, 1] with x = middle + half * t: Chebyshev
-// interpolation at 50 digits; largest errors 1e-9 and 2e-8 (float), 2e-19 and 2e-14 (double).
+// interpolation at 50 digits; largest errors 1e-9 and 2e-8 (float), 2e-19 (double, near).
 constexpr std::array kErfFloat{1.128379165848350946,     -0.3761262666672033102,  0.1128359471516021773,
                                -0.02685421201062641244,  0.005189087423433973986, -0.0008016864287165869529,
                                0.00007875875062685488341};
@@ -46,15 +50,26 @@ constexpr std::array kLogErfcFloat{
     -7.806815272727264359,    -8.029021011336730763,     -2.123760833123964123,
     -0.03664757804477678401,  0.01096184921763525595,    -0.003190305413141666808,
     0.0008803970815024042964, -0.0002274995038041568569, 0.00004195840012167537277};
-constexpr std::array kLogErfcDouble{
-    -14.1124374021481657,      -18.16524897091298057,     -6.042206592140885861,
-    -0.08165090971699497978,   0.0341284111574034706,     -0.01438454836279313352,
-    0.005953703271591176571,   -0.00237399677525699262,   0.0008935861371440613292,
-    -0.0003078235913487473924, 0.00009085691725962407197, -0.00001845577266554955045,
-    -1.352067647854446727e-6,  4.511680549644600919e-6,   -3.649522120691149196e-6,
-    2.01858346642319024e-6,    -6.533886751827046801e-7,  2.648825956352049467e-7,
-    -3.111333527361225246e-7,  1.134583023834798135e-7,   6.133912230606398691e-8,
-    -3.511794070438111047e-8};
+
+// exp(a^2/2) times the normal distribution's tail at a, in (a - middle) / (a + middle), for 0 <= a <= end:
+// past it a times the tail is 0. Chebyshev interpolation at 60 digits; largest relative errors 4e-8 and
+// 2e-18.
+struct Tail {
+  double middle, end;
+  std::int64_t high_bits;  ///< of a, whose square is exact
+};
+constexpr Tail kTailFloat{3, 14.5, ~std::int64_t{0xfff}}, kTailDouble{5, 39, ~std::int64_t{0x7ffffff}};
+constexpr std::array kTailByFloat{0.121513947846,    -0.206402621867,  0.123225016178,     -0.0462132540263,
+                                  0.00613223628706,  0.00290447903652, -0.000984372194984, -0.000339674573536,
+                                  0.000116249615941, 5.41519389571e-5};
+constexpr std::array kTailByDouble{
+    0.07691930497500629597,   -0.1434575552640119804,    0.1160688118860032866,      -0.0808838772641264327,
+    0.04785535228416983821,   -0.02341390048772571635,   0.008991370550604691116,    -0.00237884435615923838,
+    0.0002195507373680019753, 0.0001342768386408786344,  -0.00006042748077389118087, 9.61332550938566284e-7,
+    6.644412747384835564e-6,  -1.27017349578498624e-6,   -6.750605736908356881e-7,   2.435886914521091698e-7,
+    7.709830925025265923e-8,  -3.956654624164678095e-8,  -1.103895336287161915e-8,   6.109108401184736606e-9,
+    1.931006360844654025e-9,  -8.261137110772854412e-10, -3.292701247159749427e-10,  6.911491827986551979e-11,
+    3.428344300319675669e-11};
 
 // (exp(r) - 1 - r) / r^2 for |r| <= log(2) / 2, the same way; largest error of exp 2e-9.
 constexpr std::array kExpFloat{0.5, 0.166665769897, 0.0416665546172, 0.00836317905272, 0.00139261835877};
@@ -81,6 +96,15 @@ constexpr std::array<std::array<double, kErfIntervals>, 6> kErfByInterval{{
      -0.005449645536, 0.01081504458, 0.01250678384, 0.008174433828, 0.003904784595, 0.001467545566,
      0.0004484648185, 0.0001134595119, 2.40314775e-5, 4.293416106e-6},
 }};
+
+/// Whether a constant is surely a number, in every lane.
+bool is_number(const llvm::Value* value) {
+  const auto* constant = llvm::dyn_cast<llvm::Constant>(value);
+  if (constant == nullptr) return false;
+  if (constant->getType()->isVectorTy()) constant = constant->getSplatValue();
+  const auto* literal = llvm::dyn_cast_or_null<llvm::ConstantFP>(constant);
+  return literal != nullptr && !literal->getValueAPF().isNaN();
+}
 
 }  // namespace
 
@@ -124,18 +148,22 @@ llvm::Value* MathEmitter::with_sign_of(llvm::Value* magnitude, llvm::Value* sign
 llvm::Value* MathEmitter::maximum(llvm::Value* a, llvm::Value* b) {
   if (llvm::isa<llvm::Constant>(a)) std::swap(a, b);
   llvm::Value* larger = b_.CreateSelect(b_.CreateFCmpOGT(b, a), b, a);  // a when either is not a number
-  if (llvm::isa<llvm::Constant>(b)) return larger;
+  if (is_number(b)) return larger;
   return b_.CreateSelect(b_.CreateFCmpUNO(b, b), b, larger);
 }
 
 llvm::Value* MathEmitter::minimum(llvm::Value* a, llvm::Value* b) {
   if (llvm::isa<llvm::Constant>(a)) std::swap(a, b);
   llvm::Value* smaller = b_.CreateSelect(b_.CreateFCmpOLT(b, a), b, a);
-  if (llvm::isa<llvm::Constant>(b)) return smaller;
+  if (is_number(b)) return smaller;
   return b_.CreateSelect(b_.CreateFCmpUNO(b, b), b, smaller);
 }
 
-MathEmitter::Reduced MathEmitter::reduce_exp(llvm::Value* x) {
+llvm::Value* MathEmitter::is_negative(llvm::Value* x) {
+  return b_.CreateICmpSLT(b_.CreateBitCast(x, integer_type(x)), integer(x, 0));
+}
+
+MathEmitter::Reduced MathEmitter::reduce_exp(llvm::Value* x, llvm::Value* low) {
   const Format& format = is_double(x) ? kDouble : kFloat;
   llvm::Type* integers = integer_type(x);
   llvm::Value* magic = number(x, format.magic);
@@ -144,6 +172,7 @@ MathEmitter::Reduced MathEmitter::reduce_exp(llvm::Value* x) {
   llvm::Value* whole = b_.CreateFSub(shifted, magic);
   llvm::Value* r = multiply_add(whole, number(x, -format.log2_high), x);
   r = multiply_add(whole, number(x, -format.log2_low), r);
+  if (low) r = b_.CreateFAdd(r, low);
   // exp(r) - 1 = r + r^2 (1/2! + r/3! + ...), |r| <= log(2) / 2
   std::vector<double> series;
   double factorial = 1;
@@ -162,19 +191,27 @@ MathEmitter::Reduced MathEmitter::reduce_exp(llvm::Value* x) {
 }
 
 llvm::Value* MathEmitter::exp(llvm::Value* x) {
-  const Format& format = is_double(x) ? kDouble : kFloat;
-  // Written so that what is not a number stays.
-  llvm::Value* low = number(x, format.exp_low);
-  llvm::Value* high = number(x, format.exp_high);
-  x = b_.CreateSelect(b_.CreateFCmpOLT(x, low), low, x);
+  llvm::Value* high = number(x, (is_double(x) ? kDouble : kFloat).exp_high);
+  x = at_least(x, (is_double(x) ? kDouble : kFloat).exp_low);
   x = b_.CreateSelect(b_.CreateFCmpOGT(x, high), high, x);
-  if (llvm::Value* made = exp_scaled(x)) return made;
-  const Reduced parts = reduce_exp(x);
+  return exp_times(x, nullptr, nullptr);
+}
+
+/// What is not a number stays.
+llvm::Value* MathEmitter::at_least(llvm::Value* x, double least) {
+  llvm::Value* low = number(x, least);
+  return b_.CreateSelect(b_.CreateFCmpOLT(x, low), low, x);
+}
+
+llvm::Value* MathEmitter::exp_times(llvm::Value* x, llvm::Value* low, llvm::Value* factor) {
+  if (llvm::Value* made = exp_scaled(x, low, factor)) return made;
+  const Reduced parts = reduce_exp(x, low);
   llvm::Value* scaled = multiply_add(parts.minus_one, parts.scale_a, parts.scale_a);
+  if (factor) scaled = b_.CreateFMul(scaled, factor);
   return b_.CreateFMul(scaled, parts.scale_b);
 }
 
-llvm::Value* MathEmitter::exp_scaled(llvm::Value* x) {
+llvm::Value* MathEmitter::exp_scaled(llvm::Value* x, llvm::Value* low, llvm::Value* factor) {
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
   if (!wide_ || !vector) return nullptr;
   const bool doubles = is_double(x);
@@ -196,6 +233,7 @@ llvm::Value* MathEmitter::exp_scaled(llvm::Value* x) {
   llvm::Value* whole = b_.CreateFSub(multiply_add(x, number(x, 1.44269504088896340736), magic), magic);
   llvm::Value* r = multiply_add(whole, number(x, -format.log2_high), x);
   r = multiply_add(whole, number(x, -format.log2_low), r);
+  if (low) r = b_.CreateFAdd(r, low);
   std::vector<double> series{1, 1};
   double factorial = 1;
   if (doubles)
@@ -203,6 +241,7 @@ llvm::Value* MathEmitter::exp_scaled(llvm::Value* x) {
   else
     series.insert(series.end(), kExpFloat.begin(), kExpFloat.end());
   llvm::Value* power = polynomial(r, series);
+  if (factor) power = b_.CreateFMul(power, factor);
   const unsigned mask_bits = std::max(8U, vector->getNumElements());
   std::vector<llvm::Value*> arguments{power, whole, power,
                                       llvm::Constant::getAllOnesValue(b_.getIntNTy(mask_bits))};
@@ -238,7 +277,7 @@ llvm::Value* MathEmitter::erf_by_table(llvm::Value* x) {
 
 /// Accurate near zero; |x| < 80 in float.
 llvm::Value* MathEmitter::expm1(llvm::Value* x) {
-  const Reduced parts = reduce_exp(x);
+  const Reduced parts = reduce_exp(x, nullptr);
   llvm::Value* scale = b_.CreateFMul(parts.scale_a, parts.scale_b);
   return multiply_add(parts.minus_one, scale, b_.CreateFSub(scale, number(x, 1)));
 }
@@ -291,20 +330,52 @@ llvm::Value* MathEmitter::erf(llvm::Value* x) {
   near = b_.CreateFMul(size, near);
   llvm::Value* last = number(x, end);
   llvm::Value* far = b_.CreateSelect(b_.CreateFCmpOGT(size, last), last, size);
-  llvm::Value* t = multiply_add(far, number(x, 2 / (end - 1)), number(x, -(end + 1) / (end - 1)));
-  llvm::Value* logarithm = wide ? polynomial(t, kLogErfcDouble) : polynomial(t, kLogErfcFloat);
-  far = b_.CreateFSub(number(x, 1), exp(logarithm));
+  llvm::Value* beyond = nullptr;
+  if (wide) {
+    llvm::Value* a = b_.CreateFMul(far, number(x, std::numbers::sqrt2));
+    llvm::Value* square = b_.CreateFMul(far, b_.CreateFNeg(far));
+    beyond = exp_times(square, nullptr, b_.CreateFMul(number(x, 2), tail_ratio(a)));
+  } else {
+    llvm::Value* t = multiply_add(far, number(x, 2 / (end - 1)), number(x, -(end + 1) / (end - 1)));
+    beyond = exp(polynomial(t, kLogErfcFloat));
+  }
+  far = b_.CreateFSub(number(x, 1), beyond);
   // The near polynomial may overflow to something that is not a number far out: it is not chosen there.
   return with_sign_of(b_.CreateSelect(b_.CreateFCmpOLT(size, number(x, 1)), near, far), x);
 }
 
+/// The normal distribution's tail at a, times exp(a^2/2).
+llvm::Value* MathEmitter::tail_ratio(llvm::Value* a) {
+  llvm::Value* middle = number(a, (is_double(a) ? kTailDouble : kTailFloat).middle);
+  llvm::Value* t = b_.CreateFDiv(b_.CreateFSub(a, middle), b_.CreateFAdd(a, middle));
+  return is_double(a) ? polynomial(t, kTailByDouble) : polynomial(t, kTailByFloat);
+}
+
 llvm::Value* MathEmitter::sigmoid(llvm::Value* x) {
-  return b_.CreateFDiv(number(x, 1), b_.CreateFAdd(number(x, 1), exp(b_.CreateFNeg(x))));
+  // Of -|x|, whose exponential cannot overflow where the result is a small number yet.
+  llvm::Value* size = b_.CreateFNeg(absolute(x));
+  llvm::Value* e = exp_times(at_least(size, (is_double(x) ? kDouble : kFloat).exp_low), nullptr, nullptr);
+  llvm::Value* numerator = b_.CreateSelect(is_negative(x), e, number(x, 1));
+  return b_.CreateFDiv(numerator, b_.CreateFAdd(number(x, 1), e));
 }
 
 llvm::Value* MathEmitter::gelu(llvm::Value* x) {
-  llvm::Value* half = b_.CreateFMul(x, number(x, 0.5));
-  return multiply_add(half, erf(b_.CreateFMul(x, number(x, std::sqrt(0.5)))), half);
+  // x - |x| T(|x|) for x > 0, - |x| T(|x|) else, T the normal distribution's tail: nothing cancels.
+  const Tail& tail = is_double(x) ? kTailDouble : kTailFloat;
+  llvm::Value* size = absolute(x);
+  llvm::Value* last = number(x, tail.end);
+  size = b_.CreateSelect(b_.CreateFCmpOGT(size, last), last, size);
+  // -size^2 / 2 in two parts: a rounding error of it would be magnified by as much as it is large.
+  llvm::Type* integers = integer_type(x);
+  llvm::Value* first = b_.CreateBitCast(
+      b_.CreateAnd(b_.CreateBitCast(size, integers), integer(x, tail.high_bits)), x->getType());
+  llvm::Value* high = b_.CreateFMul(first, b_.CreateFMul(first, number(x, -0.5)));
+  llvm::Value* low =
+      b_.CreateFMul(b_.CreateFMul(b_.CreateFSub(size, first), number(x, -0.5)), b_.CreateFAdd(size, first));
+  llvm::Value* part = exp_times(high, low, b_.CreateFMul(size, tail_ratio(size)));
+  // x * 0: zero with its sign, and what is not a number of minus infinity, as torch has it.
+  llvm::Value* whole = b_.CreateSelect(is_negative(x), b_.CreateFMul(x, number(x, 0)), x);
+  return b_.CreateFSub(whole, part);
 }
 
 llvm::Value* MathEmitter::power(llvm::Value* x, llvm::Value* y) {
@@ -313,8 +384,10 @@ llvm::Value* MathEmitter::power(llvm::Value* x, llvm::Value* y) {
   if (auto* literal = llvm::dyn_cast_or_null<llvm::ConstantFP>(constant)) {
     const double exponent = is_double(x) ? literal->getValueAPF().convertToDouble()
                                          : static_cast<double>(literal->getValueAPF().convertToFloat());
-    if (exponent == 0.5)
-      return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, b_.CreateFAdd(x, number(x, 0)));
+    if (exponent == 0.5) {
+      llvm::Value* root = b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, b_.CreateFAdd(x, number(x, 0)));
+      return b_.CreateSelect(b_.CreateFCmpOEQ(x, number(x, -kInfinity)), number(x, kInfinity), root);
+    }
     if (exponent == std::floor(exponent) && std::abs(exponent) <= 16) {
       llvm::Value* made = number(x, 1);
       llvm::Value* square = x;
@@ -327,12 +400,100 @@ llvm::Value* MathEmitter::power(llvm::Value* x, llvm::Value* y) {
   }
   if (!is_double(x)) {
     // The exponent magnifies the logarithm's error: twice the precision hides it.
+    llvm::Type* narrow = x->getType();
     llvm::Type* wide = b_.getDoubleTy();
     if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType()))
       wide = llvm::FixedVectorType::get(wide, vector->getNumElements());
-    return b_.CreateFPTrunc(power(b_.CreateFPExt(x, wide), b_.CreateFPExt(y, wide)), x->getType());
+    x = b_.CreateFPExt(x, wide);
+    y = b_.CreateFPExt(y, wide);
+    llvm::Value* made = with_signs(x, y, exp(b_.CreateFMul(y, log(absolute(x)))));
+    return b_.CreateFPTrunc(made, narrow);
   }
-  llvm::Value* made = exp(b_.CreateFMul(y, log(absolute(x))));
+  return with_signs(x, y, power_of_size(absolute(x), y));
+}
+
+/// x^y for x >= 0 in double, but for 1^y and x^0: exp(y log x), both in twice the precision, without fused
+/// operations, which not every CPU has.
+llvm::Value* MathEmitter::power_of_size(llvm::Value* x, llvm::Value* y) {
+  using Pair = std::pair<llvm::Value*, llvm::Value*>;  // a sum, not rounded
+  const auto times = [&](llvm::Value* a, llvm::Value* b) { return b_.CreateFMul(a, b); };
+  const auto plus = [&](llvm::Value* a, llvm::Value* b) { return b_.CreateFAdd(a, b); };
+  const auto minus = [&](llvm::Value* a, llvm::Value* b) { return b_.CreateFSub(a, b); };
+  const auto sum = [&](llvm::Value* a, llvm::Value* b) -> Pair {  // |a| >= |b|, or a = 0
+    llvm::Value* total = plus(a, b);
+    return {total, plus(minus(a, total), b)};
+  };
+  const auto halves = [&](llvm::Value* a) -> Pair {  // Veltkamp
+    llvm::Value* wide = times(a, number(a, 134217729.0));
+    llvm::Value* high = minus(wide, minus(wide, a));
+    return {high, minus(a, high)};
+  };
+  const auto product = [&](llvm::Value* a, llvm::Value* b) -> Pair {  // Dekker
+    llvm::Value* whole = times(a, b);
+    const auto [ah, al] = halves(a);
+    const auto [bh, bl] = halves(b);
+    llvm::Value* rest = minus(times(ah, bh), whole);
+    rest = plus(plus(plus(rest, times(ah, bl)), times(al, bh)), times(al, bl));
+    return {whole, rest};
+  };
+  const Format& format = kDouble;
+  llvm::Type* integers = integer_type(x);
+  llvm::Value* tiny = b_.CreateFCmpOLT(x, number(x, format.smallest_normal));
+  llvm::Value* normal =
+      b_.CreateSelect(tiny, times(x, number(x, std::ldexp(1.0, format.mantissa_bits + 1))), x);
+  llvm::Value* bits = b_.CreateBitCast(normal, integers);
+  llvm::Value* root = b_.CreateBitCast(number(x, std::sqrt(0.5)), integers);
+  llvm::Value* e = b_.CreateAShr(b_.CreateSub(bits, root), integer(x, format.mantissa_bits));
+  llvm::Value* m =
+      b_.CreateBitCast(b_.CreateSub(bits, b_.CreateShl(e, integer(x, format.mantissa_bits))), x->getType());
+  e = b_.CreateSub(e, b_.CreateSelect(tiny, integer(x, format.mantissa_bits + 1), integer(x, 0)));
+  llvm::Value* exponent = b_.CreateSIToFP(e, x->getType());
+  // log m = s (2 + 2/3 z + 2/5 z^2 + ...), s = f / (2 + f), f = m - 1, z = s^2
+  llvm::Value* f = minus(m, number(x, 1));
+  const auto [d, d_rest] = sum(number(x, 2), f);
+  llvm::Value* s = b_.CreateFDiv(f, d);
+  const auto [sd, sd_rest] = product(s, d);
+  llvm::Value* s_rest = b_.CreateFDiv(minus(minus(minus(f, sd), sd_rest), times(s, d_rest)), d);
+  auto [z, z_rest] = product(s, s);
+  z_rest = plus(z_rest, times(times(number(x, 2), s), s_rest));
+  std::vector<double> series;
+  for (int k = 2; k <= 11; ++k) series.push_back(2.0 / (2 * k + 1));
+  llvm::Value* far = times(times(z, z), polynomial(z, series));
+  constexpr double kTwoThirds = 2.0 / 3;  // and what is missing in it
+  auto [third, third_rest] = product(z, number(x, kTwoThirds));
+  third_rest = plus(
+      third_rest, plus(times(z, number(x, 3.7007434154171882626e-17)), times(z_rest, number(x, kTwoThirds))));
+  auto [w, w_rest] = sum(third, far);
+  w_rest = plus(w_rest, third_rest);
+  auto [v, v_rest] = sum(number(x, 2), w);
+  v_rest = plus(v_rest, w_rest);
+  auto [log_m, log_rest] = product(s, v);
+  log_rest = plus(log_rest, plus(times(s, v_rest), times(s_rest, v)));
+  auto [high, low] = sum(times(exponent, number(x, format.log2_high)), log_m);
+  low = plus(low, plus(log_rest, times(exponent, number(x, format.log2_low))));
+  std::tie(high, low) = sum(high, low);
+  // Zero, infinity and what is not a number have their logarithm at once.
+  llvm::Value* usual =
+      b_.CreateAnd(b_.CreateFCmpOGT(x, number(x, 0)), b_.CreateFCmpOLT(x, number(x, kInfinity)));
+  llvm::Value* unusual = b_.CreateSelect(b_.CreateFCmpOEQ(x, number(x, 0)), number(x, -kInfinity), x);
+  high = b_.CreateSelect(usual, high, unusual);
+  // Past the exponent's range both ways for every x but 1; products with infinity would be no numbers.
+  constexpr double kHuge = 0x1p100;
+  llvm::Value* size = absolute(y);
+  llvm::Value* far_out = b_.CreateFCmpOGT(size, number(x, kHuge));
+  llvm::Value* bounded = b_.CreateSelect(far_out, with_sign_of(number(x, kHuge), y), y);
+  auto [p, p_rest] = product(bounded, high);
+  p_rest = plus(p_rest, times(bounded, low));
+  llvm::Value* within = b_.CreateFCmpOLT(absolute(p), number(x, 1024));
+  p_rest = b_.CreateSelect(within, p_rest, number(x, 0));
+  llvm::Value* last = number(x, format.exp_high);
+  p = at_least(p, format.exp_low);
+  p = b_.CreateSelect(b_.CreateFCmpOGT(p, last), last, p);
+  return exp_times(p, p_rest, nullptr);
+}
+
+/// What C's pow() makes of |x|^y = `made`.
+llvm::Value* MathEmitter::with_signs(llvm::Value* x, llvm::Value* y, llvm::Value* made) {
   // Negative bases: only whole exponents, odd ones keep the sign. Past 2^53 every double is even.
   llvm::Value* large = number(y, 9007199254740992.0);
   llvm::Value* size = absolute(y);
@@ -341,10 +502,14 @@ llvm::Value* MathEmitter::power(llvm::Value* x, llvm::Value* y) {
   llvm::Value* whole = b_.CreateFPToSI(safe, integer_type(x));
   llvm::Value* is_whole = b_.CreateFCmpOEQ(b_.CreateSIToFP(whole, x->getType()), safe);
   llvm::Value* odd = b_.CreateICmpNE(b_.CreateAnd(whole, integer(x, 1)), integer(x, 0));
-  llvm::Value* negative = b_.CreateFCmpOLT(x, number(x, 0));
-  llvm::Value* signed_value = b_.CreateSelect(b_.CreateAnd(negative, odd), b_.CreateFNeg(made), made);
-  made = b_.CreateSelect(b_.CreateAnd(negative, b_.CreateNot(is_whole)), number(x, kNan), signed_value);
+  llvm::Value* swapped = b_.CreateAnd(is_negative(x), b_.CreateAnd(odd, is_whole));
+  made = b_.CreateSelect(swapped, b_.CreateFNeg(made), made);
+  llvm::Value* finite =
+      b_.CreateAnd(b_.CreateFCmpOLT(x, number(x, 0)), b_.CreateFCmpONE(x, number(x, -kInfinity)));
+  made = b_.CreateSelect(b_.CreateAnd(finite, b_.CreateNot(is_whole)), number(x, kNan), made);
   llvm::Value* one = b_.CreateOr(b_.CreateFCmpOEQ(y, number(y, 0)), b_.CreateFCmpOEQ(x, number(x, 1)));
+  llvm::Value* endless = b_.CreateFCmpOEQ(size, number(y, kInfinity));
+  one = b_.CreateOr(one, b_.CreateAnd(endless, b_.CreateFCmpOEQ(x, number(x, -1))));
   return b_.CreateSelect(one, number(x, 1), made);
 }
 

@@ -146,7 +146,7 @@ Lanes Emitter::value_here(ValueId id) {
       made = load(node);
       break;
     case ValueKind::Index:
-      made = index_value(node.index);
+      made = index_value(form(node.index));
       break;
     case ValueKind::Unary:
       made = unary(node.function, value(node.a));
@@ -167,6 +167,10 @@ Lanes Emitter::value_here(ValueId id) {
           made = {math_.multiply_add(a.value, b.value, c.value), false};
         break;
       }
+      if (const auto whole = whole_numbers(node)) {
+        made = *whole;
+        break;
+      }
       const Lanes a = value(node.a);
       made =
           node.function == Function::Divide ? quotient(a, node.b) : binary(node.function, a, value(node.b));
@@ -184,30 +188,6 @@ Lanes Emitter::value_here(ValueId id) {
     }
   }
   return made;
-}
-
-Lanes Emitter::index_value(ExprId id) {
-  const Form index = form(id);
-  if (!uses_lanes(index)) return {b_.CreateSIToFP(value_of(index), compute_), false};
-  const LaneForm lanes = over_lanes(index);
-  const auto count = static_cast<unsigned>(simd_->lanes);
-  llvm::Type* type = llvm::FixedVectorType::get(compute_, count);
-  if (!lanes.same_terms) {
-    llvm::Value* made = llvm::Constant::getNullValue(type);
-    for (int l = 0; l < simd_->active; ++l) {
-      llvm::Value* one = b_.CreateSIToFP(value_of(lanes.each[static_cast<std::size_t>(l)]), compute_);
-      made = b_.CreateInsertElement(made, one, static_cast<std::uint64_t>(l));
-    }
-    return {made, true};
-  }
-  const schedule::Interval range = forms_.bounds(index);
-  constexpr std::int64_t kFits = std::int64_t{1} << 30;
-  const bool narrow = range.least > -kFits && range.greatest < kFits;
-  llvm::Type* integer = narrow ? b_.getInt32Ty() : b_.getInt64Ty();
-  llvm::Value* first = value_of(lanes.first);
-  if (narrow) first = b_.CreateTrunc(first, integer);
-  llvm::Value* all = b_.CreateAdd(b_.CreateVectorSplat(count, first), lane_offsets(lanes.offsets, integer));
-  return {b_.CreateSIToFP(all, type), true};
 }
 
 Lanes Emitter::unary(Function function, Lanes a) {

@@ -80,10 +80,10 @@ std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOpt
 void set_warning_handler(void (*handler)(const std::string& message));
 
 /// Compares a kernel with the interpreter: all corners of every output, both sides of every tail and border
-/// region of the nest, and at least 256 random points; fewer, 32 at least, where each is a sum of hundreds of
-/// thousands of terms. max_rel_err = largest |y - ref| / (sum of the absolute terms of that element); limit
-/// 1e-5 in f32 (1e-12 in f64, 2^-8 in bf16) for linear programs, 1e-4 of the output's largest value
-/// otherwise.
+/// region of the nest, and at least 256 random points; 32 where each is a sum of very many terms, estimated
+/// where it has millions. max_rel_err: largest |y - ref|, in a long sum of its absolute terms; the limit (f32
+/// 1e-5, f64 1e-12, bf16 2^-8) is what running error analysis allows. Data between -1 and 1; where most
+/// results over- or underflow for them, others as well.
 struct Verification {
   bool passed = false;
   double max_rel_err = 0;

@@ -10,9 +10,10 @@
 #include <set>
 
 #include "jit/kernel.hpp"
-#include "program/interpret.hpp"
+#include "program/points.hpp"
 #include "support/bfloat16.hpp"
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 #include "support/memory.hpp"
 #include "support/random.hpp"
 
@@ -28,14 +29,37 @@ using Point = std::vector<std::int64_t>;
 
 constexpr std::size_t kRandomPoints = 256;
 constexpr std::size_t kLargestBreakpoints = 64;  // a dimension
-constexpr double kMostTerms = 1 << 26;           // that the interpreter adds up for one output: a second
+constexpr double kMostTerms = 1 << 25;           // that the interpreter adds up for one output: a second
 constexpr std::size_t kLeastPoints = 32;
+constexpr double kManyTerms = 1 << 20;
+constexpr std::size_t kProbedPoints = 24;  // by which data are chosen
 
 double rounded(Dtype dtype, double value) {
   if (dtype == Dtype::F64) return value;
   if (dtype == Dtype::F32) return static_cast<double>(static_cast<float>(value));
   return static_cast<double>(from_bfloat16(to_bfloat16(static_cast<float>(value))));
 }
+
+/// What an input's elements are made of numbers u, uniform in [-1, 1).
+struct Data {
+  enum class Kind : std::uint8_t {
+    Around,    ///< center + size * u
+    Both,      ///< sign(u) * center * 2^(2 |u| - 1): nothing near zero
+    Positive,  ///< center * 2^u
+  } kind = Kind::Around;
+  double center = 0, size = 1;
+  double of(double u) const {
+    switch (kind) {
+      case Kind::Around:
+        return center + size * u;
+      case Kind::Both:
+        return std::copysign(center * std::exp2(2 * std::abs(u) - 1), u);
+      case Kind::Positive:
+        return center * std::exp2(u);
+    }
+    return u;
+  }
+};
 
 /// An argument's memory as its strides want it.
 class Memory {
@@ -63,6 +87,11 @@ class Memory {
       else
         std::memcpy(place, &half, sizeof half);
     }
+  }
+  /// Nothing was written there: no kernel computes these bits.
+  bool untouched(const Point& at) {
+    const char* place = address(at);
+    return std::all_of(place, place + size_, [](char byte) { return byte == '\xff'; });
   }
   double get(const Point& at) {
     const char* place = address(at);
@@ -216,32 +245,6 @@ void keep_affordable(std::vector<Point>& points, double multiply_adds, std::int6
   points = std::move(fewer);
 }
 
-/// Sums, differences and products only: the error of every element is bounded by its own terms.
-bool linear(const program::Program& program) {
-  using program::Function;
-  using program::Reduction;
-  for (const program::Scope& scope : program.scopes)
-    if (scope.reduction == Reduction::Max || scope.reduction == Reduction::Min ||
-        scope.reduction == Reduction::Product)
-      return false;
-  return std::all_of(program.scalars.begin(), program.scalars.end(), [](const program::Scalar& scalar) {
-    switch (scalar.kind) {
-      case program::ScalarKind::Literal:
-      case program::ScalarKind::Read:
-      case program::ScalarKind::Index:
-        return true;
-      case program::ScalarKind::Select:
-        return false;
-      case program::ScalarKind::Unary:
-        return scalar.function == Function::Negate;
-      case program::ScalarKind::Binary:
-        return scalar.function == Function::Add || scalar.function == Function::Subtract ||
-               scalar.function == Function::Multiply;
-    }
-    return false;
-  });
-}
-
 Dtype loosest(const LoopNest& nest) {
   Dtype found = Dtype::F64;
   for (const Buffer& buffer : nest.buffers) {
@@ -251,106 +254,328 @@ Dtype loosest(const LoopNest& nest) {
   return found;
 }
 
+program::Precision precision_of(Dtype dtype) {
+  if (dtype == Dtype::F64) return {};
+  program::Precision made = program::single_precision();
+  if (dtype == Dtype::BF16) {
+    made.stored = 0x1p-8;
+    made.least = 0x1p-132;
+    made.largest = 0x1.fep127;
+  }
+  return made;
+}
+
+double limit_of(Dtype dtype) { return dtype == Dtype::F32 ? 1e-5 : dtype == Dtype::F64 ? 1e-12 : 0x1p-8; }
+
+/// Data for which results may leave the range of normal numbers less than for those between -1 and 1: larger,
+/// smaller, of one sign, and around what the program's literals take away.
+std::vector<Data> choices_of_data(const program::Program& program, Dtype dtype) {
+  // A mean that is not zero first: sums of very many terms stand out from the error of their estimate.
+  std::vector<Data> made{{Data::Kind::Around, 0.25, 1}, {Data::Kind::Around, 0.5, 1}};
+  for (const double scale : {1.0, 4.0}) {
+    made.push_back({Data::Kind::Both, scale, 1});
+    made.push_back({Data::Kind::Positive, scale, 1});
+    made.push_back({Data::Kind::Positive, -scale, 1});
+  }
+  std::set<double> literals;
+  for (const program::Scalar& scalar : program.scalars)
+    if (scalar.kind == program::ScalarKind::Literal && scalar.literal.finite())
+      literals.insert(std::abs(scalar.literal.to_double()));
+  for (const double literal : literals) {
+    if (literal <= 0 || literals.size() > 12) continue;
+    for (const double center : {literal, -literal, 1 / literal, -1 / literal}) {
+      made.push_back({Data::Kind::Around, center, 1});
+      made.push_back({Data::Kind::Both, std::abs(center), 1});
+    }
+  }
+  for (const double center : {8.0, 32.0, 100.0, 300.0, 1000.0}) {
+    made.push_back({Data::Kind::Around, center, 1});
+    made.push_back({Data::Kind::Around, -center, 1});
+    made.push_back({Data::Kind::Around, 0, center});
+  }
+  const int most = dtype == Dtype::F64 ? 900 : 112;
+  for (int exponent = most / 7; exponent <= most; exponent += most / 7)
+    for (const int sign : {1, -1}) made.push_back({Data::Kind::Both, std::ldexp(1.0, sign * exponent), 1});
+  return made;
+}
+
 /// A kernel's arguments by name: inputs, then outputs, of the program.
 using Arguments = std::map<std::string, void*>;
+using Inputs = std::map<std::string, program::Values<double>>;
+
+/// What a kernel is compared at.
+struct Place {
+  std::string name;
+  std::vector<Point> points, shifted;  ///< from 0; as the program counts, which may start elsewhere
+};
+
+class Verifier {
+ public:
+  Verifier(const LoopNest& nest, const std::vector<Buffer>& arguments,
+           const std::function<void(const Arguments&)>& run, const program::Program& program,
+           std::uint64_t seed)
+      : nest_(nest),
+        arguments_(arguments),
+        run_(run),
+        program_(program),
+        inputs_(program.inputs()),
+        random_(seed),
+        dtype_(loosest(nest)) {
+    where_ = "verify " + nest.name;
+    check_arguments();
+    for (std::size_t o = 0; o < program.outputs.size(); ++o) places_.push_back(place_of(o));
+  }
+
+  Verification verify() {
+    result_.limit = limit_of(dtype_);
+    std::vector<Data> data(inputs_.size());
+    compare(data);
+    // Where most results tell nothing of the kernel, being zero, infinite or no numbers, other data do.
+    if (result_.points > 0 && informed_ < kEnough * static_cast<double>(result_.points)) {
+      const std::vector<Data> chosen = better_data();
+      if (!chosen.empty()) compare(chosen);
+    }
+    result_.passed = result_.max_rel_err <= result_.limit;
+    return result_;
+  }
+
+ private:
+  static constexpr double kEnough = 0.5;
+
+  void check_arguments() {
+    if (arguments_.size() != inputs_.size() + program_.outputs.size())
+      fail<KernelError>(where_, "the kernel has {} arguments, the program {} inputs and {} outputs",
+                        arguments_.size(), inputs_.size(), program_.outputs.size());
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      const Buffer& buffer = arguments_[i];
+      const bool input = i < inputs_.size();
+      const program::TensorId tensor = input ? inputs_[i] : program_.outputs[i - inputs_.size()];
+      const auto shape = program::shape_of(program_, tensor);
+      if (shape != buffer.extents || (buffer.kind == BufferKind::Input) != input)
+        fail<KernelError>(where_,
+                          "argument {} of the kernel, `{}`, has shape [{}]; the program's `{}` has [{}]", i,
+                          buffer.name, fmt::join(buffer.extents, ", "), program_.tensor(tensor).name,
+                          fmt::join(shape, ", "));
+    }
+    // Twice: the kernel's memory, and the interpreter's values of the inputs.
+    for (const Buffer& buffer : arguments_)
+      require_memory(where_, fmt::format("`{}` of shape [{}]", buffer.name, fmt::join(buffer.extents, ", ")),
+                     program::checked_product(where_, buffer.extents),
+                     static_cast<std::int64_t>(schedule::byte_size(buffer.dtype) +
+                                               (buffer.kind == BufferKind::Input ? sizeof(double) : 0)));
+  }
+
+  Place place_of(std::size_t output) {
+    const program::TensorId tensor = program_.outputs[output];
+    Place made;
+    made.name = program_.tensor(tensor).name;
+    const auto shape = program::shape_of(program_, tensor);
+    Random stream = random_.fork(made.name);
+    made.points = points_of(nest_, shape, stream);
+    if (made.points.empty()) return made;
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : shape) elements *= extent;
+    const auto multiply_adds = static_cast<double>(program::cost(program_, 0).flops);
+    terms_ = std::max(terms_, multiply_adds / static_cast<double>(elements));
+    keep_affordable(made.points, multiply_adds, elements);
+    made.shifted = made.points;
+    for (Point& at : made.shifted)
+      for (std::size_t d = 0; d < at.size(); ++d)
+        at[d] +=
+            *symbolic::evaluate(program_.arena, program_.tensor(tensor).dims[d].begin, program_.sizes, 0, {});
+    return made;
+  }
+
+  /// An input's values as its memory holds them: views may show an element at several places.
+  program::Values<double> filled(std::size_t input, const Data& data, Memory& memory) const {
+    const Buffer& buffer = arguments_[input];
+    Random stream = random_.fork(input);
+    program::Values<double> made{buffer.extents, {}};
+    for_each_point(buffer.extents, [&](const Point& at) {
+      interruption_point();
+      memory.set(at, rounded(buffer.dtype, data.of(2 * stream.unit() - 1)));
+    });
+    for_each_point(buffer.extents, [&](const Point& at) {
+      interruption_point();
+      made.data.push_back(memory.get(at));
+    });
+    return made;
+  }
+
+  program::AllowedValues reference(const Inputs& values, const std::string& output,
+                                   const std::vector<Point>& points, double most_terms) const {
+    program::PointOptions options;
+    options.precision = precision_of(dtype_);
+    options.most_terms = most_terms / static_cast<double>(std::min(points.size(), kLeastPoints));
+    return program::allowed_at_points(program_, values, output, points, options);
+  }
+
+  /// Whether a kernel that computes something else would be seen at a point.
+  bool informs(double value, const program::Allowed& allowed) const {
+    if (!std::isfinite(value) || allowed.nan) return false;
+    // Sums of millions of terms are not known better, whatever the data.
+    const double part = terms_ < kManyTerms ? 1.0 / 32 : 1.0 / 4;
+    return allowed.high - allowed.low <= part * std::abs(value);
+  }
+
+  void compare(const std::vector<Data>& data) {
+    std::vector<Memory> memory;
+    memory.reserve(arguments_.size());
+    Inputs values;
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      memory.emplace_back(arguments_[i]);
+      if (i < inputs_.size()) values[program_.tensor(inputs_[i]).name] = filled(i, data[i], memory[i]);
+    }
+    Arguments pointers;
+    for (std::size_t i = 0; i < arguments_.size(); ++i) pointers[arguments_[i].name] = memory[i].first();
+    run_(pointers);
+
+    std::int64_t points = 0;
+    double worst = 0;
+    std::string detail;
+    for (std::size_t o = 0; o < places_.size(); ++o) {
+      const Place& place = places_[o];
+      if (place.points.empty()) continue;
+      std::int64_t excused = 0;
+      const auto most_excused = static_cast<std::int64_t>(place.points.size() / 100);
+      const program::AllowedValues wanted = reference(values, place.name, place.shifted, kMostTerms);
+      for (std::size_t i = 0; i < place.points.size(); ++i) {
+        Memory& written = memory[inputs_.size() + o];
+        const double got = written.get(place.points[i]);
+        const auto& allowed = wanted.allowed[i];
+        double error = written.untouched(place.points[i])
+                           ? std::numeric_limits<double>::infinity()
+                           : error_of(got, wanted.reference.values[i], allowed);
+        // A comparison that rounding turns the other way now and then; in many places it is a mistake.
+        if (error > result_.limit && allowed.guessed && ++excused <= most_excused) error = 0;
+        ++points;
+        if (informs(wanted.reference.values[i], allowed)) ++informed_;
+        if (detail.empty() || error > worst) {
+          worst = std::max(worst, error);
+          detail = fmt::format("{}[{}] = {:.9g}, reference {:.9g}", place.name,
+                               fmt::join(place.points[i], ", "), got, wanted.reference.values[i]);
+        }
+      }
+    }
+    result_.points += points;
+    if (result_.detail.empty() || worst > result_.max_rel_err) result_.detail = detail;
+    result_.max_rel_err = std::max(result_.max_rel_err, worst);
+  }
+
+  /// The difference in units such that the limit is the end of what is allowed.
+  double error_of(double got, double wanted, const program::Allowed& allowed) const {
+    constexpr double kWrong = std::numeric_limits<double>::infinity();
+    if (std::isnan(got)) return allowed.nan ? 0 : kWrong;
+    if (!(allowed.low <= got && got <= allowed.high)) {
+      if (!std::isfinite(wanted) || !std::isfinite(got)) return kWrong;
+      const double room = got > wanted ? allowed.high - wanted : wanted - allowed.low;
+      if (!(room > 0) || !std::isfinite(room)) return kWrong;
+      return std::max(result_.limit * (std::abs(got - wanted) / room), std::nextafter(result_.limit, 1));
+    }
+    const double apart = std::abs(got - wanted);
+    const double room = got > wanted ? allowed.high - wanted : wanted - allowed.low;
+    if (apart == 0 || !std::isfinite(room) || !std::isfinite(apart) || !(room > 0)) return 0;
+    return result_.limit * std::min(1.0, apart / room);
+  }
+
+  /// Of the choices for each input, one after the other, those for which most points inform; empty where no
+  /// choice is better than the first data.
+  std::vector<Data> better_data() {
+    std::vector<Data> best(inputs_.size());
+    Inputs values;
+    std::vector<Memory> memory;
+    memory.reserve(inputs_.size());
+    std::int64_t elements = 0;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      memory.emplace_back(arguments_[i]);
+      values[program_.tensor(inputs_[i]).name] = filled(i, best[i], memory[i]);
+      elements += static_cast<std::int64_t>(values[program_.tensor(inputs_[i]).name].data.size());
+    }
+    std::vector<Data> choices = choices_of_data(program_, dtype_);
+    constexpr std::int64_t kMostElements = std::int64_t{1} << 26;  // made for all choices: a second or two
+    const auto affordable = static_cast<std::size_t>(
+        std::max<std::int64_t>(4, kMostElements / std::max<std::int64_t>(elements, 1)));
+    if (choices.size() > affordable) choices.resize(affordable);
+    const double first = score(values);
+    double most = first;
+    constexpr double kAll = 0.95;
+    const auto fill_all = [&](const std::vector<Data>& data) {
+      for (std::size_t i = 0; i < inputs_.size(); ++i)
+        values[program_.tensor(inputs_[i]).name] = filled(i, data[i], memory[i]);
+    };
+    for (const Data& choice : choices) {  // the same for all first: a sum of products needs both of one sign
+      if (inputs_.size() < 2 || most >= kAll || spent_ > kMostTerms / 2) break;
+      const std::vector<Data> same(inputs_.size(), choice);
+      fill_all(same);
+      const double scored = score(values);
+      if (scored > most) {
+        most = scored;
+        best = same;
+      }
+    }
+    fill_all(best);
+    for (int round = 0; round < 2 && most < kAll; ++round) {
+      const double before = most;
+      for (std::size_t i = 0; i < inputs_.size() && most < kAll; ++i) {
+        program::Values<double>& of_input = values[program_.tensor(inputs_[i]).name];
+        for (const Data& choice : choices) {
+          of_input = filled(i, choice, memory[i]);
+          const double scored = score(values);
+          if (scored > most) {
+            most = scored;
+            best[i] = choice;
+          }
+          if (most >= kAll || spent_ > kMostTerms / 2) break;
+        }
+        of_input = filled(i, best[i], memory[i]);
+      }
+      if (most == before) break;
+    }
+    return most > first ? best : std::vector<Data>{};
+  }
+
+  /// The part of some points that inform, less where they all have one value.
+  double score(const Inputs& values) {
+    constexpr double kTerms = kMostTerms / 16;
+    spent_ += std::min(kTerms, terms_ * static_cast<double>(kProbedPoints));
+    double informed = 0, points = 0;
+    std::set<double> distinct;
+    for (const Place& place : places_) {
+      std::vector<Point> some;
+      const std::size_t step = std::max<std::size_t>(1, place.shifted.size() / kProbedPoints);
+      for (std::size_t i = 0; i < place.shifted.size(); i += step) some.push_back(place.shifted[i]);
+      if (some.empty()) continue;
+      const program::AllowedValues found = reference(values, place.name, some, kTerms);
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        points += 1;
+        if (!informs(found.reference.values[i], found.allowed[i])) continue;
+        informed += 1;
+        distinct.insert(found.reference.values[i]);
+      }
+    }
+    if (points == 0) return 0;
+    return informed / points * (distinct.size() > 1 || points == 1 ? 1 : 0.5);
+  }
+
+  const LoopNest& nest_;
+  const std::vector<Buffer>& arguments_;
+  const std::function<void(const Arguments&)>& run_;
+  const program::Program& program_;
+  std::vector<program::TensorId> inputs_;
+  Random random_;
+  Dtype dtype_;
+  std::string where_;
+  std::vector<Place> places_;
+  Verification result_;
+  double informed_ = 0;
+  double terms_ = 1;  ///< an element takes
+  double spent_ = 0;  ///< terms added up to choose data
+};
 
 Verification verify_run(const LoopNest& nest, const std::vector<Buffer>& arguments,
                         const std::function<void(const Arguments&)>& run, const program::Program& program,
                         std::uint64_t seed) {
-  const std::string where = "verify " + nest.name;
-  const auto inputs = program.inputs();
-  if (arguments.size() != inputs.size() + program.outputs.size())
-    fail<KernelError>(where, "the kernel has {} arguments, the program {} inputs and {} outputs",
-                      arguments.size(), inputs.size(), program.outputs.size());
-  // Twice: the kernel's memory, and the interpreter's values of the inputs.
-  for (const Buffer& buffer : arguments)
-    require_memory(where, fmt::format("`{}` of shape [{}]", buffer.name, fmt::join(buffer.extents, ", ")),
-                   program::checked_product(where, buffer.extents),
-                   static_cast<std::int64_t>(schedule::byte_size(buffer.dtype) +
-                                             (buffer.kind == BufferKind::Input ? sizeof(double) : 0)));
-  Random random(seed);
-  std::vector<Memory> memory;
-  std::map<std::string, program::Values<double>> values;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const Buffer& buffer = arguments[i];
-    const bool input = i < inputs.size();
-    const program::TensorId tensor = input ? inputs[i] : program.outputs[i - inputs.size()];
-    const auto shape = program::shape_of(program, tensor);
-    if (shape != buffer.extents || (buffer.kind == BufferKind::Input) != input)
-      fail<KernelError>(where, "argument {} of the kernel, `{}`, has shape [{}]; the program's `{}` has [{}]",
-                        i, buffer.name, fmt::join(buffer.extents, ", "), program.tensor(tensor).name,
-                        fmt::join(shape, ", "));
-    memory.emplace_back(buffer);
-    if (!input) continue;
-    Random stream = random.fork(i);
-    program::Values<double> made{shape, {}};
-    for_each_point(shape, [&](const Point& at) {
-      const double value = rounded(buffer.dtype, 2 * stream.unit() - 1);
-      made.data.push_back(value);
-      memory.back().set(at, value);
-    });
-    values[program.tensor(tensor).name] = std::move(made);
-  }
-  Arguments pointers;
-  for (std::size_t i = 0; i < arguments.size(); ++i) pointers[arguments[i].name] = memory[i].first();
-  run(pointers);
-
-  Verification result;
-  const bool by_terms = linear(program);
-  switch (loosest(nest)) {
-    case Dtype::F32:
-      result.limit = by_terms ? 1e-5 : 1e-4;
-      break;
-    case Dtype::F64:
-      result.limit = by_terms ? 1e-12 : 1e-10;
-      break;
-    case Dtype::BF16:
-      result.limit = 0x1p-8;  // an output is rounded once, by at most half of this
-      break;
-  }
-  const auto multiply_adds = static_cast<double>(program::cost(program, 0).flops);
-  for (std::size_t o = 0; o < program.outputs.size(); ++o) {
-    const program::TensorId tensor = program.outputs[o];
-    const std::string& name = program.tensor(tensor).name;
-    const auto shape = program::shape_of(program, tensor);
-    Random stream = random.fork(name);
-    std::vector<Point> points = points_of(nest, shape, stream);
-    if (points.empty()) continue;
-    std::int64_t elements = 1;
-    for (const std::int64_t extent : shape) elements *= extent;
-    keep_affordable(points, multiply_adds, elements);
-    std::vector<Point> shifted = points;  // a computed tensor's indices may start elsewhere than at 0
-    for (Point& at : shifted)
-      for (std::size_t d = 0; d < at.size(); ++d)
-        at[d] +=
-            *symbolic::evaluate(program.arena, program.tensor(tensor).dims[d].begin, program.sizes, 0, {});
-    const program::PointValues reference = program::interpret_points(program, values, name, shifted);
-    double largest = 0;
-    for (const double value : reference.values)
-      if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
-    for (std::size_t i = 0; i < points.size(); ++i) {
-      const double got = memory[inputs.size() + o].get(points[i]);
-      const double wanted = reference.values[i];
-      double error = 0;
-      if (std::isnan(wanted) || std::isinf(wanted)) {
-        const bool same = std::isnan(wanted) ? std::isnan(got) : got == wanted;
-        error = same ? 0 : std::numeric_limits<double>::infinity();
-      } else {
-        const double scale = by_terms ? reference.absolute_terms[i] : largest;
-        const double apart = std::abs(got - wanted);
-        error = apart == 0 ? 0 : apart / std::max(scale, std::numeric_limits<double>::min());
-        if (std::isnan(got)) error = std::numeric_limits<double>::infinity();
-      }
-      ++result.points;
-      if (result.detail.empty() || error > result.max_rel_err) {
-        result.max_rel_err = std::max(result.max_rel_err, error);
-        result.detail =
-            fmt::format("{}[{}] = {:.9g}, reference {:.9g}", name, fmt::join(points[i], ", "), got, wanted);
-      }
-    }
-  }
-  result.passed = result.max_rel_err <= result.limit;
-  return result;
+  return Verifier(nest, arguments, run, program, seed).verify();
 }
 
 std::vector<Buffer> arguments_of(const LoopNest& nest) {

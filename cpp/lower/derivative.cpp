@@ -243,8 +243,7 @@ class Reverse {
         break;
       case Reduction::Max:
       case Reduction::Min: {
-        const ScalarId attains = p_.binary(Function::Equal, scope.body, p_.read(scope.output, at));
-        seed = p_.select(attains, seed, p_.literal(0));
+        seed = p_.select(behind(scope, scope.body, p_.read(scope.output, at)), p_.literal(0), seed);
         break;
       }
       case Reduction::Product:
@@ -295,17 +294,28 @@ class Reverse {
     return result;
   }
 
-  /// The cotangent divided by how many terms attain the extreme.
+  /// Whether a term stays behind the extreme; none does where the extreme is not a number.
+  ScalarId behind(const Scope& scope, ScalarId term, ScalarId extreme) {
+    const bool max = scope.reduction == Reduction::Max;
+    return p_.binary(Function::Less, max ? term : extreme, max ? extreme : term);
+  }
+
+  /// The cotangent divided by how many terms attain the extreme; what is not a number where the extreme is
+  /// none.
   TensorId shared_among_ties(const Scope& scope, TensorId cotangent) {
     const Copied c = copied(scope);
     std::vector<ExprId> at;
     for (const Iterator& i : c.traversal) at.push_back(arena().iterator(i.slot));
     const ScalarId body = rebuilt(scope.body, c.points);
-    const ScalarId attains = p_.binary(Function::Equal, body, p_.read(scope.output, at));
+    const ScalarId attains =
+        p_.select(behind(scope, body, p_.read(scope.output, at)), p_.literal(0), p_.literal(1));
     const std::string name = forward_.tensor(scope.output).name;
     const TensorId ties = write(scope.output, "ties_" + name, c.traversal, c.sums, attains);
     const Walk place = walk(scope.output);
-    const ScalarId share = p_.binary(Function::Divide, p_.read(cotangent, place.at), p_.read(ties, place.at));
+    const ScalarId extreme = p_.read(scope.output, place.at);
+    const ScalarId share = p_.select(
+        p_.binary(Function::Equal, extreme, extreme),
+        p_.binary(Function::Divide, p_.read(cotangent, place.at), p_.read(ties, place.at)), extreme);
     return write(scope.output, "share_" + name, place.traversal, {}, share);
   }
 

@@ -1,5 +1,6 @@
 #include "lower/scalar_adjoint.hpp"
 
+#include <cstdlib>
 #include <map>
 
 #include "support/error.hpp"
@@ -106,7 +107,7 @@ class Adjoints {
       case Function::Sigmoid:
         return times(y, p_.binary(Function::Subtract, one, y));
       case Function::Relu:
-        return p_.select(less(zero, a), one, zero);
+        return p_.select(p_.binary(Function::LessEqual, a, zero), zero, one);
       case Function::Abs:
         return p_.select(less(a, zero), number(-1), p_.select(less(zero, a), one, zero));
       case Function::Gelu: {
@@ -153,14 +154,11 @@ class Adjoints {
         extreme(s.a, s.b, g, s.b, s.a);
         return;
       case Function::Power:
-        to(s.a, [&] {
-          if (is_literal(p_, s.b, 2)) return times(g, times(number(2), s.a));
-          const ScalarId less_one = p_.binary(Function::Subtract, s.b, number(1));
-          return times(g, times(s.b, p_.binary(Function::Power, s.a, less_one)));
-        });
-        to(s.b, [&] {  // 0^b does not change with b > 0
-          const ScalarId safe = p_.select(p_.binary(Function::Equal, s.a, number(0)), number(1), s.a);
-          return times(g, times(y, p_.unary(Function::Log, safe)));
+        to(s.a, [&] { return of_base(s, g); });
+        to(s.b, [&] {  // 0^b does not change with b >= 0
+          const ScalarId still = p_.binary(Function::And, p_.binary(Function::Equal, s.a, number(0)),
+                                           p_.binary(Function::LessEqual, number(0), s.b));
+          return times(g, p_.select(still, number(0), times(y, p_.unary(Function::Log, s.a))));
         });
         return;
       default:
@@ -168,12 +166,28 @@ class Adjoints {
     }
   }
 
-  /// The operand that is the extreme takes all of g, each half where they are equal. An operand wins where
-  /// `low` < `high`, these being (b, a) or (a, b).
+  /// g * b * a^(b - 1), which is 0 for b = 0 whatever a is: also 0 and what is not a number.
+  ScalarId of_base(const Scalar& s, ScalarId g) {
+    if (is_literal(p_, s.b, 2)) return times(g, times(number(2), s.a));
+    const Scalar& exponent = p_.scalar(s.b);
+    const bool literal = exponent.kind == ScalarKind::Literal;
+    if (literal && exponent.literal == Rational(0)) return number(0);
+    constexpr std::int64_t kSmall = std::int64_t{1} << 31;
+    const bool small = literal && exponent.literal.finite() && std::abs(exponent.literal.num()) < kSmall &&
+                       exponent.literal.den() < kSmall;
+    const ScalarId less_one =
+        small ? number(exponent.literal - Rational(1)) : p_.binary(Function::Subtract, s.b, number(1));
+    const ScalarId slope = times(g, times(s.b, p_.binary(Function::Power, s.a, less_one)));
+    if (literal) return slope;
+    return p_.select(p_.binary(Function::Equal, s.b, number(0)), number(0), slope);
+  }
+
+  /// The operand that is the extreme takes all of g, each half where they are equal, both all of it where one
+  /// is not a number. An operand loses where `first` < `second`, these being (a, b) or (b, a).
   void extreme(ScalarId a, ScalarId b, ScalarId g, ScalarId first, ScalarId second) {
     const ScalarId tie = p_.binary(Function::Equal, a, b), half = times(g, number({1, 2})), zero = number(0);
-    if (depends_[a]) add(a, p_.select(tie, half, p_.select(less(second, first), g, zero)));
-    if (depends_[b]) add(b, p_.select(tie, half, p_.select(less(first, second), g, zero)));
+    if (depends_[a]) add(a, p_.select(tie, half, p_.select(less(first, second), zero, g)));
+    if (depends_[b]) add(b, p_.select(tie, half, p_.select(less(second, first), zero, g)));
   }
 
   Program& p_;

@@ -49,10 +49,11 @@ bool finite_factors(const Program& p, ScalarId id, std::vector<ScalarId>& factor
   if (scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply) {
     return finite_factors(p, scalar.a, factors) && finite_factors(p, scalar.b, factors);
   }
-  const bool zero_else = scalar.kind == ScalarKind::Select &&
-                         p.scalar(scalar.c).kind == ScalarKind::Literal &&
-                         p.scalar(scalar.c).literal == Rational(0);
-  if (zero_else) return finite_factors(p, scalar.b, factors);
+  const auto zero = [&](ScalarId branch) {
+    return p.scalar(branch).kind == ScalarKind::Literal && p.scalar(branch).literal == Rational(0);
+  };
+  if (scalar.kind == ScalarKind::Select && zero(scalar.c)) return finite_factors(p, scalar.b, factors);
+  if (scalar.kind == ScalarKind::Select && zero(scalar.b)) return finite_factors(p, scalar.c, factors);
   factors.push_back(id);
   return finite(p, id);
 }

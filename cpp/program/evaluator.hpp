@@ -10,7 +10,10 @@
 
 #include "program/interpret.hpp"
 #include "program/scope_code.hpp"
+#include "program/tracked.hpp"
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
+#include "support/random.hpp"
 
 namespace syno::program::detail {
 
@@ -21,21 +24,35 @@ struct Exact {
   const char* undefined = nullptr;
 };
 
-/// A value with the sum of the absolute values of the terms it was made of: what rounding errors are measured
-/// by.
-struct Tracked {
-  double value = 0;
-  double absolute = 0;
-};
-
 template <class T>
 struct Numbers;
 
+/// Reductions by their functions, one term after the other.
+template <class T>
+struct Folding {
+  static T start(Reduction reduction) {
+    return Numbers<T>::from(reduction == Reduction::Product ? Rational(1)
+                            : reduction == Reduction::Max   ? Rational::infinity(true)
+                            : reduction == Reduction::Min   ? Rational::infinity()
+                                                            : Rational(0));
+  }
+  static void fold(Reduction reduction, T& total, const T& value) {
+    const Function f = reduction == Reduction::Max       ? Function::Maximum
+                       : reduction == Reduction::Min     ? Function::Minimum
+                       : reduction == Reduction::Product ? Function::Multiply
+                                                         : Function::Add;
+    total = Numbers<T>::function(f, total, value);
+  }
+  static T finish(Reduction reduction, const T& total, std::int64_t terms) {
+    return reduction == Reduction::Mean ? Numbers<T>::mean(total, terms) : total;
+  }
+};
+
 template <>
-struct Numbers<double> {
+struct Numbers<double> : Folding<double> {
   static double from(Rational value) { return value.to_double(); }
   static double from_index(std::int64_t value) { return static_cast<double>(value); }
-  static bool truth(double value) { return value != 0; }
+  static double select(double condition, double yes, double no) { return condition != 0 ? yes : no; }
   static double function(Function f, double a, double b = 0) {
     if (f == Function::Multiply) return a * b;  // the two that sums of products consist of, inline
     if (f == Function::Add) return a + b;
@@ -45,44 +62,26 @@ struct Numbers<double> {
 };
 
 template <>
-struct Numbers<Tracked> {
-  static Tracked from(Rational value) { return {value.to_double(), std::abs(value.to_double())}; }
-  static Tracked from_index(std::int64_t value) {
-    return {static_cast<double>(value), std::abs(static_cast<double>(value))};
+struct Numbers<Tracked> : TrackedNumbers {
+  using TrackedNumbers::from;
+  using TrackedNumbers::TrackedNumbers;
+  Tracked from(Rational value) const { return from(value.to_double()); }
+  Tracked from_index(std::int64_t value) const {
+    return TrackedNumbers::from_index(static_cast<double>(value));
   }
-  static bool truth(const Tracked& value) { return value.value != 0; }
-  static Tracked function(Function f, const Tracked& a, const Tracked& b = {}) {
-    const double value = apply(f, a.value, b.value);
-    switch (f) {
-      case Function::Add:
-      case Function::Subtract:
-        return {value, a.absolute + b.absolute};
-      case Function::Multiply:
-        return {value, a.absolute * b.absolute};
-      case Function::Divide:
-        return {value, a.absolute / std::abs(b.value)};
-      case Function::Negate:
-      case Function::Abs:
-        return {value, a.absolute};
-      case Function::Relu:
-        return {value, a.value > 0 ? a.absolute : 0};
-      case Function::Maximum:
-      case Function::Minimum:
-        return {value, value == a.value ? a.absolute : b.absolute};
-      default:
-        return {value, std::abs(value)};
-    }
-  }
-  static Tracked mean(const Tracked& sum, std::int64_t count) {
-    return {sum.value / static_cast<double>(count), sum.absolute / static_cast<double>(count)};
+  Tracked function(Function f, const Tracked& a, const Tracked& b = {}) const {
+    return TrackedNumbers::function(f, a, b);
   }
 };
 
 template <>
-struct Numbers<Exact> {
+struct Numbers<Exact> : Folding<Exact> {
   static Exact from(Rational value) { return {value}; }
   static Exact from_index(std::int64_t value) { return {Rational(value)}; }
-  static bool truth(const Exact& value) { return value.value != Rational(0); }
+  static Exact select(const Exact& condition, const Exact& yes, const Exact& no) {
+    if (condition.undefined) return condition;
+    return condition.value != Rational(0) ? yes : no;
+  }
   static Exact function(Function f, const Exact& a, const Exact& b = {});
   static Exact mean(const Exact& sum, std::int64_t count) {
     return {sum.undefined ? Rational() : sum.value / Rational(count), sum.undefined};
@@ -93,17 +92,14 @@ struct Numbers<Exact> {
 template <class T>
 class Evaluator {
  public:
-  Evaluator(const Program& concrete, const Scope& scope)
-      : code_(concrete, scope),
+  Evaluator(const Program& concrete, const Scope& scope, const Numbers<T>& numbers = Numbers<T>())
+      : numbers_(numbers),
+        code_(concrete, scope),
         iterators_(code_.begin),
         lanes_(code_.lanes.size()),
         registers_(code_.body.size()) {
-    for (const Instruction& instruction : code_.body)
-      literals_.push_back(Numbers<T>::from(instruction.value));
-    initial_ = code_.reduction == Reduction::Product ? Numbers<T>::from(1)
-               : code_.reduction == Reduction::Max   ? Numbers<T>::from(Rational::infinity(true))
-               : code_.reduction == Reduction::Min   ? Numbers<T>::from(Rational::infinity())
-                                                     : Numbers<T>::from(0);
+    for (const Instruction& instruction : code_.body) literals_.push_back(numbers_.from(instruction.value));
+    initial_ = numbers_.start(code_.reduction);
   }
 
   const ScopeCode& code() const { return code_; }
@@ -111,12 +107,7 @@ class Evaluator {
   /// Moves to a point of the traversal (logical values of its iterators).
   void move_to(const std::int64_t* traversal) {
     std::copy(traversal, traversal + code_.traversal_count, iterators_.begin());
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      const Affine& affine = code_.lanes[i];
-      std::int64_t value = affine.constant;
-      for (const auto& [position, coefficient] : affine.terms) value += coefficient * iterators_[position];
-      lanes_[i] = value;
-    }
+    update_lanes();
   }
 
   /// Offset of the target of an accumulating scope at the current point; false when it is outside.
@@ -129,7 +120,8 @@ class Evaluator {
     T total = initial_;
     const std::size_t first = code_.traversal_count, count = iterators_.size();
     for (;;) {
-      fold(total, body(load));
+      interruption_point();
+      numbers_.fold(code_.reduction, total, body(load));
       std::size_t i = count;
       while (i > first) {
         --i;
@@ -140,13 +132,43 @@ class Evaluator {
         iterators_[i] = code_.begin[i];
         for (const auto& [lane, coefficient] : code_.lanes_of[i])
           lanes_[lane] -= coefficient * (code_.extent[i] - 1);
-        if (i == first) return finish(total);
+        if (i == first) return numbers_.finish(code_.reduction, total, code_.sum_points);
       }
-      if (count == first) return finish(total);
+      if (count == first) return numbers_.finish(code_.reduction, total, code_.sum_points);
     }
   }
 
+  /// The same estimated from `terms` of the reduction's terms. For Tracked numbers.
+  template <class Load>
+  T estimate(Load&& load, std::int64_t terms, Random& random) {
+    T total = initial_;
+    double squares = 0;
+    const std::size_t first = code_.traversal_count;
+    for (std::int64_t n = 0; n < terms; ++n) {
+      interruption_point();
+      for (std::size_t i = first; i < iterators_.size(); ++i)
+        iterators_[i] = code_.begin[i] +
+                        static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(code_.extent[i])));
+      update_lanes();
+      const T term = body(load);
+      squares += term.value * term.value;
+      numbers_.fold(code_.reduction, total, term);
+    }
+    std::copy(code_.begin.begin() + static_cast<std::ptrdiff_t>(first), code_.begin.end(),
+              iterators_.begin() + static_cast<std::ptrdiff_t>(first));
+    return numbers_.estimated(code_.reduction, total, code_.sum_points, terms, squares);
+  }
+
  private:
+  void update_lanes() {
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      const Affine& affine = code_.lanes[i];
+      std::int64_t value = affine.constant;
+      for (const auto& [position, coefficient] : affine.terms) value += coefficient * iterators_[position];
+      lanes_[i] = value;
+    }
+  }
+
   bool locate(const Access& access, std::int64_t& offset) const {
     for (const CheckedLane& check : access.lanes)
       if (static_cast<std::uint64_t>(lanes_[check.lane] - check.begin) >=
@@ -180,54 +202,26 @@ class Evaluator {
         case ScalarKind::Index: {
           std::int64_t value = 0;
           run(code_.indices[instruction.a], iterators_.data(), value);
-          registers_[i] = Numbers<T>::from_index(value);
+          registers_[i] = numbers_.from_index(value);
           break;
         }
         case ScalarKind::Unary:
-          registers_[i] = Numbers<T>::function(instruction.function, registers_[instruction.a]);
+          registers_[i] = numbers_.function(instruction.function, registers_[instruction.a]);
           break;
         case ScalarKind::Binary:
-          registers_[i] = Numbers<T>::function(instruction.function, registers_[instruction.a],
-                                               registers_[instruction.b]);
+          registers_[i] =
+              numbers_.function(instruction.function, registers_[instruction.a], registers_[instruction.b]);
           break;
-        case ScalarKind::Select: {
-          const T& condition = registers_[instruction.a];
-          registers_[i] = undefined(condition)           ? condition
-                          : Numbers<T>::truth(condition) ? registers_[instruction.b]
-                                                         : registers_[instruction.c];
+        case ScalarKind::Select:
+          registers_[i] = numbers_.select(registers_[instruction.a], registers_[instruction.b],
+                                          registers_[instruction.c]);
           break;
-        }
       }
     }
     return registers_.back();
   }
 
-  static bool undefined(const Exact& value) { return value.undefined != nullptr; }
-  template <class Other>
-  static bool undefined(const Other&) {
-    return false;
-  }
-
-  void fold(T& total, const T& value) const {
-    switch (code_.reduction) {
-      case Reduction::Max:
-        total = Numbers<T>::function(Function::Maximum, total, value);
-        break;
-      case Reduction::Min:
-        total = Numbers<T>::function(Function::Minimum, total, value);
-        break;
-      case Reduction::Product:
-        total = Numbers<T>::function(Function::Multiply, total, value);
-        break;
-      default:
-        total = Numbers<T>::function(Function::Add, total, value);
-        break;
-    }
-  }
-  T finish(const T& total) const {
-    return code_.reduction == Reduction::Mean ? Numbers<T>::mean(total, code_.sum_points) : total;
-  }
-
+  Numbers<T> numbers_;
   ScopeCode code_;
   std::vector<std::int64_t> iterators_;
   std::vector<std::int64_t> lanes_;

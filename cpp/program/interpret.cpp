@@ -10,7 +10,9 @@
 #include "program/evaluator.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 #include "support/memory.hpp"
+#include "support/random.hpp"
 
 namespace syno::program {
 
@@ -33,11 +35,13 @@ double apply(Function function, double a, double b) {
     case Function::Sigmoid:
       return a >= 0 ? 1 / (1 + std::exp(-a)) : std::exp(a) / (1 + std::exp(a));
     case Function::Relu:
-      return a > 0 || std::isnan(a) ? a : 0;
+      return a < 0 ? 0 : a;
     case Function::Abs:
       return std::abs(a);
-    case Function::Gelu:
-      return 0.5 * a * (1 + std::erf(a / std::numbers::sqrt2));
+    case Function::Gelu: {  // 1 + erf would cancel in the left tail, and an argument's error be magnified
+      const long double wide = a;
+      return static_cast<double>(wide * (0.5L * std::erfc(-wide / std::numbers::sqrt2_v<long double>)));
+    }
     case Function::Add:
       return a + b;
     case Function::Subtract:
@@ -217,6 +221,7 @@ void run_scope(const Program& program, const Scope& scope, std::vector<std::vect
   std::vector<std::int64_t> point = begin;
   std::int64_t next = 0;
   do {
+    interruption_point();
     evaluator.move_to(point.data());
     if (!code.accumulates) {
       result[next++] = store(evaluator.value(load), program, scope);
@@ -229,12 +234,17 @@ void run_scope(const Program& program, const Scope& scope, std::vector<std::vect
 // Computes single elements of a program's tensors, and of intermediates only those asked for.
 class PointMachine {
  public:
-  PointMachine(const Program& program, const std::map<std::string, Values<double>>& inputs)
-      : program_(program), data_(program.tensors.size()), scopes_(program.tensors.size()) {
+  PointMachine(const Program& program, const std::map<std::string, Values<double>>& inputs,
+               const PointOptions& options)
+      : program_(program),
+        numbers_(options.precision),
+        data_(program.tensors.size()),
+        scopes_(program.tensors.size()) {
     for (std::size_t t = 0; t < program.tensors.size(); ++t) {
       const Tensor& tensor = program.tensors[t];
       if (tensor.role == Role::Constant)
         for (const Rational& value : tensor.literal) data_[t].literal.push_back(value.to_double());
+      data_[t].constant = tensor.role == Role::Constant;
       data_[t].shape = shape_of(program, TensorId{static_cast<std::uint32_t>(t)});
       data_[t].strides = strides_of(data_[t].shape);
       for (const Range& dim : tensor.dims) data_[t].begin.push_back(extent_of(program, dim, 0).begin);
@@ -244,14 +254,17 @@ class PointMachine {
         data_[t].values = inputs.at(tensor.name).data.data();
     }
     for (const Scope& scope : program.scopes) scopes_[static_cast<std::size_t>(scope.output)] = &scope;
+    for (const TensorId id : program.outputs) data_[static_cast<std::size_t>(id)].is_output = true;
+    work_ = work_of_elements();
+    for (const TensorId id : program.outputs)
+      if (scopes_[static_cast<std::size_t>(id)] != nullptr)
+        limit(static_cast<std::uint32_t>(id), options.most_terms);
   }
 
   Tracked element(std::uint32_t tensor, std::int64_t offset) {
     TensorState& state = data_[tensor];
-    if (state.values) {
-      const double value = state.values[offset];
-      return {value, std::abs(value)};
-    }
+    if (state.constant) return numbers_.from(state.values[offset]);
+    if (state.values) return TrackedNumbers::loaded(state.values[offset]);
     if (!scopes_[tensor]->target.empty()) {
       if (!state.accumulated) accumulate(tensor, nullptr);
       return state.sums[static_cast<std::size_t>(offset)];
@@ -280,19 +293,25 @@ class PointMachine {
   /// Runs an accumulating scope, computing only what lands on `wanted` offsets (all when null).
   void accumulate(std::uint32_t tensor, const std::unordered_set<std::int64_t>* wanted) {
     TensorState& state = data_[tensor];
-    state.sums.assign(element_count(program_, TensorId{tensor}, sizeof(Tracked)), Tracked{});
+    state.sums.assign(element_count(program_, TensorId{tensor}, sizeof(Tracked)),
+                      TrackedNumbers::start(Reduction::Sum));
+    std::vector<std::int64_t> terms(state.sums.size());
     Evaluator<Tracked>& evaluator = evaluator_of(tensor);
     const ScopeCode& code = evaluator.code();
     const std::vector<std::int64_t> begin(
         code.begin.begin(), code.begin.begin() + static_cast<std::ptrdiff_t>(code.traversal_count));
     std::vector<std::int64_t> point = begin;
     do {
+      interruption_point();
       std::int64_t offset = 0;
       evaluator.move_to(point.data());
       if (!evaluator.target(offset) || (wanted && !wanted->contains(offset))) continue;
-      Tracked& sum = state.sums[static_cast<std::size_t>(offset)];
-      sum = Numbers<Tracked>::function(Function::Add, sum, evaluator.value(loader()));
+      numbers_.fold(Reduction::Sum, state.sums[static_cast<std::size_t>(offset)], evaluator.value(loader()));
+      ++terms[static_cast<std::size_t>(offset)];
     } while (advance(point, begin, code.extent));
+    for (std::size_t i = 0; i < terms.size(); ++i)
+      if (terms[i] > 0)
+        state.sums[i] = finished(state, numbers_.finish(Reduction::Sum, state.sums[i], terms[i]));
     state.accumulated = true;
   }
 
@@ -320,6 +339,9 @@ class PointMachine {
     std::vector<double> literal;
     std::vector<std::int64_t> shape, strides, begin;
     Memo memo;
+    bool constant = false, is_output = false;
+    double most = 1e300;
+    std::int64_t estimated_from = 0;  ///< terms; 0: all of them are added up
     bool accumulated = false;
     std::vector<Tracked> sums;
     std::unique_ptr<Evaluator<Tracked>> evaluator;
@@ -335,7 +357,8 @@ class PointMachine {
 
   Evaluator<Tracked>& evaluator_of(std::uint32_t tensor) {
     TensorState& state = data_[tensor];
-    if (!state.evaluator) state.evaluator = std::make_unique<Evaluator<Tracked>>(program_, *scopes_[tensor]);
+    if (!state.evaluator)
+      state.evaluator = std::make_unique<Evaluator<Tracked>>(program_, *scopes_[tensor], numbers_);
     return *state.evaluator;
   }
 
@@ -346,10 +369,78 @@ class PointMachine {
       point[d] = state.begin[d] + offset / state.strides[d] % state.shape[d];
     Evaluator<Tracked>& evaluator = evaluator_of(tensor);
     evaluator.move_to(point.data());
-    return evaluator.value(loader());
+    if (state.estimated_from == 0) return finished(state, evaluator.value(loader()));
+    Random stream = random_.fork(tensor).fork(static_cast<std::uint64_t>(offset));
+    return finished(state, evaluator.estimate(loader(), state.estimated_from, stream));
+  }
+
+  Tracked finished(const TensorState& state, const Tracked& value) const {
+    return state.is_output ? numbers_.stored(value) : value;
+  }
+
+  std::vector<std::uint32_t> read_by(const Scope& scope) const {
+    std::vector<std::uint32_t> tensors;
+    for (const ScalarId id : scalars_of(program_, scope.body))
+      if (program_.scalar(id).kind == ScalarKind::Read)
+        tensors.push_back(static_cast<std::uint32_t>(program_.scalar(id).tensor));
+    return tensors;
+  }
+  double terms_of(const Scope& scope) const {
+    double terms = 1;
+    for (const Iterator& i : scope.sums) {
+      const Extent extent = extent_of(program_, i.range, 0);
+      terms *= static_cast<double>(extent.end - extent.begin);
+    }
+    return terms;
+  }
+
+  struct Work {
+    double element = 0;  ///< terms added up for one element, those of what it is made of included
+    double whole = 0;    ///< for all of them
+  };
+  std::vector<Work> work_of_elements() const {
+    std::vector<Work> work(program_.tensors.size());
+    for (const Scope& scope : program_.scopes) {
+      double term = 1, below = 0;
+      for (const std::uint32_t tensor : read_by(scope)) {
+        term += work[tensor].element;
+        below += work[tensor].whole;
+      }
+      double points = 1;
+      for (const Iterator& i : scope.traversal) {
+        const Extent extent = extent_of(program_, i.range, 0);
+        points *= static_cast<double>(extent.end - extent.begin);
+      }
+      Work& made = work[static_cast<std::size_t>(scope.output)];
+      made.whole = below + points * terms_of(scope);
+      made.element = scope.target.empty() ? std::min(terms_of(scope) * term, made.whole) : made.whole;
+    }
+    return work;
+  }
+
+  /// Decides which reductions are estimated so that an element takes `most` terms.
+  void limit(std::uint32_t tensor, double most) {
+    if (scopes_[tensor] == nullptr || work_[tensor].element <= most || data_[tensor].most <= most) return;
+    data_[tensor].most = most;
+    constexpr double kLeastTerms = 4096;
+    constexpr double kDrawing = 16;  // a term drawn takes as long as this many in order
+    const Scope& scope = *scopes_[tensor];
+    TensorState& state = data_[tensor];
+    double term = 1;
+    for (const std::uint32_t read : read_by(scope)) term += work_[read].element;
+    double terms = terms_of(scope);
+    if (terms > kLeastTerms && scope.target.empty()) {
+      terms = std::clamp(most / (kDrawing * term), kLeastTerms, terms);
+      if (state.estimated_from != 0) terms = std::min(terms, static_cast<double>(state.estimated_from));
+      state.estimated_from = static_cast<std::int64_t>(terms);
+    }
+    for (const std::uint32_t read : read_by(scope)) limit(read, most / terms);
   }
 
   const Program& program_;
+  Numbers<Tracked> numbers_;
+  Random random_{17};
+  std::vector<Work> work_;
   std::vector<TensorState> data_;
   std::vector<const Scope*> scopes_;  // by tensor: what writes it
 };
@@ -411,6 +502,13 @@ template std::map<std::string, Values<Rational>> interpret(const Program&,
 PointValues interpret_points(const Program& program, const std::map<std::string, Values<double>>& inputs,
                              const std::string& output,
                              const std::vector<std::vector<std::int64_t>>& points) {
+  return allowed_at_points(program, inputs, output, points, {}).reference;
+}
+
+AllowedValues allowed_at_points(const Program& program, const std::map<std::string, Values<double>>& inputs,
+                                const std::string& output,
+                                const std::vector<std::vector<std::int64_t>>& points,
+                                const PointOptions& options) {
   using namespace detail;
   check_inputs(program, inputs);
   std::vector<std::string> names;
@@ -418,7 +516,7 @@ PointValues interpret_points(const Program& program, const std::map<std::string,
   if (std::find(names.begin(), names.end(), output) == names.end())
     throw UnknownName(kWhere, unknown_name("output", output, names));
 
-  PointMachine machine(program, inputs);
+  PointMachine machine(program, inputs, options);
   const TensorId id = *program.find_tensor(output);
   std::vector<std::int64_t> offsets;
   for (const std::vector<std::int64_t>& point : points) offsets.push_back(machine.offset_of(id, point));
@@ -428,11 +526,12 @@ PointValues interpret_points(const Program& program, const std::map<std::string,
     const std::unordered_set<std::int64_t> wanted(offsets.begin(), offsets.end());
     machine.accumulate(static_cast<std::uint32_t>(id), &wanted);
   }
-  PointValues result;
+  AllowedValues result;
   for (const std::int64_t offset : offsets) {
     const Tracked value = machine.element(static_cast<std::uint32_t>(id), offset);
-    result.values.push_back(value.value);
-    result.absolute_terms.push_back(value.absolute);
+    result.reference.values.push_back(value.value);
+    result.reference.absolute_terms.push_back(value.absolute);
+    result.allowed.push_back({value.low, value.high, value.nan, value.guessed});
   }
   return result;
 }

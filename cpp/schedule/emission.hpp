@@ -84,6 +84,9 @@ class Emission {
   ValueId finished(std::size_t s, ValueId result);
   /// Writes a point of the scope's output.
   StatementId write(std::size_t s, StoreMode mode, const std::function<ValueId()>& make);
+  StatementId rewrite(std::size_t s, const std::function<ValueId(ValueId)>& make);  ///< of what was written
+  StatementId write_at(std::size_t s, StoreMode mode,
+                       const std::function<ValueId(const std::vector<ExprId>&)>& make);
   /// An accumulating scope starts from zero.
   StatementId zero(TensorId tensor);
 

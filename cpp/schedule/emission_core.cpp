@@ -76,12 +76,17 @@ StatementId Emission::emit_core(std::size_t s, std::size_t k) {
   const bool mean = scope.reduction == Reduction::Mean;
   const bool in_memory = tile.empty() && !traversal.empty();
   // A constant factor of every term is one of their sum.
-  double factor = mean ? 1.0 / static_cast<double>(count) : 1.0;
+  // 1 / count is one only where it is exact: else a mean of equal terms would not be the term.
+  const bool divides = mean && (count & (count - 1)) != 0;
+  double factor = mean && !divides ? 1.0 / static_cast<double>(count) : 1.0;
   ScalarId term_body = scope.body;
   if (!in_memory && (mean || scope.reduction == Reduction::Sum))
     term_body = without_factor(scope.body, factor);
   const auto scaled = [&](ValueId v) {
-    return factor == 1 ? v : nest_.binary(program::Function::Multiply, v, nest_.literal(factor));
+    if (factor != 1) v = nest_.binary(program::Function::Multiply, v, nest_.literal(factor));
+    if (divides)
+      v = nest_.binary(program::Function::Divide, v, nest_.index_value(nest_.arena.constant(count)));
+    return v;
   };
 
   if (in_memory) return accumulate_in_memory(s, k, traversal, start, mode, scaled);
@@ -283,9 +288,7 @@ StatementId Emission::accumulate_in_memory(std::size_t s, std::size_t k, const s
       s, traversal, 0, [&] { return write(s, StoreMode::Assign, [&] { return nest_.literal(start); }); }));
   parts.push_back(emit_steps(s, k, [&] { return write(s, mode, [&] { return body_value(s); }); }));
   if (scope.reduction == Reduction::Mean)
-    parts.push_back(emit_over(s, traversal, 0, [&] {
-      return write(s, StoreMode::Multiply, [&] { return scaled(nest_.literal(1)); });
-    }));
+    parts.push_back(emit_over(s, traversal, 0, [&] { return rewrite(s, scaled); }));
   return nest_.sequence(std::move(parts));
 }
 

@@ -167,6 +167,17 @@ ValueId Emission::finished(std::size_t s, ValueId result) {
 }
 
 StatementId Emission::write(std::size_t s, StoreMode mode, const std::function<ValueId()>& make) {
+  return write_at(s, mode, [&](const std::vector<ExprId>&) { return make(); });
+}
+
+StatementId Emission::rewrite(std::size_t s, const std::function<ValueId(ValueId)>& make) {
+  const BufferId buffer = buffer_of_[raw(plan_.program.scopes[s].output)];
+  return write_at(s, StoreMode::Assign,
+                  [&](const std::vector<ExprId>& places) { return make(nest_.load(buffer, places)); });
+}
+
+StatementId Emission::write_at(std::size_t s, StoreMode mode,
+                               const std::function<ValueId(const std::vector<ExprId>&)>& make) {
   const program::Scope& scope = plan_.program.scopes[s];
   const TensorId tensor = scope.output;
   std::vector<Condition> conditions;
@@ -201,7 +212,7 @@ StatementId Emission::write(std::size_t s, StoreMode mode, const std::function<V
         if (!within(places[d], 0, shapes_[raw(tensor)][d]))
           room.push_back({places[d], 0, shapes_[raw(tensor)][d]});
     }
-    const ValueId written = make();
+    const ValueId written = make(places);
     return nest_.guard(std::move(room),
                        nest_.store(buffer_of_[raw(tensor)], std::move(places), written, mode));
   });

@@ -7,6 +7,7 @@
 #include "schedule/gather.hpp"
 #include "schedule/inlining.hpp"
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 
 namespace syno::schedule {
 
@@ -19,6 +20,7 @@ using symbolic::Op;
 ScalarId rebuild(Program& program, ScalarId id,
                  const std::function<std::optional<ScalarId>(ScalarId)>& replacement,
                  const std::function<ExprId(ExprId)>& move) {
+  interruption_point();
   if (const auto replaced = replacement(id)) return *replaced;
   Scalar scalar = program.scalar(id);
   switch (scalar.kind) {

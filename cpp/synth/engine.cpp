@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 
 namespace syno::synth {
 namespace {
@@ -552,6 +553,7 @@ int Engine::distance(const State& state, int limit, bool more_reduces) {
 }
 
 Reason Engine::take(const State& state, const Move& move, int steps_left, State& next) {
+  interruption_point();
   ++counters.children;
   const auto reject = [&](Reason reason) {
     ++counters.rejected[reason];

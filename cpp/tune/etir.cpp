@@ -6,6 +6,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "support/interrupt.hpp"
+
 namespace syno::tune {
 
 namespace {
@@ -229,6 +231,7 @@ double EtirGraph::benefit_of_vthreads(const Etir& before, const Etir& after, std
 }
 
 std::vector<EtirGraph::Edge> EtirGraph::edges(const Etir& state, double t, bool annealing) const {
+  interruption_point();
   std::vector<Edge> found;
   found.reserve(4 * dims_.size() + 2);
   const Bytes before = bytes(state, state.level);

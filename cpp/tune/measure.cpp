@@ -22,6 +22,7 @@
 
 #include "jit/kernel.hpp"
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 #include "support/random.hpp"
 #include "support/thread_pool.hpp"
 
@@ -219,6 +220,7 @@ Message in_child(const MeasureOptions& options, const Work& work) {
   }
   if (child == 0) {
     ::close(ends[0]);
+    set_interruption_handler(nullptr);  // the parent's: it may wait for threads that are not here
     for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGINT})
       ::signal(signal, SIG_DFL);
     const rlimit no_core{0, 0};
@@ -243,13 +245,30 @@ Message in_child(const MeasureOptions& options, const Work& work) {
     ::_exit(0);
   }
   ::close(ends[1]);
+  // An interrupted wait leaves no child behind.
+  struct Child {
+    pid_t id;
+    int end;
+    bool ended = false;
+    ~Child() {
+      ::close(end);
+      if (ended) return;
+      ::kill(id, SIGKILL);
+      while (::waitpid(id, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+  } guard{child, ends[0]};
   std::size_t got = 0;
   const auto deadline = Clock::now() + std::chrono::duration<double>(options.limit_s);
   bool late = false;
   while (got < sizeof message) {
     const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
     pollfd wait{ends[0], POLLIN, 0};
-    const int ready = left > 0 ? ::poll(&wait, 1, static_cast<int>(left * 1000) + 1) : 0;
+    check_interruption();
+    constexpr double kBetweenChecks = 0.1;
+    const int ready =
+        left > 0 ? ::poll(&wait, 1, static_cast<int>(std::min(left, kBetweenChecks) * 1000) + 1) : 0;
+    if (ready == 0 && left > kBetweenChecks) continue;
     if (ready == 0) {
       late = true;
       break;
@@ -260,11 +279,11 @@ Message in_child(const MeasureOptions& options, const Work& work) {
     if (read <= 0) break;
     got += static_cast<std::size_t>(read);
   }
-  ::close(ends[0]);
   if (got < sizeof message) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  guard.ended = true;
   if (late) return failed(Outcome::TimedOut, fmt::format("no result within {} s", options.limit_s));
   if (got < sizeof message)
     return failed(Outcome::Crashed, WIFSIGNALED(status)

@@ -1,0 +1,39 @@
+#include "support/interrupt.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+
+namespace syno {
+
+namespace {
+
+std::atomic<void (*)()> g_handler{nullptr};
+
+bool in_main_thread() { return ::syscall(SYS_gettid) == ::getpid(); }
+
+}  // namespace
+
+void interruption_point() {
+  constexpr unsigned kCallsBetweenLooksAtTheClock = 256;
+  constexpr std::chrono::milliseconds kBetweenChecks{50};
+  thread_local unsigned calls = 0;
+  thread_local std::chrono::steady_clock::time_point last{};
+  if (++calls % kCallsBetweenLooksAtTheClock != 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last < kBetweenChecks) return;
+  last = now;
+  check_interruption();
+}
+
+void check_interruption() {
+  const auto handler = g_handler.load(std::memory_order_relaxed);
+  // Signals are the main thread's; another thread may have to wait for it with a lock.
+  if (handler != nullptr && in_main_thread()) handler();
+}
+
+void set_interruption_handler(void (*handler)()) { g_handler = handler; }
+
+}  // namespace syno
