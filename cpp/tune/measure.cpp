@@ -237,6 +237,9 @@ Message in_child(const MeasureOptions& options, const Work& work) {
     } catch (const std::bad_alloc&) {
       made.outcome = static_cast<std::uint8_t>(Outcome::TooMuchMemory);
       std::snprintf(made.reason, sizeof made.reason, "the system gives no more memory");
+    } catch (const ShapeError& error) {  // sizes that ask for more memory than there is
+      made.outcome = static_cast<std::uint8_t>(Outcome::TooMuchMemory);
+      std::snprintf(made.reason, sizeof made.reason, "%s", error.what());
     } catch (const std::exception& error) {
       made.outcome = static_cast<std::uint8_t>(Outcome::Wrong);
       std::snprintf(made.reason, sizeof made.reason, "%s", error.what());
@@ -311,6 +314,9 @@ Compiled compile_one(const program::Program& concrete, const schedule::Schedule&
       made.measured.reason = fmt::format("needs {} bytes; the limit is {}", bytes, options.memory_bytes);
       made.kernel = nullptr;
     }
+  } catch (const ShapeError& error) {  // sizes that ask for more memory than there is
+    made.measured.outcome = Outcome::TooMuchMemory;
+    made.measured.reason = error.what();
   } catch (const Error& error) {
     made.measured.outcome = Outcome::NotApplicable;
     made.measured.reason = error.what();

@@ -112,7 +112,7 @@ const std::vector<Rewriting> kRewritings = {
     {"rotated_weight",
      [](OperatorText& t, Random& random) {
        for (auto& read : t.reads) {
-         if (read.tensor == "x") continue;
+         if (read.tensor == "x" || read.dims.empty()) continue;
          auto& [index, extent] = read.dims[random.below(read.dims.size())];
          index = fmt::format("(({}) + 1) % ({})", index, extent);
        }
@@ -121,7 +121,7 @@ const std::vector<Rewriting> kRewritings = {
     {"reversed_weight",
      [](OperatorText& t, Random& random) {
        for (auto& read : t.reads) {
-         if (read.tensor == "x") continue;
+         if (read.tensor == "x" || read.dims.empty()) continue;
          auto& [index, extent] = read.dims[random.below(read.dims.size())];
          index = fmt::format("({} - 1 - ({}))", extent, index);
        }
@@ -146,8 +146,9 @@ const std::vector<Rewriting> kRewritings = {
     {"shuffled_input_channels",
      [](OperatorText& t, Random&) {
        for (auto& read : t.reads) {
+         if (read.tensor != "x") continue;
          auto& index = read.dims[1].first;
-         if (read.tensor == "x") index = fmt::format("((({0}) % g) * (C_in*g^-1) + ({0}) / g)", index);
+         index = fmt::format("((({0}) % g) * (C_in*g^-1) + ({0}) / g)", index);
        }
        return true;
      }},

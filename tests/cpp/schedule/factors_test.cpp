@@ -49,8 +49,8 @@ TEST(Factors, AreRefusedWhereThereAreNone) {
   Random random(3);
   for (const char* text :
        {"y[i,j] = sum[k] a[i,k] * b[j,k]", "y[i,j] = max[k] 2 * a[i,k] * b[j,k]",
-        "y[i,j] = sum[k] (2 + a[i,k]) * b[j,k]", "y[i,j] = sum[k] a[i,j] * 2 + b[j,k]",
-        "y[i,j] = sum[k] a[i,k] / (b[j,k] * 0 + 2)", "y[i,j] = sum[k] g[i] * z[j] + k * 0"}) {
+        "y[i,j] = sum[k] (2 + a[i,k]) * b[j,k]", "y[i,j] = sum[k] (a[i,j] * 2 + b[j,k])",
+        "y[i,j] = sum[k] a[i,k] / (b[j,k] * 0 + 2)", "y[i,j] = sum[k] (g[i] * z[j] + k * 0)"}) {
     const auto p = instance_of(text, random);
     Plan plan(p, Dtype::F32);
     EXPECT_FALSE(has_common_factor(plan, 0)) << text;

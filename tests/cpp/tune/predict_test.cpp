@@ -278,7 +278,7 @@ TEST(Predict, OneSumWaitsForItself) {
         "  for c in 0..{0} unroll\n    for l in 0..16 vector\n      y[c, l] = t[c, l]\n",
         chains, 256 / chains, 16 * chains));
   };
-  const Machine machine = describe_machine(jit::host_cpu());
+  const Machine machine = describe_machine(jit::cpu_named("x86-64-v4"));
   const Prediction one = predict(nest(1), machine), four = predict(nest(4), machine);
   EXPECT_EQ(one.bottleneck, "latency of sums");
   EXPECT_GT(one.seconds, 2 * four.seconds);
@@ -371,7 +371,7 @@ TEST(Predict, LanesThatVectorsHoldAreShuffled) {
                        "nest lanes\ninput x: f32[64, 100]\noutput y: f32[64, 14]\nfor i in 0..64\n"
                        "  for l in 0..14 vector\n    y[i, l] = x[i, " +
                        from + "]\n"),
-                   describe_machine(jit::host_cpu()))
+                   describe_machine(jit::cpu_named("x86-64-v4")))
         .seconds;
   };
   const double together = seconds("l"), two_rows = seconds("l / 7 * 7 + l % 7"), again = seconds("l % 7"),
