@@ -43,8 +43,9 @@ struct Lanes {
 
 /// Elementary functions on scalars or vectors of float or double, from polynomials, without branches or
 /// calls, as C99 defines them at zeros, infinities and what is not a number. Errors in ulp, of f32 and f64:
-/// exp, log, rsqrt, sigmoid, tanh 3; erf 3; gelu 7; power 2 (a literal whole exponent n: |n|, and
-/// below the smallest normal number nothing is sure where n < 0). tests/cpp/jit/math_test.cpp measures them.
+/// exp, log, rsqrt, sigmoid, tanh 3; erf 3; gelu 7, and 8 without fused operations; power 2 (a literal whole
+/// exponent n: |n|, and below the smallest normal number nothing is sure where n < 0).
+/// tests/cpp/jit/math_test.cpp measures them.
 class MathEmitter {
  public:
   /// `wide`: the CPU has AVX-512, whose scaling by powers of two and table look-ups save half the operations.
