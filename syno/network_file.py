@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from syno.torch import Sites
 
-FILE, VALUES = "network.json", "example.safetensors"
+FILE, VALUES = FILES = "network.json", "example.safetensors"
 _FORMAT, _VERSION = "syno-network", 1
 #: What a reader takes of a file; a network of a thousand layers needs a hundredth.
 _LARGEST, _LARGEST_VALUES = 64 << 20, 4 << 30

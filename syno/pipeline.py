@@ -19,6 +19,7 @@ from syno.errors import ShapeError, SpecError, TaskError, unknown_name
 from syno.files import write_whole
 from syno.inputs import arguments, as_inputs, size, unwrapped
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
+from syno.network_file import FILES as NETWORK_FILES
 from syno.network_file import keep_network, read_network
 from syno.policies import DEFAULT_POLICY
 from syno.report.build import FINAL_FILE, FinalBench, read_final
@@ -449,13 +450,7 @@ def _run(
         trust=trust,
     )
     try:
-        if read_network(directory) is None and not keep_network(
-            directory, batch, task.example(batch), network.sites()
-        ):
-            _log.warning(
-                "%s keeps no example: its inputs are no tensors, numbers or texts; later uses want apply(example=x)",
-                directory,
-            )
+        _keep(session, network)
         summary = session.run(
             budget=allowed,
             finalists=finalists,
@@ -468,6 +463,22 @@ def _run(
     finally:
         session.close()
     return Result(open_view(directory), network)
+
+
+def _keep(session: Session, network: Network) -> None:
+    """Writes down what later uses of the session need of the network, once."""
+    directory = session.directory
+    if read_network(directory) is not None:
+        return
+    example = network.task.example(network.batch)
+    if keep_network(directory, network.batch, example, network.sites()):
+        for name in NETWORK_FILES:
+            session.record_file(directory / name)
+        return
+    _log.warning(
+        "%s keeps no example: its inputs are no tensors, numbers or texts; later uses want apply(example=x)",
+        directory,
+    )
 
 
 def _check(task: Task) -> None:

@@ -10,7 +10,7 @@ from syno.config import deterministic
 from syno.errors import SessionError
 from syno.inputs import arguments, as_inputs, dtype_of, mapped, unwrapped
 from syno.network import Network, NetworkEvaluator, place
-from syno.network_file import KeptNetwork, read_network
+from syno.network_file import FILES, KeptNetwork, read_network
 from syno.numbers import significant
 from syno.report.build import build_report
 from syno.session import Candidate, SessionView, open_view
@@ -186,7 +186,11 @@ class Result:
     def kept(self) -> KeptNetwork | None:
         """Example and sites as the session keeps them; ``None`` where an older syno made it."""
         if self._kept is None:
-            self._kept = read_network(self.view.directory)
+            directory = self.view.directory
+            if all((directory / name).exists() for name in FILES):
+                for name in FILES:
+                    self.view.check_file(directory / name)
+            self._kept = read_network(directory)
         return self._kept
 
     @property

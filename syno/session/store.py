@@ -107,7 +107,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         _check(connection, path)
         if write:
             _upgrade(connection)
-    except (sqlite3.Error, OSError) as error:
+    except (*FAILURES, OSError) as error:
         if connection is not None:
             connection.close()
         raise explained(path, error) from None
@@ -205,6 +205,10 @@ def _check_log(path: Path, write: bool) -> None:
     )
 
 
+#: What a query raises beside its result. SQLite's own words hold names as they lie in a damaged file: where those are
+#: no text, Python cannot make a message of them. A record whose length is damaged asks for memory that is not there.
+FAILURES = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+
 _DAMAGE_CODES = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
 _DAMAGE = (
     "malformed",
@@ -219,6 +223,8 @@ _DAMAGE = (
 
 def _is_damage(error: Exception) -> bool:
     """Whether the database itself is wrong, rather than what the system gives it now."""
+    if isinstance(error, UnicodeDecodeError):
+        return True
     code = getattr(error, "sqlite_errorcode", None)  # Python 3.11
     if code is not None and code & 0xFF in _DAMAGE_CODES:
         return True
@@ -235,6 +241,8 @@ def explained(path: Path, error: Exception, *, writing: bool = False) -> Session
             code="R005",
         )
     words = error.strerror if isinstance(error, OSError) else str(error)
+    if isinstance(error, MemoryError):
+        words = "there is not enough memory"
     if writing:
         return SessionError(
             f"{path.parent} cannot be written: {words}",
@@ -253,7 +261,7 @@ class _Rows:
     """A cursor whose errors are sentences."""
 
     def __init__(
-        self, cursor: sqlite3.Cursor, explain: Callable[[sqlite3.Error], SessionError]
+        self, cursor: sqlite3.Cursor, explain: Callable[[Exception], SessionError]
     ) -> None:
         self._cursor, self._explain = cursor, explain
 
@@ -268,13 +276,13 @@ class _Rows:
     def fetchone(self) -> Any:
         try:
             return self._cursor.fetchone()
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise self._explain(error) from error
 
     def fetchall(self) -> list[Any]:
         try:
             return self._cursor.fetchall()
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise self._explain(error) from error
 
     def __iter__(self) -> Iterator[Any]:
@@ -392,7 +400,7 @@ class Store:
         """
         try:
             return _Rows(self._connection.execute(statement, values), self._explain)
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise self._explain(error) from error
 
     # --- meta and events

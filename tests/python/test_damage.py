@@ -146,6 +146,21 @@ def test_damage_is_noticed_or_harmless(
     assert all(count for count in noticed.values()), noticed
 
 
+def test_statements_that_are_no_text_any_more_are_damage(closed: Path, tmp_path: Path) -> None:
+    """SQLite repeats the word that it does not understand, which Python may not be able to read."""
+    session = tmp_path / "session"
+    shutil.copytree(closed, session)
+    expected = answers(session)
+    whole = (closed / "session.sqlite").read_bytes()
+    words = [m.start(1) for m in re.finditer(rb"CREATE (INDEX|TABLE|TRIGGER)", whole)]
+    assert len(words) > 20
+    for at in random.Random(3).sample(words, k=len(words) // 3):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x80
+        (session / "session.sqlite").write_bytes(damaged)
+        assert check(session, expected, f"byte {at}") == len(COMMANDS)
+
+
 def test_damaged_settings_are_noticed_or_harmless(closed: Path, tmp_path: Path) -> None:
     session = tmp_path / "session"
     shutil.copytree(closed, session)
