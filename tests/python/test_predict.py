@@ -18,14 +18,16 @@ SIZES = {"n": 1, "o": 64, "c": 64, "h": 56, "w": 56, "r": 3, "s": 3}
 
 def test_a_convolution_is_limited_by_multiply_adds() -> None:
     operator = syno.Operator.parse(CONV, **SIZES)
-    made = syno.predict(operator)
+    # As the CPU is described, not as it was measured: a busy machine's caches look slower than its arithmetic.
+    machine = _core.describe_machine()
+    made = syno.predict(operator, machine=machine)
     assert made.bottleneck == "multiply-adds"
     assert 0.5 < made.fraction_of_peak <= 1
     taps_inside = (3 * 56 - 2) ** 2  # rows times columns: taps that read padding may be left out
     assert made.flops >= 2 * 64 * 64 * taps_inside
-    assert syno.predict(operator.program).seconds == made.seconds
-    assert syno.predict(operator, threads=2).seconds < made.seconds
-    assert syno.predict(operator, cold=True).seconds >= made.seconds
+    assert syno.predict(operator.program, machine=machine).seconds == made.seconds
+    assert syno.predict(operator, machine=machine, threads=2).seconds < made.seconds
+    assert syno.predict(operator, machine=machine, cold=True).seconds >= made.seconds
 
 
 def test_a_machine_of_half_the_frequency_takes_longer() -> None:
