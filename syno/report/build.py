@@ -55,7 +55,7 @@ def _entry(
     view: SessionView, candidate: Candidate, final: FinalBench | None, front: set[str]
 ) -> Entry:
     peers: dict[str, float] = {}
-    if final and candidate.id in final.latencies_us:
+    if final and {candidate.id, "baseline"} <= set(final.latencies_us):
         peers["this network, in turns with the original"] = final.latencies_us[candidate.id]
         peers["the original in eager, in turns"] = final.latencies_us["baseline"]
         for name, value in final.compiled_us.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from syno.errors import SessionError, TaskError
+from syno.errors import SessionError, TaskError, shown
 from syno.files import write_whole
 from syno.streams import Stream
 
@@ -238,14 +238,14 @@ def read_config(path: Path) -> SessionConfig:
         ) from None
     if head.get("format") != FORMAT:
         raise SessionError(
-            f"{path} does not describe a session: format is {head.get('format')!r}",
+            f"{path} does not describe a session: format is {shown(head.get('format'))}",
             fix="give the directory of a session",
             code="R005",
         )
     version = head.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise SessionError(
-            f"{path} has version {version!r}; this syno reads up to {VERSION}",
+            f"{path} has version {shown(version)}; this syno reads up to {VERSION}",
             fix="install a newer syno",
             code="R004",
         )

@@ -105,7 +105,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     def value(self) -> float | None:
         """The metric: mean over the finalists' seeds on the test part, else the search's one training."""
         if self.finals:
-            return statistics.fmean(score.value for score in self.finals)
+            return _mean([score.value for score in self.finals])
         return self.score.value if self.score else None
 
     @property
@@ -113,7 +113,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         """Sample standard deviation over the finalists' seeds; ``None`` with fewer than two."""
         if len(self.finals) < 2:
             return None
-        return statistics.stdev(score.value for score in self.finals)
+        return math.sqrt(_variance([score.value for score in self.finals]))
 
     def stderr(self, pooled_std: float | None = None) -> float | None:
         """Standard error of :attr:`value`: error of the examples and of the seeds together.
@@ -125,7 +125,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         if not scores:
             return None
         spread = pooled_std if pooled_std is not None else self.std
-        examples = statistics.fmean(score.stderr for score in scores)
+        examples = _mean([score.stderr for score in scores])
         return math.hypot(examples, (spread or 0.0) / math.sqrt(len(scores)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,13 +134,28 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return {"id": self.id, "value": self.value, "std": self.std, **plain}
 
 
+def _mean(values: list[float]) -> float:
+    """Of any numbers: a metric that ran away is one, too."""
+    try:
+        return statistics.fmean(values)
+    except (OverflowError, ValueError):  # beyond the largest number, or infinities of both signs
+        return sum(values) / len(values)
+
+
+def _variance(values: list[float]) -> float:
+    try:
+        return statistics.variance(values)
+    except OverflowError:
+        return math.inf
+
+
 def pooled_std(candidates: list[Candidate]) -> float | None:
     """Standard deviation over seeds, pooled over all candidates with two or more of them."""
     squares, freedom = 0.0, 0
     for candidate in candidates:
         if len(candidate.finals) >= 2:
             values = [score.value for score in candidate.finals]
-            squares += statistics.variance(values) * (len(values) - 1)
+            squares += _variance(values) * (len(values) - 1)
             freedom += len(values) - 1
     return math.sqrt(squares / freedom) if freedom else None
 

@@ -634,6 +634,7 @@ def _resume(path: Path, asked: dict[str, Any], trust: bool) -> tuple[Store, Sess
                     f"{', '.join(CHANGEABLE)} and the budget, not {', '.join(FIXED)}",
                     code="R003",
                 )
+        store.check_stages([stage.name for stage in stored.stages])
         check_trust(path, stored, trust=trust)
         if config != stored:
             try:

@@ -19,6 +19,7 @@ import msgspec
 
 from syno.errors import SessionError
 from syno.session import sealing
+from syno.session.content import wrong_content
 from syno.session.lock import locked
 from syno.session.protocols import Measurement, OperatorText, Proposal
 from syno.session.records import Candidate, Score, StageEnd, Timing
@@ -71,6 +72,8 @@ CREATE TABLE note(
 CREATE TABLE file(name TEXT PRIMARY KEY, sum TEXT NOT NULL);
 """
 _TABLES = _SCHEMA + _SINCE_2
+
+LOST_END = "the end of session.sqlite-wal is not as it was written, by a power cut or damage: what was recorded last is missing"
 
 _LOG_BYTES = 8 << 20  # of logs/events.jsonl, beside one older file
 
@@ -155,6 +158,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
         if found == "ok" and version >= 2:
             found = sealing.broken_seal(connection, _TABLES) or "ok"
+        if found == "ok":
+            found = wrong_content(connection) or "ok"
         if found != "ok":
             raise sqlite3.DatabaseError(f"it is damaged: {found}")
         connection.execute("SELECT count(*) FROM candidate").fetchone()
@@ -339,12 +344,16 @@ class Store:
         self._write = write
         if create and not path.exists():
             _make(path)
+        #: Whether what was recorded last is missing, though nobody says that it never was: see `sealing.lost_end`.
+        self.lost_end = (write or not locked(directory)) and sealing.lost_end(_log_of(path))
         self._connection = connect(path, write=write)
         self._place = _place(path)
+        self._events = directory / "logs" / "events.jsonl"
+        if write and self.lost_end:
+            self.event(LOST_END, "warning")
         if write:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA foreign_keys = ON")
-        self._events = directory / "logs" / "events.jsonl"
 
     def close(self) -> None:
         self._connection.close()
@@ -411,6 +420,13 @@ class Store:
 
     def set_meta(self, key: str, value: str) -> None:
         self.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", key, value)
+
+    def check_stages(self, names: list[str]) -> None:
+        """Raises SessionError where the session's stages are not those of its settings."""
+        rows = self.execute("SELECT name FROM stage ORDER BY position").fetchall()
+        if [row[0] for row in rows] != names:
+            wrong = sqlite3.DatabaseError("it is damaged: its stages are not those of session.toml")
+            raise explained(self._path, wrong)
 
     def stage_ends(self) -> dict[str, StageEnd]:
         """How the searches of stages ended, by the stage's name, of those that did."""

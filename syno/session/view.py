@@ -20,7 +20,7 @@ from syno.session.records import (
     pareto_front,
     pooled_std,
 )
-from syno.session.store import Store
+from syno.session.store import LOST_END, Store
 
 if TYPE_CHECKING:
     import pandas
@@ -250,8 +250,8 @@ class SessionView:
         return self._store.stage_ends()
 
     def notes(self) -> list[str]:
-        """What a reader of the results should know of the stages: which were skipped, which ran out."""
-        found = []
+        """What a reader of the results should know: which stages were skipped or ran out; whether something is lost."""
+        found = [LOST_END] if self._store.lost_end else []
         for stage in self.config.stages:
             end = self.stage_ends.get(stage.name)
             if end is None or end.why == "budget":
@@ -435,6 +435,8 @@ def open_view(directory: str | Path) -> SessionView:
                 fix=f"write {name} in session.toml as it was: it decides what the results mean",
                 code="R003",
             )
+        if made:
+            store.check_stages([stage.name for stage in config.stages])
     except BaseException:
         store.close()
         raise

@@ -252,6 +252,10 @@ class Fuzzer:
             self.command,
         ]
         self.bindings = list(_bindings())
+        self.prepare()
+
+    def prepare(self) -> None:
+        """What readers of other kinds need beside this."""
 
     def parsed(self, text: str) -> _core.Program:
         sizes = {n: e for n, e in EXTENTS.items() if re.search(rf"\b{n}\b", text)}
@@ -624,7 +628,8 @@ def _split(text: str) -> list[str]:
     return [part for part in (*parts, text[start:].strip()) if part]
 
 
-def main() -> None:
+def run_as_program(kind: type[Fuzzer]) -> None:
+    """The command line of a fuzzer."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
@@ -633,7 +638,7 @@ def main() -> None:
     parser.add_argument("--keep-going", action="store_true", help="list what fails, to the end")
     options = parser.parse_args()
     faulthandler.enable()
-    fuzzer = Fuzzer(options.seed, options.last.absolute() if options.last else None)
+    fuzzer = kind(options.seed, options.last.absolute() if options.last else None)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     for number in range(options.first, options.first + options.count):
@@ -648,4 +653,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(Fuzzer)
