@@ -21,6 +21,8 @@ from syno.inputs import arguments, as_inputs, size, unwrapped
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
 from syno.network_file import FILES as NETWORK_FILES
 from syno.network_file import keep_network, read_network
+from syno.original_file import FILES as ORIGINAL_FILES
+from syno.original_file import First, drawn_anew, keep_original
 from syno.policies import DEFAULT_POLICY
 from syno.report.build import FINAL_FILE, FinalBench, read_final
 from syno.result import EVALUATOR, IN_PROCESS, MEASURER, Result
@@ -38,6 +40,7 @@ from syno.session import (
 from syno.session.config import read_config
 from syno.session.require import required
 from syno.session.trust import check_trust
+from syno.streams import Stream
 from syno.tasks import Task
 
 if TYPE_CHECKING:
@@ -156,6 +159,7 @@ def search(
         trust=trust,
         deterministic=deterministic,
         note="syno.search(...)",
+        first=None if isinstance(data, (str, Task)) else "kept" if pretrained else "drawn",
     )
 
 
@@ -358,12 +362,7 @@ def _task_of(
 
     def fresh() -> nn.Module:
         made = copy.deepcopy(base)
-        if not pretrained:
-            for module in made.modules():
-                reset = getattr(module, "reset_parameters", None)
-                if callable(reset):
-                    reset()
-        return made
+        return made if pretrained else drawn_anew(made)
 
     fields = {
         "name": type(model).__name__,
@@ -418,6 +417,7 @@ def _run(
     trust: bool,
     deterministic: bool,
     note: str,
+    first: First | None = None,
 ) -> Result:
     allowed = Budget.parse(budget)
     stages = {stage.name: sites for stage, sites in plan}
@@ -450,7 +450,7 @@ def _run(
         trust=trust,
     )
     try:
-        _keep(session, network)
+        _keep(session, network, reference is not None, first)
         summary = session.run(
             budget=allowed,
             finalists=finalists,
@@ -465,12 +465,21 @@ def _run(
     return Result(open_view(directory), network)
 
 
-def _keep(session: Session, network: Network) -> None:
+def _keep(session: Session, network: Network, named: bool, first: First | None) -> None:
     """Writes down what later uses of the session need of the network, once."""
     directory = session.directory
     if read_network(directory) is not None:
         return
     example = network.task.example(network.batch)
+    if not named:
+        model = network.task.make_model(network.task.seeds[0])
+        if first is None:
+            other = network.task.make_model(network.task.seeds[0] + 1)
+            first = "kept" if _same_state(model, other) else "task"
+        with Stream("keep", of=[model]):
+            keep_original(directory, model, example, network.sites(), first)
+        for name in ORIGINAL_FILES:
+            session.record_file(directory / name)
     if keep_network(directory, network.batch, example, network.sites()):
         for name in NETWORK_FILES:
             session.record_file(directory / name)
@@ -481,9 +490,15 @@ def _keep(session: Session, network: Network) -> None:
     )
 
 
+def _same_state(model: nn.Module, other: nn.Module) -> bool:
+    import torch
+
+    state, its = model.state_dict(), other.state_dict()
+    return state.keys() == its.keys() and all(torch.equal(state[n], its[n]) for n in state)
+
+
 def _check(task: Task) -> None:
     """Runs model and loss on a batch before any work starts; what that draws changes nothing else."""
-    from syno.streams import Stream
     from syno.tasks import check_task
 
     with Stream("check", of=[task.train, task.validation, task.test]):
@@ -494,6 +509,8 @@ def compare_finalists(view: SessionView, network: Network) -> None:
     """Times finalists and original in turns, in eager and under ``torch.compile``; kept in the session."""
     known = read_final(view)
     finalists = [c for c in view.candidates() if c.finals]
+    if not finalists:
+        return
     if known is not None and {"baseline", *(c.id for c in finalists)} == set(known.latencies_us):
         return
     threads = view.config.threads_per_measurement

@@ -6,12 +6,14 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syno import original_file
 from syno.config import deterministic
-from syno.errors import SessionError
-from syno.inputs import arguments, as_inputs, dtype_of, mapped, unwrapped
+from syno.errors import SessionError, SynoError
+from syno.inputs import arguments, as_inputs, call, dtype_of, mapped, unwrapped
 from syno.network import Network, NetworkEvaluator, place
 from syno.network_file import FILES, KeptNetwork, read_network
 from syno.numbers import significant
+from syno.original_file import KeptOriginal
 from syno.report.build import build_report
 from syno.session import Candidate, SessionView, open_view
 from syno.session.trust import check_trust
@@ -73,7 +75,8 @@ class Found:
         are contiguous, in either case.
 
         Args:
-            model: default the task's own. It must have the sites the search was made for; with the session's
+            model: default the task's own, or what a session without a named task keeps of the model
+                (see :meth:`Result.original`). It must have the sites the search was made for; with the session's
                 trained weights it needs nothing else of the task.
             example: inputs to time the ways on; default those the session keeps.
             seed: of the finalists' training whose weights to load; default the first. Where the
@@ -82,7 +85,7 @@ class Found:
                 format of the input. In a deterministic session nothing is timed.
         Raises:
             SessionError: there are no trained weights of this seed, or they are of another model; the
-                session has no named task, and no model was given.
+                session has no named task and keeps no model, and none was given.
             ShapeError, UnknownName: the model does not have these sites.
         """
         return self._result.apply(
@@ -132,6 +135,7 @@ class Result:
         self._trust = trust
         self._task = task
         self._kept: KeptNetwork | None = None
+        self._original: KeptOriginal | None = None
 
     @classmethod
     def load(
@@ -167,13 +171,14 @@ class Result:
             options = self.view.config.evaluator.options
             settings = {k: v for k, v in options.items() if k in ("stages", "batch", "native")}
             if self._task is not None:
-                self._network = NetworkEvaluator(self._task, **settings)
+                self._network = NetworkEvaluator(self._given_task(self._task), **settings)
                 return self._network
-            named = self.view.config.evaluator.reference == EVALUATOR and "task" in options
-            if not named or str(options["task"]).startswith(IN_PROCESS):
+            if not self._names_task():
                 directory = self.view.directory
+                original = self.kept_original
+                why = f", and keeps no model: {original.why_none}" if original is not None else ""
                 raise SessionError(
-                    f"{directory} was searched with objects of its process, not with a named task",
+                    f"{directory} was searched with objects of its process, not with a named task{why}",
                     fix="give what is needed: the model, as apply(model) or --model 'module:function', or the task, "
                     f"as Result.load({str(directory)!r}, task=...) or --task 'module:function'",
                     code="R012",
@@ -205,10 +210,60 @@ class Result:
             return self.kept.example
         return self.network.task.example(self.network.batch)
 
+    @property
+    def kept_original(self) -> KeptOriginal | None:
+        """What the session keeps of a model that was an object; ``None`` where a task is named, and in older ones."""
+        if self._original is None:
+            directory = self.view.directory
+            if all((directory / name).exists() for name in original_file.FILES):
+                for name in original_file.FILES:
+                    self.view.check_file(directory / name)
+            self._original = original_file.read_original(directory)
+        return self._original
+
+    def _names_task(self) -> bool:
+        options = self.view.config.evaluator.options
+        named = self.view.config.evaluator.reference == EVALUATOR and "task" in options
+        return named and not str(options["task"]).startswith(IN_PROCESS)
+
+    def _given_task(self, task: Task | str) -> Task:
+        """The task instead of a session's that names none, its trainings begun as the session's were."""
+        from syno.tasks import load_task
+
+        made = load_task(task) if isinstance(task, str) else task
+        if self._names_task() or self.kept_original is None:
+            return made
+        return original_file.task_as_begun(made, self.kept_original)
+
     def original(self) -> nn.Module:
-        """The task's model as it was before the search. Raises SessionError where no task is known."""
+        """The task's model as it was before the search; where the session names no task, what it keeps of the model:
+        the same functions and weights, in inference, for the shapes of :attr:`example`.
+
+        Raises:
+            SessionError: neither is there.
+        """
+        if self._network is None and self._task is None and not self._names_task():
+            kept = self.kept_original
+            if kept is not None and kept.recorded is not None:
+                return self._checked(kept)
         network = self.network
         return network.task.make_model(network.task.seeds[0])
+
+    def _checked(self, kept: KeptOriginal) -> nn.Module:
+        """The kept model, after it ran once: what a file says need not fit together."""
+        import torch
+
+        try:
+            model = kept.model()
+            with torch.no_grad():
+                call(model, self.example)
+        except (SynoError, RuntimeError, TypeError, ValueError, IndexError, KeyError) as error:
+            raise SessionError(
+                f"{self.view.directory / original_file.FILE} cannot be used: {' '.join(str(error).split())[:300]}",
+                fix="give the model, as apply(model) or --model 'module:function'",
+                code="R005",
+            ) from error
+        return model
 
     def operators(self, candidate: Candidate) -> dict[str, Operator]:
         """See :attr:`Found.operators`."""

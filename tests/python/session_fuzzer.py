@@ -22,10 +22,11 @@ from reader_fuzzer import Fuzzer, Mutator, run_as_program
 from test_synth import site
 from typer.testing import CliRunner
 
-from syno import _core
+from syno import _core, original_file
 from syno.cli.main import app
 from syno.config import config
 from syno.errors import SynoError
+from syno.inputs import MISFITS
 from syno.network_file import FILES, read_network
 from syno.operator import Operator
 from syno.report.build import FINAL_FILE, FinalBench
@@ -64,7 +65,7 @@ class SessionFuzzer(Fuzzer):
         self.make_files()
         self.readers: list[Callable[[Mutator], None]] = [
             *[self.database] * 4, *[self.settings] * 2, self.beside, self.resumed, self.records, self.machine_file,
-            self.weights, self.report_file,
+            self.weights, self.report_file, self.original,
         ]  # fmt: skip
 
     def make_session(self) -> None:
@@ -110,9 +111,13 @@ class SessionFuzzer(Fuzzer):
 
         self.model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.Linear(4, 4))
         example = {"input": torch.ones(1, 8, 4, 4)}
+        found = syno.sites(self.model, example, repeats=1)
         self.kept = self.folder / "kept"
         self.kept.mkdir()
-        assert keep_network(self.kept, 1, example, syno.sites(self.model, example, repeats=1))
+        assert keep_network(self.kept, 1, example, found)
+        original_file.keep_original(self.kept, self.model, example["input"], found, "kept")
+        kept = original_file.read_original(self.kept)
+        assert kept is not None and kept.recorded is not None
         self.weights_file = save(dict(self.model.state_dict()))
         program, schedule = self.concrete[0], self.schedules[0]
         record = make_record(program, schedule, _Measured(), threads=1)  # type: ignore[arg-type]
@@ -282,6 +287,20 @@ class SessionFuzzer(Fuzzer):
         path = self.folder / "weights.safetensors"
         path.write_bytes(self.bytes_like(self.weights_file, m))
         load_weights(self.model, path, "c1")
+
+    def original(self, m: Mutator) -> None:
+        """What a session keeps of a model, which is run."""
+        import torch
+
+        for name in original_file.FILES:
+            shutil.copy(self.kept / name, self.folder / name)
+        path = self.folder / m.rng.choice([original_file.FILE, *original_file.FILES])
+        path.write_bytes(self.bytes_like(path.read_bytes(), m))
+        kept = original_file.read_original(self.folder)
+        if kept is not None and kept.recorded is not None:
+            model = kept.model()
+            with contextlib.suppress(*MISFITS), torch.no_grad():  # as of any model
+                model(torch.ones(1, 8, 4, 4))
 
     def report_file(self, m: Mutator) -> None:
         path = self.folder / "report.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +19,15 @@ from typer.testing import CliRunner  # noqa: E402
 
 import syno  # noqa: E402
 import syno.export.linking as linking  # noqa: E402
+from syno import original_file  # noqa: E402
 from syno.cli.main import app  # noqa: E402
-from syno.errors import SessionError, ShapeError, UnknownName  # noqa: E402
+from syno.errors import SessionError, ShapeError, TaskError, UnknownName  # noqa: E402
 from syno.network_file import FILE, VALUES, read_network  # noqa: E402
 from syno.report import rows  # noqa: E402
 from syno.result import Result, load_weights  # noqa: E402
-from syno.session import Prune  # noqa: E402
+from syno.revisit import replay_candidate  # noqa: E402
+from syno.session import Prune, SessionView  # noqa: E402
+from syno.tasks import Task  # noqa: E402
 from syno.torch import Op  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(linking.c_compiler() is None, reason="no C compiler")
@@ -104,19 +108,56 @@ def test_a_candidate_is_applied_to_the_model_alone(made: Any) -> None:
     )
 
 
+def test_a_session_alone_is_enough_to_apply_bench_and_export(made: Any, tmp_path: Path) -> None:
+    root, id, result = made
+    found = Result.load(root / "run")
+    args = found.example
+    new = found[id].apply(measured=False)
+    here = result[id].apply(measured=False).eval()
+    assert not new.training and sum(isinstance(m, Op) for m in new.modules()) == 2
+    with torch.no_grad():
+        torch.testing.assert_close(new(*args), here(*args), rtol=0, atol=0)
+        torch.testing.assert_close(
+            found.original()(*args), result.original().eval()(*args), rtol=0, atol=0
+        )
+        jit = torch.jit.trace(new, tuple(args))
+        torch.testing.assert_close(jit(*args), here(*args))
+    done = command("bench", root / "run", id, "--against", "eager", "--json")
+    assert done.exit_code == 0, done.output
+    assert {t["name"] for t in json.loads(done.stdout)["timings"]} == {"original", id}
+    for format, file in (("torch", "manifest.json"), ("safetensors", "model.safetensors")):
+        out = tmp_path / format
+        done = command("export", root / "run", id, "--format", format, "-o", out)
+        assert done.exit_code == 0, done.output
+        assert (out / file).exists() and "weights trained with seed 1" in done.stdout
+    from safetensors.torch import load_file
+
+    held, own = load_file(tmp_path / "safetensors" / "model.safetensors"), here.state_dict()
+    assert held.keys() == own.keys() and all(torch.equal(held[name], own[name]) for name in own)
+
+
 def test_what_is_missing_is_named(made: Any, tmp_path: Path) -> None:
     root, id, _ = made
+    shutil.copytree(root / "run", tmp_path / "run")
+    without = json.loads((tmp_path / "run" / original_file.FILE).read_text())
+    without["graph"], without["why_none"] = None, "torch.export: its shapes depend on data"
     found = Result.load(root / "run")[id]
+    done = command("replay", root / "run", id)
+    assert done.exit_code == 1 and "R012" in done.stderr and "--task" in done.stderr
+    # One whose model could not be written down.
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(SessionView, "check_file", lambda *_: None)
+    (tmp_path / "run" / original_file.FILE).write_text(json.dumps(without))
     with pytest.raises(
-        SessionError, match=r"(?s)not with a named task.*apply\(model\).*--task"
-    ) as caught:
-        found.apply()
+        SessionError, match=r"(?s)not with a named task, and keeps no model: torch.export: its shapes.*apply\(model\).*--task"
+    ) as caught:  # fmt: skip
+        Result.load(tmp_path / "run")[id].apply()
     assert caught.value.code == "R012"
-    for words in (("bench", root / "run", id), ("replay", root / "run", id)):
-        done = command(*words)
-        assert done.exit_code == 1 and "R012" in done.stderr, done.output
-    done = command("export", root / "run", id, "--format", "torch", "-o", tmp_path / "out")
+    done = command("bench", tmp_path / "run", id)
+    assert done.exit_code == 1 and "R012" in done.stderr, done.output
+    done = command("export", tmp_path / "run", id, "--format", "torch", "-o", tmp_path / "out")
     assert done.exit_code == 1 and "--model" in done.stderr
+    monkey.undo()
     names: dict[str, Any] = {}
     exec(SOURCE, names)
     wider = names["wider"]()
@@ -125,6 +166,48 @@ def test_what_is_missing_is_named(made: Any, tmp_path: Path) -> None:
     path = next(iter(found._result.view.weights(found.candidate).values()))
     with pytest.raises(SessionError, match="do not fit Linear"):
         load_weights(nn.Linear(2, 2), path, id)
+
+
+class Scaled(nn.Module):
+    """A parameter that nothing draws anew, beside layers that are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(8, 8, 3, padding=1)
+        self.scale = nn.Parameter(torch.randn(8, 1))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, a: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.first(a) * self.scale).mean(-1)) * scale
+
+
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_a_replay_begins_with_the_weights_that_the_search_began_with(
+    pretrained: bool, tmp_path: Path
+) -> None:
+    names: dict[str, Any] = {}
+    exec(SOURCE, names)
+    train, validation = names["batches"](3), names["batches"](1)
+    model = Scaled()
+    result = syno.search(
+        model, train[0][0], sites=syno.sites(model, train[0][0], repeats=1).where(kind="conv1d"),
+        data=(train, validation), budget=1, session=tmp_path / "run", finalists=0, batch_width=1, policy="random",
+        prune=Prune(), progress="off", pretrained=pretrained, metric="loss", learning_rate=0.05,
+    )  # fmt: skip
+    (candidate,) = result.view.candidates()
+    task = Task(
+        name="again", model=Scaled, train=train, validation=validation, metric="loss", learning_rate=0.05
+    )  # fmt: skip
+    torch.manual_seed(1)
+    again = replay_candidate(
+        tmp_path / "run", candidate.id, tolerance=0.0, latency_tolerance=1e9, task=task
+    )
+    (row,) = [row for row in again["rows"] if row["quantity"] == "loss"]
+    assert row["same"], row
+    with pytest.raises(TaskError, match="is not the one that was searched"):
+        replay_candidate(
+            tmp_path / "run", candidate.id, tolerance=0.0, task=task.but(model=lambda: nn.Linear(2, 3))
+        )  # fmt: skip
 
 
 def test_commands_take_the_model_or_the_task(made: Any) -> None:
