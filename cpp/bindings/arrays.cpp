@@ -13,7 +13,7 @@ namespace syno::bindings {
 
 namespace {
 
-using schedule::Dtype;
+using nest::Dtype;
 
 // The part of the DLPack interface (github.com/dmlc/dlpack, version 0.8) that is read here.
 struct DlDevice {
@@ -162,7 +162,7 @@ void BorrowedArray::from_dlpack(const py::handle& object, const std::string& nam
   if (tensor.strides != nullptr)
     view_.strides.assign(tensor.strides, tensor.strides + tensor.rank);
   else
-    view_.strides = schedule::row_major_strides(view_.shape);
+    view_.strides = nest::row_major_strides(view_.shape);
   for (std::size_t d = 0; d < view_.shape.size(); ++d)
     if (view_.shape[d] < 2) view_.strides[d] = 1;  // means nothing, and libraries put odd values there
 }

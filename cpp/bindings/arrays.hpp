@@ -6,7 +6,7 @@
 #include <string>
 
 #include "jit/kernel.hpp"
-#include "schedule/loop_nest.hpp"
+#include "nest/loop_nest.hpp"
 
 namespace syno::bindings {
 
@@ -15,8 +15,7 @@ class BorrowedArray {
  public:
   /// KernelError for another dtype, device or memory that cannot be written; ShapeError for a stride that is
   /// no multiple of an element. `name` is the argument's, for the message.
-  BorrowedArray(const pybind11::handle& object, const std::string& name, schedule::Dtype dtype,
-                bool writable);
+  BorrowedArray(const pybind11::handle& object, const std::string& name, nest::Dtype dtype, bool writable);
   ~BorrowedArray();
   BorrowedArray(BorrowedArray&& other) noexcept;
   BorrowedArray(const BorrowedArray&) = delete;
@@ -25,10 +24,8 @@ class BorrowedArray {
   const jit::View& view() const { return view_; }
 
  private:
-  void from_buffer(const pybind11::handle& object, const std::string& name, schedule::Dtype dtype,
-                   bool writable);
-  void from_dlpack(const pybind11::handle& object, const std::string& name, schedule::Dtype dtype,
-                   bool writable);
+  void from_buffer(const pybind11::handle& object, const std::string& name, nest::Dtype dtype, bool writable);
+  void from_dlpack(const pybind11::handle& object, const std::string& name, nest::Dtype dtype, bool writable);
   jit::View view_;
   Py_buffer buffer_{};
   bool has_buffer_ = false;

@@ -24,9 +24,9 @@ namespace {
 using namespace syno;
 using bindings::BorrowedArray;
 using jit::Kernel;
-using schedule::Buffer;
-using schedule::BufferKind;
-using schedule::Dtype;
+using nest::Buffer;
+using nest::BufferKind;
+using nest::Dtype;
 
 void warn(const std::string& message) {
   const py::gil_scoped_acquire lock;
@@ -45,7 +45,7 @@ py::object new_output(const Buffer& buffer, const py::args& arrays) {
   for (const std::int64_t extent : buffer.extents) count = checked_multiply(count, extent);
   require_memory("kernel",
                  fmt::format("output `{}` of shape [{}]", buffer.name, fmt::join(buffer.extents, ", ")),
-                 count, static_cast<std::int64_t>(schedule::byte_size(buffer.dtype)));
+                 count, static_cast<std::int64_t>(nest::byte_size(buffer.dtype)));
   if (!arrays.empty() && is_torch(arrays[0])) {
     const py::module_ module = py::module_::import("torch");
     return module.attr("empty")(py::tuple(py::cast(buffer.extents)), "dtype"_a = module.attr(name));
@@ -75,9 +75,9 @@ struct Arguments {
 };
 
 Arguments arguments_of(const Kernel& kernel, const py::args& arrays, const py::object& out) {
-  const schedule::LoopNest& nest = kernel.nest();
+  const nest::LoopNest& nest = kernel.nest();
   std::vector<const Buffer*> inputs, outputs;
-  for (const schedule::BufferId id : schedule::arguments(nest)) {
+  for (const nest::BufferId id : nest::arguments(nest)) {
     const Buffer& buffer = nest.buffer(id);
     (buffer.kind == BufferKind::Input ? inputs : outputs).push_back(&buffer);
   }
@@ -159,18 +159,19 @@ void share_secret() {
 void bind_jit(py::module_& m) {
   jit::set_warning_handler(warn);
 
-  py::class_<jit::Cpu>(m, "Cpu", "The CPU code is generated for: name, exact features, vector width, caches.")
-      .def_readonly("triple", &jit::Cpu::triple)
-      .def_readonly("name", &jit::Cpu::name)
-      .def_readonly("features", &jit::Cpu::features)
-      .def_property_readonly("vector_bits", [](const jit::Cpu& cpu) { return cpu.target.vector_bits; })
+  py::class_<machine::Cpu>(m, "Cpu",
+                           "The CPU code is generated for: name, exact features, vector width, caches.")
+      .def_readonly("triple", &machine::Cpu::triple)
+      .def_readonly("name", &machine::Cpu::name)
+      .def_readonly("features", &machine::Cpu::features)
+      .def_property_readonly("vector_bits", [](const machine::Cpu& cpu) { return cpu.target.vector_bits; })
       .def_property_readonly("vector_registers",
-                             [](const jit::Cpu& cpu) { return cpu.target.vector_registers; })
-      .def_property_readonly("threads", [](const jit::Cpu& cpu) { return cpu.target.threads; })
-      .def_property_readonly("l1_bytes", [](const jit::Cpu& cpu) { return cpu.target.l1_bytes; })
-      .def_property_readonly("l2_bytes", [](const jit::Cpu& cpu) { return cpu.target.l2_bytes; })
-      .def_property_readonly("l3_bytes", [](const jit::Cpu& cpu) { return cpu.target.l3_bytes; })
-      .def("__repr__", [](const jit::Cpu& cpu) { return "Cpu(" + cpu.name + ", " + cpu.triple + ")"; });
+                             [](const machine::Cpu& cpu) { return cpu.target.vector_registers; })
+      .def_property_readonly("threads", [](const machine::Cpu& cpu) { return cpu.target.threads; })
+      .def_property_readonly("l1_bytes", [](const machine::Cpu& cpu) { return cpu.target.l1_bytes; })
+      .def_property_readonly("l2_bytes", [](const machine::Cpu& cpu) { return cpu.target.l2_bytes; })
+      .def_property_readonly("l3_bytes", [](const machine::Cpu& cpu) { return cpu.target.l3_bytes; })
+      .def("__repr__", [](const machine::Cpu& cpu) { return "Cpu(" + cpu.name + ", " + cpu.triple + ")"; });
   m.def("build_id", &build_id,
         "Identifies this build of the extension, for caches of what it makes: hexadecimal digits.");
   m.def("llvm_version", &jit::llvm_version, "Version of the LLVM that generates code, as text.");
@@ -267,7 +268,7 @@ void bind_jit(py::module_& m) {
            "The machine code as text.")
       .def_property_readonly("nest", &Kernel::nest, "The loop nest.")
       .def(
-          "loops", [](const Kernel& kernel) { return schedule::to_text(kernel.nest()); },
+          "loops", [](const Kernel& kernel) { return nest::to_text(kernel.nest()); },
           "The loop nest as text.")
       .def(
           "object_bytes", [](const Kernel& kernel) { return py::bytes(kernel.object()); },
@@ -276,9 +277,9 @@ void bind_jit(py::module_& m) {
           "arguments",
           [](const Kernel& kernel) {
             std::vector<std::tuple<std::string, bool, std::vector<std::int64_t>>> all;
-            for (const schedule::BufferId id : schedule::arguments(kernel.nest())) {
+            for (const nest::BufferId id : nest::arguments(kernel.nest())) {
               const auto& buffer = kernel.nest().buffer(id);
-              all.emplace_back(buffer.name, buffer.kind == schedule::BufferKind::Output, buffer.extents);
+              all.emplace_back(buffer.name, buffer.kind == nest::BufferKind::Output, buffer.extents);
             }
             return all;
           },
@@ -287,7 +288,7 @@ void bind_jit(py::module_& m) {
           "dtypes",
           [](const Kernel& kernel) {
             std::vector<std::string> all;
-            for (const schedule::BufferId id : schedule::arguments(kernel.nest()))
+            for (const nest::BufferId id : nest::arguments(kernel.nest()))
               all.emplace_back(bindings::long_name(kernel.nest().buffer(id).dtype));
             return all;
           },
@@ -359,8 +360,8 @@ void bind_jit(py::module_& m) {
 )doc");
   m.def(
       "compile_nest",
-      [](const schedule::LoopNest& nest, const std::string& cache_directory,
-         const std::optional<jit::Cpu>& cpu, bool fresh) {
+      [](const nest::LoopNest& nest, const std::string& cache_directory,
+         const std::optional<machine::Cpu>& cpu, bool fresh) {
         if (!cache_directory.empty()) share_secret();
         const py::gil_scoped_release unlocked;
         jit::CompileOptions options;

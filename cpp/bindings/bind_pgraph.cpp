@@ -107,7 +107,7 @@ void bind_pgraph(py::module_& m) {
       .def(
           "operator_key",
           [](const CompleteGraph& graph) {
-            thread_local program::OperatorKeyCache cache;
+            thread_local equality::OperatorKeyCache cache;
             return to_hex(lower::operator_key(graph, cache));
           },
           R"doc(

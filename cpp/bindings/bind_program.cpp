@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "equality/keys.hpp"
 #include "lower/derivative.hpp"
 #include "program/builders.hpp"
 #include "program/interpret.hpp"
-#include "program/keys.hpp"
 #include "program/permute.hpp"
 #include "program/program.hpp"
 #include "program/text.hpp"
@@ -218,7 +218,7 @@ Program with_valuations(const Program& program,
 
 std::string operator_key_of(const Program& program,
                             const std::vector<std::pair<std::string, std::size_t>>& unordered) {
-  std::vector<UnorderedDim> dims;
+  std::vector<equality::UnorderedDim> dims;
   for (const auto& [name, dim] : unordered) {
     const TensorId tensor = tensor_named(program, name);
     if (dim >= program.tensor(tensor).dims.size())
@@ -226,8 +226,9 @@ std::string operator_key_of(const Program& program,
                        program.tensor(tensor).dims.size(), name);
     dims.push_back({tensor, dim});
   }
-  thread_local OperatorKeyCache cache;
-  return unlocked([&] { return to_hex(operator_key(one_scope_form(program), dims, &cache)); });
+  thread_local equality::OperatorKeyCache cache;
+  return unlocked(
+      [&] { return to_hex(equality::operator_key(equality::one_scope_form(program), dims, &cache)); });
 }
 
 void bind_class(py::module_& m) {
@@ -399,7 +400,8 @@ void bind_class(py::module_& m) {
 )doc")
       .def(
           "structural_key",
-          [](const Program& p) { return unlocked([&] { return to_hex(structural_key(p)); }); }, R"doc(
+          [](const Program& p) { return unlocked([&] { return to_hex(equality::structural_key(p)); }); },
+          R"doc(
     Key of the program as it stands, 32 hexadecimal digits, the same on every machine.
 
     Equal up to names, order of commuting terms and equal index expressions.
@@ -417,7 +419,8 @@ void bind_class(py::module_& m) {
         UnknownName, ShapeError: a pair names no dimension of the program.
 )doc")
       .def(
-          "one_scope_form", [](const Program& p) { return unlocked([&] { return one_scope_form(p); }); },
+          "one_scope_form",
+          [](const Program& p) { return unlocked([&] { return equality::one_scope_form(p); }); },
           "The program with producers substituted into consumers, one scope an output (EINNET's fusion).")
       .def("interpret", &interpret_float64, "inputs"_a, R"doc(
     Run the reference interpreter in float64: slow, the meaning of the program.

@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "bindings/dtypes.hpp"
+#include "construct/construct.hpp"
 #include "jit/kernel.hpp"
-#include "schedule/construct.hpp"
+#include "nest/loop_nest.hpp"
 #include "schedule/decisions.hpp"
-#include "schedule/loop_nest.hpp"
 #include "schedule/schedule.hpp"
 #include "support/error.hpp"
 #include "support/json.hpp"
@@ -22,8 +22,11 @@ using namespace pybind11::literals;
 namespace {
 
 using namespace syno;
+using namespace syno::construct;
+using namespace syno::nest;
 using namespace syno::schedule;
 using bindings::dtype_named;
+using machine::Target;
 
 Schedule schedule_from_text(const std::string& text) {
   return schedule_from_json(parse_json("schedule", text));
@@ -188,7 +191,7 @@ void bind_schedule(py::module_& m) {
         target.threads = threads;
         const Dtype wanted = dtype_named(dtype);
         const py::gil_scoped_release release;
-        return construct(program, wanted, target, fewest_cycles, constants, strides);
+        return construct::construct(program, wanted, target, fewest_cycles, constants, strides);
       },
       "program"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1,
       "constants"_a = std::vector<std::string>{}, "strides"_a = Strides{}, R"doc(

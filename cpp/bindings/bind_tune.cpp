@@ -5,13 +5,15 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/dtypes.hpp"
+#include "construct/gensor.hpp"
+#include "jit/kernel.hpp"
+#include "machine/machine.hpp"
+#include "machine/predict.hpp"
 #include "support/error.hpp"
 #include "support/json.hpp"
 #include "support/significant.hpp"
-#include "tune/gensor.hpp"
-#include "tune/machine.hpp"
 #include "tune/measure.hpp"
-#include "tune/predict.hpp"
+#include "tune/measure_machine.hpp"
 #include "tune/space.hpp"
 
 namespace py = pybind11;
@@ -20,13 +22,15 @@ using namespace pybind11::literals;
 namespace {
 
 using namespace syno;
-using tune::Machine;
-using tune::MemoryLevel;
+using machine::Machine;
+using machine::MemoryLevel;
 
-const jit::Cpu& cpu_or_host(const std::optional<jit::Cpu>& cpu) { return cpu ? *cpu : jit::host_cpu(); }
+const machine::Cpu& cpu_or_host(const std::optional<machine::Cpu>& cpu) {
+  return cpu ? *cpu : jit::host_cpu();
+}
 
 Machine machine_from_text(const std::string& text) {
-  return tune::machine_from_json(parse_json("machine", text));
+  return machine::machine_from_json(parse_json("machine", text));
 }
 
 void bind_machine(py::module_& m) {
@@ -64,7 +68,7 @@ void bind_machine(py::module_& m) {
           "element_bytes"_a = 4,
           "Multiply-add peak of one core, 1e9 floating-point operations a second (a multiply-add is two).")
       .def(
-          "to_json", [](const Machine& machine) { return tune::to_json(machine).dump(1); },
+          "to_json", [](const Machine& machine) { return machine::to_json(machine).dump(1); },
           "The machine file, as text; ``from_json`` reads it back.")
       .def_static("from_json", &machine_from_text, "text"_a, R"doc(
     Read a machine file.
@@ -75,14 +79,14 @@ void bind_machine(py::module_& m) {
       .def(
           "__eq__", [](const Machine& a, const Machine& b) { return a == b; }, py::is_operator())
       .def("__hash__",
-           [](const Machine& machine) { return py::hash(py::str(tune::to_json(machine).dump())); })
-      .def("__str__", [](const Machine& machine) { return tune::to_text(machine); })
+           [](const Machine& machine) { return py::hash(py::str(machine::to_json(machine).dump())); })
+      .def("__str__", [](const Machine& machine) { return machine::to_text(machine); })
       .def("__repr__", [](const Machine& machine) {
         return fmt::format("<MachineModel {}, {:.1f} GFLOP/s a core>", machine.name, machine.peak_gflops(4));
       });
   m.def(
       "describe_machine",
-      [](const std::optional<jit::Cpu>& cpu) { return tune::describe_machine(cpu_or_host(cpu)); },
+      [](const std::optional<machine::Cpu>& cpu) { return machine::describe_machine(cpu_or_host(cpu)); },
       "cpu"_a = py::none(), R"doc(
     What the system says about this machine; rates are typical ones, not measured.
 
@@ -91,7 +95,7 @@ void bind_machine(py::module_& m) {
 )doc");
   m.def(
       "measure_machine",
-      [](const std::optional<jit::Cpu>& cpu) {
+      [](const std::optional<machine::Cpu>& cpu) {
         const py::gil_scoped_release unlocked;
         return tune::measure_machine(cpu_or_host(cpu));
       },
@@ -104,27 +108,27 @@ void bind_machine(py::module_& m) {
 }
 
 void bind_predict(py::module_& m) {
-  py::class_<tune::Prediction>(m, "Prediction", "How long a loop nest should take, and what limits it.")
-      .def_readonly("seconds", &tune::Prediction::seconds, "Of one call.")
-      .def_readonly("compute_s", &tune::Prediction::compute_s, "With every access in the first cache.")
-      .def_readonly("memory_s", &tune::Prediction::memory_s, "Of what each level of the machine gives.")
-      .def_readonly("moved_bytes", &tune::Prediction::moved_bytes, "What each level of the machine gives.")
-      .def_readonly("overhead_s", &tune::Prediction::overhead_s, "Entering loops and starting threads.")
-      .def_readonly("flops", &tune::Prediction::flops, "A multiply-add is two.")
-      .def_readonly("bottleneck", &tune::Prediction::bottleneck,
+  py::class_<machine::Prediction>(m, "Prediction", "How long a loop nest should take, and what limits it.")
+      .def_readonly("seconds", &machine::Prediction::seconds, "Of one call.")
+      .def_readonly("compute_s", &machine::Prediction::compute_s, "With every access in the first cache.")
+      .def_readonly("memory_s", &machine::Prediction::memory_s, "Of what each level of the machine gives.")
+      .def_readonly("moved_bytes", &machine::Prediction::moved_bytes, "What each level of the machine gives.")
+      .def_readonly("overhead_s", &machine::Prediction::overhead_s, "Entering loops and starting threads.")
+      .def_readonly("flops", &machine::Prediction::flops, "A multiply-add is two.")
+      .def_readonly("bottleneck", &machine::Prediction::bottleneck,
                     "'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead' or "
                     "the name of a level.")
-      .def_readonly("fraction_of_peak", &tune::Prediction::fraction_of_peak,
+      .def_readonly("fraction_of_peak", &machine::Prediction::fraction_of_peak,
                     "Of the multiply-add peak of the threads used.")
-      .def("__repr__", [](const tune::Prediction& made) {
+      .def("__repr__", [](const machine::Prediction& made) {
         return fmt::format("Prediction({} us, {:.2f} of the peak, limited by {})",
                            significant(made.seconds * 1e6), made.fraction_of_peak, made.bottleneck);
       });
   m.def(
       "predict_nest",
-      [](const schedule::LoopNest& nest, const Machine& machine, int threads, bool cold) {
+      [](const nest::LoopNest& nest, const Machine& machine, int threads, bool cold) {
         const py::gil_scoped_release unlocked;
-        return tune::predict(nest, machine, {threads, cold});
+        return machine::predict(nest, machine, {threads, cold});
       },
       "nest"_a, "machine"_a, py::kw_only(), "threads"_a = 1, "cold"_a = false, R"doc(
     Predict the time of a loop nest from the machine model alone.
@@ -137,9 +141,9 @@ void bind_predict(py::module_& m) {
 )doc");
   m.def(
       "nest_features",
-      [](const schedule::LoopNest& nest, const Machine& machine, int threads) {
+      [](const nest::LoopNest& nest, const Machine& machine, int threads) {
         const py::gil_scoped_release unlocked;
-        return tune::score(nest, machine, {threads, false}).features;
+        return machine::score(nest, machine, {threads, false}).features;
       },
       "nest"_a, "machine"_a, py::kw_only(), "threads"_a = 1,
       "What a learned cost model sees of a nest: logarithms of counts, in the order of ``feature_names()``.");
@@ -147,34 +151,35 @@ void bind_predict(py::module_& m) {
       "feature_names",
       [] {
         std::vector<std::string> names;
-        for (const auto name : tune::feature_names()) names.emplace_back(name);
+        for (const auto name : machine::feature_names()) names.emplace_back(name);
         return names;
       },
       "Names of the numbers that ``nest_features`` returns.");
 }
 
 void bind_construct(py::module_& m) {
-  py::class_<tune::Constructed>(m, "Constructed",
-                                "A schedule that was constructed without measuring, and why.")
-      .def_readonly("schedule", &tune::Constructed::schedule)
-      .def_readonly("prediction", &tune::Constructed::prediction)
+  py::class_<construct::Constructed>(m, "Constructed",
+                                     "A schedule that was constructed without measuring, and why.")
+      .def_readonly("schedule", &construct::Constructed::schedule)
+      .def_readonly("prediction", &construct::Constructed::prediction)
       .def_property_readonly(
-          "predicted_s", [](const tune::Constructed& made) { return made.prediction.seconds; },
+          "predicted_s", [](const construct::Constructed& made) { return made.prediction.seconds; },
           "Of one call.")
-      .def_readonly("counted_s", &tune::Constructed::counted_s, "Predicted for the counted schedule.")
+      .def_readonly("counted_s", &construct::Constructed::counted_s, "Predicted for the counted schedule.")
       .def_property_readonly("bottleneck",
-                             [](const tune::Constructed& made) { return made.prediction.bottleneck; })
-      .def_readonly("construct_ms", &tune::Constructed::construct_ms)
+                             [](const construct::Constructed& made) { return made.prediction.bottleneck; })
+      .def_readonly("construct_ms", &construct::Constructed::construct_ms)
       .def(
-          "to_json", [](const tune::Constructed& made) { return tune::to_json(made).dump(); },
+          "to_json", [](const construct::Constructed& made) { return construct::to_json(made).dump(); },
           "Walks, benefits, ranking, as JSON text.")
       .def(
-          "text", [](const tune::Constructed& made, bool walk) { return tune::to_text(made, walk); },
+          "text",
+          [](const construct::Constructed& made, bool walk) { return construct::to_text(made, walk); },
           py::kw_only(), "walk"_a = false,
           "Why the schedule is as it is; with ``walk``, every step of the walks instead of those that tell "
           "most.")
-      .def("__str__", [](const tune::Constructed& made) { return tune::to_text(made); })
-      .def("__repr__", [](const tune::Constructed& made) {
+      .def("__str__", [](const construct::Constructed& made) { return construct::to_text(made); })
+      .def("__repr__", [](const construct::Constructed& made) {
         return fmt::format("<Constructed schedule, {} us predicted, limited by {}>",
                            significant(made.prediction.seconds * 1e6), made.prediction.bottleneck);
       });
@@ -183,14 +188,14 @@ void bind_construct(py::module_& m) {
       [](const program::Program& program, const Machine& machine, const std::string& dtype, int threads,
          const std::string& method, std::uint64_t seed, int iterations, int walks, bool annealing,
          bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists, bool cold,
-         schedule::Strides strides, int spare_registers, std::vector<std::string> constants, bool explain) {
-        tune::ConstructOptions options;
+         construct::Strides strides, int spare_registers, std::vector<std::string> constants, bool explain) {
+        construct::ConstructOptions options;
         options.explain = explain;
         options.cold = cold;
         options.strides = std::move(strides);
         options.spare_registers = spare_registers;
         options.constants = std::move(constants);
-        options.method = tune::method_named(method);
+        options.method = construct::method_named(method);
         options.seed = seed;
         options.iterations = iterations;
         options.walks = walks;
@@ -201,14 +206,14 @@ void bind_construct(py::module_& m) {
         options.counted = counted;
         options.finalists = finalists;
         options.threads = threads;
-        const schedule::Dtype wanted = bindings::dtype_named(dtype);
+        const nest::Dtype wanted = bindings::dtype_named(dtype);
         const py::gil_scoped_release unlocked;
-        return tune::construct(program, wanted, machine, options);
+        return construct::construct(program, wanted, machine, options);
       },
       "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1, "method"_a = "graph",
       "seed"_a = 0, "iterations"_a = 100, "walks"_a = 2, "annealing"_a = true, "vthreads"_a = true,
       "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "cold"_a = false,
-      "strides"_a = schedule::Strides{}, "spare_registers"_a = 0, "constants"_a = std::vector<std::string>{},
+      "strides"_a = construct::Strides{}, "spare_registers"_a = 0, "constants"_a = std::vector<std::string>{},
       "explain"_a = true,
       R"doc(
     Construct a schedule from the machine model, without measuring (Gensor, section IV).

@@ -5,25 +5,25 @@
 
 #include <string>
 
-#include "schedule/loop_nest.hpp"
+#include "nest/loop_nest.hpp"
 #include "support/error.hpp"
 
 namespace syno::bindings {
 
-inline const char* long_name(schedule::Dtype dtype) {
+inline const char* long_name(nest::Dtype dtype) {
   switch (dtype) {
-    case schedule::Dtype::F32:
+    case nest::Dtype::F32:
       return "float32";
-    case schedule::Dtype::F64:
+    case nest::Dtype::F64:
       return "float64";
-    case schedule::Dtype::BF16:
+    case nest::Dtype::BF16:
       return "bfloat16";
   }
   return "";
 }
 
-inline schedule::Dtype dtype_named(const std::string& name) {
-  using schedule::Dtype;
+inline nest::Dtype dtype_named(const std::string& name) {
+  using nest::Dtype;
   std::vector<std::string> valid;
   for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16}) {
     if (name == long_name(dtype)) return dtype;

@@ -182,7 +182,7 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 
 std::string llvm_version() { return LLVM_VERSION_STRING; }
 
-CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+CompiledObject compile_object(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
                               CompileReport& report) {
   const ForkSection section;  // LLVM has locks of its own
   auto start = std::chrono::steady_clock::now();
@@ -201,7 +201,7 @@ CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, co
   return object;
 }
 
-std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
+std::string ir_text(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
   const ForkSection section;  // LLVM has locks of its own
   llvm::LLVMContext context;
   const EmittedModule emitted = emit(nest, cpu, symbol, context);
@@ -211,7 +211,7 @@ std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::s
   return text;
 }
 
-std::string assembly_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
+std::string assembly_text(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
   const ForkSection section;  // LLVM has locks of its own
   llvm::LLVMContext context;
   const EmittedModule emitted = emit(nest, cpu, symbol, context);

@@ -11,10 +11,10 @@
 namespace syno::jit {
 
 /// Emits and compiles. Runs no IR optimisation: the emitter's IR needs none. `report` gets the times.
-CompiledObject compile_object(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+CompiledObject compile_object(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
                               CompileReport& report);
-std::string ir_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
-std::string assembly_text(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
+std::string ir_text(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
+std::string assembly_text(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
 
 std::string llvm_version();
 

@@ -26,12 +26,12 @@ std::string feature_text(const std::map<std::string, bool>& features) {
   return text;
 }
 
-schedule::Target target_of(const std::map<std::string, bool>& features, bool x86) {
+machine::Target target_of(const std::map<std::string, bool>& features, bool x86) {
   const auto has = [&](const std::string& name) {
     const auto found = features.find(name);
     return found != features.end() && found->second;
   };
-  schedule::Target target;
+  machine::Target target;
   // A CPU's list leaves out what its entries imply: avx512f, avx.
   const bool wide = has("avx512vl") && has("avx512dq") && has("avx512bw");
   target.vector_bits = wide ? 512 : has("avx") || has("avx2") ? 256 : 128;

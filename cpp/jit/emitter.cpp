@@ -13,14 +13,14 @@
 
 namespace syno::jit {
 
-using schedule::Buffer;
-using schedule::BufferId;
-using schedule::BufferKind;
-using schedule::Interval;
-using schedule::LoopKind;
-using schedule::Statement;
-using schedule::StatementId;
-using schedule::StatementKind;
+using nest::Buffer;
+using nest::BufferId;
+using nest::BufferKind;
+using nest::LoopKind;
+using nest::Statement;
+using nest::StatementId;
+using nest::StatementKind;
+using symbolic::Interval;
 
 namespace {
 
@@ -32,7 +32,7 @@ constexpr double kCrowded =
 std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
 
 std::int64_t bytes_of(const Buffer& buffer) {
-  std::int64_t count = static_cast<std::int64_t>(schedule::byte_size(buffer.dtype));
+  std::int64_t count = static_cast<std::int64_t>(nest::byte_size(buffer.dtype));
   for (const std::int64_t extent : buffer.extents) count *= extent;
   return (count + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -42,7 +42,7 @@ struct Occurrence {
   int count = 0;
   bool plain = true;
 };
-void count_variable(const symbolic::Arena& arena, schedule::ExprId id, std::uint32_t slot, bool plain,
+void count_variable(const symbolic::Arena& arena, symbolic::ExprId id, std::uint32_t slot, bool plain,
                     Occurrence& found) {
   const symbolic::Expr& node = arena[id];
   if (node.op == symbolic::Op::Iterator && static_cast<std::uint32_t>(node.a) == slot) {
@@ -58,27 +58,27 @@ void count_variable(const symbolic::Arena& arena, schedule::ExprId id, std::uint
 
 /// Calls `visit(buffer, indices)` for every access in a statement and below.
 template <class Visit>
-void visit_value(const schedule::LoopNest& nest, schedule::ValueId id, const Visit& visit) {
-  const schedule::Value& node = nest.value(id);
+void visit_value(const nest::LoopNest& nest, nest::ValueId id, const Visit& visit) {
+  const nest::Value& node = nest.value(id);
   switch (node.kind) {
-    case schedule::ValueKind::Literal:
-    case schedule::ValueKind::Index:
+    case nest::ValueKind::Literal:
+    case nest::ValueKind::Index:
       return;
-    case schedule::ValueKind::Load:
+    case nest::ValueKind::Load:
       visit(node.buffer, node.indices);
       return;
-    case schedule::ValueKind::Select:
+    case nest::ValueKind::Select:
       visit_value(nest, node.c, visit);
       [[fallthrough]];
-    case schedule::ValueKind::Binary:
+    case nest::ValueKind::Binary:
       visit_value(nest, node.b, visit);
       [[fallthrough]];
-    case schedule::ValueKind::Unary:
+    case nest::ValueKind::Unary:
       visit_value(nest, node.a, visit);
   }
 }
 template <class Visit>
-void visit_accesses(const schedule::LoopNest& nest, StatementId id, const Visit& visit) {
+void visit_accesses(const nest::LoopNest& nest, StatementId id, const Visit& visit) {
   const Statement& statement = nest.statement(id);
   if (statement.kind == StatementKind::Store) {
     visit_value(nest, statement.value, visit);
@@ -88,7 +88,7 @@ void visit_accesses(const schedule::LoopNest& nest, StatementId id, const Visit&
 }
 
 template <class Visit>
-void visit_stores(const schedule::LoopNest& nest, StatementId id, const Visit& visit) {
+void visit_stores(const nest::LoopNest& nest, StatementId id, const Visit& visit) {
   const Statement& statement = nest.statement(id);
   if (statement.kind == StatementKind::Store) visit(statement.buffer, statement.indices);
   for (const StatementId child : statement.children) visit_stores(nest, child, visit);
@@ -102,8 +102,7 @@ int lanes_for(std::int64_t extent, int native) {
 
 }  // namespace
 
-Emitter::Emitter(const schedule::LoopNest& nest, const Cpu& cpu, std::string symbol,
-                 llvm::LLVMContext& context)
+Emitter::Emitter(const nest::LoopNest& nest, const Cpu& cpu, std::string symbol, llvm::LLVMContext& context)
     : nest_(nest),
       cpu_(cpu),
       symbol_(std::move(symbol)),
@@ -112,9 +111,8 @@ Emitter::Emitter(const schedule::LoopNest& nest, const Cpu& cpu, std::string sym
       math_(b_, cpu.target.vector_bits == 512) {
   module_ = std::make_unique<llvm::Module>(symbol_, context);
   module_->setTargetTriple(cpu.triple);
-  const bool has_double = std::any_of(nest.buffers.begin(), nest.buffers.end(), [](const Buffer& buffer) {
-    return buffer.dtype == schedule::Dtype::F64;
-  });
+  const bool has_double = std::any_of(nest.buffers.begin(), nest.buffers.end(),
+                                      [](const Buffer& buffer) { return buffer.dtype == nest::Dtype::F64; });
   compute_ = has_double ? b_.getDoubleTy() : b_.getFloatTy();
   native_lanes_ = std::max(1, cpu.target.vector_bits / (has_double ? 64 : 32));
   next_slot_ = nest.next_slot;
@@ -174,7 +172,7 @@ EmittedModule Emitter::run() {
       llvm::Type* element = storage_type(buffer.dtype);
       std::vector<llvm::Constant*> values;
       for (const double value : buffer.literal) {
-        if (buffer.dtype == schedule::Dtype::BF16)
+        if (buffer.dtype == nest::Dtype::BF16)
           values.push_back(llvm::ConstantInt::get(element, to_bfloat16(static_cast<float>(value))));
         else
           values.push_back(llvm::ConstantFP::get(element, value));
@@ -363,7 +361,7 @@ void Emitter::emit_counted(std::uint32_t slot, StatementId stored_in, llvm::Valu
 
 void Emitter::emit_serial(const Statement& loop, const Form& begin, const Form& end) {
   const Interval first = forms_.bounds_without_facts(begin), last = forms_.bounds_without_facts(end);
-  const Form count = schedule::add(end, schedule::multiply(begin, -1));
+  const Form count = nest::add(end, nest::multiply(begin, -1));
   const bool may_be_empty = forms_.bounds(count).least < 1;
   emit_counted(loop.slot, loop.children[0], value_of(begin), value_of(end), may_be_empty,
                {first.least, last.greatest - 1}, loop.name, [&] { emit(loop.children[0]); });
@@ -371,9 +369,9 @@ void Emitter::emit_serial(const Statement& loop, const Form& begin, const Form& 
 
 bool Emitter::indexes_registers(StatementId id, std::uint32_t slot) const {
   bool found = false;
-  visit_accesses(nest_, id, [&](BufferId buffer, const std::vector<schedule::ExprId>& indices) {
+  visit_accesses(nest_, id, [&](BufferId buffer, const std::vector<symbolic::ExprId>& indices) {
     if (nest_.buffer(buffer).kind != BufferKind::Register) return;
-    for (const schedule::ExprId index : indices) {
+    for (const symbolic::ExprId index : indices) {
       Occurrence seen;
       count_variable(nest_.arena, index, slot, true, seen);
       found = found || seen.count > 0;
@@ -403,9 +401,9 @@ bool Emitter::vectorises(const Statement& loop) const {
   };
   if (!fits(loop.children[0])) return false;
   bool lane_indexed = false;
-  visit_accesses(nest_, loop.children[0], [&](BufferId buffer, const std::vector<schedule::ExprId>& indices) {
+  visit_accesses(nest_, loop.children[0], [&](BufferId buffer, const std::vector<symbolic::ExprId>& indices) {
     if (!own[raw(buffer)]) return;
-    for (const schedule::ExprId index : indices) {
+    for (const symbolic::ExprId index : indices) {
       Occurrence seen;
       count_variable(nest_.arena, index, loop.slot, true, seen);
       lane_indexed = lane_indexed || seen.count > 0;
@@ -436,7 +434,7 @@ void Emitter::emit_vector(const Statement& loop, std::int64_t begin, std::int64_
       simd.mask = llvm::ConstantVector::get(on);
     }
     forms_.bind(lane_slot, {0, active - 1});
-    forms_.bind_form(loop.slot, schedule::add(first, forms_.slot_form(lane_slot)));
+    forms_.bind_form(loop.slot, nest::add(first, forms_.slot_form(lane_slot)));
     simd_ = simd;
     emit(body);
     simd_.reset();
@@ -447,8 +445,8 @@ void Emitter::emit_vector(const Statement& loop, std::int64_t begin, std::int64_
     const std::uint32_t chunk = next_slot_++;
     emit_counted(chunk, body, b_.getInt64(0), b_.getInt64(static_cast<std::uint64_t>(chunks)), false,
                  {0, chunks - 1}, loop.name, [&] {
-                   const Form first = schedule::multiply(forms_.slot_form(chunk), native);
-                   run(schedule::with_constant(first, begin), native_lanes_, native_lanes_);
+                   const Form first = nest::multiply(forms_.slot_form(chunk), native);
+                   run(nest::with_constant(first, begin), native_lanes_, native_lanes_);
                  });
   } else {
     for (std::int64_t c = 0; c < chunks; ++c) run({{}, begin + c * native}, native_lanes_, native_lanes_);
@@ -468,7 +466,7 @@ void Emitter::emit_vector(const Statement& loop, std::int64_t begin, std::int64_
 /// The body becomes a function of its own, body(context, begin, end, private memory); the context holds the
 /// arguments' addresses, the shared workspace and the variables of the loops around.
 void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form& end) {
-  const Form count_form = schedule::add(end, schedule::multiply(begin, -1));
+  const Form count_form = nest::add(end, nest::multiply(begin, -1));
   const Interval first_range = forms_.bounds_without_facts(begin),
                  last_range = forms_.bounds_without_facts(end);
   llvm::Type* pointer_type = b_.getPtrTy();
@@ -591,7 +589,7 @@ void Emitter::emit_if(const Statement& statement) {
   llvm::Value* condition = nullptr;
   llvm::Value* mask = nullptr;
   bool some_lane = simd_ && !simd_->conditional;  // the first lane is on for certain
-  for (const schedule::Condition& clause : statement.conditions) {
+  for (const nest::Condition& clause : statement.conditions) {
     const Form about = form(clause.expr);
     const Truth known = truth(about, clause);
     if (known == Truth::Never) {
@@ -634,7 +632,7 @@ Emitter::Tile Emitter::make_tile(BufferId id, StatementId body) const {
     const Statement& statement = nest_.statement(at);
     const bool vector = statement.kind == StatementKind::For && statement.loop == LoopKind::Vector;
     if (vector) {
-      visit_stores(nest_, at, [&](BufferId accessed, const std::vector<schedule::ExprId>& indices) {
+      visit_stores(nest_, at, [&](BufferId accessed, const std::vector<symbolic::ExprId>& indices) {
         if (accessed != id) return;
         const auto& arena = nest_.arena;
         if (arena[statement.begin].op != symbolic::Op::Constant ||
@@ -711,7 +709,7 @@ void Emitter::emit_prefetch(const Statement& statement) {
   b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {at, to_read, nearest, data});
 }
 
-EmittedModule emit(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+EmittedModule emit(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
                    llvm::LLVMContext& context) {
   return Emitter(nest, cpu, symbol, context).run();
 }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "jit/kernel.hpp"
-#include "schedule/loop_nest_affine.hpp"
+#include "nest/affine.hpp"
 
 namespace syno::jit {
 
@@ -29,11 +29,11 @@ struct EmittedModule {
   std::int64_t private_bytes = 0;  ///< then this many a thread
 };
 
-EmittedModule emit(const schedule::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+EmittedModule emit(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
                    llvm::LLVMContext& context);
 
 /// Whether a node of a value, without its operands, takes as long as a dozen additions.
-bool takes_long(const schedule::Value& node);
+bool takes_long(const nest::Value& node);
 
 /// One scalar, or one value a lane.
 struct Lanes {
@@ -93,11 +93,11 @@ class MathEmitter {
 
 class Emitter {
  public:
-  Emitter(const schedule::LoopNest& nest, const Cpu& cpu, std::string symbol, llvm::LLVMContext& context);
+  Emitter(const nest::LoopNest& nest, const Cpu& cpu, std::string symbol, llvm::LLVMContext& context);
   EmittedModule run();
 
  private:
-  using Form = schedule::LinearForm;
+  using Form = nest::LinearForm;
   using Key = std::vector<std::int64_t>;
 
   /// The vector loop being emitted: lane l stands for iteration base + l of it, l < active.
@@ -148,52 +148,52 @@ class Emitter {
   };
 
   // emitter.cpp: statements
-  void emit(schedule::StatementId id);
-  void emit_for(const schedule::Statement& loop);
-  bool steps_of_sums(const schedule::Statement& loop);
-  void emit_unrolled(const schedule::Statement& loop, std::int64_t begin, std::int64_t end);
-  void emit_serial(const schedule::Statement& loop, const Form& begin, const Form& end);
+  void emit(nest::StatementId id);
+  void emit_for(const nest::Statement& loop);
+  bool steps_of_sums(const nest::Statement& loop);
+  void emit_unrolled(const nest::Statement& loop, std::int64_t begin, std::int64_t end);
+  void emit_serial(const nest::Statement& loop, const Form& begin, const Form& end);
   template <class Body>
-  void emit_counted(std::uint32_t slot, schedule::StatementId body_statement, llvm::Value* begin,
-                    llvm::Value* end, bool may_be_empty, schedule::Interval range, const std::string& name,
+  void emit_counted(std::uint32_t slot, nest::StatementId body_statement, llvm::Value* begin,
+                    llvm::Value* end, bool may_be_empty, symbolic::Interval range, const std::string& name,
                     const Body& body);
-  void emit_vector(const schedule::Statement& loop, std::int64_t begin, std::int64_t end);
-  void emit_parallel(const schedule::Statement& loop, const Form& begin, const Form& end);
-  void emit_if(const schedule::Statement& statement);
-  void emit_branch(llvm::Value* condition, schedule::StatementId body);
-  void emit_prefetch(const schedule::Statement& statement);
-  void emit_allocate(const schedule::Statement& statement);
-  bool vectorises(const schedule::Statement& loop) const;
-  bool indexes_registers(schedule::StatementId id, std::uint32_t slot) const;
-  void stored_buffers(schedule::StatementId id, std::vector<bool>& stored) const;
-  Tile make_tile(schedule::BufferId buffer, schedule::StatementId body) const;
-  void enter_loop(llvm::Instruction* before, schedule::StatementId stored_in, llvm::BasicBlock* header,
+  void emit_vector(const nest::Statement& loop, std::int64_t begin, std::int64_t end);
+  void emit_parallel(const nest::Statement& loop, const Form& begin, const Form& end);
+  void emit_if(const nest::Statement& statement);
+  void emit_branch(llvm::Value* condition, nest::StatementId body);
+  void emit_prefetch(const nest::Statement& statement);
+  void emit_allocate(const nest::Statement& statement);
+  bool vectorises(const nest::Statement& loop) const;
+  bool indexes_registers(nest::StatementId id, std::uint32_t slot) const;
+  void stored_buffers(nest::StatementId id, std::vector<bool>& stored) const;
+  Tile make_tile(nest::BufferId buffer, nest::StatementId body) const;
+  void enter_loop(llvm::Instruction* before, nest::StatementId stored_in, llvm::BasicBlock* header,
                   llvm::BasicBlock* body);
   void leave_loop();
   void forget_locals(std::size_t mark);
-  void invalidate_stored(schedule::StatementId body);
-  std::vector<std::pair<Tile*, std::size_t>> carried_slots(schedule::StatementId body);
+  void invalidate_stored(nest::StatementId body);
+  std::vector<std::pair<Tile*, std::size_t>> carried_slots(nest::StatementId body);
 
   // emitter_index.cpp: index arithmetic, addresses, conditions
-  Form form(schedule::ExprId id) { return forms_.form(nest_.arena, id); }
+  Form form(symbolic::ExprId id) { return forms_.form(nest_.arena, id); }
   std::size_t depth_of(std::uint32_t atom) const;
   std::size_t depth_of(const Form& form) const;
   llvm::Value* atom_value(std::uint32_t atom);
   llvm::Value* value_of(const Form& form);  ///< i64
   llvm::Value* terms_value(const Form& form);
-  llvm::Value* pointer(schedule::BufferId buffer, const Form& elements);
+  llvm::Value* pointer(nest::BufferId buffer, const Form& elements);
   LaneForm over_lanes(const Form& form);
   bool uses_lanes(const Form& form) const { return simd_ && forms_.depends_on(form, simd_->lane_slot); }
   enum class Truth { Never, Sometimes, Always };
-  Truth truth(const Form& form, const schedule::Condition& condition) const;
-  llvm::Value* condition_value(const Form& form, const schedule::Condition& condition);  ///< i1, no lanes
-  llvm::Value* condition_mask(const Form& form, const schedule::Condition& condition);   ///< <lanes x i1>
+  Truth truth(const Form& form, const nest::Condition& condition) const;
+  llvm::Value* condition_value(const Form& form, const nest::Condition& condition);  ///< i1, no lanes
+  llvm::Value* condition_mask(const Form& form, const nest::Condition& condition);   ///< <lanes x i1>
   llvm::Value* both(llvm::Value* a, llvm::Value* b);  ///< either may be null (true); i1 or masks alike
   llvm::Value* placed_at(std::size_t depth, const Key& key, llvm::function_ref<llvm::Value*()> make);
   llvm::Value* locally(const Key& key, llvm::function_ref<llvm::Value*()> make);
   llvm::Value* lane_offsets(const std::vector<std::int64_t>& offsets, llvm::Type* type);
   Key key_of(std::int64_t tag, const Form& form) const;
-  Form element_form(schedule::BufferId buffer, const std::vector<schedule::ExprId>& indices);
+  Form element_form(nest::BufferId buffer, const std::vector<symbolic::ExprId>& indices);
 
   // emitter_invariant.cpp: what is computed before loops
   struct Invariant {
@@ -203,17 +203,17 @@ class Emitter {
   };
   /// x / d = (x * scale) * inverse, with d * scale in the middle of the exponents: neither overflows first.
   enum class Part { Value, Scale, Inverse };
-  bool describe(schedule::ValueId id, Invariant& made);
-  llvm::Value* before_loops(schedule::ValueId id, Part part);
+  bool describe(nest::ValueId id, Invariant& made);
+  llvm::Value* before_loops(nest::ValueId id, Part part);
   llvm::Value* part_of(llvm::Value* divisor, Part part);
-  Lanes quotient(Lanes x, schedule::ValueId divisor);
+  Lanes quotient(Lanes x, nest::ValueId divisor);
 
   // emitter_shuffle.cpp: loads of lanes that lie apart
-  bool readable(schedule::BufferId id, const Form& first, std::int64_t from, std::int64_t to,
+  bool readable(nest::BufferId id, const Form& first, std::int64_t from, std::int64_t to,
                 bool use_facts) const;
-  llvm::Value* block_load(schedule::BufferId id, const Form& first, std::int64_t start, int width,
+  llvm::Value* block_load(nest::BufferId id, const Form& first, std::int64_t start, int width,
                           llvm::Value* condition, llvm::Value* otherwise);
-  llvm::Value* shuffled_load(schedule::BufferId id, const LaneForm& where, const std::vector<bool>& on,
+  llvm::Value* shuffled_load(nest::BufferId id, const LaneForm& where, const std::vector<bool>& on,
                              bool use_facts, llvm::Value* condition, llvm::Value* otherwise);
 
   // emitter_whole.cpp: indices as values
@@ -223,47 +223,47 @@ class Emitter {
     bool rounds = false;
     int nodes = 0;
   };
-  std::optional<Form> whole_form(schedule::ValueId id, Whole& seen);
-  std::optional<Lanes> whole_numbers(const schedule::Value& node);
+  std::optional<Form> whole_form(nest::ValueId id, Whole& seen);
+  std::optional<Lanes> whole_numbers(const nest::Value& node);
 
   // emitter_value.cpp: values, loads and stores
-  Lanes value(schedule::ValueId id);
-  Lanes value_here(schedule::ValueId id);
-  Lanes load(const schedule::Value& node);
-  Lanes load_register(schedule::BufferId id, const std::vector<schedule::ExprId>& indices);
-  llvm::Value* load_transposed(schedule::BufferId id, const Tile& tile, const std::vector<Form>& at);
+  Lanes value(nest::ValueId id);
+  Lanes value_here(nest::ValueId id);
+  Lanes load(const nest::Value& node);
+  Lanes load_register(nest::BufferId id, const std::vector<symbolic::ExprId>& indices);
+  llvm::Value* load_transposed(nest::BufferId id, const Tile& tile, const std::vector<Form>& at);
   std::vector<llvm::Value*> transposed(std::vector<llvm::Value*> rows, int lanes);
-  Lanes load_memory(schedule::BufferId id, const std::vector<schedule::ExprId>& indices,
-                    llvm::Value* condition, llvm::Value* guard_mask, double fill);
+  Lanes load_memory(nest::BufferId id, const std::vector<symbolic::ExprId>& indices, llvm::Value* condition,
+                    llvm::Value* guard_mask, double fill);
   Lanes unary(program::Function function, Lanes a);
   Lanes binary(program::Function function, Lanes a, Lanes b);
-  void store(const schedule::Statement& statement);
-  void store_register(const schedule::Statement& statement, Lanes stored);
-  void store_memory(const schedule::Statement& statement, Lanes stored);
-  Lanes combine(schedule::StoreMode mode, Lanes old, Lanes stored);
-  llvm::Value* reduce_lanes(schedule::StoreMode mode, llvm::Value* vector);
+  void store(const nest::Statement& statement);
+  void store_register(const nest::Statement& statement, Lanes stored);
+  void store_memory(const nest::Statement& statement, Lanes stored);
+  Lanes combine(nest::StoreMode mode, Lanes old, Lanes stored);
+  llvm::Value* reduce_lanes(nest::StoreMode mode, llvm::Value* vector);
   llvm::Value* spread(Lanes lanes);  ///< as a vector
-  llvm::Value* from_storage(schedule::Dtype dtype, llvm::Value* loaded);
-  llvm::Value* to_storage(schedule::Dtype dtype, llvm::Value* computed);
-  llvm::Type* storage_type(schedule::Dtype dtype);
+  llvm::Value* from_storage(nest::Dtype dtype, llvm::Value* loaded);
+  llvm::Value* to_storage(nest::Dtype dtype, llvm::Value* computed);
+  llvm::Type* storage_type(nest::Dtype dtype);
   llvm::Constant* number(double value);
-  llvm::Value* load_plain(schedule::BufferId id, llvm::Type* type, llvm::Value* from);
-  void store_plain(schedule::BufferId id, llvm::Value* stored, llvm::Value* to);
-  void mark_alias(llvm::Instruction* access, schedule::BufferId id);
-  llvm::Value* masked_call(llvm::Instruction* call, schedule::BufferId id);
-  llvm::Value* lane_pointers(schedule::BufferId id, const LaneForm& where);
-  std::optional<std::size_t> tile_slot(const Tile& tile, const schedule::Buffer& buffer,
+  llvm::Value* load_plain(nest::BufferId id, llvm::Type* type, llvm::Value* from);
+  void store_plain(nest::BufferId id, llvm::Value* stored, llvm::Value* to);
+  void mark_alias(llvm::Instruction* access, nest::BufferId id);
+  llvm::Value* masked_call(llvm::Instruction* call, nest::BufferId id);
+  llvm::Value* lane_pointers(nest::BufferId id, const LaneForm& where);
+  std::optional<std::size_t> tile_slot(const Tile& tile, const nest::Buffer& buffer,
                                        const std::vector<Form>& at, int* lane) const;
-  llvm::Value* identity(schedule::StoreMode mode);
+  llvm::Value* identity(nest::StoreMode mode);
 
-  const schedule::LoopNest& nest_;
+  const nest::LoopNest& nest_;
   const Cpu& cpu_;
   std::string symbol_;
   llvm::LLVMContext& context_;
   std::unique_ptr<llvm::Module> module_;
   llvm::IRBuilder<> b_;
   MathEmitter math_;
-  schedule::LinearForms forms_;
+  nest::LinearForms forms_;
   llvm::Type* compute_ = nullptr;  ///< float, or double when any buffer is f64
   int native_lanes_ = 1;
   std::uint32_t next_slot_ = 0;

@@ -9,10 +9,10 @@
 
 namespace syno::jit {
 
-using schedule::Atom;
-using schedule::BufferId;
-using schedule::Condition;
-using schedule::ExprId;
+using nest::Atom;
+using nest::BufferId;
+using nest::Condition;
+using symbolic::ExprId;
 
 namespace {
 
@@ -126,16 +126,16 @@ llvm::Value* Emitter::value_of(const Form& form) {
 }
 
 Emitter::Form Emitter::element_form(BufferId id, const std::vector<ExprId>& indices) {
-  const schedule::Buffer& buffer = nest_.buffer(id);
+  const nest::Buffer& buffer = nest_.buffer(id);
   Form sum;
   for (std::size_t d = 0; d < indices.size(); ++d)
-    sum = schedule::add(sum, schedule::multiply(form(indices[d]), buffer.strides[d]));
+    sum = nest::add(sum, nest::multiply(form(indices[d]), buffer.strides[d]));
   return forms_.joined(std::move(sum));
 }
 
 llvm::Value* Emitter::pointer(BufferId id, const Form& elements) {
   const auto index = static_cast<std::uint32_t>(id);
-  const auto bytes = static_cast<std::int64_t>(schedule::byte_size(nest_.buffers[index].dtype));
+  const auto bytes = static_cast<std::int64_t>(nest::byte_size(nest_.buffers[index].dtype));
   const std::function<llvm::Value*(const Form&)> terms_pointer = [&](const Form& form) -> llvm::Value* {
     if (form.terms.empty()) return f_.bases[index];
     const std::size_t depth = depth_of(form);
@@ -187,7 +187,7 @@ Emitter::LaneForm Emitter::over_lanes(const Form& form) {
 }
 
 Emitter::Truth Emitter::truth(const Form& form, const Condition& condition) const {
-  const schedule::Interval range = forms_.bounds(form);
+  const symbolic::Interval range = forms_.bounds(form);
   if (range.least >= condition.begin && range.greatest < condition.end) return Truth::Always;
   if (range.greatest < condition.begin || range.least >= condition.end || condition.begin >= condition.end)
     return Truth::Never;
@@ -199,7 +199,7 @@ llvm::Value* Emitter::condition_value(const Form& form, const Condition& conditi
   key.insert(key.end(), {form.constant, condition.begin, condition.end});
   return placed_at(depth_of(form), key, [&] {
     // One unsigned comparison: value - begin < end - begin.
-    Form shifted = schedule::with_constant(form, -condition.begin);
+    Form shifted = nest::with_constant(form, -condition.begin);
     return b_.CreateICmpULT(value_of(shifted),
                             b_.getInt64(static_cast<std::uint64_t>(condition.end - condition.begin)));
   });
@@ -233,7 +233,7 @@ llvm::Value* Emitter::condition_mask(const Form& form, const Condition& conditio
     llvm::Type* type = narrow ? b_.getInt32Ty() : b_.getInt64Ty();
     llvm::Value* offsets = lane_offsets(lanes.offsets, type);
     const auto bound = [&](std::int64_t limit) -> llvm::Value* {
-      llvm::Value* value = value_of(schedule::with_constant(schedule::multiply(lanes.first, -1), limit));
+      llvm::Value* value = value_of(nest::with_constant(nest::multiply(lanes.first, -1), limit));
       if (narrow) {
         llvm::Value* least = b_.getInt64(static_cast<std::uint64_t>(-kFar));
         llvm::Value* most = b_.getInt64(static_cast<std::uint64_t>(kFar));
@@ -243,7 +243,7 @@ llvm::Value* Emitter::condition_mask(const Form& form, const Condition& conditio
       }
       return b_.CreateVectorSplat(count, value);
     };
-    const schedule::Interval range = forms_.bounds_without_facts(form);
+    const symbolic::Interval range = forms_.bounds_without_facts(form);
     llvm::Value* mask = nullptr;
     if (range.least < condition.begin) mask = b_.CreateICmpSGE(offsets, bound(condition.begin));
     if (range.greatest >= condition.end) {

@@ -7,15 +7,15 @@
 
 namespace syno::jit {
 
+using nest::BufferKind;
+using nest::Value;
+using nest::ValueId;
+using nest::ValueKind;
 using program::Function;
-using schedule::BufferKind;
-using schedule::Value;
-using schedule::ValueId;
-using schedule::ValueKind;
 
 namespace {
 
-std::uint32_t raw(schedule::BufferId id) { return static_cast<std::uint32_t>(id); }
+std::uint32_t raw(nest::BufferId id) { return static_cast<std::uint32_t>(id); }
 
 }  // namespace
 

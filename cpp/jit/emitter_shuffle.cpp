@@ -9,9 +9,9 @@
 
 namespace syno::jit {
 
-using schedule::Buffer;
-using schedule::BufferId;
-using schedule::Interval;
+using nest::Buffer;
+using nest::BufferId;
+using symbolic::Interval;
 
 namespace {
 
@@ -50,7 +50,7 @@ bool Emitter::readable(BufferId id, const Form& first, std::int64_t from, std::i
 
 llvm::Value* Emitter::block_load(BufferId id, const Form& first, std::int64_t start, int width,
                                  llvm::Value* condition, llvm::Value* otherwise) {
-  const Form at = schedule::with_constant(first, start);
+  const Form at = nest::with_constant(first, start);
   Key key = key_of(kBlock, at);
   key.insert(key.end(), {static_cast<std::int64_t>(raw(id)), versions_[raw(id)], at.constant, width,
                          bits(condition), bits(otherwise)});

@@ -14,16 +14,16 @@
 
 namespace syno::jit {
 
+using nest::Buffer;
+using nest::BufferId;
+using nest::BufferKind;
+using nest::Dtype;
+using nest::StoreMode;
+using nest::Value;
+using nest::ValueId;
+using nest::ValueKind;
 using program::Function;
-using schedule::Buffer;
-using schedule::BufferId;
-using schedule::BufferKind;
-using schedule::Dtype;
-using schedule::ExprId;
-using schedule::StoreMode;
-using schedule::Value;
-using schedule::ValueId;
-using schedule::ValueKind;
+using symbolic::ExprId;
 
 namespace {
 
@@ -110,14 +110,14 @@ void Emitter::mark_alias(llvm::Instruction* access, BufferId id) {
 }
 
 llvm::Value* Emitter::load_plain(BufferId id, llvm::Type* type, llvm::Value* from) {
-  const auto align = llvm::Align(schedule::byte_size(nest_.buffer(id).dtype));
+  const auto align = llvm::Align(nest::byte_size(nest_.buffer(id).dtype));
   llvm::LoadInst* made = b_.CreateAlignedLoad(type, from, align);
   mark_alias(made, id);
   return made;
 }
 
 void Emitter::store_plain(BufferId id, llvm::Value* stored, llvm::Value* to) {
-  const auto align = llvm::Align(schedule::byte_size(nest_.buffer(id).dtype));
+  const auto align = llvm::Align(nest::byte_size(nest_.buffer(id).dtype));
   mark_alias(b_.CreateAlignedStore(stored, to, align), id);
 }
 
@@ -276,7 +276,7 @@ Lanes Emitter::load(const Value& node) {
   const std::size_t facts = forms_.fact_count();
   llvm::Value* condition = nullptr;
   llvm::Value* mask = nullptr;
-  for (const schedule::Condition& guard : node.guards) {
+  for (const nest::Condition& guard : node.guards) {
     const Form about = form(guard.expr);
     const Truth known = truth(about, guard);
     if (known == Truth::Never) {
@@ -308,7 +308,7 @@ llvm::Value* Emitter::lane_pointers(BufferId id, const LaneForm& where) {
   const auto count = static_cast<unsigned>(simd_->lanes);
   if (where.same_terms) {
     std::vector<std::int64_t> offsets = where.offsets;
-    const auto size = static_cast<std::int64_t>(schedule::byte_size(nest_.buffer(id).dtype));
+    const auto size = static_cast<std::int64_t>(nest::byte_size(nest_.buffer(id).dtype));
     for (std::int64_t& offset : offsets) offset *= size;
     return b_.CreateGEP(b_.getInt8Ty(), pointer(id, where.first), lane_offsets(offsets, b_.getInt64Ty()));
   }
@@ -325,7 +325,7 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
   // Where the condition fails the load goes to an array of fills instead: no branch, nothing outside is read.
   const auto fills = [&]() -> llvm::Value* {
     const std::string name = "fill." + std::to_string(std::bit_cast<std::uint64_t>(fill)) + "." +
-                             std::string(schedule::name_of(buffer.dtype));
+                             std::string(nest::name_of(buffer.dtype));
     if (llvm::GlobalVariable* found = module_->getNamedGlobal(name)) return found;
     llvm::Constant* one = buffer.dtype == Dtype::BF16
                               ? llvm::ConstantInt::get(element, to_bfloat16(static_cast<float>(fill)))
@@ -388,7 +388,7 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
         return from_storage(buffer.dtype,
                             load_plain(id, type, guarded(pointer(id, where->first), condition)));
       if (stride == -1 && !condition) {
-        llvm::Value* last = pointer(id, schedule::with_constant(where->first, 1 - simd_->lanes));
+        llvm::Value* last = pointer(id, nest::with_constant(where->first, 1 - simd_->lanes));
         return from_storage(buffer.dtype, b_.CreateVectorReverse(load_plain(id, type, last)));
       }
     }
@@ -399,7 +399,7 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
       if (found && guard_mask) found = b_.CreateSelect(mask, found, off);
       if (found) return from_storage(buffer.dtype, found);
     }
-    const auto align = llvm::Align(schedule::byte_size(buffer.dtype));
+    const auto align = llvm::Align(nest::byte_size(buffer.dtype));
     // Lanes that are off cost hundreds of cycles on a page that is not there: where all are off,
     // the address is another one too.
     if (mask && where->stride == 1) {
@@ -567,7 +567,7 @@ std::vector<llvm::Value*> Emitter::transposed(std::vector<llvm::Value*> rows, in
   return columns;
 }
 
-void Emitter::store_register(const schedule::Statement& statement, Lanes stored) {
+void Emitter::store_register(const nest::Statement& statement, Lanes stored) {
   const Buffer& buffer = nest_.buffer(statement.buffer);
   Tile& tile = tiles_.at(raw(statement.buffer));
   const StoreMode mode = statement.mode;
@@ -703,7 +703,7 @@ llvm::Value* Emitter::reduce_lanes(StoreMode mode, llvm::Value* vector) {
   return b_.CreateExtractElement(vector, std::uint64_t{0});
 }
 
-void Emitter::store(const schedule::Statement& statement) {
+void Emitter::store(const nest::Statement& statement) {
   memo_.clear();
   const Lanes stored = value(statement.value);
   if (nest_.buffer(statement.buffer).kind == BufferKind::Register) {
@@ -715,7 +715,7 @@ void Emitter::store(const schedule::Statement& statement) {
   memo_.clear();
 }
 
-void Emitter::store_memory(const schedule::Statement& statement, Lanes stored) {
+void Emitter::store_memory(const nest::Statement& statement, Lanes stored) {
   const BufferId id = statement.buffer;
   const Buffer& buffer = nest_.buffer(id);
   const StoreMode mode = statement.mode;
@@ -738,7 +738,7 @@ void Emitter::store_memory(const schedule::Statement& statement, Lanes stored) {
   const LaneForm where = over_lanes(elements);
   const auto count = static_cast<unsigned>(simd_->lanes);
   llvm::Type* type = llvm::FixedVectorType::get(element, count);
-  const auto align = llvm::Align(schedule::byte_size(buffer.dtype));
+  const auto align = llvm::Align(nest::byte_size(buffer.dtype));
   llvm::Value* mask = simd_->mask;
   if (where.stride == 1) {
     llvm::Value* at = pointer(id, where.first);
@@ -776,7 +776,7 @@ void Emitter::store_memory(const schedule::Statement& statement, Lanes stored) {
   // Lanes that may meet in one element: one after the other.
   llvm::Value* all = spread(stored);
   for (std::size_t l = 0; l < active; ++l) {
-    llvm::Value* at = where.same_terms ? pointer(id, schedule::with_constant(where.first, where.offsets[l]))
+    llvm::Value* at = where.same_terms ? pointer(id, nest::with_constant(where.first, where.offsets[l]))
                                        : pointer(id, where.each[l]);
     llvm::Value* one = b_.CreateExtractElement(all, static_cast<std::uint64_t>(l));
     if (!simd_->conditional) {

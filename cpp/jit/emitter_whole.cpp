@@ -6,10 +6,10 @@
 
 namespace syno::jit {
 
+using nest::Value;
+using nest::ValueId;
+using nest::ValueKind;
 using program::Function;
-using schedule::Value;
-using schedule::ValueId;
-using schedule::ValueKind;
 
 /// A whole number over the lanes, in 32 or 64 bits; its type has nothing to do with that of values.
 Lanes Emitter::integers(const Form& index) {
@@ -24,7 +24,7 @@ Lanes Emitter::integers(const Form& index) {
     }
     return {made, true};
   }
-  const schedule::Interval range = forms_.bounds(index);
+  const symbolic::Interval range = forms_.bounds(index);
   constexpr std::int64_t kFits = std::int64_t{1} << 30;
   const bool narrow = range.least > -kFits && range.greatest < kFits;
   llvm::Type* integer = narrow ? b_.getInt32Ty() : b_.getInt64Ty();
@@ -46,7 +46,7 @@ std::optional<Emitter::Form> Emitter::whole_form(ValueId id, Whole& seen) {
   if (seen.nodes++ > 64) return std::nullopt;
   const double fits = compute_->isDoubleTy() ? 0x1p53 : 0x1p24;
   const auto made = [&](Form form) -> std::optional<Form> {
-    const schedule::Interval range = forms_.bounds(form);
+    const symbolic::Interval range = forms_.bounds(form);
     const double most =
         std::max(std::abs(static_cast<double>(range.least)), std::abs(static_cast<double>(range.greatest)));
     if (most > 0x1p62) return std::nullopt;
@@ -57,13 +57,13 @@ std::optional<Emitter::Form> Emitter::whole_form(ValueId id, Whole& seen) {
   switch (node.kind) {
     case ValueKind::Literal:
       if (node.literal != std::floor(node.literal) || std::abs(node.literal) > 0x1p53) return std::nullopt;
-      return made(schedule::with_constant({}, static_cast<std::int64_t>(node.literal)));
+      return made(nest::with_constant({}, static_cast<std::int64_t>(node.literal)));
     case ValueKind::Index:
       return made(form(node.index));
     case ValueKind::Unary: {
       if (node.function != Function::Negate) return std::nullopt;
       const auto a = whole_form(node.a, seen);
-      return a ? made(schedule::multiply(*a, -1)) : std::nullopt;
+      return a ? made(nest::multiply(*a, -1)) : std::nullopt;
     }
     case ValueKind::Binary: {
       const bool sum = node.function == Function::Add || node.function == Function::Subtract;
@@ -72,13 +72,12 @@ std::optional<Emitter::Form> Emitter::whole_form(ValueId id, Whole& seen) {
       if (!a) return std::nullopt;
       const auto b = whole_form(node.b, seen);
       if (!b) return std::nullopt;
-      if (sum)
-        return made(schedule::add(*a, node.function == Function::Add ? *b : schedule::multiply(*b, -1)));
+      if (sum) return made(nest::add(*a, node.function == Function::Add ? *b : nest::multiply(*b, -1)));
       const Form* factor = a->is_constant() ? &*a : b->is_constant() ? &*b : nullptr;
       // Zero times a negative number has a sign that no integer has.
       if (factor == nullptr || factor->constant <= 0 || factor->constant > (std::int64_t{1} << 31))
         return std::nullopt;
-      return made(schedule::multiply(factor == &*a ? *b : *a, factor->constant));
+      return made(nest::multiply(factor == &*a ? *b : *a, factor->constant));
     }
     default:
       return std::nullopt;
@@ -102,17 +101,17 @@ std::optional<Lanes> Emitter::whole_numbers(const Value& node) {
     const Form* factor = a->is_constant() ? &*a : b->is_constant() ? &*b : nullptr;
     if (!seen.rounds) return std::nullopt;
     if (node.function != Function::Multiply)
-      return index_value(schedule::add(*a, node.function == Function::Add ? *b : schedule::multiply(*b, -1)));
+      return index_value(nest::add(*a, node.function == Function::Add ? *b : nest::multiply(*b, -1)));
     if (factor == nullptr || factor->constant <= 0 || factor->constant > (std::int64_t{1} << 31))
       return std::nullopt;
-    const Form whole = schedule::multiply(factor == &*a ? *b : *a, factor->constant);
-    const schedule::Interval range = forms_.bounds(whole);
+    const Form whole = nest::multiply(factor == &*a ? *b : *a, factor->constant);
+    const symbolic::Interval range = forms_.bounds(whole);
     constexpr std::int64_t kMost = std::int64_t{1} << 62;
     if (range.least < -kMost || range.greatest > kMost) return std::nullopt;
     return index_value(whole);
   }
   if (!seen.rounds) return std::nullopt;
-  const Lanes apart = integers(schedule::add(*a, schedule::multiply(*b, -1)));
+  const Lanes apart = integers(nest::add(*a, nest::multiply(*b, -1)));
   llvm::Value* zero = llvm::Constant::getNullValue(apart.value->getType());
   llvm::Value* test = node.function == Function::Less        ? b_.CreateICmpSLT(apart.value, zero)
                       : node.function == Function::LessEqual ? b_.CreateICmpSLE(apart.value, zero)

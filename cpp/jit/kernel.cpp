@@ -91,7 +91,7 @@ void make_what_is_made_once() {
 [[maybe_unused]] const bool hooked =
     add_fork_hooks({.before = make_what_is_made_once, .in_child = remove_forgotten});
 
-bool same_strides(const schedule::Buffer& buffer, const std::vector<std::int64_t>& strides) {
+bool same_strides(const nest::Buffer& buffer, const std::vector<std::int64_t>& strides) {
   for (std::size_t d = 0; d < strides.size(); ++d)
     if (buffer.extents[d] > 1 && strides[d] != buffer.strides[d]) return false;
   return true;
@@ -143,14 +143,14 @@ bool overlaps_itself(const View& view) {
   return false;
 }
 
-void check(const schedule::LoopNest& nest, const std::vector<schedule::BufferId>& arguments,
+void check(const nest::LoopNest& nest, const std::vector<nest::BufferId>& arguments,
            std::span<const View> views) {
   const std::string where = "kernel " + nest.name;
   if (views.size() != arguments.size())
     fail<ShapeError>(where, "{} arrays for {} arguments; pass the inputs, then the outputs", views.size(),
                      arguments.size());
   for (std::size_t i = 0; i < views.size(); ++i) {
-    const schedule::Buffer& buffer = nest.buffer(arguments[i]);
+    const nest::Buffer& buffer = nest.buffer(arguments[i]);
     const View& view = views[i];
     if (view.shape != buffer.extents || view.strides.size() != view.shape.size())
       fail<ShapeError>(where, "`{}` has shape [{}]; the kernel was made for [{}]", buffer.name,
@@ -161,10 +161,10 @@ void check(const schedule::LoopNest& nest, const std::vector<schedule::BufferId>
   std::vector<Extent> extents;
   for (std::size_t i = 0; i < views.size(); ++i)
     extents.push_back(
-        extent_of(views[i], static_cast<std::int64_t>(schedule::byte_size(nest.buffer(arguments[i]).dtype))));
+        extent_of(views[i], static_cast<std::int64_t>(nest::byte_size(nest.buffer(arguments[i]).dtype))));
   for (std::size_t i = 0; i < views.size(); ++i) {
-    const schedule::Buffer& buffer = nest.buffer(arguments[i]);
-    if (buffer.kind != schedule::BufferKind::Output) continue;
+    const nest::Buffer& buffer = nest.buffer(arguments[i]);
+    if (buffer.kind != nest::BufferKind::Output) continue;
     if (overlaps_itself(views[i]))
       fail<ShapeError>(where,
                        "output `{}` with strides [{}] reaches an element twice; pass an array of its own",
@@ -181,8 +181,8 @@ void check(const schedule::LoopNest& nest, const std::vector<schedule::BufferId>
 }  // namespace
 
 struct Kernel::State {
-  schedule::LoopNest nest;
-  std::vector<schedule::BufferId> arguments;
+  nest::LoopNest nest;
+  std::vector<nest::BufferId> arguments;
   Cpu cpu;
   CompileOptions options;
   std::string key;
@@ -195,19 +195,19 @@ struct Kernel::State {
 Kernel::Kernel(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Kernel::~Kernel() = default;
 
-std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOptions& options) {
+std::shared_ptr<Kernel> compile(const nest::LoopNest& nest, const CompileOptions& options) {
   const ForkSection section;
-  schedule::verify(nest);
+  nest::verify(nest);
   auto state = std::make_unique<Kernel::State>();
   state->nest = nest;
-  state->arguments = schedule::arguments(nest);
+  state->arguments = nest::arguments(nest);
   state->cpu = options.cpu != nullptr ? *options.cpu : host_cpu();
   state->options = options;
   state->options.cpu = nullptr;
   const Cpu& cpu = state->cpu;
   const std::string key_text =
       fmt::format("syno {}\nLLVM {}\n{}\n{}\n{}\n{} bits\n{}", build_id(), llvm_version(), cpu.triple,
-                  cpu.name, cpu.features, cpu.target.vector_bits, schedule::to_text(nest));
+                  cpu.name, cpu.features, cpu.target.vector_bits, nest::to_text(nest));
   state->key = to_hex(hash_text(key_text));
   std::string symbol = fmt::format("{}_{}", nest.name, state->key.substr(0, 16));
 
@@ -265,7 +265,7 @@ void Kernel::call_unchecked(void* const* pointers, int threads) const noexcept {
 void Kernel::call(std::span<const View> views, int threads) const {
   check(state_->nest, state_->arguments, views);
   for (std::size_t i = 0; i < views.size(); ++i) {
-    const schedule::Buffer& buffer = state_->nest.buffer(state_->arguments[i]);
+    const nest::Buffer& buffer = state_->nest.buffer(state_->arguments[i]);
     if (!same_strides(buffer, views[i].strides))
       fail<ShapeError>("kernel " + state_->nest.name,
                        "`{}` has strides [{}]; the kernel was made for [{}]: use variant_for()", buffer.name,
@@ -301,9 +301,9 @@ const Kernel& Kernel::variant_for(std::span<const View> views) const {
     const std::lock_guard lock(state_->mutex);
     if (const auto found = state_->variants.find(key); found != state_->variants.end()) return *found->second;
   }
-  schedule::LoopNest nest = state_->nest;
+  nest::LoopNest nest = state_->nest;
   for (std::size_t i = 0; i < views.size(); ++i) {
-    schedule::Buffer& buffer = nest.buffers[static_cast<std::uint32_t>(state_->arguments[i])];
+    nest::Buffer& buffer = nest.buffers[static_cast<std::uint32_t>(state_->arguments[i])];
     for (std::size_t d = 0; d < buffer.extents.size(); ++d)
       if (buffer.extents[d] > 1) buffer.strides[d] = views[i].strides[d];
   }
@@ -315,7 +315,7 @@ const Kernel& Kernel::variant_for(std::span<const View> views) const {
   return *state_->variants.try_emplace(key, std::move(made)).first->second;
 }
 
-const schedule::LoopNest& Kernel::nest() const { return state_->nest; }
+const nest::LoopNest& Kernel::nest() const { return state_->nest; }
 std::size_t Kernel::argument_count() const { return state_->arguments.size(); }
 std::string Kernel::symbol() const { return state_->code->object.symbol; }
 std::pair<std::int64_t, std::int64_t> Kernel::workspace_bytes() const {

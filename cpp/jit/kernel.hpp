@@ -9,18 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "machine/cpu.hpp"
+#include "nest/loop_nest.hpp"
 #include "program/program.hpp"
-#include "schedule/loop_nest.hpp"
-#include "schedule/schedule.hpp"
 
 namespace syno::jit {
 
-/// The CPU code is generated for: the host's name and exact feature string, or what SYNO_CPU names
-/// (`x86-64-v3`, `generic`). Part of every cache key.
-struct Cpu {
-  std::string triple, name, features;
-  schedule::Target target;  ///< vector width, registers and caches that go with it
-};
+using machine::Cpu;
+
+/// The host's name and exact feature string, or what SYNO_CPU names (`x86-64-v3`, `generic`).
 const Cpu& host_cpu();
 Cpu cpu_named(const std::string& name);  ///< UnknownName
 
@@ -54,7 +51,7 @@ class Kernel {
   /// ShapeError where a view does not fit: count, shape, an output that overlaps itself or another argument.
   const Kernel& variant_for(std::span<const View> arguments) const;
 
-  const schedule::LoopNest& nest() const;
+  const nest::LoopNest& nest() const;
   std::size_t argument_count() const;
   std::string symbol() const;  ///< the function in the object
   /// Bytes of workspace a caller of the bare object provides: shared, then this many for each thread.
@@ -68,13 +65,13 @@ class Kernel {
 
  private:
   struct State;
-  friend std::shared_ptr<Kernel> compile(const schedule::LoopNest&, const CompileOptions&);
+  friend std::shared_ptr<Kernel> compile(const nest::LoopNest&, const CompileOptions&);
   explicit Kernel(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
 /// ScheduleError where the nest does not verify, KernelError where no code can be made of it.
-std::shared_ptr<Kernel> compile(const schedule::LoopNest& nest, const CompileOptions& options = {});
+std::shared_ptr<Kernel> compile(const nest::LoopNest& nest, const CompileOptions& options = {});
 
 /// What goes wrong without stopping anything (an unusable cache directory) is said here, once a directory.
 void set_warning_handler(void (*handler)(const std::string& message));

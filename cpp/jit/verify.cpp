@@ -21,10 +21,10 @@ namespace syno::jit {
 
 namespace {
 
-using schedule::Buffer;
-using schedule::BufferKind;
-using schedule::Dtype;
-using schedule::LoopNest;
+using nest::Buffer;
+using nest::BufferKind;
+using nest::Dtype;
+using nest::LoopNest;
 using Point = std::vector<std::int64_t>;
 
 constexpr std::size_t kRandomPoints = 256;
@@ -64,7 +64,7 @@ struct Data {
 /// An argument's memory as its strides want it.
 class Memory {
  public:
-  explicit Memory(const Buffer& buffer) : buffer_(buffer), size_(schedule::byte_size(buffer.dtype)) {
+  explicit Memory(const Buffer& buffer) : buffer_(buffer), size_(nest::byte_size(buffer.dtype)) {
     std::int64_t low = 0, high = 0;
     for (std::size_t d = 0; d < buffer.extents.size(); ++d) {
       const std::int64_t reach = std::max<std::int64_t>(buffer.extents[d] - 1, 0) * buffer.strides[d];
@@ -151,18 +151,18 @@ std::vector<std::int64_t> breakpoints(const LoopNest& nest, std::int64_t extent)
     around(extent - near);
   }
   std::set<std::int64_t> tiles, bounds;
-  for (const schedule::Statement& statement : nest.statements) {
-    if (statement.kind == schedule::StatementKind::For) {
+  for (const nest::Statement& statement : nest.statements) {
+    if (statement.kind == nest::StatementKind::For) {
       const symbolic::Expr& begin = nest.arena[statement.begin];
       const symbolic::Expr& end = nest.arena[statement.end];
       if (begin.op == symbolic::Op::Constant && end.op == symbolic::Op::Constant)
         tiles.insert(end.value - begin.value);
     }
-    for (const schedule::Condition& condition : statement.conditions)
+    for (const nest::Condition& condition : statement.conditions)
       bounds.insert({condition.begin, condition.end});
   }
-  for (const schedule::Value& value : nest.values)
-    for (const schedule::Condition& condition : value.guards) bounds.insert({condition.begin, condition.end});
+  for (const nest::Value& value : nest.values)
+    for (const nest::Condition& condition : value.guards) bounds.insert({condition.begin, condition.end});
   // Products of tile sizes are tile sizes too: splits nest.
   const std::set<std::int64_t> single = tiles;
   for (const std::int64_t a : single)
@@ -361,7 +361,7 @@ class Verifier {
     for (const Buffer& buffer : arguments_)
       require_memory(where_, fmt::format("`{}` of shape [{}]", buffer.name, fmt::join(buffer.extents, ", ")),
                      program::checked_product(where_, buffer.extents),
-                     static_cast<std::int64_t>(schedule::byte_size(buffer.dtype) +
+                     static_cast<std::int64_t>(nest::byte_size(buffer.dtype) +
                                                (buffer.kind == BufferKind::Input ? sizeof(double) : 0)));
   }
 
@@ -580,7 +580,7 @@ Verification verify_run(const LoopNest& nest, const std::vector<Buffer>& argumen
 
 std::vector<Buffer> arguments_of(const LoopNest& nest) {
   std::vector<Buffer> buffers;
-  for (const schedule::BufferId id : schedule::arguments(nest)) buffers.push_back(nest.buffer(id));
+  for (const nest::BufferId id : nest::arguments(nest)) buffers.push_back(nest.buffer(id));
   return buffers;
 }
 
@@ -609,7 +609,7 @@ Verification verify(const Kernel& prepack, const Kernel& call, const program::Pr
     Buffer unused;  // an input nothing reads
     unused.name = name;
     unused.extents = program::shape_of(program, *program.find_tensor(name));
-    unused.strides = schedule::row_major_strides(unused.extents);
+    unused.strides = nest::row_major_strides(unused.extents);
     return unused;
   };
   std::vector<Buffer> arguments;

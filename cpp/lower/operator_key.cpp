@@ -3,22 +3,22 @@
 #include <algorithm>
 #include <optional>
 
-#include "program/term_space.hpp"
+#include "equality/term_space.hpp"
 #include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::lower {
 namespace {
 
+using equality::RowValues;
+using equality::TermNode;
+using equality::TermSpace;
 using pgraph::Primitive;
-using program::RowValues;
-using program::TermNode;
-using program::TermSpace;
 
 class GraphTerms {
  public:
   GraphTerms(const pgraph::CompleteGraph& complete, const symbolic::Sizes& sizes)
-      : complete_(complete), sizes_(sizes), space_(std::min(program::kTermRows, sizes.valuation_count())) {}
+      : complete_(complete), sizes_(sizes), space_(std::min(equality::kTermRows, sizes.valuation_count())) {}
 
   /// Nothing where a size is no integer.
   std::optional<TermSpace> operator()() {
@@ -118,9 +118,9 @@ class GraphTerms {
 
 }  // namespace
 
-Hash128 operator_key(const pgraph::CompleteGraph& graph, program::OperatorKeyCache& cache) {
+Hash128 operator_key(const pgraph::CompleteGraph& graph, equality::OperatorKeyCache& cache) {
   const symbolic::Sizes& sizes = graph.graph.signature().sizes;
-  std::optional<TermSpace> space = GraphTerms(graph, program::small_sizes_of(sizes, cache))();
+  std::optional<TermSpace> space = GraphTerms(graph, equality::small_sizes_of(sizes, cache))();
   if (!space) space = GraphTerms(graph, sizes)();  // at the first valuations themselves
   SYNO_ASSERT(space.has_value(), "sizes are integers at every valuation");
   return space->key(cache);

@@ -1,13 +1,13 @@
 // lower/operator_key.hpp — the key by which two finished pGraphs are one operator.
 #pragma once
 
+#include "equality/keys.hpp"
 #include "pgraph/pgraph.hpp"
-#include "program/keys.hpp"
 
 namespace syno::lower {
 
-/// program::operator_key of one_scope(graph) with the dimensions its signature leaves unordered, without
+/// equality::operator_key of one_scope(graph) with the dimensions its signature leaves unordered, without
 /// building the program.
-Hash128 operator_key(const pgraph::CompleteGraph& graph, program::OperatorKeyCache& cache);
+Hash128 operator_key(const pgraph::CompleteGraph& graph, equality::OperatorKeyCache& cache);
 
 }  // namespace syno::lower

@@ -141,7 +141,7 @@ void Emission::make_buffers() {
 void Emission::finish_buffers() {
   for (auto& buffer : nest_.buffers)
     if (buffer.kind == BufferKind::Temporary || known_.contains(buffer.name))
-      buffer.strides = row_major_strides(buffer.extents);
+      buffer.strides = nest::row_major_strides(buffer.extents);
 }
 
 }  // namespace syno::schedule

@@ -152,7 +152,7 @@ StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vec
   for (std::size_t p = 0; p < core; ++p) {
     const int loop = plan_.scopes[s].order[p];
     if (!leaf(s, loop).reduction) continue;
-    part = schedule::add(part, forms_.form(nest_.arena, nest_.arena.iterator(leaf(s, loop).slot)));
+    part = nest::add(part, forms_.form(nest_.arena, nest_.arena.iterator(leaf(s, loop).slot)));
     last += facts_[s].trips[static_cast<std::size_t>(loop)] - 1;
     check_part(s, loop);
   }

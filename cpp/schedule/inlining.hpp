@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "program/program.hpp"
+#include "schedule/names.hpp"
 
 namespace syno::schedule {
 

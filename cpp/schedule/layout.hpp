@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "schedule/loop_nest.hpp"
+#include "schedule/names.hpp"
 
 namespace syno::schedule {
 

@@ -416,7 +416,7 @@ Shape Plan::storage(TensorId tensor) const {
 
 std::vector<std::int64_t> Plan::strides(TensorId tensor) const {
   const auto& given = tensors[raw(tensor)].strides;
-  return given.empty() ? row_major_strides(storage(tensor)) : given;
+  return given.empty() ? nest::row_major_strides(storage(tensor)) : given;
 }
 
 LinearForms Plan::bound_forms() const {

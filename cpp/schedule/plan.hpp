@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "schedule/layout.hpp"
-#include "schedule/loop_nest_affine.hpp"
+#include "schedule/names.hpp"
 #include "schedule/schedule.hpp"
 
 namespace syno::schedule {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "schedule/construct.hpp"
+#include "schedule/plan.hpp"
 
 namespace syno::schedule {
 
@@ -150,22 +150,6 @@ std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, Buf
   std::vector<ExprId> indices;
   for (const LinearForm& index : at) indices.push_back(to_expr(nest.arena, forms, index));
   return nest.prefetch(buffer, std::move(indices));
-}
-
-void prefetch_far_reads(Construction& c, const std::string& scope) {
-  const std::size_t s = c.index(scope);
-  std::vector<program::TensorId> seen;
-  for (const program::ScalarId read : c.plan.reads(s)) {
-    const program::TensorId tensor = c.plan.program.scalar(read).tensor;
-    if (std::find(seen.begin(), seen.end(), tensor) != seen.end()) continue;
-    seen.push_back(tensor);
-    const auto made_by = c.plan.producer(tensor);
-    if (made_by && c.plan.scopes[*made_by].attach_scope >= 0) continue;  // made just before it is read
-    auto bytes = static_cast<std::int64_t>(byte_size(c.schedule.dtype));
-    for (const std::int64_t extent : c.plan.storage(tensor)) bytes *= extent;
-    if (2 * bytes <= c.target.l2_bytes) continue;
-    c.add({"prefetch", scope, {}, {c.target.l2_bytes / 2}, c.plan.program.tensor(tensor).name, {}});
-  }
 }
 
 }  // namespace syno::schedule

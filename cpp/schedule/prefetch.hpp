@@ -6,8 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "schedule/loop_nest.hpp"
-#include "schedule/loop_nest_affine.hpp"
+#include "schedule/names.hpp"
 
 namespace syno::schedule {
 

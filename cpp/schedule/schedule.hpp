@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "program/program.hpp"
-#include "schedule/loop_nest.hpp"
+#include "schedule/names.hpp"
 
 namespace syno::schedule {
 
@@ -47,23 +47,6 @@ struct PrepackedNests {
   LoopNest prepack, call;
 };
 std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule);
-
-/// What default_schedule() may assume of the target; jit fills it from the host.
-struct Target {
-  int vector_bits = 512;
-  int vector_registers = 32;
-  int threads = 1;
-  std::int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
-  double fma_per_cycle = 1, loads_per_cycle = 1;  ///< vectors
-  double fma_latency_cycles = 4;                  ///< until a sum can be added to again
-};
-
-/// A good schedule for any program without measuring: register tiles over two of the parallel iterators,
-/// vectors along the one that makes accesses contiguous, padded and packed operands staged, stages fused
-/// where they fit a cache, the outermost loops parallel. Depends on program, dtype and target only. Copies of
-/// `constants`, names of inputs, are prepacked: they cost nothing, so more of them are worth it.
-Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target,
-                          const std::vector<std::string>& constants = {});
 
 /// One decision a line: `split y loops=h numbers=8`; parse_schedule(to_text(s)) is s.
 std::string to_text(const Schedule& schedule);

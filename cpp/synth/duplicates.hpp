@@ -3,8 +3,8 @@
 
 #include <unordered_set>
 
+#include "equality/keys.hpp"
 #include "pgraph/pgraph.hpp"
-#include "program/keys.hpp"
 
 namespace syno::synth {
 
@@ -14,7 +14,7 @@ class OperatorKeys {
   Hash128 operator()(const pgraph::CompleteGraph& graph);
 
  private:
-  program::OperatorKeyCache cache_;
+  equality::OperatorKeyCache cache_;
 };
 
 /// Tells new operators from known ones: by how they are built; then by what they compute.

@@ -37,8 +37,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::int64_t bytes_of(const schedule::Buffer& buffer) {
-  std::int64_t count = static_cast<std::int64_t>(schedule::byte_size(buffer.dtype));
+std::int64_t bytes_of(const nest::Buffer& buffer) {
+  std::int64_t count = static_cast<std::int64_t>(nest::byte_size(buffer.dtype));
   for (const auto extent : buffer.extents)
     if (__builtin_mul_overflow(count, extent, &count)) return INT64_MAX;
   return count;
@@ -50,7 +50,7 @@ std::int64_t memory_of(const Kernel& kernel, int threads) {
   const auto add = [&](std::int64_t bytes) {
     if (__builtin_add_overflow(total, bytes, &total)) total = INT64_MAX;
   };
-  for (const auto id : schedule::arguments(kernel.nest())) add(bytes_of(kernel.nest().buffer(id)));
+  for (const auto id : nest::arguments(kernel.nest())) add(bytes_of(kernel.nest().buffer(id)));
   const auto [shared, each] = kernel.workspace_bytes();
   add(shared);
   for (int t = 0; t < threads; ++t) add(each);
@@ -107,18 +107,18 @@ class Arguments {
  public:
   explicit Arguments(const Kernel& kernel) {
     Random random(7);
-    for (const auto id : schedule::arguments(kernel.nest())) {
-      const schedule::Buffer& buffer = kernel.nest().buffer(id);
+    for (const auto id : nest::arguments(kernel.nest())) {
+      const nest::Buffer& buffer = kernel.nest().buffer(id);
       const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(bytes_of(buffer), 64));
       memory_.emplace_back(static_cast<char*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), &std::free);
       char* at = memory_.back().get();
       if (at == nullptr) throw std::bad_alloc();
-      if (buffer.dtype == schedule::Dtype::F32)
+      if (buffer.dtype == nest::Dtype::F32)
         for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
           const auto value = static_cast<float>(random.unit() - 0.5);
           std::memcpy(at + i, &value, 4);
         }
-      else if (buffer.dtype == schedule::Dtype::F64)
+      else if (buffer.dtype == nest::Dtype::F64)
         for (std::size_t i = 0; i + 8 <= bytes; i += 8) {
           const double value = random.unit() - 0.5;
           std::memcpy(at + i, &value, 8);

@@ -4,17 +4,17 @@
 #include <array>
 #include <cmath>
 
+#include "machine/predict.hpp"
 #include "support/error.hpp"
-#include "tune/predict.hpp"
 
 namespace syno::tune {
 
 namespace {
 
-using schedule::Choosing;
+using construct::Choosing;
+using construct::Sketch;
+using construct::Sketches;
 using schedule::Decision;
-using schedule::Sketch;
-using schedule::Sketches;
 
 /// Multiply-adds of one block beyond which code takes seconds to compile.
 constexpr double kLargestBlock = 2048;
@@ -145,24 +145,24 @@ constexpr std::array kMutations = {
 
 std::span<const TraceMutation> trace_mutations() { return kMutations; }
 
-ScheduleSpace::ScheduleSpace(program::Program concrete, schedule::Dtype dtype, const Machine& machine,
+ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const Machine& machine,
                              int threads)
     : program_(std::move(concrete)), dtype_(dtype), machine_(machine), threads_(threads) {
-  schedule::construct(program_, dtype_, machine_.target(threads_), schedule::fewest_cycles);
+  construct::construct(program_, dtype_, machine_.target(threads_), construct::fewest_cycles);
 }
 
 std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule, Choices choices) const {
   try {
-    schedule::LoopNest nest = schedule::apply(program_, schedule);
-    schedule::verify(nest);
-    return candidate(schedule::Finished{std::move(schedule), std::move(nest)}, std::move(choices));
+    nest::LoopNest nest = schedule::apply(program_, schedule);
+    nest::verify(nest);
+    return candidate(construct::Finished{std::move(schedule), std::move(nest)}, std::move(choices));
   } catch (const Error&) {  // expected: most random traces do not apply
     return std::nullopt;
   }
 }
 
-std::optional<Candidate> ScheduleSpace::candidate(schedule::Finished finished, Choices choices) const {
-  Scored scored = score(finished.nest, machine_, {threads_, false});
+std::optional<Candidate> ScheduleSpace::candidate(construct::Finished finished, Choices choices) const {
+  machine::Scored scored = score(finished.nest, machine_, {threads_, false});
   if (scored.largest_block > kLargestBlock) return std::nullopt;
   Candidate made;
   made.features = std::move(scored.features);
@@ -188,10 +188,10 @@ std::optional<Choosing> ScheduleSpace::random_choice(const Sketches& sketches, R
 
 std::optional<Candidate> ScheduleSpace::build(Choices choices, const Choose& choose) const {
   try {
-    schedule::Finished finished = schedule::construct_with(
-        program_, dtype_, machine_.target(threads_), [&](const schedule::Question& question) {
+    construct::Finished finished = construct::construct_with(
+        program_, dtype_, machine_.target(threads_), [&](const construct::Question& question) {
           const Choosing counted =
-              schedule::fewest_cycles(question.construction, question.scope, question.sketches);
+              construct::fewest_cycles(question.construction, question.scope, question.sketches);
           Choosing& choice = choices.try_emplace(question.scope, counted).first->second;
           if (choice.sketch >= question.sketches.size()) choice = counted;
           choose(question.scope, question.sketches, choice);

@@ -10,16 +10,18 @@
 #include <string_view>
 #include <vector>
 
+#include "construct/construct.hpp"
+#include "machine/machine.hpp"
 #include "program/program.hpp"
-#include "schedule/construct.hpp"
 #include "schedule/schedule.hpp"
 #include "support/random.hpp"
-#include "tune/machine.hpp"
 
 namespace syno::tune {
 
+using machine::Machine;
+
 /// What the sketches of a program's scopes were given, by scope.
-using Choices = std::map<std::string, schedule::Choosing>;
+using Choices = std::map<std::string, construct::Choosing>;
 
 /// A schedule, the choices that led to it, and what a cost model sees of it.
 struct Candidate {
@@ -38,8 +40,8 @@ std::span<const TraceMutation> trace_mutations();
 
 class ScheduleSpace {
  public:
-  /// Throws as schedule::construct does.
-  ScheduleSpace(program::Program concrete, schedule::Dtype dtype, const Machine& machine, int threads);
+  /// Throws as construct::construct does.
+  ScheduleSpace(program::Program concrete, nest::Dtype dtype, const Machine& machine, int threads);
 
   /// Where a search begins: every scope as counted, then one scope at a time by each of its other sketches,
   /// as counted for that one; what is predicted to be fastest first.
@@ -56,14 +58,14 @@ class ScheduleSpace {
  private:
   /// Asks about each scope with sketches and its choice so far (the counted one at first), which may change.
   using Choose =
-      std::function<void(const std::string& scope, const schedule::Sketches&, schedule::Choosing&)>;
+      std::function<void(const std::string& scope, const construct::Sketches&, construct::Choosing&)>;
   std::optional<Candidate> build(Choices choices, const Choose& choose) const;
-  std::optional<Candidate> candidate(schedule::Finished finished, Choices choices) const;
-  void change(const schedule::Sketches& sketches, schedule::Choosing& choice, Random& random) const;
-  std::optional<schedule::Choosing> random_choice(const schedule::Sketches& sketches, Random& random) const;
+  std::optional<Candidate> candidate(construct::Finished finished, Choices choices) const;
+  void change(const construct::Sketches& sketches, construct::Choosing& choice, Random& random) const;
+  std::optional<construct::Choosing> random_choice(const construct::Sketches& sketches, Random& random) const;
 
   program::Program program_;
-  schedule::Dtype dtype_;
+  nest::Dtype dtype_;
   Machine machine_;
   int threads_;
 };

@@ -1,8 +1,8 @@
 // What takes long is computed before the loops that do not change it, and nowhere else.
 #include <gtest/gtest.h>
 
+#include "nest/loop_nest.hpp"
 #include "nests.hpp"
-#include "schedule/loop_nest.hpp"
 
 namespace syno::jit {
 namespace {
@@ -76,11 +76,11 @@ TEST_P(BeforeLoops, ComputesWhatTheInterpreterDoes) {
   std::uint64_t seed = 1;
   for (const std::string dtype : {"f32", "f64", "bf16"})
     for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
-      expect_as_interpreted(schedule::parse_loop_nest(with_dtype(GetParam(), dtype)), seed++, cpu, 1);
+      expect_as_interpreted(nest::parse_loop_nest(with_dtype(GetParam(), dtype)), seed++, cpu, 1);
 }
 
 TEST_P(BeforeLoops, LeavesNothingSlowInTheLoopThatNeedNotBe) {
-  const auto kernel = compile(schedule::parse_loop_nest(with_dtype(GetParam(), "f32")), {});
+  const auto kernel = compile(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), {});
   const std::string ir = kernel->llvm();
   const std::size_t begin = ir.find("\nj:"), end = ir.find("\n}", begin);
   ASSERT_NE(begin, std::string::npos) << ir;

@@ -22,7 +22,7 @@ using namespace testing_nests;
 namespace fs = std::filesystem;
 
 LoopNest scale(std::int64_t rows = 6, std::int64_t columns = 20) {
-  return schedule::parse_loop_nest(
+  return nest::parse_loop_nest(
       fmt::format("nest scale\ninput x: f32[{0}, {1}]\noutput y: f32[{0}, {1}]\nfor i in 0..{0} parallel\n"
                   "  for j in 0..{1} vector\n    y[i, j] = x[i, j] * 3 + index(i)\n",
                   rows, columns));
@@ -85,7 +85,7 @@ TEST(KernelCall, TakesZeroSizedTensors) {
 }
 
 TEST(KernelCall, GivesTheSameBitsForAnyNumberOfThreadsAndCallers) {
-  const LoopNest nest = schedule::parse_loop_nest(R"(nest rows
+  const LoopNest nest = nest::parse_loop_nest(R"(nest rows
 input x: f32[67, 301]
 output y: f32[67]
 temporary t: f32[301]
@@ -202,7 +202,7 @@ TEST(Compile, ManyThreadsMayCompileTheSameAndDropIt) {
 }
 
 TEST(Compile, RefusesNestsThatDoNotVerify) {
-  EXPECT_THROW(compile(schedule::parse_loop_nest("nest n\noutput y: f32[2]\nfor i in 0..3\n  y[i] = 1\n")),
+  EXPECT_THROW(compile(nest::parse_loop_nest("nest n\noutput y: f32[2]\nfor i in 0..3\n  y[i] = 1\n")),
                ScheduleError);
 }
 

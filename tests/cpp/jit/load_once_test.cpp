@@ -1,8 +1,8 @@
 // Iterations of an unrolled loop share what they load, until something is written there.
 #include <gtest/gtest.h>
 
+#include "nest/loop_nest.hpp"
 #include "nests.hpp"
-#include "schedule/loop_nest.hpp"
 
 namespace syno::jit {
 namespace {
@@ -69,12 +69,12 @@ TEST_P(LoadOnce, ComputesWhatTheInterpreterDoes) {
   std::uint64_t seed = 1;
   for (const std::string dtype : {"f32", "f64"})
     for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
-      expect_as_interpreted(schedule::parse_loop_nest(with_dtype(GetParam(), dtype)), seed++, cpu, 1);
+      expect_as_interpreted(nest::parse_loop_nest(with_dtype(GetParam(), dtype)), seed++, cpu, 1);
 }
 
 TEST_P(LoadOnce, LoadsEachVectorOnce) {
   const Cpu v3 = cpu_named("x86-64-v3");
-  const auto nest = schedule::parse_loop_nest(with_dtype(GetParam(), "f32"));
+  const auto nest = nest::parse_loop_nest(with_dtype(GetParam(), "f32"));
   const std::string ir = compile(nest, {.cpu = &v3})->llvm();
   EXPECT_EQ(occurrences(ir, "= load <8 x float>") + occurrences(ir, "= call <8 x float> @llvm.masked.load"),
             GetParam().vectors)

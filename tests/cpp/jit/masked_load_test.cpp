@@ -26,16 +26,15 @@ TEST(MaskedLoad, ComputesWhatTheInterpreterDoes) {
   for (const char* dtype : {"f32", "f64", "bf16"})
     for (const char* fill : {"0", "1", "0.1", "-inf"})
       for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
-        expect_as_interpreted(schedule::parse_loop_nest(fmt::format(fmt::runtime(kWindow), dtype, fill)),
-                              seed++, cpu, 1);
+        expect_as_interpreted(nest::parse_loop_nest(fmt::format(fmt::runtime(kWindow), dtype, fill)), seed++,
+                              cpu, 1);
 }
 
 TEST(MaskedLoad, TakesAnotherAddressWhereAllLanesAreOff) {
   const Cpu cpu = cpu_named("x86-64-v4");
   CompileOptions options;
   options.cpu = &cpu;
-  const auto kernel =
-      compile(schedule::parse_loop_nest(fmt::format(fmt::runtime(kWindow), "f32", "0")), options);
+  const auto kernel = compile(nest::parse_loop_nest(fmt::format(fmt::runtime(kWindow), "f32", "0")), options);
   const std::string text = kernel->llvm();
   const std::regex load(R"(call <\d+ x float> @llvm\.masked\.load\.\S+\(ptr (%\S+),)");
   std::size_t loads = 0;

@@ -59,8 +59,8 @@ double worst_ulps(const Case& value, const std::vector<T>& at, const std::vector
 template <class T>
 double measure(const Case& value, const std::string& dtype) {
   const LoopNest nest =
-      schedule::parse_loop_nest("nest f\ninput x: " + dtype + "[4107]\noutput y: " + dtype +
-                                "[4107]\nfor i in 0..4107 vector\n  y[i] = " + value.word + "(x[i])\n");
+      nest::parse_loop_nest("nest f\ninput x: " + dtype + "[4107]\noutput y: " + dtype +
+                            "[4107]\nfor i in 0..4107 vector\n  y[i] = " + value.word + "(x[i])\n");
   std::vector<T> at(4107), got(4107);
   Random random(17);
   for (T& x : at) x = static_cast<T>(value.low + (value.high - value.low) * random.unit());
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Power, IsWithinTwoUnits) {
   constexpr int kCount = 4107;
-  const LoopNest nest = schedule::parse_loop_nest(
+  const LoopNest nest = nest::parse_loop_nest(
       "nest f\ninput x: f64[4107]\ninput z: f64[4107]\noutput y: f64[4107]\nfor i in 0..4107 vector\n"
       "  y[i] = power(x[i], z[i])\n");
   std::vector<double> x(kCount), z(kCount), got(kCount);
@@ -148,12 +148,12 @@ TEST(Power, IsWithinTwoUnits) {
 
 TEST(Power, FollowsTheCLibrary) {
   for (const std::string dtype : {"f32", "f64"}) {
-    const LoopNest nest = schedule::parse_loop_nest(
+    const LoopNest nest = nest::parse_loop_nest(
         "nest f\ninput x: f32[64]\ninput z: f32[64]\noutput y: f32[64]\noutput c: f32[64]\nfor i in 0..64 "
         "vector\n"
         "  y[i] = power(x[i], z[i])\n  c[i] = power(x[i], -3) + power(x[i], 0) + power(x[i], 5)\n");
     LoopNest typed = nest;
-    for (schedule::Buffer& buffer : typed.buffers) buffer.dtype = dtype == "f32" ? Dtype::F32 : Dtype::F64;
+    for (nest::Buffer& buffer : typed.buffers) buffer.dtype = dtype == "f32" ? Dtype::F32 : Dtype::F64;
     Random random(5);
     NestRun run = random_arguments(typed, random);
     const double bases[] = {0, 1, -1, 2, -2, 0.5, -0.5, 3.25};

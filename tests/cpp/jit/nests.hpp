@@ -17,10 +17,10 @@
 
 namespace syno::jit::testing_nests {
 
-using schedule::Buffer;
-using schedule::BufferKind;
-using schedule::Dtype;
-using schedule::LoopNest;
+using nest::Buffer;
+using nest::BufferKind;
+using nest::Dtype;
+using nest::LoopNest;
 
 inline double rounded(Dtype dtype, double value) {
   if (dtype == Dtype::F64) return value;
@@ -38,7 +38,7 @@ inline std::int64_t count_of(const std::vector<std::int64_t>& extents) {
 /// One argument's memory, with its strides, between guards that must stay as they are.
 class Argument {
  public:
-  explicit Argument(const Buffer& buffer) : buffer_(buffer), size_(schedule::byte_size(buffer.dtype)) {
+  explicit Argument(const Buffer& buffer) : buffer_(buffer), size_(nest::byte_size(buffer.dtype)) {
     std::int64_t low = 0, high = 0;
     for (std::size_t d = 0; d < buffer.extents.size(); ++d) {
       const std::int64_t reach = std::max<std::int64_t>(buffer.extents[d] - 1, 0) * buffer.strides[d];
@@ -114,7 +114,7 @@ struct NestRun {
 
 inline NestRun random_arguments(const LoopNest& nest, Random& random) {
   NestRun run;
-  for (const schedule::BufferId id : schedule::arguments(nest)) {
+  for (const nest::BufferId id : nest::arguments(nest)) {
     const Buffer& buffer = nest.buffer(id);
     run.arguments.emplace_back(buffer);
     if (buffer.kind != BufferKind::Input) continue;
@@ -142,17 +142,17 @@ inline double tolerance(const LoopNest& nest) {
 /// Compiles for `cpu`, runs on `threads`, and compares every element with the interpreter.
 inline void expect_as_interpreted(const LoopNest& nest, std::uint64_t seed, const Cpu* cpu = nullptr,
                                   int threads = 1) {
-  SCOPED_TRACE(schedule::to_text(nest));
+  SCOPED_TRACE(nest::to_text(nest));
   Random random(seed);
   CompileOptions options;
   options.cpu = cpu;
   const auto kernel = compile(nest, options);
   NestRun run = random_arguments(nest, random);
-  const auto reference = schedule::interpret(nest, run.inputs);
+  const auto reference = nest::interpret(nest, run.inputs);
   kernel->call(run.views(), threads);
   const double limit = tolerance(nest);
   std::size_t next = 0;
-  for (const schedule::BufferId id : schedule::arguments(nest)) {
+  for (const nest::BufferId id : nest::arguments(nest)) {
     const Buffer& buffer = nest.buffer(id);
     Argument& argument = run.arguments[next++];
     ASSERT_TRUE(argument.surroundings_untouched()) << buffer.name << " was written outside its elements";

@@ -11,14 +11,14 @@ namespace syno::jit {
 namespace {
 
 using namespace testing_nests;
+using nest::BufferId;
+using nest::Condition;
+using nest::LoopKind;
+using nest::StatementId;
+using nest::StoreMode;
+using nest::ValueId;
 using program::Function;
-using schedule::BufferId;
-using schedule::Condition;
-using schedule::ExprId;
-using schedule::LoopKind;
-using schedule::StatementId;
-using schedule::StoreMode;
-using schedule::ValueId;
+using symbolic::ExprId;
 
 /// A nest over one output: every dimension split or not, loops in any order and of any kind, a reduction in
 /// memory, in a register tile or in a temporary, loads at random index maps with guards.
@@ -33,16 +33,16 @@ class RandomNest {
     std::vector<std::int64_t> extents;
     for (std::size_t d = 0; d < rank; ++d) extents.push_back(1 + below(largest));
     for (int i = 0; i < 2; ++i) {
-      schedule::Buffer input;
+      nest::Buffer input;
       input.name = i == 0 ? "a" : "b";
       input.dtype = dtype_;
       for (std::uint64_t d = 0; d < 1 + random_.below(2); ++d) input.extents.push_back(1 + below(24));
-      input.strides = schedule::row_major_strides(input.extents);
+      input.strides = nest::row_major_strides(input.extents);
       if (chance(4))
         for (std::int64_t& stride : input.strides) stride *= chance(2) ? 2 : -1;
       inputs_.push_back(nest_.add(input));
     }
-    schedule::Buffer output;
+    nest::Buffer output;
     output.name = "y";
     output.dtype = dtype_;
     output.kind = BufferKind::Output;
@@ -148,7 +148,7 @@ class RandomNest {
     }
     if (chance(4)) {  // a register of every element of its own
       return inner_loops("i", true, [&](const auto& whole, const auto&) {
-        schedule::Buffer one;
+        nest::Buffer one;
         one.name = "s";
         one.dtype = dtype_ == Dtype::BF16 ? Dtype::F32 : dtype_;
         one.kind = BufferKind::Register;
@@ -162,7 +162,7 @@ class RandomNest {
                               nest_.sequence({first, nest_.loop("k", slot, reduction_, kind, step), last}));
       });
     }
-    schedule::Buffer accumulator;
+    nest::Buffer accumulator;
     accumulator.name = "acc";
     accumulator.dtype = dtype_ == Dtype::BF16 ? Dtype::F32 : dtype_;
     accumulator.kind = constant && tile_count <= 256 ? BufferKind::Register : BufferKind::Temporary;
@@ -261,8 +261,8 @@ TEST_P(RandomNests, ComputeWhatTheInterpreterDoes) {
     const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
     const Dtype dtype = i % 3 == 2 ? Dtype::F64 : i % 3 == 1 && i % 2 ? Dtype::BF16 : Dtype::F32;
     const LoopNest nest = RandomNest(seed, dtype).make();
-    const std::string text = schedule::to_text(nest);
-    ASSERT_EQ(schedule::to_text(schedule::parse_loop_nest(text)), text);
+    const std::string text = nest::to_text(nest);
+    ASSERT_EQ(nest::to_text(nest::parse_loop_nest(text)), text);
     expect_as_interpreted(nest, seed, &cpus[static_cast<std::size_t>(i / 5) % 3 * (i % 2)], 1 + i % 3);
     if (testing::Test::HasFatalFailure()) return;
     ++made;

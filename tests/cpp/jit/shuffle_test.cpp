@@ -66,7 +66,7 @@ TEST_P(ShuffledLoad, ComputesWhatTheInterpreterDoes) {
   std::uint64_t seed = 1;
   for (const std::string dtype : {"f32", "f64", "bf16"})
     for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
-      expect_as_interpreted(schedule::parse_loop_nest(with_dtype(GetParam(), dtype)), seed++, cpu, 1);
+      expect_as_interpreted(nest::parse_loop_nest(with_dtype(GetParam(), dtype)), seed++, cpu, 1);
 }
 
 /// An array that ends where memory ends, or begins where it begins.
@@ -94,11 +94,11 @@ TEST_P(ShuffledLoad, ReadsNothingOutsideTheArrays) {
     const Cpu cpu = cpu_named(name);
     CompileOptions options;
     options.cpu = &cpu;
-    const auto kernel = compile(schedule::parse_loop_nest(with_dtype(GetParam(), "f32")), options);
+    const auto kernel = compile(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), options);
     for (const bool at_end : {false, true}) {
       std::vector<std::unique_ptr<AtTheEdge>> memory;
       std::vector<View> views;
-      for (const auto id : schedule::arguments(kernel->nest())) {
+      for (const auto id : nest::arguments(kernel->nest())) {
         const Buffer& buffer = kernel->nest().buffer(id);
         std::int64_t low = 0, high = 0;
         for (std::size_t d = 0; d < buffer.extents.size(); ++d) {
@@ -117,7 +117,7 @@ TEST_P(ShuffledLoad, TakesThePlaceOfAGather) {
   const Cpu cpu = cpu_named("x86-64-v4");
   CompileOptions options;
   options.cpu = &cpu;
-  const auto kernel = compile(schedule::parse_loop_nest(with_dtype(GetParam(), "f32")), options);
+  const auto kernel = compile(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), options);
   EXPECT_EQ(kernel->llvm().find("masked.gather") != std::string::npos, GetParam().gathers) << kernel->llvm();
 }
 

@@ -8,7 +8,7 @@
 namespace syno::jit {
 namespace {
 
-using schedule::Dtype;
+using nest::Dtype;
 
 struct Block {
   std::int64_t rows, columns;
@@ -35,9 +35,9 @@ TEST_P(EveryBlock, IsTransposed) {
       options.cpu = cpu;
       const auto kernel = compile(schedule::apply(program, made), options);
       const Verification result = verify(*kernel, program, 3);
-      EXPECT_TRUE(result.passed) << schedule::name_of(dtype) << " on " << cpu->name << ": " << result.detail
+      EXPECT_TRUE(result.passed) << nest::name_of(dtype) << " on " << cpu->name << ": " << result.detail
                                  << "\n"
-                                 << schedule::to_text(kernel->nest());
+                                 << nest::to_text(kernel->nest());
     }
 }
 

@@ -1,6 +1,7 @@
 // Verification of kernels: what is right passes in every dtype, and a mistake at one border does not.
 #include <gtest/gtest.h>
 
+#include "construct/construct.hpp"
 #include "jit/kernel.hpp"
 #include "program/text.hpp"
 #include "schedule/schedule.hpp"
@@ -9,7 +10,7 @@
 namespace syno::jit {
 namespace {
 
-using schedule::Dtype;
+using nest::Dtype;
 
 program::Program parsed(const std::string& text, const std::map<std::string, std::int64_t>& sizes) {
   program::ParseOptions options;
@@ -30,14 +31,14 @@ TEST_P(ScheduledKernel, PassesInEveryDtypeOnEveryCpu) {
   const Cpu generic = cpu_named("generic"), v3 = cpu_named("x86-64-v3");
   for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16})
     for (const Cpu* cpu : {&host_cpu(), &v3, &generic}) {
-      const auto made = schedule::default_schedule(program, dtype, cpu->target);
+      const auto made = construct::default_schedule(program, dtype, cpu->target);
       CompileOptions options;
       options.cpu = cpu;
       const auto kernel = compile(schedule::apply(program, made), options);
       const Verification result = verify(*kernel, program, 7);
-      EXPECT_TRUE(result.passed) << schedule::name_of(dtype) << " on " << cpu->name << ": "
-                                 << result.max_rel_err << " " << result.detail << "\n"
-                                 << schedule::to_text(kernel->nest());
+      EXPECT_TRUE(result.passed) << nest::name_of(dtype) << " on " << cpu->name << ": " << result.max_rel_err
+                                 << " " << result.detail << "\n"
+                                 << nest::to_text(kernel->nest());
       EXPECT_GT(result.points, 0);
     }
 }
@@ -89,7 +90,7 @@ TEST(Verification, FindsAMistakeAtOneElementOfABorder) {
   const std::string right =
       "for i in 0..41\n  for o in 0..5\n    for v in 0..16 vector\n      if 16 * o + v in 0..67\n"
       "        y[i, 16 * o + v] = x[i, 16 * o + v] + z[16 * o + v]\n";
-  EXPECT_TRUE(verify(*compile(schedule::parse_loop_nest(head + right)), program));
+  EXPECT_TRUE(verify(*compile(nest::parse_loop_nest(head + right)), program));
   for (const std::string mistake : {
            "y[40, 66] = 0\n",                         // a corner
            "for i in 0..41\n  y[i, 63] = 0\n",        // the last column before the tail
@@ -97,7 +98,7 @@ TEST(Verification, FindsAMistakeAtOneElementOfABorder) {
            "for j in 0..67\n  y[0, j] += 0.01\n",     // a border, slightly
            "for i in 0..41\n  y[i, 66] = y[i, 65]\n"  // the tail's end
        }) {
-    const auto kernel = compile(schedule::parse_loop_nest(head + right + mistake));
+    const auto kernel = compile(nest::parse_loop_nest(head + right + mistake));
     const Verification result = verify(*kernel, program);
     EXPECT_FALSE(result.passed) << mistake;
     EXPECT_NE(result.detail.find("y["), std::string::npos);
@@ -114,7 +115,7 @@ TEST(Verification, ComparesFewerPointsOfVeryLongSums) {
       "s[0] += x[m]\n"
       "    s[1] += z[m]\n  for a in 0..90\n    y[a] = s[0] * s[1] * w[a]\n";
   for (const bool wrong : {false, true}) {
-    const auto kernel = compile(schedule::parse_loop_nest(right + (wrong ? "  y[89] = 0\n" : "")));
+    const auto kernel = compile(nest::parse_loop_nest(right + (wrong ? "  y[89] = 0\n" : "")));
     const Verification result = verify(*kernel, program);
     EXPECT_EQ(result.passed, !wrong) << result.detail;
     EXPECT_EQ(result.points, 32);
@@ -124,14 +125,14 @@ TEST(Verification, ComparesFewerPointsOfVeryLongSums) {
 TEST(Verification, SeesElementsNothingWrote) {
   const program::Program program = parsed("y[i] = x[i]", {{"i", 9}});
   const auto kernel = compile(
-      schedule::parse_loop_nest("nest n\ninput x: f32[9]\noutput y: f32[9]\nfor i in 0..8\n  y[i] = x[i]\n"));
+      nest::parse_loop_nest("nest n\ninput x: f32[9]\noutput y: f32[9]\nfor i in 0..8\n  y[i] = x[i]\n"));
   EXPECT_FALSE(verify(*kernel, program));
 }
 
 TEST(Verification, RefusesAnotherProgramsKernel) {
   const program::Program program = parsed("y[i] = x[i]", {{"i", 9}});
   const auto kernel = compile(
-      schedule::parse_loop_nest("nest n\ninput x: f32[8]\noutput y: f32[8]\nfor i in 0..8\n  y[i] = x[i]\n"));
+      nest::parse_loop_nest("nest n\ninput x: f32[8]\noutput y: f32[8]\nfor i in 0..8\n  y[i] = x[i]\n"));
   EXPECT_THROW(verify(*kernel, program), KernelError);
 }
 

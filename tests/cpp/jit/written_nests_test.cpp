@@ -401,8 +401,8 @@ TEST_P(WrittenNest, ComputesWhatTheInterpreterDoes) {
   std::uint64_t seed = 1;
   for (const std::string dtype : {"f32", "f64"})
     for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
-      expect_as_interpreted(schedule::parse_loop_nest(with_dtype(GetParam(), dtype)), seed++, cpu, 1);
-  expect_as_interpreted(schedule::parse_loop_nest(with_dtype(GetParam(), "f32")), seed++, nullptr, 3);
+      expect_as_interpreted(nest::parse_loop_nest(with_dtype(GetParam(), dtype)), seed++, cpu, 1);
+  expect_as_interpreted(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), seed++, nullptr, 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, WrittenNest, testing::ValuesIn(cases()),
@@ -410,7 +410,7 @@ INSTANTIATE_TEST_SUITE_P(Table, WrittenNest, testing::ValuesIn(cases()),
 
 TEST(WrittenNestBf16, StoresHalvesAndAccumulatesInFloat) {
   // 1 + 256 * 2^-8 summed one by one stays 1 in bf16 and is 2 in f32.
-  const LoopNest nest = schedule::parse_loop_nest(R"(nest halves
+  const LoopNest nest = nest::parse_loop_nest(R"(nest halves
 input x: bf16[40, 256]
 output y: bf16[40]
 register acc: f32[40]
@@ -433,7 +433,7 @@ allocate acc
     if (value.name == "vector_reduction" || value.name == "colliding_lanes")
       continue;  // rounded at every step
     for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
-      expect_as_interpreted(schedule::parse_loop_nest(with_dtype(value, "bf16")), 5, cpu);
+      expect_as_interpreted(nest::parse_loop_nest(with_dtype(value, "bf16")), 5, cpu);
   }
 }
 
@@ -456,7 +456,7 @@ TEST(WrittenNestBf16, ConvertsEveryNumber) {
       const auto made = [&](const char* from, const char* into) {
         const std::string text =
             fmt::format("nest n\ninput x: {1}[{0}]\noutput y: {2}[{0}]\n", count, from, into);
-        return compile(schedule::parse_loop_nest(text + fmt::format(fmt::runtime(loop), count)), options);
+        return compile(nest::parse_loop_nest(text + fmt::format(fmt::runtime(loop), count)), options);
       };
       std::vector<std::uint16_t> narrow(words.size());
       made("f32", "bf16")->call(std::vector{view(words), view(narrow)}, 1);
@@ -470,7 +470,7 @@ TEST(WrittenNestBf16, ConvertsEveryNumber) {
 }
 
 TEST(WrittenNestBf16, FillsWithAllDigits) {
-  const LoopNest nest = schedule::parse_loop_nest(R"(nest n
+  const LoopNest nest = nest::parse_loop_nest(R"(nest n
 input x: bf16[5]
 output y: f32[20]
 output z: f32[3]
@@ -496,7 +496,7 @@ for i in 0..3
 
 TEST(WrittenNestCode, RegisterTilesStayInRegisters) {
   if (host_cpu().target.vector_bits < 512) GTEST_SKIP() << "needs AVX-512";
-  const LoopNest nest = schedule::parse_loop_nest(R"(nest gemm
+  const LoopNest nest = nest::parse_loop_nest(R"(nest gemm
 input a: f32[14, 64]
 input b: f32[64, 32]
 output c: f32[14, 32]
@@ -531,7 +531,7 @@ allocate acc
 /// Taps read each other's elements, but where sums take nearly all registers none is left to keep them in.
 TEST(WrittenNestCode, UnrolledTapsLoadAgainWhereSumsTakeTheRegisters) {
   if (host_cpu().target.vector_bits < 512) GTEST_SKIP() << "needs AVX-512";
-  const LoopNest nest = schedule::parse_loop_nest(R"(nest taps
+  const LoopNest nest = nest::parse_loop_nest(R"(nest taps
 input x: f32[64, 14]
 input k: f32[64, 3, 32]
 output y: f32[14, 32]

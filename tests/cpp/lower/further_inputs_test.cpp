@@ -80,7 +80,7 @@ TEST(OperatorKeyOfFurtherInputs, PermutesNoElements) {
   pgraph::Signature of;
   of.output = {{"i", Size(4)}};
   of.input = {{"r", Size(4)}};
-  program::OperatorKeyCache cache;
+  equality::OperatorKeyCache cache;
   const std::vector<Step> weight = {Step::reduce(Size(4)), Step::contraction({c(1)}, {c(0)})};
   const std::vector<Step> rotated = {Step::reduce(Size(4)), Step::shift(c(0), 1),
                                      Step::contraction({c(1)}, {c(2)})};
@@ -108,7 +108,7 @@ TEST(OperatorKeyOfFurtherInputs, TellsThemApart) {
   of.output = {{"i", Size(4)}, {"j", Size(4)}};
   of.input = {{"i", Size(4)}};
   of.further = {{{{"i", Size(4)}}, {}}, {{{"j", Size(4)}}, {}}};
-  program::OperatorKeyCache cache;
+  equality::OperatorKeyCache cache;
   const auto key = [&](std::size_t shares, std::size_t matches) {
     std::vector<std::vector<pgraph::CoordinateId>> further(2);
     further[shares - 1] = {c(0)};

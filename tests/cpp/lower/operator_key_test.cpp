@@ -16,7 +16,7 @@ namespace {
 
 Hash128 key_of_program(const pgraph::CompleteGraph& graph) {
   const program::Program program = one_scope(graph);
-  std::vector<program::UnorderedDim> unordered;
+  std::vector<equality::UnorderedDim> unordered;
   const auto add = [&](std::string_view tensor, const std::vector<pgraph::Dim>& dims) {
     for (std::size_t i = 0; i < dims.size(); ++i) {
       if (dims[i].unordered) unordered.push_back({*program.find_tensor(tensor), i});
@@ -26,12 +26,12 @@ Hash128 key_of_program(const pgraph::CompleteGraph& graph) {
   add("x", graph.graph.signature().input);
   for (std::size_t k = 0; k < graph.further.size(); ++k)
     add(fmt::format("x{}", k + 2), graph.graph.signature().further[k].dims);
-  return program::operator_key(program, unordered);
+  return equality::operator_key(program, unordered);
 }
 
 TEST(OperatorKeyOfAGraph, IsThatOfItsProgram) {
   Random random(11);
-  program::OperatorKeyCache cache;
+  equality::OperatorKeyCache cache;
   std::set<Hash128> keys;
   for (int i = 0; i < 400; ++i) {
     const pgraph::CompleteGraph drawn = test::random_graph(random, 7, 1000);
@@ -70,7 +70,7 @@ TEST(OperatorKeyOfAGraph, IsThatOfItsProgramAtSymbolicSizes) {
   pgraph::NamedParameters parameters;
   parameters.kernel = signature.sizes.parse("k");
   parameters.groups = signature.sizes.parse("g");
-  program::OperatorKeyCache cache;
+  equality::OperatorKeyCache cache;
   std::set<Hash128> keys;
   for (const char* name : {"conv", "conv1x1", "grouped_conv", "depthwise_conv"}) {
     const pgraph::CompleteGraph graph = pgraph::named_operator(name).build(signature, parameters);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "construct/construct.hpp"
 #include "fixture.hpp"
-#include "schedule/construct.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {

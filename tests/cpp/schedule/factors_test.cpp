@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "construct/construct.hpp"
 #include "fixture.hpp"
-#include "schedule/construct.hpp"
 #include "schedule/decisions.hpp"
 #include "support/error.hpp"
 

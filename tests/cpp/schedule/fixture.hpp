@@ -10,15 +10,29 @@
 #include <string>
 #include <vector>
 
+#include "construct/construct.hpp"
+#include "nest/loop_nest.hpp"
 #include "program/interpret.hpp"
 #include "program/program.hpp"
 #include "program/text.hpp"
-#include "schedule/construct.hpp"
-#include "schedule/loop_nest.hpp"
 #include "schedule/schedule.hpp"
 #include "support/random.hpp"
 
 namespace syno::schedule {
+
+using namespace nest;
+
+// Tests of this level look from above, too: at schedules that were constructed.
+using construct::Choice;
+using construct::Choosing;
+using construct::construct;
+using construct::Construction;
+using construct::default_schedule;
+using construct::Numbers;
+using construct::Policy;
+using construct::Sketch;
+using construct::Sketches;
+using machine::Target;
 
 using Arguments = std::map<std::string, program::Values<double>>;
 

@@ -5,8 +5,8 @@
 
 #include <set>
 
+#include "construct/construct.hpp"
 #include "fixture.hpp"
-#include "schedule/construct.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {

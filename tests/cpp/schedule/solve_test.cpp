@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "construct/construct.hpp"
 #include "fixture.hpp"
 #include "program/builders.hpp"
-#include "schedule/construct.hpp"
 #include "schedule/decisions.hpp"
 #include "support/error.hpp"
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <set>
 
+#include "equality/operators_small.hpp"
 #include "lower/lower.hpp"
 #include "pgraph/named.hpp"
-#include "program/operators_small.hpp"
 #include "program/verify.hpp"
 #include "small_specs.hpp"
 #include "support/error.hpp"
@@ -37,10 +37,10 @@ TEST(Enumerate, FindsEachOfTheAuthorsSmallOperatorsOnResnet18AndNoOther) {
                 {.max_steps = 6, .threads = 2, .limit = {}, .operator_keys = true, .shape_distance = true});
   EXPECT_EQ(result.statistics.by_steps, (std::vector<std::uint64_t>{0, 0, 2, 4, 30, 96, 192}));
   const std::set<Hash128> found = keys_of(result);
-  program::OperatorKeyCache cache;
-  for (const auto& text : program::testing::operators_small()) {
+  equality::OperatorKeyCache cache;
+  for (const auto& text : equality::testing::operators_small()) {
     const program::Program program = text.program();
-    EXPECT_TRUE(found.contains(program::operator_key(program, program::testing::channels(program), &cache)))
+    EXPECT_TRUE(found.contains(equality::operator_key(program, equality::testing::channels(program), &cache)))
         << text.text();
   }
 }

@@ -162,14 +162,14 @@ TEST_P(EverySite, FindsItsOperatorAndLowersIt) {
   const Site& site = GetParam();
   const program::Program wanted = program::parse(std::string(kSizes) + site.formula + "\nreturn y\n");
   const Spec spec = spec_of(site, true);
-  std::vector<program::UnorderedDim> unordered;
+  std::vector<equality::UnorderedDim> unordered;
   for (const auto& [tensor, dims] : {std::pair{"y", &spec.signature.output}, {"x", &spec.signature.input}}) {
     for (std::size_t i = 0; i < dims->size(); ++i) {
       if ((*dims)[i].unordered) unordered.push_back({*wanted.find_tensor(tensor), i});
     }
   }
-  program::OperatorKeyCache cache;
-  const Hash128 key = program::operator_key(wanted, unordered, &cache);
+  equality::OperatorKeyCache cache;
+  const Hash128 key = equality::operator_key(wanted, unordered, &cache);
   const auto found_in = [&](const Spec& searched) -> std::optional<pgraph::CompleteGraph> {
     for (const Found& found : enumerate(searched).operators) {
       if (lower::operator_key(found.graph, cache) == key) return found.graph;

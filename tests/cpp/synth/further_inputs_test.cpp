@@ -142,8 +142,8 @@ class EveryAttention : public ::testing::TestWithParam<Wanted> {};
 TEST_P(EveryAttention, IsFoundVerifiedAndLowered) {
   const Wanted& one = GetParam();
   const program::Program formula = program::parse(std::string(kSizes) + one.formula + "\nreturn y\n");
-  program::OperatorKeyCache cache;
-  const Hash128 key = program::operator_key(formula, {}, &cache);
+  equality::OperatorKeyCache cache;
+  const Hash128 key = equality::operator_key(formula, {}, &cache);
   std::optional<Found> met;
   for (Found& found : enumerate(one.spec).operators) {
     if (lower::operator_key(found.graph, cache) == key) met = std::move(found);
@@ -211,7 +211,7 @@ class BruteForce {
 
   std::vector<Size> reduces_;
   bool splits_;
-  program::OperatorKeyCache cache_;
+  equality::OperatorKeyCache cache_;
   std::set<Hash128> keys_;
 };
 

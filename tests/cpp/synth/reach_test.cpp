@@ -135,7 +135,7 @@ TEST(Volume, AConvolutionOfThreeDimensionsIsReachedEnumeratedAndSampled) {
   const pgraph::CompleteGraph conv = pgraph::named_operator("conv").build(spec.signature, parameters);
   ASSERT_EQ(conv.graph.steps().size(), 8U);
   EXPECT_TRUE(Trail(spec, conv).reached());
-  program::OperatorKeyCache cache;
+  equality::OperatorKeyCache cache;
   const Hash128 key = lower::operator_key(conv, cache);
   const auto holds = [&](const Enumeration& found) {
     return std::any_of(found.operators.begin(), found.operators.end(),

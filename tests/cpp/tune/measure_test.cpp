@@ -18,6 +18,7 @@
 #include <limits>
 #include <thread>
 
+#include "construct/construct.hpp"
 #include "jit/codegen.hpp"
 #include "jit/object_cache.hpp"
 #include "program/text.hpp"
@@ -41,7 +42,7 @@ MeasureOptions quick() {
 
 TEST(Measure, TimesCandidatesInOrder) {
   const auto p = matmul(64, 64, 64);
-  const schedule::Schedule plain, fast = schedule::default_schedule(p, schedule::Dtype::F32, {});
+  const schedule::Schedule plain, fast = construct::default_schedule(p, nest::Dtype::F32, {});
   const auto made = measure(p, {plain, fast}, quick());
   ASSERT_EQ(made.size(), 2u);
   for (const auto& each : made) {
@@ -129,7 +130,7 @@ class DoctoredCode : public testing::Test {
       ++found;
     }
     EXPECT_EQ(found, 1u);
-    return measure(p, {{}, schedule::default_schedule(p, schedule::Dtype::F32, {})}, options_);
+    return measure(p, {{}, construct::default_schedule(p, nest::Dtype::F32, {})}, options_);
   }
 
   /// Puts the code of another program into the place of an object.

@@ -6,16 +6,17 @@
 #include <algorithm>
 #include <map>
 
+#include "jit/kernel.hpp"
+#include "machine/predict.hpp"
 #include "schedule/fixture.hpp"
 #include "support/error.hpp"
-#include "tune/predict.hpp"
 
 namespace syno::tune {
 void PrintTo(const TraceMutation& row, std::ostream* out) { *out << row.name; }
 
 namespace {
 
-using schedule::Dtype;
+using nest::Dtype;
 
 class EveryCandidate : public testing::TestWithParam<schedule::Template> {};
 
@@ -32,7 +33,7 @@ TEST_P(EveryCandidate, KeepsTheMeaning) {
       const auto nest = schedule::apply(p, candidate->schedule);
       schedule::expect_same(p, nest, arguments, to_text(candidate->schedule));
       if (HasFatalFailure()) return;
-      EXPECT_EQ(candidate->features.size(), feature_names().size());
+      EXPECT_EQ(candidate->features.size(), machine::feature_names().size());
       EXPECT_GT(candidate->predicted_s, 0);
       const auto other = space.sample(random);
       auto child = generation % 3 == 2 && other ? space.cross(*candidate, *other, random)
@@ -140,7 +141,7 @@ TEST(ScheduleSpace, BeginsWithEverySketchByCount) {
     const auto starts = ScheduleSpace(p, Dtype::F32, machine, 1).starts();
     ASSERT_FALSE(starts.empty()) << each.name;
     most = std::max(most, starts.size());
-    const auto counted = schedule::default_schedule(p, Dtype::F32, machine.target(1));
+    const auto counted = construct::default_schedule(p, Dtype::F32, machine.target(1));
     EXPECT_TRUE(std::any_of(starts.begin(), starts.end(), [&](const Candidate& c) {
       return c.schedule == counted;
     })) << each.name;

@@ -15,19 +15,19 @@
 #include <limits>
 #include <new>
 
+#include "construct/gensor.hpp"
 #include "jit/kernel.hpp"
 #include "lower/derivative.hpp"
 #include "program/interpret.hpp"
 #include "program/text.hpp"
 #include "schedule/fixture.hpp"
 #include "support/error.hpp"
-#include "tune/gensor.hpp"
 #include "whole/random_chain.hpp"
 
 namespace syno {
 namespace {
 
-using schedule::Dtype;
+using nest::Dtype;
 
 /// What parent and child share: how far the child is, and what it found.
 struct Report {
@@ -54,37 +54,37 @@ struct Report {
 struct Case {
   const program::Program& program;
   Dtype dtype;
-  const jit::Cpu& cpu;
+  const machine::Cpu& cpu;
   Random& random;
 };
 
 /// As users' kernels are made, or with sketches and numbers by lot.
 schedule::Schedule schedule_of(const Case& c, const std::vector<std::string>& constants) {
-  const tune::Machine machine = tune::describe_machine(c.cpu);
+  const machine::Machine machine = machine::describe_machine(c.cpu);
   switch (c.random.below(4)) {
     case 0:
-      return schedule::default_schedule(c.program, c.dtype, machine.target(1), constants);
+      return construct::default_schedule(c.program, c.dtype, machine.target(1), constants);
     case 1:
-      return schedule::construct(c.program, c.dtype, machine.target(1), schedule::by_lot(c.random, ""),
-                                 constants);
+      return construct::construct(c.program, c.dtype, machine.target(1), schedule::by_lot(c.random, ""),
+                                  constants);
     default: {
-      tune::ConstructOptions options;
+      construct::ConstructOptions options;
       options.explain = false;
       options.constants = constants;
       options.seed = c.random.below(1000);
-      return tune::construct(c.program, c.dtype, machine, options).schedule;
+      return construct::construct(c.program, c.dtype, machine, options).schedule;
     }
   }
 }
 
 /// The same loops in double precision: what is still wrong there is no rounding.
-schedule::LoopNest in_double(schedule::LoopNest nest) {
-  for (schedule::Buffer& buffer : nest.buffers) buffer.dtype = Dtype::F64;
+nest::LoopNest in_double(nest::LoopNest nest) {
+  for (nest::Buffer& buffer : nest.buffers) buffer.dtype = Dtype::F64;
   return nest;
 }
 
 /// The nests that a call consists of, what is prepacked first.
-std::vector<schedule::LoopNest> nests_of(const program::Program& p, const schedule::Schedule& schedule) {
+std::vector<nest::LoopNest> nests_of(const program::Program& p, const schedule::Schedule& schedule) {
   if (auto parts = schedule::apply_prepacked(p, schedule))
     return {std::move(parts->prepack), std::move(parts->call)};
   return {schedule::apply(p, schedule)};
@@ -92,7 +92,7 @@ std::vector<schedule::LoopNest> nests_of(const program::Program& p, const schedu
 
 /// How far results in double precision lie from the interpreter's at worst, of 1 or of what is larger. Unlike
 /// verify() it knows no largest result to compare with: gradients that cancel are rounding alone.
-double worst_in_double(const Case& c, const std::vector<schedule::LoopNest>& nests) {
+double worst_in_double(const Case& c, const std::vector<nest::LoopNest>& nests) {
   Random random = c.random.fork("values");
   schedule::Arguments values;
   for (const auto id : c.program.inputs()) {
@@ -103,18 +103,18 @@ double worst_in_double(const Case& c, const std::vector<schedule::LoopNest>& nes
     values[c.program.tensor(id).name] = std::move(made);
   }
   const auto wanted = program::interpret(c.program, values);
-  for (const schedule::LoopNest& nest : nests) {
-    const schedule::LoopNest exact = in_double(nest);
+  for (const nest::LoopNest& nest : nests) {
+    const nest::LoopNest exact = in_double(nest);
     std::vector<jit::View> views;
-    for (const auto id : schedule::arguments(exact)) {
-      const schedule::Buffer& buffer = exact.buffer(id);
+    for (const auto id : nest::arguments(exact)) {
+      const nest::Buffer& buffer = exact.buffer(id);
       auto& memory = values[buffer.name];
       std::int64_t count = 1;
       for (const std::int64_t extent : buffer.extents) count *= extent;
-      if (buffer.kind == schedule::BufferKind::Output)
+      if (buffer.kind == nest::BufferKind::Output)
         memory = {buffer.extents, std::vector<double>(static_cast<std::size_t>(count),
                                                       std::numeric_limits<double>::quiet_NaN())};
-      views.push_back({memory.data.data(), buffer.extents, schedule::row_major_strides(buffer.extents)});
+      views.push_back({memory.data.data(), buffer.extents, nest::row_major_strides(buffer.extents)});
     }
     jit::compile(exact, {"", &c.cpu, true})->call(views, 1);
   }
@@ -154,7 +154,7 @@ void check(const Case& c, const std::string& what, Report& report) {
 }
 
 /// The program of a seed, then its derivative, for every CPU.
-void try_seed(std::uint64_t seed, const std::vector<jit::Cpu>& cpus, Report& report) {
+void try_seed(std::uint64_t seed, const std::vector<machine::Cpu>& cpus, Report& report) {
   report.say(fmt::format("seed {}, making the program", seed));
   const std::string text = testing::RandomChain(seed)();
   const auto stage = [&](std::string_view what) {
@@ -181,9 +181,8 @@ void try_seed(std::uint64_t seed, const std::vector<jit::Cpu>& cpus, Report& rep
     report.derivatives += programs.size() - 1;
     const Dtype dtype = random.below(4) == 0 ? Dtype::F64 : Dtype::F32;
     for (const auto& [name, program] : programs)
-      for (const jit::Cpu& cpu : cpus) {
-        const std::string what =
-            stage(fmt::format("{} in {} on {}", name, schedule::name_of(dtype), cpu.name));
+      for (const machine::Cpu& cpu : cpus) {
+        const std::string what = stage(fmt::format("{} in {} on {}", name, nest::name_of(dtype), cpu.name));
         check({program, dtype, cpu, random}, what, report);
       }
   } catch (const std::exception& error) {
@@ -215,7 +214,7 @@ TEST_P(RandomPrograms, ComputeWhatTheInterpreterSays) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      std::vector<jit::Cpu> cpus{jit::cpu_named("host")};
+      std::vector<machine::Cpu> cpus{jit::cpu_named("host")};
       if (cpus[0].features.find("+avx2") != std::string::npos) cpus.push_back(jit::cpu_named("x86-64-v3"));
       cpus.push_back(jit::cpu_named("generic"));
       for (; report->seed < first + count; report->seed += kParts) {

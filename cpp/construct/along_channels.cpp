@@ -1,0 +1,476 @@
+// Vectors along a dimension of the output that only one operand has (output channels): that operand is packed
+// with the lanes innermost, in the order it is read in, the other one is broadcast, and the result, written
+// with the lanes innermost, is transposed while it is copied out. What small images, gradients of weights and
+// weights that differ from place to place need.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "construct/construct.hpp"
+#include "construct/in_place.hpp"
+#include "support/error.hpp"
+
+namespace syno::construct {
+
+namespace {
+
+/// Another operand: broadcast from where it lies, or from a copy.
+struct BroadcastPlan {
+  bool copied = false;
+  bool spared = false;                   ///< copied for its guards alone, which a tile may do without
+  std::optional<std::size_t> innermost;  ///< dimension of the copy that the rows lie along
+};
+
+struct ChannelPlan {
+  std::size_t along = 0, rows = 0, operand = 0, dim = 0;  ///< iterators; the packed read and its dimension
+  std::optional<std::size_t> over;                        ///< joined with the rows, which are few
+  std::vector<std::int64_t> tiles;                        ///< numbers of rows that a tile may have
+  std::int64_t part =
+      0;  ///< of that dimension: what the lanes run over, where other loops pick one of several
+  bool packed = true, turned = true;
+  std::vector<BroadcastPlan> others;  ///< by read
+  std::int64_t row_count = 1, vector_count = 1;
+  double steps = 1;                 ///< multiply-adds of the loops around the rows and channels
+  double reduction = 1;             ///< multiply-adds a result
+  double outputs = 1;               ///< vectors of results
+  std::vector<std::int64_t> parts;  ///< steps that a part of the reduction may have
+  double copy_cycles = 0;           ///< of the packed and padded operands and of the result
+  double pack_cycles = 0;           ///< of the packed operand alone
+  double panel_bytes = 0;           ///< of the packed operand, for a vector of channels
+  double far_bytes = 0;   ///< of other operands, which do not stay in the second cache from block to block
+  double far_cycles = 0;  ///< to bring them in
+};
+
+/// Cycles to move an element by blocks that are transposed in registers: within the second cache, from beyond
+/// it, there and back, and to and from main memory.
+constexpr double kMoved = 0.6, kMovedNear = 0.8, kMovedFar = 1.2, kMovedFarthest = 5;
+/// Rows that are broadcast from lines of their own cost about a line's transfer each; a copy pays once that
+/// many multiply-adds use an element of it.
+constexpr double kUsesWorthACopy = 24;
+/// Cycles that a vector of a panel costs again and again when it does not stay in the second cache, and the
+/// part of the cache that it may take.
+constexpr double kFarPanel = 0.3, kPanelShare = 0.7;
+/// Cycles that a line of the other operands costs, for each block of channels.
+constexpr double kFarLine = 0.3, kApartLine = 12;  ///< the latter where each lies on a page of its own
+constexpr double kGuarded = 0.5;                 ///< more for a copy that has to look where the operand ends
+constexpr double kLine = 64;                     ///< bytes
+constexpr std::int64_t kPage = 4096, kWays = 8;  ///< of the first cache
+constexpr std::int64_t kFewRows = 12;            ///< that are worth joining with the loop around them
+
+/// What is broadcast of a row lies together: its lines come once for all of them.
+bool rows_in_order(const ScopeFacts& facts, const ReadFacts& read) {
+  for (std::size_t i = facts.extents.size(); read.linear && i-- > facts.traversal;)
+    if (read.depends[i] && facts.extents[i] > 1) return std::abs(read.address[i]) == 1;
+  return false;
+}
+
+BroadcastPlan plan_broadcast(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
+                             std::size_t rows) {
+  BroadcastPlan plan;
+  plan.copied = read.guarded || !read.linear;
+  if (!read.depends[rows]) return plan;
+  const auto spare = [&] { plan.spared = read.guarded && read.linear && !c.constant(read.tensor); };
+  const double uses = static_cast<double>(facts.points()) /
+                      static_cast<double>(c.lanes * std::max<std::int64_t>(read.copy.elements, 1));
+  const bool apart = !read.linear || read.address[rows] != 1;
+  const bool few = uses < kUsesWorthACopy || rows_in_order(facts, read);
+  if (!apart || few) spare();
+  if (!apart || (!plan.copied && few)) return plan;
+  plan.innermost = dimension_along(facts, read.copy, rows);
+  if (plan.innermost && *plan.innermost + 1 == read.copy.extents.size() && !plan.copied)
+    plan.innermost.reset();  // it lies so already, under a stride
+  plan.copied = plan.copied || plan.innermost.has_value();
+  return plan;
+}
+
+/// The loop whose iterations share what is loaded of the packed operand: the fewest cycles, among them those
+/// of rows that the other operands do not have beside each other, and of a result that is copied out far from
+/// where it was made.
+std::optional<std::size_t> rows_of(const Construction& c, const ScopeFacts& facts, const ChannelPlan& plan) {
+  constexpr double kApart = 0.1, kCopiedLater = 0.3;
+  std::optional<std::size_t> rows;
+  double least = 0, outputs = 1;
+  for (std::size_t i = 0; i < facts.traversal; ++i) outputs *= static_cast<double>(facts.extents[i]);
+  const std::int64_t vectors = (facts.extents[plan.along] + c.lanes - 1) / c.lanes;
+  for (std::size_t i = 0; i < facts.traversal; ++i) {
+    if (i == plan.along || facts.reads[plan.operand].depends[i] || facts.extents[i] == 1) continue;
+    double steps = 1, apart = 0;
+    for (std::size_t j = 0; j < facts.extents.size(); ++j)
+      if (j != plan.along && j != i) steps *= static_cast<double>(facts.extents[j]);
+    for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+      const ReadFacts& read = facts.reads[r];
+      if (r == plan.operand || !read.depends[i]) continue;
+      const auto dim = dimension_along(facts, read.copy, i);
+      const bool beside = dim && *dim + 1 == read.copy.extents.size();
+      if (!beside && (!read.linear || read.address[i] != 1)) apart += kApart;
+    }
+    const bool innermost = i + 1 == facts.traversal && !facts.split(i);
+    const double cycles = best_tile(c.target, facts.extents[i], vectors, steps).cycles * (1 + apart) +
+                          (plan.turned && !innermost ? outputs * kCopiedLater : 0);
+    if (rows && cycles > least) continue;  // of equals the inner one, which may be joined with the other
+    rows = i;
+    least = cycles;
+  }
+  return rows;
+}
+
+/// The loop around the rows, if they are few and both can be one loop: tiles are then of whole rows of rows,
+/// so that where their parts lie is known.
+std::optional<std::size_t> loop_over(const ScopeFacts& facts, const ChannelPlan& plan) {
+  if (plan.rows == 0 || facts.extents[plan.rows] > kFewRows) return std::nullopt;
+  const std::size_t over = plan.rows - 1;
+  if (over == plan.along || facts.reads[plan.operand].depends[over] || facts.extents[over] == 1 ||
+      facts.split(over) || facts.split(plan.rows))
+    return std::nullopt;
+  return over;
+}
+
+/// Rows that a tile may have.
+std::vector<std::int64_t> tiles_of(const Construction& c, const ScopeFacts& facts, const ChannelPlan& plan) {
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  std::int64_t most = std::min(plan.row_count, kMostRows);
+  bool together = true;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    const ReadFacts& read = facts.reads[r];
+    if (r == plan.operand || !read.depends[plan.rows]) continue;
+    const bool direct = !plan.others[r].copied && read.linear;
+    if (direct && read.address[plan.rows] != 0 && read.address[plan.rows] * bytes % kPage == 0)
+      most = std::min(most, kWays);  // all rows on the same lines of the first cache
+    together = together && direct && plan.over &&
+               read.address[*plan.over] == facts.extents[plan.rows] * read.address[plan.rows];
+  }
+  std::vector<std::int64_t> tiles = counting_to(most);
+  if (plan.over && !together)
+    std::erase_if(tiles, [few = facts.extents[plan.rows]](std::int64_t rows) {
+      return rows % few != 0 && few % rows != 0;
+    });
+  return tiles;
+}
+
+std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts& facts, std::size_t along,
+                                         bool joined) {
+  ChannelPlan plan;
+  plan.along = along;
+  plan.operand = facts.reads.size();
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (!facts.reads[r].depends[along]) continue;
+    if (plan.operand != facts.reads.size()) return std::nullopt;
+    plan.operand = r;
+  }
+  if (plan.operand == facts.reads.size()) return std::nullopt;
+  const ReadFacts& operand = facts.reads[plan.operand];
+  auto dim = dimension_along(facts, operand.copy, along);
+  if (!dim) {  // channels of a group: c + 16 * g
+    dim = dimension_in_parts(facts, operand.copy, along);
+    if (!dim) return std::nullopt;
+    plan.part = facts.extents[along];
+  }
+  plan.dim = *dim;
+  const auto made_by = c.plan.producer(operand.tensor);
+  const bool plain = !made_by || c.plan.is_output(operand.tensor);
+  const bool constant = c.constant(operand.tensor);
+  plan.packed = operand.guarded || !operand.linear || operand.address[along] != 1 || !plain || constant;
+  plan.turned = along + 1 != facts.traversal;
+  if (!plan.packed && !plan.turned) return std::nullopt;  // along_output() says it better
+
+  const auto rows = rows_of(c, facts, plan);
+  if (!rows) return std::nullopt;
+  plan.rows = *rows;
+  if (joined) {
+    plan.over = loop_over(facts, plan);
+    if (!plan.over) return std::nullopt;
+  }
+  double outputs = 1, panel = 1;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
+    const auto extent = static_cast<double>(facts.extents[i]);
+    if (i != along && i != plan.rows && i != plan.over) plan.steps *= extent;
+    if (i < facts.traversal) outputs *= extent;
+    if (i >= facts.traversal && operand.depends[i]) panel *= extent;
+  }
+  plan.row_count = facts.extents[plan.rows] * (plan.over ? facts.extents[*plan.over] : 1);
+  plan.vector_count = (facts.extents[along] + c.lanes - 1) / c.lanes;
+  const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
+  const auto moved = [&](double elements) {
+    return elements * (2 * elements * bytes > static_cast<double>(c.target.l3_bytes)   ? kMovedFarthest
+                       : 2 * elements * bytes > static_cast<double>(c.target.l2_bytes) ? kMovedFar
+                                                                                       : kMoved);
+  };
+  if (plan.packed && !constant) {
+    // Where the result is made block by block of channels, so is the packed operand.
+    const auto elements = static_cast<double>(operand.copy.elements);
+    const double block =
+        elements * static_cast<double>(2 * c.lanes) / static_cast<double>(facts.extents[along]);
+    bool picked = false;
+    for (std::size_t i = 0; i < facts.traversal; ++i) picked = picked || (i != along && operand.depends[i]);
+    const bool outside = !picked && 2 * elements * bytes > static_cast<double>(c.target.l2_bytes);
+    const bool blocks = (plan.turned || outside) &&
+                        2 * block * bytes <= static_cast<double>(c.target.l2_bytes) &&
+                        2 * elements * bytes <= static_cast<double>(c.target.l3_bytes);
+    plan.pack_cycles = blocks ? std::min(elements * kMovedNear, moved(elements)) : moved(elements);
+    plan.copy_cycles += plan.pack_cycles;
+  }
+  if (plan.turned) plan.copy_cycles += outputs * kMoved;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    plan.others.emplace_back();
+    if (r == plan.operand) continue;
+    const BroadcastPlan other = plan_broadcast(c, facts, facts.reads[r], plan.rows);
+    plan.others.back() = other;
+    if (!other.copied || (other.spared && !plan.over) || c.constant(facts.reads[r].tensor)) continue;
+    const auto elements = static_cast<double>(facts.reads[r].copy.elements);
+    plan.copy_cycles += other.innermost ? moved(elements) : elements / 4;
+  }
+  const bool all_rows = plan.steps <= panel * 1.001;  // nothing else is outside: rows pass by for each block
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    const double size = static_cast<double>(facts.reads[r].copy.elements) * bytes;
+    if (!all_rows || r == plan.operand || 2 * size <= static_cast<double>(c.target.l2_bytes)) continue;
+    const bool apart = !plan.others[r].copied && steps_far_apart(c, facts, facts.reads[r]);
+    plan.far_bytes += size;
+    plan.far_cycles += size / kLine * (apart ? kApartLine : kFarLine);
+  }
+  plan.panel_bytes = panel * static_cast<double>(c.lanes) * bytes;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    plan.reduction *= static_cast<double>(facts.extents[i]);
+  plan.outputs = outputs / static_cast<double>(c.lanes);
+  plan.parts = steps_of_parts(c, facts);
+  plan.tiles = tiles_of(c, facts, plan);
+  return plan;
+}
+
+double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& numbers) {
+  if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
+  // Panels are whole where the result is made in blocks of them; an incomplete last one needs guards
+  // everywhere.
+  const std::int64_t panels = (plan.vector_count + numbers.vectors - 1) / numbers.vectors;
+  const bool incomplete = plan.vector_count % numbers.vectors != 0;
+  const std::int64_t vectors = plan.turned ? panels * numbers.vectors : plan.vector_count;
+  double cycles = plan.copy_cycles + (incomplete ? kGuarded * plan.pack_cycles : 0) +
+                  tile_cycles(target, plan.row_count, vectors, plan.steps, numbers.rows, numbers.vectors);
+  const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
+  const bool near = plan.panel_bytes * part * static_cast<double>(numbers.vectors) <=
+                    kPanelShare * static_cast<double>(target.l2_bytes);
+  cycles += (1 / part - 1) * kKeptCycles * plan.outputs;
+  const std::int64_t visits = (plan.row_count + numbers.rows - 1) / numbers.rows;
+  const bool again = 2 * plan.far_bytes * part > static_cast<double>(target.l2_bytes);
+  cycles += plan.far_cycles * static_cast<double>(again ? panels : 1);
+  if (!near) cycles += kFarPanel * plan.steps * static_cast<double>(visits * plan.vector_count);
+  return cycles;
+}
+
+/// Writes the loops of the output, which is copied from a tile that has the channels innermost, `width` of
+/// them at a time, and computes the tile inside. Parts of split iterators stay together.
+void write_turned(Construction& c, const std::string& name, const std::string& heavy, const ScopeFacts& facts,
+                  const ChannelPlan& plan, std::int64_t width) {
+  const std::vector<std::string> names = c.leaves(name);
+  const std::size_t along = facts.iterators[plan.along], rows = facts.iterators[plan.rows];
+  std::vector<bool> whole(names.size(), false);
+  for (std::size_t i = 0; i < facts.traversal; ++i)
+    if (facts.split(i)) whole[facts.iterators[i]] = true;
+  const auto with_rows = [&](std::size_t i) {
+    return i == rows || whole[i] || (plan.over && i == facts.iterators[*plan.over]);
+  };
+  std::vector<std::string> order, outside;
+  std::string inner = names[along], place;
+  if (!whole[along] && c.extent(name, inner) > width) {
+    const auto [outer, rest] = c.split(name, inner, width);
+    outside.push_back(outer);
+    inner = rest;
+  }
+  // Rows that lie innermost are copied out a tile at a time. Where other dimensions lie further in, all
+  // that follows the channels is copied out together, so that it is written in the order it lies.
+  const bool rows_innermost = rows + 1 == names.size() && !whole[rows];
+  std::vector<std::string> inside, behind;  // of the copied piece: up to the channels, and behind them
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i == along)
+      inside.push_back(inner);
+    else if (with_rows(i))
+      (i < along ? inside : behind).push_back(names[i]);
+    else if (i < along)
+      order.push_back(names[i]);
+    else
+      (rows_innermost ? outside : behind).push_back(names[i]);
+  }
+  order.insert(order.end(), outside.begin(), outside.end());
+  if (!order.empty()) place = order.back();
+  order.insert(order.end(), inside.begin(), inside.end());
+  order.insert(order.end(), behind.begin(), behind.end());
+  c.add({"reorder", name, order, {}, "", {}});
+  std::string last = behind.empty() ? inside.back() : behind.back();
+  for (std::size_t i = behind.size(); i-- > 1;) last = c.fuse(name, behind[i - 1], last);
+  c.vectorize_copy(name, inner);
+  if (!place.empty()) c.add({"compute_at", heavy, {place}, {}, name, {}});
+  c.parallel_outermost(name, place.empty() ? 0 : facts.points());
+}
+
+/// Lays a copy of another operand out with its rows innermost, or as it is.
+void write_broadcast(Construction& c, const std::string& copy, const BroadcastPlan& plan) {
+  const std::size_t rank = c.plan.program.scopes[c.index(copy)].traversal.size();
+  std::vector<std::int64_t> permutation;
+  for (std::size_t d = 0; d < rank; ++d)
+    if (d != plan.innermost) permutation.push_back(static_cast<std::int64_t>(d));
+  if (plan.innermost) permutation.push_back(static_cast<std::int64_t>(*plan.innermost));
+  write_permuted(c, copy, permutation);
+}
+
+void write_channels(Construction& c, const std::string& name, const ScopeFacts& facts,
+                    const ChannelPlan& plan, const Numbers& numbers) {
+  const std::int64_t width =
+      std::min(numbers.vectors * c.lanes, (facts.extents[plan.along] + c.lanes - 1) / c.lanes * c.lanes);
+  std::string heavy = name;
+  if (plan.turned) {
+    heavy = c.plan.fresh_tensor_name(name + "_tile");
+    c.add({"stage", name, {}, {}, name, {heavy}});
+    write_turned(c, name, heavy, facts, plan, width);
+  }
+  c.plan.need_domain(c.index(heavy));
+  c.apply(heavy, facts.splits);
+  std::vector<std::string> copies(facts.reads.size());
+  std::vector<std::int64_t> cuts;  // of the loop over tiles of rows
+  bool guarded = false;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (r == plan.operand ? !plan.packed : !plan.others[r].copied) continue;
+    if (r != plan.operand && plan.others[r].spared && !plan.over) {
+      if (const auto made =
+              in_place(c, heavy, facts, facts.reads[r], plan.rows, numbers.rows, numbers.vectors)) {
+        if (cuts.empty()) cuts = made->cuts;
+        guarded = true;
+        continue;
+      }
+    }
+    copies[r] = c.stage_read(heavy, facts.reads[r], r == plan.operand ? "_pack" : "_pad");
+  }
+
+  const std::vector<std::string> loops = c.leaves(heavy);
+  std::vector<std::string> order, tile;
+  std::string row_outer, lane = loops[plan.along], lane_outer;
+  std::string row_inner = plan.over ? c.fuse(heavy, loops[*plan.over], loops[plan.rows]) : loops[plan.rows];
+  const std::int64_t rows = c.extent(heavy, row_inner);
+  if (rows > numbers.rows) {
+    const auto [outer, inner] = c.split(heavy, row_inner, numbers.rows);
+    row_outer = outer;
+    row_inner = inner;
+  }
+  tile.push_back(row_inner);
+  if (c.extent(heavy, lane) > width) {
+    const auto [outer, inner] = c.split(heavy, lane, width);
+    lane_outer = outer;
+    lane = inner;
+  }
+  if (c.extent(heavy, lane) > c.lanes) {
+    const auto [outer, inner] = c.split(heavy, lane, c.lanes);
+    tile.push_back(outer);
+    lane = inner;
+  }
+  tile.push_back(lane);
+  // Outside what picks a panel of the packed operand, so that the panel stays in a near cache.
+  const ReadFacts& operand = facts.reads[plan.operand];
+  std::vector<std::size_t> sequence;
+  for (const bool picks : {true, false})
+    for (std::size_t i = 0; i < facts.traversal; ++i)
+      if (i != plan.along && i != plan.rows && i != plan.over && operand.depends[i] == picks)
+        sequence.push_back(i);
+  // A panel is read for every row while it is near; panels that are near together go round for each row.
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  const bool near = 2 * operand.copy.elements * bytes <= c.target.l2_bytes;
+  const bool panels_outside = !near && !plan.turned && !lane_outer.empty();
+  for (const std::size_t i : sequence) {
+    if (panels_outside && !operand.depends[i]) break;
+    order.push_back(loops[i]);
+  }
+  const std::size_t picking = order.size();
+  if (!lane_outer.empty()) order.push_back(lane_outer);
+  for (std::size_t i = picking; i < sequence.size(); ++i) order.push_back(loops[sequence[i]]);
+  if (!row_outer.empty()) order.push_back(row_outer);
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) sequence.push_back(i);
+  const ReductionLoops reduction = in_parts(
+      c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()}, numbers.steps);
+  put_around(c, heavy, order, picking, reduction);
+  order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
+  order.insert(order.end(), tile.begin(), tile.end());
+  c.add({"reorder", heavy, order, {}, "", {}});
+  if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
+  c.add({"register_tile", heavy, tile, {}, "", {}});
+  if (!row_outer.empty()) c.peel(heavy, row_outer, cuts, rows % numbers.rows != 0);
+  if (!lane_outer.empty()) c.add({"peel", heavy, {lane_outer}, {}, "", {}});
+  if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
+  c.parallel_outermost(heavy);
+  if (plan.turned) {
+    const std::size_t rank = c.plan.program.scopes[c.index(heavy)].traversal.size();
+    const std::size_t along = facts.iterators[plan.along];
+    std::vector<std::int64_t> permutation;
+    for (std::size_t d = 0; d < rank; ++d)
+      if (d != along) permutation.push_back(static_cast<std::int64_t>(d));
+    permutation.push_back(static_cast<std::int64_t>(along));
+    c.add({"layout", heavy, {}, permutation, heavy, {"reorder"}});
+  }
+
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (copies[r].empty()) continue;
+    const bool constant = c.constant(facts.reads[r].tensor);
+    if (!constant && r == plan.operand && panels_outside && picking == 0)
+      c.add({"compute_at", copies[r], {lane_outer}, {}, heavy, {}});  // a panel, read while it is near
+    else if (!constant)
+      place_beside(c, copies[r], heavy);
+    if (r == plan.operand) {
+      std::vector<std::size_t> position(operand.copy.extents.size(),
+                                        0);  // of the innermost loop that moves it
+      for (std::size_t at = 0; at < sequence.size(); ++at)
+        for (std::size_t d = 0; d < position.size(); ++d)
+          if (operand.copy.coefficients[d][sequence[at]] != 0) position[d] = at;
+      write_blocks(c, copies[r], {.dim = plan.dim, .part = plan.part, .width = width}, position);
+    } else {
+      write_broadcast(c, copies[r], plan.others[r]);
+    }
+    c.prepack(copies[r], facts.reads[r].tensor);
+  }
+  skip_outside(c, heavy, guarded);
+  prefetch_far_reads(c, heavy);
+}
+
+}  // namespace
+
+void along_channels(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+  if (!facts.reduces) return;
+  const bool output = c.plan.is_output(c.plan.program.scopes[c.index(scope)].output);
+  for (std::size_t i = 0; i < facts.traversal; ++i) {
+    if (facts.extents[i] < c.lanes / 2) continue;
+    for (const bool joined : {false, true}) {
+      const auto plan = plan_channels(c, facts, i, joined);
+      if (!plan || (plan->turned && !output)) continue;
+      Sketch sketch;
+      sketch.name = fmt::format("along_channels/{}{}", i, joined ? "/joined" : "");
+      std::vector<std::size_t> rows;
+      if (plan->over) rows.push_back(*plan->over);
+      rows.push_back(plan->rows);
+      sketch.choices = {{"rows", &Numbers::rows, plan->tiles, rows},
+                        {"vectors",
+                         &Numbers::vectors,
+                         counting_to(std::min(plan->vector_count, kMostVectors)),
+                         {plan->along}}};
+      add_parts(facts, plan->parts, sketch);
+      sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
+        return cycles_of(target, plan, n);
+      };
+      sketch.cycles = std::numeric_limits<double>::infinity();
+      for (const std::int64_t vectors : sketch.choices[1].values) {
+        for (const std::int64_t tile : plan->tiles) {
+          for (const std::int64_t steps : plan->parts) {
+            Numbers numbers;
+            numbers.rows = tile;
+            numbers.vectors = vectors;
+            numbers.steps = steps;
+            const double cycles = cycles_of(c.target, *plan, numbers);
+            if (!(cycles < sketch.cycles * (steps > 0 ? 0.98 : 0.999))) continue;
+            sketch.counted = numbers;
+            sketch.cycles = cycles;
+          }
+        }
+      }
+      sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& n) {
+        write_channels(to, scope, facts, plan, n);
+      };
+      sketches.push_back(std::move(sketch));
+    }
+  }
+}
+
+}  // namespace syno::construct

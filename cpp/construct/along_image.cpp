@@ -1,0 +1,103 @@
+// A whole small image in registers: vectors of consecutive positions, whichever rows they lie in. A tap then
+// is one vector of the input a few elements on, and which of its lanes lie outside the image is known when
+// code is made. Nothing is copied or padded: for images of a few rows, that would be most of the work.
+#include <algorithm>
+
+#include "construct/construct.hpp"
+
+namespace syno::construct {
+
+namespace {
+
+constexpr std::int64_t kMostTaps = 32, kMostVectors = 8, kMostSteps = 128;
+/// Of one multiply-add with a masked load: the mask is a constant that is moved to its register first.
+constexpr double kMaskedCycles = 2;
+
+struct ImagePlan {
+  std::size_t first = 0;  ///< the traversal loops from here on are the image
+  std::int64_t positions = 1, vectors = 1, taps = 1;
+  double outer = 1;  ///< images
+};
+
+/// The loop is part of what consecutive positions run through: every read that moves with the image moves on
+/// by whole rows, planes, ... of the image itself.
+bool continues(const ScopeFacts& facts, std::size_t loop, std::int64_t positions) {
+  return std::all_of(facts.reads.begin(), facts.reads.end(), [&](const ReadFacts& read) {
+    const bool moves = read.depends[facts.traversal - 1];
+    return moves ? read.address[loop] == positions : !read.depends[loop];
+  });
+}
+
+std::optional<ImagePlan> plan_image(const Construction& c, const ScopeFacts& facts) {
+  // Masks cost a register and an instruction each only where a CPU has registers for them.
+  if (c.target.vector_registers < 32 || c.target.vector_bits < 512 || !facts.splits.empty())
+    return std::nullopt;
+  ImagePlan plan;
+  plan.first = facts.traversal;
+  bool moves = false, guarded = false;
+  for (const ReadFacts& read : facts.reads) {
+    if (!read.linear) return std::nullopt;
+    if (!read.depends[facts.traversal - 1]) continue;
+    moves = true;
+    guarded = guarded || read.guarded;
+  }
+  if (!moves || !guarded) return std::nullopt;
+  while (plan.first > 0 && continues(facts, plan.first - 1, plan.positions)) {
+    --plan.first;
+    plan.positions *= facts.extents[plan.first];
+    if (plan.positions > kMostVectors * c.lanes) return std::nullopt;
+  }
+  // One row alone is what along_window does.
+  if (facts.traversal - plan.first < 2) return std::nullopt;
+  for (std::size_t i = 0; i < plan.first; ++i) plan.outer *= static_cast<double>(facts.extents[i]);
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
+    plan.taps *= facts.extents[i];
+    if (plan.taps > kMostTaps) return std::nullopt;
+  }
+  plan.vectors = (plan.positions + c.lanes - 1) / c.lanes;
+  if (plan.vectors * plan.taps > kMostSteps) return std::nullopt;
+  return plan;
+}
+
+void write_image(Construction& c, const std::string& name, const ScopeFacts& facts, const ImagePlan& plan) {
+  const std::vector<std::string> loops = c.leaves(name);
+  std::string lane = loops[facts.traversal - 1];
+  for (std::size_t i = facts.traversal - 1; i-- > plan.first;) lane = c.fuse(name, loops[i], lane);
+  std::vector<std::string> order(loops.begin(), loops.begin() + static_cast<std::ptrdiff_t>(plan.first));
+  const std::vector<std::string> taps(loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal),
+                                      loops.end());
+  std::vector<std::string> tile;
+  if (plan.positions > c.lanes) {
+    const auto [outer, inner] = c.split(name, lane, c.lanes);
+    tile.push_back(outer);
+    lane = inner;
+  }
+  tile.push_back(lane);
+  order.insert(order.end(), taps.begin(), taps.end());
+  order.insert(order.end(), tile.begin(), tile.end());
+  c.add({"reorder", name, order, {}, "", {}});
+  c.add({"vectorize", name, {lane}, {}, "", {}});
+  c.add({"register_tile", name, tile, {}, "", {}});
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    if (facts.extents[i] > 1) c.add({"unroll", name, {loops[i]}, {}, "", {}});
+  c.parallel_outermost(name);
+}
+
+}  // namespace
+
+void along_image(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+  if (!facts.reduces || facts.traversal == 0 || c.plan.scopes[c.index(scope)].frozen) return;
+  const auto plan = plan_image(c, facts);
+  if (!plan) return;
+  Sketch sketch;
+  sketch.name = "along_image";
+  sketch.cycles = plan->outer * (static_cast<double>(plan->vectors * plan->taps) * kMaskedCycles +
+                                 static_cast<double>(2 * plan->vectors + plan->taps));
+  sketch.estimate = [cycles = sketch.cycles](const Numbers&) { return cycles; };
+  sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers&) {
+    write_image(to, scope, facts, plan);
+  };
+  sketches.push_back(std::move(sketch));
+}
+
+}  // namespace syno::construct

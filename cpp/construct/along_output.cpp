@@ -1,0 +1,558 @@
+// Vectors along the output's innermost dimensions. A read that is not contiguous along them, or meets a
+// border, is staged into a padded copy; where a row does not fill vectors, rows are flattened: the loops run
+// over the pitch of the padded copy, and what they compute between two rows is dead.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "construct/construct.hpp"
+#include "construct/in_place.hpp"
+#include "support/error.hpp"
+
+namespace syno::construct {
+
+namespace {
+
+/// Blocked: broadcast from a copy in blocks of rows. Packed: contiguous already, but its rows lie so far
+/// apart that a panel of it is copied for all rows of the tile.
+enum class Way { Broadcast, Blocked, Direct, Packed, Staged };
+
+/// How one read is made contiguous along the flattened iterators.
+struct ReadPlan {
+  Way way = Way::Broadcast;
+  RowCopy copy;             ///< Staged
+  std::size_t row_dim = 0;  ///< Blocked: the dimension that the rows move
+};
+
+/// What there is of an operand, for one iteration of the loops around rows and vectors.
+struct Operand {
+  bool by_vectors = false;  ///< else broadcast
+  double bytes = 0;
+  bool far_apart = false;  ///< each step of the reduction begins on another page
+  bool panels = false;     ///< they can be packed
+};
+
+struct OutputPlan {
+  std::size_t flattened = 1;  ///< trailing traversal iterators
+  std::vector<ReadPlan> reads;
+  std::vector<std::int64_t> pitch;  ///< extent each flattened iterator runs over
+  std::int64_t vector_extent = 1;
+  bool relaxed = false;
+  std::optional<std::size_t> row;  ///< iterator whose iterations share the vector operands
+  std::int64_t row_count = 1, vector_count = 1, most_rows = kMostRows;
+  double steps = 1;                   ///< multiply-adds a result
+  double copy_cycles = 0;             ///< of staged operands, of the result and of operands that lie badly
+  double pack_cycles = 0;             ///< of panels, where they are packed
+  double outputs = 1, reduction = 1;  ///< vectors of results, and multiply-adds of one
+  double around = 1;                  ///< iterations of the loops around rows and vectors
+  std::vector<Operand> operands;
+  std::vector<std::int64_t> parts;  ///< steps that a part of the reduction may have
+  std::vector<bool> panels;  ///< by read: contiguous, with rows so far apart that packing panels may pay
+  Numbers counted;
+  double cycles = 0;
+};
+
+constexpr std::int64_t kPage = 4096, kWays = 8, kFarApart = 2048;
+/// Cycles that a vector from beyond the second cache costs where each row begins on another page: no
+/// prefetcher follows.
+constexpr double kFarRow = 8;
+/// The same for a line in the order it lies in, for one that is broadcast from, and how much slower main
+/// memory is; the part of the cache that operands may take.
+constexpr double kFarLine = 0.3, kApartLine = 12, kFarthest = 5, kCacheShare = 0.7;
+constexpr double kUsualVectors = 2;  ///< of a tile, before it is chosen
+
+bool broadcast(Way way) { return way == Way::Broadcast || way == Way::Blocked; }
+
+std::int64_t up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
+                                  std::size_t flattened) {
+  const std::size_t first = facts.traversal - flattened;
+  ReadPlan plan;
+  bool any = false, all = true;
+  for (std::size_t i = first; i < facts.traversal; ++i) {
+    if (facts.extents[i] == 1) continue;  // one iteration moves nothing
+    any = any || read.depends[i];
+    all = all && read.depends[i];
+  }
+  if (!any) return plan;
+  const auto made_by = c.plan.producer(read.tensor);
+  const bool plain = !made_by || c.plan.is_output(read.tensor);
+  bool direct = !read.guarded && read.linear && (plain || flattened == 1);
+  std::int64_t run = 1;
+  for (std::size_t i = facts.traversal; direct && i-- > first;) {
+    direct = facts.extents[i] == 1 || read.address[i] == run;
+    run *= facts.extents[i];
+  }
+  if (direct) {
+    plan.way = Way::Direct;
+    return plan;
+  }
+  if (!all) return std::nullopt;
+  auto copy = plan_row_copy(facts, read, flattened);
+  if (!copy) return std::nullopt;
+  plan.way = Way::Staged;
+  plan.copy = std::move(*copy);
+  return plan;
+}
+
+constexpr double kLine = 64, kOften = 16;  ///< bytes; of the steps that share a line, so that it comes once
+constexpr double kMoved = 0.6, kMovedFar = 1.2;  ///< cycles to copy an element into blocks
+
+/// Bytes from one broadcast element to the next one, of the same row or of the next; none where it stays.
+double step_bytes(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row) {
+  const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
+  const auto step = [&](std::size_t i) {
+    return std::min(kLine, static_cast<double>(std::abs(read.address[i])) * bytes);
+  };
+  for (std::size_t i = facts.extents.size(); i-- > facts.traversal;)
+    if (read.depends[i] && facts.extents[i] > 1) return std::min(step(i), step(row));
+  return 0;
+}
+
+/// Cycles to bring in an operand that is broadcast, does not stay in the first cache and is not read in the
+/// order it lies in: a line comes again for every few of its elements, as often as there are blocks of
+/// vectors.
+double line_cycles(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row,
+                   double blocks) {
+  constexpr double kNear = 1, kFar = 8;
+  const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
+  const double size = static_cast<double>(read.box.elements) * bytes, step = step_bytes(c, facts, read, row);
+  if (step < kOften || 2 * size <= static_cast<double>(c.target.l1_bytes)) return 0;
+  double reads = blocks;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i)
+    if (read.depends[i]) reads *= static_cast<double>(facts.extents[i]);
+  return reads * step / kLine * (size <= static_cast<double>(c.target.l2_bytes) ? kNear : kFar);
+}
+
+/// Whether a broadcast operand is worth a copy in blocks of rows, and the cycles it takes then.
+double plan_blocks(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row,
+                   double blocks, ReadPlan& plan) {
+  const double lines = line_cycles(c, facts, read, row, blocks);
+  const auto made_by = c.plan.producer(read.tensor);
+  const auto dim = dimension_in_parts(facts, read.copy, row);
+  if (lines == 0 || facts.extents[row] == 1 || !dim || (made_by && !c.plan.is_argument(read.tensor)))
+    return lines;
+  const auto elements = static_cast<double>(read.copy.elements);
+  const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
+  const double copied = c.constant(read.tensor)                                         ? 0
+                        : elements * bytes * 2 > static_cast<double>(c.target.l2_bytes) ? elements * kMovedFar
+                                                                                        : elements * kMoved;
+  if (copied >= lines) return lines;
+  plan.way = Way::Blocked;
+  plan.row_dim = *dim;
+  return copied;
+}
+
+/// Cycles to bring operands into the second cache: once, and again and again if they do not stay there while
+/// the inner of the two loops over tiles goes round.
+double far_cycles(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
+  const auto cache = static_cast<double>(target.l2_bytes);
+  const double room = kCacheShare * cache;
+  const bool packed = numbers.packed != 0, vectors_outer = packed || numbers.vectors_outer != 0;
+  const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
+  const double row_tiles = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
+  const double panels = static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
+  double outer = 0, inner = 0;  // bytes of one iteration of the outer loop, and of all of the inner one
+  for (const Operand& operand : plan.operands) {
+    const bool stays = operand.by_vectors == vectors_outer;
+    (stays ? outer : inner) += operand.bytes * part / (stays ? (vectors_outer ? panels : row_tiles) : 1);
+  }
+  const double everything = outer * (vectors_outer ? panels : row_tiles) + inner;
+  const double slower = everything > static_cast<double>(target.l3_bytes) ? kFarthest : 1;
+  double cycles = 0;
+  for (const Operand& operand : plan.operands) {
+    const bool far = operand.far_apart && !(packed && operand.panels);
+    const double line = far ? (operand.by_vectors ? kFarRow : kApartLine) : kFarLine;
+    const double lines = operand.bytes / kLine * plan.around;
+    if (far && operand.bytes > cache) cycles += line * lines;
+    if (operand.far_apart && packed && operand.panels)
+      cycles += lines / static_cast<double>(numbers.vectors) * kApartLine * slower;
+    double again = 0;
+    if (operand.by_vectors == vectors_outer)
+      again = outer > room ? (vectors_outer ? row_tiles : panels) - 1 : 0;
+    else
+      again = outer + inner > room ? (vectors_outer ? panels : row_tiles) - 1 : 0;
+    cycles += again * lines * line * slower;
+  }
+  return cycles;
+}
+
+double cycles_of(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
+  if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
+  const double parts = numbers.steps > 0 ? plan.reduction / static_cast<double>(numbers.steps) : 1;
+  return tile_cycles(target, plan.row_count, plan.vector_count, plan.steps, numbers.rows, numbers.vectors) +
+         plan.copy_cycles + (numbers.packed ? plan.pack_cycles : 0) + far_cycles(target, plan, numbers) +
+         (parts - 1) * kKeptCycles * plan.outputs;
+}
+
+/// The order of the loops over tiles, parts, and a tile for them: the fewest cycles by count.
+void count_numbers(const Construction& c, OutputPlan& plan) {
+  Numbers best = plan.counted;
+  double least = cycles_of(c.target, plan, best);
+  if (far_cycles(c.target, plan, best) == 0) return;
+  for (std::int64_t vectors = 1; vectors <= std::min(plan.vector_count, kMostVectors); ++vectors) {
+    Numbers numbers = plan.counted;
+    if (vectors != plan.counted.vectors) {
+      Tile tile;
+      for (std::int64_t rows = 1; rows <= std::min(plan.row_count, plan.most_rows); ++rows) {
+        if (!tile_fits(c.target, rows, vectors)) break;
+        const double cycles =
+            tile_cycles(c.target, plan.row_count, plan.vector_count, plan.steps, rows, vectors);
+        if (tile.cycles == 0 || cycles < tile.cycles * 0.999) tile = {rows, vectors, cycles};
+      }
+      if (tile.cycles == 0) break;
+      numbers.rows = tile.rows;
+      numbers.vectors = vectors;
+    }
+    for (const std::int64_t outer : {plan.counted.vectors_outer, 1 - plan.counted.vectors_outer})
+      for (const std::int64_t steps : plan.parts) {
+        numbers.vectors_outer = outer;
+        numbers.steps = steps;
+        const double cycles = cycles_of(c.target, plan, numbers);
+        if (!(cycles < least * 0.98)) continue;
+        best = numbers;
+        least = cycles;
+      }
+  }
+  plan.counted = best;
+}
+
+std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& facts, std::size_t flattened) {
+  OutputPlan plan;
+  plan.flattened = flattened;
+  const std::size_t first = facts.traversal - flattened;
+  for (std::size_t i = first; i < facts.traversal; ++i) plan.pitch.push_back(facts.extents[i]);
+  bool staged = false, direct = false;
+  for (const auto& read : facts.reads) {
+    const auto found = plan_read(c, facts, read, flattened);
+    if (!found) return std::nullopt;
+    if (!facts.blocks && !read.linear && found->way != Way::Staged) return std::nullopt;
+    staged = staged || found->way == Way::Staged;
+    direct = direct || found->way == Way::Direct;
+    if (found->way == Way::Staged)
+      for (std::size_t i = 1; i < flattened; ++i)
+        plan.pitch[i] =
+            std::max(plan.pitch[i], (read.copy.whole[found->copy.dims[i]] + found->copy.strides[i] - 1) /
+                                        found->copy.strides[i]);
+    plan.reads.push_back(*found);
+  }
+  for (std::size_t i = 1; i < flattened; ++i)
+    plan.relaxed = plan.relaxed || plan.pitch[i] != facts.extents[first + i];
+  if (plan.relaxed && direct) return std::nullopt;
+  for (const auto extent : plan.pitch) plan.vector_extent *= extent;
+
+  for (std::size_t i = 0; i < first; ++i) {
+    bool shared = facts.extents[i] > 1;
+    for (std::size_t r = 0; r < facts.reads.size(); ++r)
+      if (!broadcast(plan.reads[r].way) && facts.reads[r].depends[i]) shared = false;
+    if (shared && (!plan.row || facts.extents[i] > facts.extents[*plan.row])) plan.row = i;
+  }
+  for (std::size_t i = 0; i < facts.extents.size(); ++i)
+    if ((i < first && i != plan.row) || i >= facts.traversal)
+      plan.steps *= static_cast<double>(facts.extents[i]);
+  plan.vector_count = up(plan.vector_extent, c.lanes) / c.lanes;
+  plan.row_count = plan.row ? facts.extents[*plan.row] : 1;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.reads[r].way == Way::Broadcast && plan.row && facts.reads[r].depends[*plan.row])
+      plan.copy_cycles += plan_blocks(c, facts, facts.reads[r], *plan.row,
+                                      static_cast<double>(plan.vector_count) / kUsualVectors, plan.reads[r]);
+  // Rows a multiple of a page apart fall on the same lines of the first cache: no more than its ways at a
+  // time.
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  for (std::size_t r = 0; plan.row && r < facts.reads.size(); ++r)
+    if (plan.reads[r].way == Way::Broadcast && facts.reads[r].linear &&
+        facts.reads[r].address[*plan.row] != 0 && facts.reads[r].address[*plan.row] * bytes % kPage == 0)
+      plan.most_rows = kWays;
+  const Tile tile = best_tile(c.target, plan.row_count, plan.vector_count, plan.steps, plan.most_rows);
+  plan.counted.rows = tile.rows;
+  plan.counted.vectors = tile.vectors;
+  plan.panels.assign(facts.reads.size(), false);
+  std::vector<bool> far_apart(facts.reads.size(), false);
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (plan.reads[r].way != Way::Direct) continue;
+    std::int64_t deep = 1, apart = 0;
+    for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+      if (facts.reads[r].depends[i]) {
+        deep *= facts.extents[i];
+        apart = std::max(apart, std::abs(facts.reads[r].address[i]));
+      }
+    if (deep < 128 || apart * bytes < kFarApart || plan.vector_extent <= tile.vectors * c.lanes) continue;
+    far_apart[r] = apart * bytes >= kPage;
+    if (flattened > 1 || plan.row_count < 48) continue;
+    plan.panels[r] = true;
+    plan.counted.packed = 1;
+    plan.pack_cycles += static_cast<double>(facts.reads[r].box.elements) * 3 / static_cast<double>(c.lanes);
+  }
+  // The operand that stays is the one outside: rows outermost re-read the vectors, and the other way round.
+  double row_bytes = 0, vector_bytes = 0;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    (broadcast(plan.reads[r].way) ? row_bytes : vector_bytes) +=
+        static_cast<double>(facts.reads[r].box.elements);
+  plan.counted.vectors_outer = row_bytes < vector_bytes ? 1 : 0;
+  double outputs = 1;
+  for (std::size_t i = 0; i < facts.traversal; ++i) outputs *= static_cast<double>(facts.extents[i]);
+  const auto vector = static_cast<double>(c.lanes);
+  if (plan.relaxed) plan.copy_cycles += outputs / vector * 4;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.reads[r].way == Way::Staged && !c.constant(facts.reads[r].tensor))
+      plan.copy_cycles += static_cast<double>(facts.reads[r].copy.elements) *
+                          (facts.reads[r].address[facts.traversal - 1] == 1 ? 4 / vector : 8 / vector);
+  plan.outputs = outputs / vector;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    plan.reduction *= static_cast<double>(facts.extents[i]);
+  for (std::size_t i = 0; i < first; ++i)
+    if (i != plan.row) plan.around *= static_cast<double>(facts.extents[i]);
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    const ReadFacts& read = facts.reads[r];
+    double pieces = 1;  // that loops around pick one of
+    for (std::size_t i = 0; i < first; ++i)
+      if (i != plan.row && read.depends[i]) pieces *= static_cast<double>(facts.extents[i]);
+    Operand operand;
+    operand.by_vectors = !broadcast(plan.reads[r].way);
+    operand.bytes = static_cast<double>(read.box.elements * bytes) / pieces;
+    operand.far_apart = plan.reads[r].way == Way::Broadcast ? steps_far_apart(c, facts, read) : far_apart[r];
+    operand.panels = plan.panels[r];
+    plan.operands.push_back(operand);
+  }
+  plan.parts = steps_of_parts(c, facts);
+  count_numbers(c, plan);
+  plan.cycles = cycles_of(c.target, plan, plan.counted);
+  return plan;
+}
+
+/// By dimension of a copy: the innermost loop that moves it.
+std::vector<std::size_t> positions(const ScopeFacts& facts, const ReadFacts& read) {
+  std::vector<std::size_t> position(read.copy.extents.size(), 0);
+  for (std::size_t i = 0; i < facts.extents.size(); ++i)
+    for (std::size_t d = 0; d < position.size(); ++d)
+      if (read.copy.coefficients[d][i] != 0) position[d] = i;
+  return position;
+}
+
+/// Whether a staged copy is better cut into panels as wide as the tile: the vectors move its rows alone, and
+/// these would lie far apart, beyond what a prefetcher follows.
+bool in_panels(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, const ReadPlan& staged,
+               const OutputPlan& plan, std::int64_t width) {
+  constexpr std::int64_t kBlock = 8;  // what is transposed at once stays in a panel
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  const std::size_t first = facts.traversal - plan.flattened;
+  if (plan.vector_extent <= width || plan.vector_extent * bytes < kFarApart) return false;
+  const bool constant = c.constant(read.tensor);
+  if (plan.flattened > 1 && (!constant || plan.pitch.back() % kBlock != 0)) return false;
+  if (!constant && read.copy.elements * bytes <= c.target.l2_bytes) return false;
+  for (std::size_t i = 0; i < staged.copy.dims.size(); ++i) {
+    if (staged.copy.strides[i] != 1) return false;
+    for (std::size_t j = 0; j < facts.extents.size(); ++j)
+      if (j != first + i && facts.extents[j] > 1 && read.copy.coefficients[staged.copy.dims[i]][j] != 0)
+        return false;
+  }
+  return true;
+}
+
+void write_output(Construction& c, const std::string& name, const ScopeFacts& facts, OutputPlan plan,
+                  const Numbers& numbers) {
+  const bool wide = plan.vector_extent > numbers.vectors * c.lanes;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (numbers.packed && plan.panels[r] && wide) plan.reads[r].way = Way::Packed;
+  const std::size_t first = facts.traversal - plan.flattened;
+  const std::size_t before =
+      plan.row ? std::min(*plan.row, first) : first;  // leading iterators of every operand
+  std::int64_t batch = 1;
+  for (std::size_t i = 0; i < before; ++i) batch *= facts.extents[i];
+
+  std::vector<std::string> names;  // of the loops of `name`
+  std::string heavy = name;
+  std::string host, host_loop;  // where copies for one batch element are made
+  // Rows run over the pitch of a copy: the caller's memory, and what an epilogue reads beside, know nothing
+  // of the dead iterations between two rows.
+  if (plan.relaxed && (c.plan.is_output(c.plan.program.scopes[c.index(name)].output) ||
+                       c.plan.scopes[c.index(name)].epilogue)) {
+    heavy = c.plan.fresh_tensor_name(name + "_tile");
+    c.add({"stage", name, {}, {}, name, {heavy}});
+    c.apply(name, facts.splits);
+    names = c.leaves(name);
+    bool attached = false;
+    if (plan.row && *plan.row == before && facts.extents[*plan.row] % numbers.rows == 0 &&
+        facts.extents[*plan.row] > numbers.rows) {
+      const auto [outer, inner] = c.split(name, names[*plan.row], numbers.rows);
+      c.vectorize_innermost(name);
+      c.add({"compute_at", heavy, {outer}, {}, name, {}});
+      attached = true;
+    } else if (batch > 1) {
+      c.vectorize_innermost(name);
+      c.add({"compute_at", heavy, {names[before - 1]}, {}, name, {}});
+      attached = true;
+    } else {
+      c.vectorize_innermost(name);
+    }
+    if (attached && batch > 1) {
+      host = name;
+      host_loop = names[before - 1];
+    }
+    c.parallel_outermost(name, attached ? facts.points() : 0);
+  }
+
+  c.plan.need_domain(c.index(heavy));
+  c.apply(heavy, facts.splits);
+  std::vector<std::string> copies(facts.reads.size());
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (plan.reads[r].way == Way::Broadcast || plan.reads[r].way == Way::Direct) continue;
+    copies[r] = c.stage_read(heavy, facts.reads[r], plan.reads[r].way == Way::Staged ? "_pad" : "_pack");
+  }
+
+  const std::vector<std::string> loops = c.leaves(heavy);
+  std::string flat = loops[facts.traversal - 1];
+  for (std::size_t i = plan.flattened; i-- > 1;)
+    if (plan.pitch[i] > facts.extents[first + i])
+      c.add({"relax", heavy, {loops[first + i]}, {plan.pitch[i]}, "", {}});
+  for (std::size_t i = plan.flattened - 1; i-- > 0;) flat = c.fuse(heavy, loops[first + i], flat);
+
+  const std::int64_t vectors = up(plan.vector_extent, c.lanes) / c.lanes;
+  std::vector<std::string> order, tile, outer_rows, outer_vectors;
+  for (std::size_t i = 0; i < first; ++i)
+    if (i != plan.row) order.push_back(loops[i]);
+  std::string row_outer, flat_outer, lane = flat;
+  bool peel_rows = false, peel_flat = false;
+  if (plan.row && c.extent(heavy, loops[*plan.row]) > 1) {
+    const std::int64_t rows = c.extent(heavy, loops[*plan.row]);
+    if (rows > numbers.rows) {
+      const auto [outer, inner] = c.split(heavy, loops[*plan.row], numbers.rows);
+      row_outer = outer;
+      tile.push_back(inner);
+      peel_rows = rows % numbers.rows != 0;
+    } else {
+      tile.push_back(loops[*plan.row]);
+    }
+  } else if (plan.row) {
+    order.push_back(loops[*plan.row]);
+  }
+  const std::int64_t width = numbers.vectors * c.lanes;
+  if (plan.vector_extent > width) {
+    const auto [outer, inner] = c.split(heavy, flat, width);
+    flat_outer = outer;
+    lane = inner;
+    peel_flat = plan.vector_extent % width != 0;
+  }
+  if (numbers.vectors > 1 && vectors > 1) {
+    const auto [outer, inner] = c.split(heavy, lane, c.lanes);
+    tile.push_back(outer);
+    lane = inner;
+  }
+  tile.push_back(lane);
+
+  const std::size_t others = order.size();
+  bool vectors_outermost = numbers.vectors_outer != 0;
+  for (const auto& read : plan.reads) vectors_outermost = vectors_outermost || read.way == Way::Packed;
+  if (vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
+  if (!row_outer.empty()) order.push_back(row_outer);
+  if (!vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
+  const ReductionLoops reduction = in_parts(
+      c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()}, numbers.steps);
+  put_around(c, heavy, order, others, reduction);
+  order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
+  order.insert(order.end(), tile.begin(), tile.end());
+  c.add({"reorder", heavy, order, {}, "", {}});
+  if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
+  c.add({"register_tile", heavy, tile, {}, "", {}});
+  if (peel_rows) c.add({"peel", heavy, {row_outer}, {}, "", {}});
+  if (peel_flat) c.add({"peel", heavy, {flat_outer}, {}, "", {}});
+  if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
+  if (!plan.row && numbers.steps == 0) {
+    // Little happens in one step of a short reduction (a depthwise or pooling window): take several at once.
+    std::int64_t body = numbers.vectors;
+    for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
+      body *= facts.extents[i];
+      if (body > 64) break;
+      if (facts.extents[i] > 1) c.add({"unroll", heavy, {loops[i]}, {}, "", {}});
+    }
+  }
+  c.parallel_outermost(heavy);
+
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (copies[r].empty()) continue;
+    if (plan.reads[r].way == Way::Packed) {
+      c.add({"compute_at", copies[r], {flat_outer}, {}, heavy, {}});
+      c.vectorize_innermost(copies[r]);
+      continue;
+    }
+    if (plan.reads[r].way == Way::Blocked) {
+      const ReadFacts& read = facts.reads[r];
+      const std::int64_t rows = facts.extents[*plan.row];
+      if (!c.constant(read.tensor)) place_beside(c, copies[r], heavy);
+      write_blocks(c, copies[r],
+                   {.dim = plan.reads[r].row_dim, .part = rows, .width = std::min(numbers.rows, rows)},
+                   positions(facts, read));
+      c.prepack(copies[r], read.tensor);
+      continue;
+    }
+    // A copy for each batch element, as long as no two of them hold the same elements.
+    const std::size_t depth = own_depth(facts, facts.reads[r], before);
+    std::int64_t times = 1;
+    for (std::size_t i = 0; i < depth; ++i) times *= facts.extents[i];
+    const bool constant = c.constant(facts.reads[r].tensor);
+    if (constant) times = 1;
+    if (times > 1 && host == name && depth == before)
+      c.add({"compute_at", copies[r], {host_loop}, {}, host, {}});
+    else if (times > 1 && heavy == name)
+      c.add({"compute_at", copies[r], {loops[depth - 1]}, {}, heavy, {}});
+    else
+      place_beside(c, copies[r], heavy);
+    const bool panels = in_panels(c, facts, facts.reads[r], plan.reads[r], plan, width);
+    write_row_copy(c, copies[r], plan.reads[r].copy, plan.pitch, panels ? width : 0);
+    if (constant) c.prepack(copies[r], facts.reads[r].tensor);
+  }
+  skip_outside(c, heavy);
+  prefetch_far_reads(c, heavy);
+}
+
+}  // namespace
+
+namespace {
+
+void add_sketches(Construction& c, const std::string& scope, const ScopeFacts& facts, const char* name,
+                  Sketches& sketches) {
+  if (facts.traversal == 0) return;
+  double least = 0;
+  for (std::size_t flattened = 1; flattened <= std::min<std::size_t>(3, facts.traversal); ++flattened) {
+    const auto plan = plan_output(c, facts, flattened);
+    if (!plan) continue;
+    Sketch sketch;
+    sketch.name = fmt::format("{}/{}", name, flattened);
+    const bool any_panel = std::find(plan->panels.begin(), plan->panels.end(), true) != plan->panels.end();
+    std::vector<std::size_t> rows, columns;
+    if (plan->row) rows.push_back(*plan->row);
+    for (std::size_t i = facts.traversal - flattened; i < facts.traversal; ++i) columns.push_back(i);
+    sketch.choices = {
+        {"rows", &Numbers::rows, counting_to(std::min(plan->row_count, plan->most_rows)), rows},
+        {"vectors", &Numbers::vectors, counting_to(std::min(plan->vector_count, kMostVectors)), columns},
+        {"vectors_outer", &Numbers::vectors_outer, {0, 1}, {}}};
+    if (any_panel) sketch.choices.push_back({"packed", &Numbers::packed, {0, 1}, {}});
+    add_parts(facts, plan->parts, sketch);
+    sketch.counted = plan->counted;
+    // More dimensions in one are more work to index: they have to be worth it.
+    sketch.cycles =
+        least > 0 && plan->cycles >= least * 0.98 ? std::max(plan->cycles, least * 1.0001) : plan->cycles;
+    least = least > 0 ? std::min(least, sketch.cycles) : sketch.cycles;
+    sketch.estimate = [target = c.target, plan = *plan](const Numbers& numbers) {
+      return cycles_of(target, plan, numbers);
+    };
+    sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& numbers) {
+      write_output(to, scope, facts, plan, numbers);
+    };
+    sketches.push_back(std::move(sketch));
+  }
+}
+
+}  // namespace
+
+void along_output(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+  add_sketches(c, scope, facts, "along_output", sketches);
+  if (facts.splits.empty()) return;
+  // Blocks need no loops of their own where only copies are read by them.
+  add_sketches(c, scope, analyse(c.plan, c.index(scope), false), "along_output_whole", sketches);
+}
+
+}  // namespace syno::construct

@@ -1,0 +1,395 @@
+// Vectors along positions that all operands have: weights that differ from place to place, their gradients,
+// and batches that lie innermost. Each operand is loaded as vectors where it lies, and a register tile shares
+// them: its rows move one part of the operands, its columns the other one. Where there are fewer positions
+// than lanes, a second loop fills the vector, over whose iterations the operands it does not move are
+// repeated.
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "construct/construct.hpp"
+#include "support/error.hpp"
+
+namespace syno::construct {
+
+namespace {
+
+enum class Way : std::uint8_t { Broadcast, Direct, Staged };
+
+/// How one operand comes as vectors.
+struct Operand {
+  Way way = Way::Broadcast;
+  std::size_t dim = 0;             ///< Staged: of the copy, moved by the positions
+  std::optional<std::size_t> far;  ///< and by the loop that fills the vector
+  double loads = 1;                ///< cycles of one vector: 2 where lanes are shuffled
+};
+
+struct PlacesPlan {
+  std::size_t places = 0;           ///< traversal loops
+  std::optional<std::size_t> fill;  ///< with the positions in one vector
+  std::int64_t filled = 1;          ///< iterations of it in a vector
+  std::optional<std::size_t> rows, columns;
+  std::int64_t row_count = 1, column_count = 1, vectors = 1;
+  std::int64_t most_rows = kMostRows, most_columns = kMostRows;
+  bool turned = false;            ///< the result's dimensions are not in the order of the lanes
+  bool staged = false;            ///< the result is copied out: the caller's memory has an order of its own
+  bool relaxed = false;           ///< the last vector is filled with dead iterations
+  std::vector<Operand> operands;  ///< by read
+  double row_loads = 0, column_loads = 0;  ///< cycles of the loads of one row, one column
+  double steps = 1, copy_cycles = 0;
+  std::int64_t part = 0;  ///< steps of a part of the reduction; 0: all of them
+};
+
+constexpr std::int64_t kPage = 4096, kWays = 8;
+/// Cycles to copy an element in blocks that are transposed in registers, and along vectors.
+constexpr double kTurned = 0.6, kCopied = 0.25;
+/// Steps that each read from a page of their own, of which all loops inside read on: prefetchers follow about
+/// as many.
+constexpr std::int64_t kFollowed = 32;
+
+std::int64_t up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+bool moves(const ReadFacts& read, const ScopeFacts& facts, std::size_t loop) {
+  return read.depends[loop] && facts.extents[loop] > 1;
+}
+
+/// The one dimension of the copy that a loop moves step by step.
+std::optional<std::size_t> moved_by(const BoxFacts& box, std::size_t loop) {
+  std::optional<std::size_t> found;
+  for (std::size_t d = 0; d < box.extents.size(); ++d) {
+    if (!box.linear[d]) return std::nullopt;
+    if (box.coefficients[d][loop] == 0) continue;
+    if (found || box.coefficients[d][loop] < 0) return std::nullopt;
+    found = d;
+  }
+  return found;
+}
+
+std::optional<Operand> plan_operand(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
+                                    const PlacesPlan& plan) {
+  Operand operand;
+  const bool fills = plan.fill && moves(read, facts, *plan.fill);
+  if (!moves(read, facts, plan.places)) {
+    if (fills) return std::nullopt;
+    return operand;
+  }
+  const auto made_by = c.plan.producer(read.tensor);
+  const bool plain = !made_by || c.plan.is_output(read.tensor);
+  const std::int64_t width = facts.extents[plan.places];
+  if (plain && !read.guarded && read.linear && read.address[plan.places] == 1 &&
+      (!fills || (read.address[*plan.fill] == width && !plan.relaxed))) {
+    operand.way = Way::Direct;
+    operand.loads = plan.fill && !fills ? 2 : 1;
+    return operand;
+  }
+  operand.way = Way::Staged;
+  const auto dim = moved_by(read.copy, plan.places);
+  if (!dim || read.copy.coefficients[*dim][plan.places] != 1) return std::nullopt;
+  operand.dim = *dim;
+  if (fills) {
+    operand.far = moved_by(read.copy, *plan.fill);
+    if (!operand.far) return std::nullopt;
+    if (operand.far == operand.dim && read.copy.coefficients[*operand.far][*plan.fill] != width)
+      return std::nullopt;
+  }
+  const bool dense =
+      fills && (operand.far == operand.dim ||
+                (read.copy.extents[*dim] == width && read.copy.coefficients[*operand.far][*plan.fill] == 1));
+  operand.loads = plan.fill && !dense ? 2 : 1;
+  return operand;
+}
+
+/// Only reads that do not move with `other` move with the loop.
+bool apart(const ScopeFacts& facts, std::size_t loop, std::size_t other) {
+  return std::none_of(facts.reads.begin(), facts.reads.end(),
+                      [&](const ReadFacts& read) { return read.depends[loop] && read.depends[other]; });
+}
+
+std::int64_t count_of(const ScopeFacts& facts, const PlacesPlan& plan, std::size_t loop) {
+  return loop == plan.fill ? (facts.extents[loop] + plan.filled - 1) / plan.filled : facts.extents[loop];
+}
+
+double cycles_of(const Target& target, const PlacesPlan& plan, const Numbers& numbers) {
+  const std::int64_t m = numbers.rows, n = numbers.columns;
+  if (m * n + std::min(m, n) + 2 > target.vector_registers) return std::numeric_limits<double>::infinity();
+  const auto step = [&](std::int64_t rows, std::int64_t columns) {
+    return step_cycles(
+        target, static_cast<double>(rows * columns),
+        plan.row_loads * static_cast<double>(rows) + plan.column_loads * static_cast<double>(columns));
+  };
+  const auto line = [&](std::int64_t rows) {
+    return static_cast<double>(plan.column_count / n) * step(rows, n) +
+           (plan.column_count % n ? step(rows, plan.column_count % n) : 0);
+  };
+  const double tiles =
+      static_cast<double>(plan.row_count / m) * line(m) + (plan.row_count % m ? line(plan.row_count % m) : 0);
+  return plan.steps * static_cast<double>(plan.vectors) * tiles + plan.copy_cycles;
+}
+
+std::int64_t most_of(const Construction& c, const ScopeFacts& facts, const PlacesPlan& plan,
+                     std::size_t loop) {
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  std::int64_t most = std::min(count_of(facts, plan, loop), kMostRows);
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.operands[r].way == Way::Direct && facts.reads[r].address[loop] != 0 &&
+        facts.reads[r].address[loop] * bytes % kPage == 0)
+      most = std::min(most, kWays);  // all of them on the same lines of the first cache
+  return most;
+}
+
+/// Whether an operand from beyond the second cache is read a little of every page at a time.
+bool leafs_through(const Construction& c, const ScopeFacts& facts, const PlacesPlan& plan) {
+  if (c.schedule.dtype == Dtype::BF16 || c.target.threads > 1)
+    return false;  // sums of parts; one thread has them
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.operands[r].way == Way::Direct && facts.reads[r].box.elements * bytes > c.target.l2_bytes &&
+        steps_far_apart(c, facts, facts.reads[r]))
+      return true;
+  return false;
+}
+
+/// `output`: the result is the caller's.
+std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& facts, bool output,
+                                      std::size_t places, std::optional<std::size_t> fill) {
+  PlacesPlan plan;
+  plan.places = places;
+  plan.fill = fill;
+  const std::int64_t width = facts.extents[places];
+  if (fill) {
+    const std::int64_t most = c.lanes / width, extent = facts.extents[*fill];
+    if (most < 2) return std::nullopt;
+    const std::int64_t times = (extent + most - 1) / most;
+    plan.filled = (extent + times - 1) / times;
+    plan.relaxed = extent % plan.filled != 0;
+    if (plan.relaxed && facts.split(*fill)) return std::nullopt;
+  }
+  std::size_t along = 0, direct = 0;
+  for (const ReadFacts& read : facts.reads) {
+    const auto operand = plan_operand(c, facts, read, plan);
+    if (!operand) return std::nullopt;
+    plan.operands.push_back(*operand);
+    along += operand->way != Way::Broadcast;
+    direct += operand->way == Way::Direct;
+  }
+  if (along < 2) return std::nullopt;
+
+  // The two loops that share the most: each moves operands that the other one does not.
+  double best = 0;
+  for (std::size_t i = 0; i < facts.traversal; ++i) {
+    if (i == places || count_of(facts, plan, i) == 1) continue;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (j == places || count_of(facts, plan, j) == 1 || !apart(facts, i, j)) continue;
+      const double shared = std::min(8.0, static_cast<double>(count_of(facts, plan, i))) *
+                            std::min(8.0, static_cast<double>(count_of(facts, plan, j)));
+      if (shared <= best) continue;
+      best = shared;
+      plan.rows = i;
+      plan.columns = j;
+    }
+  }
+  if (!plan.rows) return std::nullopt;
+  plan.row_count = count_of(facts, plan, *plan.rows);
+  plan.column_count = count_of(facts, plan, *plan.columns);
+  plan.vectors = (plan.filled * width + c.lanes - 1) / c.lanes;
+  double outputs = 1;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
+    if (i < facts.traversal) outputs *= static_cast<double>(facts.extents[i]);
+    if (i != places && i != plan.rows && i != plan.columns)
+      plan.steps *= static_cast<double>(count_of(facts, plan, i));
+  }
+  const bool together = !fill || *fill + 1 == places;
+  plan.turned = places + 1 != facts.traversal || !together;
+  plan.staged = (plan.turned || plan.relaxed) && output;
+  if (plan.turned && direct == 0) return std::nullopt;
+  if (plan.turned || plan.staged) plan.copy_cycles += outputs * kTurned;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    const ReadFacts& read = facts.reads[r];
+    const Operand& operand = plan.operands[r];
+    if (operand.way == Way::Staged && !c.constant(read.tensor))
+      plan.copy_cycles += static_cast<double>(read.copy.elements) *
+                          (read.address[places] == 1 && read.linear ? kCopied : kTurned);
+    const bool by_rows = read.depends[*plan.rows], by_columns = read.depends[*plan.columns];
+    if (by_rows) plan.row_loads += operand.loads;
+    if (by_columns) plan.column_loads += operand.loads;
+  }
+  double reduction = 1;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    reduction *= static_cast<double>(facts.extents[i]);
+  if (reduction >= 2 * kFollowed && leafs_through(c, facts, plan)) {
+    plan.part = kFollowed;
+    plan.copy_cycles +=
+        reduction / kFollowed * kKeptCycles * outputs / static_cast<double>(plan.filled * width);
+  }
+  plan.most_rows = most_of(c, facts, plan, *plan.rows);
+  plan.most_columns = most_of(c, facts, plan, *plan.columns);
+  return plan;
+}
+
+/// Lays a copy out with the positions innermost, then what fills a vector with them, the rest in the order in
+/// which the loops move it.
+void write_copy(Construction& c, const std::string& copy, const Operand& operand,
+                const std::vector<std::size_t>& position) {
+  std::vector<std::int64_t> permutation;
+  for (std::size_t d = 0; d < position.size(); ++d)
+    if (d != operand.dim && d != operand.far) permutation.push_back(static_cast<std::int64_t>(d));
+  std::stable_sort(permutation.begin(), permutation.end(), [&](std::int64_t a, std::int64_t b) {
+    return position[static_cast<std::size_t>(a)] < position[static_cast<std::size_t>(b)];
+  });
+  if (operand.far && operand.far != operand.dim)
+    permutation.push_back(static_cast<std::int64_t>(*operand.far));
+  permutation.push_back(static_cast<std::int64_t>(operand.dim));
+  write_permuted(c, copy, permutation);
+}
+
+/// Lays the result out as the lanes write it: the positions innermost, then what fills a vector with them.
+void turn(Construction& c, const std::string& heavy, const ScopeFacts& facts, const PlacesPlan& plan) {
+  for (std::size_t last = facts.traversal; last > 0;) {  // every loop gets a dimension of its own
+    const std::size_t iterator = facts.iterators[last - 1];
+    std::size_t first = last;
+    while (first > 0 && facts.iterators[first - 1] == iterator) --first;
+    if (last - first > 1) {
+      std::vector<std::int64_t> parts{static_cast<std::int64_t>(iterator)};
+      for (std::size_t i = first; i < last; ++i) parts.push_back(facts.extents[i]);
+      c.add({"layout", heavy, {}, parts, heavy, {"split"}});
+    }
+    last = first;
+  }
+  std::vector<std::int64_t> permutation;
+  for (std::size_t i = 0; i < facts.traversal; ++i)
+    if (i != plan.places && i != plan.fill) permutation.push_back(static_cast<std::int64_t>(i));
+  if (plan.fill) permutation.push_back(static_cast<std::int64_t>(*plan.fill));
+  permutation.push_back(static_cast<std::int64_t>(plan.places));
+  c.add({"layout", heavy, {}, permutation, heavy, {"reorder"}});
+}
+
+void write_places(Construction& c, const std::string& name, const ScopeFacts& facts, const PlacesPlan& plan,
+                  const Numbers& numbers) {
+  std::string heavy = name;
+  if (plan.staged) {
+    heavy = c.plan.fresh_tensor_name(name + "_tile");
+    c.add({"stage", name, {}, {}, name, {heavy}});
+    c.apply(name, facts.splits);
+    c.vectorize_copy(name, c.leaves(name)[plan.places]);
+    c.parallel_outermost(name);
+  }
+  c.plan.need_domain(c.index(heavy));
+  std::vector<std::string> copies(facts.reads.size());
+  if (plan.relaxed)
+    c.add({"relax",
+           heavy,
+           {c.leaves(heavy)[facts.iterators[*plan.fill]]},
+           {up(facts.extents[*plan.fill], plan.filled)},
+           "",
+           {}});
+  c.apply(heavy, facts.splits);
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (plan.operands[r].way == Way::Staged) copies[r] = c.stage_read(heavy, facts.reads[r], "_pad");
+
+  const std::vector<std::string> loops = c.leaves(heavy);
+  std::vector<std::string> order, tile(2), peeled;
+  std::string lane = loops[plan.places], filling;
+  for (std::size_t i = 0; i < facts.traversal; ++i) {
+    if (i == plan.places) continue;
+    std::string loop = loops[i];
+    if (i == plan.fill) {
+      filling = loop;
+      if (c.extent(heavy, loop) == plan.filled) continue;
+      const auto [outer, inner] = c.split(heavy, loop, plan.filled);
+      loop = outer;
+      filling = inner;
+    }
+    if (i == plan.rows || i == plan.columns) {
+      const std::int64_t size = i == plan.rows ? numbers.rows : numbers.columns,
+                         extent = c.extent(heavy, loop);
+      std::string& inner = tile[i == plan.rows ? 0 : 1];
+      inner = loop;
+      if (extent <= size) continue;
+      std::tie(loop, inner) = c.split(heavy, loop, size);
+      if (extent % size != 0) peeled.push_back(loop);
+    }
+    order.push_back(loop);
+  }
+  if (c.extent(heavy, lane) > c.lanes) {
+    const bool incomplete = c.extent(heavy, lane) % c.lanes != 0;
+    const auto [outer, inner] = c.split(heavy, lane, c.lanes);
+    order.push_back(outer);
+    lane = inner;
+    if (incomplete) peeled.push_back(outer);
+  }
+  if (numbers.rows < numbers.columns) std::swap(tile[0], tile[1]);  // fewer operands stay in registers
+  const ReductionLoops reduction =
+      in_parts(c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()},
+               numbers.steps > 0 ? numbers.steps : plan.part);
+  put_around(c, heavy, order, 0, reduction);
+  order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
+  order.insert(order.end(), tile.begin(), tile.end());
+  if (!filling.empty()) order.push_back(filling);
+  order.push_back(lane);
+  c.add({"reorder", heavy, order, {}, "", {}});
+  if (!filling.empty()) lane = c.fuse(heavy, filling, lane);
+  tile.push_back(lane);
+  c.add({"vectorize", heavy, {lane}, {}, "", {}});
+  c.add({"register_tile", heavy, tile, {}, "", {}});
+  if (!reduction.incomplete.empty()) peeled.push_back(reduction.incomplete);
+  for (const std::string& loop : peeled) c.add({"peel", heavy, {loop}, {}, "", {}});
+  c.parallel_outermost(heavy);
+  if (plan.turned) turn(c, heavy, facts, plan);
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    if (copies[r].empty()) continue;
+    const ReadFacts& read = facts.reads[r];
+    std::vector<std::size_t> position(read.copy.extents.size(), 0);  // of the innermost loop that moves it
+    for (std::size_t i = 0; i < facts.extents.size(); ++i)
+      for (std::size_t d = 0; d < position.size(); ++d)
+        if (read.copy.coefficients[d][i] != 0) position[d] = i;
+    if (!c.constant(read.tensor)) place_beside(c, copies[r], heavy);
+    write_copy(c, copies[r], plan.operands[r], position);
+    c.prepack(copies[r], read.tensor);
+  }
+}
+
+}  // namespace
+
+void along_places(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+  if (!facts.reduces || c.plan.scopes[c.index(scope)].frozen) return;
+  // A result that an epilogue finishes is written as the epilogue says.
+  const bool output = c.plan.is_output(c.plan.program.scopes[c.index(scope)].output) ||
+                      c.plan.scopes[c.index(scope)].epilogue.has_value();
+  for (std::size_t i = 0; i < facts.traversal; ++i) {
+    if (facts.extents[i] < 2) continue;
+    for (std::size_t j = 0; j <= facts.traversal; ++j) {
+      const bool alone = j == facts.traversal;
+      if (!alone && (j == i || facts.extents[j] == 1)) continue;
+      const auto plan = plan_places(c, facts, output, i, alone ? std::nullopt : std::optional(j));
+      if (!plan) continue;
+      Sketch sketch;
+      sketch.name = alone ? fmt::format("along_places/{}", i) : fmt::format("along_places/{}/{}", i, j);
+      sketch.choices = {{"rows", &Numbers::rows, counting_to(plan->most_rows), {*plan->rows}},
+                        {"columns", &Numbers::columns, counting_to(plan->most_columns), {*plan->columns}}};
+      sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
+        return cycles_of(target, plan, n);
+      };
+      sketch.cycles = std::numeric_limits<double>::infinity();
+      for (const std::int64_t rows : sketch.choices[0].values) {
+        for (const std::int64_t columns : sketch.choices[1].values) {
+          Numbers numbers;
+          numbers.rows = rows;
+          numbers.columns = columns;
+          const double cycles = sketch.estimate(numbers);
+          if (!(cycles < sketch.cycles * 0.999)) continue;
+          sketch.counted = numbers;
+          sketch.cycles = cycles;
+        }
+      }
+      if (!(sketch.cycles < std::numeric_limits<double>::infinity())) continue;
+      sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& n) {
+        write_places(to, scope, facts, plan, n);
+      };
+      sketches.push_back(std::move(sketch));
+    }
+  }
+}
+
+}  // namespace syno::construct

@@ -1,0 +1,344 @@
+// Windows: pooling, depthwise convolution, stencils. Taps are repeated at compile time (all, those along
+// which rows overlap, so that more rows fit into a block, or blocks of these), and a few rows of results
+// share the vectors they read. Small windows are read where they lie, and the iterations whose windows cross
+// a border are split from the ones that need no guard; of large ones, most do, and a padded copy of the image
+// costs little beside them.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "construct/construct.hpp"
+
+namespace syno::construct {
+
+namespace {
+
+enum class Form { Taps, Rows, Padded };  ///< all taps unrolled; those of rows; blocks of those, on copies
+
+struct WindowPlan {
+  Form form = Form::Taps;
+  std::optional<std::size_t> rows;  ///< traversal iterator whose neighbours share what they read
+  std::int64_t row_count = 1, vectors = 1, taps = 1;
+  std::int64_t body = 1;                       ///< taps that are unrolled, beside blocks
+  double outer = 1;                            ///< iterations of the other traversal loops
+  std::vector<std::size_t> unrolled;           ///< sums
+  std::optional<std::size_t> blocked;          ///< sum of which blocks are unrolled
+  std::vector<std::optional<RowCopy>> copies;  ///< by read: padded
+  double copy_cycles = 0;
+};
+
+/// Cycles by count, over those of the other forms, with which copies are worth it: guards at the borders and
+/// shuffled lanes take longer than is counted, the first ones little.
+constexpr double kWorthGuards = 0.8, kWorthShuffles = 1.1;
+constexpr std::int64_t kMostTaps = 128, kLargeWindow = 12, kLargestBody = 64, kMostAccumulators = 16,
+                       kFurthestLane = 8;
+/// Instructions in a block: more spill, and take long to compile. Without guards they are fewer than counted.
+constexpr double kLargestStep = 80, kLargestPlainStep = 110;
+
+/// Vectors that are read at different places by `rows` iterations of the rows' loop and the unrolled taps:
+/// each dimension has as many as its index has values.
+double distinct_reads(const ScopeFacts& facts, const ReadFacts& read, const WindowPlan& plan,
+                      std::int64_t rows, std::int64_t block) {
+  double distinct = 1;
+  for (const auto& coefficients : read.box.coefficients) {
+    std::int64_t span = 1, count = 1;
+    const auto moves = [&](std::size_t loop, std::int64_t extent) {
+      if (coefficients[loop] == 0) return;
+      span += std::abs(coefficients[loop]) * (extent - 1);
+      count *= extent;
+    };
+    if (plan.rows) moves(*plan.rows, rows);
+    if (plan.blocked) moves(*plan.blocked, block);
+    for (const std::size_t tap : plan.unrolled) moves(tap, facts.extents[tap]);
+    distinct *= static_cast<double>(std::min(span, count));
+  }
+  return distinct;
+}
+
+/// Some read moves along one of its dimensions with both loops.
+bool move_together(const ScopeFacts& facts, std::size_t a, std::size_t b) {
+  for (const auto& read : facts.reads)
+    for (const auto& coefficients : read.box.coefficients)
+      if (coefficients[a] != 0 && coefficients[b] != 0) return true;
+  return false;
+}
+
+/// The same, and several of their iterations meet at one place.
+bool overlap(const ScopeFacts& facts, std::size_t a, std::size_t b) {
+  for (const auto& read : facts.reads)
+    for (const auto& coefficients : read.box.coefficients) {
+      const std::int64_t step_a = std::abs(coefficients[a]), step_b = std::abs(coefficients[b]);
+      const std::int64_t span = 1 + step_a * (facts.extents[a] - 1) + step_b * (facts.extents[b] - 1);
+      if (step_a != 0 && step_b != 0 && span < facts.extents[a] * facts.extents[b]) return true;
+    }
+  return false;
+}
+
+/// Some vectors are shuffled from elements that lie apart where nothing is copied.
+bool shuffles(const ScopeFacts& facts) {
+  return std::any_of(facts.reads.begin(), facts.reads.end(), [&](const ReadFacts& read) {
+    return read.depends[facts.traversal - 1] && std::abs(read.address[facts.traversal - 1]) != 1;
+  });
+}
+
+/// Which reads are copied, and what that takes; false where none is and the other forms do as well.
+bool plan_copies(const Construction& c, const ScopeFacts& facts, WindowPlan& plan) {
+  const std::size_t last = facts.traversal - 1;
+  plan.copies.resize(facts.reads.size());
+  bool any = false;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    const ReadFacts& read = facts.reads[r];
+    if (!read.depends[last] || (!read.guarded && read.address[last] == 1)) continue;
+    plan.copies[r] = plan_row_copy(facts, read, 1);
+    if (!plan.copies[r]) return false;
+    any = true;
+    if (c.constant(read.tensor)) continue;
+    const double vectors = static_cast<double>(read.copy.elements) / static_cast<double>(c.lanes);
+    plan.copy_cycles += vectors * (read.address[last] == 1 ? 4 : 8);
+  }
+  return any || plan.taps > kMostTaps;
+}
+
+std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& facts, Form form) {
+  WindowPlan plan;
+  plan.form = form;
+  const std::size_t last = facts.traversal - 1;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) plan.taps *= facts.extents[i];
+  if (facts.extents[last] < 2 || (form != Form::Padded && plan.taps > kMostTaps)) return std::nullopt;
+  bool along = false;
+  for (const auto& read : facts.reads) {
+    if (!read.linear) return std::nullopt;
+    if (!read.depends[last]) continue;
+    along = true;
+    if (form == Form::Padded) continue;
+    if (read.address[last] == 0 || std::abs(read.address[last]) > kFurthestLane) return std::nullopt;
+  }
+  if (!along) return std::nullopt;
+  if (form == Form::Padded && !plan_copies(c, facts, plan)) return std::nullopt;
+  plan.vectors = (facts.extents[last] + c.lanes - 1) / c.lanes;
+  for (std::size_t i = last; i-- > 0;) {
+    if (!plan.rows && facts.extents[i] > 1) {
+      plan.rows = i;
+      plan.row_count = facts.extents[i];
+    } else {
+      plan.outer *= static_cast<double>(facts.extents[i]);
+    }
+  }
+  if (form == Form::Padded) {
+    // Without rows that share what they read, each multiply-add has a load of its own anyway.
+    for (std::size_t i = facts.traversal; plan.rows && i < facts.extents.size(); ++i)
+      if (facts.extents[i] > 1 && overlap(facts, *plan.rows, i)) plan.blocked = i;
+    return plan.blocked ? std::optional(plan) : std::nullopt;
+  }
+  bool all = true;
+  for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
+    const bool wanted = form == Form::Taps || (plan.rows && move_together(facts, *plan.rows, i));
+    all = all && wanted;
+    if (!wanted) continue;
+    if (plan.body * facts.extents[i] > kLargestBody) break;
+    plan.body *= facts.extents[i];
+    plan.unrolled.push_back(i);
+  }
+  // All taps of a small window fit a block with several rows.
+  const bool poor = all || plan.body == 1 || plan.taps < kLargeWindow;
+  // Lanes that lie apart are shuffled from what neighbouring taps load.
+  if (form == Form::Rows && (poor || shuffles(facts))) return std::nullopt;
+  return plan;
+}
+
+/// Cycles of the loads of m rows of v vectors, for the unrolled taps.
+double loads_of(const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m, std::int64_t v,
+                std::int64_t block) {
+  double loads = 0;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    const ReadFacts& read = facts.reads[r];
+    const double distinct = distinct_reads(facts, read, plan, m, block);
+    if (!read.depends[facts.traversal - 1]) {
+      loads += distinct;
+      continue;
+    }
+    const bool copied = plan.form == Form::Padded && plan.copies[r];
+    const auto apart = static_cast<double>(std::abs(read.address[facts.traversal - 1]));
+    loads += distinct * static_cast<double>(v) * (copied || apart == 1 ? 1.7 : 1 + apart);
+  }
+  return loads;
+}
+
+bool fits(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
+          std::int64_t v, std::int64_t block) {
+  if (m < 1 || v < 1 || m > plan.row_count || v > plan.vectors) return false;
+  if (m * v > std::min<std::int64_t>(kMostAccumulators, target.vector_registers / 2)) return false;
+  const double most = plan.form == Form::Padded ? kLargestPlainStep : kLargestStep;
+  return m * v * block == 1 ||
+         static_cast<double>(m * v * plan.body * block) + loads_of(facts, plan, m, v, block) <= most;
+}
+
+/// The size of blocks of taps: as few as fit, all about as large; 1 where there are none.
+std::int64_t block_of(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
+                      std::int64_t v) {
+  if (!plan.blocked) return 1;
+  const std::int64_t taps = facts.extents[*plan.blocked];
+  for (std::int64_t blocks = 1; blocks < taps; ++blocks) {
+    const std::int64_t block = (taps + blocks - 1) / blocks;
+    if (fits(target, facts, plan, m, v, block)) return block;
+  }
+  return 1;
+}
+
+double cycles_of(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
+                 std::int64_t v) {
+  const std::int64_t block = block_of(target, facts, plan, m, v), body = plan.body * block;
+  const auto step = [&](std::int64_t rows, std::int64_t vectors) {
+    const auto results = static_cast<double>(rows * vectors),
+               times = static_cast<double>(plan.taps) / static_cast<double>(body);
+    const double cycles =
+        std::max({results * static_cast<double>(body), loads_of(facts, plan, rows, vectors, block), 4.0});
+    return times * (cycles + (times > 1 ? 1 : 0)) + 3 + 2 * results;
+  };
+  const auto line = [&](std::int64_t rows) {
+    const std::int64_t rest = plan.vectors % v;
+    return static_cast<double>(plan.vectors / v) * step(rows, v) + (rest ? step(rows, rest) : 0);
+  };
+  const std::int64_t rest = plan.row_count % m;
+  return plan.copy_cycles +
+         plan.outer * (static_cast<double>(plan.row_count / m) * line(m) + (rest ? line(rest) : 0));
+}
+
+/// A copy for each image, as long as no two of them hold the same elements.
+void write_copies(Construction& c, const std::string& name, const ScopeFacts& facts, const WindowPlan& plan,
+                  const std::vector<std::string>& loops, const std::vector<std::string>& copies) {
+  const std::size_t last = facts.traversal - 1;
+  for (std::size_t r = 0; r < copies.size(); ++r) {
+    if (copies[r].empty()) continue;
+    const ReadFacts& read = facts.reads[r];
+    const bool constant = c.constant(read.tensor);
+    const std::size_t depth = constant ? 0 : own_depth(facts, read, plan.rows.value_or(last));
+    if (depth > 0)
+      c.add({"compute_at", copies[r], {loops[depth - 1]}, {}, name, {}});
+    else
+      place_beside(c, copies[r], name);
+    write_row_copy(c, copies[r], *plan.copies[r], {facts.extents[last]});
+    if (constant) c.prepack(copies[r], read.tensor);
+  }
+}
+
+void write_window(Construction& c, const std::string& name, const ScopeFacts& facts, const WindowPlan& plan,
+                  const Numbers& numbers) {
+  c.plan.need_domain(c.index(name));
+  c.apply(name, facts.splits);
+  std::vector<std::string> copies(plan.copies.size());
+  for (std::size_t r = 0; r < copies.size(); ++r)
+    if (plan.copies[r]) copies[r] = c.stage_read(name, facts.reads[r], "_pad");
+  std::vector<std::string> loops = c.leaves(name);
+  const std::size_t last = facts.traversal - 1;
+  std::vector<std::string> order, tile;
+  struct Peel {
+    std::string loop;
+    bool incomplete;
+  };
+  std::vector<Peel> peeled;
+  for (std::size_t i = 0; i < last; ++i)
+    if (i != plan.rows) {
+      order.push_back(loops[i]);
+      if (facts.extents[i] > 1) peeled.push_back({loops[i], false});
+    }
+  const auto tiled = [&](const std::string& loop, std::int64_t size) {
+    const std::int64_t extent = c.extent(name, loop);
+    if (extent <= size) return loop;
+    const auto [outer, inner] = c.split(name, loop, size);
+    order.push_back(outer);
+    peeled.push_back({outer, extent % size != 0});
+    return inner;
+  };
+  if (plan.rows) tile.push_back(tiled(loops[*plan.rows], numbers.rows));
+  std::string lane = tiled(loops[last], numbers.vectors * c.lanes);
+  if (c.extent(name, lane) > c.lanes) {
+    const auto [outer, inner] = c.split(name, lane, c.lanes);
+    tile.push_back(outer);
+    lane = inner;
+  }
+  tile.push_back(lane);
+  std::vector<std::string> unrolled;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
+    const std::int64_t taps = facts.extents[i];
+    if (std::find(plan.unrolled.begin(), plan.unrolled.end(), i) != plan.unrolled.end()) {
+      unrolled.push_back(loops[i]);
+      continue;
+    }
+    const std::int64_t block =
+        i == plan.blocked ? block_of(c.target, facts, plan, numbers.rows, numbers.vectors) : 1;
+    if (block == taps) {
+      unrolled.push_back(loops[i]);
+    } else if (block > 1) {
+      const auto [outer, inner] = c.split(name, loops[i], block);
+      order.push_back(outer);
+      unrolled.push_back(inner);
+      peeled.push_back({outer, taps % block != 0});
+    } else {
+      order.push_back(loops[i]);
+    }
+  }
+  order.insert(order.end(), unrolled.begin(), unrolled.end());  // inside what is not
+  order.insert(order.end(), tile.begin(), tile.end());
+  c.add({"reorder", name, order, {}, "", {}});
+  c.add({"vectorize", name, {lane}, {}, "", {}});
+  c.add({"register_tile", name, tile, {}, "", {}});
+  for (const auto& loop : peeled)  // iterations that need guards, from those that need none
+    c.peel(name, loop.loop, border_cuts(c.plan, c.index(name), loop.loop), loop.incomplete);
+  for (const auto& loop : unrolled)
+    if (c.extent(name, loop) > 1) c.add({"unroll", name, {loop}, {}, "", {}});
+  c.parallel_outermost(name);
+  write_copies(c, name, facts, plan, loops, copies);
+}
+
+void add_sketch(const Construction& c, const std::string& scope, const ScopeFacts& facts,
+                const WindowPlan& plan, Sketches& sketches) {
+  Sketch sketch;
+  sketch.name = plan.form == Form::Taps   ? "along_window"
+                : plan.form == Form::Rows ? "along_window/rows"
+                                          : "along_window/padded";
+  std::vector<std::size_t> rows;
+  if (plan.rows) rows.push_back(*plan.rows);
+  const std::int64_t most_rows = std::min<std::int64_t>(plan.row_count, 8),
+                     most_vectors = std::min<std::int64_t>(plan.vectors, 4);
+  sketch.choices = {{"rows", &Numbers::rows, counting_to(most_rows), rows},
+                    {"vectors", &Numbers::vectors, counting_to(most_vectors), {facts.traversal - 1}}};
+  sketch.estimate = [plan, facts, target = c.target](const Numbers& n) {
+    const std::int64_t block = block_of(target, facts, plan, n.rows, n.vectors);
+    if (!fits(target, facts, plan, n.rows, n.vectors, block)) return std::numeric_limits<double>::infinity();
+    return cycles_of(target, facts, plan, n.rows, n.vectors);
+  };
+  sketch.cycles = std::numeric_limits<double>::infinity();
+  for (std::int64_t v = 1; v <= most_vectors; ++v) {
+    for (std::int64_t m = 1; m <= most_rows; ++m) {
+      Numbers numbers;
+      numbers.rows = m;
+      numbers.vectors = v;
+      const double cycles = sketch.estimate(numbers);
+      if (!(cycles < sketch.cycles * 0.99)) continue;
+      sketch.counted = numbers;
+      sketch.cycles = cycles;
+    }
+  }
+  sketch.write = [scope, facts, plan](Construction& to, const Numbers& numbers) {
+    write_window(to, scope, facts, plan, numbers);
+  };
+  sketches.push_back(std::move(sketch));
+}
+
+}  // namespace
+
+void along_window(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+  if (!facts.reduces || facts.traversal == 0 || c.plan.scopes[c.index(scope)].frozen) return;
+  const std::size_t before = sketches.size();
+  for (const Form form : {Form::Taps, Form::Rows})
+    if (const auto plan = plan_window(c, facts, form)) add_sketch(c, scope, facts, *plan, sketches);
+  const auto plan = plan_window(c, facts, Form::Padded);
+  if (!plan) return;
+  add_sketch(c, scope, facts, *plan, sketches);
+  const double worth = shuffles(facts) ? kWorthShuffles : kWorthGuards;
+  for (std::size_t i = before; i + 1 < sketches.size(); ++i)
+    if (sketches.back().cycles > worth * sketches[i].cycles) return sketches.pop_back();
+}
+
+}  // namespace syno::construct

@@ -1,0 +1,71 @@
+// construct/analysis.hpp — what a constructor of schedules asks about a scope: how its reads move with its
+// loops.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "construct/names.hpp"
+
+namespace syno::construct {
+
+/// A loop and the factor it is split by.
+using Splits = std::vector<std::pair<std::string, std::int64_t>>;
+
+/// How a box of indices moves with the loops of a scope.
+struct BoxFacts {
+  /// coefficients[d][i]: how dimension d moves with loop i; 0 where it does so in another way.
+  std::vector<std::vector<std::int64_t>> coefficients;
+  std::vector<bool> linear;           ///< by dimension: a sum of loops times integers
+  std::vector<std::int64_t> extents;  ///< by dimension, of what is read where the scope is computed
+  std::vector<std::int64_t> whole;    ///< the same over all loops around that place
+  std::int64_t elements = 1;
+};
+
+/// One read of a scope's body.
+struct ReadFacts {
+  program::ScalarId id{};
+  program::TensorId tensor{};
+  bool guarded = false;               ///< some iteration reads the fill
+  bool linear = false;                ///< every index is a sum of iterators times integers
+  BoxFacts box;                       ///< of the tensor, where it is read itself
+  BoxFacts copy;                      ///< of a staged copy
+  std::vector<bool> depends;          ///< by loop
+  std::vector<std::int64_t> address;  ///< how the address moves with each loop, the tensor being row-major
+};
+
+struct ScopeFacts {
+  bool blocks = true;                  ///< whether blocks were made loops where that is possible
+  Splits splits;                       ///< exact ones that make `c / 16` and `c % 16` loops of their own
+  std::size_t traversal = 0;           ///< the first so many loops are the traversal
+  std::vector<std::int64_t> extents;   ///< by loop, after the splits
+  std::vector<std::size_t> iterators;  ///< by loop: the iterator it is, or is a part of
+  std::vector<ReadFacts> reads;
+  bool reduces = false;
+  std::int64_t points() const;         ///< of the whole iteration space
+  bool split(std::size_t loop) const;  ///< the loop is a part of its iterator
+};
+
+/// Facts about a scope nothing was decided about yet, as it is after `splits`; without `blocks` there are
+/// none.
+ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks = true);
+
+/// The dimension of a box that a loop moves step by step, alone among the traversal; none if there is not
+/// just one.
+std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop);
+/// The same where other loops of the traversal may move it by whole parts: multiples of the loop's extent.
+std::optional<std::size_t> dimension_in_parts(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop);
+
+/// Where to cut the range of a leaf loop so that the iterations between need none of the guards that it
+/// decides: up to two places, none where every iteration is alike.
+std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::string& loop);
+
+/// Where to cut the range of the outer loop of a split so that within most of its iterations nothing that the
+/// inner loop moves wraps around in a remainder, or passes to the next quotient: `(8*o + i + 1) % 56` does so
+/// for o = 6 alone. None where that would take many cuts.
+std::vector<std::int64_t> wrap_cuts(Plan& plan, std::size_t scope, const std::string& outer,
+                                    const std::string& inner);
+
+}  // namespace syno::construct

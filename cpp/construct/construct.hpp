@@ -1,0 +1,238 @@
+// construct/construct.hpp — the parts the default schedule is constructed from. Each strategy writes
+// decisions for one scope; which one is taken is decided by a count of cycles.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "construct/analysis.hpp"
+#include "schedule/decisions.hpp"
+
+namespace syno::construct {
+
+/// Of arguments that are not row-major, by name, in elements.
+using Strides = std::map<std::string, std::vector<std::int64_t>>;
+
+/// A plan together with the trace that led to it.
+struct Construction {
+  Construction(const program::Program& concrete, Dtype dtype, const Target& machine,
+               std::vector<std::string> constants = {}, const Strides& strides = {});
+
+  Plan plan;
+  Schedule schedule;
+  Target target;
+  std::int64_t lanes = 1;              ///< of a vector of the dtype computed in
+  std::vector<std::string> constants;  ///< inputs whose copies are made before calls
+
+  void add(Decision decision);
+  std::pair<std::string, std::string> split(const std::string& scope, const std::string& loop,
+                                            std::int64_t factor);
+  std::string fuse(const std::string& scope, const std::string& a, const std::string& b);
+  /// The splits an analysis found useful, on a scope with these loops (or the traversal of such a scope).
+  void apply(const std::string& scope, const Splits& splits);
+  bool constant(program::TensorId tensor) const;
+  /// Stages one read of a scope; the name of the copy.
+  std::string stage_read(const std::string& scope, const ReadFacts& read, const std::string& suffix);
+  /// Prepacks a finished copy of a constant.
+  void prepack(const std::string& copy, program::TensorId source);
+  /// The names of a scope's loops, outermost first; its domain is derived where it is not known yet.
+  std::vector<std::string> leaves(const std::string& scope);
+  std::int64_t extent(const std::string& scope, const std::string& loop) const;
+  std::size_t index(const std::string& scope) const { return plan.scope_named(scope); }
+  /// Cuts the range of a loop into nests of their own, at `cuts` and before an incomplete last iteration.
+  void peel(const std::string& scope, const std::string& loop, std::vector<std::int64_t> cuts,
+            bool incomplete);
+  /// Peels the outer loop of a split: an incomplete last iteration, and those in which lanes along the inner
+  /// loop wrap around.
+  void peel_lanes(const std::string& scope, const std::string& outer, const std::string& inner,
+                  bool incomplete) {
+    peel(scope, outer, wrap_cuts(plan, index(scope), outer, inner), incomplete);
+  }
+  /// Splits the innermost loop into vectors, its rest peeled.
+  void vectorize_innermost(const std::string& scope);
+  /// The same for a copy; where what it reads is contiguous along another loop, both become blocks that are
+  /// transposed in registers. Its loops are in the order they are written in. `read`: the loop that what it
+  /// reads will be contiguous along, where its layout is still to come.
+  void vectorize_copy(const std::string& scope, std::string read = {});
+  /// Blocks that are transposed in registers: all that is read is contiguous along the loop `read`, or stays.
+  void vectorize_across(const std::string& scope, const std::string& read);
+  /// Makes the outermost loop that has work for several threads parallel, where all of it is worth a thread;
+  /// `inside`: iterations of what is computed inside its loops.
+  void parallel_outermost(const std::string& scope, std::int64_t inside = 0);
+};
+
+/// The numbers a sketch leaves open. A sketch reads those it lists in `choices`; the others are ignored.
+struct Numbers {
+  std::int64_t rows = 1;           ///< of the register tile: broadcast operands
+  std::int64_t vectors = 1;        ///< of the register tile: vectors of the operand that is loaded whole
+  std::int64_t columns = 1;        ///< of the register tile, where lanes run along the reduction
+  std::int64_t chains = 1;         ///< partial sums a result, where lanes run along the reduction
+  std::int64_t vectors_outer = 0;  ///< 1: blocks of vectors are the outer loop, blocks of rows the inner one
+  std::int64_t packed = 0;         ///< 1: panels of a contiguous operand are copied into a block's order
+  std::int64_t steps = 0;          ///< of the reduction, in a part whose operands stay near; 0: all of them
+  bool operator==(const Numbers&) const = default;
+};
+
+/// One number of a sketch and the values that make sense for it, ascending.
+struct Choice {
+  std::string_view name;
+  std::int64_t Numbers::* number;
+  std::vector<std::int64_t> values;
+  std::vector<std::size_t> loops;  ///< of the scope's facts, that the number tiles, outermost first; or none
+};
+
+/// A way to schedule one reduction: the structure, without its numbers. What policies choose among.
+struct Sketch {
+  std::string name;  ///< of the strategy and of what distinguishes this one: `along_output/2`
+  std::vector<Choice> choices;
+  Numbers counted;    ///< the numbers with the fewest cycles by count
+  double cycles = 0;  ///< with those numbers
+  /// Estimated cycles of the whole scope with these numbers: multiply-adds, loads, latency, copies. Infinite
+  /// where they cannot be built.
+  std::function<double(const Numbers&)> estimate;
+  /// Writes the decisions. ScheduleError where a combination is not allowed.
+  std::function<void(Construction&, const Numbers&)> write;
+};
+using Sketches = std::vector<Sketch>;
+std::vector<std::int64_t> counting_to(std::int64_t last);  ///< 1, 2, ..., last
+
+/// Cycles that a vector of results costs for each further part of its reduction: it is kept between them.
+inline constexpr double kKeptCycles = 4;
+
+/// Whether each step of the sum reads from another page, which no prefetcher foresees.
+bool steps_far_apart(const Construction& c, const ScopeFacts& facts, const ReadFacts& read);
+/// Steps that a part of a reduction may have, 0 first: all of them.
+std::vector<std::int64_t> steps_of_parts(const Construction& c, const ScopeFacts& facts);
+/// Splits the loops of a reduction, outermost first, so that those inside take about so many steps.
+struct ReductionLoops {
+  std::vector<std::string> around, inside;
+  std::string incomplete;  ///< of those around: the one whose last iteration is incomplete, if any
+};
+ReductionLoops in_parts(Construction& c, const std::string& scope, const std::vector<std::string>& loops,
+                        std::int64_t steps);
+/// Puts those around into an order of loops of results, behind so many of them and one for several threads.
+void put_around(const Construction& c, const std::string& scope, std::vector<std::string>& order,
+                std::size_t behind, const ReductionLoops& reduction);
+/// The choice of these steps, where there is one.
+void add_parts(const ScopeFacts& facts, const std::vector<std::int64_t>& steps, Sketch& sketch);
+
+// The strategies: each adds its sketches for a scope about which nothing was decided yet; `facts` are
+// analyse()'s.
+/// Vectors along the innermost dimensions of the output (pixels), which are flattened where that fills
+/// vectors.
+void along_output(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+/// Vectors along another dimension of the output (channels), its operand packed and its result transposed.
+void along_channels(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+/// Vectors along a reduction, as in dot products.
+void along_reduction(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+/// Vectors along the innermost dimension of the output, windows of few taps read where they lie.
+void along_window(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+/// Vectors along consecutive positions of a small image, windows read where they lie, lanes outside masked.
+void along_image(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+/// Vectors along positions that all operands have, such as weights that differ from place to place.
+void along_places(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+
+/// Every sketch of a scope that reduces; none for others, which have one way to be written.
+Sketches sketches_of(Construction& c, const std::string& scope);
+Sketches sketches_of(Construction& c, const std::string& scope, const ScopeFacts& facts);
+
+/// The innermost loop of its consumers inside which a scope can be computed piece by piece without repeating
+/// work, and without becoming slower by count: a compute_at. Its consumers' loops are decided already.
+std::optional<Decision> placement(const Construction& c, const std::string& scope);
+
+/// Puts a copy of what `scope` reads where `scope` itself is computed piece by piece, unless pieces would
+/// repeat work.
+void place_beside(Construction& c, const std::string& copy, const std::string& scope);
+
+/// A copy of a read that is contiguous along the innermost iterators of a traversal, flattened there.
+struct RowCopy {
+  std::vector<std::size_t> dims;      ///< the dimension each of these iterators moves
+  std::vector<std::int64_t> strides;  ///< and by how much
+};
+/// The copy for so many iterators; none where one of them moves several dimensions, or backwards.
+std::optional<RowCopy> plan_row_copy(const ScopeFacts& facts, const ReadFacts& read, std::size_t flattened);
+/// Lays a staged copy out so, all of it or by panels of `width` elements, and writes its loops. `pitch`: the
+/// extent each of the iterators runs over.
+void write_row_copy(Construction& c, const std::string& copy, const RowCopy& read,
+                    const std::vector<std::int64_t>& pitch, std::int64_t width = 0);
+/// How many of the outermost loops, at most `before`, may have a copy of the read each without any element
+/// being in two of them.
+std::size_t own_depth(const ScopeFacts& facts, const ReadFacts& read, std::size_t before);
+
+/// Writes the loops of an element-wise scope that reads some tensors along its rows and others across them;
+/// false where it does not, nothing written.
+bool write_across(Construction& c, const std::string& scope);
+
+/// How a copy is cut along one dimension: into parts of that many elements, where it has several, and each of
+/// them into blocks.
+struct Blocks {
+  std::size_t dim = 0;
+  std::int64_t part = 0, width = 1;
+};
+/// Lays a copy out as [parts][blocks][other dimensions by `position`, one for each dimension][a block], the
+/// last block of a part padded, and writes its loops.
+void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks,
+                  const std::vector<std::size_t>& position);
+
+/// Lays a copy out with its dimensions in this order, outermost first, and writes its loops.
+void write_permuted(Construction& c, const std::string& copy, const std::vector<std::int64_t>& permutation);
+
+/// Has a finished scope ask ahead for what it reads from beyond the second cache.
+void prefetch_far_reads(Construction& c, const std::string& scope);
+
+/// Inlines scopes without a reduction where that repeats little work: every consumer uses an element about
+/// once, or it is cheap and few do.
+void inline_cheap_scopes(Construction& c);
+
+/// Whether computing a scalar takes many instructions: it calls an elementary function or divides.
+bool expensive(const program::Program& program, program::ScalarId scalar);
+
+/// What a policy answers for one scope: which sketch, and with which numbers.
+struct Choosing {
+  std::size_t sketch = 0;
+  Numbers numbers;
+};
+/// Asked once a reducing scope with sketches, consumers first. Must depend on its arguments only.
+using Policy = std::function<Choosing(const Construction&, const std::string& scope, const Sketches&)>;
+/// The fewest cycles by count.
+Choosing fewest_cycles(const Construction& c, const std::string& scope, const Sketches& sketches);
+
+/// A whole schedule and the nest it makes; that of a call, where copies of constants are made before.
+struct Finished {
+  Schedule schedule;
+  LoopNest nest;
+};
+/// What a chooser is asked: how to write one scope, whose consumers are decided.
+struct Question {
+  const Construction& construction;
+  const std::string& scope;
+  const ScopeFacts& facts;
+  const Sketches& sketches;
+  /// The construction to its end, this scope as the answer says and those after it as fewest_cycles() does;
+  /// nothing where that cannot be built. What was decided before is not decided again.
+  std::function<std::optional<Finished>(const Choosing&)> finish;
+};
+/// As a policy, but it may look at where answers lead. When not even the counted schedule can be built with
+/// the stages computed piece by piece, all scopes are asked about a second time, whole stages in view.
+using Chooser = std::function<Choosing(const Question&)>;
+
+/// A good schedule for any program without measuring: register tiles over two of the parallel iterators,
+/// vectors along the one that makes accesses contiguous, padded and packed operands staged, stages fused
+/// where they fit a cache, the outermost loops parallel. Depends on program, dtype and target only. Copies of
+/// `constants`, names of inputs, are prepacked: they cost nothing, so more of them are worth it.
+Schedule default_schedule(const program::Program& concrete, Dtype dtype, const Target& target,
+                          const std::vector<std::string>& constants = {});
+
+/// The schedule of a whole program, its reductions as the policy says. Where a choice cannot be built, that
+/// scope is written as fewest_cycles() says, and plainly where that cannot be built either.
+Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,
+                   const std::vector<std::string>& constants = {}, const Strides& strides = {});
+Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
+                        const Chooser& chooser, const std::vector<std::string>& constants = {},
+                        const Strides& strides = {});
+
+}  // namespace syno::construct

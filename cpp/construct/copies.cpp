@@ -1,0 +1,129 @@
+// How copies move data: along vectors where both sides are contiguous, by blocks transposed in registers
+// where each side is contiguous along a loop of its own.
+#include <algorithm>
+#include <cmath>
+
+#include "construct/construct.hpp"
+#include "support/error.hpp"
+
+namespace syno::construct {
+
+namespace {
+
+constexpr std::int64_t kFewest = 4;  ///< of the side of a block that is transposed
+
+/// How far apart in memory two iterations of each leaf loop read, near the beginning of all loops.
+std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::ScalarId read) {
+  LinearForms forms = plan.bound_forms();
+  const program::Scalar scalar = plan.program.scalar(read);
+  const auto strides = plan.strides(scalar.tensor);
+  LinearForm address;
+  for (std::size_t d = 0; d < scalar.indices.size(); ++d) {
+    std::vector<Condition> ignored;
+    const ExprId index =
+        plan.over_loops(scope, schedule::without_inside(plan.program.arena, scalar.indices[d], ignored));
+    address = add(address, multiply(forms.form(plan.program.arena, index), strides[d]));
+  }
+  std::vector<std::uint32_t> slots;
+  for (const auto& loop : plan.scopes[scope].loops)
+    if (loop.is_leaf()) slots.push_back(loop.slot);
+  std::vector<std::int64_t> steps;
+  for (const int leaf : plan.scopes[scope].order) {
+    const std::uint32_t slot = plan.scopes[scope].loops[static_cast<std::size_t>(leaf)].slot;
+    const auto at = [&](std::int64_t value) {
+      LinearForm form = forms.substitute(address, slot, value);
+      for (const std::uint32_t other : slots)
+        if (other != slot) form = forms.substitute(form, other, 0);
+      return form;
+    };
+    const LinearForm step = add(at(1), multiply(at(0), -1));
+    steps.push_back(step.is_constant() ? step.constant : 0);
+  }
+  return steps;
+}
+
+}  // namespace
+
+void Construction::peel(const std::string& scope, const std::string& loop, std::vector<std::int64_t> cuts,
+                        bool incomplete) {
+  const std::int64_t last = extent(scope, loop) - 1;
+  if (incomplete && last > 0) cuts.push_back(last);
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  if (!cuts.empty()) add({"peel", scope, {loop}, std::move(cuts), "", {}});
+}
+
+void Construction::vectorize_copy(const std::string& scope, std::string read) {
+  const std::size_t s = index(scope);
+  plan.need_domain(s);
+  const auto reads = plan.reads(s);
+  // A block of registers holds what is assigned: sums of several iterations do not pass through one.
+  const bool accumulates = !plan.program.scopes[s].target.empty();
+  if (accumulates || reads.size() != 1 || leaves(scope).size() < 2 || plan.scopes[s].frozen)
+    return vectorize_innermost(scope);
+  if (read.empty()) {
+    std::vector<std::int64_t> steps = steps_of(plan, s, reads.front());
+    if (std::abs(steps.back()) <= 1) return vectorize_innermost(scope);
+    // A loop that is read by blocks may be contiguous once the blocks are loops.
+    if (std::find(steps.begin(), steps.end(), 1) == steps.end()) {
+      const Splits blocks = analyse(plan, s).splits;
+      const Construction before = *this;
+      apply(scope, blocks);
+      steps = steps_of(plan, s, reads.front());
+      if (std::find(steps.begin(), steps.end(), 1) == steps.end()) *this = before;
+    }
+    const std::vector<std::string> all = leaves(scope);
+    for (std::size_t i = 0; all.size() == steps.size() && i + 1 < all.size(); ++i)
+      if (steps[i] == 1 && extent(scope, all[i]) >= kFewest) read = all[i];
+  }
+  if (read.empty()) return vectorize_innermost(scope);
+  vectorize_across(scope, read);
+}
+
+void Construction::vectorize_across(const std::string& scope, const std::string& read) {
+  const std::int64_t side =
+      std::min<std::int64_t>(lanes, 8);  // larger ones move no faster but take more code
+  const std::vector<std::string> names = leaves(scope);
+  const std::string written = names.back();
+  if (read == written || extent(scope, written) < kFewest || extent(scope, read) < kFewest)
+    return vectorize_innermost(scope);
+  std::vector<std::string> order, block;
+  struct Peeled {
+    std::string outer, inner;
+    bool incomplete;
+  };
+  std::vector<Peeled> peeled;
+  for (const auto& name : names)
+    if (name != read && name != written) order.push_back(name);
+  for (const std::string& name : {read, written}) {
+    const std::int64_t whole = extent(scope, name);
+    if (whole <= side) {
+      block.push_back(name);
+      continue;
+    }
+    const auto [outer, inner] = split(scope, name, side);
+    order.push_back(outer);
+    block.push_back(inner);
+    peeled.push_back({outer, inner, whole % side != 0});
+  }
+  order.insert(order.end(), block.begin(), block.end());
+  add({"reorder", scope, order, {}, "", {}});
+  add({"transpose", scope, block, {}, "", {}});
+  for (const auto& loop : peeled) peel_lanes(scope, loop.outer, loop.inner, loop.incomplete);
+}
+
+void write_permuted(Construction& c, const std::string& copy, const std::vector<std::int64_t>& permutation) {
+  const std::size_t s = c.index(copy);
+  c.plan.need_domain(s);
+  std::vector<std::string> order;
+  for (const std::int64_t d : permutation)
+    order.push_back(c.plan.scopes[s].loops[static_cast<std::size_t>(d)].name);
+  if (!std::is_sorted(permutation.begin(), permutation.end())) {
+    c.add({"layout", copy, {}, permutation, copy, {"reorder"}});
+    c.add({"reorder", copy, order, {}, "", {}});
+  }
+  c.vectorize_copy(copy);
+  c.parallel_outermost(copy);
+}
+
+}  // namespace syno::construct

@@ -1,0 +1,84 @@
+// Parts of a long reduction: so few steps at a time that what they read stays in a near cache while it is
+// read again and again. The output keeps the sums of the parts before.
+#include <algorithm>
+#include <cmath>
+
+#include "construct/construct.hpp"
+
+namespace syno::construct {
+
+namespace {
+
+constexpr std::int64_t kLeast = 128, kMost = 4096;  ///< steps of a part
+
+/// The greatest divisor up to `most`, unless it is less than half of that.
+std::int64_t even_part(std::int64_t extent, std::int64_t most) {
+  for (std::int64_t part = most; 2 * part >= most; --part)
+    if (extent % part == 0) return part;
+  return most;
+}
+
+}  // namespace
+
+bool steps_far_apart(const Construction& c, const ScopeFacts& facts, const ReadFacts& read) {
+  constexpr std::int64_t kPage = 4096;
+  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  for (std::size_t i = facts.extents.size(); read.linear && i-- > facts.traversal;)
+    if (read.depends[i] && facts.extents[i] > 1) return std::abs(read.address[i]) * bytes >= kPage;
+  return false;
+}
+
+std::vector<std::int64_t> steps_of_parts(const Construction& c, const ScopeFacts& facts) {
+  std::vector<std::int64_t> values{0};
+  if (c.schedule.dtype == Dtype::BF16) return values;  // the output would round what it keeps
+  std::int64_t steps = 1, bytes = 0;
+  for (const ReadFacts& read : facts.reads) bytes += read.box.elements * c.target.vector_bits / 8 / c.lanes;
+  if (2 * bytes <= c.target.l2_bytes) return values;  // everything stays near
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) steps *= facts.extents[i];
+  for (std::int64_t part = kLeast; part <= kMost && 2 * part <= steps; part *= 2) values.push_back(part);
+  return values;
+}
+
+ReductionLoops in_parts(Construction& c, const std::string& scope, const std::vector<std::string>& loops,
+                        std::int64_t steps) {
+  ReductionLoops made;
+  std::int64_t inside = 1;
+  bool full = false;
+  for (std::size_t i = loops.size(); i-- > 0;) {
+    const std::int64_t extent = c.extent(scope, loops[i]);
+    if (steps == 0 || (!full && inside * extent <= steps)) {
+      made.inside.insert(made.inside.begin(), loops[i]);
+      inside *= extent;
+      continue;
+    }
+    const std::int64_t part = full ? 1 : even_part(extent, steps / inside);
+    full = true;
+    if (part == 1) {
+      made.around.insert(made.around.begin(), loops[i]);
+      continue;
+    }
+    const auto [outer, inner] = c.split(scope, loops[i], part);
+    made.around.insert(made.around.begin(), outer);
+    made.inside.insert(made.inside.begin(), inner);
+    if (extent % part != 0) made.incomplete = outer;
+  }
+  return made;
+}
+
+void put_around(const Construction& c, const std::string& scope, std::vector<std::string>& order,
+                std::size_t behind, const ReductionLoops& reduction) {
+  const auto one = [&](std::size_t i) { return c.extent(scope, order[i]) == 1; };
+  if (c.target.threads > 1)
+    for (std::size_t i = 0; i < order.size() && (i == 0 || one(i - 1)); ++i) behind = std::max(behind, i + 1);
+  order.insert(order.begin() + static_cast<std::ptrdiff_t>(behind), reduction.around.begin(),
+               reduction.around.end());
+}
+
+void add_parts(const ScopeFacts& facts, const std::vector<std::int64_t>& steps, Sketch& sketch) {
+  if (steps.size() < 2) return;
+  std::vector<std::size_t> loops;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) loops.push_back(i);
+  sketch.choices.push_back({"steps", &Numbers::steps, steps, loops});
+}
+
+}  // namespace syno::construct

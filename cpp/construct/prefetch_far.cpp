@@ -1,0 +1,24 @@
+// Which reads are asked for ahead: those from beyond the second cache.
+#include <algorithm>
+
+#include "construct/construct.hpp"
+
+namespace syno::construct {
+
+void prefetch_far_reads(Construction& c, const std::string& scope) {
+  const std::size_t s = c.index(scope);
+  std::vector<program::TensorId> seen;
+  for (const program::ScalarId read : c.plan.reads(s)) {
+    const program::TensorId tensor = c.plan.program.scalar(read).tensor;
+    if (std::find(seen.begin(), seen.end(), tensor) != seen.end()) continue;
+    seen.push_back(tensor);
+    const auto made_by = c.plan.producer(tensor);
+    if (made_by && c.plan.scopes[*made_by].attach_scope >= 0) continue;  // made just before it is read
+    auto bytes = static_cast<std::int64_t>(byte_size(c.schedule.dtype));
+    for (const std::int64_t extent : c.plan.storage(tensor)) bytes *= extent;
+    if (2 * bytes <= c.target.l2_bytes) continue;
+    c.add({"prefetch", scope, {}, {c.target.l2_bytes / 2}, c.plan.program.tensor(tensor).name, {}});
+  }
+}
+
+}  // namespace syno::construct

@@ -1,0 +1,304 @@
+#include "machine/machine.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/error.hpp"
+
+namespace syno::machine {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+std::int64_t leading_number(const std::string& text, std::int64_t otherwise) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{}) return otherwise;
+  if (end != text.data() + text.size() && *end == 'K') value <<= 10;
+  if (end != text.data() + text.size() && *end == 'M') value <<= 20;
+  return value;
+}
+
+/// How many CPUs a list such as `0-3,8` names.
+int count_of_list(const std::string& list) {
+  int count = 0;
+  for (std::size_t at = 0; at < list.size();) {
+    std::size_t comma = list.find(',', at);
+    if (comma == std::string::npos) comma = list.size();
+    const std::string piece = list.substr(at, comma - at);
+    const auto dash = piece.find('-');
+    const std::int64_t first = leading_number(piece, 0);
+    const std::int64_t last =
+        dash == std::string::npos ? first : leading_number(piece.substr(dash + 1), first);
+    count += static_cast<int>(std::max<std::int64_t>(0, last - first + 1));
+    at = comma + 1;
+  }
+  return std::max(1, count);
+}
+
+/// Typical rates by distance from the core, for a machine nobody measured: bytes a cycle, cycles.
+struct Typical {
+  double read_bytes, write_bytes, latency_cycles;
+};
+constexpr Typical kTypical[] = {{64, 32, 4}, {32, 20, 14}, {24, 16, 50}};
+constexpr double kMemoryGbs = 20, kMemoryWriteGbs = 12, kMemoryNs = 100;
+
+std::vector<MemoryLevel> caches(const Target& target) {
+  std::vector<MemoryLevel> found;
+  for (int index = 0; index < 16; ++index) {
+    const fs::path at = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}", index);
+    std::error_code ignored;
+    if (!fs::exists(at / "size", ignored)) break;
+    if (first_line(at / "type") == "Instruction") continue;
+    MemoryLevel level;
+    level.name = "L" + first_line(at / "level");
+    level.bytes = leading_number(first_line(at / "size"), 0);
+    level.shared_by = count_of_list(first_line(at / "shared_cpu_list"));
+    level.line_bytes = leading_number(first_line(at / "coherency_line_size"), 64);
+    level.ways = static_cast<int>(leading_number(first_line(at / "ways_of_associativity"), 8));
+    if (level.bytes > (found.empty() ? 0 : found.back().bytes)) found.push_back(level);
+  }
+  if (!found.empty()) return found;
+  std::int64_t last = 0;
+  for (const auto& [name, bytes] :
+       {std::pair{"L1", target.l1_bytes}, {"L2", target.l2_bytes}, {"L3", target.l3_bytes}}) {
+    if (bytes <= last) continue;
+    MemoryLevel level;
+    level.name = name;
+    level.bytes = last = bytes;
+    found.push_back(level);
+  }
+  return found;
+}
+
+std::string cpu_name(const Cpu& cpu) {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    const auto colon = line.find(':');
+    if (!line.starts_with("model name") || colon == std::string::npos) continue;
+    return line.substr(std::min(line.size(), colon + 2)) + " (" + cpu.name + ")";
+  }
+  return cpu.name;
+}
+
+// ---- The file: strict, every key once, every value checked.
+
+constexpr const char* kFormat = "syno machine";
+constexpr int kVersion = 1;
+
+[[noreturn]] void wrong(const std::string& path, const std::string& what) {
+  fail<FormatError>("machine", "{} {}", path, what);
+}
+
+class Reader {
+ public:
+  Reader(const nlohmann::json& json, std::string path) : json_(json), path_(std::move(path)) {
+    if (!json.is_object()) wrong(path_.empty() ? "/" : path_, "is not an object");
+  }
+  const nlohmann::json& at(const char* key) {
+    known_.emplace_back(key);
+    if (!json_.contains(key)) wrong(path_ + "/" + key, "is missing");
+    return json_[key];
+  }
+  std::string text(const char* key) {
+    const auto& value = at(key);
+    if (!value.is_string()) wrong(path_ + "/" + key, "is not a text");
+    return value.get<std::string>();
+  }
+  bool truth(const char* key) {
+    const auto& value = at(key);
+    if (!value.is_boolean()) wrong(path_ + "/" + key, "is neither true nor false");
+    return value.get<bool>();
+  }
+  template <class T = std::int64_t>
+  T integer(const char* key, T least, T most) {
+    const auto& value = at(key);
+    if (!value.is_number_integer()) wrong(path_ + "/" + key, "is not an integer");
+    const bool small = value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX;
+    const std::int64_t number = small ? INT64_MAX : value.get<std::int64_t>();
+    if (number < least || number > most)
+      wrong(path_ + "/" + key, fmt::format("is {}; it must be in [{}, {}]", number, least, most));
+    return static_cast<T>(number);
+  }
+  double positive(const char* key) {
+    const auto& value = at(key);
+    if (!value.is_number()) wrong(path_ + "/" + key, "is not a number");
+    const auto number = value.get<double>();
+    if (!(number > 0) || number > 1e9)
+      wrong(path_ + "/" + key, fmt::format("is {}; it must be in (0, 1e9]", number));
+    return number;
+  }
+  void nothing_else() const {
+    for (const auto& [key, value] : json_.items())
+      if (std::find(known_.begin(), known_.end(), key) == known_.end())
+        wrong(path_ + "/" + key, fmt::format("is unknown; there are: {}", fmt::join(known_, ", ")));
+  }
+
+ private:
+  const nlohmann::json& json_;
+  std::string path_;
+  std::vector<std::string> known_;
+};
+
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+
+}  // namespace
+
+double Machine::peak_gflops(std::int64_t element_bytes) const {
+  return 2 * static_cast<double>(lanes(element_bytes)) * fma_per_cycle * ghz;
+}
+
+std::size_t Machine::level_of(double bytes) const {
+  for (std::size_t l = 0; l + 1 < levels.size(); ++l)
+    if (bytes <= static_cast<double>(levels[l].bytes)) return l;
+  return levels.size() - 1;
+}
+
+Target Machine::target(int threads) const {
+  Target made;
+  made.vector_bits = vector_bits;
+  made.vector_registers = vector_registers;
+  made.threads = threads;
+  const auto bytes = [&](std::size_t level) {
+    const std::size_t last = levels.size() < 2 ? 0 : levels.size() - 2;
+    return levels[std::min(level, last)].bytes;
+  };
+  made.l1_bytes = bytes(0);
+  made.l2_bytes = bytes(1);
+  made.l3_bytes = bytes(2);
+  made.fma_per_cycle = fma_per_cycle;
+  made.fma_latency_cycles = fma_latency_cycles;
+  // Ports are whole; what is measured of a level misses them by how it is measured.
+  const double loads = levels.empty() ? 1 : levels[0].read_gbs / ghz / (vector_bits / 8.0);
+  made.loads_per_cycle = std::max(1.0, std::round(loads));
+  return made;
+}
+
+Machine describe_machine(const Cpu& cpu) {
+  Machine machine;
+  machine.name = cpu_name(cpu);
+  machine.vector_bits = cpu.target.vector_bits;
+  machine.vector_registers = cpu.target.vector_registers;
+  const std::string siblings = first_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
+  machine.threads_per_core = siblings.empty() ? 1 : count_of_list(siblings);
+  machine.cores = std::max(1, cpu.target.threads / machine.threads_per_core);
+  machine.levels = caches(cpu.target);
+  for (std::size_t l = 0; l < machine.levels.size(); ++l) {
+    const Typical& typical = kTypical[std::min<std::size_t>(l, 2)];
+    machine.levels[l].read_gbs = typical.read_bytes * machine.ghz;
+    machine.levels[l].write_gbs = typical.write_bytes * machine.ghz;
+    machine.levels[l].latency_ns = typical.latency_cycles / machine.ghz;
+  }
+  MemoryLevel memory;
+  memory.name = "memory";
+  const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGE_SIZE);
+  memory.bytes = pages > 0 && page > 0 ? pages * page : std::int64_t{1} << 33;
+  memory.shared_by = machine.cores * machine.threads_per_core;
+  memory.ways = 0;
+  memory.latency_ns = kMemoryNs;
+  memory.read_gbs = kMemoryGbs;
+  memory.write_gbs = kMemoryWriteGbs;
+  machine.levels.push_back(memory);
+  return machine;
+}
+
+nlohmann::json to_json(const Machine& machine) {
+  nlohmann::json levels = nlohmann::json::array();
+  for (const auto& level : machine.levels)
+    levels.push_back({{"name", level.name},
+                      {"bytes", level.bytes},
+                      {"shared_by", level.shared_by},
+                      {"line_bytes", level.line_bytes},
+                      {"ways", level.ways},
+                      {"latency_ns", level.latency_ns},
+                      {"read_gbs", level.read_gbs},
+                      {"write_gbs", level.write_gbs}});
+  return {{"format", kFormat},
+          {"version", kVersion},
+          {"name", machine.name},
+          {"cores", machine.cores},
+          {"threads_per_core", machine.threads_per_core},
+          {"vector_bits", machine.vector_bits},
+          {"vector_registers", machine.vector_registers},
+          {"ghz", machine.ghz},
+          {"fma_per_cycle", machine.fma_per_cycle},
+          {"fma_latency_cycles", machine.fma_latency_cycles},
+          {"measured", machine.measured},
+          {"levels", std::move(levels)}};
+}
+
+Machine machine_from_json(const nlohmann::json& json) {
+  Reader root(json, "");
+  if (const auto format = root.text("format"); format != kFormat)
+    wrong("/format", fmt::format("is '{}', not '{}'", format, kFormat));
+  if (const auto version = root.integer<std::int64_t>("version", 1, INT64_MAX); version > kVersion)
+    wrong("/version", fmt::format("is {}, newer than {}; use a newer syno", version, kVersion));
+  Machine machine;
+  machine.name = root.text("name");
+  machine.cores = root.integer<int>("cores", 1, 1 << 16);
+  machine.threads_per_core = root.integer<int>("threads_per_core", 1, 64);
+  machine.vector_bits = root.integer<int>("vector_bits", 64, 1 << 14);
+  if ((machine.vector_bits & (machine.vector_bits - 1)) != 0)
+    wrong("/vector_bits", fmt::format("is {}, not a power of two", machine.vector_bits));
+  machine.vector_registers = root.integer<int>("vector_registers", 4, 1 << 10);
+  machine.ghz = root.positive("ghz");
+  machine.fma_per_cycle = root.positive("fma_per_cycle");
+  machine.fma_latency_cycles = root.positive("fma_latency_cycles");
+  machine.measured = root.truth("measured");
+  const auto& levels = root.at("levels");
+  root.nothing_else();
+  if (!levels.is_array() || levels.size() < 2)
+    wrong("/levels", "is not a list of at least two levels: a cache and main memory");
+  for (std::size_t l = 0; l < levels.size(); ++l) {
+    const std::string path = fmt::format("/levels/{}", l);
+    Reader row(levels[l], path);
+    MemoryLevel level;
+    level.name = row.text("name");
+    level.bytes = row.integer<std::int64_t>("bytes", 1, kMostBytes);
+    level.shared_by = row.integer<int>("shared_by", 1, 1 << 16);
+    level.line_bytes = row.integer<std::int64_t>("line_bytes", 1, 1 << 16);
+    level.ways = row.integer<int>("ways", 0, 1 << 16);
+    level.latency_ns = row.positive("latency_ns");
+    level.read_gbs = row.positive("read_gbs");
+    level.write_gbs = row.positive("write_gbs");
+    row.nothing_else();
+    if (l > 0 && level.bytes <= machine.levels.back().bytes)
+      wrong(path + "/bytes", fmt::format("is {}, no more than the {} of the level before", level.bytes,
+                                         machine.levels.back().bytes));
+    machine.levels.push_back(std::move(level));
+  }
+  return machine;
+}
+
+std::string to_text(const Machine& machine) {
+  std::string text = fmt::format("{}\n", machine.name);
+  text += fmt::format("  {} cores, {} thread(s) each; {}-bit vectors, {} registers\n", machine.cores,
+                      machine.threads_per_core, machine.vector_bits, machine.vector_registers);
+  text += fmt::format(
+      "  {:.2f} GHz, {:.2f} FMA a cycle, latency {:.1f} cycles: {:.1f} GFLOP/s a core (float32)\n",
+      machine.ghz, machine.fma_per_cycle, machine.fma_latency_cycles, machine.peak_gflops(4));
+  for (const auto& level : machine.levels) {
+    const bool large = level.bytes >= (std::int64_t{1} << 20);
+    text += fmt::format(
+        "  {:6} {:>6} {}  read {:6.1f} GB/s, write {:6.1f} GB/s, latency {:6.1f} ns, shared by {}\n",
+        level.name, level.bytes >> (large ? 20 : 10), large ? "MiB" : "KiB", level.read_gbs, level.write_gbs,
+        level.latency_ns, level.shared_by);
+  }
+  return text + (machine.measured ? "  measured\n" : "  typical rates, not measured\n");
+}
+
+}  // namespace syno::machine

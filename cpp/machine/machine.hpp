@@ -1,0 +1,60 @@
+// machine/machine.hpp — the machine model: what a core computes a second and what each memory level gives it.
+// Policies choose schedules by it alone, so that a schedule can be made for a machine that is not here.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "machine/cpu.hpp"
+
+namespace syno::machine {
+
+/// One level of the memory hierarchy, as a single busy core sees it.
+struct MemoryLevel {
+  std::string name;        ///< "L1", "L2", ..., "memory"
+  std::int64_t bytes = 0;  ///< capacity
+  int shared_by = 1;       ///< hardware threads that share it
+  std::int64_t line_bytes = 64;
+  int ways = 8;           ///< of a set-associative cache; 0 for main memory
+  double latency_ns = 0;  ///< of a load whose address waits for the last one
+  double read_gbs = 0;    ///< 1e9 bytes a second, reading in order
+  double write_gbs = 0;   ///< the same, writing
+  bool operator==(const MemoryLevel&) const = default;
+};
+
+struct Machine {
+  std::string name;  ///< of the CPU, for people
+  int cores = 1;
+  int threads_per_core = 1;
+  int vector_bits = 512;
+  int vector_registers = 32;
+  double ghz = 3;                   ///< under load
+  double fma_per_cycle = 1;         ///< vectors of vector_bits, sustained
+  double fma_latency_cycles = 4;    ///< until a sum can be added to again
+  std::vector<MemoryLevel> levels;  ///< nearest to the core first; the last one is main memory
+  bool measured = false;            ///< by micro-benchmarks; otherwise rates are typical ones
+  bool operator==(const Machine&) const = default;
+
+  std::int64_t lanes(std::int64_t element_bytes) const { return vector_bits / (8 * element_bytes); }
+  /// Multiply-add peak of one core, 1e9 floating-point operations a second (one multiply-add is two).
+  double peak_gflops(std::int64_t element_bytes) const;
+  /// The nearest level that holds `bytes`, as an index; main memory where none does.
+  std::size_t level_of(double bytes) const;
+  /// What schedules may assume of it.
+  Target target(int threads) const;
+};
+
+/// What the system says about this machine and the CPU code is generated for; rates are typical ones.
+Machine describe_machine(const Cpu& cpu);
+
+/// Machine files: {"format": "syno machine", "version": 1, ...}. FormatError names the path of what is
+/// missing, unknown, of another type or impossible (a level smaller than the one before, a rate of 0).
+nlohmann::json to_json(const Machine& machine);
+Machine machine_from_json(const nlohmann::json& json);
+
+/// One line a fact, aligned, for people.
+std::string to_text(const Machine& machine);
+
+}  // namespace syno::machine

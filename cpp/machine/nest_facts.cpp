@@ -1,0 +1,643 @@
+#include "machine/nest_facts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "nest/affine.hpp"
+
+namespace syno::machine {
+
+namespace {
+
+using namespace syno::nest;
+using program::Function;
+
+/// Of a division or a root, beyond one instruction: how many others could be done meanwhile. Measured, to one
+/// digit.
+double cost_of(Function function) {
+  switch (function) {
+    case Function::Divide:
+      return 4;
+    case Function::Sqrt:
+      return 7;
+    case Function::Rsqrt:
+      return 10;
+    default:
+      return 0;
+  }
+}
+
+/// Further instructions of an elementary function: a polynomial of multiply-adds, whose coefficients wide
+/// registers hold for several pieces.
+double polynomial_of(Function function, bool wide) {
+  switch (function) {
+    case Function::Exp:
+      return wide ? 11 : 17;
+    case Function::Log:
+    case Function::Tanh:
+      return 25;
+    case Function::Sigmoid:
+      return wide ? 15 : 21;
+    case Function::Erf:
+      return wide ? 11 : 58;
+    case Function::Gelu:
+      return wide ? 14 : 63;
+    case Function::Power:
+      return 200;
+    default:
+      return 0;
+  }
+}
+
+/// Vectors of few lanes are put together by insertions, which take this part of a gather.
+constexpr std::int64_t kFewLanes = 4;
+constexpr double kInserted = 0.4;
+/// Reads that step by no more than this are shuffled out of whole vectors.
+constexpr std::int64_t kShuffled = 4;
+constexpr double kKnownMask = 0.2;         ///< of a mask that is computed: one that is moved to its register
+constexpr double kWiden = 1, kNarrow = 8;  ///< operations on a vector between bf16 in memory and f32
+
+class Reader {
+ public:
+  Reader(const LoopNest& nest, std::int64_t vector_bytes)
+      : nest_(nest),
+        lanes_(std::max<std::int64_t>(1, vector_bytes / computed_bytes(nest))),
+        wide_(vector_bytes >= 64) {}
+
+  NestFacts run() {
+    trips_.assign(nest_.next_slot + 1, 1);
+    node(nest_.root);
+    facts_.slot_count = static_cast<std::uint32_t>(trips_.size());
+    return std::move(facts_);
+  }
+
+ private:
+  struct Repeat {  ///< an unrolled or vector loop around what is read
+    std::uint32_t slot;
+    std::int64_t trips;
+    bool vector;
+  };
+
+  bool has_loops(StatementId id) const {
+    const Statement& s = nest_.statement(id);
+    if (s.kind == StatementKind::For && s.loop != LoopKind::Unroll && s.loop != LoopKind::Vector) return true;
+    return std::any_of(s.children.begin(), s.children.end(), [&](StatementId c) { return has_loops(c); });
+  }
+
+  std::size_t add(NestNode made) {
+    facts_.nodes.push_back(std::move(made));
+    return facts_.nodes.size() - 1;
+  }
+
+  double enter(const Statement& loop) {
+    const Interval begin = forms_.bounds(forms_.form(nest_.arena, loop.begin));
+    const Interval end = forms_.bounds(forms_.form(nest_.arena, loop.end));
+    const double trips = std::max(0.0, (static_cast<double>(end.least - begin.least) +
+                                        static_cast<double>(end.greatest - begin.greatest)) /
+                                           2);
+    forms_.bind(loop.slot, {begin.least, std::max(begin.least, end.greatest - 1)});
+    if (loop.slot >= trips_.size()) trips_.resize(loop.slot + 1, 1);
+    trips_[loop.slot] = trips;
+    return trips;
+  }
+
+  std::size_t node(StatementId id) {
+    const Statement& s = nest_.statement(id);
+    if (!has_loops(id)) return block(id);
+    NestNode made;
+    if (s.kind == StatementKind::For) {  // an unrolled loop over loops is a loop in all that matters here
+      made.kind = NestNode::Kind::Loop;
+      made.slot = s.slot;
+      made.trips = enter(s);
+      made.parallel = s.loop == LoopKind::Parallel;
+      path_.push_back(s.slot);
+      made.children.push_back(sequence(s.children));
+      path_.pop_back();
+      forms_.unbind(s.slot);
+      return add(std::move(made));
+    }
+    const std::size_t inside = sequence(s.children);
+    if (s.kind != StatementKind::If) return inside;
+    made.kind = NestNode::Kind::Loop;  // that runs less than once
+    made.slot = static_cast<std::uint32_t>(trips_.size());
+    made.trips = share(s.conditions, {}).part;
+    trips_.push_back(made.trips);
+    made.children.push_back(inside);
+    return add(std::move(made));
+  }
+
+  /// The part of the iterations around in which conditions hold (1 where that is long to tell), and how many
+  /// of the repeats must look, code being made for each.
+  struct Share {
+    double part = 1, looks = 0;
+  };
+  Share share(const std::vector<nest::Condition>& conditions, const std::vector<Repeat>& around) {
+    constexpr std::int64_t kMost = 1024;
+    Share made;
+    std::vector<std::int64_t> values(trips_.size());
+    for (const nest::Condition& condition : conditions) {
+      std::vector<std::pair<std::uint32_t, Interval>> ranges;  // the repeats last
+      std::int64_t count = 1, loops = 1;
+      for (const bool repeats : {false, true})
+        for (const std::uint32_t slot : nest_.arena.iterators(condition.expr)) {
+          const bool repeat = std::any_of(around.begin(), around.end(),
+                                          [slot = slot](const Repeat& r) { return r.slot == slot; });
+          if (repeat != repeats || count > kMost) continue;
+          ranges.emplace_back(slot, forms_.bounds(forms_.slot_form(slot)));
+          count *= std::min(ranges.back().second.greatest - ranges.back().second.least + 1, kMost + 1);
+          if (!repeats) loops = count;
+        }
+      if (count > kMost) continue;
+      std::int64_t held = 0, of_repeat = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::int64_t rest = i;
+        for (const auto& [slot, range] : ranges) {
+          const std::int64_t trips = range.greatest - range.least + 1;
+          values[slot] = range.least + rest % trips;
+          rest /= trips;
+        }
+        const std::int64_t at = *symbolic::evaluate(nest_.arena, condition.expr, sizes_, 0, values);
+        of_repeat += condition.begin <= at && at < condition.end;
+        if ((i + 1) % loops != 0) continue;
+        made.looks += of_repeat > 0 && of_repeat < loops;
+        held += std::exchange(of_repeat, 0);
+      }
+      made.part *= static_cast<double>(held) / static_cast<double>(count);
+    }
+    return made;
+  }
+
+  /// Whether conditions let whole vectors in or none: no lane moves what is asked about.
+  bool decided(const std::vector<nest::Condition>& conditions, const std::vector<Repeat>& around) const {
+    return std::all_of(conditions.begin(), conditions.end(), [&](const nest::Condition& condition) {
+      const auto slots = nest_.arena.iterators(condition.expr);
+      return std::none_of(around.begin(), around.end(), [&](const Repeat& repeat) {
+        return repeat.vector && std::find(slots.begin(), slots.end(), repeat.slot) != slots.end();
+      });
+    });
+  }
+
+  /// Neighbours without loops are one block.
+  std::size_t sequence(const std::vector<StatementId>& children) {
+    NestNode made;
+    made.kind = NestNode::Kind::Sequence;
+    for (const StatementId child : children) made.children.push_back(node(child));
+    if (made.children.size() == 1) return made.children[0];
+    return add(std::move(made));
+  }
+
+  std::size_t block(StatementId id) {
+    NestNode made;
+    std::vector<Repeat> around;
+    sums_.clear();
+    started_.clear();
+    operands_ = 0;
+    statement(id, made, around);
+    double sums = 0;
+    for (const auto& [buffer, vectors] : sums_) sums += vectors;
+    made.work.registers = sums > 0 ? sums + operands_ + 1 : 0;
+    return add(std::move(made));
+  }
+
+  void statement(StatementId id, NestNode& block, std::vector<Repeat>& around) {
+    const Statement& s = nest_.statement(id);
+    switch (s.kind) {
+      case StatementKind::For: {
+        const double trips = enter(s);
+        around.push_back({s.slot, static_cast<std::int64_t>(trips), s.loop == LoopKind::Vector});
+        for (const StatementId child : s.children) statement(child, block, around);
+        around.pop_back();
+        forms_.unbind(s.slot);
+        return;
+      }
+      case StatementKind::Store:
+        store(s, block, around);
+        return;
+      case StatementKind::If:
+        if (decided(s.conditions, around)) {
+          const Share let = share(s.conditions, around);
+          block.work.masks += let.looks;
+          const double outer = std::exchange(part_, part_ * let.part);
+          for (const StatementId child : s.children) statement(child, block, around);
+          part_ = outer;
+          return;
+        }
+        block.work.masks += vectors(around);
+        [[fallthrough]];
+      default:
+        for (const StatementId child : s.children) statement(child, block, around);
+    }
+  }
+
+  /// Of a loop: vectors where its iterations are lanes.
+  double vectors(const Repeat& repeat) const {
+    return static_cast<double>(repeat.vector ? (repeat.trips + lanes_ - 1) / lanes_ : repeat.trips);
+  }
+  /// How many vectors all repeats together are.
+  double vectors(const std::vector<Repeat>& around) const {
+    double product = part_;
+    for (const Repeat& repeat : around) product *= vectors(repeat);
+    return product;
+  }
+
+  /// An address as a sum; what moves with loops and what with repeats of the block is told apart.
+  struct Address {
+    std::vector<AddressTerm> terms;
+    std::vector<std::vector<std::uint32_t>> slots;  ///< by term, repeats included
+    std::vector<std::uint32_t> atoms;               ///< by term
+    std::int64_t constant = 0;
+
+    bool moves(std::uint32_t slot) const {
+      return std::any_of(slots.begin(), slots.end(),
+                         [&](const auto& of) { return std::find(of.begin(), of.end(), slot) != of.end(); });
+    }
+  };
+
+  Address address(const Buffer& buffer, const std::vector<ExprId>& indices,
+                  const std::vector<Repeat>& around) {
+    LinearForm whole;
+    for (std::size_t d = 0; d < indices.size(); ++d)
+      whole = nest::add(whole, multiply(forms_.form(nest_.arena, indices[d]), buffer.strides[d]));
+    whole = forms_.joined(std::move(whole));
+    Address made;
+    made.constant = whole.constant;
+    for (const auto& [atom, coefficient] : whole.terms) {
+      AddressTerm term;
+      std::vector<std::uint32_t> slots;
+      slots_of(atom, slots);
+      term.coefficient = coefficient;
+      for (const std::uint32_t slot : slots) {
+        const auto repeat =
+            std::find_if(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; });
+        if (repeat != around.end())
+          term.repeats *= static_cast<double>(repeat->trips);
+        else
+          term.loops.emplace_back(slot, trips_[slot]);
+      }
+      LinearForm alone;
+      alone.terms.emplace_back(atom, 1);
+      const Interval width = forms_.bounds(alone);
+      term.width = static_cast<double>(width.greatest) - static_cast<double>(width.least) + 1;
+      term.linear = forms_.atom(atom).kind == Atom::Kind::Slot;
+      made.terms.push_back(std::move(term));
+      made.slots.push_back(std::move(slots));
+      made.atoms.push_back(atom);
+    }
+    return made;
+  }
+  void slots_of(std::uint32_t atom, std::vector<std::uint32_t>& slots) const {
+    const Atom& a = forms_.atom(atom);
+    if (a.kind == Atom::Kind::Slot) {
+      if (std::find(slots.begin(), slots.end(), a.slot) == slots.end()) slots.push_back(a.slot);
+      return;
+    }
+    for (const auto& [inner, coefficient] : a.inner.terms) slots_of(inner, slots);
+  }
+
+  /// Instructions of an access: how many vectors, scalars or single elements are moved.
+  struct Moved {
+    double vectors = 0, scalars = 0, elements = 0, shuffles = 0;
+  };
+  struct Part {  ///< of an address: a multiple of 0, 1, ..., count - 1
+    std::int64_t step = 0;
+    double count = 1;
+  };
+  /// Distinct sums of parts, ascending steps: what unrolled rows and the taps of a window both read is
+  /// loaded once.
+  static double distinct(std::vector<Part> parts) {
+    std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.step < b.step; });
+    double runs = 1, length = 1;
+    std::int64_t step = 0;
+    for (const Part& part : parts) {
+      const bool joins = step > 0 && part.step % step == 0 && static_cast<double>(part.step / step) <= length;
+      if (joins) {
+        length += (part.count - 1) * static_cast<double>(part.step / step);
+      } else {
+        runs *= length;
+        step = part.step;
+        length = part.count;
+      }
+    }
+    return runs * length;
+  }
+  /// How far each lane's element is from the first one's, where nothing but the lane moves what is no plain
+  /// multiple of it: positions of several rows in one vector, or one row again and again.
+  std::optional<std::vector<std::int64_t>> offsets(const Address& at, const Repeat& lane) {
+    std::vector<std::int64_t> found(static_cast<std::size_t>(lane.trips), 0);
+    for (std::size_t t = 0; t < at.terms.size(); ++t) {
+      const auto& slots = at.slots[t];
+      if (std::find(slots.begin(), slots.end(), lane.slot) == slots.end()) continue;
+      if (slots.size() > 1) return std::nullopt;
+      LinearForm alone;
+      alone.terms.emplace_back(at.atoms[t], at.terms[t].coefficient);
+      for (std::size_t l = 0; l < found.size(); ++l)
+        found[l] += forms_.substitute(alone, lane.slot, static_cast<std::int64_t>(l)).constant;
+    }
+    for (std::size_t l = found.size(); l-- > 0;) found[l] -= found[0];
+    return found;
+  }
+  /// Whole vectors that hold the elements at these offsets; 0 where there are nearly as many as elements.
+  double covers(std::vector<std::int64_t> wanted) const {
+    std::sort(wanted.begin(), wanted.end());
+    double vectors = 0;
+    for (std::size_t i = 0; i < wanted.size(); ++vectors)
+      for (const std::int64_t first = wanted[i]; i < wanted.size() && wanted[i] - first < lanes_;) ++i;
+    return vectors <= std::max(2.0, static_cast<double>(lanes_) / 2) ? vectors : 0;
+  }
+  static bool consecutive(const std::vector<std::int64_t>& offsets) {
+    for (std::size_t l = 0; l < offsets.size(); ++l)
+      if (offsets[l] != static_cast<std::int64_t>(l)) return false;
+    return true;
+  }
+
+  Moved moved(const Address& at, const std::vector<Repeat>& around) {
+    const Repeat* lane = nullptr;
+    for (const Repeat& repeat : around)
+      if (repeat.vector && at.moves(repeat.slot)) lane = &repeat;
+    std::vector<Part> parts;
+    double others = 1;  // of repeats in quotients and remainders, which have their values together
+    std::int64_t step = 0;
+    bool linear = true;
+    for (const Repeat& repeat : around) {
+      if (&repeat == lane) continue;
+      std::int64_t coefficient = 0;
+      bool joins = true;
+      for (std::size_t t = 0; t < at.terms.size(); ++t) {
+        if (std::find(at.slots[t].begin(), at.slots[t].end(), repeat.slot) == at.slots[t].end()) continue;
+        joins = joins && at.terms[t].linear;
+        coefficient = std::abs(at.terms[t].coefficient);
+      }
+      if (!joins)
+        others *= static_cast<double>(repeat.trips);
+      else if (coefficient != 0)
+        parts.push_back({coefficient, static_cast<double>(repeat.trips)});
+    }
+    for (std::size_t t = 0; lane != nullptr && t < at.terms.size(); ++t) {
+      if (std::find(at.slots[t].begin(), at.slots[t].end(), lane->slot) == at.slots[t].end()) continue;
+      step += at.terms[t].coefficient;
+      linear = linear && at.terms[t].linear;
+    }
+    const double repeats = others * distinct(parts);
+    Moved made;
+    if (lane == nullptr) {
+      made.scalars = repeats;
+    } else if (linear && step == 1) {
+      made.vectors = repeats * vectors(*lane);
+    } else if (linear && step > 1 && step <= kShuffled) {  // whole vectors, of which lanes are picked
+      double span = static_cast<double>(step * (lane->trips - 1) + 1);  // that neighbours overlap in
+      std::vector<Part> apart;
+      for (const Part& part : parts)
+        if (static_cast<double>(part.step) <= span)
+          span += (part.count - 1) * static_cast<double>(part.step);
+        else
+          apart.push_back(part);
+      made.vectors = others * distinct(apart) * std::ceil(span / static_cast<double>(lanes_));
+      made.shuffles = repeats * vectors(*lane) * static_cast<double>(step - 1);
+    } else if (const auto apart = lane->trips <= lanes_ ? offsets(at, *lane) : std::nullopt;
+               apart && consecutive(*apart)) {
+      made.vectors = repeats;
+    } else if (const double whole = apart ? covers(*apart) : 0; whole > 0) {
+      made.vectors = made.shuffles = repeats * whole;
+    } else {
+      made.elements = repeats * static_cast<double>(lane->trips) * (lane->trips <= kFewLanes ? kInserted : 1);
+    }
+    return made;
+  }
+
+  /// Vectors of an operand that are held while a row of sums is added to.
+  double live(const Address& at, const std::vector<Repeat>& around) const {
+    double product = 1;
+    for (const Repeat& repeat : around)
+      if (at.moves(repeat.slot) && target_ != nullptr && target_->moves(repeat.slot))
+        product *= vectors(repeat);
+    return product;
+  }
+
+  /// Whether vectors begin at multiples of their size: what does not, crosses lines of the cache.
+  bool aligned(const Address& at, const std::vector<Repeat>& around) const {
+    const std::int64_t vector = lanes_;
+    if (at.constant % vector != 0) return false;
+    for (std::size_t t = 0; t < at.terms.size(); ++t) {
+      const bool lane = std::any_of(around.begin(), around.end(), [&](const Repeat& repeat) {
+        return repeat.vector &&
+               std::find(at.slots[t].begin(), at.slots[t].end(), repeat.slot) != at.slots[t].end();
+      });
+      if (!lane && at.terms[t].coefficient % vector != 0) return false;
+    }
+    return true;
+  }
+
+  void value(ValueId id, NestNode& block, const std::vector<Repeat>& around, bool& multiplies) {
+    if (!seen_.insert(static_cast<std::uint32_t>(id)).second) return;
+    const Value& v = nest_.value(id);
+    const double count = vectors(around);
+    switch (v.kind) {
+      case ValueKind::Load: {
+        const Buffer& buffer = nest_.buffer(v.buffer);
+        if (buffer.kind == BufferKind::Register) return;
+        Access access;
+        access.buffer = v.buffer;
+        access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
+        access.guarded = !v.guards.empty();
+        Address at = address(buffer, v.indices, around);
+        const Moved m = moved(at, around);
+        block.work.vector_loads += m.vectors;
+        block.work.scalar_loads += m.scalars;
+        block.work.gathers += m.elements;
+        block.work.masks += m.shuffles;
+        if (buffer.dtype == Dtype::BF16) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
+        if (m.vectors > 0) operands_ = std::max(operands_, live(at, around));
+        if (!aligned(at, around)) block.work.crossing_loads += m.vectors;
+        for (const nest::Condition& guard : v.guards)
+          block.work.masks += masks(guard, around, std::max({m.vectors, m.scalars, m.elements}));
+        block.accesses.push_back(facts_.accesses.size());
+        access.terms = std::move(at.terms);
+        facts_.accesses.push_back(std::move(access));
+        return;
+      }
+      case ValueKind::Unary: {
+        value(v.a, block, around, multiplies);
+        const double more = polynomial_of(v.function, wide_), costly = cost_of(v.function);
+        const double times = more + costly > 0 ? executions(v.a, around) : count;
+        block.work.fma += times * (1 + more);
+        block.work.flops += count_elements(around);
+        block.work.costly += times * costly;
+        return;
+      }
+      case ValueKind::Binary: {
+        value(v.a, block, around, multiplies);
+        value(v.b, block, around, multiplies);
+        if (v.function == Function::Multiply && multiplies) {
+          multiplies = false;  // joined with the addition of the store
+          return;
+        }
+        // By what is the same in all lanes, a division is a product with its reciprocal.
+        const double more = polynomial_of(v.function, wide_), costly = cost_of(v.function);
+        const double times =
+            more + costly > 0 ? executions(v.function == Function::Divide ? v.b : id, around) : count;
+        block.work.fma += count + times * more;
+        block.work.flops += count_elements(around);
+        block.work.costly += times * costly;
+        return;
+      }
+      case ValueKind::Select:
+        value(v.a, block, around, multiplies);
+        value(v.b, block, around, multiplies);
+        value(v.c, block, around, multiplies);
+        block.work.fma += count;
+        return;
+      default:
+        return;
+    }
+  }
+  void slots_of(ValueId id, std::set<std::uint32_t>& slots) {
+    const Value& v = nest_.value(id);
+    const auto add = [&](ExprId e) {
+      for (const auto& [atom, coefficient] : forms_.form(nest_.arena, e).terms) {
+        std::vector<std::uint32_t> found;
+        slots_of(atom, found);
+        slots.insert(found.begin(), found.end());
+      }
+    };
+    if (v.kind == ValueKind::Index) add(v.index);
+    for (const ExprId index : v.indices) add(index);
+    for (const nest::Condition& guard : v.guards) add(guard.expr);
+    const int operands = v.kind == ValueKind::Unary ? 1 : v.kind == ValueKind::Binary ? 2 : 0;
+    if (v.kind == ValueKind::Select) slots_of(v.c, slots);
+    if (operands > 0 || v.kind == ValueKind::Select) slots_of(v.a, slots);
+    if (operands > 1 || v.kind == ValueKind::Select) slots_of(v.b, slots);
+  }
+  /// How often what takes long is computed: once for all lanes that it is the same in, and before the
+  /// innermost loop if that does not change it.
+  double executions(ValueId id, const std::vector<Repeat>& around) {
+    std::set<std::uint32_t> slots;
+    slots_of(id, slots);
+    double count = 1;
+    bool lanes = false;
+    for (const Repeat& repeat : around)
+      if (slots.count(repeat.slot) != 0) {
+        count *= vectors(repeat);
+        lanes = lanes || repeat.vector;
+      }
+    const bool changes = path_.empty() || slots.count(path_.back()) != 0;
+    return lanes || changes ? count : 0;
+  }
+
+  /// Masks of a guard of `loads` loads. Which iterations it lets in is known when code is made, if no loop
+  /// that stays one moves it; otherwise each of its values is compared once, however many loads share it.
+  double masks(const nest::Condition& guard, const std::vector<Repeat>& around, double loads) {
+    std::vector<Part> parts;
+    double others = 1;
+    bool known = true;
+    for (const auto& [atom, coefficient] : forms_.joined(forms_.form(nest_.arena, guard.expr)).terms) {
+      std::vector<std::uint32_t> slots;
+      slots_of(atom, slots);
+      double repeats = 1;
+      for (const std::uint32_t slot : slots) {
+        const auto repeat =
+            std::find_if(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; });
+        if (repeat == around.end())
+          known = false;
+        else
+          repeats *= vectors(*repeat);
+      }
+      if (forms_.atom(atom).kind == Atom::Kind::Slot)
+        parts.push_back({std::abs(coefficient), repeats});
+      else
+        others *= repeats;
+    }
+    return known ? kKnownMask * loads : others * distinct(std::move(parts));
+  }
+
+  double count_elements(const std::vector<Repeat>& around) const {
+    double count = part_;
+    for (const Repeat& repeat : around) count *= static_cast<double>(repeat.trips);
+    return count;
+  }
+
+  void store(const Statement& s, NestNode& block, const std::vector<Repeat>& around) {
+    const Buffer& buffer = nest_.buffer(s.buffer);
+    const bool adds = s.mode != StoreMode::Assign;
+    const Value& root = nest_.value(s.value);
+    bool multiplies =
+        s.mode == StoreMode::Add && root.kind == ValueKind::Binary && root.function == Function::Multiply;
+    const bool fused = multiplies;
+    seen_.clear();
+    Address at = address(buffer, s.indices, around);
+    target_ = buffer.kind == BufferKind::Register ? &at : nullptr;
+    value(s.value, block, around, multiplies);
+    const double count = vectors(around);
+    if (adds) {
+      block.work.fma += count;
+      block.work.flops += count_elements(around) * (fused ? 2 : 1);
+    }
+    if (buffer.kind == BufferKind::Register) {
+      double distinct = 1;
+      for (const Repeat& repeat : around)
+        if (at.moves(repeat.slot)) distinct *= vectors(repeat);
+      if (adds) {
+        block.work.chain = std::max(block.work.chain, count / std::max(distinct, 1.0));
+        block.work.carried = block.work.carried || started_.count(s.buffer) == 0;
+      } else {
+        started_.insert(s.buffer);
+      }
+      auto found =
+          std::find_if(sums_.begin(), sums_.end(), [&](const auto& sum) { return sum.first == s.buffer; });
+      if (found == sums_.end()) sums_.emplace_back(s.buffer, distinct);
+      return;
+    }
+    Access access;
+    access.buffer = s.buffer;
+    access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
+    const Moved m = moved(at, around);
+    if (adds) {  // through memory: loaded, added to and stored; the next one waits
+      block.work.vector_loads += m.vectors;
+      block.work.scalar_loads += m.scalars;
+      block.work.gathers += m.elements;
+    }
+    if (buffer.dtype == Dtype::BF16) {
+      block.work.fma += kNarrow * (m.vectors + m.scalars + m.elements);
+      if (adds) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
+    }
+    if (!aligned(at, around)) block.work.crossing_stores += m.vectors;
+    block.work.vector_stores += m.vectors + m.scalars;
+    block.work.scatters += m.elements;
+    access.write = true;
+    access.terms = std::move(at.terms);
+    block.accesses.push_back(facts_.accesses.size());
+    facts_.accesses.push_back(std::move(access));
+  }
+
+  const LoopNest& nest_;
+  std::int64_t lanes_;  ///< of a vector of the type that is computed in
+  bool wide_;           ///< vectors of 512 bits
+  LinearForms forms_;
+  const symbolic::Sizes sizes_;
+  NestFacts facts_;
+  double part_ = 1;                  ///< of a block's repeats that conditions let in
+  std::vector<double> trips_;        ///< by slot, of the loops around
+  std::vector<std::uint32_t> path_;  ///< slots of the loops around a block, outermost first
+  std::set<std::uint32_t> seen_;
+  std::vector<std::pair<BufferId, double>> sums_;
+  std::set<BufferId> started_;  ///< sums that begin in the block
+  double operands_ = 0;
+  const Address* target_ = nullptr;  ///< of the sum that is being added to, where registers hold it
+};
+
+}  // namespace
+
+std::int64_t computed_bytes(const LoopNest& nest) {
+  const bool wide = std::any_of(nest.buffers.begin(), nest.buffers.end(),
+                                [](const Buffer& buffer) { return buffer.dtype == Dtype::F64; });
+  return wide ? 8 : 4;  // bfloat16 is computed in float32
+}
+
+NestFacts facts_of(const LoopNest& nest, std::int64_t vector_bytes) {
+  return Reader(nest, vector_bytes).run();
+}
+
+}  // namespace syno::machine

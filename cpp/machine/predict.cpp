@@ -1,0 +1,392 @@
+#include "machine/predict.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "machine/nest_facts.hpp"
+
+namespace syno::machine {
+
+namespace {
+
+using nest::BufferKind;
+
+/// A cache is full of other things, too, and of lines that only partly count.
+constexpr double kFill = 0.8;
+constexpr double kLoopCycles = 0.2;    ///< of an iteration, beside its body
+constexpr double kEnterCycles = 1;     ///< of a loop: its bounds
+constexpr double kMissCycles = 10;     ///< of a branch that ends a loop longer than predictors remember
+constexpr double kRemembered = 24;     ///< iterations
+constexpr double kParallelS = 1.5e-6;  ///< to hand work to other threads and wait for them
+constexpr double kScalarLoad = 0.5;    ///< cycles
+constexpr double kGather = 1.4, kScatter = 1.5, kMask = 1;
+constexpr double kCrossing = 0.3;
+constexpr double kPage = 4096;         ///< bytes; prefetchers stop at its end
+constexpr double kOverlapped = 25;     ///< misses that are under way at once
+constexpr double kOutOfOrder = 0.5;    ///< of a miss, where lines of a page come out of order
+constexpr double kStreams = 8;         ///< that a prefetcher follows
+constexpr double kUnfollowed = 2;      ///< lines of a short stream that come before it does
+constexpr double kSpill = 3;           ///< cycles of a value that no register holds, stored and loaded again
+constexpr double kHidden = 0.85;       ///< of the shorter of computing and moving, that the longer one hides
+constexpr double kLargestBlock = 256;  ///< multiply-adds; beyond it the code generator spills
+constexpr double kLookAhead = 200;     ///< instructions
+
+struct Cycles {
+  double fma = 0, loads = 0, stores = 0, latency = 0, spills = 0, overhead = 0;
+  double total = 0;
+  void add(const Cycles& other, double times) {
+    fma += other.fma * times;
+    loads += other.loads * times;
+    stores += other.stores * times;
+    latency += other.latency * times;
+    spills += other.spills * times;
+    overhead += other.overhead * times;
+    total += other.total * times;
+  }
+};
+
+class Model {
+ public:
+  Model(const nest::LoopNest& nest, const Machine& machine, const PredictOptions& options)
+      : nest_(nest),
+        machine_(machine),
+        options_(options),
+        facts_(facts_of(nest, machine.vector_bits / 8)),
+        inside_(facts_.slot_count, false),
+        lines_(facts_.accesses.size(), 0),
+        into_(machine.levels.size() - 1, std::vector<double>(facts_.accesses.size(), 0)),
+        surprises_(facts_.accesses.size(), 0) {}
+
+  Prediction run() {
+    Prediction made;
+    Part all = part(facts_.root(), options_.threads);
+    const std::size_t levels = machine_.levels.size();
+    // Called again and again: what all of it fits stays where it is.
+    if (!options_.cold)
+      for (std::size_t l = 0; l + 1 < levels; ++l)
+        if (fits(all.accesses, l))
+          for (const std::size_t a : all.accesses) into_[l][a] = 0;
+    made.moved_bytes.assign(levels, 0);
+    made.memory_s.assign(levels, 0);
+    double memory = 0;
+    for (std::size_t l = 1; l < levels; ++l) {
+      double seconds = 0;
+      for (const std::size_t a : all.accesses) {
+        const double farther = l + 1 < levels ? into_[l][a] : 0;
+        const double bytes =
+            std::max(0.0, into_[l - 1][a] - farther) * static_cast<double>(machine_.levels[l].line_bytes);
+        made.moved_bytes[l] += bytes;
+        const bool write = facts_.accesses[a].write;
+        seconds += bytes * 1e-9 / (write ? machine_.levels[l].write_gbs : machine_.levels[l].read_gbs);
+        const double line = static_cast<double>(machine_.levels[l].line_bytes);
+        seconds += bytes / line * surprises_[a] * machine_.levels[l].latency_ns * 1e-9 / kOverlapped;
+      }
+      made.memory_s[l] = seconds / sharing(l, all.speed_up);
+      memory += made.memory_s[l];
+    }
+    const double cycle = 1e-9 / machine_.ghz;
+    made.compute_s = (all.cycles.total - all.cycles.overhead) * cycle / all.speed_up;
+    made.overhead_s = all.cycles.overhead * cycle / all.speed_up + all.starts * kParallelS;
+    made.flops = all.flops;
+    made.seconds =
+        std::max(made.compute_s, memory) + (1 - kHidden) * std::min(made.compute_s, memory) + made.overhead_s;
+    const double peak = machine_.peak_gflops(computed_bytes(nest_)) * 1e9 * all.speed_up;
+    made.fraction_of_peak = made.seconds > 0 ? made.flops / peak / made.seconds : 0;
+    made.bottleneck = bottleneck(made, all.cycles, memory);
+    cycles_ = all.cycles;
+    speed_up_ = all.speed_up;
+    return made;
+  }
+
+  double largest_block() const {
+    double largest = 0;
+    for (const NestNode& node : facts_.nodes)
+      if (node.kind == NestNode::Kind::Block) largest = std::max(largest, node.work.fma);
+    return largest;
+  }
+
+  Cycles cycles_;
+  double speed_up_ = 1;
+
+ private:
+  struct Part {
+    Cycles cycles;
+    double flops = 0, starts = 0, speed_up = 1;
+    std::vector<std::size_t> accesses;
+  };
+
+  std::string bottleneck(const Prediction& made, const Cycles& cycles, double memory) const {
+    if (memory > made.compute_s && memory > made.overhead_s) {
+      const auto worst = std::max_element(made.memory_s.begin(), made.memory_s.end()) - made.memory_s.begin();
+      return machine_.levels[static_cast<std::size_t>(worst)].name;
+    }
+    if (made.overhead_s > made.compute_s) return "loop overhead";
+    const std::array<std::pair<double, const char*>, 5> parts{{{cycles.fma, "multiply-adds"},
+                                                               {cycles.loads, "loads"},
+                                                               {cycles.stores, "stores"},
+                                                               {cycles.latency, "latency of sums"},
+                                                               {cycles.spills, "registers"}}};
+    return std::max_element(parts.begin(), parts.end())->second;
+  }
+
+  /// Several threads have a private level each and share the rate of main memory.
+  double sharing(std::size_t level, double speed_up) const {
+    return level + 1 == machine_.levels.size() ? std::min(speed_up, 1.3) : speed_up;
+  }
+
+  Cycles block(const Work& work) const {
+    Cycles made;
+    const double vector_bytes = machine_.vector_bits / 8.0;
+    const double per_cycle = machine_.ghz;
+    const double load = vector_bytes * per_cycle / machine_.levels[0].read_gbs;
+    const double store = vector_bytes * per_cycle / machine_.levels[0].write_gbs;
+    made.fma = (work.fma + work.costly) / machine_.fma_per_cycle;
+    // A vector that crosses lines is two accesses; one as wide as a line nearly always does.
+    const double crossing = kCrossing * vector_bytes / static_cast<double>(machine_.levels[0].line_bytes);
+    made.loads = (work.vector_loads + crossing * work.crossing_loads) * load +
+                 work.scalar_loads * kScalarLoad + work.gathers * kGather + work.masks * kMask;
+    made.stores = (work.vector_stores + crossing * work.crossing_stores) * store + work.scatters * kScatter;
+    made.latency = work.chain * machine_.fma_latency_cycles;
+    if (!work.carried) {  // the next execution does not wait: as many as the core looks ahead run at once
+      const double instructions = work.fma + work.vector_loads + work.scalar_loads + work.vector_stores;
+      made.latency /= std::max(1.0, kLookAhead / std::max(1.0, instructions));
+    }
+    const double excess = work.registers - machine_.vector_registers;
+    if (excess > 0) made.spills = excess * kSpill;
+    if (work.fma > kLargestBlock) made.spills += 0.1 * work.fma;
+    made.total = std::max({made.fma, made.loads, made.stores, made.latency}) + made.spills;
+    return made;
+  }
+
+  double term_width(const AddressTerm& term) const {
+    double width = term.repeats;
+    for (const auto& [slot, trips] : term.loops)
+      if (inside_[slot]) width *= trips;
+    return std::min(width, term.width);
+  }
+
+  /// Distinct lines of an access while the loops in `inside_` run. Terms in ascending order: one that steps
+  /// no further than what nearer ones cover lengthens the run, another repeats it elsewhere.
+  double lines(const Access& access, double* pieces = nullptr) const {
+    std::array<std::pair<double, double>, 16> few;
+    std::size_t count = 0;
+    for (const AddressTerm& term : access.terms) {
+      const double width = term_width(term);
+      if (width <= 1 || term.coefficient == 0) continue;
+      if (count == few.size()) break;
+      few[count++] = {std::abs(static_cast<double>(term.coefficient)), width};
+    }
+    std::sort(few.begin(), few.begin() + static_cast<std::ptrdiff_t>(count));
+    const double line =
+        static_cast<double>(machine_.levels[0].line_bytes) / static_cast<double>(access.element_bytes);
+    double run = 1, runs = 1;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto [step, width] = few[i];
+      if (step <= std::max(run, line))
+        run += step * (width - 1);
+      else
+        runs *= width;
+    }
+    if (pieces != nullptr) *pieces = runs;
+    return runs * std::max(1.0, run / line + (run > line ? 0.5 : 0));
+  }
+
+  /// Of the lines an access brings in, the share that no prefetcher foresees: those that begin a piece of
+  /// their own, on another page or out of order within one.
+  double surprises(const Access& access) const {
+    double pieces = 1;
+    const double touched = lines(access, &pieces);
+    const double piece = touched / pieces;
+    for (std::size_t i = path_.size(); i-- > 0;) {  // the innermost loop that moves it
+      double step = 0, trips = 1;
+      for (const AddressTerm& term : access.terms)
+        for (const auto& [slot, count] : term.loops)
+          if (slot == path_[i]) {
+            step += static_cast<double>(std::abs(term.coefficient * access.element_bytes));
+            trips = count;
+          }
+      if (step == 0) continue;
+      if (step >= kPage) return 1 / piece;
+      // Several pieces that each go on in order are streams, if they last.
+      const auto line = static_cast<double>(machine_.levels[0].line_bytes);
+      const bool goes_on = step <= 2 * piece * line;
+      if (goes_on && (pieces <= 2 || (pieces <= kStreams && trips * step >= kPage))) return 0;
+      if (goes_on && pieces <= kStreams)
+        return std::min(kOutOfOrder / piece, kUnfollowed * line / (trips * step));
+      return kOutOfOrder / piece;
+    }
+    return 0;
+  }
+
+  /// Lines that fall on so few places of a cache that its ways do not hold them.
+  bool conflicts(const Access& access, const MemoryLevel& level) const {
+    if (level.ways == 0) return false;
+    const std::int64_t way = level.bytes / level.ways;
+    for (const AddressTerm& term : access.terms) {
+      const double width = term_width(term);
+      const std::int64_t step = std::abs(term.coefficient) * access.element_bytes;
+      if (width <= level.ways || step < level.line_bytes) continue;
+      const auto apart = static_cast<double>(std::max(std::gcd(step, way), level.line_bytes));
+      if (width * apart > static_cast<double>(level.ways * way)) return true;
+    }
+    return false;
+  }
+
+  bool fits(const std::vector<std::size_t>& accesses, std::size_t level) {
+    const MemoryLevel& here = machine_.levels[level];
+    const double capacity = kFill * static_cast<double>(here.bytes);
+    double bytes = 0;
+    by_buffer_.assign(nest_.buffers.size(), 0);
+    for (const std::size_t a : accesses) {
+      by_buffer_[static_cast<std::size_t>(facts_.accesses[a].buffer)] += lines_[a];
+      if (conflicts(facts_.accesses[a], here)) return false;
+    }
+    for (std::size_t b = 0; b < by_buffer_.size(); ++b) {
+      if (by_buffer_[b] == 0) continue;
+      bytes += std::min(by_buffer_[b] * static_cast<double>(here.line_bytes), buffer_bytes(b));
+      if (bytes > capacity) return false;
+    }
+    return true;
+  }
+  double buffer_bytes(std::size_t index) const {
+    const nest::Buffer& buffer = nest_.buffers[index];
+    double bytes = static_cast<double>(nest::byte_size(buffer.dtype));
+    for (const auto extent : buffer.extents) bytes *= static_cast<double>(extent);
+    return bytes + 64;
+  }
+
+  Part part(std::size_t index, int threads) {
+    const NestNode& node = facts_.nodes[index];
+    Part made;
+    switch (node.kind) {
+      case NestNode::Kind::Block: {
+        made.cycles = block(node.work);
+        made.flops = node.work.flops;
+        made.accesses = node.accesses;
+        for (const std::size_t a : node.accesses) {
+          lines_[a] = lines(facts_.accesses[a]);
+          surprises_[a] = surprises(facts_.accesses[a]);
+          for (auto& level : into_) level[a] = lines_[a];
+        }
+        return made;
+      }
+      case NestNode::Kind::Loop:
+        return loop(node, threads);
+      case NestNode::Kind::Sequence:
+        break;
+    }
+    double weighted = 0;
+    for (const std::size_t child : node.children) {
+      Part next = part(child, threads);
+      made.cycles.add(next.cycles, 1);
+      weighted += next.cycles.total / next.speed_up;
+      made.flops += next.flops;
+      made.starts += next.starts;
+      made.accesses.insert(made.accesses.end(), next.accesses.begin(), next.accesses.end());
+    }
+    made.speed_up = weighted > 0 ? made.cycles.total / weighted : 1;
+    // What an earlier child touched, and all of it fits, is still there.
+    for (std::size_t l = 0; l < into_.size(); ++l) {
+      if (!fits(made.accesses, l)) continue;
+      std::vector<double> earlier(nest_.buffers.size(), 0);
+      for (const std::size_t a : made.accesses) {
+        double& before = earlier[static_cast<std::size_t>(facts_.accesses[a].buffer)];
+        into_[l][a] = std::max(0.0, into_[l][a] - before);
+        before = std::max(before, lines_[a]);
+      }
+    }
+    return made;
+  }
+
+  Part loop(const NestNode& node, int threads) {
+    const double trips = node.trips;
+    double speed_up = 1;
+    if (node.parallel && threads > 1 && trips > 1) speed_up = trips / std::ceil(trips / threads);
+    path_.push_back(node.slot);
+    inside_[node.slot] = false;  // a copy of this loop that came before may have left it
+    Part body = part(node.children[0], speed_up > 1 ? 1 : threads);
+    path_.pop_back();
+    Part made;
+    made.accesses = std::move(body.accesses);
+    made.flops = body.flops * trips;
+    made.starts = speed_up > 1 ? 1 : body.starts * trips;
+    made.speed_up = speed_up > 1 ? speed_up : body.speed_up;
+    made.cycles.add(body.cycles, trips);
+    const double around = kLoopCycles * trips + kEnterCycles + (trips > kRemembered ? kMissCycles : 0);
+    made.cycles.total += around;
+    made.cycles.overhead += around;
+    std::vector<bool> body_fits;
+    for (std::size_t l = 0; l < into_.size(); ++l) body_fits.push_back(fits(made.accesses, l));
+    inside_[node.slot] = true;
+    for (const std::size_t a : made.accesses)
+      lines_[a] = std::min(lines(facts_.accesses[a]), lines_[a] * std::max(1.0, trips));
+    for (std::size_t l = 0; l < into_.size(); ++l) {
+      const bool kept = body_fits[l] || fits(made.accesses, l);
+      for (const std::size_t a : made.accesses) {
+        const double repeated = into_[l][a] * trips;
+        into_[l][a] = kept ? std::min(repeated, lines_[a]) : repeated;
+      }
+    }
+    return made;
+  }
+
+  const nest::LoopNest& nest_;
+  const Machine& machine_;
+  PredictOptions options_;
+  NestFacts facts_;
+  std::vector<bool> inside_;  ///< by slot: the loops whose whole range is looked at
+  /// By access, of one execution of the node looked at last around it: distinct lines, and by level the lines
+  /// brought into it.
+  std::vector<double> lines_;
+  std::vector<std::vector<double>> into_;
+  std::vector<double> by_buffer_;
+  std::vector<std::uint32_t> path_;  ///< slots of the loops around, outermost first
+  std::vector<double> surprises_;    ///< by access
+};
+
+double logarithm(double value) { return std::log2(1 + std::max(0.0, value)); }
+
+const std::vector<std::string_view> kFeatureNames{
+    "flops",  "multiply_adds", "loads",  "stores", "latency",  "spills",   "overhead",
+    "cycles", "near",          "middle", "far",    "speed_up", "fraction", "predicted_ns"};
+
+}  // namespace
+
+Prediction predict(const nest::LoopNest& nest, const Machine& machine, const PredictOptions& options) {
+  return Model(nest, machine, options).run();
+}
+
+const std::vector<std::string_view>& feature_names() { return kFeatureNames; }
+
+Scored score(const nest::LoopNest& nest, const Machine& machine, const PredictOptions& options) {
+  Model model(nest, machine, options);
+  Scored scored;
+  scored.prediction = model.run();
+  scored.largest_block = model.largest_block();
+  const Prediction& made = scored.prediction;
+  const Cycles& c = model.cycles_;
+  const auto moved = [&](std::size_t level) {
+    return level < made.moved_bytes.size() ? logarithm(made.moved_bytes[level]) : 0.0;
+  };
+  double far = 0;
+  for (std::size_t l = 3; l < made.moved_bytes.size(); ++l) far += made.moved_bytes[l];
+  scored.features = {logarithm(made.flops),
+                     logarithm(c.fma),
+                     logarithm(c.loads),
+                     logarithm(c.stores),
+                     logarithm(c.latency),
+                     logarithm(c.spills),
+                     logarithm(c.overhead),
+                     logarithm(c.total),
+                     moved(1),
+                     moved(2),
+                     logarithm(far),
+                     model.speed_up_,
+                     made.fraction_of_peak,
+                     logarithm(made.seconds * 1e9)};
+  return scored;
+}
+
+}  // namespace syno::machine

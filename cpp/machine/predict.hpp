@@ -1,0 +1,46 @@
+// machine/predict.hpp — how long a loop nest takes, from the machine model alone: microseconds instead of a
+// measurement. Ranks the states of a construction, candidates of a search, and tells what limits a kernel.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine/machine.hpp"
+#include "nest/loop_nest.hpp"
+
+namespace syno::machine {
+
+struct PredictOptions {
+  int threads = 1;
+  bool cold = false;  ///< arguments come from main memory; otherwise from the nearest level that holds them
+};
+
+struct Prediction {
+  double seconds = 0;
+  double compute_s = 0;             ///< with every access in the first cache
+  std::vector<double> moved_bytes;  ///< by machine level: what it gives the core beyond nearer levels
+  std::vector<double> memory_s;     ///< the time of that
+  double flops = 0;                 ///< a multiply-add is two
+  double overhead_s = 0;            ///< entering loops, starting threads
+  std::string bottleneck;           ///< "multiply-adds", "loads", "stores", "latency", ..., or a level's name
+  double fraction_of_peak = 0;      ///< flops against the peak of the threads used
+};
+
+/// Innermost blocks are counted by ports (multiply-adds, loads, stores), by the latency of sums that wait for
+/// themselves and by registers; each level's traffic by the footprints of loops that fit it: what is read
+/// again while it is still there costs nothing (derive-and-tune §2: Q and F of Gensor, per access).
+Prediction predict(const nest::LoopNest& nest, const Machine& machine, const PredictOptions& options = {});
+
+/// A prediction with what else one analysis of a nest tells.
+struct Scored {
+  Prediction prediction;
+  /// What a learned cost model sees: logarithms of the counts the prediction is made of, in the order of
+  /// feature_names().
+  std::vector<double> features;
+  double largest_block = 0;  ///< multiply-adds of the largest innermost block, each vector counted once
+};
+Scored score(const nest::LoopNest& nest, const Machine& machine, const PredictOptions& options = {});
+const std::vector<std::string_view>& feature_names();
+
+}  // namespace syno::machine

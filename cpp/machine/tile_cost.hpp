@@ -1,0 +1,27 @@
+// machine/tile_cost.hpp — what a register tile costs: multiply-adds, loads and the latency of sums.
+#pragma once
+
+#include <cstdint>
+
+#include "machine/cpu.hpp"
+
+namespace syno::machine {
+
+/// Registers: `rows` broadcast operands times `vectors` vector operands.
+struct Tile {
+  std::int64_t rows = 1, vectors = 1;
+  double cycles = 0;  ///< of the whole scope, by multiply-adds, loads and latency
+};
+constexpr std::int64_t kMostRows = 28, kMostVectors = 8;  ///< of a tile
+bool tile_fits(const Target& target, std::int64_t rows, std::int64_t vectors);
+/// Cycles of one step of sums: multiply-adds, loads, or the latency of a sum, whichever is longest. Counts
+/// are in cycles of a core that does one multiply-add in each: one that does more moves more, too.
+double step_cycles(const Target& target, double multiply_adds, double loads);
+/// Cycles of `rows` x `vectors` results by tiles of mr x nv, `steps` multiply-adds each.
+double tile_cycles(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,
+                   std::int64_t mr, std::int64_t nv);
+/// The tile for `rows` x `vectors` results, `steps` multiply-adds each.
+Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,
+               std::int64_t most_rows = kMostRows);
+
+}  // namespace syno::machine

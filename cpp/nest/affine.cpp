@@ -1,0 +1,386 @@
+#include "nest/affine.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "support/checked.hpp"
+#include "support/error.hpp"
+
+namespace syno::nest {
+
+namespace {
+
+constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max() / 4;
+
+std::int64_t checked_product(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) || product > kLargest || product < -kLargest)
+    fail<ScheduleError>("loop nest", "an index overflows: {} * {} does not fit; use smaller tensors", a, b);
+  return product;
+}
+
+std::int64_t checked_sum(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum) || sum > kLargest || sum < -kLargest)
+    fail<ScheduleError>("loop nest", "an index overflows: {} + {} does not fit; use smaller tensors", a, b);
+  return sum;
+}
+
+/// Bounds may be wider than any index: they saturate.
+std::int64_t saturated_multiply(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return (a < 0) == (b < 0) ? kLargest : -kLargest;
+  return std::clamp(product, -kLargest, kLargest);
+}
+
+Interval intersect(Interval a, Interval b) {
+  return {std::max(a.least, b.least), std::min(a.greatest, b.greatest)};
+}
+
+/// If a.terms == (numerator / denominator) * b.terms with denominator > 0, gives the ratio.
+bool proportional(const LinearForm& a, const LinearForm& b, std::int64_t& numerator,
+                  std::int64_t& denominator) {
+  if (a.terms.size() != b.terms.size() || a.terms.empty()) return false;
+  numerator = a.terms[0].second;
+  denominator = b.terms[0].second;
+  if (denominator < 0) {
+    numerator = -numerator;
+    denominator = -denominator;
+  }
+  for (std::size_t i = 0; i < a.terms.size(); ++i) {
+    if (a.terms[i].first != b.terms[i].first) return false;
+    if (static_cast<Int128>(a.terms[i].second) * denominator !=
+        static_cast<Int128>(b.terms[i].second) * numerator)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+LinearForm add(const LinearForm& a, const LinearForm& b) {
+  LinearForm sum;
+  sum.terms.reserve(a.terms.size() + b.terms.size());
+  std::size_t i = 0, j = 0;
+  while (i < a.terms.size() || j < b.terms.size()) {
+    if (j == b.terms.size() || (i < a.terms.size() && a.terms[i].first < b.terms[j].first)) {
+      sum.terms.push_back(a.terms[i++]);
+    } else if (i == a.terms.size() || b.terms[j].first < a.terms[i].first) {
+      sum.terms.push_back(b.terms[j++]);
+    } else {
+      const std::int64_t coefficient = checked_sum(a.terms[i].second, b.terms[j].second);
+      if (coefficient != 0) sum.terms.emplace_back(a.terms[i].first, coefficient);
+      ++i, ++j;
+    }
+  }
+  sum.constant = checked_sum(a.constant, b.constant);
+  return sum;
+}
+
+LinearForm multiply(const LinearForm& a, std::int64_t factor) {
+  LinearForm product;
+  if (factor == 0) return product;
+  product.terms.reserve(a.terms.size());
+  for (const auto& [atom, coefficient] : a.terms)
+    product.terms.emplace_back(atom, checked_product(coefficient, factor));
+  product.constant = checked_product(a.constant, factor);
+  return product;
+}
+
+LinearForm with_constant(LinearForm a, std::int64_t added) {
+  a.constant = checked_sum(a.constant, added);
+  return a;
+}
+
+void LinearForms::bind(std::uint32_t slot, Interval range) {
+  if (slot >= bindings_.size()) bindings_.resize(slot + 1);
+  Binding& binding = bindings_[slot];
+  binding.bound = true;
+  binding.aliased = false;
+  binding.range = range;
+}
+
+void LinearForms::bind_constant(std::uint32_t slot, std::int64_t value) { bind_form(slot, {{}, value}); }
+
+void LinearForms::bind_form(std::uint32_t slot, LinearForm form) {
+  bind(slot, {});
+  Binding& binding = bindings_[slot];
+  binding.aliased = true;
+  if (binding.alias == 0) {
+    aliases_.push_back(std::move(form));
+    binding.alias = static_cast<std::uint32_t>(aliases_.size());
+  } else {
+    aliases_[binding.alias - 1] = std::move(form);
+  }
+}
+
+void LinearForms::unbind(std::uint32_t slot) {
+  if (slot < bindings_.size()) bindings_[slot].bound = bindings_[slot].aliased = false;
+}
+
+std::uint32_t LinearForms::intern(Atom atom) {
+  const auto [found, added] = ids_.try_emplace(atom, static_cast<std::uint32_t>(atoms_.size()));
+  if (added) atoms_.push_back(std::move(atom));
+  return found->second;
+}
+
+LinearForm LinearForms::slot_form(std::uint32_t slot) {
+  if (bound(slot) && bindings_[slot].aliased) return aliases_[bindings_[slot].alias - 1];
+  if (slot >= slot_atoms_.size()) slot_atoms_.resize(slot + 1);
+  if (slot_atoms_[slot] == 0) {
+    atoms_.push_back({Atom::Kind::Slot, slot, {}, 1});
+    slot_atoms_[slot] = static_cast<std::uint32_t>(atoms_.size());
+  }
+  return {{{slot_atoms_[slot] - 1, 1}}, 0};
+}
+
+LinearForm LinearForms::form(const symbolic::Arena& arena, ExprId expr) {
+  const symbolic::Expr& node = arena[expr];
+  const auto size_of = [&] { return arena[node.size].factor().num(); };
+  switch (node.op) {
+    case symbolic::Op::Iterator:
+      return slot_form(static_cast<std::uint32_t>(node.a));
+    case symbolic::Op::Constant:
+      return {{}, node.value};
+    case symbolic::Op::SizeValue:
+      return {{}, size_of()};
+    case symbolic::Op::Add:
+      return joined(add(form(arena, node.a), form(arena, node.b)));
+    case symbolic::Op::Multiply:
+      return multiply(form(arena, node.a), checked_product(node.value, size_of()));
+    case symbolic::Op::Divide:
+      return quotient(form(arena, node.a), size_of());
+    case symbolic::Op::Modulo:
+      return remainder(form(arena, node.a), size_of());
+    case symbolic::Op::Inside:
+      break;
+  }
+  fail<ScheduleError>("loop nest", "`inside` occurs in an index; write it as a guard");
+}
+
+std::optional<LinearForms::Blocks> LinearForms::whole_blocks(const LinearForm& form,
+                                                             std::int64_t divisor) const {
+  std::int64_t tried = divisor;
+  for (std::size_t i = 0; i < form.terms.size(); ++i) {
+    // The next smaller block that some term steps over.
+    std::int64_t size = 1;
+    for (const auto& term : form.terms) {
+      const std::int64_t block = std::gcd(term.second, divisor);
+      if (block < tried) size = std::max(size, block);
+    }
+    if (size == 1) return std::nullopt;
+    tried = size;
+    Blocks made{{}, {{}, floor_modulo(form.constant, size)}, size};
+    made.form.constant = floor_divide(form.constant, size);
+    for (const auto& term : form.terms) {
+      if (term.second % size == 0)
+        made.form.terms.emplace_back(term.first, term.second / size);
+      else
+        made.within.terms.push_back(term);
+    }
+    const Interval range = bounds(made.within);
+    if (range.least >= 0 && range.greatest < size) return made;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+/// Any function of what has two values is linear in it: `of` the values of a form as a form of its only atom,
+/// (v + 1) / 2 as v for 0 <= v < 2.
+template <class Function>
+std::optional<LinearForm> through_two(const LinearForms& forms, const LinearForm& form, const Function& of) {
+  if (form.terms.size() != 1) return std::nullopt;
+  const auto [id, times] = form.terms[0];
+  const Interval range = forms.bounds_without_facts({{{id, 1}}, 0});
+  if (range.greatest != range.least + 1) return std::nullopt;
+  const std::int64_t low = of(form.constant + times * range.least),
+                     step = of(form.constant + times * range.greatest) - low;
+  LinearForm made;
+  if (step != 0) made.terms.emplace_back(id, step);
+  made.constant = low - step * range.least;
+  return made;
+}
+
+}  // namespace
+
+LinearForm LinearForms::quotient(const LinearForm& dividend, std::int64_t divisor) {
+  SYNO_ASSERT(divisor > 0, "divisors are sizes, hence positive");
+  if (divisor == 1) return dividend;
+  // Multiples of the divisor leave the quotient.
+  LinearForm outside, rest;
+  for (const auto& term : dividend.terms) {
+    if (term.second % divisor == 0)
+      outside.terms.emplace_back(term.first, term.second / divisor);
+    else
+      rest.terms.push_back(term);
+  }
+  outside.constant = floor_divide(dividend.constant, divisor);
+  rest.constant = floor_modulo(dividend.constant, divisor);
+  const Interval range = bounds(rest);
+  const std::int64_t low = floor_divide(range.least, divisor), high = floor_divide(range.greatest, divisor);
+  if (low == high) return with_constant(outside, low);
+  if (const auto blocks = whole_blocks(rest, divisor))
+    return add(outside, quotient(blocks->form, divisor / blocks->size));
+  if (const auto linear = through_two(*this, rest, [&](std::int64_t v) { return floor_divide(v, divisor); }))
+    return add(outside, *linear);
+  Atom atom{Atom::Kind::Quotient, 0, rest, divisor};
+  if (rest.terms.size() == 1 && rest.terms[0].second == 1 && rest.constant == 0) {
+    const Atom& inner = atoms_[rest.terms[0].first];  // (x / a) / b is x / (a * b)
+    if (inner.kind == Atom::Kind::Quotient)
+      atom = Atom{Atom::Kind::Quotient, 0, inner.inner, checked_product(inner.divisor, divisor)};
+  }
+  LinearForm made;
+  made.terms.emplace_back(intern(std::move(atom)), 1);
+  return add(outside, made);
+}
+
+LinearForm LinearForms::remainder(const LinearForm& dividend, std::int64_t divisor) {
+  SYNO_ASSERT(divisor > 0, "divisors are sizes, hence positive");
+  if (divisor == 1) return {};
+  LinearForm rest;
+  for (const auto& term : dividend.terms)
+    if (term.second % divisor != 0) rest.terms.push_back(term);
+  rest.constant = floor_modulo(dividend.constant, divisor);
+  const Interval range = bounds(rest);
+  const std::int64_t low = floor_divide(range.least, divisor), high = floor_divide(range.greatest, divisor);
+  if (low == high) return with_constant(rest, -low * divisor);
+  if (const auto blocks = whole_blocks(rest, divisor))
+    return add(multiply(remainder(blocks->form, divisor / blocks->size), blocks->size), blocks->within);
+  if (const auto linear = through_two(*this, rest, [&](std::int64_t v) { return floor_modulo(v, divisor); }))
+    return *linear;
+  LinearForm made;
+  made.terms.emplace_back(intern(Atom{Atom::Kind::Remainder, 0, rest, divisor}), 1);
+  return made;
+}
+
+LinearForm LinearForms::joined(LinearForm form) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t r = 0; r < form.terms.size() && !changed; ++r) {
+      const Atom& remainder_atom = atoms_[form.terms[r].first];
+      if (remainder_atom.kind != Atom::Kind::Remainder) continue;
+      const std::int64_t times = form.terms[r].second;
+      for (std::size_t q = 0; q < form.terms.size(); ++q) {
+        const Atom& quotient_atom = atoms_[form.terms[q].first];
+        if (quotient_atom.kind != Atom::Kind::Quotient || quotient_atom.divisor != remainder_atom.divisor ||
+            quotient_atom.inner != remainder_atom.inner ||
+            form.terms[q].second != times * remainder_atom.divisor)
+          continue;
+        LinearForm without;
+        without.constant = form.constant;
+        for (std::size_t t = 0; t < form.terms.size(); ++t)
+          if (t != r && t != q) without.terms.push_back(form.terms[t]);
+        form = add(without, multiply(remainder_atom.inner, times));
+        changed = true;
+        break;
+      }
+    }
+  }
+  return form;
+}
+
+LinearForm LinearForms::substitute(const LinearForm& form, std::uint32_t slot, std::int64_t value) {
+  LinearForm made{{}, form.constant};
+  for (const auto& [id, coefficient] : form.terms) {
+    LinearForm replaced;
+    if (atoms_[id].kind == Atom::Kind::Slot) {
+      if (atoms_[id].slot == slot)
+        replaced.constant = value;
+      else
+        replaced.terms.emplace_back(id, 1);
+    } else if (!depends_on(atoms_[id].inner, slot)) {
+      replaced.terms.emplace_back(id, 1);
+    } else {
+      const Atom atom = atoms_[id];  // atoms_ grows meanwhile
+      const LinearForm inner = substitute(atom.inner, slot, value);
+      replaced =
+          atom.kind == Atom::Kind::Quotient ? quotient(inner, atom.divisor) : remainder(inner, atom.divisor);
+    }
+    made = add(made, multiply(replaced, coefficient));
+  }
+  return joined(std::move(made));
+}
+
+bool LinearForms::depends_on(const LinearForm& form, std::uint32_t slot) const {
+  return std::any_of(form.terms.begin(), form.terms.end(), [&](const auto& term) {
+    const Atom& atom = atoms_[term.first];
+    return atom.kind == Atom::Kind::Slot ? atom.slot == slot : depends_on(atom.inner, slot);
+  });
+}
+
+std::int64_t LinearForms::coefficient(const LinearForm& form, std::uint32_t slot, bool* linear) const {
+  std::int64_t found = 0;
+  *linear = true;
+  for (const auto& [id, times] : form.terms) {
+    const Atom& atom = atoms_[id];
+    if (atom.kind == Atom::Kind::Slot) {
+      if (atom.slot == slot) found = times;
+    } else if (depends_on(atom.inner, slot)) {
+      *linear = false;
+    }
+  }
+  return found;
+}
+
+Interval LinearForms::sum_of_bounds(const LinearForm& form, bool use_facts) const {
+  Interval total{form.constant, form.constant};
+  for (const auto& [id, times] : form.terms) {
+    const Atom& atom = atoms_[id];
+    Interval range;
+    if (atom.kind == Atom::Kind::Slot) {
+      SYNO_ASSERT(bound(atom.slot), "a loop variable is used outside its loop");
+      range = bindings_[atom.slot].range;
+    } else {
+      const Interval inner = bounds(atom.inner, use_facts);
+      range = atom.kind == Atom::Kind::Quotient ? Interval{floor_divide(inner.least, atom.divisor),
+                                                           floor_divide(inner.greatest, atom.divisor)}
+                                                : Interval{0, atom.divisor - 1};
+    }
+    // A fact about the atom alone narrows every form it occurs in.
+    for (const Fact& fact : facts_) {
+      if (!use_facts) break;
+      if (fact.form.terms.size() != 1 || fact.form.terms[0].first != id) continue;
+      const std::int64_t scale = fact.form.terms[0].second, shift = fact.form.constant;
+      const std::int64_t low = fact.interval.least - shift, high = fact.interval.greatest - shift;
+      const Interval clipped = scale > 0 ? Interval{-floor_divide(-low, scale), floor_divide(high, scale)}
+                                         : Interval{-floor_divide(high, -scale), floor_divide(-low, -scale)};
+      range = intersect(range, clipped);
+    }
+    const std::int64_t a = saturated_multiply(range.least, times),
+                       b = saturated_multiply(range.greatest, times);
+    total.least = std::max(-kLargest, total.least + std::min(a, b));
+    total.greatest = std::min(kLargest, total.greatest + std::max(a, b));
+  }
+  return total;
+}
+
+bool LinearForms::contradictory() const {
+  return std::any_of(facts_.begin(), facts_.end(), [&](const Fact& fact) {
+    const Interval both = intersect(bounds(fact.form), fact.interval);
+    return both.greatest < both.least;
+  });
+}
+
+Interval LinearForms::bounds(const LinearForm& form) const { return bounds(form, true); }
+Interval LinearForms::bounds_without_facts(const LinearForm& form) const { return bounds(form, false); }
+
+Interval LinearForms::bounds(const LinearForm& form, bool use_facts) const {
+  Interval range = sum_of_bounds(form, use_facts);
+  if (!use_facts) return range;
+  for (const Fact& fact : facts_) {
+    std::int64_t numerator = 0, denominator = 1;
+    if (!proportional(form, fact.form, numerator, denominator)) continue;
+    // form - form.constant = (numerator / denominator) * (fact.form - fact.constant)
+    const std::int64_t low = fact.interval.least - fact.form.constant;
+    const std::int64_t high = fact.interval.greatest - fact.form.constant;
+    std::int64_t a = saturated_multiply(low, numerator), b = saturated_multiply(high, numerator);
+    if (a > b) std::swap(a, b);
+    range = intersect(range, {-floor_divide(-a, denominator) + form.constant,
+                              floor_divide(b, denominator) + form.constant});
+  }
+  return range;
+}
+
+}  // namespace syno::nest

@@ -1,0 +1,201 @@
+// Rates of this machine, measured with generated code: what kernels can reach is what the code generator
+// reaches, and a CPU named by SYNO_CPU is measured as it would be used.
+#include "tune/measure_machine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <numeric>
+
+#include "jit/kernel.hpp"
+#include "support/random.hpp"
+
+namespace syno::tune {
+
+namespace {
+
+using machine::Machine;
+using machine::MemoryLevel;
+
+using Clock = std::chrono::steady_clock;
+using Floats = std::vector<float>;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Seconds of one call: the fastest of several samples, since disturbances only ever add.
+double fastest(const std::function<void()>& call, double sample_s = 4e-3, int samples = 12) {
+  call();
+  auto start = Clock::now();
+  call();
+  const double once = std::max(seconds_since(start), 1e-8);
+  const int calls = std::max(1, static_cast<int>(sample_s / once));
+  double best = once;
+  for (int sample = 0; sample < samples; ++sample) {
+    start = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    best = std::min(best, seconds_since(start) / calls);
+  }
+  return best;
+}
+
+double time_nest(const std::string& text, const machine::Cpu& cpu, std::vector<float*> arguments) {
+  jit::CompileOptions options;
+  options.cpu = &cpu;
+  const auto kernel = jit::compile(nest::parse_loop_nest(text), options);
+  std::vector<void*> pointers(arguments.begin(), arguments.end());
+  return fastest([&] { kernel->call_unchecked(pointers.data(), 1); });
+}
+
+/// Cycles a second: additions that wait for each other take one cycle each.
+double measure_ghz() {
+  constexpr int kRounds = 4000, kChain = 64;
+  const double seconds = fastest([] {
+    std::uint64_t value = 1, step = 3;  // locals: captured ones would go through memory
+    for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 64
+      for (int j = 0; j < kChain; ++j) {
+        value += step;
+        asm volatile("" : "+r"(value), "+r"(step));
+      }
+    }
+  });
+  return kRounds * kChain / seconds * 1e-9;
+}
+
+constexpr std::int64_t kDepth = 128, kRepeats = 200;
+
+/// Multiply-adds of vectors a second, of the register tile kernels are made of.
+double measure_fma(const machine::Cpu& cpu, std::int64_t lanes) {
+  const std::int64_t rows = (cpu.target.vector_registers - 4) / 2;
+  const std::int64_t width = 2 * lanes;
+  Floats a(static_cast<std::size_t>(rows * kDepth)), b(static_cast<std::size_t>(kDepth * width)),
+      y(static_cast<std::size_t>(rows * width));
+  const std::string tile = fmt::format("for m in 0..{} unroll\n", rows);
+  const auto body = [&](int depth, const std::string& store) {
+    const std::string in(static_cast<std::size_t>(2 * depth), ' ');
+    return fmt::format("{0}{1}{0}  for v in 0..2 unroll\n{0}    for l in 0..{2} vector\n{0}      {3}\n", in,
+                       tile, lanes, store);
+  };
+  const std::string nest =
+      fmt::format("nest peak\ninput a: f32[{0}, {1}]\ninput b: f32[{1}, {2}]\noutput y: f32[{0}, {2}]\n",
+                  rows, kDepth, width) +
+      fmt::format("register t: f32[{}, 2, {}]\nfor i in 0..{}\n  allocate t\n", rows, lanes, kRepeats) +
+      body(2, "t[m, v, l] = 0") + fmt::format("    for k in 0..{}\n", kDepth) +
+      body(3, fmt::format("t[m, v, l] += a[m, k] * b[k, {} * v + l]", lanes)) +
+      body(2, fmt::format("y[m, {} * v + l] = t[m, v, l]", lanes));
+  const double seconds = time_nest(nest, cpu, {a.data(), b.data(), y.data()});
+  return static_cast<double>(kRepeats * kDepth * rows * 2) / seconds;
+}
+
+/// Long chains: the core would work on two short ones at once.
+constexpr std::int64_t kChain = 4096, kChains = 8;
+
+/// Seconds until a sum of vectors can be added to again.
+double measure_fma_latency(const machine::Cpu& cpu, std::int64_t lanes) {
+  Floats a(static_cast<std::size_t>(kChain)), b(static_cast<std::size_t>(lanes)),
+      y(static_cast<std::size_t>(lanes));
+  const std::string nest = fmt::format(
+      "nest latency\ninput a: f32[{0}]\ninput b: f32[{1}]\noutput y: f32[{1}]\nregister t: f32[{1}]\n"
+      "for i in 0..{2}\n  allocate t\n    for l in 0..{1} vector\n      t[l] = 0\n    for k in 0..{0}\n"
+      "      for l in 0..{1} vector\n        t[l] += a[k] * b[l]\n    for l in 0..{1} vector\n      y[l] = "
+      "t[l]\n",
+      kChain, lanes, kChains);
+  return time_nest(nest, cpu, {a.data(), b.data(), y.data()}) / static_cast<double>(kChain * kChains);
+}
+
+double measure_read(const machine::Cpu& cpu, std::int64_t lanes, std::int64_t bytes, float* memory) {
+  const std::int64_t count = bytes / 4, repeats = std::max<std::int64_t>(1, (1 << 20) / bytes);
+  const std::int64_t step = 8 * lanes, steps = std::max<std::int64_t>(1, count / step);
+  Floats y(static_cast<std::size_t>(step));
+  const auto body = [&](int depth, const std::string& store) {
+    const std::string in(static_cast<std::size_t>(2 * depth), ' ');
+    return fmt::format("{0}for v in 0..8 unroll\n{0}  for l in 0..{1} vector\n{0}    {2}\n", in, lanes,
+                       store);
+  };
+  const std::string nest =
+      fmt::format("nest read\ninput x: f32[{}]\noutput y: f32[{}]\nregister t: f32[8, {}]\n", steps * step,
+                  step, lanes) +
+      fmt::format("for i in 0..{}\n  allocate t\n", repeats) + body(2, "t[v, l] = 0") +
+      fmt::format("    for k in 0..{}\n", steps) +
+      body(3, fmt::format("t[v, l] += x[{} * k + ({} * v + l)]", step, lanes)) +
+      body(2, fmt::format("y[{} * v + l] = t[v, l]", lanes));
+  return static_cast<double>(repeats * steps * step * 4) / time_nest(nest, cpu, {memory, y.data()}) * 1e-9;
+}
+
+double measure_write(const machine::Cpu& cpu, std::int64_t lanes, std::int64_t bytes, float* memory) {
+  const std::int64_t count = bytes / 4, repeats = std::max<std::int64_t>(1, (1 << 20) / bytes);
+  const std::int64_t step = 8 * lanes, steps = std::max<std::int64_t>(1, count / step);
+  const std::string nest = fmt::format(
+      "nest write\noutput y: f32[{0}]\nfor i in 0..{1}\n  for k in 0..{2}\n    for v in 0..8 unroll\n"
+      "      for l in 0..{3} vector\n        y[{4} * k + ({3} * v + l)] = 1\n",
+      steps * step, repeats, steps, lanes, step);
+  return static_cast<double>(repeats * steps * step * 4) / time_nest(nest, cpu, {memory}) * 1e-9;
+}
+
+/// Nanoseconds of a load whose address the load before it gives: one cycle through all lines in random order.
+double measure_latency(std::int64_t bytes, std::int64_t line, float* memory) {
+  const std::int64_t lines = std::max<std::int64_t>(2, bytes / line);
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(lines));
+  std::iota(order.begin(), order.end(), 0u);
+  Random random(1);
+  for (std::size_t i = order.size() - 1; i > 0; --i)
+    std::swap(order[i], order[random.below(i)]);  // one cycle
+  char* const base = reinterpret_cast<char*>(memory);
+  const auto place = [&](std::size_t i) {
+    return reinterpret_cast<void**>(base + static_cast<std::int64_t>(i) * line);
+  };
+  for (std::size_t i = 0; i < order.size(); ++i) *place(i) = place(order[i]);
+  void** at = place(0);
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(lines, 1 << 17); ++i) at = static_cast<void**>(*at);
+  constexpr int kSteps = 20'000;
+  const double seconds = fastest(
+      [&] {
+        for (int i = 0; i < kSteps; ++i) at = static_cast<void**>(*at);
+        asm volatile("" : "+r"(at));
+      },
+      2e-3, 5);
+  return seconds / kSteps * 1e9;
+}
+
+constexpr std::int64_t kMostProbe = std::int64_t{256} << 20;
+
+}  // namespace
+
+Machine measure_machine(const machine::Cpu& cpu) {
+  Machine machine = describe_machine(cpu);
+  const std::int64_t lanes = machine.lanes(4);
+  machine.ghz = measure_ghz();
+  const double fma = measure_fma(cpu, lanes);
+  machine.fma_per_cycle = fma / (machine.ghz * 1e9);
+  machine.fma_latency_cycles = measure_fma_latency(cpu, lanes) * machine.ghz * 1e9;
+  std::vector<std::int64_t> probes;
+  std::int64_t below = 0;
+  for (std::size_t l = 0; l < machine.levels.size(); ++l) {
+    // A set that this level holds with room to spare and the one before does not hold. Not more: a cache
+    // that is shared may be full of what others do.
+    const bool memory = l + 1 == machine.levels.size();
+    const std::int64_t bytes = machine.levels[l].bytes;
+    if (memory)
+      probes.push_back(std::max(2 * below, std::clamp<std::int64_t>(4 * below, 64 << 20, kMostProbe)));
+    else
+      probes.push_back(below == 0 ? bytes / 2 : std::min(4 * below, bytes * 3 / 4));
+    below = machine.levels[l].bytes;
+  }
+  Floats memory(static_cast<std::size_t>(*std::max_element(probes.begin(), probes.end()) / 4) + 1024);
+  const auto line = reinterpret_cast<std::uintptr_t>(memory.data()) % 64;
+  float* const aligned = memory.data() + (line == 0 ? 0 : (64 - line) / 4);
+  for (std::size_t l = 0; l < machine.levels.size(); ++l) {
+    MemoryLevel& level = machine.levels[l];
+    level.write_gbs = measure_write(cpu, lanes, probes[l], aligned);
+    level.read_gbs = measure_read(cpu, lanes, probes[l], aligned);
+    level.latency_ns = measure_latency(probes[l], level.line_bytes, aligned);
+  }
+  machine.measured = true;
+  return machine;
+}
+
+}  // namespace syno::tune

@@ -1,0 +1,12 @@
+// tune/measure_machine.hpp — the machine model with rates measured on the machine at hand.
+#pragma once
+
+#include "machine/machine.hpp"
+
+namespace syno::tune {
+
+/// describe_machine() with the rates measured by micro-benchmarks of generated code, one core: about two
+/// seconds.
+machine::Machine measure_machine(const machine::Cpu& cpu);
+
+}  // namespace syno::tune

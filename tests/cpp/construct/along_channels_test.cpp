@@ -1,0 +1,223 @@
+// Vectors along channels: weights that differ from place to place, shifted, strided or by blocks, with any
+// numbers, keep their meaning; constant weights are packed before calls.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "construct/construct.hpp"
+#include "schedule/fixture.hpp"
+#include "support/error.hpp"
+
+namespace syno::construct {
+
+using namespace schedule;
+namespace {
+
+struct Channels {
+  const char* name;
+  const char* text;
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> sizes;  ///< beside c and d: least, greatest
+};
+void PrintTo(const Channels& c, std::ostream* out) { *out << c.name; }
+
+class EveryChannels : public testing::TestWithParam<Channels> {};
+
+TEST_P(EveryChannels, KeepsTheMeaning) {
+  Random random(83);
+  int taken = 0, written = 0, prepacked = 0;
+  for (int trial = 0; trial < 24; ++trial) {
+    program::ParseOptions options;
+    options.sizes = {{"c", draw(random, 8, 40)}, {"d", draw(random, 1, 4)}};
+    for (const auto& [name, range] : GetParam().sizes)
+      options.sizes.insert_or_assign(name, draw(random, range.first, range.second));
+    const auto p = program::parse(GetParam().text, options);
+    constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::F32, Dtype::BF16};
+    const Target target = trial % 3 == 2   ? Target{128, 16, 1}
+                          : trial % 3 == 1 ? Target{256, 16, 2}
+                                           : Target{};
+    std::vector<std::string> constants;
+    if (trial % 2) constants.push_back("k");
+    const Schedule schedule =
+        construct(p, kDtypes[trial % 4], target, by_lot(random, "along_channels", &taken), constants);
+    const Arguments arguments = random_arguments(p, random);
+    const LoopNest nest = apply(p, schedule);
+    ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);
+    expect_same(p, nest, arguments, to_text(schedule));
+    written += std::any_of(nest.buffers.begin(), nest.buffers.end(),
+                           [](const Buffer& buffer) { return buffer.name == "y_tile"; });
+    if (const auto parts = apply_prepacked(p, schedule)) {
+      expect_same_prepacked(p, *parts, arguments, to_text(schedule));
+      ++prepacked;
+    }
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(taken, 10);
+  EXPECT_GT(written, 10) << "what was chosen could not be built";
+  EXPECT_GT(prepacked, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Programs, EveryChannels,
+    testing::Values(
+        Channels{"by_column",
+                 "y[c,h,w] = sum[d,r] x[d,h+r-1,w] * k[c,r,d,w]",
+                 {{"h", {2, 9}}, {"w", {1, 9}}, {"r", {3, 3}}}},
+        Channels{"by_shifted_column",
+                 "y[c,h,w] = sum[d] x[d,h,(w+4)%12] * k[c,d,(w/4+1)%3]",
+                 {{"h", {2, 9}}, {"w", {12, 12}}}},
+        Channels{"by_place_in_a_block",
+                 "y[c,h,w] = sum[d,r] x[d,w/4+3*inside(r+w%4-1,4),h] * k[c,r,d,w%4]",
+                 {{"h", {2, 9}}, {"w", {12, 12}}, {"r", {3, 3}}}},
+        Channels{"by_row", "y[c,h,w] = sum[d] x[d,w,(h+1)%8] * k[c,d,h]", {{"h", {8, 8}}, {"w", {6, 30}}}},
+        Channels{"by_block_of_rows",
+                 "y[n,c,h,w] = sum[d] x[n,d,w,h] * k[d,c,h/4]",
+                 {{"n", {1, 2}}, {"h", {8, 8}}, {"w", {2, 12}}}},
+        Channels{"plain",
+                 "y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
+                 {{"h", {1, 6}}, {"w", {3, 14}}, {"r", {3, 3}}, {"s", {3, 3}}}},
+        Channels{"transposed",
+                 "y[c,h] = sum[d,r] x[d,(h+1-r)/2 + inside((h+1-r)%2,1)] * k[d,c,r]",
+                 {{"h", {10, 16}}, {"r", {2, 4}}}},
+        Channels{"of_a_group",
+                 "y[c,e,r] = sum[h,d] x[e,h+r-1,d] * k[c+40*(e/4),h,d]",
+                 {{"e", {8, 8}}, {"h", {5, 9}}, {"r", {3, 3}}, {"c", {40, 40}}}},
+        Channels{"of_turns",
+                 "y[c,e,r] = sum[h,d] x[e+r-1,h,d] * k[c+24*(e%2),h,d]",
+                 {{"e", {12, 12}}, {"h", {5, 9}}, {"r", {3, 3}}, {"c", {24, 24}}}},
+        Channels{"rows_outside", "y[h,c,w] = sum[d] x[w,h,d] * k[d,c]", {{"h", {2, 5}}, {"w", {2, 20}}}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+/// A panel of the packed weights is one run of memory, whatever the places are that pick it.
+TEST(AlongChannels, PackedWeightsLieInTheOrderTheyAreReadIn) {
+  const auto p = program::parse("y[c,h,w] = sum[d] x[d,h,w] * k[c,d,w]",
+                                {.sizes = {{"c", 64}, {"h", 7}, {"w", 7}, {"d", 64}}});
+  const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, {"k"});
+  const auto parts = apply_prepacked(p, schedule);
+  ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+  const auto packed = std::find_if(parts->call.buffers.begin(), parts->call.buffers.end(),
+                                   [](const Buffer& buffer) { return buffer.name == "k_pack"; });
+  ASSERT_NE(packed, parts->call.buffers.end()) << to_text(schedule);
+  ASSERT_EQ(packed->extents.size(), 4U);
+  EXPECT_EQ(packed->extents[1], 7) << "places outside";
+  EXPECT_EQ(packed->extents[2], 64) << "the sum inside";
+}
+
+/// Rows of a small image fill a tile together, whole rows at a time: where their parts lie is known.
+TEST(AlongChannels, FewRowsAreJoinedWithTheLoopAroundThem) {
+  for (const std::int64_t width : {5, 7, 11}) {
+    const auto p =
+        program::parse("y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
+                       {.sizes = {{"c", 128}, {"h", 7}, {"w", width}, {"d", 64}, {"r", 3}, {"s", 3}}});
+    bool found = false;
+    const Policy joined = [&](const Construction& c, const std::string& scope, const Sketches& sketches) {
+      for (std::size_t i = 0; i < sketches.size(); ++i) {
+        if (sketches[i].name != "along_channels/0/joined") continue;
+        found = true;
+        for (const std::int64_t rows : sketches[i].choices[0].values)
+          EXPECT_TRUE(rows % width == 0 || width % rows == 0) << rows << " rows of " << width;
+        Choosing choice{i, sketches[i].counted};
+        choice.numbers.rows = 2 * width;
+        choice.numbers.vectors = 1;
+        return choice;
+      }
+      return fewest_cycles(c, scope, sketches);
+    };
+    const Schedule schedule = construct(p, Dtype::F32, Target{}, joined, {"k"});
+    EXPECT_TRUE(found);
+    const auto parts = apply_prepacked(p, schedule);
+    ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+    const std::string text = to_text(parts->call);
+    EXPECT_NE(text.find(fmt::format("register y_tile_acc: f32[{}, 16]", 2 * width)), std::string::npos)
+        << text;
+    Random random(7);
+    expect_same_prepacked(p, *parts, random_arguments(p, random), to_text(schedule));
+  }
+}
+
+/// What is computed inside a loop counts: a small result of a long sum is worth several threads.
+TEST(AlongChannels, BlocksOfChannelsRunOnSeveralThreads) {
+  const auto parallel = [](std::int64_t channels, std::int64_t depth) {
+    const auto p =
+        program::parse("y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
+                       {.sizes = {{"c", channels}, {"h", 14}, {"w", 14}, {"d", depth}, {"r", 3}, {"s", 3}}});
+    const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, {"k"});
+    return std::any_of(schedule.trace.begin(), schedule.trace.end(), [](const Decision& decision) {
+      return decision.name == "parallel" && decision.scope == "y";
+    });
+  };
+  EXPECT_TRUE(parallel(256, 256));
+  EXPECT_FALSE(parallel(16, 1));
+}
+
+/// Packing inside the loop over places would read one element of each run of them.
+TEST(AlongChannels, PacksWhatLiesTogetherAtOnce) {
+  const auto p = program::parse("y[c,h,w] = sum[d] x[d,h,w] * k[c,d,w]",
+                                {.sizes = {{"c", 512}, {"h", 7}, {"w", 7}, {"d", 512}}});
+  const Policy channels = [](const Construction& c, const std::string& scope, Sketches sketches) {
+    for (Sketch& sketch : sketches)
+      if (!sketch.name.starts_with("along_channels")) sketch.cycles *= 1e9;
+    return fewest_cycles(c, scope, sketches);
+  };
+  const Schedule schedule = construct(p, Dtype::F32, Target{}, channels);
+  bool packed = false;
+  for (const Decision& decision : schedule.trace) {
+    packed = packed || (decision.name == "stage" && decision.words == std::vector<std::string>{"k_pack"});
+    EXPECT_FALSE(decision.name == "compute_at" && decision.scope == "k_pack" && decision.tensor == "y_tile")
+        << to_text(schedule);
+  }
+  EXPECT_TRUE(packed) << to_text(schedule);
+}
+
+/// Weights that the second cache cannot hold pass by once, a panel for all rows; others go round for each
+/// row.
+TEST(AlongChannels, PanelsOfFarWeightsAreReadForAllRows) {
+  const char* const text = "y[h,w,c] = sum[d,r,s] x[h+r-1,w+s-1,d] * k[c,d,r,s]";
+  Random random(89);
+  for (const bool far : {false, true})
+    for (const std::int64_t size : {7, 20}) {
+      const auto p = program::parse(
+          text, {.sizes = {{"h", size}, {"w", size}, {"c", 48}, {"d", 16}, {"r", 3}, {"s", 3}}});
+      Target target;
+      target.l2_bytes = far ? 32 << 10 : 1 << 20;
+      const Policy channels = [](const Construction&, const std::string&, const Sketches& sketches) {
+        Choosing choice;
+        for (std::size_t i = 0; i < sketches.size(); ++i)
+          if (sketches[i].name.starts_with("along_channels/2")) choice = {i, sketches[i].counted};
+        choice.numbers.vectors = 1;
+        return choice;
+      };
+      const Schedule schedule = construct(p, Dtype::F32, target, channels, {"k"});
+      const auto parts = apply_prepacked(p, schedule);
+      ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+      const std::string nest = to_text(parts->call);
+      const std::size_t panels = nest.find("for c_o"), rows = nest.find(size == 7 ? "for h_w_o" : "for h");
+      ASSERT_NE(panels, std::string::npos) << nest;
+      ASSERT_NE(rows, std::string::npos) << "few rows are joined\n" << nest;
+      EXPECT_EQ(panels < rows, far || size == 7) << nest;
+      expect_same_prepacked(p, *parts, random_arguments(p, random), to_text(schedule));
+      // Weights that change are packed a panel at a time where panels pass by once.
+      const Schedule changing = construct(p, Dtype::F32, target, channels);
+      const bool apart = std::any_of(changing.trace.begin(), changing.trace.end(), [](const Decision& d) {
+        return d.name == "compute_at" && d.scope == "k_pack";
+      });
+      EXPECT_EQ(apart, far) << to_text(changing);
+      expect_same(p, apply(p, changing), random_arguments(p, random), to_text(changing));
+    }
+}
+
+/// Lanes need a dimension of the packed operand for themselves.
+TEST(AlongChannels, RefusesChannelsThatShareTheirDimension) {
+  for (const char* text : {"y[c,h] = sum[d] x[d,h] * k[c+h,d]", "y[c,h] = sum[d] x[d,h] * k[2*c+h,d]",
+                           "y[c,h] = sum[d] x[d,c] * k[c,d]"}) {
+    const auto p = program::parse(text, {.sizes = {{"c", 32}, {"h", 8}, {"d", 4}}});
+    Construction c(p, Dtype::F32, Target{});
+    Sketches sketches;
+    along_channels(c, "y", analyse(c.plan, 0), sketches);
+    EXPECT_TRUE(std::none_of(sketches.begin(), sketches.end(), [](const Sketch& s) {
+      return s.name == "along_channels/0";
+    })) << text;
+  }
+}
+
+}  // namespace
+}  // namespace syno::construct

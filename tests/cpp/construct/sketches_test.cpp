@@ -1,0 +1,136 @@
+// Any sketch with any of its numbers keeps the meaning of a program: what policies may rely on.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "construct/construct.hpp"
+#include "schedule/fixture.hpp"
+#include "support/error.hpp"
+
+namespace syno::construct {
+
+using namespace schedule;
+namespace {
+
+class EverySketch : public testing::TestWithParam<Template> {};
+
+/// Sketches and numbers by lot; `seen` counts the sketches that were there to choose from.
+Policy by_lot(Random& random, std::size_t& seen) {
+  return [&](const Construction&, const std::string&, const Sketches& sketches) {
+    Choosing choice;
+    choice.sketch = random.below(sketches.size());
+    const Sketch& sketch = sketches[choice.sketch];
+    choice.numbers = sketch.counted;
+    for (const Choice& open : sketch.choices)
+      choice.numbers.*open.number = open.values[random.below(open.values.size())];
+    seen += sketches.size();
+    return choice;
+  };
+}
+
+TEST_P(EverySketch, KeepsTheMeaning) {
+  Random random(43);
+  std::size_t seen = 0;
+  for (int trial = 0; trial < 24; ++trial) {
+    const auto p = instance(GetParam(), random);
+    const Target target = trial % 3 == 2 ? Target{128, 16, 1} : Target{};
+    const Schedule schedule = construct(p, Dtype::F32, target, by_lot(random, seen));
+    const LoopNest nest = apply(p, schedule);
+    ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);
+    expect_same(p, nest, random_arguments(p, random), to_text(schedule));
+    if (HasFatalFailure()) return;
+  }
+  const std::string name = GetParam().name;
+  if (name.ends_with("conv") || name.ends_with("matmul"))
+    EXPECT_GT(seen, 24U) << "hardly any sketch to choose from";
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, EverySketch, testing::ValuesIn(templates()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+program::Program square_product(std::int64_t size) {
+  return program::parse("y[m,n] = sum[k] a[m,k] * b[k,n]",
+                        {.sizes = {{"m", size}, {"n", size}, {"k", size}}});
+}
+
+TEST(Sketches, SayWhatTheyCountedAndWhatCannotBeBuilt) {
+  Construction c(square_product(256), Dtype::F32, Target{});
+  const Sketches sketches = sketches_of(c, "y");
+  ASSERT_FALSE(sketches.empty());
+  for (const Sketch& sketch : sketches) {
+    EXPECT_NEAR(sketch.estimate(sketch.counted), sketch.cycles, sketch.cycles * 1e-3) << sketch.name;
+    for (const Choice& choice : sketch.choices) {
+      EXPECT_TRUE(std::is_sorted(choice.values.begin(), choice.values.end())) << sketch.name << choice.name;
+      EXPECT_FALSE(choice.values.empty()) << sketch.name << choice.name;
+    }
+    Numbers many = sketch.counted;
+    many.rows = many.vectors = many.columns = 20;
+    EXPECT_TRUE(std::isinf(sketch.estimate(many))) << sketch.name << ": no machine has 400 registers";
+  }
+}
+
+TEST(Sketches, TheDefaultTakesTheFewestCycles) {
+  const auto p = square_product(100);
+  EXPECT_EQ(default_schedule(p, Dtype::F32, Target{}), construct(p, Dtype::F32, Target{}, fewest_cycles));
+}
+
+TEST(Sketches, NumbersOfAPolicyAreWhatIsBuilt) {
+  const auto p = square_product(64);
+  const auto three_rows = [](const Construction& c, const std::string& scope, const Sketches& sketches) {
+    Choosing choice = fewest_cycles(c, scope, sketches);
+    choice.numbers.rows = 3;
+    choice.numbers.vectors = 2;
+    return choice;
+  };
+  const std::string text = to_text(construct(p, Dtype::F32, Target{}, three_rows));
+  EXPECT_NE(text.find("numbers=3"), std::string::npos) << text;
+  EXPECT_NE(text.find("numbers=32"), std::string::npos) << text;
+}
+
+/// Where an answer leads is what comes of it, when all later scopes are written by count.
+TEST(Chooser, FinishesAsTheConstructionWould) {
+  Random random(51);
+  int finished = 0;
+  for (const Template& each : templates()) {
+    const auto p = instance(each, random);
+    const auto answer = [&](std::map<std::string, Choosing>& given, const Question& question) {
+      Choosing choice;
+      choice.sketch = random.below(question.sketches.size());
+      choice.numbers = question.sketches[choice.sketch].counted;
+      for (const Choice& open : question.sketches[choice.sketch].choices)
+        choice.numbers.*open.number = open.values[random.below(open.values.size())];
+      return given[question.scope] = choice;
+    };
+    std::map<std::string, Choosing> given;
+    std::string first;
+    std::optional<Finished> foreseen;
+    const Finished made = construct_with(p, Dtype::F32, Target{}, [&](const Question& question) {
+      if (!first.empty() && question.scope != first)
+        return fewest_cycles(question.construction, question.scope, question.sketches);
+      first = question.scope;
+      const Choosing choice = answer(given, question);
+      foreseen = question.finish(choice);
+      EXPECT_FALSE(question.finish({question.sketches.size(), {}})) << "there is no such sketch";
+      return choice;
+    });
+    EXPECT_EQ(to_text(made.nest), to_text(apply(p, made.schedule))) << each.name;
+    if (!foreseen) continue;
+    ++finished;
+    EXPECT_EQ(to_text(foreseen->schedule), to_text(made.schedule)) << each.name;
+    EXPECT_EQ(to_text(foreseen->nest), to_text(made.nest)) << each.name;
+  }
+  EXPECT_GT(finished, 3);
+}
+
+TEST(Sketches, AChoiceOutOfRangeIsTheCallersMistake) {
+  const auto absent = [](const Construction&, const std::string&, const Sketches&) {
+    return Choosing{1000, {}};
+  };
+  EXPECT_THROW(construct(square_product(8), Dtype::F32, Target{}, absent), ScheduleError);
+}
+
+}  // namespace
+}  // namespace syno::construct

@@ -1,0 +1,73 @@
+// Machine files round-trip and are read strictly; what is measured is what such a machine can be.
+#include "machine/machine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "jit/kernel.hpp"
+#include "support/error.hpp"
+
+namespace syno::machine {
+namespace {
+
+TEST(Machine, FileRoundTrips) {
+  const Machine machine = describe_machine(jit::host_cpu());
+  EXPECT_EQ(machine_from_json(to_json(machine)), machine);
+  EXPECT_EQ(machine_from_json(nlohmann::json::parse(to_json(machine).dump())), machine);
+}
+
+TEST(Machine, DescriptionHasCachesAndMemory) {
+  const Machine machine = describe_machine(jit::host_cpu());
+  ASSERT_GE(machine.levels.size(), 2u);
+  EXPECT_EQ(machine.levels.back().name, "memory");
+  for (std::size_t l = 1; l < machine.levels.size(); ++l)
+    EXPECT_GT(machine.levels[l].bytes, machine.levels[l - 1].bytes);
+  EXPECT_EQ(machine.level_of(1), 0u);
+  EXPECT_EQ(machine.level_of(1e18), machine.levels.size() - 1);
+  EXPECT_EQ(machine.target(3).threads, 3);
+  EXPECT_EQ(machine.target(1).l1_bytes, machine.levels[0].bytes);
+}
+
+struct Damage {
+  const char* name;
+  const char* patch;  ///< JSON merge patch of a good file
+  const char* path;   ///< what the sentence names
+};
+void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.name; }
+
+class DamagedMachine : public testing::TestWithParam<Damage> {};
+
+TEST_P(DamagedMachine, IsRefusedByPath) {
+  nlohmann::json json = to_json(describe_machine(jit::host_cpu()));
+  json.merge_patch(nlohmann::json::parse(GetParam().patch));
+  try {
+    machine_from_json(json);
+    FAIL() << "was accepted";
+  } catch (const FormatError& error) {
+    EXPECT_NE(std::string(error.what()).find(GetParam().path), std::string::npos) << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, DamagedMachine,
+                         testing::Values(Damage{"other_format", R"({"format": "a list"})", "/format"},
+                                         Damage{"newer", R"({"version": 99})", "newer"},
+                                         Damage{"missing", R"({"cores": null})", "/cores is missing"},
+                                         Damage{"unknown", R"({"gpus": 1})", "/gpus is unknown"},
+                                         Damage{"type", R"({"ghz": "fast"})", "/ghz"},
+                                         Damage{"zero", R"({"fma_per_cycle": 0})", "/fma_per_cycle"},
+                                         Damage{"negative", R"({"cores": -1})", "/cores"},
+                                         Damage{"huge", R"({"cores": 18446744073709551615})", "/cores"},
+                                         Damage{"odd_vector", R"({"vector_bits": 96})", "/vector_bits"},
+                                         Damage{"no_levels", R"({"levels": []})", "/levels"},
+                                         Damage{"level_type", R"({"levels": [1, 2]})", "/levels/0"}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Machine, LevelsMustGrow) {
+  nlohmann::json json = to_json(describe_machine(jit::host_cpu()));
+  json["levels"][1]["bytes"] = json["levels"][0]["bytes"];
+  EXPECT_THROW(machine_from_json(json), FormatError);
+}
+
+}  // namespace
+}  // namespace syno::machine

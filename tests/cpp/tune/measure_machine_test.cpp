@@ -1,0 +1,31 @@
+// A machine model measured on the machine at hand: rates that can be, in a file that reads back.
+#include "tune/measure_machine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "jit/kernel.hpp"
+
+namespace syno::tune {
+namespace {
+
+using machine::Machine;
+
+TEST(Machine, IsMeasuredInSeconds) {
+  const Machine machine = measure_machine(jit::host_cpu());
+  EXPECT_TRUE(machine.measured);
+  EXPECT_GT(machine.ghz, 0.1);
+  EXPECT_GT(machine.fma_per_cycle, 0.1);
+  EXPECT_LT(machine.fma_per_cycle, 16);
+  EXPECT_GT(machine.fma_latency_cycles, 1);
+  for (const auto& level : machine.levels) {
+    EXPECT_GT(level.read_gbs, 0.05) << level.name;
+    EXPECT_GT(level.write_gbs, 0.05) << level.name;
+    EXPECT_GT(level.latency_ns, 0.1) << level.name;
+  }
+  EXPECT_EQ(machine::machine_from_json(to_json(machine)), machine);  // every rate is one the reader takes
+}
+
+}  // namespace
+}  // namespace syno::tune
