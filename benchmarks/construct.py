@@ -30,6 +30,7 @@ from constructbench.operators import run_case, summary
 
 from syno.errors import SynoError, unknown_name
 from syno.machine import describe_machine
+from syno.numbers import significant
 from syno.tuning.machine import describe, machine_model
 
 
@@ -62,10 +63,10 @@ def chosen(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
 
 
 def show(row: dict[str, Any]) -> None:
-    times = "  ".join(f"{name} {value:.1f}" for name, value in row["us"].items())
+    times = "  ".join(f"{name} {significant(value)}" for name, value in row["us"].items())
     scaled = f" ({row['scaled']})" if row["scaled"] else ""
     print(
-        f"{row['name']}{scaled}: us {times}; {row['construct_ms']['constructed']:.1f} ms to construct"
+        f"{row['name']}{scaled}: us {times}; {significant(row['construct_ms']['constructed'])} ms to construct"
     )
     if "search" in row:
         print(f"    search: {row['search']['gap']:.3f} of the constructed time")

@@ -39,6 +39,7 @@ from rich.progress import track
 
 from syno.errors import SynoError, unknown_name
 from syno.machine import describe_machine
+from syno.numbers import significant
 from syno.tuning.machine import describe, machine_model
 
 
@@ -171,12 +172,12 @@ def line(result: Result) -> str:
     of = f"{ran}" if ran == result.peers_asked else f"{ran} of {result.peers_asked}"
     best = f"{result.best_peer}: {result.best_form}, best of {of}" if result.best_peer else ""
     cold = (
-        f"{result.construct_ms:5.1f}+{result.compile_ms:.1f} ms"
+        f"{significant(result.construct_ms, 2):>5}+{significant(result.compile_ms, 2)} ms"
         if result.construct_ms is not None and result.compile_ms is not None
         else ""
     )
     return (
-        f"{result.name:34} {result.us:9.1f} us ±{result.spread:5.1f} {result.gflops:6.1f} GFLOP/s "
+        f"{result.name:34} {significant(result.us):>9} us ±{significant(result.spread, 2):>5} {significant(result.gflops):>6} GFLOP/s "
         f"peak {result.fraction_of_peak:4.2f} roof {result.fraction_of_roof:4.2f} ({result.bound:7}) "
         f"{ratio} {best:28} {cold}"
     )

@@ -28,6 +28,7 @@ import syno
 from syno import _core
 from syno.bench import measure
 from syno.machine import describe_machine
+from syno.numbers import significant
 from syno.operator import Operator
 from syno.tuning.cost_model import rank_correlation
 from syno.tuning.latency import latency
@@ -58,8 +59,8 @@ def latencies(options: argparse.Namespace) -> dict[str, Any]:
         if not options.json:
             row = rows[-1]
             print(
-                f"{row['us']:9.0f} us, predicted {row['predicted_us']:9.0f}  "
-                f"{row['seconds']:.3f} s, {row['predict_ms']:5.1f} ms  {row['expr']}",
+                f"{significant(row['us']):>9} us, predicted {significant(row['predicted_us']):>9}  "
+                f"{significant(row['seconds'])} s, {significant(row['predict_ms']):>5} ms  {row['expr']}",
                 flush=True,
             )
     return {

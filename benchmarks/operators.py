@@ -26,6 +26,7 @@ from torch.nn import functional as F
 import syno
 from syno.bench import measure
 from syno.machine import describe_machine
+from syno.numbers import significant
 
 #: (C_in, C_out, H) of the layers that the paper replaces in ResNet-18 at 224 x 224.
 VALUATIONS = (
@@ -258,7 +259,7 @@ def main() -> None:
         if not options.json:
             sizes = "{C_in:>4} {C_out:>4} {H:>3}".format(**row["valuation"])
             print(
-                f"{row['name']:14} {sizes}  {row['us']:9.1f} us  {row['gflops']:6.1f} GFLOP/s  "
+                f"{row['name']:14} {sizes}  {significant(row['us']):>9} us  {significant(row['gflops']):>6} GFLOP/s  "
                 f"{row['ratio']:5.2f}x of {row['best_form']}  error {row['max_rel_err']:.1e}",
                 flush=True,
             )

@@ -20,6 +20,7 @@ from typing import Any
 from syno import _core
 from syno.errors import SpecError, UnknownName, shown
 from syno.files import read_input
+from syno.notebook import Printed
 from syno.operator import Operator
 
 _ROW, _LEFT, _GAUGE, _BAR = 92, 470, 150, 430
@@ -28,7 +29,7 @@ _RULE, _BUDGET = "#c9a227", "#b5543c"
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation:
+class Explanation(Printed):
     """The derivation of one operator; prints as text, draws as SVG.
 
     ``steps`` are dicts as :func:`syno._core.derivation` gives them, the first one the output.

@@ -23,6 +23,7 @@ from syno.bounded import Bounded
 from syno.cache import read_entry, usable_cache, write_entry
 from syno.errors import KernelError, ShapeError, SynoError, unknown_name
 from syno.files import remove
+from syno.notebook import Printed
 from syno.operator import Operator
 from syno.tuning.construct import Chosen, choose_schedule, construct
 from syno.tuning.machine import machine_model
@@ -50,7 +51,7 @@ APART = {"float32": 1e-4, "float64": 1e-4, "bfloat16": 2.0**-7}
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Printed):
     """A kernel against the interpreter; true when it passed.
 
     `max_rel_err` is the largest |y - ref|, of the sum of an element's absolute terms where that is long;

@@ -33,6 +33,7 @@ from kernelbench.peers import (
 from syno import _core
 from syno.bench import Timing, measure
 from syno.kernel import DTYPES, Kernel
+from syno.numbers import significant
 from syno.operator import Operator
 from syno.prepack import prepacked
 from syno.torch.aten import aten_module
@@ -331,7 +332,7 @@ def _worth_turns(
     for name, call in contestants.items():
         slow = seconds[name] > 10 * best and seconds[name] > settings.limit_s / 40
         if slow and name != "syno":
-            absent[name] = f"{1e6 * seconds[name]:.0f} us once: too slow to take turns"
+            absent[name] = f"{significant(1e6 * seconds[name])} us once: too slow to take turns"
         else:
             kept[name] = call
     return kept

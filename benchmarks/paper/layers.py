@@ -20,6 +20,7 @@ from paper import peers, store
 from paper.substitutes import OPERATORS, operator_for, replaceable
 from syno import _core, models
 from syno.bench import measure
+from syno.numbers import significant
 from syno.operator import Operator
 from syno.torch import Op
 from syno.torch import sites as find_sites
@@ -147,10 +148,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             cells = [
                 [
                     row["contestant"],
-                    f"{row['us']:.0f}",
-                    f"{row['iqr_us']:.0f}",
+                    significant(row["us"]),
+                    significant(row["iqr_us"], 2),
                     f"{row['speed_up']:.2f}x",
-                    f"{row['gflops']:.1f}",
+                    significant(row["gflops"]),
                     f"{row['flops'] / 1e6:.1f}",
                     f"{row['params']:,}",
                 ]

@@ -24,6 +24,7 @@ from paper.substitutes import OPERATORS, assignment
 from syno import _core
 from syno.bench import measure
 from syno.errors import SynoError
+from syno.numbers import significant
 from syno.operator import Operator
 from syno.tasks import Task, fashion_mnist
 from syno.torch import replace
@@ -250,7 +251,7 @@ def _cells(name: str, entry: dict[str, Any]) -> list[str]:
         f"{entry['spread']:.4f}",
         str(entry["seeds"]),
         f"{entry.get('params', 0):,}",
-        f"{entry['us']:.0f}" if "us" in entry else "-",
+        significant(entry["us"]) if "us" in entry else "-",
         f"{entry['speed_up']:.2f}x" if "us" in entry else "-",
     ]
 

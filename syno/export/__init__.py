@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from syno.errors import FormatError, ShapeError, unknown_name
 from syno.inputs import arguments, as_inputs, described, unwrapped
 from syno.kernel import DTYPES
+from syno.notebook import facts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,6 +68,19 @@ class Exported:
         return (
             f"{self.format}{what} written to {self.path} ({', '.join(self.files)}); {fixed}"
             f"checked: {self.checked}, largest difference {self.max_abs_err:.1e}"
+        )
+
+    def _repr_html_(self) -> str:
+        return facts(
+            {
+                "format": self.format,
+                "what": self.what,
+                "written to": self.path,
+                "files": ", ".join(self.files),
+                "good": self.fixed,
+                "checked": self.checked,
+                "largest difference": f"{self.max_abs_err:.1e}",
+            }
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import msgspec
 
 from syno.errors import SessionError, SynoError
 from syno.files import write_whole
+from syno.notebook import Printed
 from syno.session.budget import Budget
 from syno.session.config import (
     CHANGEABLE,
@@ -45,7 +46,7 @@ from syno.tuning.machine import fixed_kernels
 
 
 @dataclass(frozen=True)
-class RunSummary:
+class RunSummary(Printed):
     """How a run ended.
 
     ``why``: ``"budget"``, ``"exhausted"`` (no operators left), ``"interrupted"`` (Ctrl-C), or another
@@ -65,6 +66,13 @@ class RunSummary:
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the run; running again continues it."""
         return self.why == "interrupted"
+
+    def __str__(self) -> str:
+        best = "the original" if self.best is None else f"{self.best.id}: {self.best.expr}"
+        lines = [
+            f"ended by {self.why}: {self.trained} trained in {self.elapsed_s:.0f} s; best: {best}"
+        ]
+        return "\n".join([*lines, *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data."""

@@ -6,6 +6,7 @@ compiled, verified and timed once.
 
 from __future__ import annotations
 
+import html
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syno.errors import ShapeError
+from syno.notebook import table
+from syno.numbers import significant
 from syno.tuning.predict import predict
 
 if TYPE_CHECKING:
@@ -38,6 +41,9 @@ class ValuationLatency:
     max_rel_err: float | None
 
 
+_COLUMNS = ("shapes", "equal", "us", "IQR us", "predicted us", "max_rel_err")
+
+
 @dataclass(frozen=True)
 class OperatorLatency:
     """An operator's valuations together; `seconds` is what finding it out took."""
@@ -57,6 +63,39 @@ class OperatorLatency:
         if any(v.us is None for v in self.valuations):
             return None
         return sum(v.count * (v.us or 0.0) for v in self.valuations)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Of each distinct valuation: shapes, how many are equal, times and error."""
+
+        def us(value: float | None) -> str:
+            return "-" if value is None else significant(value)
+
+        return [
+            (
+                ", ".join(f"{name} {list(shape)}" for name, shape in v.shapes.items()),
+                str(v.count),
+                us(v.us),
+                us(v.iqr_us),
+                us(v.predicted_us),
+                "-" if v.max_rel_err is None else f"{v.max_rel_err:.1e}",
+            )
+            for v in self.valuations
+        ]
+
+    def __str__(self) -> str:
+        rows = [_COLUMNS, *self.rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+        lines = [
+            "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows
+        ]
+        threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
+        measured = "" if self.us is None else f"{significant(self.us)} us measured, "
+        return "\n".join(
+            [*lines, f"together {measured}{significant(self.predicted_us)} us predicted; {threads}"]
+        )
+
+    def _repr_html_(self) -> str:
+        return table(_COLUMNS, self.rows()) + f"<p>{html.escape(str(self).splitlines()[-1])}</p>"
 
 
 def distinct(operators: Sequence[Operator]) -> list[tuple[Operator, int]]:

@@ -22,6 +22,7 @@ from syno import _core
 from syno.config import cache_directory
 from syno.errors import FormatError, KernelError, SynoError
 from syno.measuring import WAIT_AGAIN_S, lock_file
+from syno.notebook import facts
 from syno.numbers import significant
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
@@ -63,6 +64,22 @@ class Tuned:
     origin: str = ""
     note: str = ""
     """What may have disturbed times, such as another process that measured; empty: nothing known."""
+
+    def _repr_html_(self) -> str:
+        return facts(
+            {
+                "best, µs": significant(self.best_us),
+                "from": self.origin,
+                "constructed, µs": significant(self.constructed_us),
+                "best / constructed, in turns": significant(self.gap),
+                "counted, µs": significant(self.counted_us),
+                "trials": ", ".join(f"{n} {name}" for name, n in sorted(self.outcomes.items())),
+                "measured now": f"{self.measured} in {self.seconds:.1f} s",
+                "ranks of predicted and measured times": f"{self.rank_correlation:.2f}",
+                "disturbed": self.note,
+                "schedule": self.schedule.text(),
+            }
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {
