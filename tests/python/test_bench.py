@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import types
 
 import pytest
@@ -16,14 +15,46 @@ from syno.bench import waiting  # noqa: E402
 from syno.errors import ShapeError  # noqa: E402
 
 
-def test_a_slower_function_is_shown_slower():
-    result = syno.bench(
-        {"slow": lambda x: time.sleep(0.004), "fast": lambda x: time.sleep(0.001)}, 0, turns=5
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass only where a function says that it took them."""
+    now = types.SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(
+        bench_module, "time", types.SimpleNamespace(perf_counter=lambda: now.seconds)
     )
-    assert 2 < result["fast"].speed_up < 6
+
+    def taking(seconds):
+        def work(*_):
+            now.seconds += seconds
+
+        return work
+
+    return taking
+
+
+def test_a_slower_function_is_shown_slower(clock):
+    result = syno.bench({"slow": clock(0.004), "fast": clock(0.001)}, 0, turns=5)
+    assert result["fast"].speed_up == pytest.approx(4)
     assert result["slow"].speed_up == 1
-    assert result["slow"].median_us > 4000
+    assert result["slow"].median_us == pytest.approx(4000)
     assert result["fast"].samples == 5
+    assert (result["slow"].calls, result["fast"].calls) == (1, 2)  # a sample takes 2 ms at least
+
+
+def test_a_disturbance_of_a_whole_turn_changes_no_ratio(clock):
+    """Contestants take turns: what slows a turn slows both, and their ratio is taken within it."""
+    slow = iter([1, 1, 1, 5, 1, 7, 1, 1, 3] * 2)
+    factor = {"now": 1.0}
+
+    def first():
+        factor["now"] = next(slow)
+        clock(0.004 * factor["now"])()
+
+    timings = bench_module.measure(
+        {"a": first, "b": lambda: clock(0.002 * factor["now"])()}, turns=7
+    )
+    assert timings[1].speed_up == pytest.approx(2) and timings[1].speed_up_iqr == pytest.approx(0)
+    assert timings[0].iqr_us > 0
 
 
 def test_the_module_is_left_as_it_was_and_runs_without_gradients():
@@ -47,9 +78,11 @@ def test_short_calls_are_repeated_within_a_sample():
     assert timings[0].calls > 100
 
 
-def test_a_time_limit_ends_the_turns_early():
-    timings = bench_module.measure({"s": lambda: time.sleep(0.02)}, turns=1000, timeout_s=0.1)
-    assert 3 <= timings[0].samples < 1000
+def test_a_time_limit_ends_the_turns_early(clock):
+    timings = bench_module.measure({"s": clock(0.02)}, turns=1000, timeout_s=0.1)
+    assert timings[0].samples == 6  # the one under way when the time is up ends
+    timings = bench_module.measure({"s": clock(60)}, turns=1000, timeout_s=0.1)
+    assert timings[0].samples == 3
 
 
 def test_a_missing_compiler_is_a_row_with_a_reason(monkeypatch):

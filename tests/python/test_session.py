@@ -12,6 +12,7 @@ import pytest
 import session_fakes as fakes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from syno.errors import BudgetError, SessionError, UnknownName
 from syno.session import (
@@ -32,7 +33,9 @@ from syno.session import (
 from syno.session.pruning import Training, curve_floors, not_worth_training
 from syno.session.records import Score, pareto_front
 
-LIMITS = Limits(workers=2, train_limit_s=20, start_limit_s=60)
+LIMITS = Limits(
+    workers=2, train_limit_s=PATIENCE_S, measure_limit_s=PATIENCE_S, start_limit_s=PATIENCE_S
+)
 
 
 def start(path: Path, *, repeat: bool = False, **options: Any) -> Session:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -20,7 +21,7 @@ def train_session(path: Path, executor: Any) -> list[Any]:
         evaluator=Component(reference="session_digits:DigitsTrainer"),
         measurer="session_fakes:Clock",
         batch_width=2,
-        limits=Limits(train_limit_s=100),
+        limits=Limits(train_limit_s=PATIENCE_S, start_limit_s=PATIENCE_S),
     ) as session:
         session.run(budget=2, finalists=1, final_seeds=1, executor=executor, progress="off")
         everyone = [session.candidate("baseline"), *session.candidates()]

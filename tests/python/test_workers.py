@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from syno.session import (
     Call,
@@ -74,7 +75,7 @@ def pid_in(file: Path) -> int:
 @pytest.mark.parametrize("way", ["fork_and_die", "fork_unseen_and_die"])
 def test_a_child_that_inherits_the_channel_does_not_hide_a_death(tmp_path: Path, way: str) -> None:
     with ProcessExecutor(1) as executor:
-        (died, worked) = outcomes(executor, calls(tmp_path, way, "work", limit_s=20.0))
+        (died, worked) = outcomes(executor, calls(tmp_path, way, "work", limit_s=PATIENCE_S))
     assert (died.state, worked.state) == ("crash", "ok")
     assert "exit code 3" in died.reason
     assert not alive(pid_in(tmp_path / "left-0"))
