@@ -54,6 +54,9 @@ _PROPOSER = "syno.proposers:make"
 #: Layers with fewer channels than this leave an operator nothing to group or reduce: stems and heads.
 LEAST_CHANNELS = 8
 
+#: ... and with a smaller part of the network's multiply-adds than this, little to win.
+LEAST_SHARE = 0.02
+
 
 def search(
     model: nn.Module,
@@ -70,6 +73,7 @@ def search(
     params_ratio: float | None = None,
     max_steps: int = 8,
     groups: int | None = None,
+    mix_tokens: bool = False,
     finalists: int = 3,
     final_seeds: int = 3,
     batch_width: int = 4,
@@ -98,7 +102,7 @@ def search(
             tensors or NumPy arrays; a :class:`Task`, or ``"module:function"`` of one. A name lets workers train in processes of their own; objects
             are trained in this process, one after the other.
         sites: the layers to replace; default all convolutions and linear layers with at least
-            8 channels either way and 2 % of the time.
+            8 channels either way and 2 % of the multiply-adds.
         budget: ``"10min"``, ``"2h"``, a number of candidates, or a :class:`Budget`.
         policy: which operator to train next, by name: ``"bayesian"`` (a surrogate over structural features;
             needs the fewest trainings), ``"evolution"``, ``"hypervolume"`` (the same surrogate for quality and
@@ -111,7 +115,9 @@ def search(
             least FLOPs are the paper's (0.15): below them, operators without any window crowd out
             the others.
         max_steps: most primitives of an operator.
-        groups: most groups of sites to search, the slowest first; default all.
+        groups: most groups of sites to search, those with the most multiply-adds first; default all.
+        mix_tokens: lets operators in place of linear layers mix tokens (or patches), which the layers do not: a
+            causal model then sees the future. Default: they treat every token alike.
         finalists, final_seeds: the best are trained again, with the original, on that many new seeds.
         batch_width: candidates proposed together; decides the search, ``workers`` does not.
         native: train on native kernels, else on emitted PyTorch functions. Timing is always native.
@@ -137,7 +143,9 @@ def search(
     reference, task = _task_of(model, data, pretrained, recipe)
     if sites is None:
         sites = default_sites(model, example)
-    space = _Space(policy, flops_ratio, min_flops_ratio, params_ratio, max_steps, groups)
+    space = _Space(
+        policy, flops_ratio, min_flops_ratio, params_ratio, max_steps, groups, mix_tokens
+    )
     return _run(
         task,
         reference,
@@ -179,6 +187,7 @@ def search_task(
     flops_ratio: float = 0.9,
     min_flops_ratio: float = 0.15,
     max_steps: int = 8,
+    mix_tokens: bool = False,
     batch_width: int = 4,
     native: bool = True,
     require: str = "",
@@ -198,7 +207,7 @@ def search_task(
     from syno.tasks import load_task
 
     task = load_task(reference, dict(options or {}))
-    space = _Space(policy, flops_ratio, min_flops_ratio, None, max_steps, groups)
+    space = _Space(policy, flops_ratio, min_flops_ratio, None, max_steps, groups, mix_tokens)
     plan = stored_plan(directory, trust=trust)
     if plan is None:
         sites = default_sites(task.make_model(seed), task.example(batch))
@@ -239,7 +248,9 @@ def search_task(
 
 
 def default_sites(model: nn.Module, example: Any) -> Sites:
-    """The layers worth replacing: enough channels to work with, and enough of the time to matter.
+    """The layers worth replacing: enough channels to work with, and enough of the multiply-adds to matter.
+
+    The same layers at every run: measured times decide nothing.
 
     Raises:
         ShapeError: there is none.
@@ -248,7 +259,7 @@ def default_sites(model: nn.Module, example: Any) -> Sites:
 
     found = sites(model, example)
     worth = found.where(
-        share_of_time=0.02,
+        share_of_flops=LEAST_SHARE,
         predicate=lambda site: (
             site.layer is not None
             and min(site.layer.in_channels, site.layer.out_channels) >= LEAST_CHANNELS
@@ -259,7 +270,7 @@ def default_sites(model: nn.Module, example: Any) -> Sites:
         why = f" Of those that cannot: {'; '.join(refused[:3])}." if refused else ""
         raise ShapeError(
             f"[search] none of the {len(found)} layers of the model is worth replacing: each has fewer "
-            f"than {LEAST_CHANNELS} channels, under 2 % of the time, or cannot be replaced.{why} "
+            f"than {LEAST_CHANNELS} channels, under {LEAST_SHARE:.0%} of the multiply-adds, or cannot be replaced.{why} "
             "Give sites=syno.sites(model, x).where(...) to choose yourself"
         )
     return worth
@@ -275,6 +286,7 @@ class _Space:
     params_ratio: float | None
     max_steps: int
     groups: int | None
+    mix_tokens: bool = False
 
     def of(self, group: SiteGroup) -> str:
         """The space of a group as JSON. Raises SpecError for ratios that leave nothing."""
@@ -283,6 +295,7 @@ class _Space:
             min_flops_ratio=self.min_flops_ratio,
             params_ratio=self.params_ratio,
             max_steps=self.max_steps,
+            mix_tokens=self.mix_tokens,
         )
 
 
@@ -294,7 +307,7 @@ Plan = list[tuple[Stage, list[str]]]
 
 
 def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
-    """One stage a group of sites, the greatest share of time first.
+    """One stage a group of sites, the most multiply-adds first.
 
     The session skips those whose space is empty or contradicts itself. Raises SpecError where all do.
     """
@@ -305,12 +318,13 @@ def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
     if not groups:
         raise SpecError("[search] no group of sites to search; give sites that can be replaced")
     plan = []
+    whole = sum(group.flops for group in groups)
     for group in groups[: space.groups]:
         options = {"spec": space.of(group), "policy": space.policy}
         stage = Stage(
             name=group.key,
             proposer=Component(reference=_PROPOSER, options=options),
-            share=max(group.share_of_time, 1e-6),
+            share=max(group.flops / whole, 1e-6),
         )
         plan.append((stage, [site.name for site in group.sites]))
     problems = []

@@ -56,6 +56,11 @@ class SiteGroup:
         return sum(site.share_of_time for site in self.sites)
 
     @property
+    def flops(self) -> int:
+        """Multiply-adds of all calls of all its layers."""
+        return sum(site.flops for site in self.sites)
+
+    @property
     def layer_flops(self) -> int:
         """Multiply-adds of the layers themselves, summed over the distinct valuations."""
         flops: dict[int, int] = {}
@@ -94,6 +99,7 @@ class SiteGroup:
         flops_ratio: float = 1.0,
         min_flops_ratio: float = 0.0,
         params_ratio: float | None = None,
+        mix_tokens: bool = False,
         **budgets: int,
     ) -> str:
         """The search space of the group as the JSON that `Spec.from_json` reads.
@@ -102,6 +108,9 @@ class SiteGroup:
             flops_ratio, min_flops_ratio: budgets of multiply-adds, as parts of the layers' own,
                 summed over the valuations.
             params_ratio: budget of weight elements likewise; None for no budget.
+            mix_tokens: linear layers see each place along the dimensions between batch and channels (a token, a
+                patch) alone, and so do operators in their place; true lets operators mix the places, which
+                lets a causal model see the future. Convolutions mix places in any case.
             budgets: further ones by name (`max_steps=9`), over the defaults.
         Raises:
             SpecError: a ratio is negative, or no operator could lie between the two.
@@ -124,16 +133,22 @@ class SiteGroup:
         if params_ratio is not None:
             limits["max_params"] = int(self.layer_params * params_ratio)
         limits.update(budgets)
+        places = self._places() if not mix_tokens else 0
+        # Without places to slide over there are no windows.
+        variables = [v for v in self.variables if not (places and v[0].startswith("k"))]
+        names = [name for name, _, _ in variables]
         return json.dumps(
             {
                 "variables": [
                     {"name": name, "kind": kind, "occurrences": occurrences}
-                    for name, kind, occurrences in self.variables
+                    for name, kind, occurrences in variables
                 ],
-                "valuations": list(self.valuations),
+                "valuations": [
+                    {name: valuation[name] for name in names} for valuation in self.valuations
+                ],
                 "output": self._dims(self.signature.output),
                 "input": self._dims(self.signature.input),
-                "fixed": [[0, 0]],
+                "fixed": [[i, i] for i in range(1 + places)],
                 "budgets": limits,
             }
         )
@@ -147,6 +162,12 @@ class SiteGroup:
     def _dims(self, dims: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         unordered = self.signature.unordered
         return [{"name": n, "extent": e, "unordered": n in unordered} for n, e in dims]
+
+    def _places(self) -> int:
+        """How many dimensions of a linear layer's input it treats alike: tokens, patches."""
+        layer = self.sites[0].layer
+        assert layer is not None
+        return len(self.signature.output) - 2 if layer.kind == "linear" else 0
 
     def _default_budgets(self) -> dict[str, int]:
         strided = sum("*" in extent for _, extent in self.signature.input)
@@ -197,7 +218,7 @@ def group_key(layer: Layer, fit: Fit) -> str:
 
 
 def group_sites(sites: Sequence[Site]) -> list[SiteGroup]:
-    """Groups of replaceable sites, the greatest share of time first, ties by first site."""
+    """Groups of replaceable sites, the most multiply-adds first, ties by first site: the same at every run."""
     by_key: dict[str, list[Site]] = {}
     for site in sites:
         assert site.layer is not None
@@ -206,7 +227,7 @@ def group_sites(sites: Sequence[Site]) -> list[SiteGroup]:
         if len(keys) == 1:
             by_key.setdefault(keys.pop(), []).append(site)
     groups = [_build(key, members) for key, members in by_key.items()]
-    return sorted(groups, key=lambda group: -group.share_of_time)
+    return sorted(groups, key=lambda group: -group.flops)
 
 
 def _build(key: str, sites: Sequence[Site]) -> SiteGroup:

@@ -137,10 +137,13 @@ class Sites(Sequence[Site]):
         *,
         kind: str | Sequence[str] | None = None,
         share_of_time: float = 0.0,
+        share_of_flops: float = 0.0,
         name: str | None = None,
         predicate: Callable[[Site], bool] | None = None,
     ) -> Sites:
-        """The replaceable sites of these kinds with at least this share of time.
+        """The replaceable sites of these kinds with at least these shares of time and of multiply-adds.
+
+        Times differ from run to run, multiply-adds do not. Both are parts of the whole list's.
 
         `name` is a shell pattern (`layer3.*`). Raises UnknownName for a kind there is none of.
         """
@@ -150,19 +153,21 @@ class Sites(Sequence[Site]):
                 raise UnknownName(
                     f"[sites] kind {wanted!r} is not one of the kinds there are: {', '.join(KINDS)}"
                 )
+        whole = sum(site.flops for site in self._sites)
         chosen = [
             site
             for site in self._sites
             if site.replaceable
             and site.kind in kinds
             and site.share_of_time >= share_of_time
+            and site.flops >= share_of_flops * whole
             and (name is None or fnmatch.fnmatchcase(site.name, name))
             and (predicate is None or predicate(site))
         ]
         return Sites(chosen, self.total_us, self.threads)
 
     def groups(self) -> list[SiteGroup]:
-        """Replaceable sites by symbolic shapes, the greatest share of time first."""
+        """Replaceable sites by symbolic shapes, the most multiply-adds first."""
         return group_sites([site for site in self._sites if site.replaceable])
 
     def to_dict(self) -> dict[str, Any]:

@@ -101,15 +101,6 @@ def test_the_stem_and_depthwise_convolutions_stay() -> None:
     assert substitutes.replaceable(found, [7]) == []
 
 
-def test_causal_is_what_sees_no_later_token() -> None:
-    x = torch.randn(1, 6, 4)
-    weight = torch.randn(4, 3)
-    assert gpt.is_causal(lambda t: t @ weight, x)
-    assert gpt.is_causal(lambda t: t.cumsum(1), x)
-    assert not gpt.is_causal(lambda t: t.flip(1), x)
-    assert not gpt.is_causal(lambda t: t.roll(-1, 1), x)
-
-
 def test_a_peer_that_computes_something_else_ends_the_run() -> None:
     wanted = torch.tensor([1.0, -2.0])
     assert peers.agree("same", lambda: wanted, wanted) == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import syno  # noqa: E402
+from syno import _core  # noqa: E402
 from syno.errors import ShapeError, SpecError, UnknownName  # noqa: E402
 from syno.torch.layers import describe, output_shape  # noqa: E402
+from syno.torch.sites import Sites  # noqa: E402
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -296,3 +300,47 @@ def test_groups_divide_every_channel_count():
     for valuation in group.valuations:
         for channels in ("C_in", "C_out"):
             assert valuation[channels] % (valuation["g"] * valuation["s"] // 2) == 0
+
+
+def _sees_other_places(operator, shape):
+    """Whether an output `[N, places..., C]` depends on the input at another place."""
+    run = operator.to_torch()
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    changed = x.clone()
+    changed[:, 0] = torch.randn(changed[:, 0].shape)
+    before, after = run(x), run(changed)
+    return not torch.allclose(before[:, 1:], after[:, 1:], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("places", [(6,), (4, 6)])
+def test_operators_of_linear_layers_treat_every_token_alike(places):
+    layers = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 32))
+    group = syno.sites(layers, torch.randn(1, *places, 16), repeats=1).groups()[0]
+    alike = _core.sample_operators(group.spec(max_steps=8), n=20, seed=1)
+    assert len(alike) >= 5
+    concrete = [syno.Operator.from_pgraph(graph).at(0) for graph in alike]
+    assert not any(_sees_other_places(op, op.shapes[op.data[0]]) for op in concrete)
+    fixed = json.loads(group.to_json())["fixed"]
+    assert fixed == [[i, i] for i in range(1 + len(places))]
+    mixing = _core.sample_operators(group.spec(max_steps=8, mix_tokens=True), n=20, seed=1)
+    concrete = [syno.Operator.from_pgraph(graph).at(0) for graph in mixing]
+    assert any(_sees_other_places(op, op.shapes[op.data[0]]) for op in concrete)
+
+
+def test_groups_and_shares_do_not_depend_on_measured_times():
+    model, x = Block(), torch.randn(1, 3, 8, 8)
+    found = syno.sites(model, x, repeats=1)
+    rng = random.Random(3)
+    for _ in range(5):
+        noisy = [
+            dataclasses.replace(s, time_us=rng.random(), share_of_time=rng.random()) for s in found
+        ]
+        again = Sites(noisy, 1.0, 1)
+        assert [g.key for g in again.groups()] == [g.key for g in found.groups()]
+        assert [g.flops for g in again.groups()] == sorted(
+            (g.flops for g in found.groups()), reverse=True
+        )
+        kept = [s.name for s in again.where(share_of_flops=0.1)]
+        assert kept == [s.name for s in found.where(share_of_flops=0.1)]
+    assert len(found.where(share_of_flops=1.1)) == 0
