@@ -22,6 +22,12 @@ _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 def secret_path() -> Path:
     """Where it is kept: ``secret.key`` in the user's configuration directory (``~/.config/syno``)."""
+    return _path(os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
+
+
+@functools.lru_cache(maxsize=8)
+def _path(_config: str | None, _home: str | None) -> Path:
+    # Asked for with every kernel that is loaded: finding it takes ten times as long as the digest.
     from platformdirs import user_config_dir
 
     return Path(user_config_dir("syno")) / "secret.key"
