@@ -84,7 +84,6 @@ std::string to_graphviz(const program::Program& program) {
     if (!scope.sums.empty())
       label += fmt::format("\n{} over {}", word(scope.reduction), list(program, scope.sums));
     if (!scope.target.empty()) label += "\naccumulates";
-    if (scope.label) label += "\n" + scope.label->operation;
     text += fmt::format("  s{} [shape=ellipse, label=\"{}\"];\n", s, escaped(label));
     std::set<program::TensorId> read;
     for (const program::ScalarId id : program::scalars_of(program, scope.body)) {

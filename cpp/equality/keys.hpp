@@ -11,7 +11,7 @@ namespace syno::equality {
 
 /// Structural: equal up to names of tensors and iterators, order of commuting terms and of sums, and equal
 /// index expressions. Sizes enter by value table. For caches and records; a staged program has another key
-/// than its one-scope form. Inputs keep their order, labels of operators do not count.
+/// than its one-scope form. Inputs keep their order.
 Hash128 structural_key(const Program& program);
 
 /// A tensor dimension whose positions may be permuted: channels.

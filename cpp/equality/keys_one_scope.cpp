@@ -43,7 +43,6 @@ class Fusion {
         if (!producer) break;
         absorb(scope, program_.scopes[*producer]);
       }
-      scope.label.reset();
       fused.push_back(std::move(scope));
     }
     program_.scopes = std::move(fused);

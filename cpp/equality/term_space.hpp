@@ -35,9 +35,6 @@ using RowValues = std::array<std::int64_t, kTermRows>;
 
 enum class TermOp : std::uint8_t { Iterator, Constant, Add, Scale, Divide, Modulo, Inside };
 
-/// How a coordinate counts: by its value, up to a permutation of values, or as part of a weight's index.
-enum class PlaceKind : std::uint8_t { Ordered, Unordered, Weight };
-
 using TermNode = std::uint32_t;
 
 /// An operator as its iteration space and its coordinates, in numbers at one or two valuations. Build it,

@@ -271,8 +271,6 @@ class Emitter {
   std::optional<Simd> simd_;
   std::map<std::uint32_t, Tile> tiles_;  ///< live Register buffers
   std::vector<std::int64_t> versions_;   ///< of buffers: loads before a store are not reused after it
-  std::map<std::uint32_t, llvm::Value*> temporaries_;  ///< offset constants of live Temporaries
-  std::map<std::uint32_t, bool> temporary_private_;
   std::int64_t shared_top_ = 0, private_top_ = 0, shared_bytes_ = 0, private_bytes_ = 0;
   std::map<std::uint32_t, Lanes> memo_;  ///< values of the statement being emitted
   std::vector<llvm::MDNode*> scopes_, no_alias_;

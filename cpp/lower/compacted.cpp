@@ -73,7 +73,6 @@ Program compacted(const Program& p, const std::set<TensorId>& kept) {
     }
     scope.body = copies.at(scope.body);
     scope.output = moved.at(scope.output);
-    scope.label.reset();
     unique_names(scope);
     result.scopes.push_back(std::move(scope));
   }

@@ -81,7 +81,6 @@ class LinearForms {
   Interval bounds(const LinearForm& form) const;
   Interval bounds_without_facts(const LinearForm& form) const;
   const Atom& atom(std::uint32_t id) const { return atoms_[id]; }
-  std::size_t atom_count() const { return atoms_.size(); }
 
  private:
   struct Binding {

@@ -34,7 +34,6 @@ struct Buffer {
   BufferKind kind = BufferKind::Input;
   std::vector<std::int64_t> extents;
   std::vector<std::int64_t> strides;  ///< elements; may be any integers for arguments, row-major otherwise
-  std::uint8_t memory_level = 0;      ///< of the machine file; 0 is main memory
   std::vector<double> literal;        ///< Constant only
 };
 
@@ -43,7 +42,7 @@ enum class LoopKind : std::uint8_t {
   Unroll,    ///< constant bounds; the body is repeated at compile time
   Vector,    ///< constant bounds, any extent; iterations are independent except for reductions (a Store with
              ///< mode Add, Max, ...); runs as SIMD lanes, a tail is masked by an If inside
-  Parallel,  ///< iterations are independent; `level` says whose (machine file; 0: threads)
+  Parallel,  ///< iterations are independent: threads share them
 };
 
 /// expr in [begin, end), all over the loop variables.
@@ -78,7 +77,6 @@ struct Statement {
   std::string name;       ///< of the loop variable
   ExprId begin{}, end{};  ///< over outer loop variables; constant for Unroll and Vector
   LoopKind loop = LoopKind::Serial;
-  std::uint8_t level = 0;
   // If
   std::vector<Condition> conditions;
   // Store: buffer[indices] <mode>= value. Allocate: buffer. Prefetch: the line of buffer[indices], which may
@@ -152,8 +150,8 @@ void verify(const LoopNest& nest);
 ///           if i * 16 + v in 0..100
 ///             y[i * 16 + v] = max(t[v], 0)
 ///
-/// Two spaces a level; stores are `=`, `+=`, `max=`, `min=`, `*=`; `parallel @1` gives a loop's level;
-/// `index(e)` is an index as a number; `prefetch x[i]` asks for a line; constants end in `= {1, 2.5, inf}`.
+/// Two spaces a level; stores are `=`, `+=`, `max=`, `min=`, `*=`; `index(e)` is an index as a number;
+/// `prefetch x[i]` asks for a line; constants end in `= {1, 2.5, inf}`.
 std::string to_text(const LoopNest& nest);
 LoopNest parse_loop_nest(std::string_view text);  ///< ParseError with the line and a caret; not verified
 

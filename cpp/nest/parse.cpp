@@ -180,7 +180,6 @@ class Parser {
     for (const std::int64_t extent : buffer.extents)
       if (extent < 0) wrong(fmt::format("an extent is {}; extents are not negative", extent));
     buffer.strides = word("strides") ? integers() : row_major_strides(buffer.extents);
-    if (word("level")) buffer.memory_level = static_cast<std::uint8_t>(integer());
     if (buffer.kind == BufferKind::Constant) {
       expect("=");
       expect("{");
@@ -206,7 +205,7 @@ class Parser {
       if (c == '(') ++depth;
       if (c == ')' && depth-- == 0) return i;
       if (depth > 0) continue;
-      if (c == ',' || c == ']' || c == '}' || c == '@' || rest_.substr(i).starts_with("..")) return i;
+      if (c == ',' || c == ']' || c == '}' || rest_.substr(i).starts_with("..")) return i;
       if (!is_name(c) || (i > 0 && is_name(rest_[i - 1]))) continue;
       std::size_t n = i;
       while (n < rest_.size() && is_name(rest_[n])) ++n;
@@ -413,16 +412,13 @@ class Parser {
     const ExprId end = expr();
     LoopKind kind = LoopKind::Serial;
     skip();
-    if (!rest_.empty() && rest_[0] != '@') kind = choice(kLoopWords, "a kind of loop");
-    const auto level = accept("@") ? static_cast<std::uint8_t>(integer()) : std::uint8_t{0};
+    if (!rest_.empty()) kind = choice(kLoopWords, "a kind of loop");
     finish();
     const std::uint32_t slot = nest_.new_slot();
     slots_[called].push_back(slot);
     const StatementId inner = body(next);
     slots_[called].pop_back();
-    const StatementId made = nest_.loop(called, slot, begin, end, kind, inner);
-    nest_.statements[static_cast<std::uint32_t>(made)].level = level;
-    return made;
+    return nest_.loop(called, slot, begin, end, kind, inner);
   }
 
   std::vector<Line> lines_;

@@ -46,7 +46,6 @@ class Printer {
                          word_of(kDtypeWords, buffer.dtype), fmt::join(buffer.extents, ", "));
     if (buffer.strides != row_major_strides(buffer.extents))
       text_ += fmt::format(" strides[{}]", fmt::join(buffer.strides, ", "));
-    if (buffer.memory_level != 0) text_ += fmt::format(" level {}", buffer.memory_level);
     if (buffer.kind == BufferKind::Constant) {
       text_ += " = {";
       for (std::size_t i = 0; i < buffer.literal.size(); ++i)
@@ -129,7 +128,6 @@ class Printer {
             fmt::format("for {} in {}..{}", statement.name, expr(statement.begin), expr(statement.end));
         if (statement.loop != LoopKind::Serial)
           head += fmt::format(" {}", word_of(kLoopWords, statement.loop));
-        if (statement.level != 0) head += fmt::format(" @{}", statement.level);
         line(depth, head);
         break;
       }

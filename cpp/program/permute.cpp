@@ -50,10 +50,7 @@ Program with_permuted(Program program, const std::string& tensor, const std::vec
     return scalar.kind == ScalarKind::Read && scalar.tensor == id;
   };
   for (Scope& scope : program.scopes) {
-    for (const ScalarId part : scalars_of(program, scope.body))
-      if (reads_it(program.scalar(part))) scope.label.reset();
     if (scope.output != id) continue;
-    scope.label.reset();
     // An accumulating scope says where it writes; the dimensions of any other are its iterators, in order.
     if (scope.target.empty())
       scope.traversal = in_order(scope.traversal, order);

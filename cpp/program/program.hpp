@@ -87,12 +87,6 @@ struct Scalar {
   Rational fill = 0;                  ///< Read: its worth where an index is outside or a guard in it fails
 };
 
-/// An operator recognised in a scope, whose meaning stays the scope: `matmul`, `conv` with attributes.
-struct Label {
-  std::string operation;
-  std::vector<std::pair<std::string, std::int64_t>> attributes;
-};
-
 /// output[traversal] = reduction over sums of body          (target empty)
 /// output[target] += reduction over sums of body, for every traversal point whose target is inside the
 /// output (accumulating scopes; the output starts at 0)
@@ -103,7 +97,6 @@ struct Scope {
   Reduction reduction = Reduction::None;
   ScalarId body{};
   std::vector<ExprId> target;
-  std::optional<Label> label;
 };
 
 /// A DAG of scopes in topological order. A value: copying copies everything.

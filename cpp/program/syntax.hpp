@@ -96,7 +96,6 @@ struct ScopeStatement {
   std::optional<std::vector<RangeText>> dims;  ///< accumulating, full: `dx[N, H] : [n: N][...] +=`
   std::vector<IndexText> target;               ///< accumulating
   NodePtr body;
-  std::optional<Label> label;
 };
 
 struct Text {

@@ -72,8 +72,8 @@ class Parser {
   void join_lines() {
     constexpr std::string_view kOpen[] = {"+", "-", "*",  "/",  "**", ",",  "=",   "+=", ":",
                                           "<", ">", "<=", ">=", "==", "!=", "and", "or"};
-    constexpr std::string_view kNext[] = {"+",  "-",  "*",  "/",  "**",  ",",  "<",    ">",
-                                          "<=", ">=", "==", "!=", "and", "or", "fill", "@"};
+    constexpr std::string_view kNext[] = {"+",  "-",  "*",  "/",  "**",  ",",  "<",   ">",
+                                          "<=", ">=", "==", "!=", "and", "or", "fill"};
     const auto one_of = [](const auto& set, std::string_view word) {
       return std::find(std::begin(set), std::end(set), word) != std::end(set);
     };
@@ -231,7 +231,6 @@ class Parser {
       expect("=");
     }
     scope.body = expression();
-    if (accept("@")) scope.label = label();
     result.scopes.push_back(std::move(scope));
   }
 
@@ -240,22 +239,6 @@ class Parser {
       if (is("[") || is("(") || is("{")) ++depth;
       if ((is("]") || is(")") || is("}")) && --depth == 0) return;
     }
-  }
-
-  Label label() {
-    Label result;
-    result.operation = std::string(name("the name of an operation").text);
-    expect("(");
-    while (!is(")")) {
-      const Token attribute = name("the name of an attribute");
-      expect("=");
-      const Rational value = rational();
-      if (!value.integral()) wrong("an attribute is an integer");
-      result.attributes.emplace_back(std::string(attribute.text), value.num());
-      if (!accept(",")) break;
-    }
-    expect(")");
-    return result;
   }
 
   /// `n, h: H, r: -1..2`, up to the closing bracket.

@@ -276,7 +276,6 @@ class Builder {
     std::vector<ExprId> target;
     for (const IndexText& index : statement.target) target.push_back(expression(index, environment));
 
-    scope.label = statement.label;
     build_scope(*statement.body, std::move(scope), traversal, environment, name);
 
     const std::size_t rank = statement.accumulates ? target.size() : traversal.size();

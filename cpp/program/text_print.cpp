@@ -222,12 +222,6 @@ class Printer {
     const bool reduces = scope.reduction != Reduction::None;
     if (reduces) result += fmt::format("{}[{}] ", word_of(scope.reduction), iterators(scope.sums));
     result += body(scope.body, reduces ? kProduct : kOr);
-    if (scope.label) {
-      std::vector<std::string> attributes;
-      for (const auto& [name, value] : scope.label->attributes)
-        attributes.push_back(fmt::format("{}={}", name, value));
-      result += fmt::format(" @{}({})", scope.label->operation, fmt::join(attributes, ", "));
-    }
     return result + "\n";
   }
 

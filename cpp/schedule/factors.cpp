@@ -148,7 +148,6 @@ void take_out_factors(Plan& plan, const Decision& decision) {
     return id == value ? std::optional(result) : std::nullopt;
   });
   program.scopes[at].body = *parts.moving;
-  program.scopes[at].label.reset();
   plan.scopes[at].epilogue = {body, value};
 }
 

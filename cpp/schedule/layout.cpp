@@ -310,47 +310,6 @@ std::vector<ExprId> inverse(Arena& arena, const Layout& layout, const Shape& sha
   return places;
 }
 
-std::vector<ExprId> unfolded_access(Arena& arena, const LayoutStep& step, const SlidingRead& read) {
-  const std::int64_t tile = step.numbers.at(0), stride = step.numbers.at(1);
-  const std::int64_t windows = tile < read.size ? 0 : (tile - read.size) / read.stride + 1;
-  if (windows == 0 || stride != read.stride * windows)
-    fail<ScheduleError>(
-        kWhere, "{}: windows of {} elements every {} do not each lie in one tile; the stride must be {}",
-        to_text(step), read.size, read.stride, read.stride * std::max<std::int64_t>(windows, 1));
-  const ExprId t = arena.divide(read.window, Size(windows));
-  const ExprId index = arena.add(arena.multiply(read.window, read.stride), read.offset);
-  return {t, arena.subtract(index, arena.multiply(t, stride))};
-}
-
-std::optional<Layout> inverse_layout(const Layout& layout, const Shape& shape) {
-  std::vector<Shape> before{shape};
-  for (const auto& step : layout) before.push_back(layout_primitive(step.kind).shape(step, before.back()));
-  Layout undo;
-  for (std::size_t i = layout.size(); i-- > 0;) {
-    const LayoutStep& step = layout[i];
-    switch (step.kind) {
-      case LayoutKind::Split:
-        undo.push_back({LayoutKind::Fuse, step.dim, {static_cast<std::int64_t>(step.numbers.size())}});
-        break;
-      case LayoutKind::Fuse: {
-        const auto extents = fused_extents(step, before[i]);
-        undo.push_back({LayoutKind::Split, step.dim, {extents.begin(), extents.end()}});
-        break;
-      }
-      case LayoutKind::Reorder: {
-        LayoutStep back{LayoutKind::Reorder, 0, std::vector<std::int64_t>(step.numbers.size())};
-        for (std::size_t d = 0; d < step.numbers.size(); ++d)
-          back.numbers[static_cast<std::size_t>(step.numbers[d])] = static_cast<std::int64_t>(d);
-        undo.push_back(std::move(back));
-        break;
-      }
-      default:
-        return std::nullopt;
-    }
-  }
-  return undo;
-}
-
 std::string to_text(const LayoutStep& step) {
   const auto& row = layout_primitive(step.kind);
   if (step.kind == LayoutKind::Reorder) return fmt::format("{}({})", row.name, list(step.numbers));

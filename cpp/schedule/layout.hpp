@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,20 +53,6 @@ std::vector<ExprId> access(symbolic::Arena& arena, const Layout& layout, const S
                            std::vector<ExprId> indices);
 std::vector<ExprId> inverse(symbolic::Arena& arena, const Layout& layout, const Shape& shape,
                             std::vector<ExprId> places, std::vector<Condition>& conditions);
-
-/// The access of window `window`, offset `offset` of a sliding read T[stride*window + offset] once T's
-/// dimension is unfolded by (tile, step): the tile that holds the whole window. ScheduleError unless step =
-/// stride * (floor((tile - size) / stride) + 1), the only step for which every window lies in one tile.
-struct SlidingRead {
-  ExprId window{}, offset{};
-  std::int64_t stride = 1;  ///< between windows
-  std::int64_t size = 1;    ///< offsets are in [0, size)
-};
-std::vector<ExprId> unfolded_access(symbolic::Arena& arena, const LayoutStep& step, const SlidingRead& read);
-
-/// The sequence that undoes `layout` on a tensor whose shape before it was `shape`, where there is one: split
-/// by fuse, fuse by split, reorder by reorder. Nothing when a step expands data (unfold, pad, store_at).
-std::optional<Layout> inverse_layout(const Layout& layout, const Shape& shape);
 
 std::string to_text(const LayoutStep& step);  ///< `split(1, 4, 16)`
 

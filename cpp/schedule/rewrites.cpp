@@ -334,7 +334,6 @@ void fuse_epilogue(Plan& plan, const Decision& decision) {
   joint.body = rebuild(program, producer.body, as_it_is, move);
   joint.sums = producer.sums;
   joint.reduction = producer.reduction;
-  joint.label.reset();
   plan.scopes[at] = ScopePlan{};
   plan.scopes[at].epilogue = {body, value};
   plan.erase_scope(made_by);

@@ -189,8 +189,6 @@ void share(Plan& plan, const Decision& decision) {
                  read_there = program.read(made.output, std::move(there));
   program.scopes[at].body = with_read(program, program.scopes[at].body, found->here, read_here);
   program.scopes[other].body = with_read(program, program.scopes[other].body, found->there, read_there);
-  program.scopes[at].label.reset();
-  program.scopes[other].label.reset();
   plan.insert_scope(std::min(at, other), std::move(made), ScopePlan{});
 }
 

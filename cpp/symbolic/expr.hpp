@@ -60,7 +60,6 @@ class Arena {
   const Expr& operator[](ExprId id) const { return nodes_[static_cast<std::uint32_t>(id)]; }
   const Size& operator[](SizeId id) const { return sizes_[static_cast<std::uint32_t>(id)]; }
   std::size_t node_count() const { return nodes_.size(); }
-  std::size_t size_count() const { return sizes_.size(); }
   SizeId intern(const Size& size);
   bool has_inside(ExprId id) const { return traits_[static_cast<std::uint32_t>(id)] & kHasInside; }
   bool has_iterator(ExprId id) const { return traits_[static_cast<std::uint32_t>(id)] & kHasIterator; }

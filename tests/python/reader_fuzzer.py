@@ -99,7 +99,7 @@ FORMULAS = [
     "input x[4, 8]; weight w[8]; t[a: 4] = mean[k: 8] x[a,k]*w[k]; y[a: 4] = select(t[a] < 0, 0, relu(t[a])) ; return y, t",
     "size N, C : primary = (4, 8), (2, 6); size k : coefficient = 3, 3\ninput x[N, C]; y[n: N, c: C] = sum[r: k] x[n, inside(c + r - k/2, C)]",
     "constant t[2] = {1, 1/2}; y[i: 2] = t[i] * index(i % 2 + size(k))",
-    "y[i,j] = prod[k] a[i,k%3] * b[k/3,j]; z[i] = min[j] y[i,j] @matmul(m=3)",
+    "y[i,j] = prod[k] a[i,k%3] * b[k/3,j]; z[i] = min[j] y[i,j]",
 ]
 EXTENTS = {"n": 1, "o": 2, "c": 3, "h": 4, "w": 4, "r": 3, "s": 3, "i": 4, "j": 3, "k": 6}
 

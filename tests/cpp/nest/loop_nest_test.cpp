@@ -29,11 +29,11 @@ for i in 0..7 parallel
 )";
 
 constexpr std::string_view kConvolution = R"(nest conv
-input x: bf16[2, 5, 6] strides[64, 8, 1] level 2
+input x: bf16[2, 5, 6] strides[64, 8, 1]
 constant k: f64[3, 3] = {1, -2.5, 0, 0.1, inf, 3, 0, 0, 1e-20}
 output y: f32[2, 5, 6]
-temporary s: f32[6] level 1
-for n in 0..2 parallel @1
+temporary s: f32[6]
+for n in 0..2 parallel
   for h in 0..5
     allocate s
       for w in 0..6 unroll

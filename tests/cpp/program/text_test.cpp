@@ -276,7 +276,7 @@ TEST(FullForm, TheExampleOfTheDocumentationParses) {
   const Program p = parse(R"(
     size N, C, H : primary = (1, 64, 8), (1, 128, 4); size k : coefficient = 3, 3
     input x[N, C, H]; weight w[C, k]; constant t[2] = {1, 1/2}
-    y[n: N, h: -1..H+1] = sum[c: C, r: k] x[n, c, inside(h + r - k/2, H)] * w[c, r] @conv(stride=1)
+    y[n: N, h: -1..H+1] = sum[c: C, r: k] x[n, c, inside(h + r - k/2, H)] * w[c, r]
     z[n: N] = max[h: H] y[n, h] fill -inf
     dx[N, C, H] : [n: N, h: H][n, 0, h + 1] += z[n] * t[1]
     return y, dx
@@ -391,7 +391,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"size N = 1; size M; y[i: N] = 1", "some have none"},
         Wrong{"input x[2]; input x[2]; y[i: 2] = x[i]", "twice"},
         Wrong{"constant t[2] = {1, 1/0}; y[i: 2] = t[i]", "denominator"}, Wrong{"y[] += x[0]", "accumulated"},
-        Wrong{"y[i: 2] = x[i] @", "operation"}, Wrong{"y[i: 2..j] = x[i]", "'j' is neither"}));
+        Wrong{"y[i: 2] = x[i] @", "expected an operator"}, Wrong{"y[i: 2..j] = x[i]", "'j' is neither"}));
 
 TEST(Errors, MissingAndContradictorySizesAreNamed) {
   const std::string conv = "y[o,h] = sum[c,r] x[c,h+r-1] * k[o,c,r]";

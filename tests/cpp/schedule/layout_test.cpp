@@ -156,59 +156,6 @@ TEST(Layout, SequencesInvertTheirAccess) {
   }
 }
 
-TEST(Layout, SplitFuseAndReorderAreUndone) {
-  Random random(13);
-  for (int trial = 0; trial < 200; ++trial) {
-    const Shape shape = random_shape(random);
-    Layout layout;
-    Shape current = shape;
-    for (int i = 0; i < 4; ++i) {
-      layout.push_back(random_step(random, static_cast<LayoutKind>(draw(random, 0, 2)), current));
-      current = shape_after({layout.back()}, current);
-    }
-    const auto undo = inverse_layout(layout, shape);
-    ASSERT_TRUE(undo.has_value());
-    Layout both = layout;
-    both.insert(both.end(), undo->begin(), undo->end());
-    ASSERT_EQ(shape_after(both, shape), shape);
-    symbolic::Arena arena;
-    const auto places = access(arena, both, shape, variables(arena, shape.size()));
-    for_each_index(shape, [&](const auto& index) { ASSERT_EQ(values(arena, places, index), index); });
-  }
-  EXPECT_FALSE(inverse_layout({{LayoutKind::Pad, 0, {1, 1}}}, {4}).has_value());
-}
-
-TEST(Layout, EverySlidingWindowLiesInOneTile) {
-  Random random(17);
-  for (int trial = 0; trial < 300; ++trial) {
-    SlidingRead read;
-    read.stride = draw(random, 1, 3);
-    read.size = draw(random, 1, 5);
-    const std::int64_t windows_per_tile = draw(random, 1, 4);
-    const std::int64_t tile =
-        read.size + read.stride * (windows_per_tile - 1) + draw(random, 0, read.stride - 1);
-    const std::int64_t windows = draw(random, 1, 12);
-    const std::int64_t extent = read.stride * (windows - 1) + read.size;
-    const LayoutStep step{LayoutKind::Unfold, 0, {tile, read.stride * windows_per_tile}};
-    if (step.numbers[1] > tile) continue;  // would leave elements out
-    const Shape after = shape_after({step}, {extent});
-    symbolic::Arena arena;
-    read.window = arena.iterator(0);
-    read.offset = arena.iterator(1);
-    const auto places = unfolded_access(arena, step, read);
-    std::vector<Condition> conditions;
-    const auto back = inverse(arena, {step}, {extent}, variables(arena, 2), conditions);
-    for (std::int64_t w = 0; w < windows; ++w)
-      for (std::int64_t o = 0; o < read.size; ++o) {
-        const std::int64_t at[] = {w, o};
-        const auto place = values(arena, places, at);
-        ASSERT_LT(place[0], after[0]);
-        ASSERT_TRUE(0 <= place[1] && place[1] < after[1]);
-        ASSERT_EQ(values(arena, back, place), (std::vector<std::int64_t>{read.stride * w + o}));
-      }
-  }
-}
-
 TEST(Layout, RefusesWhatDoesNotFit) {
   EXPECT_THROW(shape_after({{LayoutKind::Split, 0, {2, 2}}}, {5}), ScheduleError);
   EXPECT_THROW(shape_after({{LayoutKind::Split, 3, {5}}}, {5}), ScheduleError);
@@ -218,9 +165,6 @@ TEST(Layout, RefusesWhatDoesNotFit) {
   EXPECT_THROW(shape_after({{LayoutKind::Pad, 0, {-1, 0}}}, {5}), ScheduleError);
   EXPECT_THROW(shape_after({{LayoutKind::StoreAt, 0, {0}}}, {5}), ScheduleError);
   EXPECT_THROW(layout_primitive("splitt"), UnknownName);
-  symbolic::Arena arena;
-  const SlidingRead read{arena.iterator(0), arena.iterator(1), 1, 3};
-  EXPECT_THROW(unfolded_access(arena, {LayoutKind::Unfold, 0, {5, 2}}, read), ScheduleError);
 }
 
 }  // namespace
