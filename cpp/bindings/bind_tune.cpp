@@ -64,7 +64,12 @@ void bind_machine(py::module_& m) {
       .def_readonly("levels", &Machine::levels, "Nearest to the core first; the last one is main memory.")
       .def_readonly("measured", &Machine::measured, "By micro-benchmarks; otherwise rates are typical ones.")
       .def(
-          "peak_gflops", [](const Machine& machine, int bytes) { return machine.peak_gflops(bytes); },
+          "peak_gflops",
+          [](const Machine& machine, int bytes) {
+            if (bytes < 1 || bytes > 8)
+              fail<ShapeError>("machine", "elements of {} bytes; there are those of 1 to 8", bytes);
+            return machine.peak_gflops(bytes);
+          },
           "element_bytes"_a = 4,
           "Multiply-add peak of one core, 1e9 floating-point operations a second (a multiply-add is two).")
       .def(

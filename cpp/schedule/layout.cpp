@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -14,9 +15,10 @@ using symbolic::Arena;
 using symbolic::Size;
 
 constexpr const char* kWhere = "layout";
+constexpr std::int64_t kMostPassed = 1024;  // starts of tiles that an index is compared with
 
 std::int64_t product(std::span<const std::int64_t> extents) {
-  return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
+  return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, checked_multiply);
 }
 
 std::string list(std::span<const std::int64_t> numbers) {
@@ -158,6 +160,11 @@ std::int64_t tiles_of(const LayoutStep& step, std::int64_t extent) {
   return extent <= tile ? 1 : (extent - tile + stride - 1) / stride + 1;
 }
 
+/// Whether the last tile holds starts of further ones: an index there is found by counting starts.
+bool passes_starts(const LayoutStep& step, std::int64_t extent) {
+  return (extent - 1) / step.numbers[1] > tiles_of(step, extent) - 1;
+}
+
 Shape unfold_shape(const LayoutStep& step, const Shape& shape) {
   need_dim(step, shape);
   need_numbers(step, 2, 2);
@@ -165,8 +172,12 @@ Shape unfold_shape(const LayoutStep& step, const Shape& shape) {
   if (stride < 1 || tile < stride)
     fail<ScheduleError>(kWhere, "{}: tile {} and stride {} leave elements out; need 1 <= stride <= tile",
                         to_text(step), tile, stride);
+  const std::int64_t tiles = tiles_of(step, shape[step.dim]);
+  if (passes_starts(step, shape[step.dim]) && tiles > kMostPassed)
+    fail<ScheduleError>(kWhere, "{}: {} tiles reach into each other; at most {} may", to_text(step), tiles,
+                        kMostPassed);
   Shape after = shape;
-  after[step.dim] = tiles_of(step, shape[step.dim]);
+  after[step.dim] = tiles;
   after.insert(after.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1, tile);
   return after;
 }
@@ -180,7 +191,7 @@ std::vector<ExprId> unfold_access(Arena& arena, const LayoutStep& step, const Sh
   // min(index / stride, tiles - 1) without a minimum: what lies behind the last tile's start belongs to it.
   ExprId tile = arena.divide(index, Size(stride));
   const std::int64_t last_start = (tiles - 1) * stride;
-  if ((shape[step.dim] - 1) / stride > tiles - 1) {
+  if (passes_starts(step, shape[step.dim])) {
     // index / stride exceeds tiles - 1 by at most (tile - 1) / stride: count the starts passed.
     tile = arena.constant(0);
     for (std::int64_t t = 1; t < tiles; ++t) {
@@ -213,7 +224,7 @@ Shape pad_shape(const LayoutStep& step, const Shape& shape) {
   if (step.numbers[0] < 0 || step.numbers[1] < 0)
     fail<ScheduleError>(kWhere, "{} pads by a negative amount", to_text(step));
   Shape after = shape;
-  after[step.dim] += step.numbers[0] + step.numbers[1];
+  after[step.dim] = checked_add(after[step.dim], checked_add(step.numbers[0], step.numbers[1]));
   return after;
 }
 
@@ -235,7 +246,7 @@ Shape store_at_shape(const LayoutStep& step, const Shape& shape) {
   need_numbers(step, 1, 1);
   if (step.numbers[0] < 1) fail<ScheduleError>(kWhere, "{} appends no slot", to_text(step));
   Shape after = shape;
-  after[step.dim] += step.numbers[0];
+  after[step.dim] = checked_add(after[step.dim], step.numbers[0]);
   return after;
 }
 

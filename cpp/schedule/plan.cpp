@@ -17,6 +17,8 @@ using program::TensorId;
 using symbolic::Op;
 
 constexpr const char* kWhere = "schedule";
+constexpr std::int64_t kMostElements = std::int64_t{1} << 46;  // of a tensor
+constexpr std::int64_t kMostPoints = std::int64_t{1} << 56;    // of a scope
 
 std::uint32_t raw(TensorId id) { return static_cast<std::uint32_t>(id); }
 
@@ -100,9 +102,35 @@ ExprId to_expr(symbolic::Arena& arena, const LinearForms& forms, const LinearFor
   return sum;
 }
 
+namespace {
+
+/// What is counted on the way to a loop nest, elements and points, fits 64 bits with room to spare.
+void require_countable(const program::Program& program) {
+  for (std::uint32_t t = 0; t < program.tensors.size(); ++t) {
+    const auto shape = program::shape_of(program, TensorId{t});
+    if (program::checked_product(kWhere, shape) > kMostElements)
+      fail<ShapeError>(kWhere, "'{}' of shape [{}] has more than 2^46 elements", program.tensors[t].name,
+                       fmt::join(shape, ", "));
+  }
+  for (const program::Scope& scope : program.scopes) {
+    std::vector<std::int64_t> extents;
+    for (const auto* group : {&scope.traversal, &scope.sums})
+      for (const program::Iterator& iterator : *group) {
+        const program::Extent extent = program::extent_of(program, iterator.range, 0);
+        extents.push_back(extent.end - extent.begin);
+      }
+    if (program::checked_product(kWhere, extents) > kMostPoints)
+      fail<ShapeError>(kWhere, "'{}' is computed over {} points, more than 2^56",
+                       program.tensor(scope.output).name, fmt::join(extents, " x "));
+  }
+}
+
+}  // namespace
+
 Plan::Plan(const program::Program& concrete, Dtype wanted) : program(concrete), dtype(wanted) {
   if (!concrete.concrete())
     fail<ScheduleError>(kWhere, "the program has symbolic sizes; take one valuation of it with at()");
+  require_countable(concrete);
   scopes.resize(program.scopes.size());
   if (dtype == Dtype::BF16) accumulate_in_f32();
   tensors.resize(program.tensors.size());
