@@ -387,6 +387,17 @@ Finished finished(const Construction& c) {
 /// would take longer than all else: plans are kept now and then, and scopes are computed whole.
 constexpr std::size_t kManyScopes = 128, kKeptEvery = 64;
 
+constexpr std::size_t kMostIntermediate = 3000;  // results in memory; the nest has one allocation in another
+
+void require_few(const program::Program& program) {
+  const std::size_t results = program.scopes.size() - std::min(program.scopes.size(), program.outputs.size());
+  if (results > kMostIntermediate)
+    fail<ScheduleError>("construct",
+                        "{} intermediate results would lie in memory at once, more than {}: make several "
+                        "programs of this one",
+                        results, kMostIntermediate);
+}
+
 /// The way back to before a scope was written: from a plan that was kept, by the decisions since.
 class WayBack {
  public:
@@ -473,6 +484,7 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
   turn_places(c);
   fuse_epilogues(c);
   take_out_factors(c);
+  require_few(c.plan.program);
   const Construction inlined = c;
   const std::vector<std::string> names = scope_names(c);
   const Chooser by_count = counted;

@@ -26,6 +26,9 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kLargestUnrolledChunks = 8;
+/// Instructions of a function, from which another one is begun: passes over one take longer than in
+/// proportion to it, from there on noticeably.
+constexpr std::size_t kLongFunction = 4096;
 constexpr double kCrowded =
     0.75;  ///< part of the registers that sums take, from which operands are in want of them
 
@@ -119,17 +122,8 @@ Emitter::Emitter(const nest::LoopNest& nest, const Cpu& cpu, std::string symbol,
   versions_.assign(nest.buffers.size(), 0);
   llvm::MDBuilder metadata(context);
   llvm::MDNode* domain = metadata.createAnonymousAliasScopeDomain(nest.name);
-  std::vector<llvm::Metadata*> all;
-  for (const Buffer& buffer : nest.buffers) {
-    llvm::MDNode* scope = metadata.createAnonymousAliasScope(domain, buffer.name);
-    all.push_back(scope);
-    scopes_.push_back(llvm::MDNode::get(context, {scope}));
-  }
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    std::vector<llvm::Metadata*> others = all;
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-    no_alias_.push_back(llvm::MDNode::get(context, others));
-  }
+  for (const Buffer& buffer : nest.buffers)
+    scopes_.push_back(metadata.createAnonymousAliasScope(domain, buffer.name));
 }
 
 namespace {
@@ -155,42 +149,31 @@ void join_blocks(llvm::Module& module) {
 }  // namespace
 
 EmittedModule Emitter::run() {
-  llvm::Type* pointer = b_.getPtrTy();
-  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, pointer, pointer}, false);
-  f_.function = make_function(*module_, type, symbol_, cpu_, true);
-  llvm::BasicBlock* entry = llvm::BasicBlock::Create(context_, "entry", f_.function);
-  llvm::BasicBlock* body = llvm::BasicBlock::Create(context_, "body", f_.function);
-  b_.SetInsertPoint(entry);
-  f_.bases.assign(nest_.buffers.size(), nullptr);
-  std::uint64_t argument = 0;
+  std::int64_t argument = 0;
   for (std::size_t i = 0; i < nest_.buffers.size(); ++i) {
     const Buffer& buffer = nest_.buffers[i];
-    if (buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Output) {
-      llvm::Value* place = b_.CreateConstGEP1_64(pointer, f_.function->getArg(0), argument++);
-      f_.bases[i] = b_.CreateLoad(pointer, place, buffer.name);
-    } else if (buffer.kind == BufferKind::Constant) {
-      llvm::Type* element = storage_type(buffer.dtype);
-      std::vector<llvm::Constant*> values;
-      for (const double value : buffer.literal) {
-        if (buffer.dtype == nest::Dtype::BF16)
-          values.push_back(llvm::ConstantInt::get(element, to_bfloat16(static_cast<float>(value))));
-        else
-          values.push_back(llvm::ConstantFP::get(element, value));
-      }
-      auto* array = llvm::ArrayType::get(element, values.size());
-      auto* global =
-          new llvm::GlobalVariable(*module_, array, true, llvm::GlobalValue::PrivateLinkage,
-                                   llvm::ConstantArray::get(array, values), "constant." + buffer.name);
-      global->setAlignment(llvm::Align(kAlignment));
-      f_.bases[i] = global;
+    Place& place = places_.emplace_back();
+    if (buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Output) place.number = argument++;
+    if (buffer.kind != BufferKind::Constant) continue;
+    llvm::Type* element = storage_type(buffer.dtype);
+    std::vector<llvm::Constant*> values;
+    for (const double value : buffer.literal) {
+      if (buffer.dtype == nest::Dtype::BF16)
+        values.push_back(llvm::ConstantInt::get(element, to_bfloat16(static_cast<float>(value))));
+      else
+        values.push_back(llvm::ConstantFP::get(element, value));
     }
+    auto* array = llvm::ArrayType::get(element, values.size());
+    auto* global =
+        new llvm::GlobalVariable(*module_, array, true, llvm::GlobalValue::PrivateLinkage,
+                                 llvm::ConstantArray::get(array, values), "constant." + buffer.name);
+    global->setAlignment(llvm::Align(kAlignment));
+    place.constant = global;
   }
-  f_.shared = f_.function->getArg(1);
-  llvm::Instruction* branch = b_.CreateBr(body);
-  f_.loops.push_back({branch, 0, nullptr, {}, {}});
-  b_.SetInsertPoint(body);
+  begin_part();
   emit(nest_.root);
-  b_.CreateRetVoid();
+  end_part();
+  call_parts();
   if (llvm::GlobalVariable* size = module_->getNamedGlobal(symbol_ + ".shared_bytes")) {
     size->setInitializer(b_.getInt64(static_cast<std::uint64_t>(shared_bytes_)));
     size->setConstant(true);
@@ -200,11 +183,87 @@ EmittedModule Emitter::run() {
   return {std::move(module_), shared_bytes_, private_bytes_};
 }
 
+// ---- functions
+
+/// The first part is the kernel's own function, which calls the others, in order.
+void Emitter::begin_part() {
+  llvm::Type* pointer = b_.getPtrTy();
+  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, pointer, pointer}, false);
+  f_ = {};
+  f_.function = make_function(*module_, type,
+                              parts_.empty() ? symbol_ : fmt::format("{}.part{}", symbol_, parts_.size()),
+                              cpu_, parts_.empty());
+  llvm::BasicBlock* entry = llvm::BasicBlock::Create(context_, "entry", f_.function);
+  llvm::BasicBlock* body = llvm::BasicBlock::Create(context_, "body", f_.function);
+  b_.SetInsertPoint(entry);
+  f_.arguments = f_.function->getArg(0);
+  f_.shared = f_.function->getArg(1);
+  llvm::Instruction* branch = b_.CreateBr(body);
+  f_.loops.push_back({branch, 0, nullptr, {}, {}});
+  b_.SetInsertPoint(body);
+}
+
+void Emitter::end_part() {
+  parts_.push_back(b_.CreateRetVoid());
+  mark_aliases();
+}
+
+void Emitter::call_parts() {
+  b_.SetInsertPoint(parts_[0]);
+  llvm::Function* first = parts_[0]->getFunction();
+  for (std::size_t i = 1; i < parts_.size(); ++i)
+    b_.CreateCall(parts_[i]->getFunction(),
+                  {first->getArg(0), first->getArg(1), first->getArg(2), first->getArg(3)});
+}
+
+/// Between two statements of which the second needs no value of the first.
+void Emitter::part_if_long() {
+  if (f_.parallel || f_.loops.size() > 1 || f_.branches > 0 || simd_ || !tiles_.empty()) return;
+  if (f_.function->getInstructionCount() < kLongFunction) return;
+  end_part();
+  begin_part();
+}
+
+/// What a function accesses in one buffer is in no other buffer that it accesses.
+void Emitter::mark_aliases() {
+  std::map<std::uint32_t, std::pair<llvm::MDNode*, llvm::MDNode*>> lists;
+  for (const auto& [access, buffer] : f_.accesses) lists.try_emplace(buffer);
+  for (auto& [buffer, made] : lists) {
+    std::vector<llvm::Metadata*> others;
+    for (const auto& [other, unused] : lists)
+      if (other != buffer) others.push_back(scopes_[other]);
+    made = {llvm::MDNode::get(context_, {scopes_[buffer]}), llvm::MDNode::get(context_, others)};
+  }
+  for (const auto& [access, buffer] : f_.accesses) {
+    access->setMetadata(llvm::LLVMContext::MD_alias_scope, lists[buffer].first);
+    access->setMetadata(llvm::LLVMContext::MD_noalias, lists[buffer].second);
+  }
+}
+
+llvm::Value* Emitter::base(BufferId id) {
+  llvm::Value*& made = f_.bases[raw(id)];
+  if (made) return made;
+  const Buffer& buffer = nest_.buffer(id);
+  const Place& place = places_[raw(id)];
+  if (buffer.kind == BufferKind::Constant) return made = place.constant;
+  const llvm::IRBuilder<>::InsertPointGuard keep(b_);
+  b_.SetInsertPoint(f_.loops[0].hoist_point);
+  const auto number = static_cast<std::uint64_t>(place.number);
+  if (buffer.kind == BufferKind::Temporary)
+    return made = b_.CreateGEP(b_.getInt8Ty(), place.own ? f_.private_memory : f_.shared, b_.getInt64(number),
+                               buffer.name);
+  return made = b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), f_.arguments, number),
+                              buffer.name);
+}
+
 void Emitter::emit(StatementId id) {
   const Statement& statement = nest_.statement(id);
   switch (statement.kind) {
     case StatementKind::Sequence:
-      for (const StatementId child : statement.children) emit(child);
+      for (const StatementId child : statement.children) {
+        part_if_long();
+        emit(child);
+      }
       return;
     case StatementKind::For:
       return emit_for(statement);
@@ -464,7 +523,7 @@ void Emitter::emit_vector(const Statement& loop, std::int64_t begin, std::int64_
 }
 
 /// The body becomes a function of its own, body(context, begin, end, private memory); the context holds the
-/// arguments' addresses, the shared workspace and the variables of the loops around.
+/// kernel's arguments, the shared workspace and the variables of the loops around.
 void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form& end) {
   const Form count_form = nest::add(end, nest::multiply(begin, -1));
   const Interval first_range = forms_.bounds_without_facts(begin),
@@ -472,16 +531,13 @@ void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form
   llvm::Type* pointer_type = b_.getPtrTy();
   llvm::Type* word = b_.getInt64Ty();
 
-  std::vector<std::size_t> passed;  // buffers by address
-  for (std::size_t i = 0; i < nest_.buffers.size(); ++i)
-    if (f_.bases[i] && nest_.buffers[i].kind != BufferKind::Constant) passed.push_back(i);
   std::vector<std::uint32_t> slots;
   for (const auto& [slot, value] : f_.variables) slots.push_back(slot);
 
   // The caller's side: fill the context.
   llvm::Value* first = value_of(begin);
   llvm::Value* count = value_of(count_form);
-  const std::uint64_t words = passed.size() + slots.size() + 2;
+  const std::uint64_t words = slots.size() + 3;
   llvm::Value* context = nullptr;
   {
     llvm::IRBuilder<>::InsertPointGuard keep(b_);
@@ -492,7 +548,7 @@ void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form
     return b_.CreateConstGEP1_64(word, base, index);
   };
   std::uint64_t at = 0;
-  for (const std::size_t buffer : passed) b_.CreateStore(f_.bases[buffer], place(context, at++));
+  b_.CreateStore(f_.arguments, place(context, at++));
   for (const std::uint32_t slot : slots) b_.CreateStore(f_.variables.at(slot).first, place(context, at++));
   b_.CreateStore(f_.shared, place(context, at++));
   b_.CreateStore(first, place(context, at++));
@@ -511,15 +567,11 @@ void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form
   f_ = {};
   f_.function = body;
   f_.parallel = true;
-  f_.bases.assign(nest_.buffers.size(), nullptr);
   llvm::BasicBlock* entry = llvm::BasicBlock::Create(context_, "entry", body);
   llvm::BasicBlock* start = llvm::BasicBlock::Create(context_, "start", body);
   b_.SetInsertPoint(entry);
   at = 0;
-  for (const std::size_t buffer : passed)
-    f_.bases[buffer] = b_.CreateLoad(pointer_type, place(body->getArg(0), at++), nest_.buffers[buffer].name);
-  for (std::size_t i = 0; i < nest_.buffers.size(); ++i)
-    if (nest_.buffers[i].kind == BufferKind::Constant) f_.bases[i] = outer.bases[i];
+  f_.arguments = b_.CreateLoad(pointer_type, place(body->getArg(0), at++));
   for (const std::uint32_t slot : slots)
     f_.variables[slot] = {b_.CreateLoad(word, place(body->getArg(0), at++)), 0};
   f_.shared = b_.CreateLoad(pointer_type, place(body->getArg(0), at++));
@@ -533,6 +585,7 @@ void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form
   emit_counted(loop.slot, loop.children[0], from, to, true, {first_range.least, last_range.greatest - 1},
                loop.name, [&] { emit(loop.children[0]); });
   b_.CreateRetVoid();
+  mark_aliases();
   f_ = std::move(outer);
   b_.SetInsertPoint(caller);
 
@@ -569,7 +622,9 @@ void Emitter::emit_branch(llvm::Value* condition, StatementId body) {
   b_.CreateCondBr(condition, yes, end);
   b_.SetInsertPoint(yes);
   const std::size_t locals = f_.local_log.size();
+  ++f_.branches;
   emit(body);
+  --f_.branches;
   forget_locals(locals);
   llvm::BasicBlock* last = b_.GetInsertBlock();
   b_.CreateBr(end);
@@ -684,20 +739,15 @@ void Emitter::emit_allocate(const Statement& statement) {
   // Temporaries live on a stack of their own in the workspace: siblings reuse the same bytes.
   std::int64_t& top = f_.parallel ? private_top_ : shared_top_;
   std::int64_t& most = f_.parallel ? private_bytes_ : shared_bytes_;
-  llvm::Value* memory = f_.parallel ? f_.private_memory : f_.shared;
   const std::int64_t offset = top;
-  {
-    llvm::IRBuilder<>::InsertPointGuard keep(b_);
-    b_.SetInsertPoint(f_.loops[0].hoist_point);
-    f_.bases[index] =
-        b_.CreateGEP(b_.getInt8Ty(), memory, b_.getInt64(static_cast<std::uint64_t>(offset)), buffer.name);
-  }
+  places_[index] = {offset, f_.parallel, nullptr};
+  f_.bases.erase(index);  // of an earlier allocation
   top += bytes_of(buffer);
   most = std::max(most, top);
   ++versions_[index];
   emit(statement.children[0]);
   top = offset;
-  f_.bases[index] = nullptr;
+  f_.bases.erase(index);
 }
 
 void Emitter::emit_prefetch(const Statement& statement) {

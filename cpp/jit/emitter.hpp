@@ -44,7 +44,7 @@ struct Lanes {
 /// Elementary functions on scalars or vectors of float or double, from polynomials, without branches or
 /// calls, as C99 defines them at zeros, infinities and what is not a number. Errors in ulp, of f32 and f64:
 /// exp, log, rsqrt, sigmoid, tanh 3; erf 3; gelu 7, and 8 without fused operations; power 2 (a literal whole
-/// exponent n: |n|, and below the smallest normal number nothing is sure where n < 0).
+/// exponent n: n, or -2n where it is negative).
 /// tests/cpp/jit/math_test.cpp measures them.
 class MathEmitter {
  public:
@@ -132,10 +132,13 @@ class Emitter {
     std::vector<bool> stored;             ///< buffers that the loop writes
     std::map<Key, llvm::Value*> ahead;    ///< values computed before the loop
   };
-  /// What belongs to one LLVM function; outlining a parallel loop starts another one.
+  /// What belongs to one LLVM function; outlining a parallel loop starts another one, and so does a kernel
+  /// too long for one.
   struct FunctionState {
     llvm::Function* function = nullptr;
-    std::vector<llvm::Value*> bases;  ///< of buffers
+    llvm::Value* arguments = nullptr;                                    ///< of the kernel
+    std::map<std::uint32_t, llvm::Value*> bases;                         ///< of buffers, as they are needed
+    std::vector<std::pair<llvm::Instruction*, std::uint32_t>> accesses;  ///< and the buffer of each
     llvm::Value* shared = nullptr;
     llvm::Value* private_memory = nullptr;
     std::vector<Loop> loops;
@@ -145,7 +148,22 @@ class Emitter {
     std::map<Key, llvm::Value*> local;  ///< loads and splats valid on the current path
     std::vector<Key> local_log;
     bool parallel = false;
+    int branches = 0;  ///< that the code being emitted is in
   };
+  /// Where a buffer is, in every function.
+  struct Place {
+    std::int64_t number = 0;  ///< of the argument; of a temporary: its first byte's in the workspace
+    bool own = false;         ///< a temporary of each thread
+    llvm::Constant* constant = nullptr;  ///< a Constant's
+  };
+
+  // emitter.cpp: functions
+  void begin_part();
+  void end_part();
+  void call_parts();
+  void part_if_long();
+  void mark_aliases();
+  llvm::Value* base(nest::BufferId buffer);
 
   // emitter.cpp: statements
   void emit(nest::StatementId id);
@@ -269,11 +287,13 @@ class Emitter {
   std::uint32_t next_slot_ = 0;
   FunctionState f_;
   std::optional<Simd> simd_;
-  std::map<std::uint32_t, Tile> tiles_;  ///< live Register buffers
-  std::vector<std::int64_t> versions_;   ///< of buffers: loads before a store are not reused after it
+  std::map<std::uint32_t, Tile> tiles_;   ///< live Register buffers
+  std::vector<std::int64_t> versions_;    ///< of buffers: loads before a store are not reused after it
+  std::vector<Place> places_;             ///< of buffers
+  std::vector<llvm::ReturnInst*> parts_;  ///< where each part ends
   std::int64_t shared_top_ = 0, private_top_ = 0, shared_bytes_ = 0, private_bytes_ = 0;
   std::map<std::uint32_t, Lanes> memo_;  ///< values of the statement being emitted
-  std::vector<llvm::MDNode*> scopes_, no_alias_;
+  std::vector<llvm::Metadata*> scopes_;  ///< of aliases, of buffers
   int outlined_ = 0;
 };
 

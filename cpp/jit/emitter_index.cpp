@@ -137,10 +137,10 @@ llvm::Value* Emitter::pointer(BufferId id, const Form& elements) {
   const auto index = static_cast<std::uint32_t>(id);
   const auto bytes = static_cast<std::int64_t>(nest::byte_size(nest_.buffers[index].dtype));
   const std::function<llvm::Value*(const Form&)> terms_pointer = [&](const Form& form) -> llvm::Value* {
-    if (form.terms.empty()) return f_.bases[index];
+    if (form.terms.empty()) return base(id);
     const std::size_t depth = depth_of(form);
     Key key = key_of(kPointer, form);
-    key.push_back(bits(f_.bases[index]));  // a temporary allocated twice has two places
+    key.push_back(bits(base(id)));  // a temporary allocated twice has two places
     return placed_at(depth, key, [&] {
       Form outer, here;
       for (const auto& term : form.terms) (depth_of(term.first) < depth ? outer : here).terms.push_back(term);

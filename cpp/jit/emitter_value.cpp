@@ -105,8 +105,7 @@ llvm::Value* Emitter::spread(Lanes lanes) {
 }
 
 void Emitter::mark_alias(llvm::Instruction* access, BufferId id) {
-  access->setMetadata(llvm::LLVMContext::MD_alias_scope, scopes_[raw(id)]);
-  access->setMetadata(llvm::LLVMContext::MD_noalias, no_alias_[raw(id)]);
+  f_.accesses.emplace_back(access, raw(id));
 }
 
 llvm::Value* Emitter::load_plain(BufferId id, llvm::Type* type, llvm::Value* from) {

@@ -187,7 +187,10 @@ std::vector<std::int64_t> breakpoints(const LoopNest& nest, std::int64_t extent)
   return all;
 }
 
-std::vector<Point> points_of(const LoopNest& nest, const std::vector<std::int64_t>& shape, Random& random) {
+using Breakpoints = std::map<std::int64_t, std::vector<std::int64_t>>;  ///< by extent, as they are needed
+
+std::vector<Point> points_of(const LoopNest& nest, Breakpoints& known, const std::vector<std::int64_t>& shape,
+                             Random& random) {
   std::set<Point> points;
   const std::size_t rank = shape.size();
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return {};
@@ -201,7 +204,6 @@ std::vector<Point> points_of(const LoopNest& nest, const std::vector<std::int64_
       at[d] = (corner >> std::min<std::size_t>(d, 63)) & 1 ? shape[d] - 1 : 0;
     points.insert(at);
   }
-  std::map<std::int64_t, std::vector<std::int64_t>> known;
   for (std::size_t d = 0; d < rank; ++d) {
     if (!known.count(shape[d])) known[shape[d]] = breakpoints(nest, shape[d]);
     for (const std::int64_t index : known[shape[d]]) {
@@ -323,6 +325,7 @@ class Verifier {
         dtype_(loosest(nest)) {
     where_ = "verify " + nest.name;
     check_arguments();
+    multiply_adds_ = static_cast<double>(program::cost(program, 0).flops);
     for (std::size_t o = 0; o < program.outputs.size(); ++o) places_.push_back(place_of(o));
   }
 
@@ -371,13 +374,12 @@ class Verifier {
     made.name = program_.tensor(tensor).name;
     const auto shape = program::shape_of(program_, tensor);
     Random stream = random_.fork(made.name);
-    made.points = points_of(nest_, shape, stream);
+    made.points = points_of(nest_, breakpoints_, shape, stream);
     if (made.points.empty()) return made;
     std::int64_t elements = 1;
     for (const std::int64_t extent : shape) elements *= extent;
-    const auto multiply_adds = static_cast<double>(program::cost(program_, 0).flops);
-    terms_ = std::max(terms_, multiply_adds / static_cast<double>(elements));
-    keep_affordable(made.points, multiply_adds, elements);
+    terms_ = std::max(terms_, multiply_adds_ / static_cast<double>(elements));
+    keep_affordable(made.points, multiply_adds_, elements);
     made.shifted = made.points;
     for (Point& at : made.shifted)
       for (std::size_t d = 0; d < at.size(); ++d)
@@ -402,12 +404,12 @@ class Verifier {
     return made;
   }
 
-  program::AllowedValues reference(const Inputs& values, const std::string& output,
-                                   const std::vector<Point>& points, double most_terms) const {
+  /// One for all outputs: what they have in common is computed once.
+  program::PointReference reference(const Inputs& values, std::size_t points, double most_terms) const {
     program::PointOptions options;
     options.precision = precision_of(dtype_);
-    options.most_terms = most_terms / static_cast<double>(std::min(points.size(), kLeastPoints));
-    return program::allowed_at_points(program_, values, output, points, options);
+    options.most_terms = most_terms / static_cast<double>(std::clamp<std::size_t>(points, 1, kLeastPoints));
+    return {program_, values, options};
   }
 
   /// Whether a kernel that computes something else would be seen at a point.
@@ -433,12 +435,15 @@ class Verifier {
     std::int64_t points = 0;
     double worst = 0;
     std::string detail;
+    std::size_t most_points = 0;
+    for (const Place& place : places_) most_points = std::max(most_points, place.points.size());
+    program::PointReference computed = reference(values, most_points, kMostTerms);
     for (std::size_t o = 0; o < places_.size(); ++o) {
       const Place& place = places_[o];
       if (place.points.empty()) continue;
       std::int64_t excused = 0;
       const auto most_excused = static_cast<std::int64_t>(place.points.size() / 100);
-      const program::AllowedValues wanted = reference(values, place.name, place.shifted, kMostTerms);
+      const program::AllowedValues wanted = computed.at(place.name, place.shifted);
       for (std::size_t i = 0; i < place.points.size(); ++i) {
         Memory& written = memory[inputs_.size() + o];
         const double got = written.get(place.points[i]);
@@ -540,12 +545,13 @@ class Verifier {
     spent_ += std::min(kTerms, terms_ * static_cast<double>(kProbedPoints));
     double informed = 0, points = 0;
     std::set<double> distinct;
+    program::PointReference computed = reference(values, kProbedPoints, kTerms);
     for (const Place& place : places_) {
       std::vector<Point> some;
       const std::size_t step = std::max<std::size_t>(1, place.shifted.size() / kProbedPoints);
       for (std::size_t i = 0; i < place.shifted.size(); i += step) some.push_back(place.shifted[i]);
       if (some.empty()) continue;
-      const program::AllowedValues found = reference(values, place.name, some, kTerms);
+      const program::AllowedValues found = computed.at(place.name, some);
       for (std::size_t i = 0; i < some.size(); ++i) {
         points += 1;
         if (!informs(found.reference.values[i], found.allowed[i])) continue;
@@ -568,6 +574,8 @@ class Verifier {
   std::vector<Place> places_;
   Verification result_;
   double informed_ = 0;
+  double multiply_adds_ = 0;  ///< of the program
+  Breakpoints breakpoints_;
   double terms_ = 1;  ///< an element takes
   double spent_ = 0;  ///< terms added up to choose data
 };

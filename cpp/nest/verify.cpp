@@ -17,6 +17,7 @@ std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
 constexpr std::int64_t kMostCopies = std::int64_t{1}
                                      << 17;  // by unrolled loops: code that is compiled in minutes
 constexpr std::size_t kMostLoops = 100;
+constexpr std::size_t kMostAllocations = 4096;  // around each other: text is indented, passes go down
 
 class Verifier {
  public:
@@ -129,11 +130,15 @@ class Verifier {
         if (allocated.kind != BufferKind::Temporary && allocated.kind != BufferKind::Register)
           wrong("`{}` is allocated but is neither temporary nor register", allocated.name);
         if (alive_[index]) wrong("`{}` is allocated inside its own allocation", allocated.name);
+        if (allocations_ == kMostAllocations)
+          wrong("more than {} allocations stand inside each other", kMostAllocations);
+        ++allocations_;
         alive_[index] = true;
         written_[index] = false;
         allocated_within_[index] = loops_.size();
         only_child(made);
         alive_[index] = false;
+        --allocations_;
         return;
       }
       case StatementKind::Prefetch:
@@ -350,6 +355,7 @@ class Verifier {
   std::vector<bool> written_, alive_;
   std::map<std::uint32_t, std::size_t> allocated_within_;
   std::vector<Loop> loops_;
+  std::size_t allocations_ = 0;
   std::int64_t copies_ = 1;  ///< that unrolling the loops around makes
 };
 

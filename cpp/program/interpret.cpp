@@ -261,19 +261,43 @@ class PointMachine {
         limit(static_cast<std::uint32_t>(id), options.most_terms);
   }
 
+  /// An element of an output.
   Tracked element(std::uint32_t tensor, std::int64_t offset) {
+    std::vector<Deeper> first{{tensor, offset}};
+    for (;;) {
+      try {
+        depth_ = 0;
+        const Tracked value = read(first.back().tensor, first.back().offset);
+        first.pop_back();
+        if (first.empty()) return value;
+      } catch (const Deeper& met) {
+        first.push_back(met);
+      }
+    }
+  }
+
+  /// An element that others are made of: computed when first asked for.
+  Tracked read(std::uint32_t tensor, std::int64_t offset) {
     TensorState& state = data_[tensor];
     if (state.constant) return numbers_.from(state.values[offset]);
     if (state.values) return TrackedNumbers::loaded(state.values[offset]);
     if (!scopes_[tensor]->target.empty()) {
-      if (!state.accumulated) accumulate(tensor, nullptr);
+      if (!state.accumulated) {
+        if (++depth_ > kDeepest) throw Deeper{tensor, offset};
+        accumulate(tensor, nullptr);
+        --depth_;
+      }
       return state.sums[static_cast<std::size_t>(offset)];
     }
     if (const Tracked* known = state.memo.find(offset, state)) return *known;
+    if (++depth_ > kDeepest) throw Deeper{tensor, offset};
     const Tracked value = compute(tensor, offset);
+    --depth_;
     state.memo.set(offset, value);
     return value;
   }
+
+  bool accumulates(std::uint32_t tensor) const { return !scopes_[tensor]->target.empty(); }
 
   std::int64_t offset_of(TensorId id, const std::vector<std::int64_t>& point) const {
     const TensorState& state = data_[static_cast<std::size_t>(id)];
@@ -289,6 +313,31 @@ class PointMachine {
                        program_.tensor(id).name, fmt::join(state.shape, ", "));
     return offset;
   }
+
+  /// Runs an output's accumulating scope for the elements at `wanted` offsets; gives all sums, of which
+  /// others are not known.
+  const std::vector<Tracked>& accumulated(std::uint32_t tensor,
+                                          const std::unordered_set<std::int64_t>& wanted) {
+    while (!data_[tensor].accumulated) {
+      try {
+        depth_ = 0;
+        accumulate(tensor, &wanted);
+        break;
+      } catch (const Deeper& met) {
+        element(met.tensor, met.offset);
+      }
+    }
+    return data_[tensor].sums;
+  }
+
+ private:
+  /// Elements are computed within each other as they are needed, up to so many; a deeper one is met by giving
+  /// up, computing that one first (what it is made of is remembered), and beginning again.
+  static constexpr int kDeepest = 1000;
+  struct Deeper {
+    std::uint32_t tensor;
+    std::int64_t offset;
+  };
 
   /// Runs an accumulating scope, computing only what lands on `wanted` offsets (all when null).
   void accumulate(std::uint32_t tensor, const std::unordered_set<std::int64_t>* wanted) {
@@ -312,10 +361,9 @@ class PointMachine {
     for (std::size_t i = 0; i < terms.size(); ++i)
       if (terms[i] > 0)
         state.sums[i] = finished(state, numbers_.finish(Reduction::Sum, state.sums[i], terms[i]));
-    state.accumulated = true;
+    state.accumulated = wanted == nullptr;
   }
 
- private:
   struct TensorState;
 
   // Dense for tensors of a usual size: an element is looked up far more often than it is computed.
@@ -350,7 +398,7 @@ class PointMachine {
   struct Loader {
     PointMachine* machine;
     Tracked operator()(std::uint32_t tensor, std::int64_t offset) const {
-      return machine->element(tensor, offset);
+      return machine->read(tensor, offset);
     }
   };
   Loader loader() { return {this}; }
@@ -443,6 +491,7 @@ class PointMachine {
   std::vector<Work> work_;
   std::vector<TensorState> data_;
   std::vector<const Scope*> scopes_;  // by tensor: what writes it
+  int depth_ = 0;                     // of elements being computed
 };
 
 const Tracked* PointMachine::Memo::find(std::int64_t offset, const TensorState& state) {
@@ -505,35 +554,51 @@ PointValues interpret_points(const Program& program, const std::map<std::string,
   return allowed_at_points(program, inputs, output, points, {}).reference;
 }
 
-AllowedValues allowed_at_points(const Program& program, const std::map<std::string, Values<double>>& inputs,
-                                const std::string& output,
-                                const std::vector<std::vector<std::int64_t>>& points,
-                                const PointOptions& options) {
-  using namespace detail;
-  check_inputs(program, inputs);
-  std::vector<std::string> names;
-  for (const TensorId id : program.outputs) names.push_back(program.tensor(id).name);
-  if (std::find(names.begin(), names.end(), output) == names.end())
-    throw UnknownName(kWhere, unknown_name("output", output, names));
+struct PointReference::State {
+  const Program& program;
+  detail::PointMachine machine;
+};
 
-  PointMachine machine(program, inputs, options);
-  const TensorId id = *program.find_tensor(output);
-  std::vector<std::int64_t> offsets;
-  for (const std::vector<std::int64_t>& point : points) offsets.push_back(machine.offset_of(id, point));
-  const auto writes = [&](const Scope& scope) { return scope.output == id; };
-  const Scope& scope = *std::find_if(program.scopes.begin(), program.scopes.end(), writes);
-  if (!scope.target.empty()) {
-    const std::unordered_set<std::int64_t> wanted(offsets.begin(), offsets.end());
-    machine.accumulate(static_cast<std::uint32_t>(id), &wanted);
+PointReference::PointReference(const Program& program, const std::map<std::string, Values<double>>& inputs,
+                               const PointOptions& options) {
+  detail::check_inputs(program, inputs);
+  state_ = std::unique_ptr<State>(new State{program, {program, inputs, options}});
+}
+PointReference::~PointReference() = default;
+
+AllowedValues PointReference::at(const std::string& output,
+                                 const std::vector<std::vector<std::int64_t>>& points) {
+  using namespace detail;
+  const Program& program = state_->program;
+  PointMachine& machine = state_->machine;
+  const auto named = [&](TensorId id) { return program.tensor(id).name == output; };
+  const auto found = std::find_if(program.outputs.begin(), program.outputs.end(), named);
+  if (found == program.outputs.end()) {
+    std::vector<std::string> names;
+    for (const TensorId id : program.outputs) names.push_back(program.tensor(id).name);
+    throw UnknownName(kWhere, unknown_name("output", output, names));
   }
+  const auto tensor = static_cast<std::uint32_t>(*found);
+  std::vector<std::int64_t> offsets;
+  for (const std::vector<std::int64_t>& point : points) offsets.push_back(machine.offset_of(*found, point));
+  const std::vector<Tracked>* sums = nullptr;
+  if (machine.accumulates(tensor)) sums = &machine.accumulated(tensor, {offsets.begin(), offsets.end()});
   AllowedValues result;
   for (const std::int64_t offset : offsets) {
-    const Tracked value = machine.element(static_cast<std::uint32_t>(id), offset);
+    const Tracked value =
+        sums != nullptr ? (*sums)[static_cast<std::size_t>(offset)] : machine.element(tensor, offset);
     result.reference.values.push_back(value.value);
     result.reference.absolute_terms.push_back(value.absolute);
     result.allowed.push_back({value.low, value.high, value.nan, value.guessed});
   }
   return result;
+}
+
+AllowedValues allowed_at_points(const Program& program, const std::map<std::string, Values<double>>& inputs,
+                                const std::string& output,
+                                const std::vector<std::vector<std::int64_t>>& points,
+                                const PointOptions& options) {
+  return PointReference(program, inputs, options).at(output, points);
 }
 
 }  // namespace syno::program

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,20 @@ struct AllowedValues {
   PointValues reference;
   std::vector<Allowed> allowed;
 };
+/// Computes single elements of a program's outputs, and remembers what they are made of.
+class PointReference {
+ public:
+  /// The program and the inputs' values stay as they are as long as this is used.
+  PointReference(const Program& program, const std::map<std::string, Values<double>>& inputs,
+                 const PointOptions& options);
+  ~PointReference();
+  AllowedValues at(const std::string& output, const std::vector<std::vector<std::int64_t>>& points);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 /// As interpret_points(), with what is allowed there.
 AllowedValues allowed_at_points(const Program& program, const std::map<std::string, Values<double>>& inputs,
                                 const std::string& output,

@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kMaxNesting = 200;
 constexpr std::size_t kMaxDepth = 1000;
 constexpr std::size_t kMaxIndexTokens = 500;
+constexpr std::size_t kMaxStatements = 10'000;
 constexpr std::size_t kMaxText = std::size_t{64} << 20;
 
 template <class T, std::size_t N>
@@ -231,6 +232,8 @@ class Parser {
       expect("=");
     }
     scope.body = expression();
+    if (result.scopes.size() == kMaxStatements)
+      wrong(fmt::format("these are more than {} statements: make several programs of them", kMaxStatements));
     result.scopes.push_back(std::move(scope));
   }
 
