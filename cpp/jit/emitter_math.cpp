@@ -389,13 +389,14 @@ llvm::Value* MathEmitter::power(llvm::Value* x, llvm::Value* y) {
       return b_.CreateSelect(b_.CreateFCmpOEQ(x, number(x, -kInfinity)), number(x, kInfinity), root);
     }
     if (exponent == std::floor(exponent) && std::abs(exponent) <= 16) {
+      // The reciprocal first: the power of x may over- or underflow where that of 1 / x has a value.
       llvm::Value* made = number(x, 1);
-      llvm::Value* square = x;
+      llvm::Value* square = exponent < 0 ? b_.CreateFDiv(made, x) : x;
       for (auto n = static_cast<unsigned>(std::abs(exponent)); n != 0; n >>= 1) {
         if (n & 1) made = b_.CreateFMul(made, square);
         if (n > 1) square = b_.CreateFMul(square, square);
       }
-      return exponent < 0 ? b_.CreateFDiv(number(x, 1), made) : made;
+      return made;
     }
   }
   if (!is_double(x)) {

@@ -60,7 +60,7 @@ double units_of(Function f) {
     case Function::Gelu:
       return 12;
     case Function::Power:
-      return 24;
+      return 34;
     default:
       return 8;
   }
@@ -215,7 +215,7 @@ Tracked TrackedNumbers::rational(Function f, const Tracked& a, const Tracked& b)
   if (point(a) && point(b)) {
     exactly(made);
     const bool infinite = std::isinf(a.value) || std::isinf(b.value);
-    if (!extreme && !infinite) widen(made, units_of(f), f == Function::Power ? p_.normal : p_.least);
+    if (!extreme && !infinite) widen(made, units_of(f), p_.least);
     return made;
   }
   if (empty(a) || empty(b)) {
@@ -253,7 +253,7 @@ Tracked TrackedNumbers::rational(Function f, const Tracked& a, const Tracked& b)
     if (f == Function::Divide && ends(a) && ends(b)) made.nan = true;
     if (empty(made)) anything(made);
   }
-  widen(made, units_of(f), f == Function::Power ? p_.normal : p_.least);
+  widen(made, units_of(f), p_.least);
   return made;
 }
 

@@ -146,6 +146,56 @@ TEST(Power, IsWithinTwoUnits) {
   }
 }
 
+template <class T>
+void expect_whole_powers(Dtype dtype) {
+  using Limits = std::numeric_limits<T>;
+  std::vector<T> bases{0,
+                       -T(0),
+                       Limits::infinity(),
+                       -Limits::infinity(),
+                       Limits::max(),
+                       Limits::min(),
+                       Limits::denorm_min(),
+                       -Limits::denorm_min()};
+  Random random(11);
+  while (bases.size() < 512) {
+    const double e = (2 * random.unit() - 1) * (Limits::max_exponent + Limits::digits);
+    const T size = static_cast<T>(std::exp2(static_cast<long double>(e)));
+    if (std::isfinite(size)) bases.push_back(random.below(2) ? size : -size);
+  }
+  for (const int n : {-16, -13, -7, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 7, 13, 16}) {
+    LoopNest made = nest::parse_loop_nest(fmt::format(
+        "nest f\ninput x: f32[512]\noutput y: f32[512]\nfor i in 0..512 vector\n  y[i] = power(x[i], {})\n",
+        n));
+    for (nest::Buffer& buffer : made.buffers) buffer.dtype = dtype;
+    NestRun run = random_arguments(made, random);
+    for (std::size_t i = 0; i < bases.size(); ++i)
+      run.arguments[0].set(static_cast<std::int64_t>(i), static_cast<double>(bases[i]));
+    compile(made)->call(run.views(), 1);
+    for (std::size_t i = 0; i < bases.size(); ++i) {
+      const T got = static_cast<T>(run.arguments[1].get(static_cast<std::int64_t>(i)));
+      const long double exact = std::pow(static_cast<long double>(bases[i]), static_cast<long double>(n));
+      const T nearest = static_cast<T>(exact);
+      EXPECT_EQ(std::signbit(got), std::signbit(nearest)) << bases[i] << "^" << n;
+      if (std::isinf(nearest) || std::isinf(got)) {  // within the error of the end of the range
+        EXPECT_GE(std::abs(got), Limits::max() * (1 - 32 * Limits::epsilon())) << bases[i] << "^" << n;
+        EXPECT_GE(std::abs(nearest), Limits::max() * (1 - 32 * Limits::epsilon())) << bases[i] << "^" << n;
+        continue;
+      }
+      const T ulp = std::max(std::nextafter(std::abs(nearest), Limits::infinity()) - std::abs(nearest),
+                             Limits::denorm_min());
+      EXPECT_LE(std::abs(static_cast<long double>(got) - exact),
+                static_cast<long double>(n < 0 ? -2 * n : n) * static_cast<long double>(ulp))
+          << bases[i] << "^" << n << " = " << got;
+    }
+  }
+}
+
+TEST(Power, OfLiteralWholeExponentsIsExactOverTheWholeRange) {
+  expect_whole_powers<float>(Dtype::F32);
+  expect_whole_powers<double>(Dtype::F64);
+}
+
 TEST(Power, FollowsTheCLibrary) {
   for (const std::string dtype : {"f32", "f64"}) {
     const LoopNest nest = nest::parse_loop_nest(
