@@ -257,7 +257,7 @@ std::shared_ptr<Kernel> compile(const nest::LoopNest& nest, const CompileOptions
   return std::shared_ptr<Kernel>(new Kernel(std::move(state)));
 }
 
-void Kernel::call_unchecked(void* const* pointers, int threads) const noexcept {
+void Kernel::call_unchecked(void* const* pointers, int threads) const {
   const CompiledObject& object = state_->code->object;
   run_kernel(state_->code->loaded->function(), pointers, object.shared_bytes, object.private_bytes, threads);
 }

@@ -43,10 +43,11 @@ class Kernel {
  public:
   ~Kernel();
   /// One call on `threads` threads of syno's own pool. Views in argument order (inputs, then outputs), of the
-  /// nest's dtype, with the strides the nest was made for. Thread-safe; never throws once the views fit.
+  /// nest's dtype, with the strides the nest was made for. Thread-safe; once the views fit, throws only
+  /// KernelError where there is no memory for intermediate results, before anything is computed.
   void call(std::span<const View> arguments, int threads) const;
   /// The same without any check, for callers that hold raw pointers with the strides of the nest.
-  void call_unchecked(void* const* pointers, int threads) const noexcept;
+  void call_unchecked(void* const* pointers, int threads) const;
   /// This kernel, or the one for the strides of these views (compiled when first asked for, then kept).
   /// ShapeError where a view does not fit: count, shape, an output that overlaps itself or another argument.
   const Kernel& variant_for(std::span<const View> arguments) const;

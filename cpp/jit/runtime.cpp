@@ -4,10 +4,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
-#include <new>
 #include <thread>
 
 #include "support/checked.hpp"
+#include "support/error.hpp"
 #include "support/fork_gate.hpp"
 
 namespace syno::jit {
@@ -35,7 +35,7 @@ class WorkerPool {
       const int worker = started_ + 1;
       try {
         std::thread([this, worker] { work(worker); }).detach();
-      } catch (const std::system_error&) {
+      } catch (const std::exception&) {
         count = started_ + 1;  // the system gives no more threads: fewer do the same work
         break;
       }
@@ -175,7 +175,7 @@ struct Workspace {
     memory = static_cast<char*>(std::aligned_alloc(4096, bytes));
     if (memory == nullptr) {
       bytes = 0;
-      throw std::bad_alloc();
+      fail<KernelError>("kernel", "there is no memory for {} bytes of intermediate results", wanted);
     }
     return memory;
   }
@@ -193,6 +193,8 @@ void run_kernel(KernelFunction* kernel, void* const* arguments, std::int64_t sha
     memory = workspace.get(
         static_cast<std::size_t>(checked_add(shared_bytes, checked_multiply(threads, private_bytes))));
   if (threads == 1) return kernel(arguments, memory, nullptr, nullptr);
+  if (openmp_parallel.load(std::memory_order_acquire) == nullptr)
+    the_pool();  // kernels let no exception through
   Call call{threads, memory + shared_bytes, private_bytes};
   kernel(arguments, memory, run_parallel, &call);
 }
