@@ -19,6 +19,7 @@
 
 #include <array>
 #include <chrono>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -114,10 +115,12 @@ std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::C
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream out(bytes);
   llvm::legacy::PassManager passes;
-  NeededPasses needed(passes);
+  std::exception_ptr interrupted;
+  NeededPasses needed(passes, interrupted);
   if (machine.addPassesToEmitFile(needed, out, nullptr, kind))
     fail<KernelError>("compile", "the code generator cannot write this kind of file");
   passes.run(module);
+  if (interrupted) std::rethrow_exception(interrupted);
   return {bytes.begin(), bytes.end()};
 }
 

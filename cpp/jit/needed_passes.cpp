@@ -1,9 +1,15 @@
 #include "jit/needed_passes.hpp"
 
+#include <llvm/IR/BasicBlock.h>
+#include <llvm/IR/Function.h>
+#include <llvm/IR/Instructions.h>
 #include <llvm/Pass.h>
 
 #include <string_view>
 #include <unordered_set>
+
+#include "support/fork_gate.hpp"
+#include "support/interrupt.hpp"
 
 namespace syno::jit {
 
@@ -95,10 +101,38 @@ const std::unordered_set<std::string_view>& left_out() {
   return names;
 }
 
+/// LLVM cannot be left in the middle, not by an exception either.
+class HearInterruptions final : public llvm::FunctionPass {
+ public:
+  explicit HearInterruptions(std::exception_ptr& interrupted) : FunctionPass(id), interrupted_(interrupted) {}
+  bool runOnFunction(llvm::Function& function) override {
+    if (!interrupted_) {
+      const OutsideForkSections outside;  // the interpreter's lock is taken
+      try {
+        check_interruption();
+      } catch (...) {
+        interrupted_ = std::current_exception();
+      }
+    }
+    if (!interrupted_) return false;
+    function.dropAllReferences();
+    while (!function.empty()) function.back().eraseFromParent();
+    llvm::ReturnInst::Create(function.getContext(),
+                             llvm::BasicBlock::Create(function.getContext(), "", &function));
+    return true;
+  }
+  llvm::StringRef getPassName() const override { return "Hear interruptions"; }
+
+ private:
+  inline static char id = 0;
+  std::exception_ptr& interrupted_;
+};
+
 }  // namespace
 
 void NeededPasses::add(llvm::Pass* pass) {
   const llvm::StringRef name = pass->getPassName();
+  if (name.ends_with("Instruction Selection")) needed_.add(new HearInterruptions(interrupted_));
   if (left_out().contains({name.data(), name.size()})) {
     delete pass;  // as the other manager would at its end
     return;

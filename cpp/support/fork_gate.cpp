@@ -64,23 +64,43 @@ void after_fork_in_child() {
 
 }  // namespace
 
-ForkSection::ForkSection(Kind kind) {
-  if (depth++ > 0) return;
+namespace {
+
+void enter(ForkSection::Kind kind) {
   Gate& gate = kept.gate;
   std::unique_lock lock(gate.mutex);
-  if (kind == Kind::Usual) gate.changed.wait(lock, [&] { return gate.forks == 0; });
+  if (kind == ForkSection::Kind::Usual) gate.changed.wait(lock, [&] { return gate.forks == 0; });
   ++gate.sections;
 }
 
-ForkSection::~ForkSection() {
-  if (--depth > 0) return;
+void leave() {
   Gate& gate = kept.gate;
   {
     const std::lock_guard lock(gate.mutex);
     --gate.sections;
   }
   gate.changed.notify_all();
+}
+
+}  // namespace
+
+ForkSection::ForkSection(Kind kind) {
+  if (depth++ == 0) enter(kind);
+}
+
+ForkSection::~ForkSection() {
+  if (--depth > 0) return;
+  leave();
   for (const auto& act : std::exchange(waiting, {})) outside_fork_sections(act);
+}
+
+OutsideForkSections::OutsideForkSections() : depth_(std::exchange(depth, 0)) {
+  if (depth_ > 0) leave();
+}
+
+OutsideForkSections::~OutsideForkSections() {
+  if (depth_ > 0) enter(ForkSection::Kind::Usual);
+  depth = depth_;
 }
 
 void outside_fork_sections(std::function<void()> act) {

@@ -18,6 +18,19 @@ class ForkSection {
   ForkSection& operator=(const ForkSection&) = delete;
 };
 
+/// Leaves this thread's sections while it lives: where it holds no lock and has left nothing half made that a
+/// child could meet, it may then take locks of others.
+class OutsideForkSections {
+ public:
+  OutsideForkSections();
+  ~OutsideForkSections();
+  OutsideForkSections(const OutsideForkSections&) = delete;
+  OutsideForkSections& operator=(const OutsideForkSections&) = delete;
+
+ private:
+  int depth_;
+};
+
 /// Calls `act` now, or when this thread has left its outermost section: for what takes locks of others, such
 /// as the interpreter's, which the thread that forks may hold. What it throws is dropped.
 void outside_fork_sections(std::function<void()> act);

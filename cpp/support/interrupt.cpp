@@ -5,12 +5,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <utility>
 
 namespace syno {
 
 namespace {
 
 std::atomic<void (*)()> g_handler{nullptr};
+
+std::atomic<unsigned> g_interruptions{0};
+thread_local const std::atomic<bool>* g_stop = nullptr;
 
 bool in_main_thread() { return ::syscall(SYS_gettid) == ::getpid(); }
 
@@ -22,6 +26,7 @@ void interruption_point() {
   thread_local unsigned calls = 0;
   thread_local std::chrono::steady_clock::time_point last{};
   if (++calls % kCallsBetweenLooksAtTheClock != 0) return;
+  if (g_stop != nullptr && g_stop->load(std::memory_order_relaxed)) throw Stopped{};
   const auto now = std::chrono::steady_clock::now();
   if (now - last < kBetweenChecks) return;
   last = now;
@@ -31,8 +36,19 @@ void interruption_point() {
 void check_interruption() {
   const auto handler = g_handler.load(std::memory_order_relaxed);
   // Signals are the main thread's; another thread may have to wait for it with a lock.
-  if (handler != nullptr && in_main_thread()) handler();
+  if (handler == nullptr || !in_main_thread()) return;
+  try {
+    handler();
+  } catch (...) {
+    ++g_interruptions;
+    throw;
+  }
 }
+
+unsigned interruptions() { return g_interruptions; }
+
+StopWhen::StopWhen(const std::atomic<bool>& stop) : before_(std::exchange(g_stop, &stop)) {}
+StopWhen::~StopWhen() { g_stop = before_; }
 
 void set_interruption_handler(void (*handler)()) { g_handler = handler; }
 

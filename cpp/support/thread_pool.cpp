@@ -1,8 +1,11 @@
 #include "support/thread_pool.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <utility>
+
+#include "support/interrupt.hpp"
 
 namespace syno {
 
@@ -29,9 +32,12 @@ void ThreadPool::run_pieces(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     std::exception_ptr error;
     try {
+      const StopWhen stopped(interrupted_);
       (*piece)(i);
+    } catch (const Stopped&) {  // the caller has its exception already
     } catch (...) {
       error = std::current_exception();
+      if (interruptions() != interruptions_) interrupted_ = true;
     }
     lock.lock();
     --running_;
@@ -58,10 +64,27 @@ void ThreadPool::for_each(std::size_t count, const std::function<void(std::size_
   piece_ = &piece;
   count_ = count;
   next_ = failed_ = 0;
+  interrupted_ = false;
+  interruptions_ = interruptions();
   error_ = nullptr;
   if (count > 1) start_.notify_all();
   run_pieces(lock);
-  done_.wait(lock, [this] { return running_ == 0; });
+  constexpr std::chrono::milliseconds kBetweenChecks{50};
+  while (!done_.wait_for(lock, kBetweenChecks, [this] { return running_ == 0; })) {
+    lock.unlock();
+    std::exception_ptr heard;
+    try {
+      check_interruption();
+    } catch (...) {
+      heard = std::current_exception();
+    }
+    lock.lock();
+    if (!heard) continue;
+    error_ = heard;
+    failed_ = 0;
+    next_ = count_;
+    interrupted_ = true;
+  }
   count_ = next_ = 0;
   if (const std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
 }

@@ -1,6 +1,7 @@
 // support/thread_pool.hpp — a fixed set of threads that share out numbered, independent pieces of work.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
@@ -24,7 +25,8 @@ class ThreadPool {
   std::size_t size() const { return workers_.size() + 1; }
 
   /// Calls `piece(i)` once for each i in [0, count) and returns when all are done. When pieces throw, the
-  /// exception of the least i that threw is rethrown; pieces after a throw may be left out.
+  /// exception of the least i that threw is rethrown; pieces after a throw may be left out. A caller that
+  /// waits hears interruptions, and then the pieces' own interruption points end them.
   void for_each(std::size_t count, const std::function<void(std::size_t)>& piece);
 
  private:
@@ -38,6 +40,8 @@ class ThreadPool {
   std::size_t count_ = 0, next_ = 0, running_ = 0, failed_ = 0;
   std::exception_ptr error_;
   bool stop_ = false;
+  std::atomic<bool> interrupted_{false};
+  unsigned interruptions_ = 0;  ///< there had been before
 };
 
 }  // namespace syno

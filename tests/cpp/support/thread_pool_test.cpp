@@ -6,6 +6,9 @@
 #include <atomic>
 #include <stdexcept>
 #include <string>
+#include <thread>
+
+#include "support/interrupt.hpp"
 
 namespace syno {
 namespace {
@@ -34,6 +37,30 @@ TEST_P(Pool, RethrowsTheFirstFailureAndWorksOn) {
       EXPECT_STREQ(error.what(), "7");
     }
   }
+  std::atomic<int> done = 0;
+  pool.for_each(10, [&](std::size_t) { ++done; });
+  EXPECT_EQ(done, 10);
+}
+
+std::atomic<bool> heard = false;
+void interrupt() {
+  if (!heard.exchange(true)) throw std::runtime_error("interrupted");
+}
+
+TEST(ThreadPool, HearsInterruptionsWhileItWaits) {
+  ThreadPool pool(2);
+  std::atomic<bool> entered = false;
+  const auto caller = std::this_thread::get_id();
+  set_interruption_handler(interrupt);
+  EXPECT_THROW(pool.for_each(2,
+                             [&](std::size_t) {
+                               if (std::this_thread::get_id() == caller) return entered.wait(false);
+                               entered = true;
+                               entered.notify_all();
+                               for (;;) interruption_point();
+                             }),
+               std::runtime_error);
+  set_interruption_handler(nullptr);
   std::atomic<int> done = 0;
   pool.for_each(10, [&](std::size_t) { ++done; });
   EXPECT_EQ(done, 10);
