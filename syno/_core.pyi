@@ -284,6 +284,25 @@ class Program:
                 VerifyError: a size of the program is not an integer there.
                 UnknownName: no such variable.
         """
+    def without_empty(self, three: Program) -> Program:
+        """
+            What is left where some extents are 0. Programs have no empty ranges, so such a one is given twice: this is the
+            program with 2 in the place of each.
+        
+            Tensors without elements are gone, from the inputs too; a sum over nothing is 0, a product 1, a mean not a number;
+            what is read of an empty tensor is the fill.
+        
+            Args:
+                three: the same with 3 in the place of each.
+            Raises:
+                ShapeError: an output is empty itself, a maximum or minimum is over nothing, or an index depends on the extents.
+            Example:
+                >>> from syno._core import Program
+                >>> text = "y[i] = z[i] + sum[k] a[i,k]"
+                >>> two, three = (Program.parse(text, sizes={"i": 4, "k": k}) for k in (2, 3))
+                >>> two.without_empty(three).shape("y")
+                [4]
+        """
     @property
     def coefficients(self) -> list[str]:
         """

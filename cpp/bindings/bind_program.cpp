@@ -15,6 +15,7 @@
 #include "program/program.hpp"
 #include "program/text.hpp"
 #include "program/verify.hpp"
+#include "program/without_empty.hpp"
 #include "support/error.hpp"
 
 namespace py = pybind11;
@@ -513,6 +514,24 @@ void bind_class(py::module_& m) {
         Program("y[n,c] = relu(x[c,n])")
         >>> p.with_permuted("y", [1, 0])
         Program("y[c,n] = relu(x[n,c])")
+)doc")
+      .def("without_empty", &without_empty, "three"_a, R"doc(
+    What is left where some extents are 0. Programs have no empty ranges, so such a one is given twice: this is the
+    program with 2 in the place of each.
+
+    Tensors without elements are gone, from the inputs too; a sum over nothing is 0, a product 1, a mean not a number;
+    what is read of an empty tensor is the fill.
+
+    Args:
+        three: the same with 3 in the place of each.
+    Raises:
+        ShapeError: an output is empty itself, a maximum or minimum is over nothing, or an index depends on the extents.
+    Example:
+        >>> from syno._core import Program
+        >>> text = "y[i] = z[i] + sum[k] a[i,k]"
+        >>> two, three = (Program.parse(text, sizes={"i": 4, "k": k}) for k in (2, 3))
+        >>> two.without_empty(three).shape("y")
+        [4]
 )doc")
       .def(
           "__eq__", [](const Program& a, const Program& b) { return to_text(a) == to_text(b); },

@@ -142,23 +142,30 @@ class OperatorFunction:
         """The concrete operator for inputs of these shapes; it may not need all of them."""
         found = self._operators.get(shapes)
         if found is None:
-            found = self._operators.setdefault(shapes, self._build(shapes))
+            make = self._build if all(all(shape) for shape in shapes) else self._without_empty
+            found = self._operators.setdefault(shapes, make(shapes))
         return found
+
+    def _without_empty(self, shapes: Shapes) -> Operator:
+        """What is left of the operator where inputs have no elements and the result has some."""
+        two, three = (self._build(_with_instead(shapes, instead)).program for instead in (2, 3))
+        return Operator(two.without_empty(three))
 
     def output_shape(self, shapes: Shapes) -> tuple[int, ...]:
         """Shape of the result for inputs of these shapes."""
         if all(all(shape) for shape in shapes):
             return self.operator_for(shapes).shapes[self.output]
         # Extents are affine in those of the inputs: go back from one and two to an empty one.
-        one, two = (
-            self.output_shape(tuple(tuple(n or instead for n in s) for s in shapes))
-            for instead in (1, 2)
-        )
+        one, two = (self.output_shape(_with_instead(shapes, instead)) for instead in (1, 2))
         return tuple(max(0, 2 * a - b) for a, b in zip(one, two, strict=True))
 
     def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
         """The same by plain PyTorch functions, on any device and in any dtype; differentiable."""
         first = tensors[0]
+        if not torch.compiler.is_dynamo_compiling() and not all(t.numel() for t in tensors):
+            extents = self.output_shape(shapes_of(tensors))
+            if not all(extents):
+                return self._empty(tensors, extents)
         if torch.compiler.is_dynamo_compiling():
             shapes = tuple(tuple(t.shape) for t in tensors)
             call = getattr(self, _kept_for_compiled(self.name, shapes, first.dtype, first.device))
@@ -311,11 +318,11 @@ class OperatorFunction:
             return found
 
     def _gradient(self, index: int, tensors: Sequence[Tensor], shapes: Shapes) -> Tensor | None:
-        if all(all(shape) for shape in shapes):
-            if self.inputs[index] not in self.operator_for(shapes).inputs:
-                return None
-            return self.derivative(index)(*tensors)
-        return torch.zeros_like(tensors[1 + index])
+        if not all(shapes[index]):
+            return torch.zeros_like(tensors[1 + index])
+        if self.inputs[index] not in self.operator_for(_with_instead(shapes, 2)).inputs:
+            return None
+        return self.derivative(index)(*tensors)
 
     def derivative(self, index: int) -> OperatorFunction:
         """The gradient with respect to one input: of (cotangent, *inputs)."""
@@ -343,7 +350,9 @@ class OperatorFunction:
         shapes = shapes_of(tensors)
         if not all(all(shape) for shape in shapes):
             extents = self.output_shape(shapes)
-            return lambda ts: self._empty(ts, extents).zero_()
+            if not all(extents):
+                return lambda ts: self._empty(ts, extents)
+            return self._emitted_copy
         try:
             call = NativeCall(self.operator_for(shapes), self.inputs, tensors, layout)
         except ShapeError:
@@ -396,6 +405,11 @@ class _WithTransforms(_Recorded):
             result = function._call.redispatch(keys & torch._C._after_autograd_keyset, *tensors)
         assert isinstance(result, Tensor)
         return result
+
+
+def _with_instead(shapes: Shapes, instead: int) -> Shapes:
+    """The same with another extent in the place of each that is 0."""
+    return tuple(tuple(n or instead for n in shape) for shape in shapes)
 
 
 def _spread(
