@@ -8,7 +8,7 @@ if(NOT LLVM_FOUND)
 endif()
 separate_arguments(SYNO_LLVM_DEFINITIONS NATIVE_COMMAND "${LLVM_DEFINITIONS}")
 # The component map gives static archives even where the distribution prefers libLLVM.so.
-llvm_map_components_to_libnames(syno_llvm_libs orcjit native passes orcdebugging)
+llvm_map_components_to_libnames(syno_llvm_libs orcjit X86 AArch64 passes orcdebugging)
 add_library(syno_llvm INTERFACE)
 target_link_options(syno_llvm INTERFACE -Wl,--as-needed)
 target_link_libraries(syno_llvm INTERFACE ${syno_llvm_libs})

@@ -4,7 +4,7 @@ The engine of syno: tensor programs, pGraphs, synthesis, schedules and native ke
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'run_on_openmp', 'sample_operators', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'run_on_openmp', 'sample_operators', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -690,6 +690,16 @@ class Cpu:
     def name(self) -> str:
         ...
     @property
+    def runs_here(self) -> bool:
+        """
+        Whether kernels for it can be called in this process.
+        """
+    @property
+    def scalable_bits(self) -> int:
+        """
+        Width of the SVE registers that code for it needs, exactly; 0 where it needs none.
+        """
+    @property
     def threads(self) -> int:
         ...
     @property
@@ -701,6 +711,40 @@ class Cpu:
     @property
     def vector_registers(self) -> int:
         ...
+class LoopCode:
+    """
+    Instructions of one innermost loop of machine code.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def instructions(self) -> int:
+        ...
+    @property
+    def loads(self) -> int:
+        """
+        That read memory, whatever else they do.
+        """
+    @property
+    def multiply_adds(self) -> int:
+        """
+        Fused ones.
+        """
+    @property
+    def reloads(self) -> int:
+        """
+        Of the loads: taken from there.
+        """
+    @property
+    def spills(self) -> int:
+        """
+        Of the stores: vector registers put on the stack.
+        """
+    @property
+    def stores(self) -> int:
+        """
+        That only write it.
+        """
 class CompileReport:
     """
     What one compilation took and gave; milliseconds and bytes.
@@ -814,6 +858,11 @@ class Kernel:
         (name, whether it is written, shape) of each argument, in call order.
         """
     @property
+    def cpu(self) -> Cpu:
+        """
+        The CPU it was compiled for.
+        """
+    @property
     def digest(self) -> str:
         """
         Of the key and the object itself, by the cache's secret: 64 hexadecimal digits; empty where compiled fresh.
@@ -822,6 +871,11 @@ class Kernel:
     def dtypes(self) -> list[str]:
         """
         The dtype of each argument, in call order.
+        """
+    @property
+    def innermost_loops(self) -> list[LoopCode]:
+        """
+        What the innermost loops of the machine code are made of, in its order.
         """
     @property
     def key(self) -> str:
@@ -990,6 +1044,11 @@ class MachineModel:
     @property
     def name(self) -> str:
         ...
+    @property
+    def source(self) -> str:
+        """
+        Where the figures come from; empty: this machine.
+        """
     @property
     def threads_per_core(self) -> int:
         ...
@@ -1390,12 +1449,15 @@ def conv_transposed(*, batch: typing.SupportsInt | typing.SupportsIndex = 1, in_
         Raises:
             ShapeError: attributes that do not fit together.
     """
-def cpu_named(name: str) -> Cpu:
+def cpu_named(name: str, target: str | None = None) -> Cpu:
     """
         A CPU to generate code for: ``host``, ``generic``, or a name LLVM knows (``x86-64-v3``, ``znver4``).
     
+        Args:
+            target: a triple, ``x86_64-linux-gnu`` or ``aarch64-linux-gnu``; default this machine's. On AArch64
+                ``generic+sve256`` is any CPU with SVE registers of 256 bits (128, 512).
         Raises:
-            UnknownName: no such CPU; the message lists the valid names.
+            UnknownName: no such target, or no such CPU of it; the message lists the valid names.
     """
 def decisions() -> list:
     """

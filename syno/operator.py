@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import torch
 
     from syno.kernel import Kernel
+    from syno.targets import KernelObject
+    from syno.tuning.machine import MachineModel
 
 
 @dataclass(frozen=True)
@@ -420,6 +422,32 @@ class Operator:
         from syno.kernel import compile
 
         return compile(self, dtype=dtype, threads=threads, **options)
+
+    def compile_object(
+        self,
+        *,
+        target: str | None = None,
+        cpu: str | None = None,
+        dtype: str = "float32",
+        machine: MachineModel | None = None,
+    ) -> KernelObject:
+        """Machine code for another CPU, as an object to link; nothing of it is run here.
+
+        Args:
+            target: a triple, "aarch64-linux-gnu" or "x86_64-linux-gnu"; default this machine's.
+            cpu: such as "cortex-a76" or "neoverse-v1"; default "generic".
+            dtype: "float32", "float64" or "bfloat16"; all arrays of a call have it.
+            machine: model that the schedule is constructed from; default the file of public figures that
+                syno has of the CPU, else typical rates.
+        Raises:
+            ShapeError: the operator is symbolic with several valuations.
+            UnknownName: no such target, CPU or dtype; the message lists the valid ones.
+            KernelError: the machine has other vectors than the CPU, or the loop nest, run on this machine,
+                computes something else than the operator.
+        """
+        from syno.targets import Target, compile_object
+
+        return compile_object(self, Target.named(target, cpu, machine), dtype=dtype)
 
     # Files
 

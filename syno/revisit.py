@@ -251,6 +251,8 @@ def export_candidate(
     model: nn.Module | None = None,
     operator: str | None = None,
     seed: int | None = None,
+    target: str | None = None,
+    cpu: str | None = None,
 ) -> Exported:
     """Exports the network with a candidate in it, trained where it was a finalist; see :func:`syno.export`.
 
@@ -258,18 +260,20 @@ def export_candidate(
         model: the original; default the task's.
         operator: a site, to export the operator in it alone, at the site's sizes and with its trained weights.
         seed: of the finalists' training whose weights to take; default the first.
+        target, cpu: that C is for; see :func:`syno.export`.
     Raises:
-        UnknownName: no such candidate, dtype or site.
+        UnknownName: no such candidate, dtype, site, target or CPU.
         SessionError: the session names no task, and a model was not given.
         TrustError: the session was made by somebody else.
     """
     import torch
 
-    from syno.export import export
+    from syno.export import _made_for, export
     from syno.torch.native import TORCH
 
     if dtype not in TORCH:
         raise unknown_name("dtype", dtype, TORCH)
+    _made_for(format, target, cpu)  # before any work
     with open_view(directory) as view, fixed_kernels(view.config.machine):
         result = Result(view, trust=trust)
         candidate = view.candidate(id)
@@ -291,12 +295,26 @@ def export_candidate(
             shape = result.sites[operator].calls[0].input
             example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
             return export(
-                module, output, format=format, example=example.to(TORCH[dtype]), about=about
+                module,
+                output,
+                format=format,
+                example=example.to(TORCH[dtype]),
+                about=about,
+                target=target,
+                cpu=cpu,
             )
         network = result.apply(candidate, model, seed=seed, measured=False).eval().to(TORCH[dtype])
         example = in_dtype_of(network, result.example)
         about = f"the network with {candidate.id}, {weights}"
-        return export(network, output, format=format, example=example, about=about)
+        return export(
+            network,
+            output,
+            format=format,
+            example=example,
+            about=about,
+            target=target,
+            cpu=cpu,
+        )
 
 
 def operator_at(result: Result, candidate: Candidate, site: str, seed: int | None) -> Op:

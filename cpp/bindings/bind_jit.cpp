@@ -142,6 +142,7 @@ void call_pointers(const Kernel& kernel, const py::sequence& pointers, int threa
     all[i] = PyLong_AsVoidPtr(pointer.ptr());
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
   }
+  kernel.require_runs_here();
   const py::gil_scoped_release unlocked;
   kernel.call_unchecked(all, threads);
 }
@@ -164,6 +165,10 @@ void bind_jit(py::module_& m) {
       .def_readonly("triple", &machine::Cpu::triple)
       .def_readonly("name", &machine::Cpu::name)
       .def_readonly("features", &machine::Cpu::features)
+      .def_property_readonly(
+          "scalable_bits", [](const machine::Cpu& cpu) { return cpu.info.scalable_bits; },
+          "Width of the SVE registers that code for it needs, exactly; 0 where it needs none.")
+      .def_readonly("runs_here", &machine::Cpu::here, "Whether kernels for it can be called in this process.")
       .def_property_readonly("vector_bits", [](const machine::Cpu& cpu) { return cpu.target.vector_bits; })
       .def_property_readonly("vector_registers",
                              [](const machine::Cpu& cpu) { return cpu.target.vector_registers; })
@@ -181,12 +186,33 @@ void bind_jit(py::module_& m) {
     Raises:
         UnknownName: ``SYNO_CPU`` names no CPU.
 )doc");
-  m.def("cpu_named", &jit::cpu_named, "name"_a, R"doc(
+  m.def(
+      "cpu_named",
+      [](const std::string& name, const std::optional<std::string>& target) {
+        return target ? jit::cpu_named(name, *target) : jit::cpu_named(name);
+      },
+      "name"_a, "target"_a = py::none(), R"doc(
     A CPU to generate code for: ``host``, ``generic``, or a name LLVM knows (``x86-64-v3``, ``znver4``).
 
+    Args:
+        target: a triple, ``x86_64-linux-gnu`` or ``aarch64-linux-gnu``; default this machine's. On AArch64
+            ``generic+sve256`` is any CPU with SVE registers of 256 bits (128, 512).
     Raises:
-        UnknownName: no such CPU; the message lists the valid names.
+        UnknownName: no such target, or no such CPU of it; the message lists the valid names.
 )doc");
+
+  py::class_<jit::LoopCode>(m, "LoopCode", "Instructions of one innermost loop of machine code.")
+      .def_readonly("instructions", &jit::LoopCode::instructions)
+      .def_readonly("multiply_adds", &jit::LoopCode::multiply_adds, "Fused ones.")
+      .def_readonly("loads", &jit::LoopCode::loads, "That read memory, whatever else they do.")
+      .def_readonly("stores", &jit::LoopCode::stores, "That only write it.")
+      .def_readonly("spills", &jit::LoopCode::spills, "Of the stores: vector registers put on the stack.")
+      .def_readonly("reloads", &jit::LoopCode::reloads, "Of the loads: taken from there.")
+      .def("__repr__", [](const jit::LoopCode& loop) {
+        return fmt::format(
+            "LoopCode(instructions={}, multiply_adds={}, loads={}, stores={}, spills={}, reloads={})",
+            loop.instructions, loop.multiply_adds, loop.loads, loop.stores, loop.spills, loop.reloads);
+      });
 
   py::class_<jit::CompileReport>(m, "CompileReport",
                                  "What one compilation took and gave; milliseconds and bytes.")
@@ -293,6 +319,14 @@ void bind_jit(py::module_& m) {
             return all;
           },
           "The dtype of each argument, in call order.")
+      .def_property_readonly(
+          "innermost_loops",
+          [](const Kernel& kernel) {
+            const py::gil_scoped_release unlocked;
+            return jit::innermost_loops(kernel.object(), kernel.cpu());
+          },
+          "What the innermost loops of the machine code are made of, in its order.")
+      .def_property_readonly("cpu", &Kernel::cpu, "The CPU it was compiled for.")
       .def_property_readonly("symbol", &Kernel::symbol, "The kernel's function in the object.")
       .def_property_readonly("workspace_bytes", &Kernel::workspace_bytes,
                              "(shared, for each thread): memory a caller of the bare object provides.")

@@ -59,6 +59,7 @@ class TensorCalls {
     std::vector<Part> parts;
     std::size_t results = 0;
     for (std::size_t k = 0; k < kernels.size(); ++k) {
+      kernels[k]->require_runs_here();
       const std::size_t count = kernels[k]->argument_count();
       if (count > kMostArguments || orders[k].size() >= count)
         fail<ShapeError>("torch", "{} inputs for a kernel of {} arguments", orders[k].size(), count);

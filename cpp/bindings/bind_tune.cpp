@@ -56,6 +56,7 @@ void bind_machine(py::module_& m) {
       .def_readonly("name", &Machine::name)
       .def_readonly("cores", &Machine::cores)
       .def_readonly("threads_per_core", &Machine::threads_per_core)
+      .def_readonly("source", &Machine::source, "Where the figures come from; empty: this machine.")
       .def_readonly("vector_bits", &Machine::vector_bits)
       .def_readonly("vector_registers", &Machine::vector_registers)
       .def_readonly("ghz", &Machine::ghz)

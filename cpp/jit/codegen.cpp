@@ -3,15 +3,7 @@
 #include <llvm/ADT/SmallVector.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
-#include <llvm/MC/MCAsmInfo.h>
-#include <llvm/MC/MCContext.h>
-#include <llvm/MC/MCDisassembler/MCDisassembler.h>
-#include <llvm/MC/MCInst.h>
-#include <llvm/MC/MCInstrInfo.h>
-#include <llvm/MC/MCRegisterInfo.h>
-#include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
-#include <llvm/Object/ObjectFile.h>
 #include <llvm/Support/CommandLine.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
@@ -26,6 +18,7 @@
 #include <vector>
 
 #include "jit/emitter.hpp"
+#include "jit/machine_code.hpp"
 #include "jit/needed_passes.hpp"
 #include "support/error.hpp"
 #include "support/fork_gate.hpp"
@@ -34,11 +27,18 @@ namespace syno::jit {
 
 namespace {
 
-void initialise_target() {
+void initialise_targets() {
   static const bool done = [] {
-    llvm::InitializeNativeTarget();
-    llvm::InitializeNativeTargetAsmPrinter();
-    llvm::InitializeNativeTargetDisassembler();
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    LLVMInitializeX86Disassembler();
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
+    LLVMInitializeAArch64Disassembler();
     // Strength reduction of loops takes half of the time that larger kernels take to compile, and gives
     // nothing: addresses are written as a pointer plus a constant already.
     // Tiles of matrices would be given registers first, by a run of their own.
@@ -51,7 +51,7 @@ void initialise_target() {
 }
 
 const llvm::Target& target_of(const Cpu& cpu) {
-  initialise_target();
+  initialise_targets();
   std::string error;
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(cpu.triple, error);
   if (target == nullptr) fail<KernelError>("compile", "no code generator for {}: {}", cpu.triple, error);
@@ -104,7 +104,8 @@ class Generator {
   std::unique_ptr<llvm::TargetMachine> machine_;
 };
 
-std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType kind) {
+std::string generate(llvm::Module& module, llvm::TargetMachine& machine, const Cpu& cpu,
+                     llvm::CodeGenFileType kind) {
   module.setDataLayout(machine.createDataLayout());
 #ifndef NDEBUG
   std::string wrong;
@@ -116,65 +117,12 @@ std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::C
   llvm::raw_svector_ostream out(bytes);
   llvm::legacy::PassManager passes;
   std::exception_ptr interrupted;
-  NeededPasses needed(passes, interrupted);
+  NeededPasses needed(passes, cpu.info.architecture, interrupted);
   if (machine.addPassesToEmitFile(needed, out, nullptr, kind))
     fail<KernelError>("compile", "the code generator cannot write this kind of file");
   passes.run(module);
   if (interrupted) std::rethrow_exception(interrupted);
   return {bytes.begin(), bytes.end()};
-}
-
-/// Stack stores and reloads of vector registers in the code of an ELF object, by disassembling it.
-int count_spills(const std::string& object, const llvm::TargetMachine& machine, std::int64_t* code_bytes) {
-  *code_bytes = 0;
-  // What the machine knows of its CPU takes milliseconds to work out again.
-  const llvm::MCRegisterInfo* registers = machine.getMCRegisterInfo();
-  const llvm::MCSubtargetInfo* subtarget = machine.getMCSubtargetInfo();
-  llvm::MCContext context(machine.getTargetTriple(), machine.getMCAsmInfo(), registers, subtarget);
-  const std::unique_ptr<llvm::MCDisassembler> disassembler(
-      machine.getTarget().createMCDisassembler(*subtarget, context));
-  auto file = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(object, "kernel"));
-  if (!file) {
-    llvm::consumeError(file.takeError());
-    return 0;
-  }
-  std::vector<bool> vector(registers->getNumRegs()), stack(registers->getNumRegs());
-  for (unsigned r = 1; r < registers->getNumRegs(); ++r) {
-    const llvm::StringRef name = registers->getName(r);
-    vector[r] = name.starts_with("XMM") || name.starts_with("YMM") || name.starts_with("ZMM");
-    stack[r] = name == "RSP";
-  }
-  const llvm::MCInstrInfo* instructions = machine.getMCInstrInfo();
-  int loads = 0, stores = 0;
-  for (const llvm::object::SectionRef& section : (*file)->sections()) {
-    if (!section.isText()) continue;
-    auto contents = section.getContents();
-    if (!contents) {
-      llvm::consumeError(contents.takeError());
-      continue;
-    }
-    *code_bytes += static_cast<std::int64_t>(contents->size());
-    if (!disassembler) continue;
-    const llvm::ArrayRef<std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(contents->data()),
-                                             contents->size());
-    std::uint64_t size = 0;
-    for (std::uint64_t at = 0; at < bytes.size(); at += std::max<std::uint64_t>(size, 1)) {
-      llvm::MCInst instruction;
-      if (disassembler->getInstruction(instruction, size, bytes.slice(at), at, llvm::nulls()) !=
-          llvm::MCDisassembler::Success)
-        continue;
-      bool on_stack = false, with_vector = false;
-      for (const llvm::MCOperand& operand : instruction) {
-        if (!operand.isReg()) continue;
-        on_stack = on_stack || stack[operand.getReg()];
-        with_vector = with_vector || vector[operand.getReg()];
-      }
-      if (!on_stack || !with_vector) continue;
-      ++(instructions->get(instruction.getOpcode()).mayLoad() ? loads : stores);
-    }
-  }
-  // Stores that nothing reloads are the context of a parallel loop, two words at a time.
-  return loads == 0 ? 0 : loads + stores;
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
@@ -196,12 +144,32 @@ CompiledObject compile_object(const nest::LoopNest& nest, const Cpu& cpu, const 
   const Generator machine(cpu);
   CompiledObject object;
   object.symbol = symbol;
-  object.bytes = generate(*emitted.module, *machine, llvm::CodeGenFileType::ObjectFile);
+  object.bytes = generate(*emitted.module, *machine, cpu, llvm::CodeGenFileType::ObjectFile);
   object.shared_bytes = emitted.shared_bytes;
   object.private_bytes = emitted.private_bytes;
   report.codegen_ms = milliseconds_since(start);
-  object.spills = count_spills(object.bytes, *machine, &object.code_bytes);
+  const MachineCode code = read_machine_code(object.bytes, *machine, false);
+  object.spills = code.spills;
+  object.code_bytes = code.code_bytes;
   return object;
+}
+
+std::vector<LoopCode> innermost_loops(const std::string& object, const Cpu& cpu) {
+  const ForkSection section;  // LLVM has locks of its own
+  const Generator machine(cpu);
+  return read_machine_code(object, *machine, true).innermost_loops;
+}
+
+std::vector<std::string> unneeded_passes_not_met(const Cpu& cpu) {
+  const ForkSection section;
+  const Generator machine(cpu);
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream out(bytes);
+  llvm::legacy::PassManager passes;
+  std::exception_ptr interrupted;
+  NeededPasses needed(passes, cpu.info.architecture, interrupted);
+  (*machine).addPassesToEmitFile(needed, out, nullptr, llvm::CodeGenFileType::ObjectFile);
+  return needed.not_met();
 }
 
 std::string ir_text(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
@@ -219,7 +187,7 @@ std::string assembly_text(const nest::LoopNest& nest, const Cpu& cpu, const std:
   llvm::LLVMContext context;
   const EmittedModule emitted = emit(nest, cpu, symbol, context);
   const Generator machine(cpu);
-  return generate(*emitted.module, *machine, llvm::CodeGenFileType::AssemblyFile);
+  return generate(*emitted.module, *machine, cpu, llvm::CodeGenFileType::AssemblyFile);
 }
 
 }  // namespace syno::jit

@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "jit/kernel.hpp"
 #include "jit/object_cache.hpp"
 #include "jit/runtime.hpp"
+#include "jit/target_info.hpp"
 
 namespace syno::jit {
 
@@ -15,6 +17,9 @@ CompiledObject compile_object(const nest::LoopNest& nest, const Cpu& cpu, const 
                               CompileReport& report);
 std::string ir_text(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
 std::string assembly_text(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol);
+
+/// Names of passes that are left out and that the code generator for this CPU does not have: of another LLVM.
+std::vector<std::string> unneeded_passes_not_met(const Cpu& cpu);
 
 std::string llvm_version();
 

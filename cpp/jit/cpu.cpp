@@ -1,41 +1,43 @@
 // Which CPU code is generated for.
-#include <llvm/MC/TargetRegistry.h>
-#include <llvm/Support/raw_ostream.h>
+#include <llvm/TargetParser/AArch64TargetParser.h>
 #include <llvm/TargetParser/Host.h>
+#include <llvm/TargetParser/Triple.h>
 #include <llvm/TargetParser/X86TargetParser.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "jit/kernel.hpp"
+#include "jit/target_info.hpp"
 #include "support/error.hpp"
 
 namespace syno::jit {
 
 namespace {
 
+using Features = std::map<std::string, bool>;
+
 /// `+a,-b`, sorted: a name alone would imply features that a virtual machine may have masked.
-std::string feature_text(const std::map<std::string, bool>& features) {
+std::string feature_text(const Features& features) {
   std::string text;
   for (const auto& [name, on] : features)
     text += (text.empty() ? "" : ",") + std::string(on ? "+" : "-") + name;
   return text;
 }
 
-machine::Target target_of(const std::map<std::string, bool>& features, bool x86) {
-  const auto has = [&](const std::string& name) {
-    const auto found = features.find(name);
-    return found != features.end() && found->second;
-  };
+/// What schedules may assume where no machine file says more: of this machine, the caches it has.
+machine::Target schedule_target(const TargetInfo& info, bool here) {
   machine::Target target;
-  // A CPU's list leaves out what its entries imply: avx512f, avx.
-  const bool wide = has("avx512vl") && has("avx512dq") && has("avx512bw");
-  target.vector_bits = wide ? 512 : has("avx") || has("avx2") ? 256 : 128;
-  target.vector_registers = target.vector_bits == 512 || !x86 ? 32 : 16;
+  target.vector_bits = info.vector_bits;
+  target.vector_registers = info.vector_registers;
+  if (!here) return target;
   const auto cache = [](int name, std::int64_t otherwise) {
     const long size = ::sysconf(name);
     return size > 0 ? static_cast<std::int64_t>(size) : otherwise;
@@ -47,53 +49,126 @@ machine::Target target_of(const std::map<std::string, bool>& features, bool x86)
   return target;
 }
 
-std::map<std::string, bool> host_features() {
-  std::map<std::string, bool> features;
-  for (const auto& entry : llvm::sys::getHostCPUFeatures()) features[entry.getKey().str()] = entry.getValue();
-  return features;
+/// By whole words: LLVM reads the beginnings of them only, and takes `gnuu` for `gnu`.
+std::optional<Architecture> architecture_of(const llvm::Triple& triple) {
+  if (triple.getOSName() != "linux") return std::nullopt;
+  if (triple.getEnvironmentName() != "gnu" && triple.getEnvironmentName() != "musl") return std::nullopt;
+  if (triple.getArchName() == "x86_64") return Architecture::X86_64;
+  if (triple.getArchName() == "aarch64") return Architecture::AArch64;
+  return std::nullopt;
+}
+
+Architecture host_architecture() {
+  const auto found = architecture_of(llvm::Triple(llvm::sys::getProcessTriple()));
+  SYNO_ASSERT(found, "syno is built for Linux on x86-64 or AArch64");
+  return *found;
+}
+
+/// Bits of SVE registers by CPU, where they have more than the least, 128: Arm's technical reference manuals
+/// of the Neoverse V1, and Fujitsu's of the A64FX.
+int scalable_bits(const std::string& name) {
+  if (name == "neoverse-v1" || name == "neoverse-512tvb") return 256;
+  if (name == "a64fx") return 512;
+  return 128;
 }
 
 Cpu detected() {
   Cpu cpu;
   cpu.triple = llvm::sys::getProcessTriple();
   cpu.name = llvm::sys::getHostCPUName().str();
-  const auto features = host_features();
+  Features features;
+  for (const auto& entry : llvm::sys::getHostCPUFeatures()) features[entry.getKey().str()] = entry.getValue();
   cpu.features = feature_text(features);
-  cpu.target = target_of(features, cpu.triple.starts_with("x86_64"));
+  cpu.info = target_info(host_architecture(), features, scalable_bits(cpu.name));
+  cpu.target = schedule_target(cpu.info, true);
   return cpu;
+}
+
+Features implied(llvm::ArrayRef<llvm::StringRef> names) {
+  Features features;
+  for (llvm::StringRef name : names) {
+    name.consume_front("+");
+    features[name.str()] = true;
+  }
+  return features;
+}
+
+constexpr std::array kScalableBits{128, 256, 512};
+
+/// `generic+sve256`: any CPU that has SVE, with registers of so many bits.
+std::optional<int> generic_with_scalable(const std::string& name) {
+  for (const int bits : kScalableBits)
+    if (name == fmt::format("generic+sve{}", bits)) return bits;
+  return std::nullopt;
+}
+
+std::vector<std::string> valid_cpus(Architecture architecture, bool here) {
+  std::vector<std::string> names;
+  if (here) names.emplace_back("host");
+  names.emplace_back("generic");
+  llvm::SmallVector<llvm::StringRef> valid;
+  if (architecture == Architecture::X86_64) {
+    llvm::X86::fillValidCPUArchList(valid, true);
+  } else {
+    for (const int bits : kScalableBits) names.push_back(fmt::format("generic+sve{}", bits));
+    llvm::AArch64::fillValidCPUArchList(valid);
+  }
+  for (const llvm::StringRef name : valid) names.push_back(name.str());
+  return names;
+}
+
+/// Lists all of them: there are more than the usual sentence has room for.
+std::string unknown_cpu(const std::string& name, std::vector<std::string> valid) {
+  const std::string usual = unknown_name("CPU", name, valid);
+  std::sort(valid.begin(), valid.end());
+  return usual.substr(0, usual.find(" Valid: ")) + fmt::format(" Valid: {}", fmt::join(valid, ", "));
+}
+
+/// Of a name that is valid; its features are implied by the name for LLVM, too.
+TargetInfo named_info(Cpu& cpu, Architecture architecture) {
+  if (architecture == Architecture::X86_64) {
+    if (cpu.name == "generic") cpu.name = "x86-64";
+    llvm::SmallVector<llvm::StringRef> names;
+    llvm::X86::getFeaturesForCPU(cpu.name, names);
+    return target_info(architecture, implied(names), 0);
+  }
+  if (const auto bits = generic_with_scalable(cpu.name)) {
+    cpu.name = "generic";
+    cpu.features = "+sve";
+    return target_info(architecture, {{"sve", true}}, *bits);
+  }
+  const auto known = llvm::AArch64::parseCpu(cpu.name);
+  if (!known) return target_info(architecture, {}, 0);
+  std::vector<llvm::StringRef> names;
+  llvm::AArch64::getExtensionFeatures(known->getImpliedExtensions(), names);
+  return target_info(architecture, implied(names), scalable_bits(cpu.name));
 }
 
 }  // namespace
 
-Cpu cpu_named(const std::string& name) {
-  if (name == "host") return detected();
-  Cpu cpu = detected();
-  if (!cpu.triple.starts_with("x86_64")) {
-    if (name == "generic") {
-      cpu.name = "generic";
-      cpu.features.clear();
-      cpu.target = target_of({}, false);
-      return cpu;
-    }
-    fail<UnknownName>("cpu", "{}", unknown_name("CPU", name, {"host", "generic"}));
+Cpu cpu_named(const std::string& name, const std::string& triple) {
+  const llvm::Triple parsed(llvm::Triple::normalize(triple));
+  const auto architecture = architecture_of(parsed);
+  if (!architecture) {
+    std::vector<std::string> valid;
+    for (const MachineNames& row : all_machine_names()) valid.emplace_back(row.triple);
+    fail<UnknownName>("target", "{}", unknown_name("target", triple, valid));
   }
-  const std::string wanted = name == "generic" ? "x86-64" : name;
-  llvm::SmallVector<llvm::StringRef> valid;
-  llvm::X86::fillValidCPUArchList(valid, true);
-  if (std::find(valid.begin(), valid.end(), wanted) == valid.end()) {
-    std::vector<std::string> names{"host", "generic"};
-    for (const llvm::StringRef arch : valid) names.push_back(arch.str());
-    fail<UnknownName>("cpu", "{}", unknown_name("CPU", name, names));
-  }
-  llvm::SmallVector<llvm::StringRef> implied;
-  llvm::X86::getFeaturesForCPU(wanted, implied);
-  std::map<std::string, bool> features;
-  for (const llvm::StringRef feature : implied) features[feature.str()] = true;
-  cpu.name = wanted;
-  cpu.features.clear();  // the name implies them
-  cpu.target = target_of(features, true);
+  const bool here = *architecture == host_architecture();
+  if (here && name == "host") return detected();
+  const std::vector<std::string> valid = valid_cpus(*architecture, here);
+  if (std::find(valid.begin(), valid.end(), name) == valid.end())
+    fail<UnknownName>("cpu", "{}", unknown_cpu(name, valid));
+  Cpu cpu;
+  cpu.triple = parsed.str();
+  cpu.name = name;
+  cpu.info = named_info(cpu, *architecture);
+  cpu.target = schedule_target(cpu.info, here);
+  cpu.here = here;
   return cpu;
 }
+
+Cpu cpu_named(const std::string& name) { return cpu_named(name, llvm::sys::getProcessTriple()); }
 
 const Cpu& host_cpu() {
   // The variable may change while the process runs; what was handed out stays where it is.

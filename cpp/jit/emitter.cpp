@@ -111,13 +111,13 @@ Emitter::Emitter(const nest::LoopNest& nest, const Cpu& cpu, std::string symbol,
       symbol_(std::move(symbol)),
       context_(context),
       b_(context),
-      math_(b_, cpu.target.vector_bits == 512) {
+      math_(b_, cpu.info) {
   module_ = std::make_unique<llvm::Module>(symbol_, context);
   module_->setTargetTriple(cpu.triple);
   const bool has_double = std::any_of(nest.buffers.begin(), nest.buffers.end(),
                                       [](const Buffer& buffer) { return buffer.dtype == nest::Dtype::F64; });
   compute_ = has_double ? b_.getDoubleTy() : b_.getFloatTy();
-  native_lanes_ = std::max(1, cpu.target.vector_bits / (has_double ? 64 : 32));
+  native_lanes_ = cpu.info.lanes(has_double ? nest::Dtype::F64 : nest::Dtype::F32);
   next_slot_ = nest.next_slot;
   versions_.assign(nest.buffers.size(), 0);
   llvm::MDBuilder metadata(context);
@@ -135,6 +135,10 @@ llvm::Function* make_function(llvm::Module& module, llvm::FunctionType* type, co
   made->addFnAttr(llvm::Attribute::NoUnwind);
   made->addFnAttr("target-cpu", cpu.name);
   made->addFnAttr("target-features", cpu.features);
+  if (const int bits = cpu.info.scalable_bits; bits > 0) {
+    const auto granules = static_cast<unsigned>(bits / 128);
+    made->addFnAttr(llvm::Attribute::getWithVScaleRangeArgs(module.getContext(), granules, granules));
+  }
   return made;
 }
 
@@ -348,7 +352,7 @@ void Emitter::emit_for(const Statement& loop) {
 bool Emitter::steps_of_sums(const Statement& loop) {
   if (simd_ || indexes_registers(loop.children[0], loop.slot)) return false;
   const auto sums = static_cast<double>(carried_slots(loop.children[0]).size());
-  return sums > kCrowded * cpu_.target.vector_registers;
+  return sums > kCrowded * cpu_.info.vector_registers;
 }
 
 void Emitter::emit_unrolled(const Statement& loop, std::int64_t begin, std::int64_t end) {

@@ -48,8 +48,8 @@ struct Lanes {
 /// tests/cpp/jit/math_test.cpp measures them.
 class MathEmitter {
  public:
-  /// `wide`: the CPU has AVX-512, whose scaling by powers of two and table look-ups save half the operations.
-  MathEmitter(llvm::IRBuilder<>& builder, bool wide) : b_(builder), wide_(wide) {}
+  /// `target`: instructions that IR has no operation for save half the operations of some functions.
+  MathEmitter(llvm::IRBuilder<>& builder, const TargetInfo& target) : b_(builder), target_(target) {}
   llvm::Value* exp(llvm::Value* x);
   llvm::Value* log(llvm::Value* x);
   llvm::Value* tanh(llvm::Value* x);
@@ -88,7 +88,7 @@ class MathEmitter {
   llvm::Value* absolute(llvm::Value* x);
   llvm::Value* with_sign_of(llvm::Value* magnitude, llvm::Value* sign);
   llvm::IRBuilder<>& b_;
-  bool wide_;
+  const TargetInfo& target_;
 };
 
 class Emitter {
@@ -231,6 +231,7 @@ class Emitter {
                 bool use_facts) const;
   llvm::Value* block_load(nest::BufferId id, const Form& first, std::int64_t start, int width,
                           llvm::Value* condition, llvm::Value* otherwise);
+  llvm::Value* shuffled(llvm::Value* a, llvm::Value* b, const std::vector<int>& mask);
   llvm::Value* shuffled_load(nest::BufferId id, const LaneForm& where, const std::vector<bool>& on,
                              bool use_facts, llvm::Value* condition, llvm::Value* otherwise);
 
@@ -251,6 +252,8 @@ class Emitter {
   Lanes load_register(nest::BufferId id, const std::vector<symbolic::ExprId>& indices);
   llvm::Value* load_transposed(nest::BufferId id, const Tile& tile, const std::vector<Form>& at);
   std::vector<llvm::Value*> transposed(std::vector<llvm::Value*> rows, int lanes);
+  std::vector<llvm::Value*> exchanged(std::vector<llvm::Value*> rows);
+  std::vector<llvm::Value*> interleaved(std::vector<llvm::Value*> rows);
   Lanes load_memory(nest::BufferId id, const std::vector<symbolic::ExprId>& indices, llvm::Value* condition,
                     llvm::Value* guard_mask, double fill);
   Lanes unary(program::Function function, Lanes a);

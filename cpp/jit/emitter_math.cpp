@@ -146,6 +146,7 @@ llvm::Value* MathEmitter::with_sign_of(llvm::Value* magnitude, llvm::Value* sign
 }
 
 llvm::Value* MathEmitter::maximum(llvm::Value* a, llvm::Value* b) {
+  if (target_.orders_with_nan) return b_.CreateBinaryIntrinsic(llvm::Intrinsic::maximum, a, b);
   if (llvm::isa<llvm::Constant>(a)) std::swap(a, b);
   llvm::Value* larger = b_.CreateSelect(b_.CreateFCmpOGT(b, a), b, a);  // a when either is not a number
   if (is_number(b)) return larger;
@@ -153,6 +154,7 @@ llvm::Value* MathEmitter::maximum(llvm::Value* a, llvm::Value* b) {
 }
 
 llvm::Value* MathEmitter::minimum(llvm::Value* a, llvm::Value* b) {
+  if (target_.orders_with_nan) return b_.CreateBinaryIntrinsic(llvm::Intrinsic::minimum, a, b);
   if (llvm::isa<llvm::Constant>(a)) std::swap(a, b);
   llvm::Value* smaller = b_.CreateSelect(b_.CreateFCmpOLT(b, a), b, a);
   if (is_number(b)) return smaller;
@@ -213,7 +215,7 @@ llvm::Value* MathEmitter::exp_times(llvm::Value* x, llvm::Value* low, llvm::Valu
 
 llvm::Value* MathEmitter::exp_scaled(llvm::Value* x, llvm::Value* low, llvm::Value* factor) {
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
-  if (!wide_ || !vector) return nullptr;
+  if (!target_.scales_by_exponent || !vector) return nullptr;
   const bool doubles = is_double(x);
   llvm::Intrinsic::ID scale = llvm::Intrinsic::not_intrinsic;
   const unsigned bits = vector->getNumElements() * (doubles ? 64 : 32);
@@ -254,7 +256,8 @@ llvm::Value* MathEmitter::exp_scaled(llvm::Value* x, llvm::Value* low, llvm::Val
 /// for all lanes.
 llvm::Value* MathEmitter::erf_by_table(llvm::Value* x) {
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
-  if (!wide_ || !vector || is_double(x) || vector->getNumElements() != kErfIntervals) return nullptr;
+  if (!target_.looks_up_lanes || !vector || is_double(x) || vector->getNumElements() != kErfIntervals)
+    return nullptr;
   llvm::Value* size = absolute(x);
   llvm::Value* last = number(x, kErfEnd);
   size = b_.CreateSelect(b_.CreateFCmpOGT(size, last), last, size);

@@ -1,4 +1,6 @@
 // Loads whose lanes lie at constant distances: a few whole vectors and shuffles instead of a gather.
+#include <llvm/IR/Instructions.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -60,6 +62,25 @@ llvm::Value* Emitter::block_load(BufferId id, const Form& first, std::int64_t st
     if (condition) place = b_.CreateSelect(condition, place, otherwise);
     return load_plain(id, llvm::FixedVectorType::get(element, static_cast<unsigned>(width)), place);
   });
+}
+
+/// Elements of two vectors; of each alone and then chosen by lane, where one instruction takes one vector
+/// only.
+llvm::Value* Emitter::shuffled(llvm::Value* a, llvm::Value* b, const std::vector<int>& mask) {
+  const auto count = static_cast<int>(mask.size());
+  const auto wide = llvm::cast<llvm::FixedVectorType>(a->getType())->getPrimitiveSizeInBits() > 128;
+  unsigned first = 0;
+  const bool halves = llvm::ShuffleVectorInst::isDeInterleaveMaskOfFactor(mask, 2, first);
+  if (!cpu_.info.shuffles_one_vector || !wide || halves) return b_.CreateShuffleVector(a, b, mask);
+  std::vector<int> of_a, of_b;
+  std::vector<llvm::Constant*> from_a;
+  for (const int from : mask) {
+    of_a.push_back(from < count ? from : -1);
+    of_b.push_back(from < count ? -1 : from - count);
+    from_a.push_back(b_.getInt1(from < count));
+  }
+  return b_.CreateSelect(llvm::ConstantVector::get(from_a), b_.CreateShuffleVector(a, of_a),
+                         b_.CreateShuffleVector(b, of_b));
 }
 
 /// The lanes that are on, from the fewest vectors that hold them; null where a gather is as good. Where
@@ -128,8 +149,7 @@ llvm::Value* Emitter::shuffled_load(BufferId id, const LaneForm& where, const st
         identity = identity && from == l;
       }
     }
-    if (!identity)
-      part = made ? b_.CreateShuffleVector(made, part, mask) : b_.CreateShuffleVector(part, mask);
+    if (!identity) part = made ? shuffled(made, part, mask) : b_.CreateShuffleVector(part, mask);
     made = part;
   }
   return made;

@@ -527,8 +527,7 @@ llvm::Value* Emitter::load_transposed(BufferId id, const Tile& tile, const std::
   return f_.local.at(nth(lane));
 }
 
-/// Vectors of `lanes` each, one a lane of `rows`; lanes beyond the rows hold anything. Blocks of 1, 2, 4, ...
-/// lanes change places between pairs of rows (Eklundh 1972).
+/// Vectors of `lanes` each, one a lane of `rows`; lanes beyond the rows hold anything.
 std::vector<llvm::Value*> Emitter::transposed(std::vector<llvm::Value*> rows, int lanes) {
   const auto width =
       static_cast<int>(llvm::cast<llvm::FixedVectorType>(rows.front()->getType())->getNumElements());
@@ -541,9 +540,29 @@ std::vector<llvm::Value*> Emitter::transposed(std::vector<llvm::Value*> rows, in
     for (int l = 0; l < count; ++l) mask.push_back(first + l < have ? first + l : -1);
     return b_.CreateShuffleVector(vector, mask);
   };
-  // A wide block of few rows: its squares lie beside each other in the rows.
   for (llvm::Value*& row : rows) row = resized(row, 0, side);
   rows.resize(static_cast<std::size_t>(lanes), llvm::PoisonValue::get(rows.front()->getType()));
+  std::vector<llvm::Value*> columns;
+  if (cpu_.info.interleaves) {
+    // Columns follow one another through the vectors, several in each of a wide block of few rows.
+    rows = interleaved(std::move(rows));
+    for (int n = 0; n < width; ++n)
+      columns.push_back(resized(rows[static_cast<std::size_t>(n * lanes / side)], n * lanes % side, lanes));
+  } else {
+    // A wide block of few rows: its squares lie beside each other in the rows.
+    rows = exchanged(std::move(rows));
+    for (int n = 0; n < width; ++n)
+      columns.push_back(resized(rows[static_cast<std::size_t>(n % lanes)], n / lanes * lanes, lanes));
+  }
+  return columns;
+}
+
+/// Squares as wide as there are rows, transposed: blocks of 1, 2, 4, ... lanes change places between pairs of
+/// rows (Eklundh 1972).
+std::vector<llvm::Value*> Emitter::exchanged(std::vector<llvm::Value*> rows) {
+  const auto lanes = static_cast<int>(rows.size());
+  const auto side =
+      static_cast<int>(llvm::cast<llvm::FixedVectorType>(rows.front()->getType())->getNumElements());
   for (int block = 1; block < lanes; block *= 2) {
     std::vector<llvm::Value*> next(rows.size());
     for (int r = 0; r < lanes; ++r) {
@@ -560,10 +579,28 @@ std::vector<llvm::Value*> Emitter::transposed(std::vector<llvm::Value*> rows, in
     }
     rows = std::move(next);
   }
-  std::vector<llvm::Value*> columns;
-  for (int n = 0; n < width; ++n)
-    columns.push_back(resized(rows[static_cast<std::size_t>(n % lanes)], n / lanes * lanes, lanes));
-  return columns;
+  return rows;
+}
+
+/// All columns, one after the other: each turn interleaves the first half of the elements with the second,
+/// which takes the first bit of an element's row to the end of its place.
+std::vector<llvm::Value*> Emitter::interleaved(std::vector<llvm::Value*> rows) {
+  const auto side =
+      static_cast<int>(llvm::cast<llvm::FixedVectorType>(rows.front()->getType())->getNumElements());
+  std::vector<int> low, high;
+  for (int l = 0; l < side; ++l) {
+    low.push_back(l / 2 + l % 2 * side);
+    high.push_back(side / 2 + l / 2 + l % 2 * side);
+  }
+  const std::size_t half = rows.size() / 2;
+  for (std::size_t turn = 1; turn < rows.size(); turn *= 2) {
+    std::vector<llvm::Value*> next;
+    for (std::size_t r = 0; r < half; ++r)
+      for (const std::vector<int>& mask : {low, high})
+        next.push_back(b_.CreateShuffleVector(rows[r], rows[r + half], mask));
+    rows = std::move(next);
+  }
+  return rows;
 }
 
 void Emitter::store_register(const nest::Statement& statement, Lanes stored) {

@@ -215,7 +215,7 @@ std::shared_ptr<Kernel> compile(const nest::LoopNest& nest, const CompileOptions
     auto made = std::make_shared<Code>();
     made->object = std::move(object);
     const auto start = std::chrono::steady_clock::now();
-    made->loaded = std::make_unique<LoadedCode>(made->object);
+    if (cpu.here) made->loaded = std::make_unique<LoadedCode>(made->object);
     state->report.link_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     if (registers) {
@@ -257,12 +257,21 @@ std::shared_ptr<Kernel> compile(const nest::LoopNest& nest, const CompileOptions
   return std::shared_ptr<Kernel>(new Kernel(std::move(state)));
 }
 
+void Kernel::require_runs_here() const {
+  if (!state_->cpu.here)
+    fail<KernelError>("kernel " + state_->nest.name,
+                      "it is machine code for {} ({}), which this machine cannot run", state_->cpu.triple,
+                      state_->cpu.name);
+}
+
 void Kernel::call_unchecked(void* const* pointers, int threads) const {
+  SYNO_ASSERT(state_->code->loaded, "callers without checks hold kernels for this machine");
   const CompiledObject& object = state_->code->object;
   run_kernel(state_->code->loaded->function(), pointers, object.shared_bytes, object.private_bytes, threads);
 }
 
 void Kernel::call(std::span<const View> views, int threads) const {
+  require_runs_here();
   check(state_->nest, state_->arguments, views);
   for (std::size_t i = 0; i < views.size(); ++i) {
     const nest::Buffer& buffer = state_->nest.buffer(state_->arguments[i]);
@@ -317,6 +326,7 @@ const Kernel& Kernel::variant_for(std::span<const View> views) const {
 
 const nest::LoopNest& Kernel::nest() const { return state_->nest; }
 std::size_t Kernel::argument_count() const { return state_->arguments.size(); }
+const Cpu& Kernel::cpu() const { return state_->cpu; }
 std::string Kernel::symbol() const { return state_->code->object.symbol; }
 std::pair<std::int64_t, std::int64_t> Kernel::workspace_bytes() const {
   return {state_->code->object.shared_bytes, state_->code->object.private_bytes};

@@ -16,10 +16,15 @@
 namespace syno::jit {
 
 using machine::Cpu;
+using machine::TargetInfo;
 
 /// The host's name and exact feature string, or what SYNO_CPU names (`x86-64-v3`, `generic`).
 const Cpu& host_cpu();
-Cpu cpu_named(const std::string& name);  ///< UnknownName
+Cpu cpu_named(const std::string& name);  ///< of this machine's architecture; UnknownName
+/// Of a triple such as `aarch64-linux-gnu`, with any CPU that LLVM knows there, `generic`, or
+/// `generic+sve256`: some CPU with SVE registers of 256 bits (128, 512). UnknownName where one of them is
+/// unknown, with the valid ones.
+Cpu cpu_named(const std::string& name, const std::string& triple);
 
 struct View {  ///< caller's memory; strides in elements, any sign
   void* data = nullptr;
@@ -39,15 +44,28 @@ struct CompileReport {
   int spills = 0;  ///< stack stores and reloads of vector registers in the emitted object
 };
 
+/// Instructions of one innermost loop of machine code, those of its conditions among them.
+struct LoopCode {
+  std::int64_t instructions = 0;
+  std::int64_t multiply_adds = 0;  ///< fused ones
+  std::int64_t loads = 0,
+               stores = 0;  ///< instructions that read memory, whatever else they do; only write it
+  std::int64_t spills = 0, reloads = 0;  ///< among those: of vector registers on the stack
+};
+std::vector<LoopCode> innermost_loops(const std::string& object, const Cpu& cpu);
+
 class Kernel {
  public:
   ~Kernel();
   /// One call on `threads` threads of syno's own pool. Views in argument order (inputs, then outputs), of the
   /// nest's dtype, with the strides the nest was made for. Thread-safe; once the views fit, throws only
-  /// KernelError where there is no memory for intermediate results, before anything is computed.
+  /// KernelError where there is no memory for intermediate results, before anything is computed, or where the
+  /// kernel is for another architecture.
   void call(std::span<const View> arguments, int threads) const;
-  /// The same without any check, for callers that hold raw pointers with the strides of the nest.
+  /// The same without any check, for callers that hold raw pointers with the strides of the nest. The kernel
+  /// must be for this machine's architecture.
   void call_unchecked(void* const* pointers, int threads) const;
+  void require_runs_here() const;  ///< KernelError where it is for another architecture
   /// This kernel, or the one for the strides of these views (compiled when first asked for, then kept).
   /// ShapeError where a view does not fit: count, shape, an output that overlaps itself or another argument.
   const Kernel& variant_for(std::span<const View> arguments) const;
@@ -55,6 +73,7 @@ class Kernel {
   const nest::LoopNest& nest() const;
   std::size_t argument_count() const;
   std::string symbol() const;  ///< the function in the object
+  const Cpu& cpu() const;      ///< that it was compiled for
   /// Bytes of workspace a caller of the bare object provides: shared, then this many for each thread.
   std::pair<std::int64_t, std::int64_t> workspace_bytes() const;
   const CompileReport& report() const;

@@ -593,6 +593,7 @@ std::vector<Buffer> arguments_of(const LoopNest& nest) {
 }
 
 void run_by_name(const Kernel& kernel, const Arguments& arguments) {
+  kernel.require_runs_here();
   std::vector<void*> pointers;
   for (const Buffer& buffer : arguments_of(kernel.nest())) pointers.push_back(arguments.at(buffer.name));
   kernel.call_unchecked(pointers.data(), 1);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "nest/loop_nest.hpp"
+
 namespace syno::machine {
 
 /// What a schedule may assume of its target; jit fills it from the host.
@@ -16,10 +18,29 @@ struct Target {
   double fma_latency_cycles = 4;                  ///< until a sum can be added to again
 };
 
+enum class Architecture { X86_64, AArch64 };
+
+/// What code generation asks about a CPU: one value for a triple and its features.
+struct TargetInfo {
+  Architecture architecture = Architecture::X86_64;
+  int vector_bits = 128;      ///< of the vectors that kernels compute with
+  int vector_registers = 16;  ///< of that width
+  int scalable_bits = 0;  ///< AArch64: SVE registers have exactly so many and vectors lie in them; 0: NEON
+  bool scales_by_exponent = false;  ///< x * 2^n is one instruction: AVX-512's vscalef
+  bool looks_up_lanes = false;      ///< so is a table of 16 floats, an index a lane: AVX-512's vpermps
+  bool orders_with_nan = false;     ///< and the larger of two that is not a number when either is: fmax, fmin
+  bool interleaves = false;         ///< two vectors, element by element: zip1, zip2, whatever their width
+  bool shuffles_one_vector =
+      false;  ///< a shuffle of two by any pattern goes through memory: SVE's tbl takes one
+  int lanes(nest::Dtype dtype) const { return vector_bits / static_cast<int>(8 * nest::byte_size(dtype)); }
+};
+
 /// The CPU code is generated for. Part of every cache key.
 struct Cpu {
   std::string triple, name, features;
-  Target target;  ///< vector width, registers and caches that go with it
+  TargetInfo info;   ///< what the code generator makes of them
+  Target target;     ///< vector width, registers and caches that go with it
+  bool here = true;  ///< of this machine's architecture: its code can be loaded into this process
 };
 
 }  // namespace syno::machine

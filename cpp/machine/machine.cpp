@@ -57,9 +57,9 @@ struct Typical {
 constexpr Typical kTypical[] = {{64, 32, 4}, {32, 20, 14}, {24, 16, 50}};
 constexpr double kMemoryGbs = 20, kMemoryWriteGbs = 12, kMemoryNs = 100;
 
-std::vector<MemoryLevel> caches(const Target& target) {
+std::vector<MemoryLevel> caches(const Target& target, bool here) {
   std::vector<MemoryLevel> found;
-  for (int index = 0; index < 16; ++index) {
+  for (int index = 0; here && index < 16; ++index) {
     const fs::path at = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}", index);
     std::error_code ignored;
     if (!fs::exists(at / "size", ignored)) break;
@@ -86,6 +86,7 @@ std::vector<MemoryLevel> caches(const Target& target) {
 }
 
 std::string cpu_name(const Cpu& cpu) {
+  if (!cpu.here) return cpu.name;
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
     const auto colon = line.find(':');
@@ -118,6 +119,10 @@ class Reader {
     const auto& value = at(key);
     if (!value.is_string()) wrong(path_ + "/" + key, "is not a text");
     return value.get<std::string>();
+  }
+  std::string optional_text(const char* key) {
+    known_.emplace_back(key);
+    return json_.contains(key) ? text(key) : "";
   }
   bool truth(const char* key) {
     const auto& value = at(key);
@@ -193,10 +198,12 @@ Machine describe_machine(const Cpu& cpu) {
   machine.name = cpu_name(cpu);
   machine.vector_bits = cpu.target.vector_bits;
   machine.vector_registers = cpu.target.vector_registers;
-  const std::string siblings = first_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
+  const bool here = cpu.here;
+  const std::string siblings =
+      here ? first_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list") : "";
   machine.threads_per_core = siblings.empty() ? 1 : count_of_list(siblings);
   machine.cores = std::max(1, cpu.target.threads / machine.threads_per_core);
-  machine.levels = caches(cpu.target);
+  machine.levels = caches(cpu.target, here);
   for (std::size_t l = 0; l < machine.levels.size(); ++l) {
     const Typical& typical = kTypical[std::min<std::size_t>(l, 2)];
     machine.levels[l].read_gbs = typical.read_bytes * machine.ghz;
@@ -205,7 +212,7 @@ Machine describe_machine(const Cpu& cpu) {
   }
   MemoryLevel memory;
   memory.name = "memory";
-  const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGE_SIZE);
+  const std::int64_t pages = here ? ::sysconf(_SC_PHYS_PAGES) : 0, page = ::sysconf(_SC_PAGE_SIZE);
   memory.bytes = pages > 0 && page > 0 ? pages * page : std::int64_t{1} << 33;
   memory.shared_by = machine.cores * machine.threads_per_core;
   memory.ways = 0;
@@ -227,18 +234,20 @@ nlohmann::json to_json(const Machine& machine) {
                       {"latency_ns", level.latency_ns},
                       {"read_gbs", level.read_gbs},
                       {"write_gbs", level.write_gbs}});
-  return {{"format", kFormat},
-          {"version", kVersion},
-          {"name", machine.name},
-          {"cores", machine.cores},
-          {"threads_per_core", machine.threads_per_core},
-          {"vector_bits", machine.vector_bits},
-          {"vector_registers", machine.vector_registers},
-          {"ghz", machine.ghz},
-          {"fma_per_cycle", machine.fma_per_cycle},
-          {"fma_latency_cycles", machine.fma_latency_cycles},
-          {"measured", machine.measured},
-          {"levels", std::move(levels)}};
+  nlohmann::json made{{"format", kFormat},
+                      {"version", kVersion},
+                      {"name", machine.name},
+                      {"cores", machine.cores},
+                      {"threads_per_core", machine.threads_per_core},
+                      {"vector_bits", machine.vector_bits},
+                      {"vector_registers", machine.vector_registers},
+                      {"ghz", machine.ghz},
+                      {"fma_per_cycle", machine.fma_per_cycle},
+                      {"fma_latency_cycles", machine.fma_latency_cycles},
+                      {"measured", machine.measured},
+                      {"levels", std::move(levels)}};
+  if (!machine.source.empty()) made["source"] = machine.source;
+  return made;
 }
 
 Machine machine_from_json(const nlohmann::json& json) {
@@ -249,6 +258,7 @@ Machine machine_from_json(const nlohmann::json& json) {
     wrong("/version", fmt::format("is {}, newer than {}; use a newer syno", version, kVersion));
   Machine machine;
   machine.name = root.text("name");
+  machine.source = root.optional_text("source");
   machine.cores = root.integer<int>("cores", 1, 1 << 16);
   machine.threads_per_core = root.integer<int>("threads_per_core", 1, 64);
   machine.vector_bits = root.integer<int>("vector_bits", 64, 1 << 14);

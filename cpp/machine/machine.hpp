@@ -25,7 +25,8 @@ struct MemoryLevel {
 };
 
 struct Machine {
-  std::string name;  ///< of the CPU, for people
+  std::string name;    ///< of the CPU, for people
+  std::string source;  ///< where the figures come from, for people; empty: this machine
   int cores = 1;
   int threads_per_core = 1;
   int vector_bits = 512;
@@ -46,7 +47,8 @@ struct Machine {
   Target target(int threads) const;
 };
 
-/// What the system says about this machine and the CPU code is generated for; rates are typical ones.
+/// What the system says about this machine and the CPU code is generated for; rates are typical ones. Of a
+/// CPU of another architecture everything is typical, but for its vectors.
 Machine describe_machine(const Cpu& cpu);
 
 /// Machine files: {"format": "syno machine", "version": 1, ...}. FormatError names the path of what is

@@ -46,6 +46,7 @@ double time_nest(const std::string& text, const machine::Cpu& cpu, std::vector<f
   jit::CompileOptions options;
   options.cpu = &cpu;
   const auto kernel = jit::compile(nest::parse_loop_nest(text), options);
+  kernel->require_runs_here();
   std::vector<void*> pointers(arguments.begin(), arguments.end());
   return fastest([&] { kernel->call_unchecked(pointers.data(), 1); });
 }

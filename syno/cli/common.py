@@ -65,6 +65,24 @@ def parsed_by(parse: Callable[[Any], Any]) -> Callable[..., str]:
     return check
 
 
+def target_cpu(
+    context: typer.Context, parameter: typer.CallbackParam, value: str | None
+) -> str | None:
+    """The callback of ``--target`` and ``--cpu``; the former must be eager, for it says which CPUs there are."""
+    from syno import _core
+    from syno.errors import UnknownName
+
+    if value is not None and not context.resilient_parsing:
+        try:
+            if parameter.name == "target":
+                _core.cpu_named("generic", value)
+            else:
+                _core.cpu_named(value, context.params.get("target"))
+        except UnknownName as error:
+            raise typer.BadParameter(_sentence(error)) from None
+    return value
+
+
 def suffix_of(suffixes: Callable[[], Iterable[str]]) -> Callable[..., Path | None]:
     """A callback of an option that names a file to write, in a format that its suffix says."""
 

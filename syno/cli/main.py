@@ -19,6 +19,7 @@ from syno.cli.common import (
     print_table,
     resumable,
     suffix_of,
+    target_cpu,
 )
 from syno.policies import DEFAULT_POLICY
 
@@ -687,6 +688,22 @@ def export(
         Optional[int],  # noqa: UP045
         typer.Option(help="Of the finalists' trainings whose weights to take; default the first."),
     ] = None,
+    target: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=target_cpu,
+            is_eager=True,
+            help="Triple that C is for: aarch64-linux-gnu or x86_64-linux-gnu; default this machine's.",
+        ),
+    ] = None,
+    cpu: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=target_cpu,
+            help="CPU that C is for, such as cortex-a76, neoverse-v1, generic+sve256; default this one, "
+            "with --target generic.",
+        ),
+    ] = None,
     model: ModelName = None,
     json: AsJson = False,
 ) -> None:
@@ -708,6 +725,8 @@ def export(
         operator=operator,
         seed=seed,
         trust=trust,
+        target=target,
+        cpu=cpu,
     )
     print_json(written.to_dict()) if json else typer.echo(str(written))
 

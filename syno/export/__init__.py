@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from syno.operator import Operator
+    from syno.targets import Target
 
 #: Format name -> module with `write(what, directory, call, dtype)`; the dtype is for operators, the call, positional
 #: and named arguments, for modules.
@@ -104,6 +105,8 @@ def export(
     example: Any = None,
     dtype: str | None = None,
     about: str | None = None,
+    target: str | None = None,
+    cpu: str | None = None,
 ) -> Exported:
     """Writes an operator, or a model with operators in it, as a directory of files.
 
@@ -120,8 +123,12 @@ def export(
             know their shapes.
         dtype: of an operator: "float32" (default), "float64" or "bfloat16"; a module has its own.
         about: what this is, for people; default the operator's formula or the module's class.
+        target: of machine code in "c": a triple, "aarch64-linux-gnu" or "x86_64-linux-gnu"; default this machine's.
+        cpu: of the target: a name that LLVM knows there, such as "cortex-a76", "generic" (default), or
+            "generic+sve256"; without both, the code is for this CPU. Code for another one is run where its
+            C compiler and emulator are installed (Debian: gcc-aarch64-linux-gnu, qemu-user).
     Raises:
-        UnknownName: no such format or dtype.
+        UnknownName: no such format, dtype, target or CPU; the message lists the valid ones.
         ShapeError: a module without an example, or a symbolic operator.
         FormatError: the directory holds files, cannot be written, or the check failed; nothing is
             left behind.
@@ -134,9 +141,10 @@ def export(
         raise FormatError(
             "[export] a module is exported as it is: what.to(dtype) makes another one"
         )
-    target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FormatError(f"[export] {target} exists and is not an empty directory")
+    made_for = _made_for(format, target, cpu)
+    place = Path(path)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise FormatError(f"[export] {place} exists and is not an empty directory")
     call = None
     if not hasattr(what, "expr"):
         if example is None:
@@ -147,33 +155,48 @@ def export(
         call = arguments(what, as_inputs(example))
     writer = importlib.import_module(FORMATS[format])
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
     except OSError as error:
-        raise FormatError(f"[export] {target} cannot be written: {error.strerror}") from error
+        raise FormatError(f"[export] {place} cannot be written: {error.strerror}") from error
     try:
-        checked, error_seen = writer.write(what, staging, call, dtype or "float32")
+        more = () if made_for is None else (made_for,)
+        checked, error_seen = writer.write(what, staging, call, dtype or "float32", *more)
         files = tuple(
             sorted(str(f.relative_to(staging)) for f in staging.rglob("*") if f.is_file())
         )
         staging.chmod(0o755)
-        if target.exists():
-            target.rmdir()
-        staging.rename(target)
+        if place.exists():
+            place.rmdir()
+        staging.rename(place)
     except OSError as error:
-        raise FormatError(f"[export] {target} cannot be written: {error.strerror}") from error
+        raise FormatError(f"[export] {place} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return Exported(
-        target,
+        place,
         format,
         files,
         checked,
         error_seen,
         what=about or _about(what),
         inputs="" if format == "safetensors" else _inputs_of(what, call),
-        cpu=cpu_text() if format in ("c", "torch") else "",
+        cpu=cpu_text(made_for) if format in ("c", "torch") else "",
     )
+
+
+def _made_for(format: str, target: str | None, cpu: str | None) -> Target | None:
+    """None: this CPU."""
+    if target is None and cpu is None:
+        return None
+    from syno.targets import Target
+
+    found = Target.named(target, cpu)
+    if format != "c":
+        raise FormatError(
+            f"[export] format {format!r} is not for a target of its own: only 'c' has machine code for {found}"
+        )
+    return found
 
 
 def _about(what: Any) -> str:
@@ -190,8 +213,10 @@ def _inputs_of(what: Any, call: tuple[tuple[Any, ...], dict[str, Any]] | None) -
     return ", ".join([*parts, *(f"{name}: {described(each)}" for name, each in named.items())])
 
 
-def cpu_text() -> str:
-    """The CPU that machine code is made for, and its vector instructions, for people."""
+def cpu_text(target: Target | None = None) -> str:
+    """The CPU that machine code is made for, and its vector instructions, for people; default this one."""
+    if target is not None:
+        return str(target)
     from syno import _core
     from syno.export.linking import instructions
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +17,20 @@ import torch
 from torch import Tensor, nn
 
 from syno.errors import FormatError
-from syno.export.c_source import CONVERSIONS, c_names, c_type, expected_values
+from syno.export.c_source import (
+    CONVERSIONS,
+    c_names,
+    c_type,
+    checked_words,
+    compiler_for,
+    expected_values,
+    kernel_for,
+)
 from syno.export.check import Call, compare, operators_in
-from syno.export.linking import Interface, c_compiler, run_compiler
-from syno.kernel import APART, DTYPES, Kernel, compile
+from syno.export.linking import Interface, Toolchain, vector_check
+from syno.kernel import APART, DTYPES, Kernel
 from syno.operator import Operator
+from syno.targets import KernelObject, Target
 from syno.torch.layers import Fit
 from syno.torch.module import Op
 from syno.torch.native import shapes_of
@@ -34,8 +42,8 @@ _HEADER = """\
 /* The operators of {about}, one function for each place in the network; the network's other layers are not in it.
  *
  * For the shapes below only, the batch included. Machine code for {cpu}; one thread, reentrant, no library needed.
- * Weights are in weights.bin at the offsets (bytes) below. `cc -O2 main.c kernels/*.o -lm -o main && ./main` runs every
- * function on test_vector.bin.
+ * Weights are in weights.bin at the offsets (bytes) below. `{compiler} main.c kernels/*.o -lm -o main && ./main`
+ * runs every function on test_vector.bin.
  */
 #ifndef SYNO_NETWORK_H
 #define SYNO_NETWORK_H
@@ -75,13 +83,14 @@ static inline int {function}({parameters}) {{
 """
 
 _MAIN = """\
-/* Runs every operator of the network on test_vector.bin: cc -O2 main.c kernels/*.o -lm -o main && ./main */
+/* Runs every operator of the network on test_vector.bin:
+ * {compiler} main.c kernels/*.o -lm -o main && ./main */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "network.h"
-
+{before_main}
 static char* read_file(const char* name, size_t size) {{
   char* data = aligned_alloc({alignment}, size);
   FILE* file = fopen(name, "rb");
@@ -105,7 +114,7 @@ static double widest;
   }}
 
 int main(void) {{
-  int failed = 0;
+{first}  int failed = 0;
   char* weights = read_file("weights.bin", {weights});
   char* vector = read_file("test_vector.bin", {vector});
 {calls}
@@ -151,7 +160,7 @@ class _Place:
     function: str
     module: Op
     operator: Operator
-    kernel: Kernel
+    kernel: Kernel | KernelObject
     arrays: dict[str, np.ndarray[Any, Any]]
     fit: Fit | None
     offsets: dict[str, int] = field(default_factory=dict)
@@ -164,9 +173,11 @@ class _Place:
         return tuple(n for n in self.operator.inputs if n not in self.module.operator.data)
 
 
-def write(model: nn.Module, directory: Path, call: Call, about: str) -> tuple[str, float]:
-    """Writes the files; compiles and runs `main.c` where there is a C compiler."""
-    places = _places(model, call)
+def write(
+    model: nn.Module, directory: Path, call: Call, about: str, target: Target | None = None
+) -> tuple[str, float]:
+    """Writes the files; compiles and runs `main.c` where there are the tools for it."""
+    places = _places(model, call, target)
     if not places:
         raise FormatError(
             "[export] the example reaches no operator of the model; C holds operators only: export the model with "
@@ -178,31 +189,17 @@ def write(model: nn.Module, directory: Path, call: Call, about: str) -> tuple[st
     for kernel in {place.kernel.key: place.kernel for place in places}.values():
         (directory / "kernels" / f"{kernel.key}.o").write_bytes(kernel.object_bytes())
     sizes = weights.write(directory / "weights.bin"), vector.write(directory / "test_vector.bin")
-    (directory / "network.h").write_text(_header(places, about), encoding="utf-8")
-    (directory / "main.c").write_text(_main(places, *sizes), encoding="utf-8")
+    (directory / "network.h").write_text(_header(places, about, target), encoding="utf-8")
+    (directory / "main.c").write_text(_main(places, *sizes, target), encoding="utf-8")
     layers = json.dumps([_described(place) for place in places], indent=1)
     (directory / "layers.json").write_text(layers, encoding="utf-8")
-    compiler = c_compiler()
-    if compiler is None:
-        return "kernels run against the reference (no C compiler here to link main.c)", worst
     objects = sorted(f"kernels/{path.name}" for path in (directory / "kernels").iterdir())
-    try:
-        run_compiler(compiler, ["-O2", "main.c", *objects, "-lm", "-o", "main"], directory)
-        done = subprocess.run(
-            ["./main"], cwd=directory, capture_output=True, text=True, timeout=60, check=False
-        )
-    finally:
-        (directory / "main").unlink(missing_ok=True)
-    if done.returncode != 0:
-        raise FormatError(
-            f"[export] the exported C program disagrees: {done.stdout.strip()[-500:]}"
-        )
-    return f"main.c with {len(places)} functions compiled by {compiler} and run", float(
-        done.stdout.split()[-1]
-    )
+    words, said = Toolchain.of(target).check(directory, objects)
+    program = f"main.c with {len(places)} functions"
+    return checked_words(program, words, target), float(said.split()[-1]) if said else worst
 
 
-def _places(model: nn.Module, call: Call) -> list[_Place]:
+def _places(model: nn.Module, call: Call, target: Target | None) -> list[_Place]:
     """Every operator that the call reaches, at every shape of its input."""
     seen: dict[tuple[str, Any], tuple[Op, tuple[Tensor, ...]]] = {}
     hooks = []
@@ -228,7 +225,7 @@ def _places(model: nn.Module, call: Call) -> list[_Place]:
         plain = "syno_" + (re.sub(r"\W", "_", name) or "operator")
         function = next(n for n in _numbered(plain) if n not in functions)
         functions.add(function)
-        places.append(_place(name or "operator", function, op, inputs))
+        places.append(_place(name or "operator", function, op, inputs, target))
     return places
 
 
@@ -240,7 +237,9 @@ def _numbered(name: str) -> Any:
         number += 1
 
 
-def _place(site: str, function: str, op: Op, inputs: Sequence[Tensor]) -> _Place:
+def _place(
+    site: str, function: str, op: Op, inputs: Sequence[Tensor], target: Target | None
+) -> _Place:
     fit = None
     if op.layer is not None:
         fit = op._fit(inputs[0])
@@ -254,7 +253,7 @@ def _place(site: str, function: str, op: Op, inputs: Sequence[Tensor]) -> _Place
     named |= {w: getattr(op, name).detach() for w, name in op._names.items()}
     tensors = [named[name] for name in op.operator.inputs]
     operator = op.function.operator_for(shapes_of(tensors))
-    kernel = compile(operator, dtype=dtype)
+    kernel = kernel_for(operator, dtype, target)
     arrays = {name: _array(named[name], dtype) for name in operator.inputs}
     return _Place(site, function, op, operator, kernel, arrays, fit)
 
@@ -291,13 +290,14 @@ def _around(place: _Place) -> list[str]:
     return lines
 
 
-def _header(places: Sequence[_Place], about: str) -> str:
+def _header(places: Sequence[_Place], about: str, target: Target | None) -> str:
     from syno.export import cpu_text
 
     bfloat = any(place.kernel.dtype == "bfloat16" for place in places)
     return _HEADER.format(
         about=_comment(about),
-        cpu=cpu_text(),
+        cpu=cpu_text(target),
+        compiler=compiler_for(target),
         conversions=CONVERSIONS if bfloat else "",
         layers="\n".join(map(_layer, places)),
     )
@@ -340,7 +340,8 @@ def _layer(place: _Place) -> str:
     )
 
 
-def _main(places: Sequence[_Place], weights: int, vector: int) -> str:
+def _main(places: Sequence[_Place], weights: int, vector: int, target: Target | None) -> str:
+    before_main, first = vector_check(target)
     calls = []
     for place in places:
         interface = Interface.of(place.kernel)
@@ -365,7 +366,13 @@ def _main(places: Sequence[_Place], weights: int, vector: int) -> str:
             )
         )
     return _MAIN.format(
-        alignment=_ALIGNMENT, weights=weights, vector=vector, calls="\n".join(calls)
+        compiler=compiler_for(target),
+        before_main=before_main,
+        first=first,
+        alignment=_ALIGNMENT,
+        weights=weights,
+        vector=vector,
+        calls="\n".join(calls),
     )
 
 

@@ -5,17 +5,16 @@ The operators of a model are in :mod:`syno.export.c_network`.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syno.errors import FormatError
-from syno.export.linking import Interface, c_compiler, link_library, run_compiler
-from syno.kernel import APART, DTYPES
+from syno.export.linking import Interface, Toolchain, link_library, vector_check
+from syno.kernel import APART, DTYPES, Kernel
 from syno.operator import Operator
+from syno.targets import KernelObject, Target, compile_object
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,7 +27,7 @@ _HEADER = """\
  * {shapes}
  *
  * For these shapes only. Machine code for {cpu}; one thread, reentrant, no library needed.
- * Link op.o, or libop.so; `cc -O2 main.c op.o -lm -o main && ./main` checks it.
+ * Link op.o, or libop.so; `{compiler} main.c op.o -lm -o main && ./main` checks it.
  */
 #ifndef SYNO_OP_H
 #define SYNO_OP_H
@@ -66,6 +65,9 @@ static inline int syno_op({parameters}) {{
 #endif
 """
 
+#: The check of kernels of this process without a C compiler.
+NO_COMPILER = "kernel run against the reference (no C compiler here to link main.c)"
+
 CONVERSIONS = """
 /* A bfloat16 is the upper half of a float. */
 static inline float syno_from_bfloat16(uint16_t half) {
@@ -85,15 +87,15 @@ static inline uint16_t syno_to_bfloat16(float value) {
 """
 
 _MAIN = """\
-/* Runs the operator on test_vector.bin and compares: cc -O2 main.c op.o -lm -o main && ./main */
+/* Runs the operator on test_vector.bin and compares: {compiler} main.c op.o -lm -o main && ./main */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "op.h"
-
+{before_main}
 int main(void) {{
-  static const size_t sizes[] = {{{sizes}}};
+{first}  static const size_t sizes[] = {{{sizes}}};
   {type}* buffers[{count}];
   FILE* file = fopen("test_vector.bin", "rb");
   if (!file) return perror("test_vector.bin"), 2;
@@ -119,36 +121,50 @@ _COMPARISON = """\
 
 
 def write(
-    what: Operator | nn.Module, directory: Path, call: Call | None, dtype: str
+    what: Operator | nn.Module,
+    directory: Path,
+    call: Call | None,
+    dtype: str,
+    target: Target | None = None,
 ) -> tuple[str, float]:
-    """Writes the files; compiles and runs `main.c` where there is a C compiler."""
+    """Writes the files; compiles and runs `main.c` where there are the tools for it."""
     if not isinstance(what, Operator):
         from syno.export.c_network import write as write_network
 
         assert call is not None
-        return write_network(what, directory, call, type(what).__name__)
+        return write_network(what, directory, call, type(what).__name__, target)
     operator = what._one_valuation("buffers")
-    kernel = operator.compile(dtype)
+    kernel = kernel_for(operator, dtype, target)
     interface = Interface.of(kernel)
     (directory / "op.o").write_bytes(kernel.object_bytes())
-    (directory / "op.h").write_text(_header(operator, interface), encoding="utf-8")
-    (directory / "main.c").write_text(_main(interface), encoding="utf-8")
+    (directory / "op.h").write_text(_header(operator, interface, target), encoding="utf-8")
+    (directory / "main.c").write_text(_main(interface, target), encoding="utf-8")
     (directory / "op.json").write_text(operator.to_json(), encoding="utf-8")
     worst = _write_vector(operator, kernel, directory / "test_vector.bin")
-    compiler = c_compiler()
-    if compiler is None:
-        return "kernel run against the reference (no C compiler here to link main.c)", worst
-    link_library(kernel, directory / "libop.so")
-    try:
-        run_compiler(compiler, ["-O2", "main.c", "op.o", "-lm", "-o", "main"], directory)
-        done = subprocess.run(
-            ["./main"], cwd=directory, capture_output=True, text=True, timeout=60, check=False
-        )
-    finally:
-        (directory / "main").unlink(missing_ok=True)
-    if done.returncode != 0:
-        raise FormatError(f"[export] the exported C program disagrees: {done.stdout.strip()}")
-    return f"main.c compiled by {compiler} and run", float(done.stdout.split()[1])
+    tools = Toolchain.of(target)
+    if tools.compiler is not None:
+        link_library(kernel, directory / "libop.so", tools.compiler)
+    words, said = tools.check(directory, ["op.o"])
+    return checked_words("main.c", words, target), float(said.split()[1]) if said else worst
+
+
+def kernel_for(operator: Operator, dtype: str, target: Target | None) -> Kernel | KernelObject:
+    """A kernel of this process, or for a target."""
+    if target is None:
+        return operator.compile(dtype)
+    return compile_object(operator, target, dtype=dtype)
+
+
+def checked_words(program: str, words: str, target: Target | None) -> str:
+    """The check that was made, for people."""
+    if target is None:
+        return f"{program} {words}" if words else NO_COMPILER
+    if words.endswith("run") or " run by " in words:
+        return f"{program} {words}"
+    return (
+        f"the loop nest run on this machine against the reference, the code for {target.name} not run"
+        + (f"; {program} {words}" if words else " (no C compiler for it here)")
+    )
 
 
 def _write_vector(operator: Operator, kernel: Any, path: Path) -> float:
@@ -184,7 +200,15 @@ def c_type(dtype: str) -> str:
     return {"float32": "float", "float64": "double", "bfloat16": "uint16_t"}[dtype]
 
 
-def _header(operator: Operator, interface: Interface) -> str:
+CROSS_COMPILER = "aarch64-linux-gnu-gcc -static -O1"
+
+
+def compiler_for(target: Target | None) -> str:
+    """As the comments of exported files call it."""
+    return "cc -O2" if target is None or target.cpu.runs_here else CROSS_COMPILER
+
+
+def _header(operator: Operator, interface: Interface, target: Target | None) -> str:
     from syno.export import cpu_text
 
     kind = c_type(interface.dtype)
@@ -200,7 +224,8 @@ def _header(operator: Operator, interface: Interface) -> str:
     return _HEADER.format(
         expr=operator.expr.strip().replace("*/", "* /").replace("\n", "\n * "),
         shapes=shapes,
-        cpu=cpu_text(),
+        cpu=cpu_text(target),
+        compiler=compiler_for(target),
         workspace=interface.workspace_bytes,
         conversions=CONVERSIONS if interface.dtype == "bfloat16" else "",
         symbol=interface.symbol,
@@ -217,7 +242,8 @@ def c_names(interface: Interface) -> list[str]:
     return [f"{n}_{i}" if n in reserved or len(n) > 8 else n for i, n in enumerate(names)]
 
 
-def _main(interface: Interface) -> str:
+def _main(interface: Interface, target: Target | None) -> str:
+    before_main, first = vector_check(target)
     kind = c_type(interface.dtype)
     tensors = [*interface.inputs, *interface.outputs]
     count = len(interface.inputs)
@@ -233,6 +259,9 @@ def _main(interface: Interface) -> str:
         for i in range(len(interface.outputs))
     )
     return _MAIN.format(
+        compiler=compiler_for(target),
+        before_main=before_main,
+        first=first,
         sizes=", ".join(str(int(np.prod(shape, dtype=np.int64))) for _, shape in tensors),
         type=kind,
         count=len(tensors),

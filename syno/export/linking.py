@@ -4,15 +4,116 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syno.errors import FormatError
 from syno.kernel import Kernel
 
+if TYPE_CHECKING:
+    from syno.targets import KernelObject, Target
+
 _TIMEOUT_S = 120
+
+#: The emulator of each architecture that is not this machine's, where it is installed (Debian: qemu-user).
+_EMULATORS = {"aarch64": "qemu-aarch64", "x86_64": "qemu-x86_64"}
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What C programs for a target are made and tried with."""
+
+    compiler: str | None
+    """None: there is none here."""
+    run: tuple[str, ...] | None
+    """Words before a program's name that run it here; None: it cannot be run."""
+    static: bool = False
+    """Whether programs must bring their libraries along."""
+
+    @classmethod
+    def of(cls, target: Target | None) -> Toolchain:
+        """For the kernels of this process, or for a target."""
+        if target is None:
+            return cls(c_compiler(), ())
+        architecture = target.cpu.triple.split("-")[0]
+        if target.cpu.runs_here:
+            # Which instructions this machine lacks shows when they are run.
+            return cls(c_compiler(), () if target.name == "generic" else None)
+        emulator = shutil.which(_EMULATORS[architecture])
+        sve = target.cpu.scalable_bits
+        model = f"max,sve{sve}=on" if sve else "max"
+        compiler = f"{architecture}-linux-gnu-gcc"
+        return cls(
+            compiler if shutil.which(compiler) else None,
+            (emulator, "-cpu", model) if emulator else None,
+            static=True,
+        )
+
+    def check(self, directory: Path, objects: list[str]) -> tuple[str, str]:
+        """Compiles `main.c` with objects and runs it, as far as the tools are here: how, in words, and what it
+        printed.
+
+        Raises:
+            FormatError: the compiler or the program fails.
+        """
+        if self.compiler is None:
+            return "", ""
+        # GCC 12's vectorisation for AArch64 fails on some main; nothing in it needs to be fast.
+        level = ["-static", "-O1"] if self.static else ["-O2"]
+        words = f"compiled by {self.compiler}"
+        try:
+            run_compiler(
+                self.compiler,
+                [*level, "main.c", *objects, "-lm", "-o", "main"],
+                directory,
+            )
+            if self.run is None:
+                return words, ""
+            done = subprocess.run(
+                [*self.run, "./main"],
+                cwd=directory,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise FormatError(f"[export] the exported C program did not end: {error}") from error
+        finally:
+            (directory / "main").unlink(missing_ok=True)
+        if self.run and done.returncode == -signal.SIGILL:
+            return f"{words} (not run: {Path(self.run[0]).name} lacks one of its instructions)", ""
+        if done.returncode != 0:
+            said = (done.stdout.strip() or done.stderr.strip())[-500:]
+            raise FormatError(f"[export] the exported C program disagrees: {said}")
+        by = f" by {Path(self.run[0]).name}" if self.run else ""
+        return f"{words} and run{by}", done.stdout
+
+
+#: What every exported main begins with where vectors lie in SVE registers.
+SVE_LENGTH = """\
+#include <stdio.h>
+#include <sys/prctl.h>
+
+/* The kernel is for SVE registers of exactly {bits} bits; wider ones are narrowed for this thread. */
+static int vectors_fit(void) {{
+  const int length = prctl(PR_SVE_SET_VL, {bits} / 8);
+  if (length >= 0 && (length & PR_SVE_VL_LEN_MASK) == {bits} / 8) return 1;
+  fprintf(stderr, "this CPU has no SVE registers of {bits} bits\\n");
+  return 0;
+}}
+"""
+
+
+def vector_check(target: Target | None) -> tuple[str, str]:
+    """C before main, and its first statement: what a program must see to about the CPU."""
+    bits = target.cpu.scalable_bits if target is not None else 0
+    if not bits:
+        return "", ""
+    return SVE_LENGTH.format(bits=bits), "  if (!vectors_fit()) return 3;\n"
 
 
 @dataclass(frozen=True)
@@ -31,7 +132,7 @@ class Interface:
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
 
     @classmethod
-    def of(cls, kernel: Kernel) -> Interface:
+    def of(cls, kernel: Kernel | KernelObject) -> Interface:
         operator, shapes = kernel.operator, kernel.shapes
         return cls(
             symbol=kernel.symbol,
@@ -105,9 +206,13 @@ def run_compiler(compiler: str, arguments: list[str], directory: Path) -> None:
         raise FormatError(f"[export] {compiler} {' '.join(arguments)} failed: {complaint}")
 
 
-def link_library(kernel: Kernel, library: Path) -> None:
-    """Writes the kernel's object as a shared library. Raises FormatError without a C compiler."""
-    compiler = c_compiler()
+def link_library(kernel: Kernel | KernelObject, library: Path, compiler: str | None = None) -> None:
+    """Writes the kernel's object as a shared library; by default with this machine's compiler.
+
+    Raises:
+        FormatError: there is none.
+    """
+    compiler = compiler or c_compiler()
     if compiler is None:
         raise FormatError(
             "[export] no C compiler (cc, gcc or clang) is installed to link kernels with: "

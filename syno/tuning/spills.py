@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from syno import _core
 from syno.tuning.construct import construct
-from syno.tuning.machine import machine_model
+from syno.tuning.machine import MachineModel, machine_model
 
 #: Registers that smaller tiles leave free, one try after the other, and how much slower they may be.
 _SPARE_REGISTERS = (2, 5, 9)
@@ -22,6 +22,8 @@ def without_spills(
     constants: Sequence[str] = (),
     cache: str = "",
     codes: list[_core.Kernel] | None = None,
+    machine: MachineModel | None = None,
+    cpu: _core.Cpu | None = None,
 ) -> _core.Schedule:
     """The schedule, or one with smaller register tiles where the code generator keeps vectors of it on the
     stack: what that costs nobody predicts.
@@ -33,12 +35,13 @@ def without_spills(
         schedule: constructed for `threads` and `constants`.
         cache: directory of compiled objects; "": none.
         codes: takes what is compiled on the way, so that who compiles it again finds it.
+        machine, cpu: that the schedule is for; default this one.
     """
-    machine = machine_model()
+    machine = machine or machine_model()
     compiled = [] if codes is None else codes
 
     def spills(nest: _core.LoopNest) -> int:
-        compiled.append(_core.compile_nest(nest, cache_directory=cache))
+        compiled.append(_core.compile_nest(nest, cache_directory=cache, cpu=cpu))
         return int(compiled[-1].report.spills)
 
     nest = call_nest(program, schedule)

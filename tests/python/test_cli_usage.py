@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from syno.cli.main import app
 
 SESSION = ["nowhere", "c1"]
+EXPORT = ["export", *SESSION, "--format", "c", "-o", "OUT"]
 MATMUL = ["tune", "y[i,j] = sum[k] a[i,k] * b[k,j]", "-s", "i=4", "-s", "j=4", "-s", "k=4"]
 
 
@@ -64,6 +65,12 @@ def said(result: Any) -> str:
             ["export", *SESSION, "--format", "c", "-o", "OUT", "--dtype", "int8"],
             "Valid: bfloat16, float32, float64",
         ),
+        ([*EXPORT, "--target", "arm64-darwin"], "Valid: aarch64-linux-gnu, x86_64-linux-gnu"),
+        (
+            [*EXPORT, "--cpu", "cortex-a67", "--target", "aarch64-linux-gnu"],
+            "generic+sve512, grace",
+        ),
+        ([*EXPORT, "--cpu", "cortex-a76"], "znver4"),
     ],
 )
 def test_a_wrong_value_is_a_usage_error(

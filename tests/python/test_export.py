@@ -137,7 +137,7 @@ def test_a_wrong_c_export_is_not_kept(tmp_path, monkeypatch):
 
 
 def test_c_export_without_a_compiler_checks_the_kernel_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr("syno.export.c_source.c_compiler", lambda: None)
+    monkeypatch.setattr(linking, "c_compiler", lambda: None)
     done = syno.export(OPERATOR, tmp_path / "c", format="c")
     assert "no C compiler" in done.checked
     assert "libop.so" not in done.files

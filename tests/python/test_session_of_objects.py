@@ -345,6 +345,18 @@ def test_one_operator_is_exported_by_the_name_of_its_site(made: Any, tmp_path: P
     assert done.exit_code == 2 and "Valid: first, second" in done.stderr
 
 
+def test_c_is_exported_for_another_cpu(made: Any, tmp_path: Path) -> None:
+    root, id, _ = made
+    done = command(
+        "export", root / "run", id, "--format", "c", "-o", tmp_path / "c", "--operator", "second",
+        "--target", "aarch64-linux-gnu", "--cpu", "cortex-a76",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "cortex-a76 (aarch64-linux-gnu)" in done.stdout
+    kernels = [path.read_bytes() for path in (tmp_path / "c" / "kernels").iterdir()]
+    assert kernels and all(kernel[18:20] == b"\xb7\0" for kernel in kernels)  # EM_AARCH64
+
+
 def test_a_damaged_record_of_the_network_says_what_to_do(made: Any, tmp_path: Path) -> None:
     root, _, _ = made
     text = (root / "run" / FILE).read_text()

@@ -6,99 +6,25 @@
 #include <limits>
 #include <numbers>
 
-#include "nests.hpp"
+#include "elementary.hpp"
 
 namespace syno::jit {
 namespace {
 
 using namespace testing_nests;
 
-struct Case {
-  std::string word;
-  long double (*exact)(long double);
-  double low, high;
-  double float_ulps, double_ulps;
-};
-void PrintTo(const Case& value, std::ostream* out) { *out << value.word; }
-
-long double exact_exp(long double x) { return std::exp(x); }
-long double exact_log(long double x) { return std::log(x); }
-long double exact_tanh(long double x) { return std::tanh(x); }
-long double exact_erf(long double x) { return std::erf(x); }
-long double exact_sigmoid(long double x) { return 1 / (1 + std::exp(-x)); }
-long double exact_sqrt(long double x) { return std::sqrt(x); }
-long double exact_rsqrt(long double x) { return 1 / std::sqrt(x); }
-long double exact_gelu(long double x) {
-  return x * (0.5L * std::erfc(-x / std::numbers::sqrt2_v<long double>));
-}
-
-class ElementaryFunction : public testing::TestWithParam<Case> {};
+class ElementaryFunction : public testing::TestWithParam<ElementaryCase> {};
 
 template <class T>
-double worst_ulps(const Case& value, const std::vector<T>& at, const std::vector<T>& got) {
-  double worst = 0;
-  const T least = std::numeric_limits<T>::denorm_min();
-  for (std::size_t i = 0; i < at.size(); ++i) {
-    const long double exact = value.exact(static_cast<long double>(at[i]));
-    const T nearest = static_cast<T>(exact);
-    if (std::isnan(exact) || std::isinf(nearest) || nearest == 0) {
-      EXPECT_TRUE(std::isnan(exact) ? std::isnan(got[i]) : got[i] == nearest || std::abs(got[i]) <= 2 * least)
-          << value.word << "(" << at[i] << ") = " << got[i];
-      EXPECT_TRUE(at[i] != 0 || nearest != 0 || std::signbit(got[i]) == std::signbit(nearest))
-          << value.word << "(" << at[i] << ") = " << got[i];
-      continue;
-    }
-    const long double ulp = std::max<long double>(
-        std::nextafter(std::abs(nearest), std::numeric_limits<T>::infinity()) - std::abs(nearest),
-        std::numeric_limits<T>::denorm_min());
-    worst = std::max(worst, static_cast<double>(std::abs(static_cast<long double>(got[i]) - exact) / ulp));
-  }
-  return worst;
-}
-
-template <class T>
-double measure(const Case& value, const std::string& dtype) {
-  const LoopNest nest =
-      nest::parse_loop_nest("nest f\ninput x: " + dtype + "[4107]\noutput y: " + dtype +
-                            "[4107]\nfor i in 0..4107 vector\n  y[i] = " + value.word + "(x[i])\n");
-  std::vector<T> at(4107), got(4107);
-  Random random(17);
-  for (T& x : at) x = static_cast<T>(value.low + (value.high - value.low) * random.unit());
-  const double special[] = {0.0,
-                            -0.0,
-                            1e-30,
-                            -1e-30,
-                            1e-5,
-                            0.5,
-                            1,
-                            -1,
-                            2,
-                            std::numeric_limits<double>::infinity(),
-                            -std::numeric_limits<double>::infinity(),
-                            std::numeric_limits<double>::quiet_NaN(),
-                            1e-40,
-                            200,
-                            -200,
-                            89,
-                            -104,
-                            1000,
-                            -1000,
-                            -88,
-                            -95,
-                            -103,
-                            -13,
-                            -14.1,
-                            -38.4,
-                            -740};
-  std::size_t i = 0;
-  for (const double x : special) at[i++] = static_cast<T>(x);
+double measure(const ElementaryCase& value, const std::string& dtype) {
+  std::vector<T> at = elementary_points<T>(value), got(at.size());
   void* pointers[] = {at.data(), got.data()};
-  compile(nest)->call_unchecked(pointers, 1);
+  compile(elementary_nest(value, dtype))->call_unchecked(pointers, 1);
   return worst_ulps(value, at, got);
 }
 
 TEST_P(ElementaryFunction, IsWithinItsBound) {
-  const Case& value = GetParam();
+  const ElementaryCase& value = GetParam();
   const double narrow = measure<float>(value, "f32"), wide = measure<double>(value, "f64");
   RecordProperty("float_ulps", std::to_string(narrow));
   RecordProperty("double_ulps", std::to_string(wide));
@@ -107,42 +33,19 @@ TEST_P(ElementaryFunction, IsWithinItsBound) {
   EXPECT_LE(wide, value.double_ulps);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Table, ElementaryFunction,
-    testing::Values(Case{"exp", exact_exp, -100, 88, 3, 3}, Case{"log", exact_log, 0, 50, 3, 3},
-                    Case{"tanh", exact_tanh, -9, 9, 3, 3}, Case{"erf", exact_erf, -5, 5, 3, 3},
-                    Case{"sigmoid", exact_sigmoid, -100, 30, 3, 3}, Case{"gelu", exact_gelu, -14, 8, 8, 8},
-                    Case{"sqrt", exact_sqrt, 0, 1000, 0.5, 0.5}, Case{"rsqrt", exact_rsqrt, 0, 1000, 2, 2}),
-    [](const auto& info) { return info.param.word; });
+INSTANTIATE_TEST_SUITE_P(Table, ElementaryFunction, testing::ValuesIn(elementary_cases()),
+                         [](const auto& info) { return info.param.word; });
 
 TEST(Power, IsWithinTwoUnits) {
-  constexpr int kCount = 4107;
-  const LoopNest nest = nest::parse_loop_nest(
-      "nest f\ninput x: f64[4107]\ninput z: f64[4107]\noutput y: f64[4107]\nfor i in 0..4107 vector\n"
-      "  y[i] = power(x[i], z[i])\n");
-  std::vector<double> x(kCount), z(kCount), got(kCount);
-  Random random(9);
-  for (int i = 0; i < kCount; ++i) {
-    x[static_cast<std::size_t>(i)] = std::exp2(2000 * random.unit() - 1000);
-    // Close to 1, too, where only exponents of millions change anything.
-    if (i % 3 == 0) x[static_cast<std::size_t>(i)] = 1 + std::ldexp(random.unit() - 0.5, -i % 40);
-    const double most = 700 / std::abs(std::log(x[static_cast<std::size_t>(i)]));
-    z[static_cast<std::size_t>(i)] = (2 * random.unit() - 1) * std::min(most, 1e18);
-  }
+  PowerPoints points = power_points();
+  std::vector<double> got(points.x.size());
   const Cpu generic = cpu_named("generic");
   for (const Cpu* cpu : {&host_cpu(), &generic}) {
-    void* pointers[] = {x.data(), z.data(), got.data()};
+    void* pointers[] = {points.x.data(), points.z.data(), got.data()};
     CompileOptions options;
     options.cpu = cpu;
-    compile(nest, options)->call_unchecked(pointers, 1);
-    double worst = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const long double exact = std::pow(static_cast<long double>(x[i]), static_cast<long double>(z[i]));
-      const auto nearest = static_cast<double>(exact);
-      const double ulp = std::nextafter(nearest, std::numeric_limits<double>::infinity()) - nearest;
-      worst = std::max(worst, static_cast<double>(std::abs(got[i] - exact) / ulp));
-    }
-    EXPECT_LE(worst, 2) << cpu->name;
+    compile(power_nest(), options)->call_unchecked(pointers, 1);
+    EXPECT_LE(worst_power_ulps(points, got), 2) << cpu->name;
   }
 }
 

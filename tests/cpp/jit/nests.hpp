@@ -72,6 +72,10 @@ class Argument {
     return static_cast<double>(from_bfloat16(half));
   }
   const std::string& bytes() const { return bytes_; }
+  void set_bytes(std::string bytes) { bytes_ = std::move(bytes); }
+  std::size_t offset_bytes() const {
+    return static_cast<std::size_t>(offset_) * size_;
+  }  ///< of data() in them
   /// Whether every byte outside the elements is as it was.
   bool surroundings_untouched() {
     std::string copy = bytes_;
@@ -139,17 +143,9 @@ inline double tolerance(const LoopNest& nest) {
   return loosest;
 }
 
-/// Compiles for `cpu`, runs on `threads`, and compares every element with the interpreter.
-inline void expect_as_interpreted(const LoopNest& nest, std::uint64_t seed, const Cpu* cpu = nullptr,
-                                  int threads = 1) {
-  SCOPED_TRACE(nest::to_text(nest));
-  Random random(seed);
-  CompileOptions options;
-  options.cpu = cpu;
-  const auto kernel = compile(nest, options);
-  NestRun run = random_arguments(nest, random);
-  const auto reference = nest::interpret(nest, run.inputs);
-  kernel->call(run.views(), threads);
+/// Every element of every output is what the interpreter found, and nothing else was written.
+inline void expect_results(const LoopNest& nest, NestRun& run,
+                           const std::map<std::string, program::Values<double>>& reference) {
   const double limit = tolerance(nest);
   std::size_t next = 0;
   for (const nest::BufferId id : nest::arguments(nest)) {
@@ -170,6 +166,20 @@ inline void expect_as_interpreted(const LoopNest& nest, std::uint64_t seed, cons
       }
     }
   }
+}
+
+/// Compiles for `cpu`, runs on `threads`, and compares every element with the interpreter.
+inline void expect_as_interpreted(const LoopNest& nest, std::uint64_t seed, const Cpu* cpu = nullptr,
+                                  int threads = 1) {
+  SCOPED_TRACE(nest::to_text(nest));
+  Random random(seed);
+  CompileOptions options;
+  options.cpu = cpu;
+  const auto kernel = compile(nest, options);
+  NestRun run = random_arguments(nest, random);
+  const auto reference = nest::interpret(nest, run.inputs);
+  kernel->call(run.views(), threads);
+  expect_results(nest, run, reference);
 }
 
 }  // namespace syno::jit::testing_nests

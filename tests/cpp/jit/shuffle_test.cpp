@@ -5,61 +5,14 @@
 #include <unistd.h>
 
 #include "nests.hpp"
+#include "shuffled_loads.hpp"
 
 namespace syno::jit {
 namespace {
 
 using namespace testing_nests;
 
-struct Case {
-  std::string name, text;
-  bool gathers = false;  ///< on a CPU with gathers
-};
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
-
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all{
-      {"stride_two",
-       "input x: T[64]\noutput y: T[32]\nfor i in 0..32 vector\n  y[i] = x[2 * i] - x[2 * i + 1]\n"},
-      {"stride_two_to_the_end",
-       "input x: T[63]\noutput y: T[32]\nfor i in 0..32 vector\n  y[i] = x[2 * i]\n"},
-      {"stride_three",
-       "input x: T[140]\noutput y: T[45]\nfor i in 0..45 vector\n  y[i] = x[3 * i + 2] + x[3 * i]\n"},
-      {"backwards", "input x: T[140]\noutput y: T[45]\nfor i in 0..45 vector\n  y[i] = x[100 - 2 * i]\n"},
-      {"views",
-       "input x: T[40, 9] strides[23, 2]\ninput z: T[33] strides[-3]\noutput y: T[33]\n"
-       "for i in 0..33 vector\n  y[i] = x[2, i / 4] + z[i]\n"},
-      {"interleaved",
-       "input x: T[2, 64]\noutput y: T[128]\nfor i in 0..128 vector\n  y[i] = x[i % 2, i / 2]\n"},
-      {"repeated",
-       "input x: T[40]\noutput y: T[120]\nfor i in 0..120 vector\n  y[i] = x[i / 3] * x[i % 3]\n"},
-      {"window_at_borders",
-       "input x: T[70]\noutput y: T[35]\nfor o in 0..3\n  for i in 0..16 vector\n"
-       "    if 16 * o + i in 0..35\n"
-       "      y[16 * o + i] = x[32 * o + 2 * i - 1] {32 * o + 2 * i - 1 in 0..70 else 5}\n",
-       true},
-      {"constant_borders",
-       "input x: T[30]\noutput y: T[16]\nfor i in 0..16 vector\n"
-       "  y[i] = x[2 * i - 1] {2 * i - 1 in 0..30 else -3}\n"},
-      {"rows_on_a_condition",
-       "input x: T[4, 64]\noutput y: T[6, 32]\nfor r in 0..6\n  for i in 0..32 vector\n"
-       "    y[r, i] = x[r - 1, 2 * i] {r - 1 in 0..4 else 2}\n"},
-      {"written_between",
-       "input x: T[64]\noutput y: T[64]\nfor i in 0..16 vector\n  y[i] = x[i]\n"
-       "for i in 0..16 vector\n  y[16 + i] = y[i / 2]\n"
-       "for i in 0..16 vector\n  y[i] = y[16 + i] + 1\n"
-       "for i in 0..32 vector\n  y[32 + i] = y[i / 2]\n"},
-  };
-  return all;
-}
-
-std::string with_dtype(const Case& value, const std::string& dtype) {
-  std::string text = "nest " + value.name + "\n" + value.text;
-  for (std::size_t at = 0; (at = text.find(": T[", at)) != std::string::npos;) text.replace(at + 2, 1, dtype);
-  return text;
-}
-
-class ShuffledLoad : public testing::TestWithParam<Case> {};
+class ShuffledLoad : public testing::TestWithParam<ShuffledCase> {};
 
 TEST_P(ShuffledLoad, ComputesWhatTheInterpreterDoes) {
   const Cpu v3 = cpu_named("x86-64-v3"), generic = cpu_named("generic");
@@ -121,7 +74,7 @@ TEST_P(ShuffledLoad, TakesThePlaceOfAGather) {
   EXPECT_EQ(kernel->llvm().find("masked.gather") != std::string::npos, GetParam().gathers) << kernel->llvm();
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, ShuffledLoad, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Table, ShuffledLoad, testing::ValuesIn(shuffled_cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
