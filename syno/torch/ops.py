@@ -162,16 +162,17 @@ class OperatorFunction:
     def emitted(self, tensors: Sequence[Tensor]) -> Tensor:
         """The same by plain PyTorch functions, on any device and in any dtype; differentiable."""
         first = tensors[0]
-        if not torch.compiler.is_dynamo_compiling() and not all(t.numel() for t in tensors):
-            extents = self.output_shape(shapes_of(tensors))
-            if not all(extents):
-                return self._empty(tensors, extents)
         if torch.compiler.is_dynamo_compiling():
             shapes = tuple(tuple(t.shape) for t in tensors)
             call = getattr(self, _kept_for_compiled(self.name, shapes, first.dtype, first.device))
         else:
             _refuse_symbols(self.name, tensors)
-            call = self.emitted_module(shapes_of(tensors), first.dtype, first.device)
+            shapes = shapes_of(tensors)
+            if not all(all(shape) for shape in shapes):
+                extents = self.output_shape(shapes)
+                if not all(extents):
+                    return self._empty(tensors, extents)
+            call = self.emitted_module(shapes, first.dtype, first.device)
         result = call(*tensors)
         assert isinstance(result, Tensor)
         return result
