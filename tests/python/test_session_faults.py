@@ -315,7 +315,11 @@ def test_limits_stay_as_they_were_edited_unless_they_are_given_again(tmp_path: P
 
     assert _limits(tmp_path, {"workers": 3, "train_limit_s": None}) == Limits(workers=3)
     start(tmp_path).close()
-    edit(tmp_path / "session.toml", "train_limit_s = 20", "train_limit_s = 45.0")
+    edit(
+        tmp_path / "session.toml",
+        f"train_limit_s = {LIMITS.train_limit_s:g}",
+        "train_limit_s = 45",
+    )
     kept = _limits(tmp_path, {"workers": None, "train_limit_s": None})
     assert (kept.workers, kept.train_limit_s) == (LIMITS.workers, 45.0)
     start(tmp_path, limits=_limits(tmp_path, {"workers": 5, "train_limit_s": None})).close()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import syno
 from syno import _core
-from syno.errors import FormatError, KernelError, ScheduleError, ShapeError, UnknownName
+from syno.errors import FormatError, KernelError, ShapeError, UnknownName
 from syno.tuning.construct import choose_schedule
 from syno.tuning.cost_model import BoostedModel, LinearModel, make_model, rank_correlation
 from syno.tuning.machine import machine_model
@@ -294,7 +294,9 @@ def test_a_record_that_does_not_apply_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_sizes_beyond_all_memory_get_a_sentence() -> None:
-    with pytest.raises(ScheduleError, match="more than 2\\^46 elements"):
+    with pytest.raises(ShapeError, match="more than 2\\^46 elements"):
+        tune(matmul(m=2**30, n=2**30), trials=2, progress="off")
+    with pytest.raises(ShapeError, match="does not fit 64 bits"):
         tune(matmul(m=2**38, n=2**38), trials=2, progress="off")
 
 
