@@ -190,6 +190,21 @@ def test_loops_unrolled_around_each_other_are_bounded() -> None:
         _core.compile_nest(_core.LoopNest.parse(text))
 
 
+def chain(length: int) -> str:
+    lines = [f"t{k}[i] = sum[r: 3] t{k - 1}[i+r-1] * w[r]" for k in range(1, length)]
+    return "\n".join(["t0[i] = sum[r: 3] x[i+r-1] * w[r]", *lines])
+
+
+def test_programs_are_as_long_as_their_passes_bear() -> None:
+    with pytest.raises(ParseError, match="more than 10000 statements"):
+        _core.Program.parse(chain(10_001), sizes={"i": 2}, shapes={"x": [2]})
+    program = _core.Program.parse(chain(10_000), sizes={"i": 2}, shapes={"x": [2]})
+    values, _ = program.interpret_points({"x": [1.0, 2.0], "w": [0, 1, 0]}, "t9999", [[1]])
+    assert values == [2.0]
+    with pytest.raises(SynoError, match=r"9999 intermediate results.* more than 3000"):
+        _core.default_schedule(program)
+
+
 # Sentences
 
 
