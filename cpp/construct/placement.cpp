@@ -95,8 +95,7 @@ Work work_of(Construction& c, const std::string& name) {
 std::optional<Decision> placement_within(const Construction& c, const std::string& name, double repeated) {
   const std::size_t s = c.index(name);
   const auto tensor = c.plan.program.scopes[s].output;
-  if (c.plan.scopes[s].has_domain || c.plan.scopes[s].attach_scope >= 0 || c.plan.is_argument(tensor) ||
-      !c.plan.program.scopes[s].target.empty())
+  if (c.plan.scopes[s].has_domain || c.plan.scopes[s].attach_scope >= 0 || c.plan.makes_all(s))
     return std::nullopt;
   const auto consumers = c.plan.consumers(tensor);
   if (consumers.empty()) return std::nullopt;

@@ -159,7 +159,7 @@ void relax(Plan& plan, const Decision& decision) {
     fail<ScheduleError>(kWhere, "'{}' is a reduction: iterations past its range would count", loop.name);
   if (loop.parent >= 0)
     fail<ScheduleError>(kWhere, "'{}' is part of a split; relax the loop before it", loop.name);
-  if (plan.is_argument(plan.program.scopes[scope].output) || !plan.program.scopes[scope].target.empty())
+  if (plan.makes_all(scope))
     fail<ScheduleError>(
         kWhere, "'{}' is the caller's memory, which has no room for iterations past its end; stage it first",
         decision.scope);

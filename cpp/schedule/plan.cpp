@@ -135,9 +135,7 @@ Plan::Plan(const program::Program& concrete, Dtype wanted) : program(concrete), 
   if (dtype == Dtype::BF16) accumulate_in_f32();
   tensors.resize(program.tensors.size());
   for (std::size_t s = 0; s < scopes.size(); ++s) {
-    const program::Scope& scope = program.scopes[s];
-    const bool rooted = is_argument(scope.output) || !scope.target.empty();
-    if (rooted) need_domain(s);
+    if (makes_all(s)) need_domain(s);
   }
 }
 
@@ -423,11 +421,14 @@ std::int64_t Plan::greatest(std::size_t scope, int index) const {
   return loop.extent - 1;
 }
 
+bool Plan::makes_all(std::size_t scope) const {
+  return is_argument(program.scopes[scope].output) || !program.scopes[scope].target.empty();
+}
+
 Shape Plan::storage(TensorId tensor) const {
   Shape shape;
   const auto made_by = producer(tensor);
-  const bool reached = made_by && scopes[*made_by].has_domain && !is_argument(tensor) &&
-                       program.scopes[*made_by].target.empty();
+  const bool reached = made_by && scopes[*made_by].has_domain && !makes_all(*made_by);
   const auto& dims = program.tensor(tensor).dims;
   for (std::size_t d = 0; d < dims.size(); ++d) {
     if (reached && scopes[*made_by].total) {

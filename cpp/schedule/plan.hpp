@@ -87,6 +87,8 @@ class Plan {
   /// are around parts of it.
   std::size_t core(std::size_t scope) const;
   std::optional<std::size_t> producer(program::TensorId tensor) const;
+  /// It makes an argument, or adds to its tensor: all of it is computed, whatever its readers read.
+  bool makes_all(std::size_t scope) const;
   std::vector<std::size_t> consumers(program::TensorId tensor) const;
   bool is_output(program::TensorId tensor) const;
   /// Memory that belongs to the caller: never padded, laid out or written where nothing is to be seen.

@@ -124,9 +124,10 @@ void stage(Plan& plan, const Decision& decision) {
   if (!decision.words.empty() && name != decision.words[0])
     fail<ScheduleError>(kWhere, "there is a tensor '{}' already", decision.words[0]);
   if (source == program.scopes[at].output) return stage_write(plan, at, name);
+  // How far the loops of a tensor's scope run follows from its readers, of which the copy will be one.
   if (const auto made_by = plan.producer(source);
-      made_by && (plan.scopes[*made_by].has_domain || plan.scopes[*made_by].attach_scope >= 0) &&
-      !plan.is_argument(source))
+      made_by && !plan.makes_all(*made_by) &&
+      (plan.scopes[*made_by].has_domain || plan.scopes[*made_by].attach_scope >= 0))
     fail<ScheduleError>(kWhere, "'{}' has its place already; stage it before deciding about it",
                         decision.tensor);
   const auto reads = plan.reads_of(at, source);
