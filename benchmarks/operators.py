@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 import torch
+from kernelbench.written import written_module
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -184,7 +185,7 @@ def run_case(
     contestants: dict[str, Callable[[], object]] = {
         "syno": lambda: kernel.call_pointers(pointers, threads)
     }
-    emitted = operator.to_torch()
+    emitted = written_module(operator)
     weights = dict(zip(operator.weights, inputs[len(operator.data) :], strict=True))
     for parameter, value in zip(emitted.parameters(), weights.values(), strict=True):
         parameter.data.copy_(value)

@@ -30,13 +30,13 @@ from kernelbench.peers import (
     graph_of,
     result_array,
 )
+from kernelbench.written import written_module
 from syno import _core
 from syno.bench import Timing, measure
 from syno.kernel import DTYPES, Kernel
 from syno.numbers import significant
 from syno.operator import Operator
 from syno.prepack import prepacked
-from syno.torch.aten import aten_module
 from syno.torch.native import TORCH
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import rank_correlation
@@ -138,7 +138,7 @@ def forms_of(case: Case) -> dict[str, Callable[..., Tensor]]:
 
 
 def _emitted(operator: Operator) -> Callable[..., Tensor]:
-    module = aten_module(operator)
+    module = written_module(operator)
     names = [name for name, _ in module.named_parameters()]
     weights, data, inputs = operator.weights, operator.data, operator.inputs
 

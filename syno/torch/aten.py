@@ -1,16 +1,12 @@
-"""Operators as plain PyTorch: the emitted module, run from its text.
+"""Operators as plain PyTorch: the functions of the emitted module, called one after the other.
 
-The text comes from syno's own emitter and is checked before it runs: one class whose methods assign, compute and call
-functions of torch and of its tensors, by an explicit grammar; no other name is in reach, not even Python's own functions,
-so that not even a doctored operator file reaches further.
+The text comes from syno's own emitter; :mod:`syno.torch.emitted` reads it, and no text is executed as Python, so that not
+even a doctored operator file reaches further than the functions listed there.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
-import math
-import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,21 +14,78 @@ import torch
 from torch import Tensor, nn
 
 from syno import _core
-from syno.errors import VerifyError
-from syno.torch import emitted
-from syno.torch.layers import tracing
+from syno.torch.emitted import Emitted, read
 
 if TYPE_CHECKING:
     from syno.operator import Operator
 
-_CLASS = "EmittedOperator"
+#: Names that a module needs for itself.
+_OF_MODULES = frozenset(dir(nn.Module())) | {"_note", "_steps", "_held", "_drawn"}
+
+
+class EmittedOperator(nn.Module):
+    """An operator as the functions of its emitted text: one parameter for each weight, in order and named alike.
+
+    A weight named like something that every module has gets a ``_`` behind its name.
+    """
+
+    def __init__(
+        self,
+        emitted: Emitted,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__()
+        self._note, self._steps = emitted.note, emitted.forward
+        names: dict[str, str] = {}
+        for name in (*emitted.parameters, *emitted.buffers):
+            own = name
+            while own in _OF_MODULES or own in names.values():
+                own += "_"
+            names[name] = own
+        for name, shape in emitted.parameters.items():
+            self.register_parameter(
+                names[name], nn.Parameter(torch.empty(shape, dtype=dtype, device=device))
+            )
+        for name, table in emitted.buffers.items():
+            self.register_buffer(names[name], table(dtype, device), persistent=False)
+        self._held = tuple(names[name] for name in emitted.forward.attributes)
+        self._drawn = {names[name]: bounds for name, bounds in emitted.bounds.items()}
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the weights anew, so that results have the variance of the inputs."""
+        for name, (low, high) in self._drawn.items():
+            nn.init.uniform_(getattr(self, name), low, high)
+
+    def forward(self, *data: Tensor, **named: Tensor) -> Any:
+        """Computes the operator from its inputs that are no weights, in order or by name."""
+        arguments = self._steps.arguments
+        if type(data) is not tuple:  # what `torch.fx.symbolic_trace` has for it
+            data = tuple(data[i] for i in range(len(arguments)))
+        elif named or len(data) != len(arguments):
+            data = _bound(arguments, data, named)
+        return self._steps(*data, *[getattr(self, name) for name in self._held])
+
+    def extra_repr(self) -> str:
+        return self._note.partition("\n\n")[0]
+
+
+def _bound(
+    names: Sequence[str], data: tuple[Tensor, ...], named: dict[str, Tensor]
+) -> tuple[Tensor, ...]:
+    rest = names[len(data) :]
+    if len(data) > len(names) or set(rest) != set(named):
+        raise TypeError(
+            f"the operator takes {', '.join(names) or 'no inputs'}; it was given {len(data)} in order"
+            + (f" and {', '.join(named)}" if named else "")
+        )
+    return (*data, *(named[name] for name in rest))
 
 
 def aten_module(operator: Operator) -> nn.Module:
     """A new module with one parameter for each weight, in order and named alike."""
-    module = _module_class(str(operator.program.text()))()
-    assert isinstance(module, nn.Module)
-    return module
+    return EmittedOperator(_emitted(str(operator.program.text())))
 
 
 class AtenFunction(nn.Module):
@@ -42,143 +95,33 @@ class AtenFunction(nn.Module):
         self, operator: Operator, inputs: Sequence[str], dtype: torch.dtype, device: torch.device
     ) -> None:
         super().__init__()
-        # Tables are to be saved for gradients also where this is first called without any; nobody sees
-        # the random weights.
-        with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
-            self._module = _module_class(str(operator.program.text()))(dtype=dtype)
+        emitted = _emitted(str(operator.program.text()))
+        self._steps = emitted.forward
         # The emitted names may differ where a formula's word means something in Python.
-        self._names = tuple(name for name, _ in self._module.named_parameters())
-        for name in self._names:
-            nothing = torch.empty_like(getattr(self._module, name), device="meta")
-            setattr(self._module, name, nn.Parameter(nothing))
-        for name, table in self._module.named_buffers():
-            self._module._buffers[name] = table.to(device)
-        self._weights = tuple(inputs.index(name) for name in operator.weights)
-        self._data = tuple(inputs.index(name) for name in operator.data)
+        of_weight = dict(zip(emitted.parameters, operator.weights, strict=True))
+        names = (*operator.data, *(of_weight.get(name, "") for name in emitted.forward.attributes))
+        self._given = tuple(inputs.index(name) if name else -1 for name in names)
+        # Tables are to be saved for gradients also where this is first called without any.
+        with torch.inference_mode(False):
+            for number, name in enumerate(emitted.forward.attributes):
+                if name in emitted.buffers:
+                    table = emitted.buffers[name](dtype, torch.device("cpu"))
+                    self.register_buffer(f"table_{number}", table.to(device), persistent=False)
+        self._tables = tuple(
+            f"table_{number - len(operator.data)}" if at < 0 else ""
+            for number, at in enumerate(self._given)
+        )
 
     def forward(self, *tensors: Tensor) -> Tensor:
-        weights = (tensors[i] for i in self._weights)
-        parameters = dict(zip(self._names, weights, strict=True))
-        data = tuple(tensors[i] for i in self._data)
-        if tracing():  # it refuses what functional_call does; the function reads attributes only
-            values = types.SimpleNamespace(**parameters, **dict(self._module.named_buffers()))
-            result = type(self._module).forward(values, *data)
-        else:
-            result = torch.func.functional_call(self._module, parameters, data)
+        values = [
+            getattr(self, table) if table else tensors[at]
+            for at, table in zip(self._given, self._tables)  # noqa: B905 (of equal length)
+        ]
+        result = self._steps(*values)
         assert isinstance(result, Tensor)
         return result
 
 
 @functools.lru_cache(maxsize=1024)
-def _module_class(program_text: str) -> Any:
-    program = _core.Program.parse(program_text)
-    source = str(_core.emit_pytorch(program, class_name=_CLASS))
-    tree = ast.parse(source)
-    _check(tree)
-    # A module that exists: torch.compile imports the one that a function says it is from.
-    names: dict[str, Any] = {"__name__": emitted.__name__}
-    exec(compile(tree, "<emitted operator>", "exec"), names)
-    return names[_CLASS]
-
-
-#: All that an emitted module is made of: assignments, calls, arithmetic, and literals.
-_NODES = (
-    ast.Module, ast.Import, ast.ImportFrom, ast.alias, ast.ClassDef, ast.FunctionDef, ast.arguments, ast.arg,
-    ast.Assign, ast.Return, ast.Pass, ast.Expr, ast.Call, ast.keyword, ast.Attribute, ast.Name, ast.expr_context,
-    ast.Constant, ast.Tuple, ast.List, ast.Subscript, ast.Slice, ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator,
-    ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.IfExp, ast.Starred,
-)  # fmt: skip
-_METHODS = {"__init__", "reset_parameters", "forward"}
-_WORDS = {"torch", "F", "math", "super", "float", "int", "min", "max", "len", "abs"}
-#: Public functions of torch and methods of its tensors that reach beyond them.
-_BEYOND = {
-    "from_file",
-    "numpy",
-    "tolist",
-    "storage",
-    "untyped_storage",
-    "data_ptr",
-    "register_hook",
-}
-
-
-def _check(tree: ast.Module) -> None:
-    """Raises VerifyError for anything but a class of torch's functions on its own parameters and inputs."""
-    classes = [s for s in tree.body if not isinstance(s, (ast.Import, ast.ImportFrom))]
-    if [type(s) for s in classes] != [ast.ClassDef]:
-        raise VerifyError("[emit] the emitted module is no class alone")
-    for member in classes[0].body:  # type: ignore[attr-defined]
-        text = isinstance(member, ast.Expr) and isinstance(member.value, ast.Constant)
-        if not text and not (isinstance(member, ast.FunctionDef) and member.name in _METHODS):
-            raise VerifyError(f"[emit] line {member.lineno} of the emitted class is no method")
-    for node in ast.walk(tree):
-        if not isinstance(node, _NODES):
-            raise VerifyError(f"[emit] the emitted module holds a {type(node).__name__}")
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            _check_definition(node)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            _check_import(node)
-        elif isinstance(node, ast.Attribute):
-            _check_attribute(node)
-
-
-def _check_import(node: ast.Import | ast.ImportFrom) -> None:
-    known = {("torch", None), ("torch.nn.functional", "F"), ("math", None)}
-    names = {(alias.name, alias.asname) for alias in node.names}
-    if isinstance(node, ast.ImportFrom) or not names <= known:
-        raise VerifyError(f"[emit] the emitted module holds '{ast.unparse(node)}'")
-
-
-def _check_definition(node: ast.ClassDef | ast.FunctionDef) -> None:
-    """Names are its arguments', those it assigns, and a few words; what runs when it is defined is nothing."""
-    if isinstance(node, ast.ClassDef):
-        bases = [ast.unparse(base) for base in node.bases]
-        if (
-            bases != ["torch.nn.Module"]
-            or node.keywords
-            or node.decorator_list
-            or node.name != _CLASS
-        ):
-            raise VerifyError("[emit] the emitted class is no plain torch module")
-        return
-    defaults = [d for d in (*node.args.defaults, *node.args.kw_defaults) if d is not None]
-    notes = [a.annotation for a in ast.walk(node.args) if isinstance(a, ast.arg) and a.annotation]
-    if (
-        node.decorator_list
-        or node.returns
-        or notes
-        or not all(isinstance(d, ast.Constant) for d in defaults)
-    ):
-        raise VerifyError(f"[emit] {node.name} of the emitted class is no plain method")
-    own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
-    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-    own |= {n.id for n in names if isinstance(n.ctx, ast.Store)}
-    for name in (*own, *(n.id for n in names)):
-        if name.startswith("_") or name not in own | _WORDS:
-            raise VerifyError(f"[emit] the emitted module uses {name}")
-    if own & _WORDS:
-        raise VerifyError(f"[emit] the emitted module gives {min(own & _WORDS)} another meaning")
-
-
-def _check_attribute(node: ast.Attribute) -> None:
-    name, path = node.attr, ast.unparse(node)
-    if path == "super().__init__":
-        return
-    allowed = not name.startswith("_") and name not in _BEYOND
-    if isinstance(node.value, ast.Name) and node.value.id in ("torch", "F", "math"):
-        module = {"torch": torch, "F": nn.functional, "math": math}[node.value.id]
-        found = getattr(module, name, None)
-        allowed &= (
-            isinstance(found, (types.BuiltinFunctionType, torch.dtype, float))
-            or getattr(found, "__module__", "") in ("torch.functional", "torch.nn.functional")
-            or path == "torch.nn"
-        )
-    elif path.startswith(("torch.", "F.", "math.")) and not isinstance(node.value, ast.Call):
-        allowed &= path in (
-            "torch.nn.Parameter", "torch.nn.Module", "torch.nn.init", "torch.nn.init.uniform_",
-            "torch.nn.functional",
-        ) or (hasattr(torch.Tensor, name) and any(isinstance(n, ast.Call) for n in ast.walk(node)))  # fmt: skip
-    elif not (isinstance(node.value, ast.Name) and node.value.id == "self"):
-        allowed &= hasattr(torch.Tensor, name)
-    if not allowed:
-        raise VerifyError(f"[emit] the emitted module uses {path}")
+def _emitted(program_text: str) -> Emitted:
+    return read(str(_core.emit_pytorch(_core.Program.parse(program_text))))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import ast
+import copy
+import pickle
+from collections.abc import Callable
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import syno  # noqa: E402
-from syno import _core  # noqa: E402
 from syno.errors import VerifyError  # noqa: E402
-from syno.torch.aten import _check, _module_class  # noqa: E402
+from syno.torch.aten import EmittedOperator  # noqa: E402
+from syno.torch.emitted import read  # noqa: E402
 
 PROGRAMS = [
     ("y[n,o,h,w] = sum[c,r,s] x[n,c,2*h+r-1,2*w+s-1] * k[o,c,r,s]", {"n": 1, "o": 4, "c": 4, "h": 6, "w": 6, "r": 3, "s": 3}),
@@ -72,25 +74,94 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("text", "sizes"), PROGRAMS, ids=range(len(PROGRAMS)))
-def test_what_is_emitted_passes(text: str, sizes: dict[str, int]) -> None:
+def test_what_is_emitted_is_read(text: str, sizes: dict[str, int]) -> None:
     operator = syno.Operator.parse(text, **sizes)
-    assert isinstance(_module_class(str(operator.program.text()))(), torch.nn.Module)
+    module = operator.to_torch()
+    values = {name: torch.randn(operator.shapes[name]) for name in operator.inputs}
+    with torch.no_grad():
+        for parameter, name in zip(module.parameters(), operator.weights, strict=True):
+            parameter.copy_(values[name])
+        got = module(*(values[name] for name in operator.data))
+    expected = operator.reference(*(values[name].double().numpy() for name in operator.inputs))
+    torch.testing.assert_close(got.double(), torch.from_numpy(expected), rtol=1e-4, atol=1e-5)
 
 
-def test_named_operators_pass() -> None:
-    for name in ("conv", "matmul", "softmax", "layer_norm"):
-        assert hasattr(_core, name)
-    _check(ast.parse(GOOD))
+def test_no_text_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **named: object) -> None:
+        raise AssertionError("a text was run as Python")
+
+    operator = syno.Operator.parse("y[i] = sum[k] relu(x[(i+k)%5]) * w[k]", i=5, k=3)
+    for name in ("exec", "eval"):
+        monkeypatch.setattr(f"builtins.{name}", refuse)
+    read.cache_clear()
+    operator.to_torch()(torch.zeros(5))
+
+
+def test_the_form_of_the_text() -> None:
+    module = EmittedOperator(read(GOOD))
+    assert torch.equal(module(torch.tensor(2.0)), 2 * module.k)
+    assert -0.5 <= module.k.min() <= module.k.max() <= 0.5
 
 
 @pytest.mark.parametrize("line", REACHES)
 def test_what_reaches_further_does_not(line: str) -> None:
     with pytest.raises(VerifyError):
-        _check(ast.parse(GOOD.replace(LINE, line)))
+        read(GOOD.replace(LINE, line))
 
 
 @pytest.mark.parametrize(("good", "bad"), SHAPES)
 def test_what_runs_by_being_defined_does_not(good: str, bad: str) -> None:
     assert good in GOOD
     with pytest.raises(VerifyError):
-        _check(ast.parse(GOOD.replace(good, bad)))
+        read(GOOD.replace(good, bad))
+
+
+@pytest.mark.parametrize(
+    "name", ["_w", "half", "type", "to", "training", "modules", "len", "math", "_steps", "table_0"]
+)
+def test_any_name_is_a_weight_or_an_input(name: str) -> None:
+    weight = syno.Operator.parse(f"y[i] = x[i] * {name}[i]", i=3).to_torch()
+    weight.eval().load_state_dict({key: torch.full((3,), 2.0) for key in weight.state_dict()})
+    assert weight(torch.ones(3)).tolist() == [2, 2, 2]
+    data = syno.Operator.parse(f"y[i] = {name}[i] * w[i]", i=3).to_torch()
+    assert torch.equal(data(torch.ones(3)), data.w)
+
+
+MODULE = "y[i,j] = select(x[i,j] < 0.5, index(i), gelu(x[i,j])) * sum[k] x[i,(j+k)%5] * w[k]"
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    [
+        copy.deepcopy,
+        lambda module: pickle.loads(pickle.dumps(module)),
+        lambda module: torch.jit.trace(module, torch.zeros(2, 5)),
+        lambda module: torch.export.export(module, (torch.zeros(2, 5),)).module(),
+        torch.fx.symbolic_trace,
+        lambda module: torch.compile(module, fullgraph=True, backend="eager"),
+        lambda module: lambda x: torch.func.functional_call(module, dict(module.named_parameters()), x),
+        lambda module: lambda x: module(x=x),
+    ],
+    ids=["copy", "pickle", "jit", "export", "fx", "compile", "functional", "by name"],
+)  # fmt: skip
+def test_modules_are_what_pytorch_knows(transformed: Callable[..., Callable[..., object]]) -> None:
+    module = syno.Operator.parse(MODULE, i=2, j=5, k=3).to_torch()
+    x = torch.randn(2, 5)
+    assert torch.equal(transformed(module)(x), module(x))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda module, x: module(), "takes x, z; it was given 0 in order"),
+        (lambda module, x: module(x, x, x), "given 3 in order"),
+        (lambda module, x: module(x, y=x), "given 1 in order and y"),
+        (lambda module, x: module(x, x=x), "given 1 in order and x"),
+    ],
+)
+def test_other_arguments_are_refused(call: Callable[..., object], said: str) -> None:
+    module = syno.Operator.parse(
+        "y[i] = sum[k] x[i,k] * z[i,k] * w[k]", weights=["w"], i=2, k=3
+    ).to_torch()
+    with pytest.raises(TypeError, match=said):
+        call(module, torch.zeros(2, 3))

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,10 +103,31 @@ def random_inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def torch_outputs(program: Program, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Of the emitted text, run; reading it gives the same."""
     torch = pytest.importorskip("torch")
     namespace: dict[str, object] = {}
-    exec(compile(_core.emit_pytorch(program), "emitted", "exec"), namespace)
+    text = _core.emit_pytorch(program)
+    exec(compile(text, "emitted", "exec"), namespace)
     module = namespace["Operator"](dtype=torch.float64)  # type: ignore[operator]
+    results = outputs_of(module, program, inputs)
+    for got, wanted in zip(outputs_of(read_module(text), program, inputs), results, strict=True):
+        np.testing.assert_array_equal(got, wanted, err_msg=text)
+    return results
+
+
+def read_module(text: str) -> Any:
+    """The same text read, and not run."""
+    import torch
+
+    from syno.torch.aten import EmittedOperator
+    from syno.torch.emitted import read
+
+    return EmittedOperator(read(text), dtype=torch.float64)
+
+
+def outputs_of(module: Any, program: Program, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    import torch
+
     weights = [n for n in program.inputs if program.role(n) == "weight"]
     with torch.no_grad():
         for name, parameter in zip(weights, module.parameters(), strict=True):
