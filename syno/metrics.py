@@ -63,14 +63,19 @@ class Collected(Protocol):
         ...
 
 
+#: Of an evaluation with more examples, the values of the single ones are not kept.
+MOST_EXAMPLES = 1 << 21
+
+
 class MeanCollector:
-    """Gathers the mean of a metric's per-example values, and their variance."""
+    """Gathers the mean of a metric's per-example values, their variance, and the values."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self.count = 0
         self.total = 0.0
         self.squares = 0.0
+        self._parts: list[bytes] = []
 
     def add(self, outputs: Tensor, targets: Tensor) -> None:
         """Takes a batch."""
@@ -78,6 +83,13 @@ class MeanCollector:
         self.count += doubles.numel()
         self.total += float(doubles.sum())
         self.squares += float((doubles * doubles).sum())
+        if self.count <= MOST_EXAMPLES:
+            self._parts.append(doubles.reshape(-1).cpu().numpy().astype("<f4").tobytes())
+
+    @property
+    def examples(self) -> bytes:
+        """The value of each example in order, little-endian float32; empty where there are too many."""
+        return b"".join(self._parts) if self.count <= MOST_EXAMPLES else b""
 
     def finish(self) -> tuple[float, float]:
         """The metric and its standard error."""

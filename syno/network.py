@@ -33,6 +33,8 @@ class Network:
         stages: names of the sites that each stage's operator serves.
         batch: of the example that sites and latencies refer to.
         native: whether operators run on native kernels; else on the emitted PyTorch functions.
+        fit: batches of training data on which operators are fitted to the layers they stand for, before they are
+            trained (:mod:`syno.fitting`); 0 leaves them random.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class Network:
         stages: Mapping[str, Sequence[str]],
         batch: int = 1,
         native: bool = True,
+        fit: int = 0,
     ) -> None:
+        self.fit = fit
         self.task = task if isinstance(task, Task) else load_task(task, dict(task_options or {}))
         self.stages = {name: tuple(sites) for name, sites in stages.items()}
         self.batch = batch
@@ -136,6 +140,7 @@ class NetworkEvaluator(Network):
             )
         with torch_threads(request.threads):
             model = self.build(request.assignment, request.seed)
+            self._fit(model, request)
             result = train(
                 self.task,
                 model,
@@ -151,6 +156,15 @@ class NetworkEvaluator(Network):
 
             save_model(model, request.weights)
         return result
+
+    def _fit(self, model: nn.Module, request: TrainRequest) -> None:
+        from syno.fitting import fit_operators
+
+        sites = list(self.assigned(request.assignment))
+        if not self.fit or not sites:
+            return
+        original = self.task.make_model(request.seed)
+        fit_operators(model, original, sites, self.task, seed=request.seed, steps=self.fit)
 
 
 class NetworkMeasurer(Network):

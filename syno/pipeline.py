@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syno.errors import ShapeError, SpecError, TaskError, unknown_name
+from syno.errors import SessionError, ShapeError, SpecError, TaskError, unknown_name
 from syno.files import write_whole
 from syno.inputs import arguments, as_inputs, size, unwrapped
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
 from syno.network_file import FILES as NETWORK_FILES
 from syno.network_file import keep_network, read_network
 from syno.original_file import FILES as ORIGINAL_FILES
-from syno.original_file import First, drawn_anew, keep_original
+from syno.original_file import First, drawn_anew, keep_original, read_original
 from syno.policies import DEFAULT_POLICY
 from syno.report.build import FINAL_FILE, FinalBench, read_final
 from syno.result import EVALUATOR, IN_PROCESS, MEASURER, Result
@@ -40,8 +40,10 @@ from syno.session import (
 from syno.session.config import read_config
 from syno.session.require import required
 from syno.session.trust import check_trust
+from syno.session.view import BEGINS_GIVEN
 from syno.streams import Stream
 from syno.tasks import Task
+from syno.train import TrainResult, judge
 
 if TYPE_CHECKING:
     from torch import nn
@@ -79,7 +81,7 @@ def search(
     batch_width: int = 4,
     workers: int | None = None,
     native: bool = True,
-    pretrained: bool = False,
+    pretrained: bool | None = None,
     require: str = "",
     prune: Prune | None = None,
     timeout_s: float | None = None,
@@ -121,8 +123,9 @@ def search(
         finalists, final_seeds: the best are trained again, with the original, on that many new seeds.
         batch_width: candidates proposed together; decides the search, ``workers`` does not.
         native: train on native kernels, else on emitted PyTorch functions. Timing is always native.
-        pretrained: keep the model's weights where no operator stands; default every training starts
-            from freshly drawn weights, the original's too.
+        pretrained: whether every training, the original's too, begins with the model's weights, operators fitted to
+            the layers they replace (:mod:`syno.fitting`); else with freshly drawn ones. Default: with the
+            model's where ``data`` is loaders, with what the task's model function returns where it is a task.
         workers: processes that train at the same time; default one a usable core.
         timeout_s: seconds after which one training is ended and counts as failed; default an hour. It and
             ``workers`` stay as they are in a session that goes on, unless they are given again.
@@ -140,7 +143,7 @@ def search(
         TaskError: model, data and loss do not fit together.
     """
     model, example = unwrapped(model), as_inputs(example)
-    reference, task = _task_of(model, data, pretrained, recipe)
+    reference, task, first = _task_of(model, data, pretrained, recipe, Path(session))
     if sites is None:
         sites = default_sites(model, example)
     space = _Space(
@@ -167,7 +170,8 @@ def search(
         trust=trust,
         deterministic=deterministic,
         note="syno.search(...)",
-        first=None if isinstance(data, (str, Task)) else "kept" if pretrained else "drawn",
+        first=first,
+        given=model,
     )
 
 
@@ -354,16 +358,33 @@ def stored_plan(directory: Path, *, trust: bool = False) -> Plan | None:
 def _task_of(
     model: nn.Module,
     data: Task | str | tuple[Iterable[Any], Iterable[Any]],
-    pretrained: bool,
+    pretrained: bool | None,
     recipe: dict[str, Any],
-) -> tuple[str | None, Task]:
-    """The task, and its name where workers can make it from that."""
+    directory: Path,
+) -> tuple[str | None, Task, First | None]:
+    """The task, its name where workers can make it from that, and what trainings begin with where that is decided here.
+
+    Raises:
+        TaskError: there is no such task, or it cannot begin as asked.
+        SessionError: the session that is there was begun otherwise.
+    """
     from syno.tasks import load_task
 
     if isinstance(data, str):
-        return data, load_task(data, recipe)
+        if pretrained:
+            raise TaskError(
+                f"pretrained=True with the task {data!r}: its trainings begin with what its model function returns",
+                fix="return the trained model from there, or give data=(train_loader, validation_loader)",
+                code="T002",
+            )
+        return data, load_task(data, recipe), None
+    base = copy.deepcopy(model)
     if isinstance(data, Task):
-        return None, data.but(**recipe) if recipe else data
+        made = data.but(**recipe) if recipe else data
+        if pretrained:
+            return None, made.but(model=lambda: copy.deepcopy(base)), "kept"
+        return None, made, None
+    first = _first_of(directory, pretrained)
     try:
         train, validation = data
     except (TypeError, ValueError):
@@ -372,11 +393,10 @@ def _task_of(
             fix="give (train_loader, validation_loader), a syno.Task or 'module:function'",
             code="T002",
         ) from None
-    base = copy.deepcopy(model)
 
     def fresh() -> nn.Module:
         made = copy.deepcopy(base)
-        return made if pretrained else drawn_anew(made)
+        return made if first == "kept" else drawn_anew(made)
 
     fields = {
         "name": type(model).__name__,
@@ -384,7 +404,43 @@ def _task_of(
         "train": train,
         "validation": validation,
     }
-    return None, Task(**{**fields, **recipe})
+    return None, Task(**{**fields, **recipe}), first
+
+
+def _first_of(directory: Path, pretrained: bool | None) -> First:
+    """What trainings of a model that is an object begin with: as they did in the session that is there."""
+    asked: First | None = None if pretrained is None else "kept" if pretrained else "drawn"
+    if not (directory / "session.sqlite").exists():
+        return asked or "kept"
+    kept = read_original(directory)
+    before: First = "drawn" if kept is None or kept.first != "kept" else "kept"
+    if asked not in (None, before):
+        raise SessionError(
+            f"{directory} was begun with pretrained={before == 'kept'}; {pretrained} was asked for",
+            fix="use another directory, or leave pretrained as it was",
+            code="R003",
+        )
+    return before
+
+
+def _fit_of(directory: Path, task: Task, first: First | None) -> int:
+    """Batches that operators are fitted on: where trainings begin with what a model has learned, and as in the session
+    that is there."""
+    from syno.fitting import STEPS
+
+    path = directory / "session.toml"
+    if path.exists():
+        return int(read_config(path).evaluator.options.get("fit", 0))
+    if first is None:
+        first = "kept" if _begins_alike(task) else "task"
+    return STEPS if first == "kept" else 0
+
+
+def _begins_alike(task: Task) -> bool:
+    """Whether a task's model function returns the same weights whatever is drawn: somebody trained them."""
+    model = task.make_model(task.seeds[0])
+    other = task.make_model(task.seeds[0] + 1)
+    return _same_state(model, other)
 
 
 def _limits(directory: Path, asked: Mapping[str, float | None]) -> Limits:
@@ -432,6 +488,7 @@ def _run(
     deterministic: bool,
     note: str,
     first: First | None = None,
+    given: nn.Module | None = None,
 ) -> Result:
     allowed = Budget.parse(budget)
     stages = {stage.name: sites for stage, sites in plan}
@@ -441,9 +498,10 @@ def _run(
     else:
         options["task"] = reference
         options["task_options"] = dict(task_options)
-    network = NetworkEvaluator(task, stages=stages, batch=batch, native=native)
     if not (directory / "session.sqlite").exists():
         _check(task)
+    fit = _fit_of(directory, task, first)
+    network = NetworkEvaluator(task, stages=stages, batch=batch, native=native, fit=fit)
     executor = None
     if reference is None:
         measurer = NetworkMeasurer(task, stages=stages, batch=batch)
@@ -452,7 +510,10 @@ def _run(
     session = Session.open(
         directory,
         stages=[stage for stage, _ in plan],
-        evaluator=Component(reference=EVALUATOR, options={**options, "native": native}),
+        evaluator=Component(
+            reference=EVALUATOR,
+            options={**options, "native": native, **({"fit": fit} if fit else {})},
+        ),
         measurer=Component(reference=MEASURER, options=options),
         seed=seed,
         batch_width=batch_width,
@@ -465,12 +526,17 @@ def _run(
     )
     try:
         _keep(session, network, reference is not None, first)
+        _keep_recipe(session, task, fit)
+        parts = ("validation", "test") if finalists else ("validation",)
         summary = session.run(
             budget=allowed,
             finalists=finalists,
             final_seeds=final_seeds,
             executor=executor,
             progress=progress,
+            given=lambda: _judged(
+                task, given, parts, seed=seed, threads=session.config.threads_per_training
+            ),
         )
         if not summary.interrupted:
             compare_finalists(session, network)
@@ -502,6 +568,37 @@ def _keep(session: Session, network: Network, named: bool, first: First | None) 
         "%s keeps no example: its inputs are no tensors, numbers or texts; later uses want apply(example=x)",
         directory,
     )
+
+
+def _keep_recipe(session: Session, task: Task, fit: int) -> None:
+    """Writes down, once, how trainings go."""
+    if session.recipe:
+        return
+    kept = read_original(session.directory)
+    if fit:
+        begins = BEGINS_GIVEN
+    elif kept is not None and kept.first == "drawn":
+        begins = "weights drawn anew"
+    else:
+        begins = "what the task's model function draws"
+    recipe = {"begins with": begins, **task.recipe()}
+    if fit:
+        recipe["operators"] = f"fitted to the layers they replace, on {fit} batches, then trained"
+    session.record_recipe(recipe)
+
+
+def _judged(
+    task: Task, model: nn.Module | None, parts: Sequence[str], *, seed: int, threads: int
+) -> list[TrainResult]:
+    """The model as it was handed in, or as the task makes it, on each part."""
+    own = task.make_model(seed) if model is None else model
+    found: list[TrainResult] = []
+    for part in parts:
+        if part == "test" and task.test is None:
+            found.append(dataclasses.replace(found[0], part="test"))
+        else:
+            found.append(judge(task, own, part, seed=seed, threads=threads))
+    return found
 
 
 def _same_state(model: nn.Module, other: nn.Module) -> bool:

@@ -169,7 +169,9 @@ class Result:
         """
         if self._network is None:
             options = self.view.config.evaluator.options
-            settings = {k: v for k, v in options.items() if k in ("stages", "batch", "native")}
+            settings = {
+                k: v for k, v in options.items() if k in ("stages", "batch", "native", "fit")
+            }
             if self._task is not None:
                 self._network = NetworkEvaluator(self._given_task(self._task), **settings)
                 return self._network

@@ -170,7 +170,11 @@ def replay_candidate(
             time_limit_s=view.config.limits.train_limit_s,
         )
         evaluator = NetworkEvaluator(
-            network.task, stages=network.stages, batch=network.batch, native=network.native
+            network.task,
+            stages=network.stages,
+            batch=network.batch,
+            native=network.native,
+            fit=network.fit,
         )
         again = evaluator.evaluate(request, lambda step, **metrics: None)
         value = _value_at(again, score)

@@ -195,6 +195,29 @@ class Task:
             return functools.partial(cross_entropy, class_dimension=self.class_dimension)
         return LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
 
+    def recipe(self) -> dict[str, str]:
+        """How a training goes, for people: optimiser, schedule, length, loss, metric."""
+        optimizer = _named(self.optimizer)
+        if isinstance(self.optimizer, str):
+            optimizer += f", learning rate {self.learning_rate:g}"
+            if self.optimizer == "sgd":
+                optimizer += f", momentum {self.momentum:g}"
+            optimizer += f", weight decay {self.weight_decay:g}"
+        if self.gradient_clip > 0:
+            optimizer += f", gradients clipped at {self.gradient_clip:g}"
+        epochs = f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
+        return {
+            "task": self.name,
+            "optimizer": optimizer,
+            "schedule": _named(self.schedule),
+            "length": epochs if self.steps is None else f"{self.steps} steps",
+            "loss": _named(self.loss),
+            "metric": self.metric_object.name,
+            "judged on": "validation, finalists on test"
+            if self.test is not None
+            else "validation, finalists too (the task has no test part)",
+        }
+
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """A new optimiser over ``parameters``."""
         if isinstance(self.optimizer, str):
@@ -206,6 +229,13 @@ class Task:
         if isinstance(self.schedule, str):
             return SCHEDULES[self.schedule](self, optimizer, total_steps)
         return self.schedule(optimizer, total_steps)
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    inner = getattr(value, "func", value)  # of a functools.partial
+    return str(getattr(inner, "__qualname__", type(value).__name__))
 
 
 def set_epoch(batches: Batches, epoch: int) -> None:

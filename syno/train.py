@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import math
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.errors import TaskError
 from syno.inputs import batch_of, call, moved, size
-from syno.metrics import collect, resolve_metric
+from syno.metrics import MeanCollector, collect, resolve_metric
 from syno.streams import Stream
 from syno.tasks import Task, set_epoch
 
@@ -45,6 +46,8 @@ class TrainResult:
         curve: every evaluation, the last one included.
         steps, total_steps: batches trained, and batches a whole training has.
         seconds: wall time of the training without evaluations; ``examples_per_s`` over that time.
+        examples: what the metric is the mean of, in the order of the last evaluation, little-endian float32; empty
+            where it is no mean over examples.
     """
 
     state: str
@@ -63,6 +66,7 @@ class TrainResult:
     examples_per_s: float
     seed: int
     threads: int
+    examples: bytes = b""
 
 
 class Report(Protocol):
@@ -113,6 +117,7 @@ class Evaluation:
     stderr: float
     metrics: dict[str, float] = field(default_factory=dict)
     count: int = 0
+    examples: bytes = b""
 
 
 def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) -> Evaluation:
@@ -151,7 +156,52 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) 
         )
     finished = {name: collector.finish() for name, collector in collectors.items()}
     value, stderr = finished[metric.name]
-    return Evaluation(value, stderr, {name: v for name, (v, _) in finished.items()}, main.count)
+    examples = main.examples if isinstance(main, MeanCollector) else b""
+    return Evaluation(
+        value, stderr, {name: v for name, (v, _) in finished.items()}, main.count, examples
+    )
+
+
+def judge(
+    task: Task, model: nn.Module, part: str, *, seed: int = 0, threads: int | None = 1
+) -> TrainResult:
+    """The task's metric of ``model`` as it is, as the end of a training is judged; the model is not changed.
+
+    Raises:
+        TaskError: there is nothing to evaluate on.
+    """
+    with torch_threads(threads) as used:
+        own = copy.deepcopy(model).to(device=task.device)
+        with _evaluation_stream(task, own, part):
+            batches = task.batches(part, seed)
+            set_epoch(batches, 0)
+            found = evaluate(own, task, batches)
+    finite = math.isfinite(found.value)
+    metric = task.metric_object
+    return TrainResult(
+        state="done" if finite else "failed",
+        reason="" if finite else f"{metric.name} is {found.value}",
+        metric=metric.name,
+        higher_is_better=metric.higher_is_better,
+        value=found.value,
+        stderr=found.stderr,
+        metrics=found.metrics,
+        count=found.count,
+        part=part,
+        curve=[],
+        steps=0,
+        total_steps=0,
+        seconds=0.0,
+        examples_per_s=0.0,
+        seed=seed,
+        threads=used,
+        examples=found.examples,
+    )
+
+
+def _evaluation_stream(task: Task, model: nn.Module, part: str) -> Stream:
+    # The same for every training and point of the curve, so that they are judged alike.
+    return Stream("evaluation", part, of=[task.loader(part), model], device=task.device)
 
 
 @contextlib.contextmanager
@@ -340,10 +390,7 @@ class _Run:
                 )
 
     def _evaluate(self, part: str, limit: int) -> float:
-        # The same for every training and point of the curve, so that they are judged alike.
-        with Stream(
-            "evaluation", part, of=[self.task.loader(part), self.model], device=self.task.device
-        ):
+        with _evaluation_stream(self.task, self.model, part):
             batches = self.task.batches(part, self.seed)
             set_epoch(batches, 0)
             self.last = evaluate(self.model, self.task, batches, limit=limit)
@@ -372,6 +419,7 @@ class _Run:
             examples_per_s=self.examples / self.training_s if self.training_s > 0 else 0.0,
             seed=self.seed,
             threads=self.threads,
+            examples=last.examples,
         )
 
 
@@ -383,6 +431,7 @@ __all__ = [
     "StopRule",
     "TrainResult",
     "evaluate",
+    "judge",
     "torch_threads",
     "train",
 ]

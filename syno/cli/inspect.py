@@ -53,6 +53,11 @@ def _print_once(view: SessionView) -> bool:
         f"{status['session']}: {running}, {status['trained']} trained, {status['elapsed_s']:.0f} s"
     )
     print_table(title, _COLUMNS, [_cells(view, c, front) for c in everyone])
+    for part, score in view.given.items():
+        error = f" ± {significant(score.stderr, 2)}"
+        typer.echo(
+            f"the model as handed in: {score.metric} {significant(score.value, 4)}{error} on {part}"
+        )
     for note in status["notes"]:
         typer.echo(note)
     if view.interrupted:

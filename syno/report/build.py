@@ -9,7 +9,7 @@ import msgspec
 from syno.errors import SessionError
 from syno.machine import describe_machine
 from syno.numbers import significant
-from syno.report.model import Comparison, Entry, Report
+from syno.report.model import Comparison, Entry, Given, Report
 from syno.session.records import Candidate
 from syno.session.view import SessionView
 
@@ -208,6 +208,11 @@ def build_report(
         pictures=pictures,
         loops=loops,
         notes=remarks,
+        given={
+            part: Given(value=score.value, stderr=score.stderr, count=score.count)
+            for part, score in view.given.items()
+        },
+        recipe=view.recipe,
     )
 
 

@@ -46,6 +46,14 @@ class Comparison(msgspec.Struct, kw_only=True):
     verdict: str
 
 
+class Given(msgspec.Struct, kw_only=True):
+    """The model as it was handed in, before any training of the search: its metric on ``count`` examples."""
+
+    value: float
+    stderr: float
+    count: int
+
+
 class Report(msgspec.Struct, kw_only=True):
     """Everything a reader needs to judge a search, and the command that makes it again."""
 
@@ -70,6 +78,10 @@ class Report(msgspec.Struct, kw_only=True):
     pictures: dict[str, str] = msgspec.field(default_factory=dict)
     loops: dict[str, str] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)
+    given: dict[str, Given] = msgspec.field(default_factory=dict)
+    """By part (``"validation"``, ``"test"``)."""
+    recipe: dict[str, str] = msgspec.field(default_factory=dict)
+    """How candidates and the original were trained, in words."""
 
     def _repr_html_(self) -> str:
         """For notebooks: conclusion, plot and table."""

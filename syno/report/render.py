@@ -77,6 +77,14 @@ def rows(report: Report) -> list[dict[str, str]]:
     return table
 
 
+def given_text(report: Report) -> str:
+    """``97.98 % ± 0.31 on 2,000 examples of validation; …``; empty where the model was not judged as it was handed in."""
+    return "; ".join(
+        f"{_percent(report, one.value)} ± {_spread(report, one.stderr)} on {one.count:,} examples of {part}"
+        for part, one in report.given.items()
+    )
+
+
 def to_html(report: Report) -> str:
     """One HTML file with no outside references."""
     import jinja2
@@ -91,6 +99,7 @@ def to_html(report: Report) -> str:
         best=best,
         best_accuracy=accuracy_text(report, best) if best else "",
         baseline_accuracy=accuracy_text(report, report.baseline),
+        given=given_text(report),
         us=significant,
         plot=_plot(report),
     )
@@ -136,6 +145,10 @@ def to_markdown(report: Report) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", f"Machine: {report.machine}; measured {report.machine.measured_at}."]
     lines += [f"Latency: batch {report.batch}, {report.threads} thread(s), median."]
+    if report.given:
+        lines += [f"The model as it was handed in: {report.metric} {given_text(report)}."]
+    if report.recipe:
+        lines += ["Recipe: " + "; ".join(f"{k}: {v}" for k, v in report.recipe.items()) + "."]
     lines += [f"Seeds: {', '.join(map(str, report.seeds))}. Again: `{report.command}`"]
     lines += [f"- {note}" for note in report.notes]
     return "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from syno.errors import shown
-from syno.session.records import StageEnd
+from syno.session.records import Score, StageEnd
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Flag = Literal[0, 1]
@@ -165,6 +165,8 @@ _META: dict[str, Callable[[str], Any]] = {
     "time_up_s": float,
     "stage_ends": msgspec.json.Decoder(dict[str, StageEnd]).decode,
     "finalists": msgspec.json.Decoder(list[_Count]).decode,
+    "given": msgspec.json.Decoder(dict[str, Score]).decode,
+    "recipe": msgspec.json.Decoder(dict[str, str]).decode,
     "fixed": msgspec.json.Decoder(dict[str, Any]).decode,
 }
 

@@ -18,6 +18,17 @@ def operator_path(directory: Path, key: str) -> Path:
     return directory / "operators" / f"{file_name(key)}.json"
 
 
+def examples_path(directory: Path, key: str, phase: str, seed: int) -> Path:
+    """What the metric of a training is the mean of, one float32 an example; the baseline's key is empty."""
+    name = file_name(key) if key else "baseline"
+    return directory / "examples" / f"{name}-{phase}-{seed}.f32"
+
+
+def given_path(directory: Path, part: str) -> Path:
+    """The same of the model as it was handed in."""
+    return directory / "examples" / f"given-{file_name(part)}.f32"
+
+
 def weights_path(directory: Path, key: str, seed: int) -> Path:
     """Weights of a network trained with ``seed``; the baseline's key is empty."""
     return directory / "weights" / f"{file_name(key) if key else 'baseline'}-{seed}.safetensors"

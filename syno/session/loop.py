@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
-from syno.errors import SessionError
+from syno.errors import SessionError, SynoError
 from syno.files import write_whole
 from syno.session.budget import Budget
 from syno.session.config import SessionConfig, Stage
 from syno.session.executors import Call, Executor, Outcome
-from syno.session.files import operator_path
+from syno.session.files import examples_path, given_path, operator_path
 from syno.session.protocols import (
     Callback,
     Gains,
@@ -57,6 +57,24 @@ class Batch:
     stage: Stage
     asks: list[int]
     tickets: list[tuple[int, int, str]] = field(default_factory=list)  # ticket, candidate, hash
+
+
+def _score(phase: str, result: TrainResult) -> Score:
+    return Score(
+        phase=phase,
+        seed=result.seed,
+        part=result.part,
+        metric=result.metric,
+        higher_is_better=result.higher_is_better,
+        value=result.value,
+        stderr=result.stderr if math.isfinite(result.stderr) else 0.0,
+        count=result.count,
+        steps=result.steps,
+        total_steps=result.total_steps,
+        seconds=result.seconds,
+        examples_per_s=result.examples_per_s,
+        threads=result.threads,
+    )
 
 
 class Loop:
@@ -396,24 +414,47 @@ class Loop:
         for point in result.curve:
             self.store.add_curve_point(number, phase, result.seed, point.step, point.metrics)
         if math.isfinite(result.value):
-            self.store.add_score(
-                number,
-                Score(
-                    phase=phase,
-                    seed=result.seed,
-                    part=result.part,
-                    metric=result.metric,
-                    higher_is_better=result.higher_is_better,
-                    value=result.value,
-                    stderr=result.stderr if math.isfinite(result.stderr) else 0.0,
-                    count=result.count,
-                    steps=result.steps,
-                    total_steps=result.total_steps,
-                    seconds=result.seconds,
-                    examples_per_s=result.examples_per_s,
-                    threads=result.threads,
-                ),
+            self.store.add_score(number, _score(phase, result))
+            if phase == "final" and result.examples:
+                candidate = self.store.candidate(number)
+                assert candidate is not None
+                path = examples_path(self.directory, candidate.key, phase, result.seed)
+                self._keep_examples(path, result)
+
+    def _keep_examples(self, path: Path, result: TrainResult) -> None:
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, result.examples)
+        self.store.add_file(path)
+
+    def judge_given(self, judge: Callable[[], Sequence[TrainResult]]) -> None:
+        """Records what the model is worth as it was handed in, once.
+
+        Raises:
+            SessionError: it cannot be judged.
+        """
+        if self.store.given():
+            return
+        try:
+            results = judge()
+        except SynoError:
+            raise
+        except Exception as error:
+            raise SessionError(
+                f"the model as it was handed in cannot be judged: {type(error).__name__}: {error}",
+                fix="make the task judge the model on its own first: nothing can be compared without it",
+                code="R011",
+            ) from error
+        with self.store.transaction():
+            self.store.set_given(
+                {r.part: _score("given", r) for r in results if math.isfinite(r.value)}
             )
+            for result in results:
+                value = f"{result.metric} {result.value:.4g} on {result.count} examples"
+                self.store.event(f"the model as handed in: {value} of {result.part}")
+                if result.examples:
+                    self._keep_examples(given_path(self.directory, result.part), result)
+            self.spend()
+        self.tell_callbacks("given")
 
     def fold(self, batch: Batch) -> None:
         """Tells the rewards in ticket order and keeps the proposer's new state, all in one transaction."""

@@ -68,7 +68,13 @@ class _Log(_Off):
         self._said: set[str] = set()
 
     def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
-        if what in ("skipped", "exhausted"):
+        if what == "given":
+            for part, score in view.given.items():
+                self._say(
+                    f"the model as handed in: {score.metric} {significant(score.value, 4)} on {part}"
+                )
+        original = candidate is not None and candidate.kind == "baseline"
+        if what in ("skipped", "exhausted") or (what == "trained" and original):
             for note in view.notes():
                 if note not in self._said:
                     self._said.add(note)
@@ -152,6 +158,9 @@ def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 
     latest = [c for c in reversed(everyone) if c not in shown][: max(0, rows - len(shown))]
     baseline = view.baseline
     chosen = sorted([*shown, *latest], key=lambda c: c.number)
+    for part, score in view.given.items():
+        value = significant(score.value, 4)
+        table.add_row("given", f"the model as handed in, on {part}", "", "", "", value, "", "")
     for candidate in [*([baseline] if baseline else []), *chosen]:
         table.add_row(
             candidate.id,

@@ -160,7 +160,7 @@ class Callback(Protocol):
     """Watches a session; exceptions from it end the run, and the session stays resumable."""
 
     def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
-        """``what``: started, measured, trained, pruned, failed, folded, finalist, skipped, exhausted, ended."""
+        """``what``: given, started, measured, trained, pruned, failed, folded, finalist, skipped, exhausted, ended."""
         ...
 
 

@@ -41,7 +41,7 @@ from syno.session.spaces import is_empty, propose_or_skip, skip_empty
 from syno.session.store import Store, explained
 from syno.session.trust import check_trust, sign
 from syno.session.view import SessionView
-from syno.train import CurveFloor
+from syno.train import CurveFloor, TrainResult
 from syno.tuning.machine import fixed_kernels
 
 
@@ -267,6 +267,11 @@ class Session(SessionView):
                 with contextlib.suppress(OSError):
                     left.unlink()
 
+    def record_recipe(self, recipe: Mapping[str, str]) -> None:
+        """Keeps how trainings go, for people."""
+        with self._store.transaction():
+            self._store.set_recipe(dict(recipe))
+
     def _make(self, component: Component, **more: Any) -> Any:
         factory = self._parts.get(component.reference)
         if factory is not None:
@@ -292,6 +297,7 @@ class Session(SessionView):
         executor: Executor | None = None,
         callbacks: Sequence[Callback] = (),
         progress: str = "auto",
+        given: Callable[[], Sequence[TrainResult]] | None = None,
     ) -> RunSummary:
         """Searches until the budget is used up, then trains the best ``finalists`` on fresh seeds.
 
@@ -304,6 +310,8 @@ class Session(SessionView):
             final_seeds: how many seeds, beginning after the session's, or which.
             executor: left out, ``limits.workers`` processes.
             progress: ``"auto"``, ``"bar"``, ``"log"`` or ``"off"``.
+            given: judges the model as it was handed in, before anything is trained, on each part that candidates
+                are judged on; called once in a session.
 
         Raises:
             SessionError: the original cannot be measured or trained, or the disk is full.
@@ -327,6 +335,8 @@ class Session(SessionView):
             self._store.event(f"run begins: {allowed}")
         try:
             with fixed_kernels(self.config.machine), shown:
+                if given is not None:
+                    loop.judge_given(given)
                 why = self._search(loop, allowed, finalists, len(final_seeds))
                 if finalists:
                     train_finalists(loop, finalists, final_seeds)

@@ -443,6 +443,20 @@ class Store:
     def set_finalists(self, numbers: list[int]) -> None:
         self.set_meta("finalists", msgspec.json.encode(numbers).decode())
 
+    def given(self) -> dict[str, Score]:
+        """Of the model as it was handed in, untouched: its score on each part."""
+        return msgspec.json.decode(self.meta("given", "{}"), type=dict[str, Score])
+
+    def set_given(self, scores: dict[str, Score]) -> None:
+        self.set_meta("given", msgspec.json.encode(scores).decode())
+
+    def recipe(self) -> dict[str, str]:
+        """How trainings go, for people."""
+        return msgspec.json.decode(self.meta("recipe", "{}"), type=dict[str, str])
+
+    def set_recipe(self, recipe: dict[str, str]) -> None:
+        self.set_meta("recipe", msgspec.json.encode(recipe).decode())
+
     def event(self, what: str, level: str = "info", **fields: Any) -> None:
         """Records what happened, in the database and as a line of ``logs/events.jsonl``."""
         at = now()

@@ -15,6 +15,7 @@ from syno.session.lock import locked
 from syno.session.records import (
     STATES,
     Candidate,
+    Score,
     StageEnd,
     allowed_drop,
     pareto_front,
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     import pandas
 
     from syno.operator import Operator
+
+
+#: Of a recipe: trainings begin with the weights of the model as it was handed in.
+BEGINS_GIVEN = "the model's own weights"
 
 
 class SessionView:
@@ -93,17 +98,26 @@ class SessionView:
         own, its = candidate.stderr(spread), other.stderr(spread)
         return None if own is None or its is None else 2.0 * math.hypot(own, its)
 
+    def reference(self, baseline: Candidate) -> float:
+        """What candidates must hold: the original's metric after the same training, or that of the model as it was
+        handed in where it is better, on the part that :attr:`Candidate.value` is of."""
+        assert baseline.value is not None
+        given = self.given.get("test" if baseline.finals else "validation")
+        if given is None:
+            return baseline.value
+        return (max if given.higher_is_better else min)(baseline.value, given.value)
+
     def best(self, *, max_drop: float | None = None) -> Candidate | None:
         """The fastest candidate that is not worse than the original; ``None`` if there is none.
 
-        Not worse: its metric is not worse than the original's by more than ``max_drop`` (of a metric to be made
+        Not worse: its metric is not worse than the original's, or the model's as it was handed in where that is better, by more than ``max_drop`` (of a metric to be made
         small, such as a loss, by that share of the original's); left out, by more than the uncertainty of the difference. Where candidates were trained again on several seeds,
         only those are asked, since the search's own numbers favour who was lucky.
         """
         original = self.baseline
         if original is None or original.value is None:
             return None
-        baseline, value = original, original.value
+        baseline, value = original, self.reference(original)
         everyone = self.candidates()
         finalists = [c for c in everyone if c.finals]
         sign = 1.0 if self.higher_is_better else -1.0
@@ -206,6 +220,45 @@ class SessionView:
     # --- the session as a whole
 
     @property
+    def given(self) -> dict[str, Score]:
+        """What the model was worth as it was handed in, by part; empty where that was not judged."""
+        return self._store.given()
+
+    @property
+    def recipe(self) -> dict[str, str]:
+        """How trainings go, in words; empty where it was not recorded."""
+        return self._store.recipe()
+
+    def lost_by_training(self) -> str:
+        """What the recipe undoes of what the model had learned, and what to change; empty where it does not."""
+        given, baseline = self.given.get("validation"), self.baseline
+        score = baseline.score if baseline is not None else None
+        if given is None or score is None:
+            return ""
+        sign = 1.0 if given.higher_is_better else -1.0
+        lost = sign * (given.value - score.value)
+        noise = 2.0 * math.hypot(given.stderr, score.stderr)
+        usual = allowed_drop(0.01, given.value, higher_is_better=given.higher_is_better)
+        if lost <= max(noise, usual):
+            return ""
+        recipe = self.recipe
+        words = ", ".join(recipe[n] for n in ("optimizer", "schedule", "length") if n in recipe)
+        begun = recipe.get("begins with", "")
+        keep = (
+            ""
+            if begun in ("", BEGINS_GIVEN)
+            else f" Trainings begin with {begun}: let them begin with the model's own (pretrained=True, or a "
+            "task whose model function returns the trained model)."
+        )
+        return (
+            f"The model has {given.metric} {significant(given.value, 4)} as it was handed in, and "
+            f"{significant(score.value, 4)} after the training that candidates get"
+            f"{f' ({words})' if words else ''}: candidates are judged against the better of the two, and few will "
+            f"hold it.{keep} Search again in another directory with the recipe the model was trained with, more "
+            "epochs, or a lower learning rate (epochs=, learning_rate=, optimizer=)"
+        )
+
+    @property
     def elapsed_s(self) -> float:
         """Seconds of searching over all runs."""
         return float(self._store.meta("elapsed_s", "0"))
@@ -252,6 +305,8 @@ class SessionView:
     def notes(self) -> list[str]:
         """What a reader of the results should know: which stages were skipped or ran out; whether something is lost."""
         found = [LOST_END] if self._store.lost_end else []
+        if lost := self.lost_by_training():
+            found.append(lost)
         for stage in self.config.stages:
             end = self.stage_ends.get(stage.name)
             if end is None or end.why == "budget":
@@ -284,6 +339,8 @@ class SessionView:
             "trained": self.trained,
             "states": counts,
             "stages": stages,
+            "given": msgspec.to_builtins(self.given),
+            "recipe": self.recipe,
             "baseline": None if baseline is None else _row(baseline),
             "best": None if best is None else _row(best),
             "pareto": [c.id for c in self.pareto()],
