@@ -13,6 +13,7 @@ import msgspec
 
 from syno.errors import FormatError, unknown_name
 from syno.policies import DEFAULT_POLICY
+from syno.policies.space import MOST_LOOKED_AT
 from syno.session.protocols import Gains, OperatorText, Proposal, Proposer
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ def why_empty(spec: _core.Spec) -> str | None:
         found = _core.enumerate_operators(spec, max_steps=steps, limit=1, operator_keys=False)
         if found.operators:
             return None
+        if found.stats["children"] > MOST_LOOKED_AT and steps < spec.max_steps:
+            if _core.sample_operators(spec, n=1, seed=0):
+                return None
+            break
     reason = _core.why_empty(spec) or "no operator was found"
     return re.sub(r"^The space of '[^']*' is empty[^:]*: ", "", reason)
 

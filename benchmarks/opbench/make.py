@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from proxy import DISABLED_RULES, RECIPES, SITES, SPACE, task
+from proxy import DISABLED_RULES, RECIPES, SITES, SPACE, THRESHOLDS, task
 from table import HERE, MORE_SEEDS, SEEDS, Row, Table, read_lines, read_table
 
 from syno.tuning.cost_model import rank_correlation
@@ -41,7 +41,11 @@ def write_operators(directory: Path) -> None:
     network = task()
     found = sites(network.make_model(0), network.example(1), repeats=1)
     group = next(group for group in found.groups() if group.key == SITES)
-    document = {**json.loads(group.to_json(**SPACE)), "disabled_rules": DISABLED_RULES}
+    document = {
+        **json.loads(group.to_json(**SPACE)),
+        "thresholds": THRESHOLDS,
+        "disabled_rules": DISABLED_RULES,
+    }
     spec = _core.Spec.from_json(json.dumps(document))
     result = _core.enumerate_operators(spec, max_steps=SPACE["max_steps"])
     (directory / "spec.json").write_text(json.dumps(document, indent=1) + "\n")

@@ -66,8 +66,16 @@ SITES = "conv2d 3x3"
 #: The space: what the layers' own multiply-adds allow, and the most steps.
 SPACE = {"flops_ratio": 0.9, "min_flops_ratio": 0.05, "max_steps": 7}
 
-#: Off in the space, so that it is large enough to tell searches apart: parts of one Merge matched by two weights.
-DISABLED_RULES = ["weights-match-adjacent"]
+#: Limits of promise, judged at every layer: the table was trained for these.
+THRESHOLDS = {"min_matched_reduce": 8, "max_matched_reduce": 8, "promising_share": 1}
+
+#: Off in the space, so that it is large enough to tell searches apart: parts of one Merge matched by two weights,
+#: and products of two weights as large as the one weight that they are.
+DISABLED_RULES = [
+    "weights-match-adjacent",
+    "weights-without-bottleneck",
+    "weights-larger-than-product",
+]
 
 
 def task(path: str | None = None, *, recipe: str = "table") -> Task:

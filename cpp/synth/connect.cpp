@@ -131,7 +131,7 @@ bool Connections::within_left(SizeNumber extent, const Usage& left) const {
 
 bool Connections::may_be_window(const SizeFacts& facts) const {
   return facts.coefficient && (facts.odd || freedom_.even_windows || freedom_.windows) &&
-         (freedom_.large_windows || facts.greatest <= spec_.thresholds.max_window);
+         (freedom_.large_windows || facts.narrow);
 }
 
 /// Whether extents of whole pieces can multiply to this, and what is not a window's can be matched.
@@ -191,8 +191,7 @@ Traits Connections::part_traits(SizeNumber extent, Traits whole, bool major, con
   const SizeFacts& facts = sizes_[extent];
   Traits traits = Trait::Part | Trait::Slide;
   traits = traits | Trait::Repeat;
-  if (freedom_.any_match || (facts.greatest <= spec_.thresholds.max_matched && within_left(extent, left)))
-    traits = traits | Trait::Match;
+  if (freedom_.any_match || (facts.matchable && within_left(extent, left))) traits = traits | Trait::Match;
   if (!major || freedom_.merges) traits = traits | Trait::Merge;
   if (!has(whole, Trait::Unordered) || freedom_.shifts) traits = traits | Trait::Shift;
   if (facts.coefficient && (facts.odd || freedom_.even_windows)) traits = traits | Trait::Window;
@@ -214,12 +213,7 @@ bool Connections::may_slide(const Piece& dim, const Piece& window, const Around&
       return false;
   }
   if (freedom_.large_windows) return sizes_.fits_inside(window.extent, dim.extent);
-  if (facts.greatest > spec_.thresholds.max_window) return false;
-  for (std::size_t v = 0; v < sizes_.valuation_count(); ++v) {
-    if (sizes_.value(dim.extent, v) < spec_.thresholds.unfold_ratio * sizes_.value(window.extent, v))
-      return false;
-  }
-  return true;
+  return sizes_.promising_window(window.extent, dim.extent);
 }
 
 /// After the last Merge nothing comes apart any more. A part that stays is, joined with some of the other

@@ -431,40 +431,38 @@ Reason Engine::check_contraction(const State& state, const Move& move) {
     if (((move.inner | move.outer) >> k & 1) == 0) continue;
     elements = sizes_.times(elements, dim.extent);
     if ((move.outer >> k & 1) == 0) continue;
-    if ((dim.shared & ~state.data) != 0) {  // two weights then share it, whatever made it
-      const double greatest = sizes_[dim.extent].greatest;
-      if (greatest < spec_.thresholds.min_matched_reduce || greatest > spec_.thresholds.max_matched_reduce) {
-        return reason_of(Limit::MatchedReduce);
-      }
-    } else {
-      matched = sizes_.times(matched, dim.extent);
-    }
+    const bool rank = pool_[dim.coordinate].kind == Kind::Reduce && (dim.shared & ~state.data) != 0;
+    if (rank && !sizes_[dim.extent].matchable_again) return reason_of(Limit::MatchedReduce);
+    if (!rank) matched = sizes_.times(matched, dim.extent);
   }
-  if (sizes_[matched].greatest > spec_.thresholds.max_matched) return reason_of(Limit::Matched);
-  if (sizes_[elements].least < spec_.budgets.min_weight_params) return reason_of(Limit::WeightParams);
+  if (!sizes_[matched].matchable) return reason_of(Limit::Matched);
+  const bool learns = sizes_.mostly(
+      [&](std::size_t v) { return sizes_.value(elements, v) >= spec_.budgets.min_weight_params; });
+  if (!learns) return reason_of(Limit::WeightParams);
   return kAccepted;
 }
 
-double Engine::unshared_reduces(const State& state) const {
-  double product = 1;
-  for (std::size_t k = 0; k < state.dim_count; ++k) {
-    if (state.dims[k].shared == 0) product *= pooled(state, pool_, sizes_, state.dims[k].coordinate);
-  }
-  return product;
+/// The Reduces that have met no weight yet average more away than is allowed.
+bool Engine::pools_too_much(const State& state) const {
+  return !sizes_.mostly([&](std::size_t v) {
+    double product = 1;
+    for (std::size_t k = 0; k < state.dim_count; ++k) {
+      if (state.dims[k].shared == 0) product *= pooled(state, pool_, sizes_, state.dims[k].coordinate, v);
+    }
+    return product <= spec_.budgets.max_pooling;
+  });
 }
 
 bool Engine::must_contract(const State& state) const {
   if (state.weight_count == 0 && !weightless_) return true;
-  return unshared_reduces(state) > spec_.budgets.max_pooling;
+  return pools_too_much(state);
 }
 
 bool Engine::within_reduction_ratio(const State& state, SizeNumber extent) const {
-  for (std::size_t v = 0; v < sizes_.valuation_count(); ++v) {
-    if (sizes_.value(state.reduces, v) * sizes_.value(extent, v) >
-        spec_.budgets.max_reduction_ratio * sizes_.value(open_input_elements_, v))
-      return false;
-  }
-  return true;
+  return sizes_.mostly([&](std::size_t v) {
+    return sizes_.value(state.reduces, v) * sizes_.value(extent, v) <=
+           spec_.budgets.max_reduction_ratio * sizes_.value(open_input_elements_, v);
+  });
 }
 
 Reason Engine::check_budgets(const State& next, const Move& move) {
@@ -475,8 +473,7 @@ Reason Engine::check_budgets(const State& next, const Move& move) {
   if (move.primitive == P::Contraction) {
     if (budgets.max_params < kUnbounded && work_->params(next, pool_) > budgets.max_params)
       return reason_of(Limit::Params);
-    if (weights_left(next) <= 0 && further_->missing(next) == 0 &&
-        unshared_reduces(next) > budgets.max_pooling) {
+    if (weights_left(next) <= 0 && further_->missing(next) == 0 && pools_too_much(next)) {
       return reason_of(Limit::Pooling);
     }
   }
@@ -494,18 +491,17 @@ Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
   const bool data = read || further_->missing(state) != 0;
   const bool data_below = data || (dim.history & state.data) != 0;
   const bool affordable = within(facts.primary, state.left);
-  const bool second = affordable && facts.greatest >= spec_.thresholds.min_matched_reduce &&
-                      facts.greatest <= spec_.thresholds.max_matched_reduce;
+  const bool second = affordable && facts.matchable_again;
   Traits traits = 0;
   const auto set = [&](Trait trait, bool value) {
     if (value) traits = traits | trait;
   };
-  const bool matched = affordable && facts.greatest <= spec_.thresholds.max_matched;
+  const bool matched = affordable && facts.matchable;
   if (kind == Kind::Reduce) {
     set(shared ? Trait::Match : Trait::MatchShared, second);
     set(Trait::Match, !shared && data && matched);
   } else if (kind == Kind::Output || kind == Kind::MergeMajor || kind == Kind::MergeMinor) {
-    set(Trait::Match, shared ? second : matched);
+    set(Trait::Match, matched);
     set(Trait::Repeat, kind != Kind::Output);
   }
   const bool bare_reduce = kind == Kind::Reduce && dim.shared == 0;

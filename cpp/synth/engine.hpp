@@ -99,7 +99,7 @@ class Engine {
   Reason check_budgets(const State& next, const Move& move);
   std::uint64_t letter_key(const State& state, const Move& move) const;
   bool in_order(const State& state, const Move& move, std::uint64_t key) const;
-  double unshared_reduces(const State& state) const;
+  bool pools_too_much(const State& state) const;
   Reason check_contraction(const State& state, const Move& move);
 
   Spec spec_;

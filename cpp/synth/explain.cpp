@@ -127,7 +127,7 @@ class Replay {
     }
     if (reason == name_of(reason_of(Limit::MatchedReduce))) {
       const nlohmann::json& fields = limits_.at("thresholds");
-      return fmt::format("a second weight matches Reduces of {} to {} points only",
+      return fmt::format("a second weight matches Reduces of {} to {} points only, where most of the work is",
                          fields.at("min_matched_reduce").dump(), fields.at("max_matched_reduce").dump());
     }
     return "a variable would occur more often than the spec allows";

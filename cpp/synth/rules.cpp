@@ -1,5 +1,6 @@
 #include "synth/rules.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace syno::synth {
@@ -176,10 +177,7 @@ bool unfold_even_window(const Candidate& c) {
   return !(c.node_j().kind == Kind::Shift || c.node_j().kind == Kind::Stride) ||
          !c.extension("dilated_windows");
 }
-bool unfold_large_window(const Candidate& c) {
-  return greatest(c, c.j().extent) > c.spec.thresholds.max_window ||
-         !at_least(c, c.i().extent, c.j().extent, c.spec.thresholds.unfold_ratio);
-}
+bool unfold_large_window(const Candidate& c) { return !c.sizes.promising_window(c.j().extent, c.i().extent); }
 bool unfold_window_order(const Candidate& c) {
   if (c.node_i().kind != Kind::Unfold || c.i().shared != 0) return false;
   const SizeNumber below = c.pool[c.node_i().b].extent;
@@ -192,7 +190,10 @@ bool unfold_window_order(const Candidate& c) {
 bool stride_above_stride(const Candidate& c) { return c.node_i().kind == Kind::Stride && !c.read(c.i()); }
 bool stride_above_unfold(const Candidate& c) { return c.node_i().kind == Kind::Unfold; }
 bool stride_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split && !c.read(c.i()); }
-bool stride_large(const Candidate& c) { return greatest(c, c.move.parameter) > c.spec.thresholds.max_stride; }
+bool stride_large(const Candidate& c) {
+  return !c.sizes.mostly(
+      [&](std::size_t v) { return c.sizes.value(c.move.parameter, v) <= c.spec.thresholds.max_stride; });
+}
 /// A Stride of a whole dimension drops data unless a window fills its gaps; of a window, it dilates.
 bool stride_without_use(const Candidate& c) {
   const bool window = only_reduces(c.pool, c.i().coordinate);
@@ -204,10 +205,12 @@ bool expand_not_above_merge(const Candidate& c) {
          !(kind == Kind::MergeMajor && c.extension("tile"));
 }
 bool expand_large(const Candidate& c) {
-  double product = greatest(c, c.i().extent);
-  for (std::size_t k = 0; k < c.state.expanded_count; ++k)
-    product *= greatest(c, c.pool[c.state.expanded[k]].extent);
-  return product > c.spec.thresholds.max_repeat;
+  return !c.sizes.mostly([&](std::size_t v) {
+    double product = c.sizes.value(c.i().extent, v);
+    for (std::size_t k = 0; k < c.state.expanded_count; ++k)
+      product *= c.sizes.value(c.pool[c.state.expanded[k]].extent, v);
+    return product <= c.spec.thresholds.max_repeat;
+  });
 }
 
 // --- Contraction
@@ -230,8 +233,9 @@ bool weight_matches_adjacent(const Candidate& c) {
   }
   return false;
 }
-/// Parts of one Merge matched by two weights: the new channels are an outer product, of which each weight
-/// learns one factor.
+/// Parts of one Merge matched by two weights that see nothing else of it: the new channels are an outer
+/// product, of which each weight learns one factor. A weight that shared the part before the other one
+/// matched it has weights of its own for every new channel.
 bool weights_match_adjacent(const Candidate& c) {
   if (c.move.source != 0) return false;
   for (std::size_t a = 0; a < c.state.dim_count; ++a) {
@@ -239,6 +243,7 @@ bool weights_match_adjacent(const Candidate& c) {
     const Coordinate matched = c.state.dims[a].coordinate;
     for (std::size_t w = 0; w < c.state.weight_count; ++w) {
       const WeightRecord& weight = c.state.weights[w];
+      if ((c.state.dims[a].shared >> w & 1) != 0) continue;
       for (std::size_t k = 0; k < weight.outer_count && weight.source == 0; ++k) {
         if (adjacent(c.pool, matched, weight.outer[k]) || adjacent(c.pool, weight.outer[k], matched))
           return true;
@@ -246,6 +251,67 @@ bool weights_match_adjacent(const Candidate& c) {
     }
   }
   return false;
+}
+/// Two weights that meet in a sum: for each point of what both index, a product of two matrices.
+struct Product {
+  double rank = 1;    ///< the sum's points
+  double before = 1;  ///< rows: what only the first weight indexes
+  double beyond = 1;  ///< columns: what only the second one indexes
+  double both = 1;
+};
+/// `holds(products at each valuation)` for one of the weights that the new one meets in Reduces of no one
+/// else.
+template <class Holds>
+bool any_product(const Candidate& c, Holds&& holds) {
+  if (c.move.source != 0) return false;
+  for (std::size_t w = 0; w < c.state.weight_count; ++w) {
+    const WeightRecord& first = c.state.weights[w];
+    if (first.source != 0) continue;
+    const auto summed = [&](std::size_t k) {
+      const FrontierDim& dim = c.state.dims[k];
+      return (c.move.outer >> k & 1) != 0 && dim.shared == 1U << w &&
+             c.pool[dim.coordinate].kind == Kind::Reduce;
+    };
+    bool meet = false;
+    for (std::size_t k = 0; k < c.state.dim_count; ++k) meet = meet || summed(k);
+    if (!meet) continue;
+    const auto product_at = [&](std::size_t v) {
+      Product product;
+      for (std::size_t k = 0; k < c.state.dim_count; ++k) {
+        const FrontierDim& dim = c.state.dims[k];
+        if (((c.move.inner | c.move.outer) >> k & 1) == 0) continue;
+        double& side = summed(k) ? product.rank : (dim.shared >> w & 1) != 0 ? product.both : product.beyond;
+        side *= c.sizes.value(dim.extent, v);
+      }
+      for (std::size_t k = 0; k < first.inner_count; ++k)
+        product.before *= c.sizes.value(c.pool[first.inner[k]].extent, v);
+      for (std::size_t k = 0; k < first.outer_count; ++k)
+        product.before *= c.sizes.value(c.pool[first.outer[k]].extent, v);
+      product.before /= product.rank * product.both;
+      return product;
+    };
+    if (holds(product_at)) return true;
+  }
+  return false;
+}
+/// Two weights that meet in a sum are a product of matrices; where the sum is no shorter than either side,
+/// that is any matrix.
+bool weights_without_bottleneck(const Candidate& c) {
+  return any_product(c, [&](const auto& product_at) {
+    for (std::size_t v = 0; v < c.sizes.valuation_count(); ++v) {
+      const Product p = product_at(v);
+      if (p.rank < std::min(p.before, p.beyond)) return false;
+    }
+    return true;
+  });
+}
+bool weights_larger_than_product(const Candidate& c) {
+  return any_product(c, [&](const auto& product_at) {
+    return !c.sizes.mostly([&](std::size_t v) {
+      const Product p = product_at(v);
+      return p.rank * (p.before + p.beyond) < p.before * p.beyond;
+    });
+  });
 }
 /// A further input drops the data at gaps that it matches as well.
 bool weight_shares_gaps(const Candidate& c) {
@@ -260,15 +326,17 @@ bool weight_shares_gaps(const Candidate& c) {
 // --------------------------------------------------------------------------------------------
 
 bool pools_too_much(const Finished& f) {
-  double product = 1;
-  for (const std::uint8_t position : f.position)
-    product *= pooled(f.state, f.pool, f.sizes, f.state.dims[position].coordinate);
-  for (std::size_t w = 0; w < f.state.weight_count && f.state.data != 0; ++w) {
-    const WeightRecord& input = f.state.weights[w];
-    for (std::size_t k = 0; k < input.outer_count && input.source != 0; ++k)
-      product *= pooled(f.state, f.pool, f.sizes, input.outer[k]);
-  }
-  return product > f.spec.budgets.max_pooling;
+  return !f.sizes.mostly([&](std::size_t v) {
+    double product = 1;
+    for (const std::uint8_t position : f.position)
+      product *= pooled(f.state, f.pool, f.sizes, f.state.dims[position].coordinate, v);
+    for (std::size_t w = 0; w < f.state.weight_count && f.state.data != 0; ++w) {
+      const WeightRecord& input = f.state.weights[w];
+      for (std::size_t k = 0; k < input.outer_count && input.source != 0; ++k)
+        product *= pooled(f.state, f.pool, f.sizes, input.outer[k], v);
+    }
+    return product <= f.spec.budgets.max_pooling;
+  });
 }
 bool discards_data(const Finished& f) {
   for (const std::uint8_t position : f.position) {
@@ -394,8 +462,16 @@ constexpr std::array kRules = {
          "match the dimension before it is merged: the weight is reshaped offline", weight_matches_adjacent,
          nullptr},
     Rule{"weights-match-adjacent", Futile, P::Contraction,
-         "parts of one Merge matched by two weights are an outer product of which each learns one factor",
+         "parts of one Merge matched by two weights, neither of which sees both, are an outer product of "
+         "which each learns one factor",
          weights_match_adjacent, nullptr},
+    Rule{"weights-without-bottleneck", Exact, P::Contraction,
+         "two weights that meet in a sum no shorter than a side of their product are any one weight",
+         weights_without_bottleneck, nullptr},
+    Rule{"weights-larger-than-product", Futile, P::Contraction,
+         "two weights that meet in a sum are, with as many elements as their product, less than it as one "
+         "weight",
+         weights_larger_than_product, nullptr},
     Rule{"weight-shares-gaps", Futile, P::Contraction,
          "elements of a weight or a further input at a Stride's gaps are never used", weight_shares_gaps,
          nullptr},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "support/error.hpp"
 
@@ -45,9 +46,13 @@ SizePool::SizePool(const Spec& spec) : spec_(spec) {
     if (same == representative_.size()) {
       representative_.push_back(v);
       weights_.push_back(0);
+      work_share_.push_back(0);
     }
     weights_[same] += 1;
+    work_share_[same] += spec_.weights.empty() ? 1 : spec_.weights[v];
   }
+  const double all = std::accumulate(work_share_.begin(), work_share_.end(), 0.0);
+  for (double& share : work_share_) share /= all;
   find_primes();
   intern(Size());
   enumerate_reduce_extents();
@@ -128,6 +133,12 @@ SizeNumber SizePool::add(PackedSize packed) {
   }
   facts.legal = facts.integral && !size.is_one() && !facts.negative_primary &&
                 !(facts.coefficient && negative_coefficient) && within_limits(packed);
+  const Thresholds& t = spec_.thresholds;
+  const double* const values = values_.data() + values_.size() - representative_.size();
+  facts.narrow = mostly([&](std::size_t v) { return values[v] <= t.max_window; });
+  facts.matchable = mostly([&](std::size_t v) { return values[v] <= t.max_matched; });
+  facts.matchable_again = facts.greatest >= t.min_matched_reduce &&
+                          mostly([&](std::size_t v) { return values[v] <= t.max_matched_reduce; });
   facts_.push_back(facts);
   return number;
 }
@@ -268,6 +279,13 @@ SizeNumber SizePool::over(SizeNumber a, SizeNumber b) {
   if (b == kOne) return a;
   if (a == b) return kOne;
   return intern(facts_[a].packed / facts_[b].packed);
+}
+
+bool SizePool::promising_window(SizeNumber window, SizeNumber extent) const {
+  return mostly([&](std::size_t v) {
+    return value(window, v) <= spec_.thresholds.max_window &&
+           value(extent, v) >= spec_.thresholds.unfold_ratio * value(window, v);
+  });
 }
 
 bool SizePool::fits_inside(SizeNumber window, SizeNumber extent) const {

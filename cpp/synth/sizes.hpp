@@ -68,9 +68,12 @@ struct SizeFacts {
       false;  ///< may be the extent of a coordinate: integral, not one, within the limits of the spec
   bool coefficient = false;  ///< no primary variable
   bool negative_primary = false;
-  bool odd = false;      ///< odd at every valuation
-  bool reduced = false;  ///< may be the extent of a Reduce
-  double least = 0;      ///< over the valuations
+  bool odd = false;              ///< odd at every valuation
+  bool reduced = false;          ///< may be the extent of a Reduce
+  bool narrow = false;           ///< no wider than a window may be, mostly
+  bool matchable = false;        ///< a weight may match it, mostly
+  bool matchable_again = false;  ///< ... a Reduce, when another weight shares it
+  double least = 0;              ///< over the valuations
   double greatest = 0;
   std::uint64_t hash = 0;  ///< stable; orders sizes the same way in every thread
   Usage magnitude{};       ///< |exponent| of every variable
@@ -102,8 +105,19 @@ class SizePool {
     return values_[number * weights_.size() + valuation];
   }
 
+  /// `holds(valuation)` is true where most of the layers' work is done (Thresholds::promising_share): what
+  /// judges promise only may fail at a few small layers.
+  template <class Holds>
+  bool mostly(Holds&& holds) const {
+    double share = 0;
+    for (std::size_t v = 0; v < valuation_count(); ++v) share += holds(v) ? work_share_[v] : 0;
+    return share >= spec_.thresholds.promising_share - 1e-9;
+  }
+
   /// A window of one extent is no larger than the dimension of the other, at every valuation.
   bool fits_inside(SizeNumber window, SizeNumber extent) const;
+  /// ... and small enough beside it to read more than zeros, mostly (Thresholds::unfold_ratio, max_window).
+  bool promising_window(SizeNumber window, SizeNumber extent) const;
 
   /// Extents a Reduce may have, in a fixed order.
   const std::vector<SizeNumber>& reduce_extents() const { return reduce_extents_; }
@@ -134,6 +148,7 @@ class SizePool {
   PackedSize number_lanes_;                  ///< 0xff in the byte of each prime
   std::vector<std::size_t> representative_;  ///< valuations, without repetitions
   std::vector<double> weights_;
+  std::vector<double> work_share_;  ///< per distinct valuation, of Spec::weights; sum 1
   std::vector<SizeFacts> facts_;
   std::vector<double> values_;
   NumberMap by_packed_;  ///< numbers one up

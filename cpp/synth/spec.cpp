@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "support/error.hpp"
 #include "synth/rules.hpp"
@@ -125,6 +126,14 @@ void check(const Spec& spec) {
   if (!sizes.variables().empty() && sizes.valuation_count() == 0) {
     fail<SpecError>("spec", "there is no valuation; give every variable its values, one row for each layer");
   }
+  if (!spec.weights.empty() && spec.weights.size() != sizes.valuation_count()) {
+    fail<SpecError>("spec", "{} weights for {} valuations; give each valuation its multiply-adds, or none",
+                    spec.weights.size(), sizes.valuation_count());
+  }
+  for (const double weight : spec.weights) {
+    if (!(weight > 0) || std::isinf(weight))
+      fail<SpecError>("spec", "a valuation weighs {}; give a positive number of multiply-adds", weight);
+  }
   for (std::size_t i = 0; i < spec.occurrences.size(); ++i) {
     if (spec.occurrences[i] < 0 || spec.occurrences[i] > 8) {
       fail<SpecError>("spec", "variable '{}' may occur {} times; give a number from 0 to 8",
@@ -153,6 +162,9 @@ void check(const Spec& spec) {
     fail<SpecError>("spec", "there are {} further inputs; at most 3 can be searched for",
                     spec.signature.further.size());
   }
+  const double share = spec.thresholds.promising_share;
+  if (!(share > 0 && share <= 1))
+    fail<SpecError>("spec", "promising_share is {}; it must lie above 0 and be at most 1", share);
   check_budgets(spec.budgets, static_cast<int>(spec.signature.further.size()));
   check_reachable(spec);
   check_input_from_output(spec, spec.signature.input);

@@ -20,7 +20,8 @@ inline constexpr int kNoLimit = -1;
 inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 /// Hard limits; each prunes inside the search. FLOPs (multiply-adds), parameters and bytes are summed over
-/// all valuations. Counts may be kNoLimit.
+/// all valuations. Counts may be kNoLimit. A limit that holds `mostly` judges promise, not legality: it holds
+/// at valuations that do most of the layers' work (Thresholds::promising_share, Spec::weights).
 struct Budgets {
   int max_steps = 12;
   int max_chain = 6;    ///< steps in a row above any output or Reduce
@@ -36,9 +37,9 @@ struct Budgets {
   double min_flops = 0;
   double max_params = kUnbounded;
   double max_bytes = kUnbounded;   ///< input, weights, output and intermediates in float32
-  double max_reduction_ratio = 4;  ///< product of all Reduces / elements of the input, every valuation
-  double max_pooling = 8;          ///< product of Reduces that meet no weight on their way to the input
-  double min_weight_params = 100;  ///< elements of each weight, every valuation
+  double max_reduction_ratio = 4;  ///< product of all Reduces / elements of the input, mostly
+  double max_pooling = 8;  ///< product of Reduces that meet no weight on their way to the input, mostly
+  double min_weight_params = 100;  ///< elements of each weight, mostly
   int max_variables_in_size = 3;
   int max_powers_in_size = 16;  ///< sum of |exponents|
   bool operator==(const Budgets&) const = default;
@@ -46,16 +47,18 @@ struct Budgets {
 
 /// Where "much larger" begins and how much difference counts as similar (Syno §6); read by rules().
 struct Thresholds {
-  double unfold_ratio = 2.0;  ///< dimension / window at least this, every valuation
-  double max_window = 30;     ///< window of an Unfold at most this, every valuation
-  double max_stride = 30;     ///< extent above a Stride at most this, every valuation
+  double unfold_ratio = 2.0;  ///< dimension / window at least this, mostly
+  double max_window = 30;     ///< window of an Unfold at most this, mostly
+  double max_stride = 30;     ///< extent above a Stride at most this, mostly
   double shift_ratio = 2.0;   ///< a Shift and a block: similar when block / shift exceeds this
-  double max_matched = 2048;  ///< product of the extents a weight matches from outputs, every valuation
-  /// Extent of a coordinate that one weight shares and a second one matches, largest valuation.
-  double min_matched_reduce = 8;
-  double max_matched_reduce = 8;
-  double max_repeat = 1;       ///< product of the extents of Expands
-  double similar_share = 1.0;  ///< a similar rule fires when at most this share of points differs
+  double max_matched = 2048;  ///< product of the extents a weight matches from outputs, mostly
+  /// Extent of a Reduce that one weight shares and a second one matches: the width of a bottleneck, which the
+  /// rules weights-without-bottleneck and weights-larger-than-product bound from above.
+  double min_matched_reduce = 2;           ///< at the largest valuation
+  double max_matched_reduce = kUnbounded;  ///< mostly
+  double max_repeat = 1;                   ///< product of the extents of Expands
+  double similar_share = 1.0;              ///< a similar rule fires when at most this share of points differs
+  double promising_share = 0.5;  ///< `mostly`: where at least this share of the layers' work is done
   bool operator==(const Thresholds&) const = default;
 };
 
@@ -74,6 +77,8 @@ struct Spec {
   std::string name;              ///< for people
   pgraph::Signature signature;   ///< further inputs are off unless named here; at most 3
   std::vector<int> occurrences;  ///< per variable of signature.sizes: how often steps may use it
+  /// Per valuation: multiply-adds of the layers it stands for, in any unit. Empty: all the same.
+  std::vector<double> weights;
   Budgets budgets;
   Thresholds thresholds;
   std::set<std::string, std::less<>> extensions;

@@ -118,6 +118,7 @@ void visit_thresholds(Visit&& visit, T& t) {
   visit("max_matched_reduce", t.max_matched_reduce);
   visit("max_repeat", t.max_repeat);
   visit("similar_share", t.similar_share);
+  visit("promising_share", t.promising_share);
 }
 
 template <class Visitor, class Fields>
@@ -211,8 +212,8 @@ pgraph::FixedPairs read_fixed(const Node& node) {
 Spec spec_from_json(std::string_view json) {
   const auto document = parse_json<Json>("spec", json);
   const Node root(document, "");
-  root.object({"format", "name", "variables", "valuations", "output", "input", "fixed", "further_inputs",
-               "budgets", "thresholds", "extensions", "disabled_rules"});
+  root.object({"format", "name", "variables", "valuations", "weights", "output", "input", "fixed",
+               "further_inputs", "budgets", "thresholds", "extensions", "disabled_rules"});
   if (root.has("format")) {
     const std::int64_t format = root.at("format").integer();
     if (format != 1) root.at("format").wrong("version {} is not one this build reads (1)", format);
@@ -227,6 +228,9 @@ Spec spec_from_json(std::string_view json) {
     throw;
   } catch (const Error& error) {
     root.at("valuations").wrong("{}", error.what());
+  }
+  if (root.has("weights")) {
+    for (const Node& node : root.at("weights").list()) node.read(spec.weights.emplace_back());
   }
   spec.signature.output = read_dims(root.at("output"), spec.signature.sizes);
   spec.signature.input = read_dims(root.at("input"), spec.signature.sizes);
@@ -287,6 +291,7 @@ std::string spec_to_json(const Spec& spec) {
     for (const auto& [out, in] : fixed) list.push_back(Json::array({out, in}));
     return list;
   };
+  if (!spec.weights.empty()) json["weights"] = spec.weights;
   json["output"] = dims_json(spec.signature.output);
   json["input"] = dims_json(spec.signature.input);
   json["fixed"] = fixed_json(spec.signature.fixed);

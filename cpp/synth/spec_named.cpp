@@ -30,6 +30,15 @@ Spec make(std::string name, const std::vector<Variable>& table,
   return spec;
 }
 
+/// The authors' experiments judge every limit at every layer, and let a second weight match Reduces of
+/// `least` to 8 points at the largest one, however many elements the two weights have.
+void as_the_authors(Spec& spec, double least = 8) {
+  spec.thresholds.promising_share = 1;
+  spec.thresholds.min_matched_reduce = least;
+  spec.thresholds.max_matched_reduce = 8;
+  spec.disabled_rules = {"weights-larger-than-product"};
+}
+
 /// `N C_out* H H`: a `*` marks an unordered dimension. Names are the iterators' letters.
 std::vector<pgraph::Dim> dims(const Spec& spec, std::initializer_list<const char*> extents) {
   std::vector<pgraph::Dim> result;
@@ -84,6 +93,7 @@ Spec resnet18() {
   b.min_flops = 18'578'837'504.0;
   b.max_bytes = 40.0 * 1024 * 1024 * 1024;
   spec.thresholds.unfold_ratio = 2.3;
+  as_the_authors(spec);
   return spec;
 }
 
@@ -107,7 +117,7 @@ Spec test() {
   auto& t = spec.thresholds;
   t.shift_ratio = 5;
   t.max_matched = 512;
-  t.min_matched_reduce = 3;
+  as_the_authors(spec, 3);
   return spec;
 }
 
@@ -132,7 +142,7 @@ Spec simple() {
   b.max_bytes = 6.0 * 1024 * 1024 * 1024;
   auto& t = spec.thresholds;
   t.shift_ratio = 5;
-  t.min_matched_reduce = 3;
+  as_the_authors(spec, 3);
   return spec;
 }
 
@@ -164,7 +174,7 @@ Spec vit() {
   b.max_flops = 0.9 * dense;
   auto& t = spec.thresholds;
   t.max_matched = 6144;
-  t.min_matched_reduce = 4;
+  as_the_authors(spec, 4);
   return spec;
 }
 
@@ -191,6 +201,7 @@ Spec resnext() {
   b.max_flops = 0.95 * dense;
   spec.thresholds.unfold_ratio = 2.3;
   spec.thresholds.max_matched = 4096;
+  as_the_authors(spec);
   return spec;
 }
 
@@ -218,6 +229,7 @@ Spec gpt2() {
   b.min_weight_params = 100'000;
   spec.thresholds.max_repeat = 5;
   spec.thresholds.max_matched = 6144;
+  as_the_authors(spec);
   spec.extensions = {"repeat", "tile"};
   return spec;
 }
@@ -245,9 +257,6 @@ Spec conv() {
   b.max_flops = 9.0 * (16.0 * 16 * 784 + 32.0 * 32 * 196 + 64.0 * 64 * 49);
   b.min_weight_params = 16;
   b.max_unfolds = 2;
-  auto& t = spec.thresholds;
-  t.min_matched_reduce = 2;
-  t.max_matched_reduce = 16;
   spec.extensions = {"depthwise"};
   return spec;
 }

@@ -76,12 +76,13 @@ bool only_reduces(const CoordinatePool& pool, Coordinate coordinate) {
   return only_reduces(pool, node.a) && (node.b == 0 || only_reduces(pool, node.b));
 }
 
-double pooled(const State& state, const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate) {
+double pooled(const State& state, const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate,
+              std::size_t valuation) {
   if (weights_sharing(state, coordinate) != 0) return 1;
   const CoordinateNode& node = pool[coordinate];
-  if (node.kind == Kind::Reduce) return sizes[node.extent].greatest;
-  return (node.a == 0 ? 1 : pooled(state, pool, sizes, node.a)) *
-         (node.b == 0 ? 1 : pooled(state, pool, sizes, node.b));
+  if (node.kind == Kind::Reduce) return sizes.value(node.extent, valuation);
+  return (node.a == 0 ? 1 : pooled(state, pool, sizes, node.a, valuation)) *
+         (node.b == 0 ? 1 : pooled(state, pool, sizes, node.b, valuation));
 }
 
 }  // namespace syno::synth

@@ -117,7 +117,8 @@ bool adjacent(const CoordinatePool& pool, Coordinate left, Coordinate right);
 /// Nothing but Reduces went into the coordinate.
 bool only_reduces(const CoordinatePool& pool, Coordinate coordinate);
 
-/// Product of the Reduces that reach `coordinate` without meeting a weight, at the largest valuation.
-double pooled(const State& state, const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate);
+/// Product of the Reduces that reach `coordinate` without meeting a weight, at a valuation.
+double pooled(const State& state, const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate,
+              std::size_t valuation);
 
 }  // namespace syno::synth

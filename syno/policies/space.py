@@ -12,8 +12,15 @@ if TYPE_CHECKING:
     from syno import _core
     from syno.features import Features
 
+#: Most primitives of an operator unless something else is asked for; the paper's operators have up to ten.
+DEFAULT_STEPS = 12
+
 #: A space is enumerated step by step until it holds this many operators; deeper ones are sampled.
 ENOUGH = 4_000
+
+#: ... or until one more step would look at about this many partial operators: some ten seconds. A count, not a
+#: time, so that a space is the same on every machine.
+MOST_LOOKED_AT = 3_000_000
 
 #: Operators sampled beyond the depth that is enumerated.
 SAMPLED = 256
@@ -46,10 +53,14 @@ class SpecSpace:
         from syno import _core
 
         self.graphs: list[_core.PGraph] = []
+        before = 1
         for depth in range(min(2, spec.max_steps), spec.max_steps + 1):
-            self.graphs = list(_core.enumerate_operators(spec, max_steps=depth).operators)
-            if len(self.graphs) >= enough:
+            found = _core.enumerate_operators(spec, max_steps=depth)
+            self.graphs = list(found.operators)
+            looked_at = max(1, int(found.stats["children"]))
+            if len(self.graphs) >= enough or looked_at * looked_at / before > MOST_LOOKED_AT:
                 break
+            before = looked_at
         if depth < spec.max_steps:
             known = {graph.hash() for graph in self.graphs}
             deep = _core.sample_operators(spec, n=sampled, seed=seed)
@@ -86,4 +97,4 @@ def likeness(one: Sequence[str], other: Sequence[str]) -> float:
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
-__all__ = ["ENOUGH", "Space", "SpecSpace", "likeness"]
+__all__ = ["DEFAULT_STEPS", "ENOUGH", "MOST_LOOKED_AT", "Space", "SpecSpace", "likeness"]

@@ -51,7 +51,7 @@ def copied(directory: Path, count: int) -> Path:
 # --- the table that is shipped
 
 
-def test_the_table_is_the_whole_space_of_its_spec_and_no_two_rows_are_the_same(
+def test_the_table_lies_in_the_space_of_its_spec_and_no_two_rows_are_the_same(
     table: Table,
 ) -> None:
     spec = _core.Spec.from_json((OPBENCH / "spec.json").read_text())
@@ -60,7 +60,8 @@ def test_the_table_is_the_whole_space_of_its_spec_and_no_two_rows_are_the_same(
         table.operators
     ).keys  # computed anew: rows keep the names they were trained under
     assert len(set(keys)) == len(keys) == len({row.hash for row in table.operators})
-    assert set(keys) == {Operator.from_pgraph(graph).canonical_hash for graph in found}
+    # The space has grown since the rows were trained: a weight may match what another one shares.
+    assert set(keys) <= {Operator.from_pgraph(graph).canonical_hash for graph in found}
     assert len(keys) > 200
     for row in table.operators[::20]:
         graph = _core.PGraph.parse(row.text)
@@ -175,7 +176,8 @@ def test_the_engines_tree_proposes_what_the_table_has_and_counts_what_it_lacks()
     found = [index for index, _ in told]
     assert sorted(found) == list(range(40))
     # The space has more operators than these; each of the others was rejected once.
-    assert tree.rejected == len(read_table().operators) - 40
+    spec = _core.Spec.from_json((OPBENCH / "spec.json").read_text())
+    assert tree.rejected == len(_core.enumerate_operators(spec, max_steps=7).operators) - 40
 
 
 def test_stopped_trainings_cost_their_share_and_only_whole_ones_count(table: Table) -> None:

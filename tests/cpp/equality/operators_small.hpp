@@ -1,6 +1,7 @@
 // tests/data/operators_small.json: the 132 operators with 2 to 5 primitives that the code published with the
-// Syno paper (github.com/tsinghua-ideal/Syno) finds for ResNet-18. Format: `loops` [iterator, size] in output
-// order, `sums` [iterator, size], `reads` [tensor, [index, ...]]; the output is the sum of the products.
+// Syno paper (github.com/tsinghua-ideal/Syno) finds for ResNet-18; operators_deeper.json: 64 of those with 6
+// and 7, whose weights overlap most. Format: `loops` [iterator, size] in output order, `sums` [iterator,
+// size], `reads` [tensor, [index, ...]]; the output is the sum of the products.
 #pragma once
 
 #include <fmt/format.h>
@@ -88,8 +89,8 @@ inline std::string resnet18_sizes() {
          "(3, 7, 2, 32), (3, 7, 2, 32), (3, 7, 2, 32)\n";
 }
 
-inline std::vector<OperatorText> operators_small() {
-  std::ifstream file(SYNO_TEST_DATA "/operators_small.json");
+inline std::vector<OperatorText> operators_in(const std::string& path) {
+  std::ifstream file(path);
   std::vector<OperatorText> result;
   for (const auto& entry : nlohmann::json::parse(file)) {
     OperatorText text;
@@ -110,6 +111,13 @@ inline std::vector<OperatorText> operators_small() {
     result.push_back(std::move(text));
   }
   return result;
+}
+
+inline std::vector<OperatorText> operators_small() {
+  return operators_in(SYNO_TEST_DATA "/operators_small.json");
+}
+inline std::vector<OperatorText> operators_deeper() {
+  return operators_in(SYNO_TEST_DATA "/operators_deeper.json");
 }
 
 /// x's and y's channels may be permuted.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "equality/operators_small.hpp"
@@ -31,18 +32,70 @@ std::set<Hash128> built(const Enumeration& result) {
   return hashes;
 }
 
-TEST(Enumerate, FindsEachOfTheAuthorsSmallOperatorsOnResnet18AndNoOther) {
-  const Enumeration result =
-      enumerate(spec_named("resnet18"),
-                {.max_steps = 6, .threads = 2, .limit = {}, .operator_keys = true, .shape_distance = true});
-  EXPECT_EQ(result.statistics.by_steps, (std::vector<std::uint64_t>{0, 0, 2, 4, 30, 96, 192}));
+using equality::testing::OperatorText;
+
+/// Two weights that meet in a sum as the one weight of their product; nothing when they do not meet, or when
+/// the sum is shorter than both sides, so that the product is not any weight.
+std::optional<OperatorText> as_one_weight(const OperatorText& text, const Sizes& sizes) {
+  if (text.reads.size() != 3 || text.reads[0].tensor != "x") return std::nullopt;
+  const auto& w1 = text.reads[1].dims;
+  const auto& w2 = text.reads[2].dims;
+  const auto indexes = [](const equality::testing::Named& dims, const std::string& index) {
+    return std::any_of(dims.begin(), dims.end(), [&](const auto& dim) { return dim.first == index; });
+  };
+  const auto used = [](const equality::testing::Named& dims, const std::string& index) {
+    return std::any_of(dims.begin(), dims.end(),
+                       [&](const auto& dim) { return dim.first.find(index) != std::string::npos; });
+  };
+  for (std::size_t r = 0; r < text.sums.size(); ++r) {
+    const auto& [sum, extent] = text.sums[r];
+    if (used(text.reads[0].dims, sum) || !indexes(w1, sum) || !indexes(w2, sum)) continue;
+    const auto side = [&](const auto& mine, const auto& other, std::size_t v) {
+      double points = 1;
+      for (const auto& [index, size] : mine)
+        if (!indexes(other, index)) points *= sizes.value(sizes.parse(size), v).to_double();
+      return points;
+    };
+    for (std::size_t v = 0; v < sizes.valuation_count(); ++v) {
+      if (sizes.value(sizes.parse(extent), v).to_double() < std::min(side(w1, w2, v), side(w2, w1, v)))
+        return std::nullopt;
+    }
+    OperatorText one = text;
+    one.sums.erase(one.sums.begin() + static_cast<std::ptrdiff_t>(r));
+    one.reads.pop_back();
+    auto& dims = one.reads[1].dims;
+    for (const auto& dim : w2)
+      if (!indexes(w1, dim.first)) dims.push_back(dim);
+    std::erase_if(dims, [&](const auto& dim) { return dim.first == sum; });
+    return one;
+  }
+  return std::nullopt;
+}
+
+TEST(Enumerate, FindsEachOfTheAuthorsOperatorsOnResnet18OrItsEqual) {
+  const Spec spec = spec_named("resnet18");
+  const Enumeration result = enumerate(
+      spec, {.max_steps = 7, .threads = 2, .limit = {}, .operator_keys = true, .shape_distance = true});
+  EXPECT_EQ(result.statistics.by_steps, (std::vector<std::uint64_t>{0, 0, 2, 4, 30, 96, 282, 484}));
   const std::set<Hash128> found = keys_of(result);
   equality::OperatorKeyCache cache;
-  for (const auto& text : equality::testing::operators_small()) {
+  const auto has = [&](const OperatorText& text) {
     const program::Program program = text.program();
-    EXPECT_TRUE(found.contains(equality::operator_key(program, equality::testing::channels(program), &cache)))
-        << text.text();
+    return found.contains(equality::operator_key(program, equality::testing::channels(program), &cache));
+  };
+  std::vector<OperatorText> theirs = equality::testing::operators_small();
+  const std::vector<OperatorText> deeper = equality::testing::operators_deeper();
+  theirs.insert(theirs.end(), deeper.begin(), deeper.end());
+  EXPECT_EQ(theirs.size(), 196U);
+  std::size_t as_one = 0;
+  for (const OperatorText& text : theirs) {
+    if (has(text)) continue;
+    const auto one = as_one_weight(text, spec.signature.sizes);
+    ASSERT_TRUE(one.has_value()) << text.text();
+    EXPECT_TRUE(has(*one)) << one->text();
+    ++as_one;
   }
+  EXPECT_EQ(as_one, 4U) << "refused by weights-without-bottleneck";
 }
 
 TEST(Enumerate, ShapeDistanceLosesNothing) {

@@ -57,7 +57,6 @@ Spec attention_spec(const std::vector<const char*>& output, const std::vector<co
   spec.budgets.max_weights = 0;
   spec.budgets.max_reductions = 2;
   spec.budgets.min_weight_params = 1;
-  spec.thresholds.min_matched_reduce = 2;
   spec.thresholds.unfold_ratio = 1;
   return spec;
 }
@@ -290,7 +289,6 @@ TEST(FurtherInputs, ExactRulesRemoveOnlyWhatEqualsSomethingKept) {
     ++wide.budgets.max_reductions;
     wide.budgets.max_pooling = kUnbounded;
     wide.budgets.max_reduction_ratio = kUnbounded;
-    wide.thresholds.max_matched_reduce = 1e9;
     wide.occurrences = {0, 1, 1, 3, 1, 2};
     wide.disabled_rules = {"unfold-window-unshared"};
     const std::set<Hash128> kept = keys_of(enumerate(wide));

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 
 #include "lower/lower.hpp"
@@ -49,14 +51,15 @@ TEST(Rules, HaveDifferentNamesAndAStatementEach) {
 class ExactRule : public ::testing::TestWithParam<std::string> {};
 
 /// Shifts by one and by minus one have no Shift by two among them, two Strides no Stride by their product:
-/// what these rules keep is a primitive with another parameter, which EveryPair below compares with.
-bool compared_in_pairs(const std::string& rule) {
-  return rule == "shift-above-shift" || rule == "stride-above-stride" || rule == "merge-unordered-chain" ||
-         rule == "input-unordered-shift";
+/// what these rules keep is a primitive with another parameter, which NearEqual below compares with. Two
+/// weights and the one that they are have different keys.
+bool compared_elsewhere(const std::string& rule) {
+  return rule == "weights-without-bottleneck" || rule == "shift-above-shift" ||
+         rule == "stride-above-stride" || rule == "merge-unordered-chain" || rule == "input-unordered-shift";
 }
 
 TEST_P(ExactRule, RemovesOnlyWhatEqualsSomethingKept) {
-  if (compared_in_pairs(GetParam())) GTEST_SKIP() << "compared in NearEqual";
+  if (compared_elsewhere(GetParam())) GTEST_SKIP() << "compared in NearEqual or AsOneWeight";
   std::size_t fired = 0;
   for (Spec spec : {testing::line_spec(4), testing::rich_line_spec(4)}) {
     const Enumeration kept = enumerate(spec);
@@ -68,7 +71,6 @@ TEST_P(ExactRule, RemovesOnlyWhatEqualsSomethingKept) {
     ++wide.budgets.max_reductions;
     wide.budgets.max_pooling = kUnbounded;
     wide.budgets.max_reduction_ratio = kUnbounded;
-    wide.thresholds.max_matched_reduce = 1e9;
     wide.thresholds.min_matched_reduce = 1;
     wide.occurrences = {3, 4, 1, 2, 4};  // C_in, C_out, H, k, s
     wide.disabled_rules = {
@@ -107,6 +109,168 @@ TEST_P(ExactRule, RemovesOnlyWhatEqualsSomethingKept) {
   EXPECT_GT(fired, 0U) << "the rule never fired: the test shows nothing";
 }
 INSTANTIATE_TEST_SUITE_P(Table, ExactRule, ::testing::ValuesIn(names_of(RuleClass::Exact)), test_name);
+
+/// Two weights that meet in a Reduce as one that indexes all that they index; nothing where a view stands
+/// between them, or where the one weight exceeds what the spec allows.
+std::optional<CompleteGraph> as_one_weight(const CompleteGraph& complete) {
+  using pgraph::Primitive;
+  const pgraph::PGraph& graph = complete.graph;
+  std::vector<std::size_t> weights;
+  for (std::size_t t = 0; t < graph.steps().size(); ++t) {
+    if (graph.steps()[t].primitive == Primitive::Contraction) weights.push_back(t);
+  }
+  if (weights.size() != 2) return std::nullopt;
+  const pgraph::Step& first = graph.steps()[weights[0]];
+  pgraph::Step one = graph.steps()[weights[1]];
+  const auto has = [](const auto& ids, pgraph::CoordinateId id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  std::set<std::size_t> dropped = {weights[0]};
+  std::vector<pgraph::CoordinateId> matched;
+  for (const auto id : one.matched) {
+    const auto step = graph.coordinate(id).step;
+    const bool sum = step && graph.steps()[*step].primitive == Primitive::Reduce && has(first.operands, id);
+    if (sum) dropped.insert(*step);
+    if (!sum) matched.push_back(id);
+  }
+  if (dropped.size() == 1) return std::nullopt;
+  one.matched = matched;
+  for (const auto id : first.operands) {
+    const auto step = graph.coordinate(id).step;
+    if (!(step && dropped.contains(*step)) && !has(one.operands, id) && !has(one.matched, id))
+      one.operands.push_back(id);
+  }
+  one.matched.insert(one.matched.end(), first.matched.begin(), first.matched.end());
+  pgraph::PGraph result(graph.signature());
+  std::map<pgraph::CoordinateId, pgraph::CoordinateId> ids;
+  for (std::uint32_t c = 0; c < graph.signature().output.size(); ++c)
+    ids[pgraph::CoordinateId{c}] = pgraph::CoordinateId{c};
+  try {
+    for (std::size_t t = 0; t < graph.steps().size(); ++t) {
+      if (dropped.contains(t)) continue;
+      pgraph::Step step = t == weights[1] ? one : graph.steps()[t];
+      for (auto* list : {&step.operands, &step.matched})
+        for (auto& id : *list) id = ids.at(id);
+      const auto next = static_cast<std::uint32_t>(result.coordinate_count());
+      result = pgraph::apply_all(std::move(result), {step});
+      std::uint32_t n = next;
+      for (const auto id : graph.results_of(t)) ids[id] = pgraph::CoordinateId{n++};
+    }
+    std::vector<pgraph::CoordinateId> input;
+    for (const auto id : complete.input) input.push_back(ids.at(id));
+    return pgraph::complete(std::move(result), input, {});
+  } catch (const Error&) {
+    return std::nullopt;  // a view of what the first weight shares came before the second one
+  }
+}
+
+/// Operators of a spec that only this rule refuses, and the keys of all that are kept.
+struct Removed {
+  std::vector<Found> operators;
+  std::set<Hash128> kept;
+};
+Removed removed_by(const std::string& rule, Spec spec) {
+  Removed result;
+  OperatorKeys key_of;
+  for (const Found& found : enumerate(spec).operators) result.kept.insert(key_of(found.graph));
+  spec.disabled_rules.insert(rule);
+  for (Found& found : enumerate(spec).operators)
+    if (!result.kept.contains(key_of(found.graph))) result.operators.push_back(std::move(found));
+  return result;
+}
+
+TEST(AsOneWeight, IsKeptForAllThatWeightsWithoutBottleneckRemoves) {
+  std::size_t compared = 0;
+  for (Spec spec : {testing::line_spec(6), testing::rich_line_spec(5)}) {
+    spec.disabled_rules = {"weights-larger-than-product"};
+    spec.thresholds.min_matched_reduce = 1;
+    const Removed removed = removed_by("weights-without-bottleneck", spec);
+    OperatorKeys key_of;
+    for (const Found& found : removed.operators) {
+      const std::optional<CompleteGraph> one = as_one_weight(found.graph);
+      if (!one) continue;
+      ++compared;
+      ASSERT_TRUE(removed.kept.contains(key_of(*one))) << spec.name << ": not kept, though equal to\n"
+                                                       << pgraph::to_text(found.graph);
+    }
+  }
+  EXPECT_GT(compared, 500U);
+}
+
+TEST(AsOneWeight, HasNoMoreElementsThanWhatWeightsLargerThanProductRemoves) {
+  Spec spec = testing::line_spec(6);
+  spec.signature.sizes =
+      Sizes(spec.signature.sizes.variables(), {{6, 8, 12, 5, 2}});  // k between half and all
+  const Removed removed = removed_by("weights-larger-than-product", spec);
+  OperatorKeys key_of;
+  const auto elements = [&](const CompleteGraph& graph) {
+    double sum = 0;
+    for (const pgraph::Step& step : graph.graph.steps()) {
+      double weight = step.primitive == pgraph::Primitive::Contraction ? 1 : 0;
+      for (const auto* list : {&step.operands, &step.matched})
+        for (const auto id : *list)
+          weight *= spec.signature.sizes.value(graph.graph.coordinate(id).extent, 0).to_double();
+      sum += weight;
+    }
+    return sum;
+  };
+  std::size_t compared = 0;
+  for (const Found& found : removed.operators) {
+    const std::optional<CompleteGraph> one = as_one_weight(found.graph);
+    if (!one) continue;
+    ++compared;
+    ASSERT_TRUE(removed.kept.contains(key_of(*one))) << pgraph::to_text(found.graph);
+    EXPECT_LE(elements(*one), elements(found.graph)) << pgraph::to_text(found.graph);
+  }
+  EXPECT_GT(compared, 20U);
+}
+
+TEST(WeightsMatchAdjacent, RemovesOnlyPartsOfWhichNoWeightSeesTwo) {
+  // Chains of Merges give parts that one weight shares while another one matches them.
+  Spec spec = testing::line_spec(6);
+  spec.budgets.max_merges = 2;
+  const Removed removed = removed_by("weights-match-adjacent", spec);
+  for (const Found& found : removed.operators) {
+    const pgraph::PGraph& graph = found.graph.graph;
+    bool apart =
+        false;  // two parts of one Merge, each matched by a weight of its own that does not see the other
+    for (std::size_t t = 0; t < graph.steps().size() && !apart; ++t) {
+      if (graph.steps()[t].primitive != pgraph::Primitive::Merge) continue;
+      const auto parts_of =
+          [&](pgraph::CoordinateId id) {  // the last ones of the major, the first of the minor
+            std::vector<pgraph::CoordinateId> parts = {id};
+            for (std::size_t k = 0; k < parts.size(); ++k) {
+              for (std::size_t u = 0; u < graph.steps().size(); ++u) {
+                const pgraph::Step& step = graph.steps()[u];
+                if (step.primitive != pgraph::Primitive::Merge || step.operands[0] != parts[k]) continue;
+                for (const auto part : graph.results_of(u)) parts.push_back(part);
+              }
+            }
+            return parts;
+          };
+      const auto results = graph.results_of(t);
+      for (const auto major : parts_of(results[0])) {
+        for (const auto minor : parts_of(results[1])) {
+          const auto sees = [](const pgraph::Step& step, pgraph::CoordinateId id) {
+            return std::count(step.operands.begin(), step.operands.end(), id) +
+                   std::count(step.matched.begin(), step.matched.end(), id);
+          };
+          bool matched[2] = {false, false}, together = false;
+          for (const pgraph::Step& step : graph.steps()) {
+            if (step.primitive != pgraph::Primitive::Contraction) continue;
+            together = together || (sees(step, major) != 0 && sees(step, minor) != 0);
+            matched[0] = matched[0] || std::count(step.matched.begin(), step.matched.end(), major) != 0;
+            matched[1] = matched[1] || std::count(step.matched.begin(), step.matched.end(), minor) != 0;
+          }
+          apart = apart || (matched[0] && matched[1] && !together);
+        }
+      }
+    }
+    EXPECT_TRUE(apart) << pgraph::to_text(found.graph);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(removed.operators.size(), 200U);
+}
 
 // --- similar, and exact up to a parameter
 // ------------------------------------------------------------------------
@@ -288,7 +452,12 @@ constexpr Case kCases[] = {
     {"weight-without-matched", "N", "N", "weight w1 = share c0\ninput = c0", "", "depthwise"},
     {"weights-match-adjacent", "N k", "k",
      "c2 c3 = merge c0 block B\nweight w1 = share c1 match c3\nweight w2 = share c1 match c2\ninput = c1",
-     "weight w1 = share c1 match c0\ninput = c1", ""},
+     "c2 c3 = merge c0 block B\nweight w1 = share c1 c2 match c3\nweight w2 = share c1 match c2\ninput = c1",
+     ""},
+    {"weights-larger-than-product", "B", "B",
+     "c1 = reduce q\nc2 = reduce B\nweight w1 = share c1 match c0\nweight w2 = share c2 match c1\ninput = c2",
+     "c1 = reduce k\nc2 = reduce B\nweight w1 = share c1 match c0\nweight w2 = share c2 match c1\ninput = c2",
+     ""},
     {"weight-shares-gaps", "N k", "s*N",
      "c2 = stride c0 by s\nweight w1 = share c1 c2\nc3 = unfold c2 window c1\ninput = c3",
      "weight w1 = share c0 c1\nc2 = stride c0 by s\nc3 = unfold c2 window c1\ninput = c3", ""},
@@ -348,6 +517,61 @@ TEST(FutileRules, AllStandInTheTableOfCases) {
   std::set<std::string> tested;
   for (const Case& test : kCases) tested.insert(test.rule);
   for (const std::string& rule : names_of(RuleClass::Futile)) EXPECT_TRUE(tested.contains(rule)) << rule;
+}
+
+/// Layers of two sizes: what judges promise holds where most of the work is done, what is legal holds
+/// everywhere.
+TEST(Promise, IsJudgedWhereMostOfTheWorkIs) {
+  struct Limited {
+    const char *output, *input, *steps, *reason;
+    void (*tighten)(Spec&);
+  };
+  // At N = 24, B = 8 within the limit, at N = 8 or B = 4 beyond it.
+  const Limited cases[] = {
+      {"N k", "N", "c2 = unfold c0 window c1\ninput = c2", "unfold-large-window",
+       [](Spec& s) { s.thresholds.unfold_ratio = 4; }},
+      {"N k", "k", "weight w1 = share c1 match c0\ninput = c1", "min_weight_params",
+       [](Spec& s) { s.budgets.min_weight_params = 50; }},
+      {"N", "N",
+       "c1 = reduce B\nc2 = reduce N\nweight w1 = share c1 match c0\nweight w2 = share c2 match c1\ninput = "
+       "c2",
+       "matched_reduce", [](Spec& s) { s.thresholds.max_matched_reduce = 7; }},
+      {"N", "N",
+       "c1 = reduce B\nc2 = reduce N\nweight w1 = share c1 match c0\nweight w2 = share c2 match c1\ninput = "
+       "c2",
+       "max_reduction_ratio", [](Spec& s) { s.budgets.max_reduction_ratio = 7; }},
+  };
+  for (const Limited& limited : cases) {
+    Spec spec = pair_spec({"promise", limited.output, limited.input, "", "", 0});
+    spec.budgets.max_reduction_ratio = kUnbounded;
+    spec.budgets.min_weight_params = 1;
+    limited.tighten(spec);
+    const std::string_view reason = limited.reason;
+    const bool grows = reason == "max_reduction_ratio" || reason == "matched_reduce";
+    const auto refused = [&](std::vector<double> weights) {
+      Spec layers = spec;
+      const auto& variables = spec.signature.sizes.variables();
+      layers.signature.sizes = grows ? Sizes(variables, {{24, 8, 3, 5, 2}, {24, 4, 3, 5, 2}})
+                                     : Sizes(variables, {{24, 8, 3, 5, 2}, {8, 8, 3, 5, 2}});
+      layers.weights = std::move(weights);
+      return refusal(layers, graph_of(layers, limited.steps));
+    };
+    // Sums are the longer the larger B is; everything else is the more promising.
+    EXPECT_NE(refused({9, 1}) == limited.reason, !grows) << limited.reason;
+    EXPECT_NE(refused({1, 9}) == limited.reason, grows) << limited.reason;
+    EXPECT_NE(refused({1, 1}), limited.reason) << limited.reason << ": half is enough";
+  }
+}
+
+TEST(Promise, NeedsAPositiveWeightForEachValuation) {
+  Spec spec = testing::line_spec(2);
+  for (std::vector<double> weights : {std::vector<double>{1}, {1, 2, 3}, {1, 0}, {1, -1}, {1, kUnbounded}}) {
+    spec.weights = std::move(weights);
+    EXPECT_THROW(check(spec), SpecError);
+  }
+  spec.weights = {1, 2.5};
+  check(spec);
+  EXPECT_EQ(spec_from_json(spec_to_json(spec)).weights, spec.weights);
 }
 
 TEST(FutileRules, DiscardedDataIsNeverRead) {

@@ -26,7 +26,6 @@ inline Spec line_spec(int max_steps) {
   spec.budgets.max_steps = max_steps;
   spec.budgets.max_reductions = 3;
   spec.budgets.min_weight_params = 1;
-  spec.thresholds.min_matched_reduce = 2;
   return spec;
 }
 
