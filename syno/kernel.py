@@ -23,6 +23,7 @@ from syno.bounded import Bounded
 from syno.cache import read_entry, usable_cache, write_entry
 from syno.errors import KernelError, ShapeError, SynoError, unknown_name
 from syno.files import remove
+from syno.machine_code import MachineCode
 from syno.notebook import Printed
 from syno.operator import Operator
 from syno.tuning.construct import Chosen, choose_schedule, construct
@@ -107,7 +108,7 @@ KEPT_LAYOUTS = 64
 CHECKED_BYTES = 256 << 20
 
 
-class Kernel:
+class Kernel(MachineCode):
     """A verified kernel of one concrete operator. Thread-safe; `compile()` makes it."""
 
     def __init__(
@@ -165,9 +166,7 @@ class Kernel:
             raise KernelError("[kernel] out is a negated view; pass a tensor of its own memory")
         if all(map(_row_major, arrays)) and (out is None or _row_major(out)):
             return self._core(*arrays, out=out, num_threads=threads)
-        if self._is_copied(arrays) or self._spreads_too_far(
-            (*arrays, *(each for each in outputs if each is not None))
-        ):
+        if self._is_copied(arrays, [each for each in outputs if each is not None]):
             return self._call_on_copies(arrays, out, threads)
         return self._checked(arrays, out)(*arrays, out=out, num_threads=threads)
 
@@ -211,31 +210,20 @@ class Kernel:
         self._layouts.setdefault(layout, True)
         return code
 
-    def _is_copied(self, arrays: Sequence[Any]) -> bool:
-        """Whether an input's memory shows an element at several places: no check has data of its own for it."""
-        for array in arrays:
-            try:
-                view = _view(array)
-            except (TypeError, ValueError, RuntimeError, BufferError):
-                return False  # a call says why
-            if isinstance(view, np.ndarray) and _shows_twice(view):
-                return True
-        return False
-
-    def _spreads_too_far(self, arrays: Sequence[Any]) -> bool:
-        """Whether an argument lies over more memory than a check of code for its strides may take."""
-        for array in arrays:
-            try:
-                view = _view(array)
-            except (TypeError, ValueError, RuntimeError, BufferError):
-                return False  # a call says why
-            if not isinstance(view, np.ndarray):
-                return False
-            steps = zip(view.shape, view.strides, strict=True)
-            span = sum((extent - 1) * abs(stride) for extent, stride in steps if extent > 0)
-            if span > max(CHECKED_BYTES, 4 * view.nbytes):
-                return True
-        return False
+    def _is_copied(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Whether no code is made for how the arguments lie, for no check could have such data of its own: an
+        input's memory shows an element at several places, or one lies over more memory than a check may take."""
+        try:
+            views = [_view(array) for array in (*inputs, *outputs)]
+        except (TypeError, ValueError, RuntimeError, BufferError):
+            return False  # a call says why
+        if any(
+            isinstance(view, np.ndarray) and _shows_twice(view) for view in views[: len(inputs)]
+        ):
+            return True
+        return all(isinstance(view, np.ndarray) for view in views) and any(
+            map(_spreads_too_far, views)
+        )
 
     def _call_on_copies(self, arrays: Sequence[Any], out: Any, threads: int) -> Any:
         """By the row-major code, which needs no check for such strides."""
@@ -396,43 +384,6 @@ class Kernel:
         made = construct(self.operator, threads=self._threads, dtype=self.dtype)
         return f"{head}\n{made.text(walk=walk)}"
 
-    @property
-    def key(self) -> str:
-        """The object cache's key: everything that can change the code."""
-        return str(self._core.key)
-
-    @property
-    def report(self) -> Any:
-        """Milliseconds of compilation, bytes of code, spills, and whether it came from the cache."""
-        return self._core.report
-
-    def loops(self) -> str:
-        """The loop nest as text."""
-        return str(self._core.loops())
-
-    def llvm(self) -> str:
-        """The LLVM IR as text."""
-        return str(self._core.llvm())
-
-    def asm(self) -> str:
-        """The machine code as text."""
-        return str(self._core.assembly())
-
-    @property
-    def symbol(self) -> str:
-        """Name of the object's only function."""
-        return str(self._core.symbol)
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Memory that a call on one thread needs beside its arguments, bytes."""
-        shared, for_each_thread = self._core.workspace_bytes
-        return int(shared + for_each_thread)
-
-    def object_bytes(self) -> bytes:
-        """The ELF object; needs no LLVM to be linked."""
-        return bytes(self._core.object_bytes())
-
     def __repr__(self) -> str:
         shapes = ", ".join(f"{n}: {list(s)}" for n, s in self._shapes.items())
         checked = self.verification
@@ -493,6 +444,12 @@ def _view(array: Any) -> Any:
 
         return array.view(torch.int16).numpy().view(DTYPES["bfloat16"])
     return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+
+
+def _spreads_too_far(view: Array) -> bool:
+    steps = zip(view.shape, view.strides, strict=True)
+    span = sum((extent - 1) * abs(stride) for extent, stride in steps if extent > 0)
+    return bool(span > max(CHECKED_BYTES, 4 * view.nbytes))
 
 
 def _shows_twice(view: Array) -> bool:

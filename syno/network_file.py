@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syno.errors import SessionError
-from syno.files import write_whole
 from syno.inputs import plain, structured
+from syno.kept_files import KeptFiles
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from syno.torch import Sites
 
 FILE, VALUES = FILES = "network.json", "example.safetensors"
-_FORMAT, _VERSION = "syno-network", 1
-#: What a reader takes of a file; a network of a thousand layers needs a hundredth.
-_LARGEST, _LARGEST_VALUES = 64 << 20, 4 << 30
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +31,13 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     total_us: float
     threads: int
     sites: list[dict[str, Any]]
+
+
+#: A network of a thousand layers needs a hundredth.
+_FILES = KeptFiles(
+    FILE, VALUES, _File, "syno-network", 1, (64 << 20, 4 << 30),
+    "the example (apply(model, example=x)) or the task", indent=1,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,6 @@ class KeptNetwork:
 
 def keep_network(directory: Path, batch: int, example: Any, sites: Sites) -> bool:
     """Writes what is kept, unless it is there. False where the example holds what no file can."""
-    from safetensors.torch import save
-
     if (directory / FILE).exists():
         return True
     held: list[Tensor] = []
@@ -58,17 +59,15 @@ def keep_network(directory: Path, batch: int, example: Any, sites: Sites) -> boo
     except TypeError:
         return False
     content = _File(
-        format=_FORMAT,
-        version=_VERSION,
+        format=_FILES.format,
+        version=_FILES.version,
         batch=batch,
         example=structure,
         total_us=sites.total_us,
         threads=sites.threads,
         sites=[msgspec.to_builtins(site) for site in sites],
     )
-    values = {f"{i}": t.detach().cpu().contiguous().clone() for i, t in enumerate(held)}
-    write_whole(directory / VALUES, save(values))
-    write_whole(directory / FILE, msgspec.json.format(msgspec.json.encode(content), indent=1))
+    _FILES.write(directory, content, {f"{i}": tensor for i, tensor in enumerate(held)})
     return True
 
 
@@ -78,39 +77,14 @@ def read_network(directory: Path) -> KeptNetwork | None:
     Raises:
         SessionError: a file is damaged, of another kind or newer.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
     from syno.torch.sites import Site, Sites
 
-    path = directory / FILE
-    if not path.exists():
-        return None
-    try:
-        for file, most in ((path, _LARGEST), (directory / VALUES, _LARGEST_VALUES)):
-            if file.stat().st_size > most:
-                raise ValueError(
-                    f"{file.name} has {file.stat().st_size} bytes; at most {most} are read"
-                )
-        content = msgspec.json.decode(path.read_bytes(), type=_File)
-        if content.format != _FORMAT or content.version != _VERSION:
-            raise ValueError(
-                f"format {content.format!r}, version {content.version}; this syno reads {_VERSION}"
-            )
-        values = load((directory / VALUES).read_bytes())
-        example = structured(content.example, values)
+    def kept(content: _File, values: dict[str, Tensor]) -> KeptNetwork:
         sites = [msgspec.convert(site, Site) for site in content.sites]
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        msgspec.MsgspecError,
-        SafetensorError,
-    ) as error:
-        raise SessionError(
-            f"{path} cannot be used: {error}",
-            fix=f"remove {FILE} and {VALUES}, and give the example (apply(model, example=x)) or the task",
-            code="R005",
-        ) from None
-    return KeptNetwork(content.batch, example, Sites(sites, content.total_us, content.threads))
+        return KeptNetwork(
+            content.batch,
+            structured(content.example, values),
+            Sites(sites, content.total_us, content.threads),
+        )
+
+    return _FILES.read(directory, kept)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from syno.errors import FormatError, SessionError, TaskError
-from syno.files import write_whole
+from syno.errors import FormatError, TaskError
+from syno.kept_files import KeptFiles
 from syno.streams import Stream
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syno.session")
 
 FILE, VALUES = FILES = "original.json", "original.safetensors"
-_FORMAT, _VERSION = "syno-original", 1
-_LARGEST, _LARGEST_VALUES = 256 << 20, 64 << 30
 
 #: Where trainings begin: with the kept weights; with those, and drawn anew where a layer can be; with what the task draws.
 First = Literal["kept", "drawn", "task"]
@@ -41,6 +39,12 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     first: First
     graph: Any
     why_none: str = ""
+
+
+_FILES = KeptFiles(
+    FILE, VALUES, _File, "syno-original", 1, (256 << 20, 64 << 30),
+    "the model (apply(model), --model) or the task (--task)",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +82,6 @@ def keep_original(
     directory: Path, model: nn.Module, example: Any, sites: Sites, first: First
 ) -> None:
     """Writes what is kept, unless it is there. What cannot be recorded is left out, and why is written."""
-    from safetensors.torch import save
-
     from syno.torch.graph import CannotRecord, record
 
     if (directory / FILE).exists():
@@ -92,10 +94,10 @@ def keep_original(
         why = str(error)
         _log.info("the session keeps the model's weights alone: %s", why)
         tensors = {name: t.detach() for name, t in model.state_dict().items()}
-    content = _File(format=_FORMAT, version=_VERSION, first=first, graph=graph, why_none=why)
-    values = {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
-    write_whole(directory / VALUES, save(values))
-    write_whole(directory / FILE, msgspec.json.encode(content))
+    content = _File(
+        format=_FILES.format, version=_FILES.version, first=first, graph=graph, why_none=why
+    )
+    _FILES.write(directory, content, tensors)
 
 
 def read_original(directory: Path) -> KeptOriginal | None:
@@ -104,34 +106,13 @@ def read_original(directory: Path) -> KeptOriginal | None:
     Raises:
         SessionError: a file is damaged, of another kind or newer.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
     from syno.torch.graph import Recorded
 
-    path = directory / FILE
-    if not path.exists():
-        return None
-    try:
-        for file, most in ((path, _LARGEST), (directory / VALUES, _LARGEST_VALUES)):
-            if file.stat().st_size > most:
-                raise ValueError(
-                    f"{file.name} has {file.stat().st_size} bytes; at most {most} are read"
-                )
-        content = msgspec.json.decode(path.read_bytes(), type=_File)
-        if content.format != _FORMAT or content.version != _VERSION:
-            raise ValueError(
-                f"format {content.format!r}, version {content.version}; this syno reads {_VERSION}"
-            )
+    def kept(content: _File, tensors: dict[str, Tensor]) -> KeptOriginal:
         graph = None if content.graph is None else msgspec.convert(content.graph, Recorded)
-        tensors = load((directory / VALUES).read_bytes())
-    except (OSError, ValueError, RecursionError, KeyError, SafetensorError) as error:
-        raise SessionError(
-            f"{path} cannot be used: {error}",
-            fix=f"remove {FILE} and {VALUES}, and give the model (apply(model), --model) or the task (--task)",
-            code="R005",
-        ) from None
-    return KeptOriginal(content.first, tensors, graph, content.why_none)
+        return KeptOriginal(content.first, tensors, graph, content.why_none)
+
+    return _FILES.read(directory, kept)
 
 
 def task_as_begun(task: Task, kept: KeptOriginal) -> Task:

@@ -225,8 +225,16 @@ def search_task(
             command += f" -O {shlex.quote(f'{name}={text}')}"
         if not isinstance(budget, Budget):
             command += f" --budget {shlex.quote(str(budget))}"
+        if finalists != 3:
+            command += f" --finalists {finalists}"
+        if policy != DEFAULT_POLICY:
+            command += f" --policy {policy}"
         if require:
             command += f" --require {shlex.quote(require)}"
+        if timeout_s is not None:
+            command += f" --train-limit {timeout_s:g}s"
+        command += " --mix-tokens" if mix_tokens else ""
+        command += " --deterministic" if deterministic else ""
     return _run(
         task,
         reference,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from syno import _core
 from syno.errors import KernelError, unknown_name
 from syno.kernel import DTYPES
+from syno.machine_code import MachineCode
 from syno.tuning.construct import construct
 from syno.tuning.machine import MachineModel
 from syno.tuning.spills import without_spills
@@ -81,7 +82,7 @@ class Target:
         return f"{self.name} ({self.triple}{vectors})"
 
 
-class KernelObject:
+class KernelObject(MachineCode):
     """Machine code of one concrete operator for another CPU; `compile_object()` makes it.
 
     Its loop nest was compiled for this machine, too, and compared with the interpreter; calling computes with
@@ -111,48 +112,6 @@ class KernelObject:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return dict(self.operator.shapes)
-
-    @property
-    def key(self) -> str:
-        """Of everything that can change the code."""
-        return str(self._core.key)
-
-    @property
-    def symbol(self) -> str:
-        """Name of the object's only function."""
-        return str(self._core.symbol)
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Memory that a call on one thread needs beside its arguments, bytes."""
-        shared, for_each_thread = self._core.workspace_bytes
-        return int(shared + for_each_thread)
-
-    @property
-    def report(self) -> _core.CompileReport:
-        """Milliseconds of compilation, bytes of code, and vectors put on the stack."""
-        return self._core.report
-
-    @property
-    def innermost_loops(self) -> list[_core.LoopCode]:
-        """What the innermost loops of the machine code are made of."""
-        return self._core.innermost_loops
-
-    def object_bytes(self) -> bytes:
-        """The ELF object; a linker for the target takes it."""
-        return bytes(self._core.object_bytes())
-
-    def loops(self) -> str:
-        """The loop nest as text."""
-        return str(self._core.loops())
-
-    def llvm(self) -> str:
-        """The LLVM IR as text."""
-        return str(self._core.llvm())
-
-    def asm(self) -> str:
-        """The machine code as text."""
-        return str(self._core.assembly())
 
     def __repr__(self) -> str:
         return f"KernelObject({self.operator.expr}; {self.dtype}, for {self.target})"

@@ -348,6 +348,13 @@ def search(
             help="Hard limits kept before training: 'latency<=0.5x, flops<=0.8x'.",
         ),
     ] = "",
+    mix_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--mix-tokens",
+            help="Let operators in place of linear layers mix tokens; a causal model then sees the future.",
+        ),
+    ] = False,
     resume: Annotated[
         bool,
         typer.Option(help="Continue a session that exists (the default); --no-resume refuses."),
@@ -382,6 +389,7 @@ def search(
         finalists=finalists,
         policy=policy,
         require=require,
+        mix_tokens=mix_tokens,
         timeout_s=None if train_limit is None else parse_seconds(train_limit),
         progress=progress,
         trust=trust,

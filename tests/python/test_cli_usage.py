@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from syno.cli.main import app
+from syno.errors import SessionError
 
 SESSION = ["nowhere", "c1"]
 EXPORT = ["export", *SESSION, "--format", "c", "-o", "OUT"]
@@ -116,3 +119,32 @@ def test_every_option_checks_its_value() -> None:
 def test_help_needs_no_values() -> None:
     for command in ("search", "bench", "export", "tune", "report"):
         assert invoke(command, "--help").exit_code == 0
+
+
+SEARCHES = [
+    [],
+    ["--seed", "7", "--finalists", "1", "-O", "width=8", "-O", "name=a b"],
+    ["--policy", "random", "--require", "latency<=0.5x, flops<=0.8x", "--budget", "2h"],
+    ["--deterministic", "--mix-tokens", "--train-limit", "90s"],
+]
+
+
+@pytest.mark.parametrize("options", SEARCHES)
+def test_the_command_a_session_notes_is_the_one_that_made_it(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def note(*args: Any, **named: Any) -> Any:
+        asked.append({**named, "space": args[4], "reference": args[1], "options": args[2]})
+        raise SessionError("[test] enough was seen")
+
+    for name in ("load_task", "default_sites"):
+        where = "syno.tasks" if name == "load_task" else "syno.pipeline"
+        monkeypatch.setattr(f"{where}.{name}", lambda *args: mock.MagicMock())
+    monkeypatch.setattr("syno.pipeline.plan_stages", lambda groups, space: [])
+    monkeypatch.setattr("syno.pipeline._run", note)
+    for arguments in (["search", "digits", "-o", str(tmp_path / "a b"), *options], None):
+        words = arguments or shlex.split(asked[0]["note"])[1:]
+        assert "enough was seen" in said(invoke(*words))
+    assert asked[0] == asked[1]
