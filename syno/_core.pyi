@@ -32,6 +32,8 @@ class Cost:
     """
     def __repr__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     @property
     def bytes(self) -> int:
         """
@@ -99,6 +101,8 @@ class Program:
     def __repr__(self) -> str:
         ...
     def __str__(self) -> str:
+        ...
+    def _repr_html_(self) -> str:
         ...
     def at(self, i: typing.SupportsInt | typing.SupportsIndex) -> Program:
         """
@@ -460,6 +464,8 @@ class Spec:
         ...
     def __repr__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     def to_json(self) -> str:
         """
         The spec as JSON that :meth:`from_json` reads; every field is written.
@@ -478,6 +484,10 @@ class EnumerationResult:
     Operators that a search found, and what it looked at.
     """
     def __len__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def _repr_html_(self) -> str:
         ...
     @property
     def flops(self) -> typing.Any:
@@ -595,6 +605,8 @@ class Schedule:
         ...
     def __str__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     def add(self, name: str, scope: str, *, loops: collections.abc.Sequence[str] = [], numbers: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], tensor: str = '', words: collections.abc.Sequence[str] = []) -> Schedule:
         """
             This schedule with one more decision; what it means is checked when it is applied.
@@ -635,6 +647,8 @@ class LoopNest:
         ...
     def __str__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     def interpret(self, inputs: dict) -> dict:
         """
             Run the nest one iteration after the other in float64: the second oracle. Slow.
@@ -673,6 +687,8 @@ class Cpu:
     The CPU code is generated for: name, exact features, vector width, caches.
     """
     def __repr__(self) -> str:
+        ...
+    def _repr_html_(self) -> str:
         ...
     @property
     def features(self) -> str:
@@ -717,6 +733,8 @@ class LoopCode:
     """
     def __repr__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     @property
     def instructions(self) -> int:
         ...
@@ -751,6 +769,8 @@ class CompileReport:
     """
     def __repr__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     @property
     def build_ms(self) -> float:
         ...
@@ -776,6 +796,8 @@ class Verification:
     def __bool__(self) -> bool:
         ...
     def __repr__(self) -> str:
+        ...
+    def _repr_html_(self) -> str:
         ...
     @property
     def detail(self) -> str:
@@ -951,6 +973,8 @@ class MemoryLevel:
     """
     def __repr__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     @property
     def bytes(self) -> int:
         """
@@ -1009,6 +1033,8 @@ class MachineModel:
         ...
     def __str__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     def peak_gflops(self, element_bytes: typing.SupportsInt | typing.SupportsIndex = 4) -> float:
         """
         Multiply-add peak of one core, 1e9 floating-point operations a second (a multiply-add is two).
@@ -1064,6 +1090,8 @@ class Prediction:
     """
     def __repr__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     @property
     def bottleneck(self) -> str:
         """
@@ -1112,6 +1140,8 @@ class Constructed:
         ...
     def __str__(self) -> str:
         ...
+    def _repr_html_(self) -> str:
+        ...
     def text(self, *, walk: bool = False) -> str:
         """
         Why the schedule is as it is; with ``walk``, every step of the walks instead of those that tell most.
@@ -1147,6 +1177,8 @@ class Measured:
     What one candidate took, or why it has no time.
     """
     def __repr__(self) -> str:
+        ...
+    def _repr_html_(self) -> str:
         ...
     @property
     def calls(self) -> int:

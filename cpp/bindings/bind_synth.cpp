@@ -146,6 +146,13 @@ void bind_synth(py::module_& m) {
     ``operators, by_steps, children`` (steps looked at), ``states`` (partial operators kept), ``finished`` (operators met,
     duplicates included), ``rejected`` (counts by rule, budget, ``distance`` and ``order``), ``seconds``, ``truncated``.
 )doc")
+      .def("__repr__",
+           [](const Enumeration& r) {
+             const SearchStatistics& s = r.statistics;
+             return fmt::format(
+                 "EnumerationResult({} operators{}; {} steps looked at, {} partial operators kept)",
+                 r.operators.size(), s.truncated ? ", not all" : "", s.children, s.states);
+           })
       .def("__len__", [](const Enumeration& r) { return r.operators.size(); });
 
   m.def(

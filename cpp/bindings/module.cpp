@@ -71,6 +71,19 @@ void bind_errors(py::module_& m) {
   });
 }
 
+/// Notebooks show of these what print() shows.
+void show_in_notebooks(const py::module_& m) {
+  for (const char* name : {"CompileReport", "Constructed", "Cost", "Cpu", "EnumerationResult", "LoopCode",
+                           "LoopNest", "MachineModel", "Measured", "MemoryLevel", "Prediction", "Program",
+                           "Schedule", "Spec", "Verification"}) {
+    const py::object kind = m.attr(name);
+    const auto shown = [](const py::object& self) {
+      return py::str("<pre>{}</pre>").format(py::module_::import("html").attr("escape")(py::str(self)));
+    };
+    kind.attr("_repr_html_") = py::cpp_function(shown, py::name("_repr_html_"), py::is_method(kind));
+  }
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
@@ -90,4 +103,5 @@ PYBIND11_MODULE(_core, m) {
   bind_torch(m);
   bind_emit(m);
   bind_tune(m);
+  show_in_notebooks(m);
 }

@@ -81,3 +81,23 @@ def test_what_public_functions_return_shows_itself() -> None:
         ):
             continue
         assert hasattr(kind, "_repr_html_") or hasattr(kind, "_repr_svg_"), name
+
+
+def parts_of_results() -> Iterator[Any]:
+    """Of the engine's own classes, each that results and their attributes hold."""
+    kernel, program = OPERATOR.compile(), OPERATOR.program
+    nest = _core.apply_schedule(program, kernel.schedule)
+    machine = _core.describe_machine(_core.host_cpu())
+    spec = _core.spec_named("test")
+    yield from (program, kernel.schedule, nest, machine, machine.levels[0], _core.host_cpu(), spec)
+    yield from (kernel.predict(), kernel.report, *kernel.innermost_loops[:1])
+    yield from (_core.enumerate_operators(spec, max_steps=2), _core.compile_nest(nest).verify(program, 0))
+    yield _core.construct_schedule(program, machine)
+
+
+def test_the_engine_s_parts_show_in_notebooks_what_they_print() -> None:
+    for part in parts_of_results():
+        name = type(part).__name__
+        assert " object at 0x" not in str(part), name
+        document = ElementTree.fromstring(part._repr_html_())
+        assert document.tag == "pre" and document.text == str(part), name
