@@ -261,3 +261,44 @@ def test_text_that_is_no_unicode_reaches_nobody(
     path.write_text('{"name": 3}')
     result = CliRunner().invoke(app, ["explain", "conv", "--spec", str(path)])
     assert result.exit_code == 1 and "expected a text, not 3" in result.output
+
+
+WITHOUT_CHECKS = """
+import threading
+import numpy as np
+operator = Operator.parse(
+    "t[i,j] = sum[k] a[i,k] * a[j,k]; u[] = max[i,j] t[i,j]; y[i,j] = t[i,j] - u[]", i=2048, j=2048, k=2
+)
+program = operator.program
+kernel = _core.compile_nest(_core.apply_schedule(program, _core.default_schedule(program)))
+a, y = np.ones((2048, 2), np.float32), np.ones((2048, 2048), np.float32)
+
+def call():
+    try:
+        kernel.call_pointers([a.ctypes.data, y.ctypes.data], 1)
+        print("called", np.abs(y).max(), end="; ")
+    except Exception as error:
+        print(type(error).__name__, error, end="; ")
+
+def from_a_new_thread():  # which has no memory for intermediate results yet
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+taken = 4096 * int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (taken + (12 << 20), resource.RLIM_INFINITY))
+from_a_new_thread()
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+from_a_new_thread()
+"""
+
+
+def test_a_call_without_checks_that_gets_no_memory_says_so() -> None:
+    head = "import resource\nfrom syno import _core\nfrom syno.operator import Operator\n"
+    child = subprocess.run(
+        [sys.executable, "-c", head + WITHOUT_CHECKS], capture_output=True, text=True, check=False
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
+    refused, called, _ = child.stdout.split("; ")
+    assert refused.startswith("ShapeError [memory] the sizes ask for more memory")
+    assert called == "called 0.0"

@@ -91,7 +91,10 @@ def parts_of_results() -> Iterator[Any]:
     spec = _core.spec_named("test")
     yield from (program, kernel.schedule, nest, machine, machine.levels[0], _core.host_cpu(), spec)
     yield from (kernel.predict(), kernel.report, *kernel.innermost_loops[:1])
-    yield from (_core.enumerate_operators(spec, max_steps=2), _core.compile_nest(nest).verify(program, 0))
+    yield from (
+        _core.enumerate_operators(spec, max_steps=2),
+        _core.compile_nest(nest).verify(program, 0),
+    )
     yield _core.construct_schedule(program, machine)
 
 
