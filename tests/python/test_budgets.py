@@ -300,5 +300,5 @@ def test_a_call_without_checks_that_gets_no_memory_says_so() -> None:
     )
     assert child.returncode == 0, child.stderr[-3000:]
     refused, called, _ = child.stdout.split("; ")
-    assert refused.startswith("ShapeError [memory] the sizes ask for more memory")
+    assert refused.startswith("KernelError [kernel] there is no memory for 16826432 bytes")
     assert called == "called 0.0"
