@@ -317,7 +317,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
       std::min(numbers.vectors * c.lanes, (facts.extents[plan.along] + c.lanes - 1) / c.lanes * c.lanes);
   std::string heavy = name;
   if (plan.turned) {
-    heavy = c.plan.fresh_tensor_name(name + "_tile");
+    heavy = program::fresh_tensor_name(c.plan.program, name + "_tile");
     c.add({"stage", name, {}, {}, name, {heavy}});
     write_turned(c, name, heavy, facts, plan, width);
   }

@@ -370,7 +370,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   // of the dead iterations between two rows.
   if (plan.relaxed && (c.plan.is_output(c.plan.program.scopes[c.index(name)].output) ||
                        c.plan.scopes[c.index(name)].epilogue)) {
-    heavy = c.plan.fresh_tensor_name(name + "_tile");
+    heavy = program::fresh_tensor_name(c.plan.program, name + "_tile");
     c.add({"stage", name, {}, {}, name, {heavy}});
     c.apply(name, facts.splits);
     names = c.leaves(name);

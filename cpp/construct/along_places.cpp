@@ -269,7 +269,7 @@ void write_places(Construction& c, const std::string& name, const ScopeFacts& fa
                   const Numbers& numbers) {
   std::string heavy = name;
   if (plan.staged) {
-    heavy = c.plan.fresh_tensor_name(name + "_tile");
+    heavy = program::fresh_tensor_name(c.plan.program, name + "_tile");
     c.add({"stage", name, {}, {}, name, {heavy}});
     c.apply(name, facts.splits);
     c.vectorize_copy(name, c.leaves(name)[plan.places]);

@@ -95,7 +95,7 @@ void write_along(Construction& c, const std::string& scope, const ScopeFacts& fa
   std::string name = scope;
   if (epilogue && expensive(c.plan.program, epilogue->body)) {
     // Results are complete one by one here: what takes long is better done to vectors of them.
-    name = c.plan.fresh_tensor_name(scope + "_sums");
+    name = program::fresh_tensor_name(c.plan.program, scope + "_sums");
     c.add({"stage", scope, {}, {}, scope, {name}});
     c.vectorize_innermost(scope);
     c.parallel_outermost(scope);

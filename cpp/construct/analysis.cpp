@@ -50,7 +50,7 @@ std::optional<std::pair<std::string, std::int64_t>> block_of(Plan& plan, std::si
     for (const ExprId index : read.indices) {
       std::vector<Condition> conditions;
       const ExprId e =
-          plan.over_loops(scope, schedule::without_inside(plan.program.arena, index, conditions));
+          plan.over_loops(scope, symbolic::without_inside(plan.program.arena, index, conditions));
       visit(forms.form(plan.program.arena, e));
     }
   }
@@ -135,7 +135,7 @@ ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
     for (std::size_t d = 0; d < read.indices.size(); ++d) {
       std::vector<Condition> conditions;
       const ExprId index =
-          plan.over_loops(scope, schedule::without_inside(plan.program.arena, read.indices[d], conditions));
+          plan.over_loops(scope, symbolic::without_inside(plan.program.arena, read.indices[d], conditions));
       const LinearForm form = forms.form(plan.program.arena, index);
       const Interval range = forms.bounds(form);
       const auto [begin, end] = plan.range(dims[d]);
@@ -221,7 +221,7 @@ std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::
     const auto dims = plan.program.tensor(read.tensor).dims;
     std::vector<Condition> conditions;
     for (std::size_t d = 0; d < read.indices.size(); ++d) {
-      const ExprId index = schedule::without_inside(plan.program.arena, read.indices[d], conditions);
+      const ExprId index = symbolic::without_inside(plan.program.arena, read.indices[d], conditions);
       const auto [begin, end] = plan.range(dims[d]);
       if (!total) inside(index, begin, end);
     }
@@ -263,7 +263,7 @@ std::vector<std::int64_t> wrap_cuts(Plan& plan, std::size_t scope, const std::st
     const program::Scalar read = plan.program.scalar(id);
     for (const ExprId index : read.indices) {
       std::vector<Condition> ignored;
-      const ExprId e = plan.over_loops(scope, schedule::without_inside(plan.program.arena, index, ignored));
+      const ExprId e = plan.over_loops(scope, symbolic::without_inside(plan.program.arena, index, ignored));
       visit(forms.form(plan.program.arena, e));
     }
   }

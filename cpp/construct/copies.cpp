@@ -21,7 +21,7 @@ std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::Scala
   for (std::size_t d = 0; d < scalar.indices.size(); ++d) {
     std::vector<Condition> ignored;
     const ExprId index =
-        plan.over_loops(scope, schedule::without_inside(plan.program.arena, scalar.indices[d], ignored));
+        plan.over_loops(scope, symbolic::without_inside(plan.program.arena, scalar.indices[d], ignored));
     address = add(address, multiply(forms.form(plan.program.arena, index), strides[d]));
   }
   std::vector<std::uint32_t> slots;

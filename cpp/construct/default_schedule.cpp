@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "construct/construct.hpp"
-#include "schedule/share.hpp"
 #include "support/error.hpp"
 
 namespace syno::construct {
@@ -57,7 +56,7 @@ void share_functions(Construction& c) {
     }
     return product;
   };
-  const auto worth = [&](std::size_t s, std::size_t other, const schedule::Shared& shared) {
+  const auto worth = [&](std::size_t s, std::size_t other, const derive::Shared& shared) {
     const program::Scope &sum = c.plan.program.scopes[s], &user = c.plan.program.scopes[other];
     const auto summed = [&](ExprId place) {
       const auto slot = c.plan.program.arena.iterators(place).front();
@@ -74,15 +73,21 @@ void share_functions(Construction& c) {
     const std::int64_t cache = around > 0 ? c.target.l2_bytes : c.target.l1_bytes;
     return piece * static_cast<double>(byte_size(c.plan.dtype)) * 2 <= static_cast<double>(cache);
   };
-  const auto name = [&](std::size_t s) {
-    return c.plan.program.tensor(c.plan.program.scopes[s].output).name;
-  };
-  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
-    for (std::size_t other = 0; other < c.plan.scopes.size(); ++other) {
-      if (s == other || c.plan.program.scopes[s].sums.empty()) continue;
-      const auto shared = find_shared(c.plan, s, other);
-      if (shared && worth(s, other, *shared)) c.add({"share", name(s), {}, {}, name(other), {}});
+  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s) {
+    const auto shares = [&] {
+      return c.plan.program.scopes[s].sums.empty() ? std::vector<derive::Site>{}
+                                                   : sites_of(c.plan, "share", s);
+    };
+    auto found = shares();
+    for (std::size_t other = 0; other < c.plan.scopes.size() && !found.empty(); ++other) {
+      const auto& name = c.plan.program.tensor(c.plan.program.scopes[other].output).name;
+      const auto site =
+          std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.other == name; });
+      if (site == found.end() || !worth(s, other, *derive::find_shared(c.plan.program, s, other))) continue;
+      c.add(schedule::decision_for("share", *site));
+      found = shares();
     }
+  }
 }
 
 /// What is computed from each complete result of a reduction is computed in its registers. Where that is done
@@ -102,16 +107,15 @@ void fuse_epilogues(Construction& c) {
 /// What all terms of a sum are multiplied by is multiplied with its result.
 void take_out_factors(Construction& c) {
   for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
-    if (has_common_factor(c.plan, s))
-      c.add({"factor", c.plan.program.tensor(c.plan.program.scopes[s].output).name, {}, {}, "", {}});
+    for (const derive::Site& site : sites_of(c.plan, "factor", s))
+      c.add(schedule::decision_for("factor", site));
 }
 
 /// Sums run over what a remainder lets in, where one says so.
 void solve_sums(Construction& c) {
   for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
-    for (auto sums = solvable(c.plan, s); !sums.empty(); sums = solvable(c.plan, s))
-      c.add(
-          {"solve", c.plan.program.tensor(c.plan.program.scopes[s].output).name, {sums.front()}, {}, "", {}});
+    for (auto sums = sites_of(c.plan, "solve", s); !sums.empty(); sums = sites_of(c.plan, "solve", s))
+      c.add(schedule::decision_for("solve", sums.front()));
 }
 
 /// Loops that follow each other in every tensor become one.
@@ -192,12 +196,12 @@ void write_pointwise(Construction& c, const std::string& name) {
 void turn_places(Construction& c) {
   for (std::size_t s = c.plan.program.scopes.size(); s-- > 0;) {
     const auto reads = c.plan.reads(s);
-    const auto loops = turnable(c.plan, s);
+    const auto loops = sites_of(c.plan, "turn", s);
     if (loops.empty() || std::any_of(reads.begin(), reads.end(), [&](ScalarId read) {
           return c.constant(c.plan.program.scalar(read).tensor);
         }))
       continue;
-    c.add({"turn", c.plan.program.tensor(c.plan.program.scopes[s].output).name, {loops.front()}, {}, "", {}});
+    c.add(schedule::decision_for("turn", loops.front()));
   }
 }
 
@@ -249,7 +253,7 @@ bool Construction::constant(program::TensorId tensor) const {
 std::string Construction::stage_read(const std::string& scope, const ReadFacts& read,
                                      const std::string& suffix) {
   const std::string& source = plan.program.tensor(read.tensor).name;
-  const std::string copy = plan.fresh_tensor_name(source + suffix);
+  const std::string copy = program::fresh_tensor_name(plan.program, source + suffix);
   const auto reads = plan.reads_of(index(scope), read.tensor);
   const auto which = std::find(reads.begin(), reads.end(), read.id) - reads.begin();
   add({"stage", scope, {}, {which}, source, {copy}});

@@ -1,12 +1,11 @@
 // Which scopes take the place of their reads: those without a reduction, where that repeats little work, as
 // long as bodies stay small enough to compile.
-#include "schedule/inlining.hpp"
-
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "construct/construct.hpp"
+#include "program/scalars.hpp"
 
 namespace syno::construct {
 
@@ -81,11 +80,11 @@ class Inlining {
 
   bool stays_small(const program::Scope& scope, const std::vector<std::size_t>& readers) const {
     const program::Program& program = c_.plan.program;
-    const std::int64_t own = schedule::nodes_of(program, scope.body, kMostNodes);
+    const std::int64_t own = program::nodes_of(program, scope.body, kMostNodes);
     return std::all_of(readers.begin(), readers.end(), [&](std::size_t reader) {
       const ScalarId body = program.scopes[reader].body;
-      return schedule::nodes_of(program, body, kMostNodes) +
-                 schedule::reads_written(program, body, scope.output) * own <=
+      return program::nodes_of(program, body, kMostNodes) +
+                 program::count_reads(program, body, scope.output) * own <=
              kMostNodes;
     });
   }

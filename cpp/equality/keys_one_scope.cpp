@@ -4,6 +4,7 @@
 
 #include "equality/keys.hpp"
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 #include "symbolic/simplify.hpp"
 
 namespace syno::equality {
@@ -41,6 +42,7 @@ class Fusion {
           if (writer && (!producer || *writer > *producer)) producer = writer;
         }
         if (!producer) break;
+        interruption_point();
         absorb(scope, program_.scopes[*producer]);
       }
       fused.push_back(std::move(scope));

@@ -8,7 +8,7 @@
 namespace syno::lower {
 
 /// Only what the outputs need, and the tensors to be kept: inputs in the order in which they are, then the
-/// rest. Iterators of a scope get names of their own, and labels are lost.
+/// rest. Iterators of a scope get names of their own.
 program::Program compacted(const program::Program& program, const std::set<program::TensorId>& kept);
 
 }  // namespace syno::lower

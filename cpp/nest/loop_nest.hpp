@@ -10,9 +10,11 @@
 
 #include "program/interpret.hpp"
 #include "program/program.hpp"
+#include "symbolic/condition.hpp"
 
 namespace syno::nest {
 
+using symbolic::Condition;  ///< over the loop variables
 using symbolic::ExprId;
 
 enum class Dtype : std::uint8_t { F32, F64, BF16 };
@@ -43,13 +45,6 @@ enum class LoopKind : std::uint8_t {
   Vector,    ///< constant bounds, any extent; iterations are independent except for reductions (a Store with
              ///< mode Add, Max, ...); runs as SIMD lanes, a tail is masked by an If inside
   Parallel,  ///< iterations are independent: threads share them
-};
-
-/// expr in [begin, end), all over the loop variables.
-struct Condition {
-  ExprId expr{};
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
 };
 
 enum class ValueKind : std::uint8_t { Literal, Load, Index, Unary, Binary, Select };

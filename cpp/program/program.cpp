@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "program/scalars.hpp"
 #include "support/error.hpp"
 #include "symbolic/simplify.hpp"
 
@@ -106,19 +107,21 @@ std::vector<ScalarId> scalars_of(const Program& program, ScalarId root) {
   for (std::size_t i = static_cast<std::size_t>(root) + 1; i-- > 0;) {
     if (!reached[i]) continue;
     const Scalar& scalar = program.scalars[i];
-    const auto mark = [&](ScalarId id) {
+    over_operands(scalar, [&](ScalarId id) {
       SYNO_ASSERT(static_cast<std::size_t>(id) < i, "operands precede the scalar that uses them");
       reached[static_cast<std::size_t>(id)] = true;
-    };
-    if (scalar.kind == ScalarKind::Unary) mark(scalar.a);
-    if (scalar.kind == ScalarKind::Binary || scalar.kind == ScalarKind::Select)
-      mark(scalar.a), mark(scalar.b);
-    if (scalar.kind == ScalarKind::Select) mark(scalar.c);
+    });
   }
   std::vector<ScalarId> result;
   for (std::size_t i = 0; i < reached.size(); ++i)
     if (reached[i]) result.push_back(ScalarId{static_cast<std::uint32_t>(i)});
   return result;
+}
+
+std::string fresh_tensor_name(const Program& program, std::string_view wanted) {
+  std::string name(wanted);
+  for (int i = 2; program.find_tensor(name); ++i) name = fmt::format("{}{}", wanted, i);
+  return name;
 }
 
 symbolic::Context context_of(const Program& program) {

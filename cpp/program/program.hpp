@@ -131,6 +131,9 @@ struct Program {
 /// The scalars a body is made of, operands before their users; each once however often it is used.
 std::vector<ScalarId> scalars_of(const Program& program, ScalarId root);
 
+/// `wanted`, or with the least number from 2 on behind it that makes it a name no tensor has.
+std::string fresh_tensor_name(const Program& program, std::string_view wanted);
+
 /// The ranges of all iterators of a program, as the simplifier wants them. Keeps a pointer to `program`.
 symbolic::Context context_of(const Program& program);
 

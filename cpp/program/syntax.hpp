@@ -112,6 +112,9 @@ Text parse_text(std::string_view text);
 std::string spelled(std::string_view text, const IndexText& index,
                     const std::function<std::optional<std::string>(const IndexName&)>& instead);
 
+/// "sum", "prod", ...; "" for no reduction.
+std::string_view word_of(Reduction reduction);
+
 /// `12`, `0.5`, `1e-5` as exact numbers; nothing when 64 bits do not hold one.
 std::optional<Rational> parse_decimal(std::string_view text);
 

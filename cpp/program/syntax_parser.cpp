@@ -615,4 +615,10 @@ std::string spelled(std::string_view text, const IndexText& index,
 
 Text parse_text(std::string_view text) { return Parser(text).run(); }
 
+std::string_view word_of(Reduction reduction) {
+  for (const auto& [word, value] : kReductions)
+    if (value == reduction) return word;
+  return "";
+}
+
 }  // namespace syno::program::syntax

@@ -36,24 +36,6 @@ Level level_of(Function function) {
   }
 }
 
-std::string_view word_of(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::None:
-      return "";
-    case Reduction::Sum:
-      return "sum";
-    case Reduction::Max:
-      return "max";
-    case Reduction::Min:
-      return "min";
-    case Reduction::Product:
-      return "prod";
-    case Reduction::Mean:
-      return "mean";
-  }
-  return "";
-}
-
 std::string_view word_of(Role role) {
   return role == Role::Weight ? "weight" : role == Role::Constant ? "constant" : "input";
 }
@@ -220,7 +202,7 @@ class Printer {
       result += fmt::format("[{}] += ", indices(scope.target));
     }
     const bool reduces = scope.reduction != Reduction::None;
-    if (reduces) result += fmt::format("{}[{}] ", word_of(scope.reduction), iterators(scope.sums));
+    if (reduces) result += fmt::format("{}[{}] ", syntax::word_of(scope.reduction), iterators(scope.sums));
     result += body(scope.body, reduces ? kProduct : kOr);
     return result + "\n";
   }

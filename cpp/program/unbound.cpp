@@ -205,21 +205,6 @@ const Node* reduction_over(const Node& node, std::string_view name) {
   return nullptr;
 }
 
-std::string_view word_of(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::Max:
-      return "max";
-    case Reduction::Min:
-      return "min";
-    case Reduction::Product:
-      return "prod";
-    case Reduction::Mean:
-      return "mean";
-    default:
-      return "sum";
-  }
-}
-
 }  // namespace
 
 void require_bound_names(std::string_view text, const Text& tree,

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "schedule/outside.hpp"
-#include "schedule/share.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -190,7 +189,7 @@ bool separates(Plan& plan, std::size_t scope, std::uint32_t slot) {
   LinearForms forms = plan.bound_forms();
   for (const ExprId e : plan.program.scopes[scope].target) {
     std::vector<Condition> ignored;
-    const ExprId index = without_inside(plan.program.arena, plan.over_loops(scope, e), ignored);
+    const ExprId index = symbolic::without_inside(plan.program.arena, plan.over_loops(scope, e), ignored);
     const LinearForm form = forms.form(plan.program.arena, index);
     bool linear = false;
     const std::int64_t step = forms.coefficient(form, slot, &linear);
@@ -344,7 +343,7 @@ void peel(Plan& plan, const Decision& decision) {
 int innermost_reading(const Plan& plan, std::size_t reader, program::TensorId tensor) {
   const ScopePlan& current = plan.scopes[reader];
   const auto count = static_cast<int>(current.order.size());
-  if (!current.epilogue || !mentions(plan.program, current.epilogue->body, tensor)) return count;
+  if (!current.epilogue || !program::reads_tensor(plan.program, current.epilogue->body, tensor)) return count;
   int position = 0;
   while (
       position < count &&
@@ -506,8 +505,7 @@ constexpr std::array kDecisions = {
     DecisionRow{"turn", "loops=[i], words=[name]?",
                 "what several reads meet at (i + a) % m is computed in their order and turned in a copy",
                 turn},
-    DecisionRow{"factor", "", "what a sum multiplies all its terms by multiplies its result instead",
-                take_out_factors},
+    DecisionRow{"factor", "", "what a sum multiplies all its terms by multiplies its result instead", factor},
     DecisionRow{"share", "tensor=another scope's output, words=[name]?",
                 "an elementary function of the same values in both becomes a scope that both read", share},
     DecisionRow{"inline", "", "the scope's body takes the place of every read of it", inline_scope},

@@ -216,7 +216,7 @@ std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
     std::vector<Condition> ignored;
     std::vector<ExprId> indices;
     for (const ExprId index : scalar.indices)
-      indices.push_back(over_loops(s, without_inside(nest_.arena, index, ignored)));
+      indices.push_back(over_loops(s, symbolic::without_inside(nest_.arena, index, ignored)));
     walk.near_bytes = near_bytes;
     if (const auto asks = prefetch_next(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk))
       made.push_back(*asks);

@@ -66,7 +66,8 @@ ValueId Emission::read(std::size_t s, const Scalar& scalar) {
   const bool total = made_by && plan_.scopes[*made_by].total;
   std::vector<Condition> wanted, guards;
   std::vector<ExprId> indices;
-  for (const ExprId index : scalar.indices) indices.push_back(without_inside(nest_.arena, index, wanted));
+  for (const ExprId index : scalar.indices)
+    indices.push_back(symbolic::without_inside(nest_.arena, index, wanted));
   const auto& dims = plan_.program.tensor(tensor).dims;
   for (std::size_t d = 0; !total && d < dims.size(); ++d) {
     const auto [begin, end] = plan_.range(dims[d]);
@@ -116,7 +117,8 @@ ValueId Emission::value(std::size_t s, ScalarId id, std::map<ScalarId, ValueId>&
       break;
     case ScalarKind::Index: {
       std::vector<Condition> ignored;
-      made = nest_.index_value(tidy(over_loops(s, without_inside(nest_.arena, scalar.index, ignored))));
+      made = nest_.index_value(
+          tidy(over_loops(s, symbolic::without_inside(nest_.arena, scalar.index, ignored))));
       break;
     }
     case ScalarKind::Read:
@@ -189,7 +191,7 @@ StatementId Emission::write_at(std::size_t s, StoreMode mode,
     std::vector<Condition> wanted;
     const auto& dims = plan_.program.tensor(tensor).dims;
     for (std::size_t d = 0; d < dims.size(); ++d) {
-      const ExprId e = without_inside(nest_.arena, scope.target[d], wanted);
+      const ExprId e = symbolic::without_inside(nest_.arena, scope.target[d], wanted);
       const auto [begin, end] = plan_.range(dims[d]);
       wanted.push_back({e, begin, end});
       indices.push_back(over_loops(s, e));

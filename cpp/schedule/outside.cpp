@@ -22,7 +22,8 @@ using program::ScalarKind;
 void conditions_of(Plan& plan, const Scalar& read, std::vector<Condition>& conditions) {
   symbolic::Arena& arena = plan.program.arena;
   std::vector<ExprId> indices;
-  for (const ExprId index : read.indices) indices.push_back(without_inside(arena, index, conditions));
+  for (const ExprId index : read.indices)
+    indices.push_back(symbolic::without_inside(arena, index, conditions));
   const auto made_by = plan.producer(read.tensor);
   if (!made_by || !plan.scopes[*made_by].total) {
     const auto& dims = plan.program.tensor(read.tensor).dims;

@@ -4,7 +4,9 @@
 #include <map>
 #include <set>
 
+#include "program/scalars.hpp"
 #include "support/error.hpp"
+#include "symbolic/condition.hpp"
 
 namespace syno::schedule {
 
@@ -22,58 +24,7 @@ constexpr std::int64_t kMostPoints = std::int64_t{1} << 56;    // of a scope
 
 std::uint32_t raw(TensorId id) { return static_cast<std::uint32_t>(id); }
 
-void visit_reads(const program::Program& program, ScalarId id, std::vector<ScalarId>& out) {
-  const Scalar& scalar = program.scalar(id);
-  switch (scalar.kind) {
-    case ScalarKind::Literal:
-    case ScalarKind::Index:
-      return;
-    case ScalarKind::Read:
-      out.push_back(id);
-      return;
-    case ScalarKind::Unary:
-      visit_reads(program, scalar.a, out);
-      return;
-    case ScalarKind::Binary:
-      visit_reads(program, scalar.a, out);
-      visit_reads(program, scalar.b, out);
-      return;
-    case ScalarKind::Select:
-      visit_reads(program, scalar.a, out);
-      visit_reads(program, scalar.b, out);
-      visit_reads(program, scalar.c, out);
-      return;
-  }
-}
-
 }  // namespace
-
-bool mentions(const program::Program& program, ScalarId id, TensorId tensor) {
-  const Scalar& scalar = program.scalar(id);
-  switch (scalar.kind) {
-    case ScalarKind::Read:
-      return scalar.tensor == tensor;
-    case ScalarKind::Unary:
-      return mentions(program, scalar.a, tensor);
-    case ScalarKind::Binary:
-      return mentions(program, scalar.a, tensor) || mentions(program, scalar.b, tensor);
-    case ScalarKind::Select:
-      return mentions(program, scalar.a, tensor) || mentions(program, scalar.b, tensor) ||
-             mentions(program, scalar.c, tensor);
-    default:
-      return false;
-  }
-}
-
-ExprId without_inside(symbolic::Arena& arena, ExprId e, std::vector<Condition>& conditions) {
-  if (!arena.has_inside(e)) return e;
-  const symbolic::Expr node = arena[e];
-  const auto inner = [&](ExprId child) { return without_inside(arena, child, conditions); };
-  if (node.op != Op::Inside) return arena.over(e, inner);
-  const ExprId a = inner(node.a);
-  conditions.push_back({a, 0, arena[node.size].factor().num()});
-  return a;
-}
 
 ExprId to_expr(symbolic::Arena& arena, const LinearForms& forms, const LinearForm& form) {
   ExprId sum = arena.constant(form.constant);
@@ -146,7 +97,7 @@ void Plan::accumulate_in_f32() {
     const TensorId output = program.scopes[s].output;
     if (!is_output(output) || (program.scopes[s].target.empty() && consumers(output).empty())) continue;
     program::Tensor wide = program.tensor(output);
-    wide.name = fresh_tensor_name(wide.name + "_f32");
+    wide.name = program::fresh_tensor_name(program, wide.name + "_f32");
     const TensorId beside = program.add_tensor(wide);
     program.scopes[s].output = beside;
     for (Scalar& scalar : program.scalars)
@@ -222,8 +173,8 @@ std::vector<std::size_t> Plan::consumers(TensorId tensor) const {
   std::vector<std::size_t> found;
   for (std::size_t s = 0; s < program.scopes.size(); ++s) {
     const auto& epilogue = scopes[s].epilogue;
-    if (mentions(program, program.scopes[s].body, tensor) ||
-        (epilogue && mentions(program, epilogue->body, tensor)))
+    if (program::reads_tensor(program, program.scopes[s].body, tensor) ||
+        (epilogue && program::reads_tensor(program, epilogue->body, tensor)))
       found.push_back(s);
   }
   return found;
@@ -255,15 +206,15 @@ std::vector<ScalarId> distinct_reads(const program::Program& program, const std:
 }  // namespace
 
 std::vector<ScalarId> Plan::reads(std::size_t scope) const {
-  std::vector<ScalarId> all;
-  visit_reads(program, program.scopes[scope].body, all);
-  return distinct_reads(program, all);
+  return distinct_reads(program, program::reads_in(program, program.scopes[scope].body));
 }
 
 std::vector<ScalarId> Plan::all_reads(std::size_t scope) const {
-  std::vector<ScalarId> all;
-  visit_reads(program, program.scopes[scope].body, all);
-  if (const auto& epilogue = scopes[scope].epilogue) visit_reads(program, epilogue->body, all);
+  std::vector<ScalarId> all = program::reads_in(program, program.scopes[scope].body);
+  if (const auto& epilogue = scopes[scope].epilogue) {
+    const auto later = program::reads_in(program, epilogue->body);
+    all.insert(all.end(), later.begin(), later.end());
+  }
   return distinct_reads(program, all);
 }
 
@@ -274,12 +225,6 @@ std::vector<ScalarId> Plan::reads_of(std::size_t scope, TensorId tensor) const {
   return found;
 }
 
-std::string Plan::fresh_tensor_name(std::string wanted) const {
-  std::string name = wanted;
-  for (int i = 2; program.find_tensor(name); ++i) name = fmt::format("{}{}", wanted, i);
-  return name;
-}
-
 std::string Plan::fresh_loop_name(std::size_t scope, std::string wanted) const {
   const auto taken = [&](const std::string& name) {
     return std::any_of(scopes[scope].loops.begin(), scopes[scope].loops.end(),
@@ -288,6 +233,41 @@ std::string Plan::fresh_loop_name(std::size_t scope, std::string wanted) const {
   std::string name = wanted;
   for (int i = 2; taken(name); ++i) name = fmt::format("{}{}", wanted, i);
   return name;
+}
+
+void Plan::rewrite(const derive::Rewrite& row, const derive::Site& site) {
+  const std::vector<program::Scope> before = program.scopes;
+  row.apply(program, site);
+  tensors.resize(program.tensors.size());
+  const auto same_iterators = [](const std::vector<program::Iterator>& a,
+                                 const std::vector<program::Iterator>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& two) {
+      return one.slot == two.slot && one.range == two.range;
+    });
+  };
+  std::vector<int> place(program.tensors.size(), -1);  // of the scope that computed a tensor
+  for (std::size_t s = 0; s < before.size(); ++s)
+    place[static_cast<std::size_t>(before[s].output)] = static_cast<int>(s);
+  std::vector<int> now(before.size(), -1);  // where that scope is
+  std::vector<ScopePlan> kept(program.scopes.size());
+  std::vector<std::size_t> anew;
+  for (std::size_t s = 0; s < program.scopes.size(); ++s) {
+    const program::Scope& scope = program.scopes[s];
+    const int old = place[static_cast<std::size_t>(scope.output)];
+    if (old >= 0) now[static_cast<std::size_t>(old)] = static_cast<int>(s);
+    const auto same = [&](const program::Scope& b) {
+      return same_iterators(b.traversal, scope.traversal) && same_iterators(b.sums, scope.sums);
+    };
+    if (old >= 0 && same(before[static_cast<std::size_t>(old)]))
+      kept[s] = std::move(scopes[static_cast<std::size_t>(old)]);
+    else
+      anew.push_back(s);
+  }
+  for (ScopePlan& plan : kept)
+    if (plan.attach_scope >= 0) plan.attach_scope = now[static_cast<std::size_t>(plan.attach_scope)];
+  scopes = std::move(kept);
+  for (const std::size_t s : anew)
+    if (is_argument(program.scopes[s].output)) need_domain(s);
 }
 
 void Plan::insert_scope(std::size_t at, program::Scope scope, ScopePlan plan) {
@@ -330,20 +310,14 @@ void Plan::drop_unused_scalars() {
     use(scopes[s].epilogue->body);
     use(scopes[s].epilogue->value);
   }
-  const auto operands = [](Scalar& scalar, const auto& visit) {
-    const bool two = scalar.kind == ScalarKind::Binary || scalar.kind == ScalarKind::Select;
-    if (two || scalar.kind == ScalarKind::Unary) visit(scalar.a);
-    if (two) visit(scalar.b);
-    if (scalar.kind == ScalarKind::Select) visit(scalar.c);
-  };
   for (std::size_t i = all.size(); i-- > 0;)  // operands precede what uses them
-    if (used[i]) operands(all[i], use);
+    if (used[i]) program::over_operands(all[i], use);
   std::vector<ScalarId> moved(all.size());
   std::size_t count = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!used[i]) continue;
     moved[i] = ScalarId{static_cast<std::uint32_t>(count)};
-    operands(all[i], [&](ScalarId& id) { id = moved[static_cast<std::size_t>(id)]; });
+    program::over_operands(all[i], [&](ScalarId& id) { id = moved[static_cast<std::size_t>(id)]; });
     if (count != i) all[count] = std::move(all[i]);
     ++count;
   }
@@ -542,7 +516,7 @@ struct Regions {
       return arena.add(arena.subtract(value, plan.value_of(scope, loop)), seen_value(scope, loop));
     };
     std::vector<Condition> ignored;
-    index = without_inside(arena, index, ignored);
+    index = symbolic::without_inside(arena, index, ignored);
     index = arena.substitute(index, seen);
     return forms.form(arena, index);
   }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "derive/rewrite.hpp"
 #include "schedule/layout.hpp"
 #include "schedule/names.hpp"
 #include "schedule/schedule.hpp"
@@ -100,7 +101,9 @@ class Plan {
   /// Drops scalars that no scope uses any more, where they have become most of them; ids of others change.
   void drop_unused_scalars();
   std::string fresh_loop_name(std::size_t scope, std::string wanted) const;
-  std::string fresh_tensor_name(std::string wanted) const;
+  /// Applies a row of rewrites to the program. Scopes that come into being, or whose iterators change, begin
+  /// anew; what was decided about the others stays.
+  void rewrite(const derive::Rewrite& row, const derive::Site& site);
   /// Inserts a scope before position `at`; attachments keep pointing at the scopes they meant.
   void insert_scope(std::size_t at, program::Scope scope, ScopePlan plan);
   void erase_scope(std::size_t at);
@@ -144,10 +147,6 @@ LoopNest emit(Plan plan);
 /// Of a call alone: what the plan prepacks is an argument (apply_prepacked()).
 LoopNest emit_call(const Plan& plan);
 
-/// Whether an expression reads a tensor.
-bool mentions(const program::Program& program, program::ScalarId id, program::TensorId tensor);
-/// `e` without its `inside` guards, which become conditions.
-ExprId without_inside(symbolic::Arena& arena, ExprId e, std::vector<Condition>& conditions);
 /// The expression of a linear form.
 ExprId to_expr(symbolic::Arena& arena, const LinearForms& forms, const LinearForm& form);
 

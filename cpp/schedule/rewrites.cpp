@@ -1,13 +1,11 @@
 // Decisions that rewrite the program: staged copies, inlining and epilogues.
 #include <algorithm>
 #include <functional>
-#include <map>
 
+#include "program/scalars.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/gather.hpp"
-#include "schedule/inlining.hpp"
 #include "support/error.hpp"
-#include "support/interrupt.hpp"
 
 namespace syno::schedule {
 
@@ -15,40 +13,6 @@ using program::Program;
 using program::Scalar;
 using program::ScalarId;
 using program::ScalarKind;
-using symbolic::Op;
-
-ScalarId rebuild(Program& program, ScalarId id,
-                 const std::function<std::optional<ScalarId>(ScalarId)>& replacement,
-                 const std::function<ExprId(ExprId)>& move) {
-  interruption_point();
-  if (const auto replaced = replacement(id)) return *replaced;
-  Scalar scalar = program.scalar(id);
-  switch (scalar.kind) {
-    case ScalarKind::Literal:
-      return id;
-    case ScalarKind::Index:
-      if (!move) return id;
-      scalar.index = move(scalar.index);
-      break;
-    case ScalarKind::Read:
-      if (!move) return id;
-      for (auto& index : scalar.indices) index = move(index);
-      break;
-    case ScalarKind::Unary:
-      scalar.a = rebuild(program, scalar.a, replacement, move);
-      break;
-    case ScalarKind::Binary:
-      scalar.a = rebuild(program, scalar.a, replacement, move);
-      scalar.b = rebuild(program, scalar.b, replacement, move);
-      break;
-    case ScalarKind::Select:
-      scalar.a = rebuild(program, scalar.a, replacement, move);
-      scalar.b = rebuild(program, scalar.b, replacement, move);
-      scalar.c = rebuild(program, scalar.c, replacement, move);
-      break;
-  }
-  return program.add_scalar(std::move(scalar));
-}
 
 bool untouched(const Plan& plan, std::size_t scope) {
   const ScopePlan& s = plan.scopes[scope];
@@ -62,19 +26,7 @@ bool untouched(const Plan& plan, std::size_t scope) {
 namespace {
 
 constexpr const char* kWhere = "schedule";
-constexpr std::int64_t kMostInlined = 1 << 13;  ///< nodes that inlining one scope adds to another
-
-std::optional<ScalarId> as_it_is(ScalarId) { return std::nullopt; }
-
-/// Replaces iterators of one scope by expressions over another one's.
-std::function<ExprId(ExprId)> moving(Program& program, std::map<std::uint32_t, ExprId> values) {
-  return [&program, values = std::move(values)](ExprId e) {
-    return program.arena.substitute(e, [&](std::uint32_t slot) {
-      const auto found = values.find(slot);
-      return found == values.end() ? program.arena.iterator(slot) : found->second;
-    });
-  };
-}
+using Moves = std::vector<std::pair<std::uint32_t, ExprId>>;  ///< iterators, and what takes their place
 
 void stage_write(Plan& plan, std::size_t at, const std::string& name) {
   Program& program = plan.program;
@@ -94,18 +46,17 @@ void stage_write(Plan& plan, std::size_t at, const std::string& name) {
   program::Scope out;
   out.output = scope.output;
   std::vector<ExprId> indices;
-  std::map<std::uint32_t, ExprId> values;
+  Moves values;
   for (const auto& iterator : scope.traversal) {
     out.traversal.push_back(program.new_iterator(iterator.name, iterator.range));
     indices.push_back(program.arena.iterator(out.traversal.back().slot));
-    values.emplace(iterator.slot, indices.back());
+    values.emplace_back(iterator.slot, indices.back());
   }
   out.body = program.read(staged, std::move(indices));
   ScopePlan written_later;
   // The epilogue goes with what is written last: the copy.
   if (const auto& epilogue = plan.scopes[at].epilogue) {
-    written_later.epilogue = {rebuild(program, epilogue->body, as_it_is, moving(program, values)),
-                              epilogue->value};
+    written_later.epilogue = {program::with_iterators(program, epilogue->body, values), epilogue->value};
   }
   program.scopes[at].output = staged;
   plan.scopes[at] = ScopePlan{};
@@ -119,8 +70,8 @@ void stage(Plan& plan, const Decision& decision) {
   Program& program = plan.program;
   const std::size_t at = plan.scope_named(decision.scope);
   const auto source = plan.tensor_named(decision.tensor);
-  const std::string name =
-      plan.fresh_tensor_name(decision.words.empty() ? decision.tensor + "_s" : decision.words[0]);
+  const std::string name = program::fresh_tensor_name(
+      program, decision.words.empty() ? decision.tensor + "_s" : decision.words[0]);
   if (!decision.words.empty() && name != decision.words[0])
     fail<ScheduleError>(kWhere, "there is a tensor '{}' already", decision.words[0]);
   if (source == program.scopes[at].output) return stage_write(plan, at, name);
@@ -171,7 +122,7 @@ void stage(Plan& plan, const Decision& decision) {
   filling.body = program.read(source, std::move(from), read.fill);
   const ScalarId direct = program.read(staged, parts, read.fill);
   program.scopes[at].body =
-      rebuild(program, program.scopes[at].body, [&](ScalarId id) -> std::optional<ScalarId> {
+      program::rebuild(program, program.scopes[at].body, [&](ScalarId id) -> std::optional<ScalarId> {
         const Scalar& scalar = program.scalar(id);
         if (scalar.kind == ScalarKind::Read && scalar.tensor == read.tensor &&
             scalar.indices == read.indices && scalar.fill == read.fill)
@@ -183,74 +134,108 @@ void stage(Plan& plan, const Decision& decision) {
   plan.insert_scope(at, std::move(filling), std::move(made));
 }
 
+namespace {
+
+/// The row may change the scope: nothing was decided about it.
+void check_untouched(const Plan& plan, std::size_t scope, bool epilogue = false) {
+  if (!untouched(plan, scope) || (plan.scopes[scope].epilogue && !epilogue))
+    fail<ScheduleError>(kWhere, "decisions about '{}' came before; rewrite it first",
+                        plan.program.tensor(plan.program.scopes[scope].output).name);
+}
+
+const std::string& the_loop(const Decision& decision) {
+  if (decision.loops.size() != 1)
+    fail<ScheduleError>(kWhere, "{} needs one loop, not {}", decision.name, decision.loops.size());
+  return decision.loops[0];
+}
+
+derive::Site site_of(const Decision& decision) {
+  return {decision.scope, decision.loops.empty() ? "" : decision.loops[0], decision.tensor,
+          decision.words.empty() ? "" : decision.words[0]};
+}
+
+}  // namespace
+
+Decision decision_for(std::string_view rewrite, const derive::Site& site) {
+  Decision made{std::string(rewrite), site.scope, {}, {}, site.other, {}};
+  if (!site.iterator.empty()) made.loops = {site.iterator};
+  if (!site.made.empty()) made.words = {site.made};
+  return made;
+}
+
+std::vector<derive::Site> sites_of(const Plan& plan, std::string_view rewrite, std::size_t scope) {
+  const bool composes = rewrite == "factor";  // the product becomes part of the epilogue
+  const auto open = [&](std::size_t s) {
+    return untouched(plan, s) && (composes || !plan.scopes[s].epilogue);
+  };
+  if (!open(scope)) return {};
+  std::vector<derive::Site> found = derive::rewrite_named(rewrite).find(plan.program, scope);
+  std::erase_if(found, [&](const derive::Site& site) {
+    return !site.other.empty() && !open(plan.scope_named(site.other));
+  });
+  return found;
+}
+
+void solve(Plan& plan, const Decision& decision) {
+  the_loop(decision);
+  check_untouched(plan, plan.scope_named(decision.scope));
+  plan.rewrite(derive::rewrite_named("solve"), site_of(decision));
+}
+
+void turn(Plan& plan, const Decision& decision) {
+  the_loop(decision);
+  check_untouched(plan, plan.scope_named(decision.scope));
+  plan.rewrite(derive::rewrite_named("turn"), site_of(decision));
+}
+
+void share(Plan& plan, const Decision& decision) {
+  for (const std::string& name : {decision.scope, decision.tensor})
+    check_untouched(plan, plan.scope_named(name));
+  plan.rewrite(derive::rewrite_named("share"), site_of(decision));
+}
+
 void inline_scope(Plan& plan, const Decision& decision) {
   Program& program = plan.program;
   const std::size_t at = plan.scope_named(decision.scope);
   const program::Scope producer = program.scopes[at];
-  const auto tensor = producer.output;
-  if (plan.is_argument(tensor))
+  if (plan.is_argument(producer.output))
     fail<ScheduleError>(kWhere, "'{}' is an output; it must be written", decision.scope);
   if (!producer.sums.empty() || !producer.target.empty())
     fail<ScheduleError>(kWhere, "'{}' reduces or accumulates; every read of it would repeat that",
                         decision.scope);
   if (plan.scopes[at].has_domain || plan.scopes[at].attach_scope >= 0)
     fail<ScheduleError>(kWhere, "decisions about '{}' came before; inline it first", decision.scope);
-  const auto readers = plan.consumers(tensor);
-  const bool total = plan.scopes[at].total;
-  ScalarId written = producer.body;
-  if (const auto& epilogue = plan.scopes[at].epilogue)
-    written = rebuild(program, epilogue->body, [&](ScalarId id) {
-      return id == epilogue->value ? std::optional(producer.body) : std::nullopt;
-    });
+  const auto readers = plan.consumers(producer.output);
+  bool plain = !plan.scopes[at].total && !plan.scopes[at].epilogue;
   for (const std::size_t reader : readers) {
-    if (plan.scopes[reader].frozen)
+    const ScopePlan& s = plan.scopes[reader];
+    if (s.frozen)
       fail<ScheduleError>(kWhere, "'{}' already has a producer placed by its loops; inline '{}' before",
                           program.tensor(program.scopes[reader].output).name, decision.scope);
-    const std::int64_t times = reads_written(program, program.scopes[reader].body, tensor);
-    if (times > kMostInlined / nodes_of(program, written, kMostInlined))
-      fail<ScheduleError>(kWhere, "'{}' reads '{}' {} times: its body would have more than {} parts",
-                          program.tensor(program.scopes[reader].output).name, decision.scope, times,
-                          kMostInlined);
-    const auto context = program::context_of(program);
-    const auto inlined = [&](ScalarId id) -> std::optional<ScalarId> {
-      const Scalar read = program.scalar(id);
-      if (read.kind != ScalarKind::Read || read.tensor != tensor) return std::nullopt;
-      // Where the read takes its fill: an index outside the tensor, or a guard that fails.
-      std::vector<Condition> conditions;
-      std::map<std::uint32_t, ExprId> values;
-      for (std::size_t d = 0; d < read.indices.size(); ++d) {
-        const ExprId index = without_inside(program.arena, read.indices[d], conditions);
-        values.emplace(producer.traversal[d].slot, index);
-        const auto [begin, end] = plan.range(producer.traversal[d].range);
-        if (!total) conditions.push_back({index, begin, end});
-      }
-      ScalarId body = rebuild(program, written, as_it_is, moving(program, values));
-      std::optional<ScalarId> inside;
-      const auto index_scalar = [&](ExprId e) {
-        Scalar scalar;
-        scalar.kind = ScalarKind::Index;
-        scalar.index = e;
-        return program.add_scalar(std::move(scalar));
-      };
-      const auto both = [&](ScalarId test) {
-        inside = inside ? program.binary(program::Function::And, *inside, test) : test;
-      };
-      // How far a staged copy reaches is known once its consumers are decided.
-      const bool reaches = plan.scopes[reader].total && !plan.scopes[reader].has_domain;
-      for (const auto& condition : conditions) {
-        const Interval range = symbolic::bounds(program.arena, condition.expr, context, 0);
-        if (reaches || range.least < condition.begin)
-          both(program.binary(program::Function::LessEqual, program.literal(condition.begin),
-                              index_scalar(condition.expr)));
-        if (reaches || range.greatest >= condition.end)
-          both(program.binary(program::Function::Less, index_scalar(condition.expr),
-                              program.literal(condition.end)));
-      }
-      return inside ? program.select(*inside, body, program.literal(read.fill)) : body;
-    };
-    program.scopes[reader].body = rebuild(program, program.scopes[reader].body, inlined);
-    if (auto& epilogue = plan.scopes[reader].epilogue)
-      epilogue->body = rebuild(program, epilogue->body, inlined);
+    plain = plain && !s.epilogue && !(s.total && !s.has_domain);
+  }
+  if (plain) {
+    plan.rewrite(derive::rewrite_named("inline"), site_of(decision));
+    return plan.drop_unused_scalars();
+  }
+  // Epilogues, and copies that may be read anywhere, are the plan's affair.
+  derive::Inlined inlined{producer, producer.body, plan.scopes[at].total};
+  if (const auto& epilogue = plan.scopes[at].epilogue)
+    inlined.written = program::rebuild(program, epilogue->body, [&](ScalarId id) {
+      return id == epilogue->value ? std::optional(producer.body) : std::nullopt;
+    });
+  std::vector<std::pair<ScalarId, ScalarId>> made;  // all before one is changed: any may be refused
+  for (const std::size_t reader : readers) {
+    const std::string& name = program.tensor(program.scopes[reader].output).name;
+    // How far a staged copy reaches is known once its consumers are decided.
+    inlined.guarded = plan.scopes[reader].total && !plan.scopes[reader].has_domain;
+    const auto& epilogue = plan.scopes[reader].epilogue;
+    made.emplace_back(with_inlined(program, inlined, program.scopes[reader].body, name),
+                      epilogue ? with_inlined(program, inlined, epilogue->body, name) : ScalarId{});
+  }
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    program.scopes[readers[i]].body = made[i].first;
+    if (auto& epilogue = plan.scopes[readers[i]].epilogue) epilogue->body = made[i].second;
   }
   plan.erase_scope(at);
   plan.drop_unused_scalars();
@@ -308,37 +293,66 @@ std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t at, program
   return std::nullopt;
 }
 
-void fuse_epilogue(Plan& plan, const Decision& decision) {
+namespace {
+
+/// Makes the scope `at` the epilogue of the reduction it reads `tensor` from.
+void put_into_epilogue(Plan& plan, std::size_t at, program::TensorId tensor) {
   Program& program = plan.program;
-  const std::size_t at = plan.scope_named(decision.scope);
-  const auto tensor = plan.tensor_named(decision.tensor);
-  if (const auto obstacle = epilogue_obstacle(plan, at, tensor)) fail<ScheduleError>(kWhere, "{}", *obstacle);
   const std::size_t made_by = *plan.producer(tensor);
   const program::Scope producer = program.scopes[made_by];
   const ScalarId place = plan.reads_of(at, tensor)[0];
-  std::map<std::uint32_t, ExprId> values;
+  Moves values;
   for (std::size_t d = 0; d < producer.traversal.size(); ++d)
-    values.emplace(producer.traversal[d].slot, program.scalar(place).indices[d]);
-  const auto move = moving(program, values);
+    values.emplace_back(producer.traversal[d].slot, program.scalar(place).indices[d]);
 
   // A chain: the outer epilogue is made of what the inner one makes.
   const auto inner = plan.scopes[made_by].epilogue;
   const ScalarId value = inner ? inner->value : program.literal(0);
-  const ScalarId result = inner ? rebuild(program, inner->body, as_it_is, move) : value;
+  const ScalarId result = inner ? program::with_iterators(program, inner->body, values) : value;
   const ScalarId body =
-      rebuild(program, program.scopes[at].body, [&](ScalarId id) -> std::optional<ScalarId> {
+      program::rebuild(program, program.scopes[at].body, [&](ScalarId id) -> std::optional<ScalarId> {
         const Scalar& scalar = program.scalar(id);
         return scalar.kind == ScalarKind::Read && scalar.tensor == tensor ? std::optional(result)
                                                                           : std::nullopt;
       });
   program::Scope& joint = program.scopes[at];
-  joint.body = rebuild(program, producer.body, as_it_is, move);
+  joint.body = program::with_iterators(program, producer.body, values);
   joint.sums = producer.sums;
   joint.reduction = producer.reduction;
   plan.scopes[at] = ScopePlan{};
   plan.scopes[at].epilogue = {body, value};
   plan.erase_scope(made_by);
-  if (plan.is_argument(program.scopes[at - 1].output)) plan.need_domain(at - 1);
+}
+
+}  // namespace
+
+void fuse_epilogue(Plan& plan, const Decision& decision) {
+  const std::size_t at = plan.scope_named(decision.scope);
+  const auto tensor = plan.tensor_named(decision.tensor);
+  if (const auto obstacle = epilogue_obstacle(plan, at, tensor)) fail<ScheduleError>(kWhere, "{}", *obstacle);
+  put_into_epilogue(plan, at, tensor);
+  const std::size_t joint = plan.scope_named(decision.scope);
+  if (plan.is_argument(plan.program.scopes[joint].output)) plan.need_domain(joint);
+}
+
+void factor(Plan& plan, const Decision& decision) {
+  const std::size_t at = plan.scope_named(decision.scope);
+  check_untouched(plan, at, true);
+  const ScopePlan before = plan.scopes[at];
+  const std::uint32_t slots = plan.program.next_slot;
+  plan.rewrite(derive::rewrite_named("factor"), site_of(decision));
+  // The product is made in registers, and what was the epilogue is made of it.
+  const std::size_t product = plan.scope_named(decision.scope);
+  put_into_epilogue(plan, product, plan.program.scopes[product - 1].output);
+  const std::size_t joint = plan.scope_named(decision.scope);
+  Epilogue made = *plan.scopes[joint].epilogue;
+  if (const auto& outer = before.epilogue)
+    made.body = program::rebuild(plan.program, outer->body, [&](ScalarId id) {
+      return id == outer->value ? std::optional(made.body) : std::nullopt;
+    });
+  plan.scopes[joint] = before;
+  plan.scopes[joint].epilogue = made;
+  plan.program.next_slot = slots;  // the iterators of the sum alone are nobody's now
 }
 
 }  // namespace syno::schedule

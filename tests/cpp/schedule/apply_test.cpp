@@ -8,7 +8,6 @@
 #include "fixture.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/schedule.hpp"
-#include "schedule/share.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -70,10 +69,9 @@ Decision random_decision(Random& random, const Plan& plan) {
     if (random.below(2)) d.numbers = {draw(random, 1, 4)};
   } else if (d.name == "vectorize" && !order.empty()) {
     d.loops = {name_at(order.size() - 1)};
-  } else if (d.name == "solve") {
-    if (const auto sums = solvable(plan, s); !sums.empty()) d.loops = {sums[random.below(sums.size())]};
-  } else if (d.name == "turn") {
-    if (const auto loops = turnable(plan, s); !loops.empty()) d.loops = {loops[random.below(loops.size())]};
+  } else if (d.name == "solve" || d.name == "turn") {
+    if (const auto sites = sites_of(plan, d.name, s); !sites.empty())
+      d.loops = {sites[random.below(sites.size())].iterator};
   } else if (d.name == "transpose" && order.size() > 1) {
     d.loops = {name_at(order.size() - 2), name_at(order.size() - 1)};
     if (random.below(2)) std::swap(d.loops[0], d.loops[1]);
@@ -95,7 +93,7 @@ Decision random_decision(Random& random, const Plan& plan) {
       d.tensor = plan.program.tensor(plan.program.scalar(reads[random.below(reads.size())]).tensor).name;
   } else if (d.name == "share") {
     for (std::size_t other = 0; other < plan.program.scopes.size(); ++other)
-      if (other != s && (d.tensor.empty() || find_shared(plan, s, other)))
+      if (other != s && (d.tensor.empty() || derive::find_shared(plan.program, s, other)))
         d.tensor = plan.program.tensor(plan.program.scopes[other].output).name;
   } else if (d.name == "layout") {
     d.tensor = d.scope;

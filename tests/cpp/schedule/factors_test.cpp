@@ -25,7 +25,7 @@ TEST_P(Factored, KeepsTheMeaning) {
     constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::BF16};
     const Target target = trial % 2 ? Target{128, 16, 1} : Target{};
     Plan plan(p, kDtypes[trial % 3]);
-    EXPECT_TRUE(has_common_factor(plan, 0));
+    EXPECT_EQ(sites_of(plan, "factor", 0).size(), 1u);
     const Schedule schedule = default_schedule(p, kDtypes[trial % 3], target);
     EXPECT_EQ(std::count_if(schedule.trace.begin(), schedule.trace.end(),
                             [](const Decision& d) { return d.name == "factor"; }),
@@ -53,7 +53,7 @@ TEST(Factors, AreRefusedWhereThereAreNone) {
         "y[i,j] = sum[k] a[i,k] / (b[j,k] * 0 + 2)", "y[i,j] = sum[k] (g[i] * z[j] + k * 0)"}) {
     const auto p = instance_of(text, random);
     Plan plan(p, Dtype::F32);
-    EXPECT_FALSE(has_common_factor(plan, 0)) << text;
+    EXPECT_TRUE(sites_of(plan, "factor", 0).empty()) << text;
     EXPECT_THROW(apply(p, {Dtype::F32, {{"factor", "y", {}, {}, "", {}}}}), ScheduleError) << text;
   }
 }

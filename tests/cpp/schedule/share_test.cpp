@@ -1,5 +1,4 @@
 // Functions that two scopes have in common: computed once, and to the same result.
-#include "schedule/share.hpp"
 
 #include <gtest/gtest.h>
 

@@ -31,10 +31,12 @@ TEST_P(EverySum, KeepsItsValueOverTheTermsThatAreLeft) {
     options.sizes = {{"h", draw(random, 12, 17)}, {"r", draw(random, m, 5)}, {"c", draw(random, 1, 3)}};
     const auto p = program::parse(text, options);
     Plan plan(p, Dtype::F32);
-    ASSERT_EQ(solvable(plan, 0), std::vector<std::string>{"r"}) << text;
+    const auto found = sites_of(plan, "solve", 0);
+    ASSERT_EQ(found.size(), 1u) << text;
+    ASSERT_EQ(found[0].iterator, "r");
     const std::int64_t before = plan.range(plan.program.scopes[0].sums.back().range).second;
     decide(plan, {"solve", "y", {"r"}, {}, "", {}});
-    EXPECT_TRUE(solvable(plan, 0).empty());
+    EXPECT_TRUE(sites_of(plan, "solve", 0).empty());
     EXPECT_EQ(plan.range(plan.program.scopes[0].sums.back().range).second, (before + m - 1) / m);
     const LoopNest nest = emit(plan);
     ASSERT_NO_THROW(verify(nest)) << text << to_text(nest);
@@ -69,7 +71,7 @@ TEST(Solve, RefusesWhatARemainderDoesNotDecide) {
     program::ParseOptions options;
     options.sizes = {{"h", 12}, {"r", 4}, {"c", 2}};
     Plan plan(program::parse(text, options), Dtype::F32);
-    EXPECT_TRUE(solvable(plan, 0).empty());
+    EXPECT_TRUE(sites_of(plan, "solve", 0).empty());
     EXPECT_THROW(decide(plan, {"solve", "y", {"r"}, {}, "", {}}), ScheduleError);
   }
 }

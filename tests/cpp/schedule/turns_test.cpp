@@ -22,10 +22,11 @@ TEST_P(EveryTurn, KeepsTheMeaningAndReadsInOrder) {
   Random random(5);
   const auto p = program::parse(GetParam().text);
   Plan plan(p, Dtype::F32);
-  const auto loops = turnable(plan, 0);
-  ASSERT_TRUE(std::find(loops.begin(), loops.end(), GetParam().loop) != loops.end());
+  const auto sites = sites_of(plan, "turn", 0);
+  ASSERT_TRUE(std::any_of(sites.begin(), sites.end(),
+                          [](const auto& site) { return site.iterator == GetParam().loop; }));
   decide(plan, {"turn", "y", {GetParam().loop}, {}, "", {}});
-  EXPECT_TRUE(turnable(plan, 0).empty()) << "turned once";
+  EXPECT_TRUE(sites_of(plan, "turn", 0).empty()) << "turned once";
   const LoopNest nest = emit(plan);
   ASSERT_NO_THROW(verify(nest)) << to_text(nest);
   EXPECT_NE(to_text(nest).find(GetParam().straight), std::string::npos) << to_text(nest);
@@ -58,7 +59,7 @@ TEST(Turn, NeedsReadsThatAgree) {
         "y[c: 8,w: 12] = sum[d: 6] x[d,(w+1)%4] * k[c,d,(w+1)%4,(w+1)/4]",
         "y[c: 8,w: 7] = sum[d: 6] x[d,(w+d)%7] * k[c,d,(w+d)%7]"}) {
     Plan plan(program::parse(text), Dtype::F32);
-    EXPECT_TRUE(turnable(plan, 0).empty()) << text;
+    EXPECT_TRUE(sites_of(plan, "turn", 0).empty()) << text;
     EXPECT_THROW(decide(plan, {"turn", "y", {"w"}, {}, "", {}}), ScheduleError) << text;
   }
   Plan plan(program::parse("y[c: 8,w: 7] = sum[d: 6] x[d,(w+1)%7] * k[c,d,(w+1)%7]"), Dtype::F32);

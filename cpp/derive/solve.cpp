@@ -6,18 +6,12 @@
 #include <functional>
 #include <numeric>
 
-#include "schedule/decisions.hpp"
+#include "derive/tools.hpp"
 #include "support/error.hpp"
 
-namespace syno::schedule {
+namespace syno::derive {
 
 namespace {
-
-using program::Program;
-using program::Scalar;
-using program::ScalarId;
-using program::ScalarKind;
-using symbolic::Op;
 
 /// (coefficient * sum + rest) % modulus is 0 wherever a term of the sum is not.
 struct Congruence {
@@ -70,12 +64,11 @@ void over_nodes(const symbolic::Arena& arena, ExprId e,
   if (node.op == Op::Add) over_nodes(arena, node.b, visit);
 }
 
-std::optional<Congruence> congruence_of(const Plan& plan, std::size_t at, std::size_t sum) {
-  const Program& program = plan.program;
-  const program::Scope& scope = program.scopes[at];
+std::optional<Congruence> congruence_of(const Program& program, std::size_t at, std::size_t sum) {
+  const Scope& scope = program.scopes[at];
   const auto& arena = program.arena;
   const std::uint32_t slot = scope.sums[sum].slot;
-  const auto [begin, end] = plan.range(scope.sums[sum].range);
+  const auto [begin, end] = range_of(program, scope.sums[sum].range);
   if (scope.reduction != program::Reduction::Sum || begin != 0) return std::nullopt;
   std::optional<Congruence> found;
   over_factors(program, scope.body, [&](const Scalar& read) {
@@ -98,33 +91,27 @@ std::optional<Congruence> congruence_of(const Plan& plan, std::size_t at, std::s
 
 }  // namespace
 
-std::vector<std::string> solvable(const Plan& plan, std::size_t scope) {
-  std::vector<std::string> names;
-  const auto& sums = plan.program.scopes[scope].sums;
+std::vector<Site> find_solvable(const Program& program, std::size_t scope) {
+  std::vector<Site> found;
+  const auto& sums = program.scopes[scope].sums;
   for (std::size_t k = 0; k < sums.size(); ++k)
-    if (congruence_of(plan, scope, k)) names.push_back(sums[k].name);
-  return names;
+    if (congruence_of(program, scope, k))
+      found.push_back({name_of(program, program.scopes[scope]), sums[k].name, {}, {}});
+  return found;
 }
 
-void solve(Plan& plan, const Decision& decision) {
-  Program& program = plan.program;
+void solve(Program& program, const Site& site) {
   auto& arena = program.arena;
-  const std::size_t at = plan.scope_named(decision.scope);
-  if (decision.loops.size() != 1)
-    fail<ScheduleError>("schedule", "solve needs one sum, not {}", decision.loops.size());
+  const std::size_t at = scope_named(program, site.scope);
   const auto& sums = program.scopes[at].sums;
-  const auto sum = std::find_if(sums.begin(), sums.end(),
-                                [&](const program::Iterator& i) { return i.name == decision.loops[0]; });
-  if (sum == sums.end())
-    fail<ScheduleError>("schedule", "'{}' has no sum '{}'", decision.scope, decision.loops[0]);
-  if (!untouched(plan, at) || plan.scopes[at].epilogue)
-    fail<ScheduleError>("schedule", "decisions about the loops of '{}' came before; solve its sums first",
-                        decision.scope);
+  const auto sum =
+      std::find_if(sums.begin(), sums.end(), [&](const Iterator& i) { return i.name == site.iterator; });
+  if (sum == sums.end()) fail<ScheduleError>(kWhere, "'{}' has no sum '{}'", site.scope, site.iterator);
   const auto which = static_cast<std::size_t>(sum - sums.begin());
-  auto found = congruence_of(plan, at, which);
+  auto found = congruence_of(program, at, which);
   if (!found)
-    fail<ScheduleError>("schedule", "no factor of '{}' has an index with a remainder that decides about '{}'",
-                        decision.scope, decision.loops[0]);
+    fail<ScheduleError>(kWhere, "no factor of '{}' has an index with a remainder that decides about '{}'",
+                        site.scope, site.iterator);
   Congruence& c = *found;
   const std::uint32_t slot = sums[which].slot;
   const symbolic::Size modulus(c.modulus);
@@ -157,7 +144,7 @@ void solve(Plan& plan, const Decision& decision) {
   ExprId past = arena.constant(0);
   if (c.extent % c.modulus != 0) past = arena.subtract(arena.inside(value, symbolic::Size(c.extent)), value);
   const ScalarId body = program.scopes[at].body;
-  program.scopes[at].body = rebuild(program, body, [&](ScalarId id) -> std::optional<ScalarId> {
+  program.scopes[at].body = program::rebuild(program, body, [&](ScalarId id) -> std::optional<ScalarId> {
     Scalar scalar = program.scalar(id);
     if (scalar.kind == ScalarKind::Index) {
       scalar.index = solved(scalar.index);
@@ -177,8 +164,6 @@ void solve(Plan& plan, const Decision& decision) {
   });
   program.scopes[at].sums[which].range = {arena.constant(0),
                                           arena.constant((c.extent + c.modulus - 1) / c.modulus)};
-  plan.scopes[at] = ScopePlan{};
-  if (plan.is_argument(program.scopes[at].output)) plan.need_domain(at);
 }
 
-}  // namespace syno::schedule
+}  // namespace syno::derive

@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "schedule/decisions.hpp"
+#include "derive/tools.hpp"
 #include "support/error.hpp"
 
-namespace syno::schedule {
-
-using program::Function;
-using program::Program;
-using program::Scalar;
-using program::ScalarId;
-using program::ScalarKind;
+namespace syno::derive {
 
 namespace {
 
@@ -24,7 +18,7 @@ struct Product {
 /// How a product comes apart.
 class Factors {
  public:
-  Factors(const Program& program, const program::Scope& scope) : program_(program), sums_(scope.sums) {}
+  Factors(const Program& program, const Scope& scope) : program_(program), sums_(scope.sums) {}
 
   /// Which of the two parts a product has.
   struct Parts {
@@ -56,36 +50,25 @@ class Factors {
     const Scalar& scalar = program_.scalar(id);
     const auto by_sums = [&](ExprId e) {
       const auto slots = program_.arena.iterators(e);
-      return std::any_of(sums_.begin(), sums_.end(), [&](const program::Iterator& sum) {
+      return std::any_of(sums_.begin(), sums_.end(), [&](const Iterator& sum) {
         return std::find(slots.begin(), slots.end(), sum.slot) != slots.end();
       });
     };
-    switch (scalar.kind) {
-      case ScalarKind::Literal:
-        return false;
-      case ScalarKind::Index:
-        return by_sums(scalar.index);
-      case ScalarKind::Read:
-        return std::any_of(scalar.indices.begin(), scalar.indices.end(), by_sums);
-      case ScalarKind::Unary:
-        return moves(scalar.a);
-      case ScalarKind::Binary:
-        return moves(scalar.a) || moves(scalar.b);
-      case ScalarKind::Select:
-        return moves(scalar.a) || moves(scalar.b) || moves(scalar.c);
-    }
-    return true;
+    bool found = false;
+    program::over_indices(scalar, [&](ExprId index) { found = found || by_sums(index); });
+    program::over_operands(scalar, [&](ScalarId operand) { found = found || moves(operand); });
+    return found;
   }
 
  private:
   const Program& program_;
-  std::vector<program::Iterator> sums_;
+  std::vector<Iterator> sums_;
 };
 
 /// Writes the parts of a product.
 class Separator {
  public:
-  Separator(Program& program, const program::Scope& scope) : program_(program), factors_(program, scope) {}
+  Separator(Program& program, const Scope& scope) : program_(program), factors_(program, scope) {}
 
   Product apart(ScalarId id) {
     if (!factors_.moves(id)) return {std::nullopt, id};
@@ -124,31 +107,41 @@ class Separator {
 
 }  // namespace
 
-bool has_common_factor(const Plan& plan, std::size_t at) {
-  const program::Scope& scope = plan.program.scopes[at];
+std::vector<Site> find_factors(const Program& program, std::size_t at) {
+  const Scope& scope = program.scopes[at];
   const bool adds = scope.reduction == program::Reduction::Sum || scope.reduction == program::Reduction::Mean;
-  if (!adds || scope.sums.empty() || !scope.target.empty() || !untouched(plan, at)) return false;
-  const Factors::Parts parts = Factors(plan.program, scope).parts(scope.body);
-  return parts.moving && parts.still;
+  if (!adds || scope.sums.empty() || !scope.target.empty()) return {};
+  const Factors::Parts parts = Factors(program, scope).parts(scope.body);
+  if (!parts.moving || !parts.still) return {};
+  return {{name_of(program, scope), {}, {}, {}}};
 }
 
-void take_out_factors(Plan& plan, const Decision& decision) {
-  const std::size_t at = plan.scope_named(decision.scope);
-  if (!has_common_factor(plan, at))
-    fail<ScheduleError>("schedule",
-                        "'{}' is no sum about which nothing was decided and whose terms share a factor that "
-                        "the summation does not move",
-                        decision.scope);
-  Program& program = plan.program;
+void take_out_factors(Program& program, const Site& site) {
+  const std::size_t at = scope_named(program, site.scope);
+  if (find_factors(program, at).empty())
+    fail<ScheduleError>(kWhere, "'{}' is no sum whose terms share a factor that the summation does not move",
+                        site.scope);
   const Product parts = Separator(program, program.scopes[at]).apart(program.scopes[at].body);
-  const auto before = plan.scopes[at].epilogue;
-  const ScalarId value = before ? before->value : program.literal(0);
-  const ScalarId result = program.binary(Function::Multiply, value, *parts.still);
-  const ScalarId body = !before ? result : rebuild(program, before->body, [&](ScalarId id) {
-    return id == value ? std::optional(result) : std::nullopt;
-  });
-  program.scopes[at].body = *parts.moving;
-  plan.scopes[at].epilogue = {body, value};
+  Scope sums = program.scopes[at];
+  Tensor tensor = program.tensor(sums.output);
+  tensor.name = name_for(program, site, site.scope + "_factored");
+  tensor.role = program::Role::Computed;
+  std::vector<ExprId> places;
+  std::vector<std::pair<std::uint32_t, ExprId>> moved;
+  for (Iterator& iterator : sums.traversal) {
+    places.push_back(program.arena.iterator(iterator.slot));
+    const Iterator own = program.new_iterator(iterator.name, iterator.range);
+    moved.emplace_back(iterator.slot, program.arena.iterator(own.slot));
+    iterator = own;
+  }
+  sums.output = program.add_tensor(std::move(tensor));
+  sums.body = program::with_iterators(program, *parts.moving, moved);
+  Scope& product = program.scopes[at];
+  product.sums.clear();
+  product.reduction = program::Reduction::None;
+  const ScalarId sum = program.read(sums.output, std::move(places));
+  product.body = program.binary(Function::Multiply, sum, *parts.still);
+  program.scopes.insert(program.scopes.begin() + static_cast<std::ptrdiff_t>(at), std::move(sums));
 }
 
-}  // namespace syno::schedule
+}  // namespace syno::derive

@@ -4,18 +4,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "schedule/decisions.hpp"
+#include "derive/tools.hpp"
 #include "support/error.hpp"
 
-namespace syno::schedule {
+namespace syno::derive {
 
 namespace {
-
-using program::Program;
-using program::Scalar;
-using program::ScalarId;
-using program::ScalarKind;
-using symbolic::Op;
 
 /// Places within blocks of `block` are read `shift` further, around the end of the block.
 struct Turn {
@@ -30,26 +24,10 @@ class Turns {
 
   void visit(ScalarId id) {
     const Scalar& scalar = program_.scalar(id);
-    switch (scalar.kind) {
-      case ScalarKind::Literal:
-        return;
-      case ScalarKind::Index:
-        return visit(scalar.index);
-      case ScalarKind::Read: {
-        turns_ = false;
-        for (const ExprId index : scalar.indices) visit(index);
-        reads_ += turns_;
-        return;
-      }
-      case ScalarKind::Unary:
-        return visit(scalar.a);
-      case ScalarKind::Select:
-        visit(scalar.c);
-        [[fallthrough]];
-      case ScalarKind::Binary:
-        visit(scalar.a);
-        return visit(scalar.b);
-    }
+    turns_ = false;
+    program::over_indices(scalar, [&](ExprId index) { visit(index); });
+    if (scalar.kind == ScalarKind::Read) reads_ += turns_;
+    program::over_operands(scalar, [&](ScalarId operand) { visit(operand); });
   }
 
   /// The turn that all reads agree on, where several share it.
@@ -103,58 +81,63 @@ class Turns {
   int reads_ = 0;                      ///< that turn
 };
 
-std::optional<Turn> turn_of(const Plan& plan, std::size_t at, std::size_t iterator) {
-  const program::Scope& scope = plan.program.scopes[at];
-  const auto [begin, end] = plan.range(scope.traversal[iterator].range);
-  if (begin != 0 || scope.sums.empty() || !scope.target.empty() || plan.scopes[at].epilogue)
-    return std::nullopt;
-  Turns turns(plan.program, scope.traversal[iterator].slot);
+std::optional<Turn> turn_of(const Program& program, std::size_t at, std::size_t iterator) {
+  const Scope& scope = program.scopes[at];
+  const auto [begin, end] = range_of(program, scope.traversal[iterator].range);
+  if (begin != 0 || scope.sums.empty() || !scope.target.empty()) return std::nullopt;
+  Turns turns(program, scope.traversal[iterator].slot);
   turns.visit(scope.body);
   return turns.found(end);
 }
 
 }  // namespace
 
-std::vector<std::string> turnable(const Plan& plan, std::size_t scope) {
-  std::vector<std::string> names;
-  const auto& traversal = plan.program.scopes[scope].traversal;
-  for (std::size_t i = 0; untouched(plan, scope) && i < traversal.size(); ++i)
-    if (turn_of(plan, scope, i)) names.push_back(traversal[i].name);
-  return names;
+std::vector<Site> find_turns(const Program& program, std::size_t scope) {
+  std::vector<Site> found;
+  const auto& traversal = program.scopes[scope].traversal;
+  for (std::size_t i = 0; i < traversal.size(); ++i)
+    if (turn_of(program, scope, i))
+      found.push_back({name_of(program, program.scopes[scope]), traversal[i].name, {}, {}});
+  return found;
 }
 
-void turn(Plan& plan, const Decision& decision) {
-  Program& program = plan.program;
+void turn(Program& program, const Site& site) {
   auto& arena = program.arena;
-  const std::size_t at = plan.scope_named(decision.scope);
-  if (decision.loops.size() != 1)
-    fail<ScheduleError>("schedule", "turn needs one loop of the traversal, not {}", decision.loops.size());
-  if (!untouched(plan, at))
-    fail<ScheduleError>("schedule", "decisions about '{}' came before; turn it first", decision.scope);
+  const std::size_t at = scope_named(program, site.scope);
   const auto& traversal = program.scopes[at].traversal;
   const auto named = std::find_if(traversal.begin(), traversal.end(),
-                                  [&](const program::Iterator& i) { return i.name == decision.loops[0]; });
+                                  [&](const Iterator& i) { return i.name == site.iterator; });
   if (named == traversal.end())
-    fail<ScheduleError>("schedule", "'{}' has no loop '{}' in its traversal", decision.scope,
-                        decision.loops[0]);
+    fail<ScheduleError>(kWhere, "'{}' has no loop '{}' in its traversal", site.scope, site.iterator);
   const auto which = static_cast<std::size_t>(named - traversal.begin());
-  const auto found = turn_of(plan, at, which);
+  const auto found = turn_of(program, at, which);
   if (!found)
-    fail<ScheduleError>(
-        "schedule",
-        "the reads of '{}' do not agree on (i + a) % m, m a divisor of the extent, wherever they "
-        "move with '{}', or only one of them does",
-        decision.scope, decision.loops[0]);
+    fail<ScheduleError>(kWhere,
+                        "the reads of '{}' do not agree on (i + a) % m, m a divisor of the extent, wherever "
+                        "they move with '{}', or only one of them does",
+                        site.scope, site.iterator);
   const std::uint32_t slot = named->slot;
   const symbolic::Size block(found->block);
-  const bool one = plan.range(named->range).second == found->block;
+  const bool one = range_of(program, named->range).second == found->block;
   const ExprId place = arena.iterator(slot);
   const ExprId within = one ? place : arena.modulo(place, block);
   const ExprId turned = arena.modulo(arena.add(place, arena.constant(found->shift)), block);
-  // The result is copied out: stage() writes the copy, which is then read where it was turned to.
-  const std::string name =
-      plan.fresh_tensor_name(decision.words.empty() ? decision.scope + "_turned" : decision.words[0]);
-  decide(plan, {"stage", decision.scope, {}, {}, decision.scope, {name}});
+
+  // The result is copied out from where it was turned to.
+  Scope sums = program.scopes[at];
+  Tensor tensor = program.tensor(sums.output);
+  tensor.name = name_for(program, site, site.scope + "_turned");
+  tensor.role = program::Role::Computed;
+  const TensorId straight_one = program.add_tensor(std::move(tensor));
+  Scope copy;
+  copy.output = sums.output;
+  std::vector<ExprId> indices;
+  for (const Iterator& iterator : sums.traversal) {
+    copy.traversal.push_back(program.new_iterator(iterator.name, iterator.range));
+    indices.push_back(arena.iterator(copy.traversal.back().slot));
+  }
+  const std::uint32_t written = copy.traversal[which].slot;
+  sums.output = straight_one;
   const auto straight = [&](ExprId e) {
     return arena.rewrite(e, [&](ExprId part) -> std::optional<ExprId> {
       const symbolic::Expr& node = arena[part];
@@ -165,19 +148,14 @@ void turn(Plan& plan, const Decision& decision) {
       return within;
     });
   };
-  program::Scope& sums = program.scopes[at];
   sums.body =
-      rebuild(program, sums.body, [](ScalarId) -> std::optional<ScalarId> { return std::nullopt; }, straight);
-  program::Scope& copy = program.scopes[at + 1];
-  const std::uint32_t written = copy.traversal[which].slot;
-  const ExprId from = arena.substitute(
+      program::rebuild(program, sums.body, [](ScalarId) { return std::optional<ScalarId>(); }, straight);
+  indices[which] = arena.substitute(
       one ? turned : arena.add(arena.multiply(arena.divide(place, block), found->block), turned),
       [&](std::uint32_t s) { return arena.iterator(s == slot ? written : s); });
-  copy.body = rebuild(
-      program, copy.body, [](ScalarId) -> std::optional<ScalarId> { return std::nullopt; },
-      [&](ExprId e) {
-        return arena.substitute(e, [&](std::uint32_t s) { return s == written ? from : arena.iterator(s); });
-      });
+  copy.body = program.read(straight_one, std::move(indices));
+  program.scopes[at] = std::move(sums);
+  program.scopes.insert(program.scopes.begin() + static_cast<std::ptrdiff_t>(at) + 1, std::move(copy));
 }
 
-}  // namespace syno::schedule
+}  // namespace syno::derive

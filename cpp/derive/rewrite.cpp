@@ -1,0 +1,81 @@
+#include "derive/rewrite.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "derive/tools.hpp"
+#include "support/error.hpp"
+
+namespace syno::derive {
+
+namespace {
+
+constexpr std::array kRewrites{
+    Rewrite{
+        "factor",
+        "y[i] = sum[r] f(i) * g(i,r) is t[i] = sum[r] g(i,r); y[i] = f(i) * t[i]: sums and means are linear",
+        find_factors, take_out_factors},
+    Rewrite{"inline",
+            "a scope without a reduction takes the place of its reads: what is read is what it computes",
+            find_inlinable, inline_scope},
+    Rewrite{"share",
+            "an elementary function that two scopes compute of the same values is a scope that both read",
+            find_shares, share},
+    Rewrite{
+        "solve",
+        "a sum of which only terms with (a*r + e) % m = 0 are not zero runs over those: r = m*r' + first(e)",
+        find_solvable, solve},
+    Rewrite{"turn", "y[w] = f((w+a) % m) is t[u] = f(u); y[w] = t[(w+a) % m]: w -> (w+a) % m is one to one",
+            find_turns, turn},
+};
+
+}  // namespace
+
+std::span<const Rewrite> rewrites() { return kRewrites; }
+
+const Rewrite& rewrite_named(std::string_view name) {
+  std::vector<std::string> valid;
+  for (const Rewrite& row : kRewrites) {
+    if (row.name == name) return row;
+    valid.emplace_back(row.name);
+  }
+  throw UnknownName(kWhere, unknown_name("rewrite", name, valid));
+}
+
+std::vector<Site> sites(const Rewrite& row, const Program& program) {
+  std::vector<Site> all;
+  for (std::size_t s = 0; s < program.scopes.size(); ++s)
+    for (Site& site : row.find(program, s)) all.push_back(std::move(site));
+  return all;
+}
+
+std::size_t scope_named(const Program& program, const std::string& tensor) {
+  std::vector<std::string> valid;
+  for (std::size_t s = 0; s < program.scopes.size(); ++s) {
+    if (name_of(program, program.scopes[s]) == tensor) return s;
+    valid.push_back(name_of(program, program.scopes[s]));
+  }
+  throw ScheduleError(kWhere, unknown_name("scope", tensor, valid));
+}
+
+const std::string& name_of(const Program& program, const Scope& scope) {
+  return program.tensor(scope.output).name;
+}
+
+std::pair<std::int64_t, std::int64_t> range_of(const Program& program, const program::Range& range) {
+  const auto [begin, end] = program::extent_of(program, range, 0);
+  return {begin, end};
+}
+
+bool is_output(const Program& program, TensorId tensor) {
+  return std::find(program.outputs.begin(), program.outputs.end(), tensor) != program.outputs.end();
+}
+
+std::string name_for(const Program& program, const Site& site, const std::string& wanted) {
+  if (site.made.empty()) return program::fresh_tensor_name(program, wanted);
+  if (program.find_tensor(site.made))
+    fail<ScheduleError>(kWhere, "there is a tensor '{}' already", site.made);
+  return site.made;
+}
+
+}  // namespace syno::derive

@@ -1,0 +1,63 @@
+// derive/rewrite.hpp — rewrites of concrete programs: each a row that says where it applies and what it makes
+// there. The program that comes out has the same inputs and the same outputs.
+//
+// x[i] summed with a factor that the sum does not move, y[i] = sum[r] x[i + r] * k[i], has one site of the
+// row `factor`: y. Applied there, t[i] = sum[r] x[i + r] and y[i] = t[i] * k[i].
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "derive/names.hpp"
+
+namespace syno::derive {
+
+/// Where a row applies, by names, so that it can stand in a trace.
+struct Site {
+  std::string scope;     ///< the scope that changes, by its output
+  std::string iterator;  ///< of that scope, where the row is about one
+  std::string other;     ///< the output of another scope, where the row is about two
+  std::string made;      ///< the tensor that comes into being, if any; empty: a name nobody has
+  bool operator==(const Site&) const = default;
+};
+
+struct Rewrite {
+  std::string_view name;
+  std::string_view statement;  ///< what it makes of what, and why that is the same
+  /// The sites in one scope, by its place in the program.
+  std::vector<Site> (*find)(const Program& program, std::size_t scope);
+  /// ScheduleError where find() does not give the site; the program computes what it did then, by the same
+  /// scopes.
+  void (*apply)(Program& program, const Site& site);
+};
+
+/// The rows, by name: factor, inline, share, solve, turn.
+std::span<const Rewrite> rewrites();
+const Rewrite& rewrite_named(std::string_view name);  ///< UnknownName lists them
+
+/// The sites in a whole program.
+std::vector<Site> sites(const Rewrite& row, const Program& program);
+
+/// An elementary function of the same values in two scopes, over the same iterations.
+struct Shared {
+  ScalarId here{}, there{};      ///< in the one scope, in the other
+  std::vector<Iterator> points;  ///< iterators of the other one that move it, in their order
+  std::vector<ExprId> places;    ///< what they are over the iterators of the one
+};
+/// The first such function; what `share` makes a scope of its own.
+std::optional<Shared> find_shared(const Program& program, std::size_t scope, std::size_t other);
+
+/// How `inline` sees the scope that takes the place of its reads, and the one that reads it.
+struct Inlined {
+  const Scope& producer;
+  ScalarId written{};    ///< what it writes, over its iterators
+  bool total = false;    ///< it is defined wherever it is read
+  bool guarded = false;  ///< ranges of the reader are not known yet: every place is checked
+};
+/// `body` with what the producer computes in place of its reads. ScheduleError, naming `reader`, where that
+/// would have too many parts.
+ScalarId with_inlined(Program& program, const Inlined& inlined, ScalarId body, const std::string& reader);
+
+}  // namespace syno::derive

@@ -1,0 +1,36 @@
+// derive/tools.hpp — what the rows of rewrites have in common.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "derive/rewrite.hpp"
+
+namespace syno::derive {
+
+constexpr const char* kWhere = "derive";
+
+/// The place of the scope that computes a tensor; ScheduleError lists those there are.
+std::size_t scope_named(const Program& program, const std::string& tensor);
+const std::string& name_of(const Program& program, const Scope& scope);
+/// [begin, end) of a concrete program.
+std::pair<std::int64_t, std::int64_t> range_of(const Program& program, const program::Range& range);
+bool is_output(const Program& program, TensorId tensor);
+/// The name for a tensor that comes into being; ScheduleError where it is taken.
+std::string name_for(const Program& program, const Site& site, const std::string& wanted);
+
+// The rows, each in a file of its own.
+std::vector<Site> find_factors(const Program& program, std::size_t scope);
+void take_out_factors(Program& program, const Site& site);
+std::vector<Site> find_inlinable(const Program& program, std::size_t scope);
+void inline_scope(Program& program, const Site& site);
+std::vector<Site> find_shares(const Program& program, std::size_t scope);
+void share(Program& program, const Site& site);
+std::vector<Site> find_solvable(const Program& program, std::size_t scope);
+void solve(Program& program, const Site& site);
+std::vector<Site> find_turns(const Program& program, std::size_t scope);
+void turn(Program& program, const Site& site);
+
+}  // namespace syno::derive
