@@ -975,10 +975,19 @@ class MemoryLevel:
         ...
     def _repr_html_(self) -> str:
         ...
+    def seconds(self, read: typing.SupportsFloat | typing.SupportsIndex, written: typing.SupportsFloat | typing.SupportsIndex) -> float:
+        """
+        The least time to read and to write so many bytes in order: as much as can be as a copy.
+        """
     @property
     def bytes(self) -> int:
         """
         Capacity.
+        """
+    @property
+    def copy_gbs(self) -> float:
+        """
+        1e9 bytes a second, read and written together, copying in order.
         """
     @property
     def latency_ns(self) -> float:
@@ -1009,7 +1018,7 @@ class MemoryLevel:
     @property
     def write_gbs(self) -> float:
         """
-        1e9 bytes a second, writing in order.
+        1e9 bytes a second, writing in order. A line that is read before it is written counts once.
         """
 class MachineModel:
     """

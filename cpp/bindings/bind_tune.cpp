@@ -43,7 +43,13 @@ void bind_machine(py::module_& m) {
       .def_readonly("ways", &MemoryLevel::ways, "Of a set-associative cache; 0 for main memory.")
       .def_readonly("latency_ns", &MemoryLevel::latency_ns, "Of a load whose address waits for the last one.")
       .def_readonly("read_gbs", &MemoryLevel::read_gbs, "1e9 bytes a second, reading in order.")
-      .def_readonly("write_gbs", &MemoryLevel::write_gbs, "1e9 bytes a second, writing in order.")
+      .def_readonly(
+          "write_gbs", &MemoryLevel::write_gbs,
+          "1e9 bytes a second, writing in order. A line that is read before it is written counts once.")
+      .def_readonly("copy_gbs", &MemoryLevel::copy_gbs,
+                    "1e9 bytes a second, read and written together, copying in order.")
+      .def("seconds", &MemoryLevel::seconds, "read"_a, "written"_a,
+           "The least time to read and to write so many bytes in order: as much as can be as a copy.")
       .def("__repr__", [](const MemoryLevel& level) {
         return fmt::format("MemoryLevel({}, {} bytes, read {:.1f} GB/s)", level.name, level.bytes,
                            level.read_gbs);

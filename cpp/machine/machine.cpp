@@ -55,6 +55,10 @@ struct Typical {
   double read_bytes, write_bytes, latency_cycles;
 };
 constexpr Typical kTypical[] = {{64, 32, 4}, {32, 20, 14}, {24, 16, 50}};
+/// What copying reaches where reading and writing share all of the way.
+double one_after_the_other(const MemoryLevel& level) {
+  return 2 / (1 / level.read_gbs + 1 / level.write_gbs);
+}
 constexpr double kMemoryGbs = 20, kMemoryWriteGbs = 12, kMemoryNs = 100;
 
 std::vector<MemoryLevel> caches(const Target& target, bool here) {
@@ -147,6 +151,10 @@ class Reader {
       wrong(path_ + "/" + key, fmt::format("is {}; it must be in (0, 1e9]", number));
     return number;
   }
+  double optional_positive(const char* key, double otherwise) {
+    known_.emplace_back(key);
+    return json_.contains(key) ? positive(key) : otherwise;
+  }
   void nothing_else() const {
     for (const auto& [key, value] : json_.items())
       if (std::find(known_.begin(), known_.end(), key) == known_.end())
@@ -193,6 +201,11 @@ Target Machine::target(int threads) const {
   return made;
 }
 
+double MemoryLevel::seconds(double read, double written) const {
+  const double copied = std::min(read, written);
+  return (2 * copied / copy_gbs + (read - copied) / read_gbs + (written - copied) / write_gbs) * 1e-9;
+}
+
 Machine describe_machine(const Cpu& cpu) {
   Machine machine;
   machine.name = cpu_name(cpu);
@@ -208,6 +221,7 @@ Machine describe_machine(const Cpu& cpu) {
     const Typical& typical = kTypical[std::min<std::size_t>(l, 2)];
     machine.levels[l].read_gbs = typical.read_bytes * machine.ghz;
     machine.levels[l].write_gbs = typical.write_bytes * machine.ghz;
+    machine.levels[l].copy_gbs = one_after_the_other(machine.levels[l]);
     machine.levels[l].latency_ns = typical.latency_cycles / machine.ghz;
   }
   MemoryLevel memory;
@@ -219,6 +233,7 @@ Machine describe_machine(const Cpu& cpu) {
   memory.latency_ns = kMemoryNs;
   memory.read_gbs = kMemoryGbs;
   memory.write_gbs = kMemoryWriteGbs;
+  memory.copy_gbs = one_after_the_other(memory);
   machine.levels.push_back(memory);
   return machine;
 }
@@ -233,7 +248,8 @@ nlohmann::json to_json(const Machine& machine) {
                       {"ways", level.ways},
                       {"latency_ns", level.latency_ns},
                       {"read_gbs", level.read_gbs},
-                      {"write_gbs", level.write_gbs}});
+                      {"write_gbs", level.write_gbs},
+                      {"copy_gbs", level.copy_gbs}});
   nlohmann::json made{{"format", kFormat},
                       {"version", kVersion},
                       {"name", machine.name},
@@ -285,6 +301,7 @@ Machine machine_from_json(const nlohmann::json& json) {
     level.latency_ns = row.positive("latency_ns");
     level.read_gbs = row.positive("read_gbs");
     level.write_gbs = row.positive("write_gbs");
+    level.copy_gbs = row.optional_positive("copy_gbs", one_after_the_other(level));
     row.nothing_else();
     if (l > 0 && level.bytes <= machine.levels.back().bytes)
       wrong(path + "/bytes", fmt::format("is {}, no more than the {} of the level before", level.bytes,
@@ -304,9 +321,9 @@ std::string to_text(const Machine& machine) {
   for (const auto& level : machine.levels) {
     const bool large = level.bytes >= (std::int64_t{1} << 20);
     text += fmt::format(
-        "  {:6} {:>6} {}  read {:6.1f} GB/s, write {:6.1f} GB/s, latency {:6.1f} ns, shared by {}\n",
+        "  {:6} {:>6} {}  read {:6.1f} GB/s, write {:6.1f}, copy {:6.1f}, latency {:6.1f} ns, shared by {}\n",
         level.name, level.bytes >> (large ? 20 : 10), large ? "MiB" : "KiB", level.read_gbs, level.write_gbs,
-        level.latency_ns, level.shared_by);
+        level.copy_gbs, level.latency_ns, level.shared_by);
   }
   return text + (machine.measured ? "  measured\n" : "  typical rates, not measured\n");
 }

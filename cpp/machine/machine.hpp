@@ -20,7 +20,10 @@ struct MemoryLevel {
   int ways = 8;           ///< of a set-associative cache; 0 for main memory
   double latency_ns = 0;  ///< of a load whose address waits for the last one
   double read_gbs = 0;    ///< 1e9 bytes a second, reading in order
-  double write_gbs = 0;   ///< the same, writing
+  double write_gbs = 0;   ///< the same, writing: a line that is read before it is written counts once
+  double copy_gbs = 0;    ///< the same, of bytes read and bytes written together, copying
+  /// The least time to read and write so many bytes in order: what can be overlaps like a copy.
+  double seconds(double read, double written) const;
   bool operator==(const MemoryLevel&) const = default;
 };
 

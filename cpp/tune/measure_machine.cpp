@@ -137,6 +137,21 @@ double measure_write(const machine::Cpu& cpu, std::int64_t lanes, std::int64_t b
   return static_cast<double>(repeats * steps * step * 4) / time_nest(nest, cpu, {memory}) * 1e-9;
 }
 
+/// Half of the bytes are read, half are written.
+double measure_copy(const machine::Cpu& cpu, std::int64_t lanes, std::int64_t bytes, float* memory) {
+  const std::int64_t step = 8 * lanes;
+  const std::int64_t count = bytes / 8, repeats = std::max<std::int64_t>(1, (1 << 20) / bytes);
+  const std::int64_t steps = std::max<std::int64_t>(1, count / step);
+  const std::string nest = fmt::format(
+      "nest copy\ninput x: f32[{0}]\noutput y: f32[{0}]\nfor i in 0..{1}\n  for k in 0..{2}\n"
+      "    for v in 0..8 unroll\n      for l in 0..{3} vector\n"
+      "        y[{4} * k + ({3} * v + l)] = x[{4} * k + ({3} * v + l)]\n",
+      steps * step, repeats, steps, lanes, step);
+  // Not a multiple of a page apart: a load would wait for an earlier store to the same place in another page.
+  float* const to = memory + steps * step + 4 * step;
+  return static_cast<double>(repeats * steps * step * 8) / time_nest(nest, cpu, {memory, to}) * 1e-9;
+}
+
 /// Nanoseconds of a load whose address the load before it gives: one cycle through all lines in random order.
 double measure_latency(std::int64_t bytes, std::int64_t line, float* memory) {
   const std::int64_t lines = std::max<std::int64_t>(2, bytes / line);
@@ -186,13 +201,14 @@ Machine measure_machine(const machine::Cpu& cpu) {
       probes.push_back(below == 0 ? bytes / 2 : std::min(4 * below, bytes * 3 / 4));
     below = machine.levels[l].bytes;
   }
-  Floats memory(static_cast<std::size_t>(*std::max_element(probes.begin(), probes.end()) / 4) + 1024);
+  Floats memory(static_cast<std::size_t>(*std::max_element(probes.begin(), probes.end()) / 4) + 4096);
   const auto line = reinterpret_cast<std::uintptr_t>(memory.data()) % 64;
   float* const aligned = memory.data() + (line == 0 ? 0 : (64 - line) / 4);
   for (std::size_t l = 0; l < machine.levels.size(); ++l) {
     MemoryLevel& level = machine.levels[l];
     level.write_gbs = measure_write(cpu, lanes, probes[l], aligned);
     level.read_gbs = measure_read(cpu, lanes, probes[l], aligned);
+    level.copy_gbs = measure_copy(cpu, lanes, probes[l], aligned);
     level.latency_ns = measure_latency(probes[l], level.line_bytes, aligned);
   }
   machine.measured = true;

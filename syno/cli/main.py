@@ -223,7 +223,7 @@ def doctor(
             [
                 level["name"],
                 f"{level['bytes'] / 1024:,.0f} KiB: read {level['read_gbs']:.0f} GB/s, "
-                f"write {level['write_gbs']:.0f} GB/s, latency {level['latency_ns']:.1f} ns",
+                f"write {level['write_gbs']:.0f}, copy {level['copy_gbs']:.0f}, latency {level['latency_ns']:.1f} ns",
             ]
             for level in model["levels"]
         ]

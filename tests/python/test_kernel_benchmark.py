@@ -504,6 +504,24 @@ def test_compiled_forms_are_forgotten_before_all_peers_and_never_between(
     assert happened[0] == "reset" and happened.count("reset") == 1
 
 
+def test_the_roof_of_bytes_that_are_written_is_by_what_writing_and_copying_take() -> None:
+    model = json.loads(_core.describe_machine().to_json())
+    for level in model["levels"]:
+        level.update(read_gbs=10.0, write_gbs=2.0, copy_gbs=4.0)
+    settings = Settings((), 1, 3, json.dumps(model))
+
+    def bound(text: str, **sizes: int) -> kernelbench_run.Roof:
+        return kernelbench_run.roof(Case("x", text, sizes), settings)
+
+    copied = bound("y[i] = relu(x[i])", i=1 << 20)
+    assert copied.us == pytest.approx(2 * (4 << 20) / 4e9 * 1e6)
+    assert copied.read_us == pytest.approx(2 * (4 << 20) / 10e9 * 1e6)
+    mostly_read = bound("y[i] = sum[k] x[i,k]", i=1 << 10, k=1 << 10)
+    assert mostly_read.us == pytest.approx(((4 << 20) - (4 << 10)) / 10e3 + 2 * (4 << 10) / 4e3)
+    mostly_written = bound("y[i,k] = x[i] + 0*k", i=1 << 10, k=1 << 10)
+    assert mostly_written.us == pytest.approx(((4 << 20) - (4 << 10)) / 2e3 + 2 * (4 << 10) / 4e3)
+
+
 def row(name: str, peers_us: dict[str, float], absent: dict[str, str]) -> kernelbench_run.Result:
     best = min(peers_us, key=peers_us.__getitem__, default=None)
     return kernelbench_run.Result(
@@ -514,8 +532,10 @@ def row(name: str, peers_us: dict[str, float], absent: dict[str, str]) -> kernel
         gflops=1.0,
         fraction_of_peak=0.5,
         roof_us=0.5,
+        read_roof_us=0.4,
         bound="compute",
         fraction_of_roof=0.5,
+        fraction_of_read_roof=0.4,
         peers_us=peers_us,
         forms_us={f"{peer} native": us for peer, us in peers_us.items()},
         best_peer=best,

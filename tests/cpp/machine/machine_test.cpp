@@ -29,6 +29,25 @@ TEST(Machine, DescriptionHasCachesAndMemory) {
   EXPECT_EQ(machine.target(1).l1_bytes, machine.levels[0].bytes);
 }
 
+TEST(Machine, BytesTakeWhatReadingWritingAndCopyingTake) {
+  MemoryLevel level;
+  level.read_gbs = 10, level.write_gbs = 2, level.copy_gbs = 4;
+  EXPECT_DOUBLE_EQ(level.seconds(5e9, 0), 0.5);
+  EXPECT_DOUBLE_EQ(level.seconds(0, 5e9), 2.5);
+  EXPECT_DOUBLE_EQ(level.seconds(2e9, 2e9), 1);
+  EXPECT_DOUBLE_EQ(level.seconds(7e9, 2e9), 1.5);
+  EXPECT_DOUBLE_EQ(level.seconds(2e9, 4e9), 2);
+}
+
+TEST(Machine, FilesOfMachinesWhoseCopiesWereNotMeasuredAreRead) {
+  nlohmann::json json = to_json(describe_machine(jit::host_cpu()));
+  json["levels"][0]["read_gbs"] = 6.0, json["levels"][0]["write_gbs"] = 3.0;
+  json["levels"][0].erase("copy_gbs");
+  EXPECT_DOUBLE_EQ(machine_from_json(json).levels[0].copy_gbs, 4) << "one after the other";
+  json["levels"][0]["copy_gbs"] = 0;
+  EXPECT_THROW(machine_from_json(json), FormatError);
+}
+
 struct Damage {
   const char* name;
   const char* patch;  ///< JSON merge patch of a good file

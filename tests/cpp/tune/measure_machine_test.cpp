@@ -22,6 +22,7 @@ TEST(Machine, IsMeasuredInSeconds) {
   for (const auto& level : machine.levels) {
     EXPECT_GT(level.read_gbs, 0.05) << level.name;
     EXPECT_GT(level.write_gbs, 0.05) << level.name;
+    EXPECT_GT(level.copy_gbs, 0.05) << level.name;
     EXPECT_GT(level.latency_ns, 0.1) << level.name;
   }
   EXPECT_EQ(machine::machine_from_json(to_json(machine)), machine);  // every rate is one the reader takes
