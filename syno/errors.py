@@ -155,6 +155,18 @@ def shown(value: object, most: int = 80) -> str:
     return f"{text[: most * 3 // 4]} ... ({len(text)} characters) ... {text[-most // 4 :]}"
 
 
+def require_unicode(where: str, *texts: object) -> None:
+    """Raises ParseError where a text holds half a character, as the names of files and command lines may."""
+    for text in texts:
+        if isinstance(text, str):
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise ParseError(
+                    f"[{where}] character {error.start + 1} of {shown(text)} is none of Unicode; write another"
+                ) from None
+
+
 __all__ = [
     "BudgetError",
     "DataError",
@@ -170,6 +182,7 @@ __all__ = [
     "TrustError",
     "UnknownName",
     "VerifyError",
+    "require_unicode",
     "shown",
     "unknown_name",
 ]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from syno import _core
-from syno.errors import SpecError, UnknownName, shown
+from syno.errors import SpecError, UnknownName, require_unicode, shown
 from syno.files import read_input
 from syno.notebook import Printed
 from syno.operator import Operator
@@ -142,6 +142,7 @@ def read_operator(text: str, spec: _core.Spec, sizes: Mapping[str, str]) -> Oper
             f"[explain] {shown(text)} is no session, no operator file, and none of the named operators: "
             + ", ".join(sorted(known))
         )
+    require_unicode("explain", *sizes, *sizes.values())
     return Operator.from_pgraph(_core.named_operator(text, spec, _fitting(spec, sizes)))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno import _core, _sizes
-from syno.errors import ShapeError, SynoError, UnknownName, shown
+from syno.errors import ShapeError, SynoError, UnknownName, require_unicode, shown
 from syno.expressions import summary
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class Operator:
             ParseError: the text is not well formed, or nothing binds a name; a caret shows where.
             ShapeError: sizes are missing, contradict each other, are below 1, or are no whole numbers.
         """
+        require_unicode("parse", expr, *sizes, *(shapes or ()), *(weights or ()), *(data or ()))
         given = {
             name: [_extent(f"shapes[{name!r}][{d}]", n) for d, n in enumerate(shape)]
             for name, shape in (shapes or {}).items()

@@ -13,16 +13,19 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syno.errors import SynoError, TaskError, unknown_name
+from syno.errors import SynoError, TaskError, shown, unknown_name
 from syno.fresh import python_command, python_environment
 from syno.inputs import batch_of, call, described, first, moved, tensors, why_not
 from syno.metrics import LOSSES, METRICS, cross_entropy, resolve_metric
@@ -144,8 +147,17 @@ class Task:
 
         from syno import models
 
-        with Stream("weights", seed, of=[self.model], device=self.device):
-            model = models.make(self.model) if isinstance(self.model, str) else self.model()
+        try:
+            with Stream("weights", seed, of=[self.model], device=self.device):
+                model = models.make(self.model) if isinstance(self.model, str) else self.model()
+        except (SynoError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:  # whatever a user's own function raises
+            raise TaskError(
+                f"the model of task {self.name!r} failed: {type(error).__name__}: {error}",
+                fix="make it yourself once: it is called without arguments and returns a new torch.nn.Module",
+                code="T008",
+            ) from error
         if not isinstance(model, torch.nn.Module):
             raise TaskError(
                 f"the model of task {self.name!r} is a {type(model).__name__}, not a torch module",
@@ -160,7 +172,14 @@ class Task:
         A loader that keeps a count of its epochs is told them through ``set_epoch``, see :func:`set_epoch`.
         """
         loader = self.loader(part)
-        return loader(seed) if callable(loader) else loader
+        batches = loader(seed) if callable(loader) else loader
+        if not isinstance(batches, Iterable):
+            raise TaskError(
+                f"the {part} part of task {self.name!r} is a {type(batches).__name__}, no batches",
+                fix="give a list or DataLoader of (inputs, targets), or a function of the seed that returns one",
+                code="T005",
+            )
+        return batches
 
     def loader(self, part: str) -> Loader:
         """What :meth:`batches` come from: the field itself, ``validation`` where there is no ``test``."""
@@ -548,7 +567,7 @@ def resolve(reference: str) -> Callable[..., Any]:
             module = importlib.import_module(module_name)
     except SynoError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TaskError(
             f"could not import {reference!r}: {type(error).__name__}: {error}",
             fix="run from the project's root, or install it (pip install -e .); functions defined in a "
@@ -599,10 +618,11 @@ def load_task(reference: str | Task, options: Mapping[str, Any] | None = None) -
     try:
         with Stream("task", reference):
             function = resolve(reference)
+            _check_options(reference, function, options or {})
             task = function(**dict(options or {}))
     except SynoError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TaskError(
             f"{reference!r} failed: {type(error).__name__}: {error}",
             fix=f"call it yourself: {reference.partition(':')[2] or reference}"
@@ -616,6 +636,46 @@ def load_task(reference: str | Task, options: Mapping[str, Any] | None = None) -
             code="T002",
         )
     return task
+
+
+def _check_options(
+    reference: str, function: Callable[..., Any], options: Mapping[str, Any]
+) -> None:
+    """Raises UnknownName for an option that a task's function does not have, TaskError for a value of another type
+    than its annotation asks for; what has no plain annotation takes anything."""
+    try:
+        parameters = inspect.signature(function).parameters
+        hints = typing.get_type_hints(function)
+    except Exception:  # whatever evaluating a stranger's annotations raises
+        return
+    kinds = {p.kind for p in parameters.values()}
+    known = [
+        name for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    ]
+    for name, value in options.items():
+        if name not in known and inspect.Parameter.VAR_KEYWORD not in kinds:
+            raise unknown_name(f"option of {reference}", name, known)
+        if name in hints and not _fits(value, hints[name]):
+            wanted = getattr(hints[name], "__name__", "") if type(hints[name]) is type else ""
+            raise TaskError(
+                f"{name}={shown(value)} of task {reference!r} is a {type(value).__name__}",
+                fix=f"give a value of type {wanted or str(hints[name]).replace('typing.', '')}",
+                code="T003",
+            )
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value of JSON is of a plain type; True where the type is no plain one."""
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_fits(value, each) for each in arguments)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    if hint in (str, bool, type(None)):
+        return isinstance(value, hint)
+    if typing.get_origin(hint) in (Sequence, list) and len(arguments) == 1:
+        return isinstance(value, (list, tuple)) and all(_fits(v, arguments[0]) for v in value)
+    return True
 
 
 def check_task(task: Task) -> dict[str, Any]:
@@ -634,12 +694,6 @@ def check_task(task: Task) -> dict[str, Any]:
     }
     for part in ("train", "validation", "test"):
         batches = task.batches(part)
-        if not isinstance(batches, Iterable):
-            raise TaskError(
-                f"the {part} part of task {task.name!r} is a {type(batches).__name__}, no batches",
-                fix="give a list or DataLoader of (inputs, targets), or a function of the seed that returns one",
-                code="T005",
-            )
         if iter(batches) is batches:
             raise TaskError(
                 f"the {part} part of task {task.name!r} can be read once only: it is a "

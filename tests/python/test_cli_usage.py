@@ -116,6 +116,21 @@ def test_every_option_checks_its_value() -> None:
     assert seen > 40
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tune", "y[i] = x\udcff[i]", "-s", "i=4"],
+        ["explain", "conv", "--size", "k=\udcff"],
+        ["explain", "conv", "--size", "\udcff=k"],
+    ],
+)
+def test_bytes_that_are_no_text_are_named(arguments: list[str]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code in (1, 2)
+    assert "none of Unicode" in said(result) or "unknown size" in said(result)
+    assert "mistake in syno" not in said(result)
+
+
 def test_help_needs_no_values() -> None:
     for command in ("search", "bench", "export", "tune", "report"):
         assert invoke(command, "--help").exit_code == 0

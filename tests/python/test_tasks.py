@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,25 @@ def no_module():
 
 def many_losses():
     return good().but(loss=lambda outputs, targets: outputs.sum(1))
+
+def leaves():
+    raise SystemExit(3)
+
+def model_raises():
+    def model():
+        raise ValueError("mine")
+    return good().but(model=model)
+
+def model_leaves():
+    def model():
+        raise SystemExit(9)
+    return good().but(model=model)
+
+def model_wants():
+    return good().but(model=lambda seed: nn.Linear(4, 2))
+
+def nothing():
+    return good().but(validation=None)
 """
 
 
@@ -78,6 +98,11 @@ def test_preflight_answers_from_a_fresh_process(source: str) -> None:
         ("no_module", "is a int, not a torch module", "T002"),
         ("many_losses", "not one number", "T009"),
         ("none", "has no 'none'", "T007"),
+        ("leaves", "failed: SystemExit: 3", "T008"),
+        ("model_raises", "model of task 'toy' failed: ValueError: mine", "T008"),
+        ("model_leaves", "model of task 'toy' failed: SystemExit: 9", "T008"),
+        ("model_wants", "model of task 'toy' failed: TypeError", "T008"),
+        ("nothing", "validation part of task 'toy' is a NoneType, no batches", "T005"),
     ],
 )
 def test_what_is_wrong_with_a_task_is_said(source: str, name: str, words: str, code: str) -> None:
@@ -202,3 +227,32 @@ def test_arguments_of_a_task_are_read_from_the_command_line() -> None:
     for wrong in (["path"], ["=3"], ["a b=3"], ["a=1", "a=2"]):
         with pytest.raises(TaskError, match="name=value"):
             task_options(wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"width": "abc"}, TaskError, r"width='abc' of task 'digits' is a str"),
+        ({"width": [1]}, TaskError, "is a list"),
+        ({"width": None}, TaskError, "is a NoneType"),
+        ({"batch": "abc"}, TaskError, "give a value of type int"),
+        ({"epochs": 1.5}, TaskError, "is a float"),
+        ({"epochs": True}, TaskError, "is a bool"),
+        ({"bogus": 3}, UnknownName, "unknown option of digits 'bogus'"),
+        ({"widht": 3}, UnknownName, "did you mean 'width'"),
+    ],
+)
+def test_options_a_task_does_not_take_are_refused(
+    options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        tasks.load_task("digits", options)
+
+
+def test_options_fit_their_annotations_where_these_are_plain() -> None:
+    for value, hint, fits in [
+        (1, float, True), (1, int | None, True), (None, int | None, True), ("a", int | str, True),
+        ([1, 2], Sequence[int], True), ([1, "2"], Sequence[int], False), ((1,), list[int], True),
+        ({"a": 1}, dict[str, int], True), ("x", Path, True), ("1", float, False), (1, bool, False),
+    ]:  # fmt: skip
+        assert tasks._fits(value, hint) is fits, (value, hint)
