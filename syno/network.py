@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from syno.errors import KernelError
 from syno.inputs import arguments
 from syno.session.protocols import (
+    ORIGINAL,
     Measurement,
     MeasureRequest,
     OperatorText,
@@ -35,6 +36,8 @@ class Network:
         native: whether operators run on native kernels; else on the emitted PyTorch functions.
         fit: batches of training data on which operators are fitted to the layers they stand for, before they are
             trained (:mod:`syno.fitting`); 0 leaves them random.
+        mixing: whether a network that mixes tokens which the original keeps apart is refused (``"refuse"``) or recorded to
+            (``"tell"``) before it is trained; empty: nobody asks.
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class Network:
         batch: int = 1,
         native: bool = True,
         fit: int = 0,
+        mixing: str = "",
     ) -> None:
         self.fit = fit
+        self.mixing = mixing
         self.task = task if isinstance(task, Task) else load_task(task, dict(task_options or {}))
         self.stages = {name: tuple(sites) for name, sites in stages.items()}
         self.batch = batch
@@ -185,13 +190,17 @@ class NetworkMeasurer(Network):
         with torch_threads(request.threads), torch.inference_mode():
             model = self.build(request.assignment, self.task.seeds[0]).eval()
             example = self.task.example(self.batch)
+            mixing = self.mixed(request.assignment)
             self._compile(request.assignment, request.threads)
             args, named = arguments(model, example)
+            functions: dict[str, Callable[[], Any]] = {"network": lambda: model(*args, **named)}
+            if request.assignment:
+                original = self.task.make_model(self.task.seeds[0]).eval()
+                functions[ORIGINAL] = lambda: original(*args, **named)
             with measuring() as had:
                 timings = self._times_of_sites(model, request)
-                network = measure(
-                    {"network": lambda: model(*args, **named)}, threads=request.threads
-                )[0]
+                timed = measure(functions, threads=request.threads)
+            network = timed[0]
         checked = [timing for timing in timings.values() if timing.max_rel_err is not None]
         return Measurement(
             latency_us=network.median_us,
@@ -206,8 +215,37 @@ class NetworkMeasurer(Network):
                 (t.max_rel_err for t in checked if t.max_rel_err is not None), default=None
             ),
             sites=timings,
+            peers_us={one.name: one.median_us for one in timed[1:]},
             notes=[had.note] if had.note else [],
+            mixing=mixing,
         )
+
+    def mixed(self, assignment: Mapping[str, OperatorText]) -> str:
+        """Which examples and tokens the network mixes beside the original (:mod:`syno.mixing`); empty for that one.
+
+        Raises:
+            KernelError: it mixes what the original keeps apart, and was not told to.
+        """
+        from syno.mixing import EXAMPLES, compare_mixing
+        from syno.session.verdict import MIXES
+
+        assigned = self.assigned(assignment)
+        if not assigned or not self.mixing:
+            return ""
+        layers = [self.sites()[name].layer for name in assigned]
+        linear = all(layer is not None and layer.kind == "linear" for layer in layers)
+        model = self.task.make_model(self.task.seeds[0])
+        said = compare_mixing(
+            model,
+            place(model, self.sites(), assigned, native=False),
+            self.task.example(2),
+            keep_tokens=linear,
+        )
+        if said.startswith(MIXES) and (self.mixing == "refuse" or EXAMPLES in said):
+            raise KernelError(
+                f"[measure] {said}. Give search(mix_tokens=True) where that is wanted"
+            )
+        return said
 
     def _times_of_sites(self, model: nn.Module, request: MeasureRequest) -> dict[str, SiteTiming]:
         timings = {}

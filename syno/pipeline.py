@@ -25,6 +25,7 @@ from syno.original_file import FILES as ORIGINAL_FILES
 from syno.original_file import First, drawn_anew, keep_original, read_original
 from syno.policies import DEFAULT_POLICY
 from syno.report.build import FINAL_FILE, FinalBench, read_final
+from syno.report.details import operators_in_words
 from syno.result import EVALUATOR, IN_PROCESS, MEASURER, Result
 from syno.session import (
     Budget,
@@ -444,6 +445,15 @@ def _fit_of(directory: Path, task: Task, first: First | None) -> int:
     return STEPS if first == "kept" else 0
 
 
+def _mixing_of(directory: Path, space: _Space) -> str:
+    """What becomes of networks that mix tokens; as in the session that is there."""
+    path = directory / "session.toml"
+    if not path.exists():
+        return "tell" if space.mix_tokens else "refuse"
+    measurer = read_config(path).measurer
+    return "" if measurer is None else str(measurer.options.get("mixing", ""))
+
+
 def _begins_alike(task: Task) -> bool:
     """Whether a task's model function returns the same weights whatever is drawn: somebody trained them."""
     model = task.make_model(task.seeds[0])
@@ -510,9 +520,10 @@ def _run(
         _check(task)
     fit = _fit_of(directory, task, first)
     network = NetworkEvaluator(task, stages=stages, batch=batch, native=native, fit=fit)
+    mixing = _mixing_of(directory, space)
     executor = None
     if reference is None:
-        measurer = NetworkMeasurer(task, stages=stages, batch=batch)
+        measurer = NetworkMeasurer(task, stages=stages, batch=batch, mixing=mixing)
         executor = InlineExecutor({EVALUATOR: network, MEASURER: measurer})
     limits = _limits(directory, {"workers": workers, "train_limit_s": timeout_s})
     session = Session.open(
@@ -522,7 +533,9 @@ def _run(
             reference=EVALUATOR,
             options={**options, "native": native, **({"fit": fit} if fit else {})},
         ),
-        measurer=Component(reference=MEASURER, options=options),
+        measurer=Component(
+            reference=MEASURER, options={**options, **({"mixing": mixing} if mixing else {})}
+        ),
         seed=seed,
         batch_width=batch_width,
         prune=prune,
@@ -548,6 +561,7 @@ def _run(
         )
         if not summary.interrupted:
             compare_finalists(session, network)
+            session.record_words(operators_in_words(session))
     finally:
         session.close()
     return Result(open_view(directory), network)
@@ -647,6 +661,8 @@ def compare_finalists(view: SessionView, network: Network) -> None:
         latencies_us={name: timing.median_us for name, timing in eager.items()},
         iqrs_us={name: timing.iqr_us for name, timing in eager.items()},
         speedups={name: timing.speed_up for name, timing in eager.items()},
+        speedup_iqrs={name: timing.speed_up_iqr for name, timing in eager.items()},
+        samples=min(timing.samples for timing in eager.values()),
         compiled_us={n: timed[label].median_us for n, label in compiled.items() if label in timed},
         skipped=dict(timed.skipped),
         threads=threads,

@@ -17,6 +17,7 @@ from syno.original_file import KeptOriginal
 from syno.report.build import build_report
 from syno.session import Candidate, SessionView, open_view
 from syno.session.trust import check_trust
+from syno.session.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -281,17 +282,24 @@ class Result:
         }
 
     def best(self, max_accuracy_drop: float | None = None) -> Found | None:
-        """The fastest candidate that is not worse than the original.
+        """The fastest candidate that is proven not to be worse than the original: the lower end of the one-sided 95 %
+        interval of the difference, over seeds and examples, is at least ``-max_accuracy_drop``.
 
         Args:
             max_accuracy_drop: how much of the metric it may lose (0.01: one point of accuracy; of a metric to
                 be made small, such as a loss, that share of the original's: 0.01 is one percent);
-                default what the uncertainty of the comparison covers.
+                default 0.01. It is counted from the better of the original trained alike and the model as
+                it was handed in.
         Returns:
-            ``None`` when the original is best.
+            ``None`` when the original is best, or nothing is proven: :meth:`verdict` says which, and how many
+            more seeds or examples would decide it.
         """
         found = self.view.best(max_drop=max_accuracy_drop)
         return None if found is None else Found(self, found)
+
+    def verdict(self, max_accuracy_drop: float | None = None) -> Verdict:
+        """What may be said of the search, in a sentence and in numbers; :meth:`best` and the report say the same."""
+        return self.view.verdict(max_accuracy_drop)
 
     def pareto(self) -> list[Found]:
         """The candidates no other beats in both metric and latency, fastest first."""
@@ -412,8 +420,8 @@ def report_of(view: SessionView) -> Report:
     sites = options.get("stages", {})
     where = "; ".join(f"{name}: {', '.join(names)}" for name, names in sites.items())
     notes = [
-        "A candidate is called better or worse only where the difference exceeds two standard errors "
-        "(test examples and seeds together).",
+        "A winner is named only where the lower end of the one-sided 95 % interval of the difference, over seeds and "
+        "paired examples, is within what is allowed. Validation chose the finalists; test judges them.",
         "FLOPs are multiply-adds of the whole network's convolutions and linear layers at the batch given.",
     ]
     return build_report(

@@ -63,9 +63,7 @@ def _print_once(view: SessionView) -> bool:
     if view.interrupted:
         typer.echo(f"{status['ended']}; the same command continues it")
     best = status["best"]
-    typer.echo(
-        f"best: {best['id']}" if best else "best: the original (nothing faster is as good yet)"
-    )
+    typer.echo(f"best: {best['id'] if best else 'the original'}. {status['verdict']['sentence']}")
     return bool(status["running"])
 
 

@@ -400,6 +400,7 @@ def search(
 
 def _finish(report: Any, output: Path, json: bool) -> None:
     from syno.report import rows, write_report
+    from syno.report.render import columns_of
 
     if report.ended == "interrupted":
         trained = sum(e.accuracy is not None for e in report.candidates)
@@ -411,8 +412,8 @@ def _finish(report: Any, output: Path, json: bool) -> None:
     if json:
         print_json(report)
     else:
-        columns = ["id", "front", "accuracy", "latency", "op latency", "FLOPs", "params", "state"]
-        heads = [report.metric if c == "accuracy" else c for c in columns]
+        shown = columns_of(report, "mark", "verified", "formula")
+        columns, heads = list(shown), ["id" if c == "id" else h for c, h in shown.items()]
         print_table(report.title, heads, [[row[c] for c in columns] for row in rows(report)])
         typer.echo(report.conclusion)
         typer.echo(f"report: {output / 'report.html'}")

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from syno.errors import SessionError
 from syno.machine import describe_machine
+from syno.network_file import FILES, read_network
 from syno.numbers import significant
-from syno.report.model import Comparison, Entry, Given, Report
+from syno.report.details import (
+    code_to_use,
+    replaced_layers,
+    why_finalists,
+)
+from syno.report.model import Comparison, Entry, Given, Replaced, Report
+from syno.session.final_bench import FINAL_FILE as FINAL_FILE
+from syno.session.final_bench import FinalBench as FinalBench
 from syno.session.records import Candidate
+from syno.session.verdict import Verdict
 from syno.session.view import SessionView
-
-
-class FinalBench(msgspec.Struct, kw_only=True):
-    """The last measurement of a search: finalists and original interleaved in one run."""
-
-    latencies_us: dict[str, float]
-    iqrs_us: dict[str, float]
-    speedups: dict[str, float]
-    compiled_us: dict[str, float]
-    skipped: dict[str, str]
-    threads: int
-    batch: int
-    note: str = ""
-    """What may have disturbed it, such as another process that measured; empty: nothing known."""
-
-
-FINAL_FILE = "final.json"
 
 
 def read_final(view: SessionView) -> FinalBench | None:
@@ -37,22 +26,30 @@ def read_final(view: SessionView) -> FinalBench | None:
     Raises:
         SessionError: it is damaged.
     """
-    path = view.directory / FINAL_FILE
-    if not path.exists():
-        return None
-    view.check_file(path)
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=FinalBench)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise SessionError(
-            f"{path} cannot be read: {error}",
-            fix="remove it: running the search again measures anew",
-            code="R005",
-        ) from error
+    return view.final
+
+
+def _latency(
+    view: SessionView, candidate: Candidate, final: FinalBench | None
+) -> tuple[float | None, float | None]:
+    """The one latency of a network and its noise: as a part of the original's, in turns with it; finalists' as they will be
+    used, from the last measurement."""
+    baseline = view.baseline
+    if final is None or baseline is None or baseline.latency_us is None:
+        return candidate.latency_us, candidate.latency_iqr_us
+    ratio = final.speedups.get(candidate.id)
+    if not ratio or candidate.kind == "baseline":
+        return candidate.latency_us, candidate.latency_iqr_us
+    latency = baseline.latency_us / ratio
+    return latency, latency * final.speedup_iqrs.get(candidate.id, 0.0) / ratio
 
 
 def _entry(
-    view: SessionView, candidate: Candidate, final: FinalBench | None, front: set[str]
+    view: SessionView,
+    candidate: Candidate,
+    final: FinalBench | None,
+    front: set[str],
+    front_test: set[str],
 ) -> Entry:
     peers: dict[str, float] = {}
     if final and {candidate.id, "baseline"} <= set(final.latencies_us):
@@ -60,6 +57,7 @@ def _entry(
         peers["the original in eager, in turns"] = final.latencies_us["baseline"]
         for name, value in final.compiled_us.items():
             peers[f"{'the original' if name == 'baseline' else name} in torch.compile"] = value
+    latency, iqr = _latency(view, candidate, final)
     sites = {t.site: t.latency_us for t in candidate.timings if t.site}
     return Entry(
         id=candidate.id,
@@ -69,8 +67,8 @@ def _entry(
         accuracy_std=candidate.std,
         accuracy_stderr=view.stderr(candidate),
         seeds_count=len(candidate.finals),
-        latency_us=candidate.latency_us,
-        latency_iqr_us=candidate.latency_iqr_us,
+        latency_us=latency,
+        latency_iqr_us=iqr,
         op_latency_us=candidate.op_latency_us,
         op_latencies_us=sites,
         peers_us=peers,
@@ -80,64 +78,35 @@ def _entry(
         max_rel_err=candidate.max_rel_err,
         reason=candidate.reason or None,
         front=candidate.id in front,
+        validation=candidate.validation,
+        validation_stderr=candidate.score.stderr if candidate.score else None,
+        test=candidate.test,
+        test_stderr=view.stderr(candidate) if candidate.finals else None,
+        seeds=[score.seed for score in candidate.finals],
+        front_test=candidate.id in front_test,
     )
 
 
-def compare(view: SessionView, candidate: Candidate, final: FinalBench | None) -> Comparison | None:
-    """A candidate against the original, *better* or *worse* only beyond two standard errors."""
-    baseline = view.baseline
-    if baseline is None or candidate.value is None or baseline.value is None:
+def compare(verdict: Verdict) -> Comparison | None:
+    """The winner against the original, in the words of the one verdict; ``None`` where nothing is proven."""
+    one = verdict.judgement
+    if one is None or verdict.best is None:
         return None
-    uncertainty = view.uncertainty(candidate, baseline)
-    if uncertainty is None or not candidate.latency_us or not baseline.latency_us:
-        return None
-    speedup = baseline.latency_us / candidate.latency_us
-    if final and candidate.id in final.speedups:
-        speedup = final.speedups[candidate.id]
-    difference = candidate.value - baseline.value
-    gain = difference if view.higher_is_better else -difference
-    if abs(gain) <= uncertainty:
-        verdict = "as good within the uncertainty"
-    else:
-        verdict = "better" if gain > 0 else "worse"
+    sign = 1.0 if verdict.higher_is_better else -1.0
     return Comparison(
-        id=candidate.id,
-        speedup=speedup,
-        accuracy_difference=difference,
-        uncertainty=uncertainty,
-        verdict=verdict,
+        id=one.id,
+        speedup=one.speedup,
+        accuracy_difference=sign * one.gain,
+        uncertainty=one.gain - one.lower,
+        verdict=f"not worse by more than {significant(one.allowed, 2)} (one-sided 95 %)",
     )
 
 
-def _conclusion(view: SessionView, comparison: Comparison | None, metric: str) -> str:
+def _conclusion(view: SessionView, verdict: Verdict) -> str:
     if view.interrupted:
         again = f"; {view.config.note} continues it." if view.config.note else "."
-        return f"The search was interrupted{again} " + _so_far(view, comparison, metric, " so far")
-    return _so_far(view, comparison, metric, " so far" if view.running else "")
-
-
-def _so_far(view: SessionView, comparison: Comparison | None, metric: str, when: str) -> str:
-    if view.baseline is None or view.baseline.value is None:
-        return "The original has not been trained yet: nothing can be compared."
-    if comparison is None:
-        done = [c for c in view.candidates() if c.state == "done"]
-        if not done:
-            return "No candidate has been trained to the end yet."
-        return (
-            f"None of the {len(done)} candidates trained{when} is faster than the original and holds its "
-            f"{metric} within the uncertainty: the original stays{when}."
-        )
-    difference, uncertainty = comparison.accuracy_difference, comparison.uncertainty
-    if metric == "accuracy":
-        change, error = f"{100 * difference:+.2f} points", f"{100 * uncertainty:.2f}"
-    else:
-        sign = "+" if difference >= 0 else ""
-        change, error = f"{sign}{significant(difference)}", significant(uncertainty, 2)
-    return (
-        f"{comparison.id} runs the network {comparison.speedup:.2f} times as fast as the original in "
-        f"eager PyTorch; its {metric} is {comparison.verdict} "
-        f"({change}, uncertainty {error})."
-    )
+        return f"The search was interrupted{again} {verdict.sentence}"
+    return verdict.sentence
 
 
 def disturbed(view: SessionView, final: FinalBench | None) -> list[str]:
@@ -156,8 +125,8 @@ def build_report(
 ) -> Report:
     """Everything the session knows, as a report.
 
-    Latencies of the table are the session's, each network timed alone; the winner's speed-up is that of the
-    last measurement, in which finalists and original took turns.
+    Latencies are on one scale: each network took turns with the original, and stands as a part of the one time that is
+    recorded of that; finalists as in the last measurement.
     """
     final = read_final(view)
     candidates = view.candidates()
@@ -165,13 +134,11 @@ def build_report(
     scores = [c.score for c in ([baseline] if baseline else []) + candidates if c.score]
     metric = scores[0].metric if scores else "accuracy"
     remarks = [*view.notes(), *disturbed(view, final), *(notes or [])]
-    best = view.best()
+    verdict = view.verdict()
+    best = view.best()  # the verdict's
     front = {c.id for c in view.pareto()}
-    comparison = compare(view, best, final) if best else None
-    if comparison is not None and comparison.speedup <= 1.0:
-        # Alone it was faster; taking turns with the original, with colder caches, it was not.
-        remarks.append(f"{comparison.id} was not faster when it took turns with the original")
-        best = comparison = None
+    front_test = {c.id for c in view.pareto("test")}
+    comparison = compare(verdict)
     pictures, loops = {}, {}
     if best is not None:
         for stage, operator in view.operators(best).items():
@@ -179,7 +146,7 @@ def build_report(
             pictures[label] = operator._repr_svg_() or ""
             loops[label] = loop_text(operator)
     base = (
-        _entry(view, baseline, final, front)
+        _entry(view, baseline, final, front, front_test)
         if baseline
         else Entry(id="baseline", expr="the original layers", state="queued")
     )
@@ -200,10 +167,15 @@ def build_report(
         seeds=seeds,
         command=command,
         baseline=base,
-        candidates=[_entry(view, c, final, front) for c in candidates],
+        candidates=[_entry(view, c, final, front, front_test) for c in candidates],
         best=best.id if best else None,
         comparison=comparison,
-        conclusion=_conclusion(view, comparison, metric),
+        verdict=verdict,
+        replaced=_replaced(view, [c for c in candidates if c.finals]),
+        finalists=why_finalists(view),
+        words={c.id: view.words[c.key] for c in candidates if c.key in view.words},
+        code=code_to_use(view, verdict),
+        conclusion=_conclusion(view, verdict),
         ended=view.ended,
         pictures=pictures,
         loops=loops,
@@ -214,6 +186,18 @@ def build_report(
         },
         recipe=view.recipe,
     )
+
+
+def _replaced(view: SessionView, candidates: list[Candidate]) -> dict[str, list[Replaced]]:
+    """Empty where the session keeps no sites."""
+    if not candidates or not (view.directory / FILES[0]).exists():
+        return {}
+    for name in FILES:
+        view.check_file(view.directory / name)
+    kept = read_network(view.directory)
+    if kept is None:
+        return {}
+    return {c.id: replaced_layers(view, c, kept.sites) for c in candidates}
 
 
 def loop_text(operator: Any) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from syno.machine import Machine
+from syno.session.verdict import Verdict
 
 
 class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One network: the original or one with a candidate in its sites.
 
-    ``accuracy`` is the task's metric (a fraction for accuracy) and a mean where ``seeds_count`` > 1;
+    ``validation`` is the task's metric (a fraction for accuracy) after the search's one training, ``test`` the mean over the
+    finalists' seeds; ``accuracy`` is the latter where it is there, else the former.
     ``accuracy_std`` is the sample standard deviation over seeds; ``accuracy_stderr`` is the uncertainty
     of ``accuracy``: binomial error of the test set combined with the spread of the seeds.
     ``latency_us`` is the whole network, ``op_latency_us`` the sum over its replaced sites, one call each.
@@ -34,6 +36,15 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     max_rel_err: float | None = None
     reason: str | None = None
     front: bool = False
+    """Of validation: no other is faster and better."""
+    validation: float | None = None
+    validation_stderr: float | None = None
+    test: float | None = None
+    test_stderr: float | None = None
+    """Of examples and seeds together."""
+    seeds: list[int] = msgspec.field(default_factory=list)
+    """Of the trainings behind ``test``."""
+    front_test: bool = False
 
 
 class Comparison(msgspec.Struct, kw_only=True):
@@ -52,6 +63,20 @@ class Given(msgspec.Struct, kw_only=True):
     value: float
     stderr: float
     count: int
+
+
+class Replaced(msgspec.Struct, kw_only=True):
+    """A layer before and the operator after: one call in microseconds, multiply-adds of all its calls at the report's
+    batch, parameters without the bias' own change."""
+
+    site: str
+    layer: str
+    before_us: float | None = None
+    after_us: float | None = None
+    before_flops: int = 0
+    after_flops: int = 0
+    before_params: int = 0
+    after_params: int = 0
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -80,6 +105,16 @@ class Report(msgspec.Struct, kw_only=True):
     notes: list[str] = msgspec.field(default_factory=list)
     given: dict[str, Given] = msgspec.field(default_factory=dict)
     """By part (``"validation"``, ``"test"``)."""
+    replaced: dict[str, list[Replaced]] = msgspec.field(default_factory=dict)
+    """Of finalists, by id."""
+    finalists: dict[str, str] = msgspec.field(default_factory=dict)
+    """Why each was one."""
+    words: dict[str, str] = msgspec.field(default_factory=dict)
+    """Operators in plain sentences: those of finalists and of the fronts."""
+    code: str = ""
+    """Python that applies and exports what was found."""
+    verdict: Verdict | None = None
+    """What may be said, and from which numbers; ``best``, ``comparison`` and ``conclusion`` follow from it."""
     recipe: dict[str, str] = msgspec.field(default_factory=dict)
     """How candidates and the original were trained, in words."""
 

@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import FormatError
-from syno.report.model import Report
+from syno.report.model import Entry, Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,54 +28,66 @@ def pareto_figure(report: Report) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes: Any = figure.add_subplot()
     scale = 100.0 if report.metric == "accuracy" else 1.0
-    measured = [e for e in report.candidates if e.accuracy is not None and e.latency_us is not None]
-    for entry in measured:
-        axes.errorbar(
-            entry.latency_us,
-            scale * (entry.accuracy or 0.0),
-            yerr=scale * (entry.accuracy_stderr or 0.0),
-            fmt="o",
-            ms=6 if entry.seeds_count > 1 else 4,
-            color="#2563a8" if entry.id != report.best else "#c2410c",
-            alpha=1.0 if entry.seeds_count > 1 else 0.55,
-            elinewidth=0.8,
-        )
-        if entry.id == report.best:
-            axes.annotate(
-                entry.id,
-                (entry.latency_us, scale * (entry.accuracy or 0.0)),
-                xytext=(6, 6),
-                textcoords="offset points",
-            )
-    base = report.baseline
-    if base.accuracy is not None and base.latency_us is not None:
-        axes.errorbar(
-            base.latency_us,
-            scale * base.accuracy,
-            yerr=scale * (base.accuracy_stderr or 0.0),
-            fmt="s",
-            ms=7,
-            color="black",
-            label="original",
-        )
-    front = sorted(
-        (e for e in [*measured, base] if e.front and e.latency_us is not None),
-        key=lambda e: e.latency_us or 0.0,
-    )
-    axes.step(
-        [e.latency_us for e in front],
-        [scale * (e.accuracy or 0.0) for e in front],
-        where="post",
-        color="#64748b",
-        lw=1.2,
-        label="Pareto front",
-    )
+    apart = any(e.validation is not None or e.test is not None for e in everyone(report))
+    parts = ("validation", "test") if apart else ("accuracy",)
+    for part in parts:
+        _draw_part(axes, report, part, scale)
     axes.set_xlabel(f"network latency, µs (batch {report.batch}, {report.threads} thread)")
     label = f"{report.metric}, %" if scale == 100.0 else report.metric
     axes.set_ylabel(label if report.higher_is_better else f"{label} (lower is better)")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     return figure
+
+
+def everyone(report: Report) -> list[Entry]:
+    """The original and all candidates."""
+    return [report.baseline, *report.candidates]
+
+
+def _draw_part(axes: Any, report: Report, part: str, scale: float) -> None:
+    """The points of one part and their front; the two parts share axes, not a front."""
+    large = part == "test"
+    known = [
+        (entry, value, getattr(entry, f"{part}_stderr") or 0.0)
+        for entry in everyone(report)
+        if (value := getattr(entry, part)) is not None and entry.latency_us is not None
+    ]
+    if not known:
+        return
+    base = report.baseline
+    for entry, value, error in known:
+        several = large or entry.seeds_count > 1
+        original = entry is base
+        axes.errorbar(
+            entry.latency_us,
+            scale * value,
+            yerr=scale * error,
+            fmt="s" if original else "o",
+            ms=(7 if original else 6) if several else 4,
+            color="black" if original else "#c2410c" if entry.id == report.best else "#2563a8",
+            alpha=1.0 if several else 0.45,
+            elinewidth=0.8,
+            label="original" if original and (part != "validation" or base.test is None) else None,
+        )
+        if entry.id == report.best or (large and not original):
+            axes.annotate(
+                entry.id,
+                (entry.latency_us, scale * value),
+                xytext=(6, 6),
+                textcoords="offset points",
+            )
+    flag = "front_test" if large else "front"
+    front = sorted((e.latency_us or 0.0, v) for e, v, _ in known if getattr(e, flag))
+    axes.step(
+        [latency for latency, _ in front],
+        [scale * value for _, value in front],
+        where="post",
+        color="#64748b",
+        lw=1.2,
+        ls="--" if part == "validation" else "-",
+        label="Pareto front" if part == "accuracy" else f"Pareto front, {part}",
+    )
 
 
 def figure_svg(figure: Figure) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -39,6 +40,41 @@ def accuracy_text(report: Report, entry: Entry) -> str:
     return text
 
 
+def _part_text(
+    report: Report, value: float | None, stderr: float | None, seeds: Sequence[int] = ()
+) -> str:
+    text = _percent(report, value)
+    if value is not None and stderr is not None:
+        text += f" ± {_spread(report, stderr)}"
+    if seeds:
+        text += (
+            f" (seeds {', '.join(map(str, seeds))})" if len(seeds) > 1 else f" (seed {seeds[0]})"
+        )
+    return text
+
+
+def _latency_text(entry: Entry) -> str:
+    if entry.latency_us is None or not entry.latency_iqr_us:
+        return _number(entry.latency_us, "µs")
+    return f"{significant(entry.latency_us)} ± {significant(entry.latency_iqr_us / 2, 2)} µs"
+
+
+def parts_of(report: Report) -> list[str]:
+    """The columns of the metric: validation and test apart, where the report knows them apart."""
+    entries = [report.baseline, *report.candidates]
+    if all(e.validation is None and e.test is None for e in entries):
+        return ["accuracy"]
+    return ["validation", "test"] if any(e.test is not None for e in entries) else ["validation"]
+
+
+def columns_of(report: Report, *left_out: str) -> dict[str, str]:
+    """The columns of :func:`rows` that a table shows, with their heads."""
+    hidden = {"accuracy", "validation", "test"} - set(parts_of(report)) | set(left_out)
+    heads = {n: f"{report.metric}, {n}" for n in ("validation", "test")}
+    heads |= {"accuracy": report.metric, "id": ""}
+    return {name: heads.get(name, name) for name in rows(report)[0] if name not in hidden}
+
+
 def _number(value: float | int | None, unit: str = "") -> str:
     if value is None:
         return "–"
@@ -59,9 +95,11 @@ def rows(report: Report) -> list[dict[str, str]]:
             {
                 "id": entry.id,
                 "mark": "best" if entry.id == report.best else "",
-                "front": "●" if entry.front else "",
+                "front": "●" * entry.front + "◆" * entry.front_test,
                 "accuracy": accuracy_text(report, entry),
-                "latency": _number(entry.latency_us, "µs"),
+                "validation": _part_text(report, entry.validation, entry.validation_stderr),
+                "test": _part_text(report, entry.test, entry.test_stderr, entry.seeds),
+                "latency": _latency_text(entry),
                 "op latency": _number(entry.op_latency_us, "µs"),
                 "FLOPs": _number(entry.flops),
                 "params": _number(entry.params),
@@ -75,6 +113,27 @@ def rows(report: Report) -> list[dict[str, str]]:
             }
         )
     return table
+
+
+def layer_rows(report: Report) -> dict[str, list[dict[str, str]]]:
+    """By finalist: a row for each replaced layer, before → after."""
+
+    def pair(before: float | int | None, after: float | int | None) -> str:
+        return f"{_number(before)} → {_number(after)}"
+
+    return {
+        id: [
+            {
+                "site": one.site,
+                "layer": one.layer,
+                "µs": pair(one.before_us, one.after_us),
+                "multiply-adds": pair(one.before_flops, one.after_flops),
+                "parameters": pair(one.before_params, one.after_params),
+            }
+            for one in layers
+        ]
+        for id, layers in report.replaced.items()
+    }
 
 
 def given_text(report: Report) -> str:
@@ -96,10 +155,13 @@ def to_html(report: Report) -> str:
     return environment.get_template("report.html").render(
         report=report,
         rows=rows(report),
+        parts=parts_of(report),
         best=best,
         best_accuracy=accuracy_text(report, best) if best else "",
         baseline_accuracy=accuracy_text(report, report.baseline),
         given=given_text(report),
+        detailed=[e for e in report.candidates if e.id in {*report.finalists, *report.words}],
+        layers=layer_rows(report),
         us=significant,
         plot=_plot(report),
     )
@@ -118,8 +180,8 @@ def _plot(report: Report) -> str:
 def to_fragment(report: Report) -> str:
     """What a notebook shows: conclusion, plot and table, as HTML to stand inside a page."""
     table = rows(report)
-    columns = [c for c in table[0] if c != "mark"]
-    heads = [{"accuracy": report.metric, "id": ""}.get(c, c) for c in columns]
+    columns = list(columns_of(report, "mark"))
+    heads = list(columns_of(report, "mark").values())
     lines = [f"<h3>{html.escape(report.title)}</h3><p>{html.escape(report.conclusion)}</p>"]
     lines.append(_plot(report))
     lines.append(f"<table><tr>{''.join(f'<th>{html.escape(h)}</th>' for h in heads)}</tr>")
@@ -133,8 +195,8 @@ def to_fragment(report: Report) -> str:
 def to_markdown(report: Report) -> str:
     """A Markdown page: conclusion, table, conditions."""
     table = rows(report)
-    columns = [c for c in table[0] if c not in ("mark", "front")]
-    heads = [report.metric if c == "accuracy" else c for c in columns]
+    columns = list(columns_of(report, "mark", "front"))
+    heads = ["id" if c == "id" else h for c, h in columns_of(report, "mark", "front").items()]
     lines = [f"# {report.title}", "", report.conclusion, ""]
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(columns)]
     for row in table:
@@ -143,8 +205,21 @@ def to_markdown(report: Report) -> str:
             cells[0] = f"**{cells[0]}**"
         cells[-1] = f"`{cells[-1]}`"
         lines.append("| " + " | ".join(cells) + " |")
+    for id in dict.fromkeys([*report.finalists, *report.words]):
+        lines += ["", f"## {id}", ""]
+        if id in report.words:
+            lines += [report.words[id]]
+        if id in report.finalists:
+            lines += [f"A finalist: {report.finalists[id]}."]
+        if layers := layer_rows(report).get(id):
+            lines += ["", "| " + " | ".join(layers[0]) + " |", "|" + "---|" * len(layers[0])]
+            lines += ["| " + " | ".join(row.values()) + " |" for row in layers]
+    if report.code:
+        lines += ["", "```python", report.code, "```"]
     lines += ["", f"Machine: {report.machine}; measured {report.machine.measured_at}."]
-    lines += [f"Latency: batch {report.batch}, {report.threads} thread(s), median."]
+    lines += [
+        f"Latency: batch {report.batch}, {report.threads} thread(s), median ± half the interquartile range, in turns with the original."
+    ]
     if report.given:
         lines += [f"The model as it was handed in: {report.metric} {given_text(report)}."]
     if report.recipe:

@@ -163,9 +163,11 @@ _JSON: dict[str, tuple[str, Callable[[str], Any]]] = {
 _META: dict[str, Callable[[str], Any]] = {
     "elapsed_s": float,
     "time_up_s": float,
+    "finals_planned": int,
     "stage_ends": msgspec.json.Decoder(dict[str, StageEnd]).decode,
     "finalists": msgspec.json.Decoder(list[_Count]).decode,
     "given": msgspec.json.Decoder(dict[str, Score]).decode,
+    "words": msgspec.json.Decoder(dict[str, str]).decode,
     "recipe": msgspec.json.Decoder(dict[str, str]).decode,
     "fixed": msgspec.json.Decoder(dict[str, Any]).decode,
 }

@@ -24,6 +24,8 @@ from syno.session.config import SessionConfig, Stage
 from syno.session.executors import Call, Executor, Outcome
 from syno.session.files import examples_path, given_path, operator_path
 from syno.session.protocols import (
+    AS_TIMED,
+    ORIGINAL,
     Callback,
     Gains,
     Measurement,
@@ -288,13 +290,27 @@ class Loop:
 
         with self.store.transaction():
             if outcome.state == "ok":
-                found = msgspec.convert(outcome.value, Measurement)
+                found = self._on_one_scale(number, msgspec.convert(outcome.value, Measurement))
                 self.store.add_measurement(number, found, cpu_model(), os.getloadavg()[0])
                 self.store.set_state(number, "queued")
             else:
                 self._fail(number, outcome, "measuring")
             self.spend()
         self.tell_callbacks("measured" if outcome.state == "ok" else "failed", number)
+
+    def _on_one_scale(self, number: int, found: Measurement) -> Measurement:
+        """The latency as if the original had run as fast as it is recorded to, where both were timed in turns: what the
+        machine did meanwhile slowed both."""
+        original, baseline = found.peers_us.get(ORIGINAL), self.baseline()
+        if original is None or baseline.latency_us is None or number == baseline.number:
+            return found
+        scale = baseline.latency_us / original
+        return msgspec.structs.replace(
+            found,
+            latency_us=found.latency_us * scale,
+            iqr_us=found.iqr_us * scale,
+            peers_us={**found.peers_us, AS_TIMED: found.latency_us},
+        )
 
     def _fail(self, number: int, outcome: Outcome, doing: str) -> None:
         state = "lost" if outcome.state == "lost" else "failed"

@@ -90,8 +90,11 @@ class _Log(_Off):
             parts[-1] = f"{view.trained}/{self.budget.candidates} trained"
         if candidate is not None:
             parts.append(f"{candidate.id} {what}{_numbers(candidate)}")
-        if best := view.best():
-            parts.append(f"best {best.id}{_numbers(best)}")
+        verdict = view.verdict()
+        if ahead := verdict.best or verdict.leader:
+            parts.append(f"{verdict.short()}{_numbers(view.candidate(ahead))}")
+        if what == "ended":
+            parts.append(verdict.sentence)
         self._say(", ".join(parts))
 
     def _say(self, text: str) -> None:

@@ -117,12 +117,20 @@ class SiteTiming(msgspec.Struct, frozen=True, kw_only=True):
     max_rel_err: float | None = None
 
 
+#: Of :attr:`Measurement.peers_us`: the original network, in turns with the one that is measured.
+ORIGINAL = "the original, in turns"
+
+#: Of a record: the network itself, before its latency was brought to the scale of the session's original.
+AS_TIMED = "as timed"
+
+
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a network before it is trained.
 
     ``latency_us`` is the whole network at batch ``batch`` on ``threads`` threads, the median of
     ``samples`` runs with interquartile range ``iqr_us``; ``flops`` (multiply-adds) and ``params`` are the
-    whole network's. ``peers_us`` has other ways to run the same network, by name.
+    whole network's. ``peers_us`` has other ways to run the same network, by name, and under :data:`ORIGINAL` what it
+    took turns with: a session then records the latency as a part of that.
     """
 
     latency_us: float
@@ -137,6 +145,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     sites: dict[str, SiteTiming] = {}
     peers_us: dict[str, float] = {}
     notes: list[str] = []
+    mixing: str = ""
+    """Which examples and tokens the network mixes, beside the original; empty where nobody asked."""
 
 
 class Measurer(Protocol):

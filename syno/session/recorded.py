@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from syno.errors import SessionError
-from syno.session.protocols import Measurement, MeasureRequest, SiteTiming
+from syno.session.protocols import AS_TIMED, ORIGINAL, Measurement, MeasureRequest, SiteTiming
 from syno.session.records import Candidate
 from syno.session.view import open_view
 
@@ -70,5 +70,10 @@ def recorded(candidate: Candidate) -> Measurement:
             for t in own
             if t.site
         },
-        peers_us={t.runner: t.latency_us for t in candidate.timings if t.runner != "syno"},
+        # Already on the scale of the session's original: without what it took turns with it stays so.
+        peers_us={
+            t.runner: t.latency_us
+            for t in candidate.timings
+            if t.runner not in ("syno", ORIGINAL, AS_TIMED)
+        },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -90,6 +91,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     started: str | None
     ended: str | None
     notes: list[str] = []
+    mixing: str = ""
+    """What was found when the network was asked, before its training, which examples and tokens it mixes."""
 
     @property
     def id(self) -> str:
@@ -107,6 +110,16 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         if self.finals:
             return _mean([score.value for score in self.finals])
         return self.score.value if self.score else None
+
+    @property
+    def validation(self) -> float | None:
+        """The metric of the search's one training, on the part that candidates are chosen by."""
+        return self.score.value if self.score else None
+
+    @property
+    def test(self) -> float | None:
+        """The metric on the part that finalists are judged on, the mean over their seeds."""
+        return _mean([score.value for score in self.finals]) if self.finals else None
 
     @property
     def std(self) -> float | None:
@@ -166,15 +179,25 @@ def allowed_drop(limit: float, reference: float, *, higher_is_better: bool) -> f
     return limit if higher_is_better else limit * abs(reference)
 
 
-def pareto_front(candidates: list[Candidate], *, higher_is_better: bool) -> list[Candidate]:
-    """Those no other beats in both latency and metric, fastest first; by FLOPs where nothing was timed."""
+def pareto_front(
+    candidates: list[Candidate],
+    *,
+    higher_is_better: bool,
+    value: Callable[[Candidate], float | None] = lambda candidate: candidate.value,
+) -> list[Candidate]:
+    """Those no other beats in both latency and metric, fastest first; by FLOPs where nothing was timed.
+
+    Args:
+        value: the metric that counts; what has none is left out.
+    """
     timed = any(c.latency_us is not None for c in candidates)
     sign = 1.0 if higher_is_better else -1.0
     rows = []
     for candidate in candidates:
         cost = candidate.latency_us if timed else candidate.flops
-        if candidate.state == "done" and candidate.value is not None and cost is not None:
-            rows.append((float(cost), -sign * candidate.value, candidate.number, candidate))
+        metric = value(candidate)
+        if candidate.state == "done" and metric is not None and cost is not None:
+            rows.append((float(cost), -sign * metric, candidate.number, candidate))
     front: list[Candidate] = []
     best = math.inf
     for _, negated, _, candidate in sorted(rows, key=lambda row: row[:3]):

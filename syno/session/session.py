@@ -40,6 +40,7 @@ from syno.session.records import Candidate, Score
 from syno.session.spaces import is_empty, propose_or_skip, skip_empty
 from syno.session.store import Store, explained
 from syno.session.trust import check_trust, sign
+from syno.session.verdict import Verdict
 from syno.session.view import SessionView
 from syno.train import CurveFloor, TrainResult
 from syno.tuning.machine import fixed_kernels
@@ -61,6 +62,7 @@ class RunSummary(Printed):
     baseline: Candidate | None
     best: Candidate | None
     pareto: list[Candidate]
+    verdict: Verdict | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -72,7 +74,8 @@ class RunSummary(Printed):
         lines = [
             f"ended by {self.why}: {self.trained} trained in {self.elapsed_s:.0f} s; best: {best}"
         ]
-        return "\n".join([*lines, *self.notes])
+        said = [self.verdict.sentence] if self.verdict is not None else []
+        return "\n".join([*lines, *said, *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data."""
@@ -83,6 +86,7 @@ class RunSummary(Printed):
             "elapsed_s": self.elapsed_s,
             "baseline": self.baseline.to_dict() if self.baseline else None,
             "best": self.best.to_dict() if self.best else None,
+            "verdict": None if self.verdict is None else msgspec.to_builtins(self.verdict),
             "pareto": [candidate.id for candidate in self.pareto],
         }
 
@@ -272,6 +276,11 @@ class Session(SessionView):
         with self._store.transaction():
             self._store.set_recipe(dict(recipe))
 
+    def record_words(self, words: Mapping[str, str]) -> None:
+        """Keeps operators in plain sentences, by key, beside those that are there."""
+        with self._store.transaction():
+            self._store.set_words({**self._store.words(), **words})
+
     def _make(self, component: Component, **more: Any) -> Any:
         factory = self._parts.get(component.reference)
         if factory is not None:
@@ -332,6 +341,7 @@ class Session(SessionView):
         loop = self._loop(runner, [*callbacks, shown])
         with self._store.transaction():
             self._store.set_meta("run_ended", "running")
+            self._store.set_meta("finals_planned", str(len(final_seeds) if finalists else 0))
             self._store.event(f"run begins: {allowed}")
         try:
             with fixed_kernels(self.config.machine), shown:
@@ -364,6 +374,7 @@ class Session(SessionView):
             baseline=self.baseline,
             best=self.best(),
             pareto=self.pareto(),
+            verdict=self.verdict(),
         )
 
     def _search(self, loop: Loop, budget: Budget, finalists: int, seeds: int) -> str:

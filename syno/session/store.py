@@ -454,6 +454,13 @@ class Store:
         """How trainings go, for people."""
         return msgspec.json.decode(self.meta("recipe", "{}"), type=dict[str, str])
 
+    def words(self) -> dict[str, str]:
+        """Operators in plain sentences, by key."""
+        return msgspec.json.decode(self.meta("words", "{}"), type=dict[str, str])
+
+    def set_words(self, words: dict[str, str]) -> None:
+        self.set_meta("words", msgspec.json.encode(words).decode())
+
     def set_recipe(self, recipe: dict[str, str]) -> None:
         self.set_meta("recipe", msgspec.json.encode(recipe).decode())
 
@@ -572,7 +579,9 @@ class Store:
             row(site, "syno", timing.latency_us, timing.iqr_us, timing.verified, timing.max_rel_err)
         for runner, latency_us in found.peers_us.items():
             row("", runner, latency_us, 0.0, False, None)
-        self.execute("DELETE FROM note WHERE candidate = ? AND about = 'timing'", number)
+        self.execute("DELETE FROM note WHERE candidate = ?", number)
+        if found.mixing:
+            self.execute("INSERT INTO note VALUES(?, 'mixing', ?)", number, found.mixing)
         for what in found.notes:
             self.execute("INSERT OR IGNORE INTO note VALUES(?, 'timing', ?)", number, what)
         self.execute(
@@ -656,17 +665,22 @@ class Store:
             if row["candidate"] in chosen:
                 timings.setdefault(row["candidate"], []).append(_timing(row))
         notes: dict[int, list[str]] = {}
+        mixing: dict[int, str] = {}
         if self._version() >= 2:
             for row in self.execute(
-                "SELECT candidate, what FROM note ORDER BY candidate, about, what"
+                "SELECT candidate, about, what FROM note ORDER BY candidate, about, what"
             ):
-                notes.setdefault(row["candidate"], []).append(row["what"])
+                if row["about"] == "mixing":
+                    mixing[row["candidate"]] = row["what"]
+                else:
+                    notes.setdefault(row["candidate"], []).append(row["what"])
         return [
             _candidate(
                 row,
                 scores.get(row["number"], []),
                 timings.get(row["number"], []),
                 notes.get(row["number"], []),
+                mixing.get(row["number"], ""),
             )
             for row in rows
         ]
@@ -699,7 +713,7 @@ def _timing(row: sqlite3.Row) -> Timing:
 
 
 def _candidate(
-    row: sqlite3.Row, scores: list[Score], timings: list[Timing], notes: list[str]
+    row: sqlite3.Row, scores: list[Score], timings: list[Timing], notes: list[str], mixing: str
 ) -> Candidate:
     own = [t for t in timings if t.runner == "syno"]
     whole = next((t for t in own if not t.site), None)
@@ -730,4 +744,5 @@ def _candidate(
         started=row["started"],
         ended=row["ended"],
         notes=notes,
+        mixing=mixing,
     )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy
 
 from syno.errors import SessionError, unknown_name
 from syno.numbers import significant
 from syno.session.config import SessionConfig, first_difference, fixed_json, read_config
+from syno.session.files import examples_path, given_path
+from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
+from syno.session.interval import Interval, Sample, difference, residuals
 from syno.session.lock import locked
 from syno.session.records import (
     STATES,
@@ -22,6 +27,7 @@ from syno.session.records import (
     pooled_std,
 )
 from syno.session.store import LOST_END, Store
+from syno.session.verdict import Verdict, reach
 
 if TYPE_CHECKING:
     import pandas
@@ -40,6 +46,7 @@ class SessionView:
         self.directory = directory
         self.config = config
         self._store = store
+        self._intervals: dict[Any, Interval] = {}
 
     def __enter__(self) -> SessionView:
         return self
@@ -84,9 +91,24 @@ class SessionView:
         row = self._store.execute("SELECT higher_is_better FROM score LIMIT 1").fetchone()
         return bool(row[0]) if row else True
 
-    def pareto(self) -> list[Candidate]:
-        """Candidates and baseline that no other beats in both latency and metric, fastest first."""
-        return pareto_front(self._store.candidates(), higher_is_better=self.higher_is_better)
+    def pareto(self, part: str = "validation") -> list[Candidate]:
+        """Candidates and baseline that no other beats in both latency and metric, fastest first.
+
+        Args:
+            part: ``"validation"``: of the search's one training each; ``"test"``: of the finalists and the original,
+                the mean over their seeds. The two are never compared.
+        Raises:
+            UnknownName: another part.
+        """
+        parts: dict[str, Callable[[Candidate], float | None]] = {
+            "validation": lambda candidate: candidate.validation,
+            "test": lambda candidate: candidate.test,
+        }
+        if part not in parts:
+            raise unknown_name("part", part, parts)
+        return pareto_front(
+            self._store.candidates(), higher_is_better=self.higher_is_better, value=parts[part]
+        )
 
     def stderr(self, candidate: Candidate) -> float | None:
         """Standard error of a candidate's metric: examples and seeds, the seeds' part pooled."""
@@ -98,45 +120,106 @@ class SessionView:
         own, its = candidate.stderr(spread), other.stderr(spread)
         return None if own is None or its is None else 2.0 * math.hypot(own, its)
 
-    def reference(self, baseline: Candidate) -> float:
-        """What candidates must hold: the original's metric after the same training, or that of the model as it was
-        handed in where it is better, on the part that :attr:`Candidate.value` is of."""
-        assert baseline.value is not None
-        given = self.given.get("test" if baseline.finals else "validation")
-        if given is None:
-            return baseline.value
-        return (max if given.higher_is_better else min)(baseline.value, given.value)
+    def verdict(self, max_drop: float | None = None) -> Verdict:
+        """What may be said of the search now; the one that progress, status, report and exit codes use."""
+        return reach(self, max_drop)
 
     def best(self, *, max_drop: float | None = None) -> Candidate | None:
-        """The fastest candidate that is not worse than the original; ``None`` if there is none.
+        """The fastest candidate that is proven not to be worse than the original; ``None`` if there is none.
 
-        Not worse: its metric is not worse than the original's, or the model's as it was handed in where that is better, by more than ``max_drop`` (of a metric to be made
-        small, such as a loss, by that share of the original's); left out, by more than the uncertainty of the difference. Where candidates were trained again on several seeds,
-        only those are asked, since the search's own numbers favour who was lucky.
+        Proven: the lower end of the one-sided 95 % interval of the difference is at least ``-max_drop`` (of a metric
+        to be made small, such as a loss, that share of the original's), for the original trained alike and
+        for the model as it was handed in; default 0.01. :meth:`verdict` says what is missing where nothing is. Where
+        candidates were trained again on several seeds, only those are asked.
         """
-        original = self.baseline
-        if original is None or original.value is None:
+        best = self.verdict(max_drop).best
+        return None if best is None else self.candidate(best)
+
+    @property
+    def finals_planned(self) -> int:
+        """Seeds that the latest run trains its finalists on; 0 where it has none."""
+        return int(self._store.meta("finals_planned", "0"))
+
+    @property
+    def final(self) -> FinalBench | None:
+        """The last measurement of finalists and original in turns; ``None`` before there is one.
+
+        Raises:
+            SessionError: its file is damaged.
+        """
+        path = self.directory / FINAL_FILE
+        if path.exists():
+            self.check_file(path)
+        return read_final_file(path)
+
+    def speedup(self, candidate: Candidate) -> float | None:
+        """How many times as fast as the original a network is: in the last measurement, in turns, where it took part; else by
+        the latencies recorded in the search, or by multiply-adds where nothing was timed."""
+        final = self.final
+        if final is not None and candidate.id in final.speedups:
+            return final.speedups[candidate.id]
+        baseline = self.baseline
+        if baseline is None:
             return None
-        baseline, value = original, self.reference(original)
-        everyone = self.candidates()
-        finalists = [c for c in everyone if c.finals]
-        sign = 1.0 if self.higher_is_better else -1.0
-        good = []
-        for candidate in finalists or everyone:
-            if candidate.state != "done" or candidate.value is None:
-                continue
-            if max_drop is None:
-                allowed = self.uncertainty(candidate, baseline)
-            else:
-                allowed = allowed_drop(max_drop, value, higher_is_better=sign > 0)
-            cost, reference = candidate.latency_us, baseline.latency_us
-            if cost is None or reference is None:
-                cost, reference = candidate.flops, baseline.flops
-            if allowed is None or cost is None or reference is None or cost >= reference:
-                continue
-            if sign * (candidate.value - value) >= -allowed:
-                good.append((cost, candidate.number, candidate))
-        return min(good, key=lambda row: row[:2])[2] if good else None
+        cost, reference = candidate.latency_us, baseline.latency_us
+        if cost is None or reference is None:
+            cost, reference = candidate.flops, baseline.flops
+        if cost is None or reference is None or not cost > 0:
+            return None
+        return reference / cost
+
+    def sample(self, candidate: Candidate) -> Sample:
+        """A network's trainings: the finalists' seeds where it has them, else the search's one."""
+        scores = candidate.finals or ([candidate.score] if candidate.score else [])
+        rows = [
+            self._examples(examples_path(self.directory, candidate.key, s.phase, s.seed), s)
+            for s in scores
+        ]
+        whole = [row for row in rows if row is not None]
+        kinds = {kind for _, kind in whole}
+        lengths = {len(values) for values, _ in whole}
+        if not rows or len(whole) < len(rows) or len(kinds) > 1 or len(lengths) > 1:
+            return Sample(scores)
+        return Sample(scores, numpy.stack([values for values, _ in whole]), kinds.pop())
+
+    def given_sample(self, part: str) -> Sample | None:
+        """The model as it was handed in, judged on a part; ``None`` where it was not."""
+        score = self.given.get(part)
+        if score is None:
+            return None
+        row = self._examples(given_path(self.directory, part), score)
+        return Sample([score]) if row is None else Sample([score], row[0][None], row[1])
+
+    def _examples(self, path: Path, score: Score) -> tuple[Any, str] | None:
+        """What a score is the mean of, and ``"exp"`` where it is the exponential of that."""
+        if not path.exists() or path.stat().st_size != 4 * score.count or not score.count:
+            return None
+        self.check_file(path)
+        values = numpy.fromfile(path, "<f4").astype(float)
+        mean = float(values.mean())
+        if math.isclose(mean, score.value, rel_tol=1e-4, abs_tol=1e-6):
+            return values, ""
+        if mean < 700 and math.isclose(math.exp(mean), score.value, rel_tol=1e-4):
+            return values, "exp"
+        return None
+
+    def interval(
+        self, own: Sample, other: Sample, *, fixed: bool, tests: int, key: Any
+    ) -> Interval:
+        """See :func:`syno.session.interval.difference`; computed once for the same trainings."""
+        groups = [[s.value for s in c.finals] for c in self._store.candidates() if c.finals]
+        known = (tuple(own.scores), tuple(other.scores), str(groups), fixed, tests, key)
+        if known not in self._intervals:
+            self._intervals[known] = difference(
+                own,
+                other,
+                higher_is_better=own.scores[0].higher_is_better,
+                pool=residuals(groups),
+                fixed=fixed,
+                tests=tests,
+                key=key,
+            )
+        return self._intervals[known]
 
     def operator(self, id: str | int | Candidate) -> Operator:
         """The operator of a candidate, rebuilt from its text and checked against its hash.
@@ -228,6 +311,11 @@ class SessionView:
     def recipe(self) -> dict[str, str]:
         """How trainings go, in words; empty where it was not recorded."""
         return self._store.recipe()
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Operators in plain sentences, by key: those of finalists and of the fronts, once a run has ended."""
+        return self._store.words()
 
     def lost_by_training(self) -> str:
         """What the recipe undoes of what the model had learned, and what to change; empty where it does not."""
@@ -330,7 +418,8 @@ class SessionView:
             {"name": row["name"], "state": row["state"], "chosen": row["chosen"]}
             for row in self._store.execute("SELECT * FROM stage ORDER BY position")
         ]
-        best, baseline = self.best(), self.baseline
+        verdict, baseline = self.verdict(), self.baseline
+        best = None if verdict.best is None else self.candidate(verdict.best)
         last = self._store.execute("SELECT at, what FROM event ORDER BY id DESC LIMIT 1").fetchone()
         return {
             "session": str(self.directory),
@@ -343,7 +432,9 @@ class SessionView:
             "recipe": self.recipe,
             "baseline": None if baseline is None else _row(baseline),
             "best": None if best is None else _row(best),
+            "verdict": msgspec.to_builtins(verdict),
             "pareto": [c.id for c in self.pareto()],
+            "pareto_test": [c.id for c in self.pareto("test")],
             "finalists": [f"c{number}" for number in self.finalists],
             "ended": self.ended,
             "stage_ends": msgspec.to_builtins(self.stage_ends),
@@ -443,6 +534,8 @@ _ROW = (
     "expr",
     "value",
     "std",
+    "validation",
+    "test",
     "latency_us",
     "op_latency_us",
     "flops",

@@ -58,6 +58,35 @@ def test_the_report_holds_baseline_and_candidates_with_their_numbers(searched: P
     assert [c.seeds_count for c in [report.baseline, *finalists]] == [2] * (1 + len(finalists))
 
 
+def test_the_report_says_what_was_replaced_why_and_how_to_use_it(searched: Path) -> None:
+    from syno.report import to_html, to_markdown
+
+    result = Result.load(searched)
+    report = result.report
+    finalists = {c.id for c in report.candidates if c.seeds_count}
+    assert finalists and set(report.finalists) == set(report.replaced) == finalists
+    stages = result.network.stages
+    for id, layers in report.replaced.items():
+        candidate = next(c for c in report.candidates if c.id == id)
+        assert {one.site for one in layers} == {s for sites in stages.values() for s in sites}
+        # What the layers save is what the network saves.
+        saved = sum(one.before_flops - one.after_flops for one in layers)
+        assert saved == (report.baseline.flops or 0) - (candidate.flops or 0)
+        fewer = sum(one.before_params - one.after_params for one in layers)
+        assert fewer == (report.baseline.params or 0) - (candidate.params or 0)
+        assert all(one.before_us and one.after_us for one in layers)
+        assert "Nearest known operator" in report.words[id]
+        assert "validation" in report.finalists[id]
+    assert report.recipe["optimizer"].startswith("sgd, learning rate")
+    page, text = to_html(report), to_markdown(report)
+    for words in (*report.words.values(), *report.finalists.values()):
+        assert words in text
+        assert words.replace("'", "&#39;") in page
+    if report.code:
+        compile(report.code, "report", "exec")
+        assert str(searched) in report.code and report.code in text
+
+
 def test_running_a_finished_search_again_trains_nothing(searched: Path) -> None:
     from syno.pipeline import search_task
 

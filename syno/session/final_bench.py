@@ -1,0 +1,47 @@
+"""The last measurement of a search: finalists and original timed in turns, as they will be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from syno.errors import SessionError
+
+
+class FinalBench(msgspec.Struct, kw_only=True):
+    """Finalists and original interleaved in one run."""
+
+    latencies_us: dict[str, float]
+    iqrs_us: dict[str, float]
+    speedups: dict[str, float]
+    compiled_us: dict[str, float]
+    skipped: dict[str, str]
+    threads: int
+    batch: int
+    speedup_iqrs: dict[str, float] = {}
+    """Of the ratios turn by turn, ``samples`` of each."""
+    samples: int = 0
+    note: str = ""
+    """What may have disturbed it, such as another process that measured; empty: nothing known."""
+
+
+FINAL_FILE = "final.json"
+
+
+def read_final_file(path: Path) -> FinalBench | None:
+    """What the file holds; ``None`` where there is none.
+
+    Raises:
+        SessionError: it is damaged.
+    """
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=FinalBench)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SessionError(
+            f"{path} cannot be read: {error}",
+            fix="remove it: running the search again measures anew",
+            code="R005",
+        ) from error

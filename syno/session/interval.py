@@ -1,0 +1,179 @@
+"""How much worse a network may be than another: the lower end of a one-sided interval of the difference of their metrics.
+
+Two things vary: which examples a network is judged on, and the seed it was trained with. Both networks answer the same examples,
+so that the differences example by example are resampled (the pairs' bootstrap); where a metric is no mean over examples, its
+standard errors are added instead. The seeds' part is resampled from how single trainings differ from the mean of
+their network, over all networks that were trained on several: with two or three seeds each, one network alone says little. Such residuals are
+widened by sqrt(n / (n - 1)) for the mean that was taken off, and by Student's t for their small number.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from syno.session.records import Score
+from syno.streams import seed_of
+
+Array = npt.NDArray[Any]
+
+LEVEL = 0.95
+_DRAWS = 2_000
+_MOST_RESAMPLED = 2_000  # examples; a mean of more is normal, whatever they are
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A network's trainings on one part; ``examples`` ``[seeds, N]`` where the metric is the mean of their values, or
+    the exponential of it (``transform`` is then ``"exp"``)."""
+
+    scores: Sequence[Score]
+    examples: Array | None = None
+    transform: str = ""
+
+    @property
+    def value(self) -> float:
+        return statistics.fmean(score.value for score in self.scores)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Of ``gain``, by how much a network is better than another (negative: worse), in units of the metric.
+
+    ``lower`` and ``upper`` are ends of one-sided intervals; ``examples_std`` and ``seeds_std`` the parts of its standard error;
+    ``seed_std`` that of one training. ``paired`` says whether examples were compared one by one.
+    """
+
+    gain: float
+    lower: float
+    upper: float
+    examples_std: float
+    seeds_std: float
+    seed_std: float
+    paired: bool
+
+
+def student_t(level: float, freedom: int) -> float:
+    """Quantile of Student's t (Hill's expansion about the normal one; within 2 % from two degrees on)."""
+    z = statistics.NormalDist().inv_cdf(level)
+    if freedom <= 0:
+        return math.inf
+    if freedom == 1:
+        return math.tan(math.pi * (level - 0.5))
+    v = float(freedom)
+    return (
+        z
+        + (z**3 + z) / (4 * v)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+    )
+
+
+def residuals(groups: Sequence[Sequence[float]]) -> tuple[Array, int]:
+    """How trainings differ from the mean of their network, as if that were known, and the degrees of freedom."""
+    found: list[float] = []
+    freedom = 0
+    for values in groups:
+        n = len(values)
+        if n < 2 or not all(map(math.isfinite, values)):
+            continue
+        mean = statistics.fmean(values)
+        found += [(value - mean) * math.sqrt(n / (n - 1)) for value in values]
+        freedom += n - 1
+    return np.asarray(found, dtype=float), freedom
+
+
+def difference(
+    own: Sample,
+    other: Sample,
+    *,
+    higher_is_better: bool,
+    pool: tuple[Array, int],
+    fixed: bool = False,
+    tests: int = 1,
+    key: tuple[object, ...] = (),
+) -> Interval:
+    """The interval of how much better ``own`` is than ``other``; the same for the same numbers.
+
+    Args:
+        pool: :func:`residuals` of all networks.
+        fixed: ``other`` is one network, not what a training gives: no seed of it varies.
+        tests: of how many candidates this one may be the luckiest; each end is that of a level corrected for it.
+        key: what the draws follow from.
+    """
+    sign = 1.0 if higher_is_better else -1.0
+    gain = sign * (own.value - other.value)
+    draw = np.random.default_rng(seed_of("interval", *key))
+    paired = _pairs(own, other)
+    if paired is None:
+        errors = [statistics.fmean(s.stderr for s in one.scores) for one in (own, other)]
+        noise = math.hypot(*errors) * draw.standard_normal(_DRAWS)
+    else:
+        noise = sign * _resampled(*paired, own.transform, draw)
+    examples_std = float(noise.std())
+    seed_noise, freedom = pool
+    seed_std = seeds_std = 0.0
+    if len(seed_noise):
+        seed_std = float(seed_noise.std())
+        wider = student_t(LEVEL, freedom) / statistics.NormalDist().inv_cdf(LEVEL)
+        counts = [len(own.scores)] + ([] if fixed else [len(other.scores)])
+        seeds = np.zeros(_DRAWS)
+        for count in counts:
+            seeds += draw.choice(seed_noise, (_DRAWS, count)).mean(1)
+        seeds_std = float(seeds.std()) * wider
+        noise = noise + wider * seeds
+    tail = (1 - LEVEL) / tests
+    if tail * _DRAWS >= 20:
+        low, high = np.quantile(noise, [tail, 1 - tail])
+    else:  # too far out for so many draws
+        high = statistics.NormalDist().inv_cdf(1 - tail) * float(noise.std())
+        low = -high
+    return Interval(
+        gain=gain,
+        lower=gain + float(low),
+        upper=gain + float(high),
+        examples_std=examples_std,
+        seeds_std=seeds_std,
+        seed_std=seed_std,
+        paired=paired is not None,
+    )
+
+
+def _pairs(own: Sample, other: Sample) -> tuple[Array, Array] | None:
+    """Each example's value in either network, the mean over its seeds."""
+    if own.examples is None or other.examples is None or own.transform != other.transform:
+        return None
+    if own.examples.shape[1] != other.examples.shape[1]:
+        return None
+    return own.examples.mean(0), other.examples.mean(0)
+
+
+def _resampled(own: Array, other: Array, transform: str, draw: np.random.Generator) -> Array:
+    """Draws of the error of the difference of the means."""
+    count = len(own)
+    rows = np.stack([own, other], 1).astype(float)
+    binary = bool(np.isin(rows, (0.0, 1.0)).all())
+    widest = 1.0 if binary else float(np.abs(rows[:, 0] - rows[:, 1]).max(initial=0.0))
+    # One more example each way (Agresti and Min, 2005): where networks never differed, they may all the same.
+    middle = rows.mean(0)
+    apart = np.array([widest / 2, -widest / 2])
+    rows = np.concatenate([rows, [middle + apart, middle - apart]])
+    function = np.exp if transform == "exp" else (lambda mean: mean)
+    if count > _MOST_RESAMPLED:
+        cov = np.cov(rows.T) / len(rows)
+        means = draw.multivariate_normal(rows.mean(0), cov, _DRAWS)
+    else:
+        parts = []
+        for _ in range(0, _DRAWS, 250):
+            chosen = draw.integers(0, len(rows), (250, len(rows)))
+            parts.append(rows[chosen].mean(1))
+        means = np.concatenate(parts)
+    at = function(means)
+    centre = function(rows.mean(0))
+    return np.asarray((at[:, 0] - at[:, 1]) - (centre[0] - centre[1]))

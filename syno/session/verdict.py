@@ -1,0 +1,300 @@
+"""What may be said of a search: the one place that names a winner, for progress, status, reports and exit codes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from syno.numbers import significant
+from syno.session.interval import Interval, Sample
+from syno.session.records import Candidate, allowed_drop
+
+if TYPE_CHECKING:
+    from syno.session.view import SessionView
+
+#: Of the metric, where nothing else is asked for: one point of accuracy, one percent of a loss.
+DEFAULT_DROP = 0.01
+
+#: A gain of more standard errors than this over the original is no gain before somebody knows why.
+IMPLAUSIBLE = 5.0
+
+Held = Literal["proven", "undecided", "worse", "implausible"]
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate that is faster than the original, and whether it holds the metric.
+
+    Attributes:
+        held: ``"proven"``: the lower end of the one-sided 95 % interval of ``gain`` is at least ``-allowed``;
+            ``"worse"``: the upper end is below that; ``"implausible"``: it is too good, and nobody knows why.
+        part, seeds, count: what it is judged on: trainings, and examples each.
+        value, reference: the candidate's metric, and what it is compared with: ``against`` the original trained
+            alike (``"trained"``) or the model as it was handed in (``"given"``), whichever is harder to hold.
+        gain, lower, upper: of the candidate over the reference in units of the metric; negative is worse.
+        allowed: how far below 0 ``lower`` may be.
+        speedup: against the original, in turns with it.
+        more_seeds, more_examples: what would decide it, if the difference stays as it is; ``None``: not known.
+        paired: whether the interval compares example by example.
+        why: why nothing is proven, where that is not the interval.
+        strange: what is known of a gain of more than five standard errors.
+    """
+
+    id: str
+    held: Held
+    part: str
+    seeds: int
+    count: int
+    value: float
+    reference: float
+    against: Literal["trained", "given"]
+    gain: float
+    lower: float
+    upper: float
+    allowed: float
+    speedup: float
+    more_seeds: int | None = None
+    more_examples: int | None = None
+    paired: bool = False
+    why: str = ""
+    strange: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """``outcome``: ``"found"`` (``best`` is proven), ``"undecided"`` (``leader`` may be), ``"original"`` (nothing faster
+    holds the metric), or ``"nothing"`` (nothing can be compared yet). ``sentence`` says it."""
+
+    outcome: Literal["found", "undecided", "original", "nothing"]
+    sentence: str
+    metric: str
+    higher_is_better: bool
+    best: str | None = None
+    leader: str | None = None
+    max_drop: float = DEFAULT_DROP
+    judged: list[Judgement] = []
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """Of the winner, else of who leads."""
+        id = self.best or self.leader
+        return next((one for one in self.judged if one.id == id), None)
+
+    def short(self) -> str:
+        """A few words for a line of progress."""
+        if self.best is not None:
+            return f"best {self.best}"
+        return "" if self.leader is None else f"{self.leader} leads, undecided"
+
+
+def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
+    """The verdict on a session as it is recorded now.
+
+    Where candidates were trained again on further seeds, only those are judged, on the test part: the search's own scores
+    chose them and favour who was lucky. Where a run is to train finalists and has not, nothing is proven yet.
+    """
+    drop = DEFAULT_DROP if max_drop is None else max_drop
+    baseline = view.baseline
+    scored = None if baseline is None else (baseline.finals or baseline.score)
+    if baseline is None or baseline.value is None or not scored:
+        sentence = "The original has not been trained yet: nothing can be compared."
+        return Verdict(
+            outcome="nothing", sentence=sentence, metric="", higher_is_better=True, max_drop=drop
+        )
+    first = baseline.finals[0] if baseline.finals else baseline.score
+    assert first is not None
+    metric, higher = first.metric, first.higher_is_better
+
+    def made(outcome: Any, sentence: str, **more: Any) -> Verdict:
+        return Verdict(
+            outcome=outcome,
+            sentence=sentence,
+            metric=metric,
+            higher_is_better=higher,
+            max_drop=drop,
+            **more,
+        )
+
+    everyone = [c for c in view.candidates() if c.state == "done" and c.value is not None]
+    finalists = [c for c in everyone if c.finals]
+    if finalists and not baseline.finals:
+        return made("nothing", "The original has not been trained on the finalists' seeds yet.")
+    chosen = finalists or everyone
+    when = " so far" if view.running or view.interrupted else ""
+    if not chosen:
+        return made("nothing", f"No candidate has been trained to the end{when}.")
+    judged = []
+    for candidate in chosen:
+        speedup = view.speedup(candidate)
+        if speedup is not None and speedup > 1.0:
+            judged.append(_judge(view, candidate, baseline, speedup, drop, len(chosen)))
+    judged.sort(key=lambda one: (-one.speedup, view.candidate(one.id).number))
+    proven = [one for one in judged if one.held == "proven"]
+    if proven:
+        best = proven[0]
+        return made("found", _found(best, metric), best=best.id, judged=judged)
+    open_ones = [one for one in judged if one.held == "undecided"]
+    if open_ones:
+        leader = max(open_ones, key=lambda one: one.lower + one.allowed)
+        return made("undecided", _undecided(leader, metric), leader=leader.id, judged=judged)
+    strange = [one for one in judged if one.held == "implausible"]
+    if strange:
+        return made("undecided", strange[0].strange, leader=strange[0].id, judged=judged)
+    within = f"the {_amount(allowed_drop(drop, baseline.value, higher_is_better=higher), metric)} allowed"
+    return made(
+        "original",
+        f"None of the {len(chosen)} candidates {'trained again' if finalists else 'trained'}{when} is faster "
+        f"than the original and holds its {metric} within {within}: the original stays{when}.",
+        judged=judged,
+    )
+
+
+def _judge(
+    view: SessionView,
+    candidate: Candidate,
+    baseline: Candidate,
+    speedup: float,
+    drop: float,
+    among: int,
+) -> Judgement:
+    final = bool(candidate.finals)
+    own = view.sample(candidate)
+    higher = own.scores[0].higher_is_better
+    references: list[tuple[Literal["trained", "given"], Sample]] = [
+        ("trained", view.sample(baseline))
+    ]
+    given = view.given_sample("test" if final else "validation")
+    if given is not None:
+        references.append(("given", given))
+    rows = []
+    for against, other in references:
+        found = view.interval(
+            own,
+            other,
+            fixed=against == "given",
+            tests=1 if final else among,
+            key=(candidate.key, against),
+        )
+        allowed = allowed_drop(drop, other.value, higher_is_better=higher)
+        rows.append((found.lower + allowed, against, other, found, allowed))
+    margin, against, other, found, allowed = min(rows, key=lambda row: row[0])
+    lowest = min(rows, key=lambda row: row[3].gain)[3]
+    spread = math.hypot(lowest.examples_std, lowest.seeds_std)
+    held: Held = "proven" if margin >= 0 else "undecided"
+    why = strange = ""
+    if found.upper + allowed < 0:
+        held = "worse"
+    elif not final and view.finals_planned:
+        held = "undecided"
+        why = "it was trained once, on the seed and the validation data that it is chosen by"
+    elif final and len(candidate.finals) < 2:
+        held = "undecided"
+        why = "one training says nothing of how trainings differ"
+    if lowest.gain > IMPLAUSIBLE * spread and spread > 0:
+        checked = candidate.mixing
+        sigmas = lowest.gain / spread
+        strange = (
+            f"{candidate.id} is implausible: its {own.scores[0].metric} is {sigmas:.0f} standard errors better than "
+            f"the original's. {checked or 'Nobody has looked why'}"
+        )
+        if checked.startswith(MIXES):
+            held = "implausible"
+    seeds, examples = (
+        (None, None) if held != "undecided" else _more(found, allowed, own, other, against)
+    )
+    if why and held == "undecided" and not final and view.finals_planned:
+        seeds, examples = max(2, view.finals_planned), None
+    return Judgement(
+        id=candidate.id,
+        held=held,
+        part=own.scores[0].part,
+        seeds=len(own.scores),
+        count=own.scores[0].count,
+        value=own.value,
+        reference=other.value,
+        against=against,
+        gain=found.gain,
+        lower=found.lower,
+        upper=found.upper,
+        allowed=allowed,
+        speedup=speedup,
+        more_seeds=seeds,
+        more_examples=examples,
+        paired=found.paired,
+        why=why,
+        strange=strange,
+    )
+
+
+#: How the record of a check begins that found a network to mix what the original keeps apart.
+MIXES = "It mixes"
+
+
+def _more(
+    found: Interval, allowed: float, own: Sample, other: Sample, against: str
+) -> tuple[int | None, int | None]:
+    """Further seeds, or examples, at which an interval of this gain no longer reaches the limit."""
+    needed = abs(found.gain + allowed) / 1.645
+    if not needed > 0:
+        return None, None
+    seeds, count = len(own.scores), own.scores[0].count
+    if found.seed_std == 0.0 and seeds < 2:
+        return 2, None
+    room = needed**2 - found.examples_std**2
+    one = found.seeds_std**2 * seeds  # of a single training, of both networks
+    if room > 0.1 * needed**2:
+        return max(1, math.ceil(one / room) - seeds), None
+    # Both parts get half of what is allowed.
+    times = found.examples_std**2 / (0.5 * needed**2)
+    more = max(0, math.ceil(one / (0.5 * needed**2)) - seeds)
+    return (more or None), max(1, math.ceil(count * (times - 1)))
+
+
+def _amount(value: float, metric: str) -> str:
+    if metric == "accuracy":
+        return f"{100 * value:.2f} points"
+    return significant(value, 2)
+
+
+def _value(value: float, metric: str) -> str:
+    return f"{100 * value:.2f} %" if metric == "accuracy" else significant(value, 4)
+
+
+def _numbers(one: Judgement, metric: str) -> str:
+    who = (
+        "the original trained alike"
+        if one.against == "trained"
+        else "the model as it was handed in"
+    )
+    on = f"{one.seeds} seed{'s' if one.seeds > 1 else ''}, {one.count:,} examples of {one.part}"
+    return (
+        f"its {metric} is {_value(one.value, metric)}, that of {who} {_value(one.reference, metric)} ({on}); "
+        f"it may be worse by {_amount(max(0.0, -one.lower), metric)} (one-sided 95 %), where "
+        f"{_amount(one.allowed, metric)} are allowed"
+    )
+
+
+def _found(one: Judgement, metric: str) -> str:
+    text = f"{one.id} runs the network {one.speedup:.2f} times as fast as the original; {_numbers(one, metric)}."
+    return f"{text} {one.strange}." if one.strange else text
+
+
+def _undecided(one: Judgement, metric: str) -> str:
+    wanted = []
+    if one.more_seeds:
+        wanted.append(
+            f"{one.more_seeds} more seed{'s' if one.more_seeds > 1 else ''} (final_seeds={_seeds(one)})"
+        )
+    if one.more_examples:
+        wanted.append(f"{one.more_examples:,} more {one.part} examples")
+    tell = f" To decide it: {' and '.join(wanted)}." if wanted else ""
+    because = f" ({one.why})" if one.why else ""
+    numbers = _numbers(one, metric)
+    more = f" {one.strange}." if one.strange else ""
+    return (
+        f"Undecided{because}: {one.id} is {one.speedup:.2f} times as fast; {numbers}.{tell}{more}"
+    )
+
+
+def _seeds(one: Judgement) -> int:
+    return (one.more_seeds or 0) + (one.seeds if one.part == "test" else 0)
