@@ -20,11 +20,10 @@ from typing import Any
 from syno.errors import ShapeError
 from syno.machine import Machine, describe_machine
 from syno.measuring import Measuring, measuring
-from syno.numbers import significant
+from syno.numbers import MOST_SEED, MOST_THREADS, significant, whole
 
 _log = logging.getLogger("syno.bench")
 _SAMPLE_S = 2e-3
-MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -140,6 +139,7 @@ def measure(
     """
     if not functions:
         raise ShapeError("[bench] there is nothing to time: no function was given")
+    turns = whole("bench", "turns", turns, -MOST_SEED, MOST_SEED, ShapeError)
     if turns < 3:
         raise ShapeError(f"[bench] turns={turns}; a median with a spread needs at least 3")
     for function in functions.values():
@@ -261,8 +261,9 @@ def bench(
 
 def check_threads(threads: int) -> None:
     """Raises ShapeError for a number of threads that no machine has."""
-    if not 1 <= threads <= MOST_THREADS:
-        raise ShapeError(f"[bench] threads={threads} must be in [1, {MOST_THREADS}]")
+    number = whole("bench", "threads", threads, -MOST_SEED, MOST_SEED, ShapeError)
+    if not 1 <= number <= MOST_THREADS:
+        raise ShapeError(f"[bench] threads={number} must be in [1, {MOST_THREADS}]")
 
 
 def _names(compile: Any) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from syno.errors import KernelError, ShapeError, SynoError, unknown_name
 from syno.files import remove
 from syno.machine_code import MachineCode
 from syno.notebook import Printed
+from syno.numbers import MOST_SEED, MOST_THREADS, whole
 from syno.operator import Operator
 from syno.tuning.construct import Chosen, choose_schedule, construct
 from syno.tuning.machine import machine_model
@@ -303,6 +304,7 @@ class Kernel(MachineCode):
         points are compared, down to 32; sums of millions are estimated from terms drawn at random: about a
         second's work for the interpreter.
         """
+        seed = whole("verify", "seed", seed, 0, MOST_SEED)
         result = self._core.verify(self.operator.program, seed)
         return Verification(
             passed=bool(result.passed),
@@ -326,7 +328,9 @@ class Kernel(MachineCode):
         from syno.bench import measure
 
         rng = np.random.default_rng(0)
-        threads = self._runs_on if num_threads is None else num_threads
+        threads = self._runs_on
+        if num_threads is not None:
+            threads = whole("time", "num_threads", num_threads, 1, MOST_THREADS)
         arrays = [
             rng.standard_normal(self._shapes[name]).astype(self._dtype) for name in self._inputs
         ]
@@ -507,8 +511,7 @@ def compile(
     """
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
-    if threads < 1:
-        raise KernelError(f"[compile] threads={threads} must be at least 1")
+    threads = whole("compile", "threads", threads, 1, MOST_THREADS)
     concrete = operator._one_valuation("kernels")
     directory = usable_cache() if cache else None
     if schedule is not None:

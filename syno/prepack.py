@@ -33,6 +33,7 @@ from syno.kernel import (
     made_with,
     schedule_of,
 )
+from syno.numbers import MOST_THREADS, whole
 from syno.operator import Operator
 from syno.tuning.construct import Chosen, construct
 
@@ -267,8 +268,7 @@ def prepacked(
     """
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
-    if threads < 1:
-        raise KernelError(f"[compile] threads={threads} must be at least 1")
+    threads = whole("compile", "threads", threads, 1, MOST_THREADS)
     concrete = operator._one_valuation("kernels")
     names = tuple(concrete.weights if constants is None else constants)
     for name in names:

@@ -21,7 +21,7 @@ from torch.nn.parameter import UninitializedParameter
 from syno.bench import waiting
 from syno.errors import ShapeError, SynoError, UnknownName
 from syno.inputs import MISFITS, arguments, as_inputs, tensors, unwrapped, why_not
-from syno.numbers import significant
+from syno.numbers import MOST_SEED, MOST_THREADS, significant, whole
 from syno.torch.groups import SiteGroup, group_key, group_sites, joined
 from syno.torch.layers import CONVOLUTIONS, Description, Fit, Layer, describe
 from syno.torch.products import Product, Products
@@ -257,8 +257,8 @@ def sites(
         ShapeError: the model multiplies with no weight at all, does not run on the example, or is no
             module; `repeats` or `threads` is below 1.
     """
-    if repeats < 1 or threads < 1:
-        raise ShapeError(f"[sites] repeats={repeats} and threads={threads} must be at least 1")
+    repeats = whole("sites", "repeats", repeats, 1, MOST_SEED, ShapeError)
+    threads = whole("sites", "threads", threads, 1, MOST_THREADS, ShapeError)
     model = _plain_module(model)
     lazy = next(
         (n for n, p in model.named_parameters() if isinstance(p, UninitializedParameter)), None

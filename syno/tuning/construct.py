@@ -13,8 +13,9 @@ from syno import _core
 from syno.bounded import Bounded
 from syno.cache import read_entry, write_entry
 from syno.config import deterministic
-from syno.errors import KernelError, SynoError
+from syno.errors import SynoError
 from syno.files import remove
+from syno.numbers import MOST_THREADS, whole
 from syno.tuning.machine import MachineModel, machine_model
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ def construct(
         ShapeError: the operator is symbolic with several valuations.
         UnknownName: no such dtype or method.
     """
-    if threads < 1:
-        raise KernelError(f"[construct] threads={threads} must be at least 1")
+    threads = whole("construct", "threads", threads, 1, MOST_THREADS)
     program = (
         operator
         if isinstance(operator, _core.Program)

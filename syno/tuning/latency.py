@@ -17,7 +17,7 @@ import numpy as np
 
 from syno.errors import ShapeError
 from syno.notebook import table
-from syno.numbers import significant
+from syno.numbers import MOST_THREADS, significant, whole
 from syno.tuning.predict import predict
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def latency(
     given = _valuations(operator) if not isinstance(operator, Sequence) else distinct(operator)
     if not given:
         raise ShapeError("[latency] there is no operator to time")
+    threads = whole("latency", "threads", threads, 1, MOST_THREADS)
     rows = given
     if batch is not None:
         rows = [(_at_batch(each, batch), count) for each, count in given]

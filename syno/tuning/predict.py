@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syno import _core
-from syno.errors import KernelError
+from syno.numbers import MOST_THREADS, whole
 from syno.tuning.construct import construct
 from syno.tuning.machine import MachineModel, machine_model
 
@@ -42,8 +42,7 @@ def predict(
         ScheduleError: `schedule` does not apply.
         UnknownName: no such dtype.
     """
-    if threads < 1:
-        raise KernelError(f"[predict] threads={threads} must be at least 1")
+    threads = whole("predict", "threads", threads, 1, MOST_THREADS)
     program = (
         operator
         if isinstance(operator, _core.Program)

@@ -23,7 +23,7 @@ from syno.config import cache_directory
 from syno.errors import FormatError, KernelError, SynoError
 from syno.measuring import WAIT_AGAIN_S, lock_file
 from syno.notebook import facts
-from syno.numbers import significant
+from syno.numbers import MOST_SEED, MOST_THREADS, significant, whole
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
 from syno.tuning.machine import machine_key, machine_model
@@ -154,6 +154,9 @@ def tune(
         UnknownName: no such dtype, model or progress.
         FormatError: the session's file cannot be written.
     """
+    trials = whole("tune", "trials", trials, -MOST_SEED, MOST_SEED)
+    threads = whole("tune", "threads", threads, 1, MOST_THREADS)
+    seed = whole("tune", "seed", seed, 0, MOST_SEED)
     if trials < 2:
         raise KernelError(
             f"[tune] trials={trials}; the constructed and the counted schedule are two"

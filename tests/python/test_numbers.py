@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import syno
+from syno.errors import KernelError, ShapeError
 from syno.numbers import significant
 
 
@@ -42,3 +45,29 @@ def test_the_prediction_of_a_tiny_kernel_is_no_zero() -> None:
     shown = float(repr(made).removeprefix("Prediction(").partition(" us")[0])
     assert shown > 0
     assert shown == pytest.approx(1e6 * made.seconds, rel=0.01)
+
+
+KERNEL = syno.Operator.parse("y[i] = x[i] * 2", i=4)
+TAKE_NUMBERS = [
+    ("threads", lambda n: KERNEL.compile(threads=n)), ("seed", lambda n: KERNEL.compile().verify(seed=n)),
+    ("num_threads", lambda n: KERNEL.compile().time(num_threads=n)), ("threads", lambda n: syno.predict(KERNEL, threads=n)),
+    ("threads", lambda n: syno.latency(KERNEL, threads=n, measured=False)),
+    ("trials", lambda n: syno.tune(KERNEL, trials=n)), ("seed", lambda n: syno.tune(KERNEL, trials=2, seed=n)),
+    ("threads", lambda n: syno.tune(KERNEL, trials=2, threads=n)), ("turns", lambda n: syno.bench({"a": abs}, 1, turns=n)),
+    ("threads", lambda n: syno.bench({"a": abs}, 1, threads=n)), ("threads", lambda n: syno.sites(None, threads=n)),
+    ("repeats", lambda n: syno.sites(None, repeats=n)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value", [-1, 10**5000, 1.5, "x", None], ids=["below", "huge", "fraction", "text", "none"]
+)
+@pytest.mark.parametrize(("name", "call"), TAKE_NUMBERS)
+def test_numbers_out_of_range_are_named_and_not_echoed(
+    name: str, call: Callable[[Any], object], value: Any
+) -> None:
+    if name == "num_threads" and value is None:
+        return  # the default
+    with pytest.raises((KernelError, ShapeError), match=f"{name}=") as caught:
+        call(value)
+    assert len(str(caught.value)) < 300
