@@ -7,6 +7,7 @@ linear layers treat every token alike follows from their space already.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import math
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from syno.errors import SynoError
 from syno.inputs import call, leaves, mapped, tensors
 from syno.session.verdict import MIXES
 from syno.streams import Stream
@@ -27,6 +29,12 @@ _PLACES = 8
 
 #: Networks that are drawn: what one happens to be deaf to, the other hears.
 _DRAWS = 2
+
+#: Tokens of an example that are looked at, where it has more.
+_MOST_TOKENS = 32
+
+#: What a network raises that cannot be asked: it wants other dtypes or sizes.
+_CANNOT = (SynoError, RuntimeError, TypeError, ValueError, IndexError)
 
 #: What no network may mix, whatever its tokens do.
 EXAMPLES = "examples of a batch"
@@ -46,13 +54,14 @@ def compare_mixing(
     import torch
 
     seen: list[_Seen] = []
+    axis = 1 if keep_tokens else 2
     try:
         for number in range(_DRAWS):
             # Operators, whose parameters come with other shapes, change what is drawn of nobody else.
             own, its = (_drawn(one, number) for one in (network, original))
             with torch.inference_mode(False), torch.no_grad():
-                seen.append(_look(own, its, example, 1 if keep_tokens else 2))
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+                seen.append(_look_at_few(own, its, example, axis))
+    except _CANNOT as error:
         said = " ".join(str(error).split())[:160]
         return f"Whether it mixes examples or tokens could not be asked: {said}"
     found, asked = [], []
@@ -116,6 +125,34 @@ class _Seen:
 
     examples: tuple[bool, bool] | None = None
     tokens: tuple[Tensor, Tensor] | None = None
+
+
+def _look_at_few(network: nn.Module, original: nn.Module, example: Any, vectors_axis: int) -> _Seen:
+    """Long sequences of tokens are cut, where the networks take that: what leaks, leaks in short ones, and sooner."""
+    few = _shortened(example)
+    if few is not None:
+        with contextlib.suppress(*_CANNOT):
+            return _look(network, original, few, vectors_axis)
+    return _look(network, original, example, vectors_axis)
+
+
+def _shortened(example: Any) -> Any:
+    """The example with its first tokens alone; ``None`` where it has no long sequence of tokens by number."""
+    import torch
+
+    lengths = {
+        leaf.shape[1]
+        for leaf in tensors(example)
+        if leaf.dim() == 2 and not leaf.is_floating_point() and leaf.dtype != torch.bool
+    }
+    if len(lengths) != 1 or (length := lengths.pop()) <= _MOST_TOKENS:
+        return None
+
+    def cut(leaf: Any) -> Any:
+        long = isinstance(leaf, torch.Tensor) and leaf.dim() >= 2 and leaf.shape[1] == length
+        return leaf[:, :_MOST_TOKENS] if long else leaf
+
+    return mapped(example, cut)
 
 
 def _look(network: nn.Module, original: nn.Module, example: Any, vectors_axis: int) -> _Seen:

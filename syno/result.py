@@ -349,6 +349,11 @@ class Result:
             path = self.view.weights(candidate)[chosen_seed]
             self.view.check_file(path)
             load_weights(faster, path, candidate.id)
+        else:
+            _log.warning(
+                "%s was no finalist: the weights of its operators are random; train the network before you use it",
+                candidate.id,
+            )
         if deterministic() or self.view.config.machine is not None:
             measured = False  # a choice by timing changes the last digits
         if measured and native and all(p.device.type == "cpu" for p in faster.parameters()):

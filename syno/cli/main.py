@@ -370,7 +370,7 @@ def search(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Searches operators for a task's model. Run it again to continue. Exit 3: nothing better found."""
+    """Searches operators for a task's model. Run it again to continue. Exit 3: nothing better is proven."""
     from syno.errors import SessionError
     from syno.pipeline import search_task
     from syno.session.budget import parse_seconds

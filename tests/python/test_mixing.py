@@ -111,6 +111,28 @@ def test_a_causal_model_stays_causal_though_its_branch_begins_with_zero(
         torch.testing.assert_close(leaky(model, how)(TOKENS), model(TOKENS), rtol=0, atol=0)
 
 
+def test_long_texts_are_asked_by_their_beginning_where_that_is_taken() -> None:
+    class Watched(Language):
+        lengths: tuple[int, ...] = ()
+        least = 0
+
+        def forward(self, tokens: Any) -> Any:
+            if tokens.shape[1] < self.least:
+                raise ValueError("the positions want all 96 tokens")
+            type(self).lengths += (tokens.shape[1],)
+            return super().forward(tokens)
+
+    long = torch.arange(192).view(2, 96) % 11
+    model = Watched()
+    for least, longest in ((0, 32), (96, 96)):
+        Watched.least, Watched.lengths = least, ()
+        said = compare_mixing(model, leaky(model, "next"), long, keep_tokens=True)
+        assert said.startswith(MIXES) and set(Watched.lengths) == {longest}
+        assert not compare_mixing(model, leaky(model, "none"), long, keep_tokens=True).startswith(
+            MIXES
+        )
+
+
 def test_where_everything_sees_everything_nothing_leaks() -> None:
     model = Language(causal=False)
     said = compare_mixing(model, leaky(model, "next"), TOKENS, keep_tokens=True)
