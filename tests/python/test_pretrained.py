@@ -224,3 +224,45 @@ def test_a_session_judges_what_was_handed_in_once_whatever_ends_a_run(tmp_path: 
     assert len(calls) == 2
     stored = json.loads((tmp_path / "logs" / "events.jsonl").read_text().splitlines()[0])
     assert stored["what"] == "session created"
+
+
+TASK = """
+import torch
+from torch import nn
+from syno.tasks import Task
+
+def model():
+    with torch.random.fork_rng():  # stands for weights that somebody trained
+        torch.manual_seed(3)
+        return nn.Sequential(
+            nn.Conv1d(8, 32, 3, padding=1), nn.ReLU(), nn.Conv1d(32, 32, 3, padding=1), nn.ReLU(), nn.Flatten(),
+            nn.Linear(32 * 8, 2),
+        )
+
+def batches(seed):
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(6, 16, 8, 8, generator=draw)
+    return [(a, (a[:, 0].mean(-1) > 0).long()) for a in x]
+
+def make():
+    return Task(model=model, train=batches, validation=batches(100), metric="loss", learning_rate=0.02)
+"""
+
+
+def test_workers_fit_operators_as_this_process_does(tmp_path: Path) -> None:
+    from syno.pipeline import search_task
+    from syno.revisit import replay_candidate
+
+    (tmp_path / "own.py").write_text(TASK)
+    reference = f"{tmp_path / 'own.py'}:make"
+    result = search_task(
+        reference, tmp_path / "run", budget=1, finalists=0, batch_width=1, workers=1, groups=1, policy="random",
+        prune=Prune(), progress="off",
+    )  # fmt: skip
+    assert result.view.config.evaluator.options["fit"] > 0
+    assert result.view.recipe["begins with"] == "the model's own weights"
+    trained = [c for c in result.view.candidates() if c.score is not None]
+    assert trained
+    again = replay_candidate(tmp_path / "run", trained[0].id, tolerance=0.0, latency_tolerance=1e9)
+    (row,) = [row for row in again["rows"] if row["quantity"] == "loss"]
+    assert row["same"], row
