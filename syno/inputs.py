@@ -274,7 +274,8 @@ def why_not(model: nn.Module, inputs: Any, error: BaseException) -> str:
     integers = [
         m for m in model.modules() if isinstance(m, (torch.nn.Embedding, torch.nn.EmbeddingBag))
     ]
-    if wanted is not None and given and given != {wanted}:
+    no_numbers = not given and not integers and "type" in said  # an image of bytes, or tokens
+    if wanted is not None and (no_numbers or (given and given != {wanted})):
         name = str(wanted).removeprefix("torch.")
         return f"{text}. The model computes in {name}: pass inputs of it, x.to(torch.{name})"
     if given and integers and isinstance(error, RuntimeError) and "indices" in said:

@@ -17,7 +17,7 @@ op = syno.Operator.parse(
 )
 kernel = op.compile(dtype=sys.argv[1])
 check = kernel.verify()
-print(check.max_rel_err if check.passed else "failed: " + check.detail)
+print(f"{check.max_rel_err:.2e}" if check.passed else "failed: " + check.detail)
 sys.exit(0 if check.passed else 1)
 """
 

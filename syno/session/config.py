@@ -224,7 +224,7 @@ def read_config(path: Path) -> SessionConfig:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise SessionError(
             f"{path.parent} has no session.toml", fix="give the directory of a session", code="R005"
         ) from None

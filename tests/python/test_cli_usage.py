@@ -163,3 +163,10 @@ def test_the_command_a_session_notes_is_the_one_that_made_it(
         words = arguments or shlex.split(asked[0]["note"])[1:]
         assert "enough was seen" in said(invoke(*words))
     assert asked[0] == asked[1]
+
+
+def test_a_file_in_the_place_of_a_session_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    for arguments in (["status"], ["report"], ["show", "c1"]):
+        result = invoke(arguments[0], str(tmp_path / "notes"), *arguments[1:])
+        assert result.exit_code == 1 and "give the directory of a session" in said(result)

@@ -160,6 +160,8 @@ CONV = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1))
         (CONV, (np.array(["a"]),), "is no tensor"),
         (CONV, (torch.randn(1, 3, 6, 6),), r"float32 \[1, 3, 6, 6\].*expected input"),
         (CONV, (torch.randn(1, 8, 6, 6).double(),), r"computes in float32.*x\.to\(torch\.float32\)"),
+        (CONV, (torch.zeros(1, 8, 6, 6, dtype=torch.uint8),), r"uint8.*x\.to\(torch\.float32\)"),
+        (nn.Linear(8, 8).double(), (torch.zeros(1, 8, dtype=torch.int64),), r"int64.*x\.to\(torch\.float64\)"),
         (nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 4)), (torch.randn(1, 4),), r"randint\(7, shape\)"),
         (nn.Bilinear(3, 3, 3), (torch.randn(1, 3),), "inputs are input1, input2"),
         (nn.Conv2d, (torch.randn(1, 3),), "is a class"),
