@@ -558,9 +558,9 @@ def _run(
             given=lambda: _judged(
                 task, given, parts, seed=seed, threads=session.config.threads_per_training
             ),
+            compare=lambda: compare_finalists(session, network),
         )
         if not summary.interrupted:
-            compare_finalists(session, network)
             session.record_words(operators_in_words(session))
     finally:
         session.close()

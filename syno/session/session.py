@@ -307,6 +307,7 @@ class Session(SessionView):
         callbacks: Sequence[Callback] = (),
         progress: str = "auto",
         given: Callable[[], Sequence[TrainResult]] | None = None,
+        compare: Callable[[], None] | None = None,
     ) -> RunSummary:
         """Searches until the budget is used up, then trains the best ``finalists`` on fresh seeds.
 
@@ -321,6 +322,8 @@ class Session(SessionView):
             progress: ``"auto"``, ``"bar"``, ``"log"`` or ``"off"``.
             given: judges the model as it was handed in, before anything is trained, on each part that candidates
                 are judged on; called once in a session.
+            compare: the last measurement, of finalists and original in turns; called before the run ends, so that what is
+                said at its end counts it.
 
         Raises:
             SessionError: the original cannot be measured or trained, or the disk is full.
@@ -350,6 +353,10 @@ class Session(SessionView):
                 why = self._search(loop, allowed, finalists, len(final_seeds))
                 if finalists:
                     train_finalists(loop, finalists, final_seeds)
+                if compare is not None:
+                    compare()
+                with self._store.transaction():
+                    self._store.set_meta("run_ended", why)  # what is said at the end is final
                 loop.tell_callbacks("ended")
         except KeyboardInterrupt:
             why = "interrupted"

@@ -120,7 +120,7 @@ def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
     if finalists and not baseline.finals:
         return made("nothing", "The original has not been trained on the finalists' seeds yet.")
     chosen = finalists or everyone
-    when = " so far" if view.running or view.interrupted else ""
+    when = " so far" if (view.running and not view.ended) or view.interrupted else ""
     if not chosen:
         return made("nothing", f"No candidate has been trained to the end{when}.")
     judged = []

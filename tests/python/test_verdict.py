@@ -241,6 +241,26 @@ def test_the_last_measurement_in_turns_decides_what_is_faster_for_all(tmp_path: 
         assert entry.latency_us == pytest.approx((session.baseline.latency_us or 0) / 0.91)
 
 
+def test_what_is_said_at_the_end_counts_the_last_measurement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_session(tmp_path) as session:
+
+        def compare() -> None:
+            names = ["baseline", *(c.id for c in session.candidates() if c.finals)]
+            final = FinalBench(
+                latencies_us=dict.fromkeys(names, 40.0), iqrs_us={}, compiled_us={}, skipped={}, threads=1, batch=1,
+                speedups={name: 1.0 if name == "baseline" else 0.8 for name in names},
+            )  # fmt: skip
+            (tmp_path / FINAL_FILE).write_bytes(msgspec.json.encode(final))
+
+        summary = run(session, Judged({29: 0.02, 28: 0.0}), compare=compare, progress="log")
+        said = capsys.readouterr().err.strip().splitlines()[-1]
+        assert session.verdict().sentence in said
+        assert "best c" not in said and summary.best is None
+        assert said_everywhere(session, summary, tmp_path) == {""}
+
+
 def test_the_model_as_it_was_handed_in_must_be_held_too(tmp_path: Path) -> None:
     judge = Judged({29: 0.02, 28: 0.0})
 
