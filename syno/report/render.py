@@ -87,7 +87,7 @@ def rows(report: Report) -> list[dict[str, str]]:
     sign = -1.0 if report.higher_is_better else 1.0
     ordered = sorted(
         report.candidates,
-        key=lambda e: (e.accuracy is None, sign * (e.accuracy or 0.0), e.id),
+        key=lambda e: (e.accuracy is None, sign * (e.accuracy or 0.0), len(e.id), e.id),
     )
     table = []
     for entry in [report.baseline, *ordered]:

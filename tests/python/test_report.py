@@ -152,3 +152,10 @@ def test_without_matplotlib_a_report_lacks_its_plot_and_no_more(
     assert "Twice as fast." in page and "syno[plot]" in page
     with pytest.raises(FormatError, match=r"pip install .syno\[plot\]"):
         write_report(report, tmp_path / "report.png")
+
+
+def test_candidates_without_accuracy_stand_in_the_order_of_their_numbers(report: Report) -> None:
+    ids = ["c10", "c3", "c1", "c20"]
+    untrained = [msgspec.structs.replace(report.candidates[0], id=i, accuracy=None) for i in ids]
+    table = rows(msgspec.structs.replace(report, candidates=untrained))
+    assert [row["id"] for row in table[1:]] == ["c1", "c3", "c10", "c20"]
