@@ -74,7 +74,7 @@ def search(
     flops_ratio: float = 0.9,
     min_flops_ratio: float = 0.15,
     params_ratio: float | None = None,
-    max_steps: int = 8,
+    max_steps: int | None = None,
     groups: int | None = None,
     mix_tokens: bool = False,
     finalists: int = 3,
@@ -117,7 +117,7 @@ def search(
         flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces. The
             least FLOPs are the paper's (0.15): below them, operators without any window crowd out
             the others.
-        max_steps: most primitives of an operator.
+        max_steps: most primitives of an operator; default 12, more where layers stride or see volumes, at most 16.
         groups: most groups of sites to search, those with the most multiply-adds first; default all.
         mix_tokens: lets operators in place of linear layers mix tokens (or patches), which the layers do not: a
             causal model then sees the future. Default: they treat every token alike.
@@ -191,7 +191,7 @@ def search_task(
     policy: str = DEFAULT_POLICY,
     flops_ratio: float = 0.9,
     min_flops_ratio: float = 0.15,
-    max_steps: int = 8,
+    max_steps: int | None = None,
     mix_tokens: bool = False,
     batch_width: int = 4,
     native: bool = True,
@@ -297,18 +297,19 @@ class _Space:
     flops_ratio: float
     min_flops_ratio: float
     params_ratio: float | None
-    max_steps: int
+    max_steps: int | None
     groups: int | None
     mix_tokens: bool = False
 
     def of(self, group: SiteGroup) -> str:
         """The space of a group as JSON. Raises SpecError for ratios that leave nothing."""
+        given: dict[str, Any] = {} if self.max_steps is None else {"max_steps": self.max_steps}
         return group.to_json(
             flops_ratio=self.flops_ratio,
             min_flops_ratio=self.min_flops_ratio,
             params_ratio=self.params_ratio,
-            max_steps=self.max_steps,
             mix_tokens=self.mix_tokens,
+            **given,
         )
 
 

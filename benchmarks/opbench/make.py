@@ -42,7 +42,7 @@ def write_operators(directory: Path) -> None:
     found = sites(network.make_model(0), network.example(1), repeats=1)
     group = next(group for group in found.groups() if group.key == SITES)
     document = {
-        **json.loads(group.to_json(**SPACE)),
+        **json.loads(group.to_json(**SPACE, extensions=())),
         "thresholds": THRESHOLDS,
         "disabled_rules": DISABLED_RULES,
     }

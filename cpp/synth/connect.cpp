@@ -147,6 +147,21 @@ bool Connections::may_leave(PackedSize excess, const Around& around) {
   return sizes_[sizes_.intern(excess)].least >= 1;
 }
 
+/// Strides change extents by coefficients only: primary variables have to be there, and what is too much of
+/// them has to be matched.
+bool Connections::primaries_match(const Group& group, const Around& around) const {
+  if (around.expands > 0) return true;
+  PackedSize product;
+  for (std::size_t i = 0; i < group.count; ++i) product = product * sizes_[group.piece[i].extent].packed;
+  const PackedSize excess = (product / wanted_product_) & sizes_.primary_lanes();
+  for (std::size_t i = 0; i < around.left.size(); ++i) {
+    const int exponent = excess.exponent(i);
+    if (exponent < 0 || (exponent > 0 && (around.contractions == 0 || exponent > around.left[i])))
+      return false;
+  }
+  return true;
+}
+
 /// What no number of the allowed steps can mend: too few pieces, too many, or an excess that no pieces make
 /// up.
 bool Connections::hopeless(const Group& group, const Around& around, int limit) {
@@ -288,7 +303,8 @@ Ways Connections::operator()(std::span<const Piece> pieces, std::span<const Size
   without.strides = 0;
   Ways ways = solve(group, without, std::min(limit, deepest));
   if (limit > deepest) ways.add(StepCounts(static_cast<std::uint64_t>(deepest) + 1));
-  if (around.strides > 0) {
+  // A Stride of a window is taken only to dilate it: as it is, the window slides in a step less.
+  if (around.strides > 0 && freedom_.strides && primaries_match(group, around)) {
     // A Stride may have any of many extents: it makes up for whatever is missing. A window fills its gaps:
     // the one of the joins that is an Unfold, or else one that a Merge splits off.
     const auto joins = static_cast<unsigned>(group.count - 1);

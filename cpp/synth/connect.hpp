@@ -92,6 +92,7 @@ struct Freedom {
   bool even_windows = false;
   bool large_windows = false;
   bool gaps = false;       ///< a Stride's gaps need not be filled
+  bool strides = false;    ///< of any dimension, not of windows alone
   bool any_match = false;  ///< Merge parts are matched whatever else was
 };
 
@@ -134,6 +135,7 @@ class Connections {
   };
   Ways solve(const Group& group, const Around& around, int limit);
   bool may_leave(PackedSize excess, const Around& around);
+  bool primaries_match(const Group& group, const Around& around) const;
   bool hopeless(const Group& group, const Around& around, int limit);
   template <class Divide>
   bool only_useful_blocks(const Group& group, std::size_t at, const Around& around, int limit,

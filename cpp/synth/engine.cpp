@@ -79,6 +79,7 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
   freedom_.windows = off({"unfold-window-unshared"}) || spec_.extensions.contains("weightless");
   freedom_.large_windows = off({"unfold-large-window"});
   freedom_.gaps = off({"discards-data", "stride-without-use"});
+  freedom_.strides = off({"stride-without-use"}) || spec_.extensions.contains("strided_inputs");
   freedom_.any_match = off({"weight-matches-adjacent", "weights-match-adjacent"});
   freedom_.even_windows = off({"unfold-even-window"}) || spec_.extensions.contains("even_windows") ||
                           spec_.extensions.contains("dilated_windows");

@@ -81,6 +81,8 @@ class Engine {
   pgraph::PGraph to_graph(const State& state) const;
 
   SizeNumber number_of(const symbolic::Size& size) { return sizes_.intern(size); }
+  /// Of steps that commute the search takes the one of the least key first.
+  std::uint64_t letter_key(const State& state, const Move& move) const;
   /// Names a state's t-th step whatever its order: equal for steps that do the same to the same coordinates.
   std::uint64_t arc_of(const State& state, std::size_t t) const;
   const SizePool& sizes() const { return sizes_; }
@@ -97,7 +99,6 @@ class Engine {
   bool must_contract(const State& state) const;
   int weights_left(const State& state) const;
   Reason check_budgets(const State& next, const Move& move);
-  std::uint64_t letter_key(const State& state, const Move& move) const;
   bool in_order(const State& state, const Move& move, std::uint64_t key) const;
   bool pools_too_much(const State& state) const;
   Reason check_contraction(const State& state, const Move& move);

@@ -159,7 +159,9 @@ Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& opt
   }
   SearcherStore searchers(spec);
   constexpr std::uint64_t kRootKey = 0;
-  Aims aims(min_steps, max_steps, scout(spec, max_steps, std::clamp<std::size_t>(count, 32, 300)));
+  std::vector<Found> origins = scout(spec, max_steps, std::clamp<std::size_t>(count / 4, 32, 100));
+  for (Found& known : known_operators(spec, max_steps)) origins.push_back(std::move(known));
+  Aims aims(min_steps, max_steps, std::move(origins));
   Enumeration result;
   Novelty novelty(options.operator_keys);
   BarrenTable barren;

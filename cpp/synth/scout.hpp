@@ -13,6 +13,10 @@ namespace syno::synth {
 /// begin an operator of few steps mostly begin one of many.
 std::vector<Found> scout(const Spec& spec, int max_steps, std::size_t enough);
 
+/// Operators that people know, as far as the space has them: long ones, too, which only few partial operators
+/// lead to. Coefficients of the spec take the places of their sizes, in every combination.
+std::vector<Found> known_operators(const Spec& spec, int max_steps);
+
 /// The first `steps` steps of an operator that the search found, as a partial operator of this engine.
 State prefix(Engine& engine, const pgraph::PGraph& graph, std::size_t steps);
 

@@ -19,8 +19,18 @@ struct Plan {
   std::array<SizeNumber, kMaxSteps> increase{};  ///< factor by which undoing a step enlarges the data
   std::array<SizeNumber, kMaxSteps> decrease{};  ///< Stride: factor by which it shrinks
   std::uint32_t contractions = 0;
+  std::uint32_t views =
+      0;  ///< steps that only name elements anew or, as a Stride does, skip some; 0 without any
   std::array<std::uint8_t, kMaxReduces> reduce{};
   std::size_t reduces = 0;
+
+  /// With the views that nothing above keeps from being undone: what a Stride skips is never computed.
+  std::uint32_t with_free_views(std::uint32_t undone) const {
+    for (std::size_t t = letters; views != 0 && t-- > 0;) {
+      if ((views >> t & 1) != 0 && (above[t] & ~undone) == 0) undone |= 1U << t;
+    }
+    return undone;
+  }
 };
 
 bool consumes(const Letter& letter, const State& state, Coordinate coordinate) {
@@ -42,6 +52,7 @@ bool touches(const Letter& letter, const State& state, Coordinate coordinate) {
 Plan plan_of(const State& state, const CoordinatePool& pool, SizePool& sizes) {
   Plan plan;
   plan.letters = state.step_count;
+  bool strides = false;
   for (std::size_t t = state.step_count; t-- > 0;) {
     const Letter& letter = state.path[t];
     std::uint32_t above = 0;
@@ -80,7 +91,12 @@ Plan plan_of(const State& state, const CoordinatePool& pool, SizePool& sizes) {
       default:
         break;
     }
+    const bool view = letter.primitive != P::Reduce && letter.primitive != P::Contraction &&
+                      letter.primitive != P::Unfold && letter.primitive != P::Expand;
+    if (view) plan.views |= 1U << t;
+    strides = strides || letter.primitive == P::Stride;
   }
+  if (!strides) plan.views = 0;  // nothing to skip
   for (std::size_t t = 0; t < state.step_count && plan.reduces < kMaxReduces; ++t) {
     if (state.path[t].primitive == P::Reduce) plan.reduce[plan.reduces++] = static_cast<std::uint8_t>(t);
   }
@@ -142,7 +158,7 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
   // States in the order of growing sets; few enough to scan (2^reduces * 2^weights at most).
   static thread_local std::vector<Entry> entries;
   entries.clear();
-  entries.push_back({0, 0, 0, 0, 0});
+  entries.push_back({0, plan.with_free_views(0), 0, 0, 0});
   const std::uint32_t all_reduces = (1U << plan.reduces) - 1;
   double best = std::numeric_limits<double>::infinity();
   double best_stored = 0;
@@ -191,6 +207,7 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
         for (std::size_t r = 0; r < plan.reduces; ++r) {
           if ((set >> r & 1) != 0) undone |= plan.above[plan.reduce[r]];
         }
+        undone = plan.with_free_views(undone);
         const int tensors = std::max(contractions_in(undone & ~from.undone), 1);
         const std::uint32_t reduced = from.reduced | set;
         const double made = intermediates != nullptr ? elements(undone, reduced) : 0;
@@ -199,7 +216,7 @@ double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool
       }
       for (std::size_t t = 0; t < plan.letters; ++t) {
         if ((plan.contractions >> t & 1) == 0 || (from.undone >> t & 1) != 0) continue;
-        const std::uint32_t undone = from.undone | plan.above[t] | 1U << t;
+        const std::uint32_t undone = plan.with_free_views(from.undone | plan.above[t] | 1U << t);
         const int tensors = std::max(contractions_in(undone & ~from.undone), 1);
         if (tensors > 1) continue;  // a smaller stage comes first
         const double size = elements(undone, from.reduced);

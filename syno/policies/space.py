@@ -18,9 +18,9 @@ DEFAULT_STEPS = 12
 #: A space is enumerated step by step until it holds this many operators; deeper ones are sampled.
 ENOUGH = 4_000
 
-#: ... or until one more step would look at about this many partial operators: some ten seconds. A count, not a
+#: ... or until one more step would look at about this many partial operators: some seconds. A count, not a
 #: time, so that a space is the same on every machine.
-MOST_LOOKED_AT = 3_000_000
+MOST_LOOKED_AT = 500_000
 
 #: Operators sampled beyond the depth that is enumerated.
 SAMPLED = 256

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import SpecError
+from syno.policies.space import DEFAULT_STEPS
 from syno.torch.layers import Fit, Layer
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_WINDOW = 3
 _LARGEST_GROUPS = 32  # the paper's g for ResNet
+_WEIGHTS = 2
+_MOST_STEPS = 16  # of any operator that the engine searches for
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,16 @@ class SiteGroup:
         return sum(flops.values())
 
     @property
+    def work(self) -> list[int]:
+        """Multiply-adds of all calls of all layers that each valuation stands for."""
+        work = [0] * len(self.valuations)
+        for site, indices in zip(self.sites, self.members, strict=True):
+            assert site.layer is not None
+            for call, index in zip(site.calls, indices, strict=True):
+                work[index] += site.layer.flops(call.output)
+        return work
+
+    @property
     def layer_params(self) -> int:
         """Weight elements of the layers, summed over the distinct valuations."""
         params: dict[int, int] = {}
@@ -100,9 +113,15 @@ class SiteGroup:
         min_flops_ratio: float = 0.0,
         params_ratio: float | None = None,
         mix_tokens: bool = False,
-        **budgets: int,
+        extensions: Iterable[str] | None = None,
+        thresholds: Mapping[str, float] | None = None,
+        disabled_rules: Iterable[str] | None = None,
+        **budgets: float | None,
     ) -> str:
         """The search space of the group as the JSON that `Spec.from_json` reads.
+
+        Its defaults follow from the layers: which extensions make sense for their kind, how far a weight may
+        reach, and limits of promise that are judged where at least half of the group's multiply-adds are done.
 
         Args:
             flops_ratio, min_flops_ratio: budgets of multiply-adds, as parts of the layers' own,
@@ -111,6 +130,9 @@ class SiteGroup:
             mix_tokens: linear layers see each place along the dimensions between batch and channels (a token, a
                 patch) alone, and so do operators in their place; true lets operators mix the places, which
                 lets a causal model see the future. Convolutions mix places in any case.
+            extensions: names of `syno._core.extension_names()`, in place of the default ones.
+            thresholds: further ones by name (`max_window=7`), over the defaults.
+            disabled_rules: names of `syno._core.rules()` to switch off, in place of the default ones.
             budgets: further ones by name (`max_steps=9`), over the defaults.
         Raises:
             SpecError: a ratio is negative, or no operator could lie between the two.
@@ -125,7 +147,7 @@ class SiteGroup:
                 f"[site group] min_flops_ratio={min_flops_ratio} leaves nothing below "
                 f"flops_ratio={flops_ratio}"
             )
-        limits = {
+        limits: dict[str, float | None] = {
             **self._default_budgets(),
             "max_flops": int(self.layer_flops * flops_ratio),
             "min_flops": int(self.layer_flops * min_flops_ratio),
@@ -146,10 +168,18 @@ class SiteGroup:
                 "valuations": [
                     {name: valuation[name] for name in names} for valuation in self.valuations
                 ],
+                "weights": [max(1, work) for work in self.work],
                 "output": self._dims(self.signature.output),
                 "input": self._dims(self.signature.input),
                 "fixed": [[i, i] for i in range(1 + places)],
                 "budgets": limits,
+                "thresholds": {**self._default_thresholds(), **(thresholds or {})},
+                "extensions": sorted(
+                    self._default_extensions() if extensions is None else extensions
+                ),
+                "disabled_rules": sorted(
+                    self._default_disabled_rules() if disabled_rules is None else disabled_rules
+                ),
             }
         )
 
@@ -169,16 +199,72 @@ class SiteGroup:
         assert layer is not None
         return len(self.signature.output) - 2 if layer.kind == "linear" else 0
 
-    def _default_budgets(self) -> dict[str, int]:
-        strided = sum("*" in extent for _, extent in self.signature.input)
+    def _strided(self) -> int:
+        """How many dimensions the layers stride over."""
+        return sum("*" in extent for _, extent in self.signature.input)
+
+    def _windowed(self) -> int:
+        """How many dimensions an operator's windows may slide over."""
+        return sum(name not in self.signature.unordered for name, _ in self.signature.output[1:])
+
+    def _default_extensions(self) -> set[str]:
+        """What suits this kind of layer beyond the authors' space."""
+        layer = self.sites[0].layer
+        assert layer is not None
+        chosen = set()
+        if layer.kind != "linear":
+            # A window of its own for each channel: separable convolutions, and depthwise layers themselves.
+            chosen |= {"depthwise", "dilated_windows"}
+        if self._strided():
+            chosen.add("strided_inputs")
+        if any(kernel % 2 == 0 for kernel in layer.kernel):
+            chosen.add("even_windows")
+        return chosen
+
+    def _default_disabled_rules(self) -> set[str]:
+        """Rules that would refuse the layers themselves."""
+        layer = self.sites[0].layer
+        assert layer is not None
+        gaps = layer.kind != "linear" and any(
+            k < s for k, s in zip(layer.kernel, layer.stride, strict=True)
+        )
+        return {"discards-data", "stride-without-use"} if gaps else set()
+
+    def _default_thresholds(self) -> dict[str, float]:
+        # A weight may match what the layers' own weights match: all output channels.
+        widest = max(_channels(site.layer)[1] for site in self.sites if site.layer is not None)
+        # Of a window as wide as its dimension three quarters of the taps still lie inside; what the layers
+        # themselves use is promising in any case.
+        reach = max((k for site in self.sites if site.layer for k in site.layer.kernel), default=1)
         return {
-            "max_steps": 9,
-            "max_weights": 2,
-            "max_reductions": 5,
+            "max_matched": float(max(2048, widest)),
+            "unfold_ratio": 1.0,
+            "max_window": float(max(30, 2 * reach)),
+        }
+
+    def _default_budgets(self) -> dict[str, float]:
+        layer = self.sites[0].layer
+        assert layer is not None
+        spatial = self._windowed() if layer.kind != "linear" else 0
+        # An output may reach each input through as many channels between two weights as it has itself.
+        through = [
+            site.layer.fan_in * site.layer.out_channels / math.prod(fit.input[1:])
+            for site in self.sites
+            if site.layer is not None
+            for fit in site.fits
+        ]
+        return {
+            # Layers that stride need a step more for each such dimension, volumes two more than planes.
+            "max_steps": min(
+                _MOST_STEPS, DEFAULT_STEPS + self._strided() + 2 * max(0, spatial - 2)
+            ),
+            "max_weights": _WEIGHTS,
+            "max_reductions": max(5, spatial + 4),
+            "max_reduction_ratio": max([4.0, *through]),
             "max_merges": 1,
             "max_splits": 3,
-            "max_shifts": 2,
-            "max_strides": strided,
+            "max_shifts": max(2, spatial),
+            "max_strides": self._strided() + spatial,
         }
 
     def __repr__(self) -> str:
@@ -240,7 +326,8 @@ def _build(key: str, sites: Sequence[Site]) -> SiteGroup:
     if layer.depthwise:
         variables.append(("C", "primary", 3))
     else:
-        variables += [("C_in", "primary", 2), ("C_out", "primary", 4)]
+        # Summed over once and indexed by each weight; outputs also between the weights.
+        variables += [("C_in", "primary", 1 + _WEIGHTS), ("C_out", "primary", 2 + _WEIGHTS)]
     variables += [(name, "primary", 0) for name in fit.spatial]
     variables += [
         (name, "coefficient", _occurrences(name, strides, len(fit.spatial)))
@@ -289,10 +376,14 @@ def _signature(layer: Layer, fit: Fit) -> tuple[Signature, dict[str, int]]:
 
 
 def _occurrences(name: str, strides: dict[str, int], spatial: int) -> int:
-    """How often an operator may use a coefficient: windows once an axis, strides once more."""
+    """How often an operator may use a coefficient.
+
+    Windows: one an axis and one more, for a second stage. Other coefficients: in the channels of either stage, to
+    dilate the windows, and for the layers' own strides.
+    """
     if name.startswith("k"):
-        return max(2, spatial)
-    return 2 + strides.get(name, 0) + (name == "g")
+        return spatial + 1
+    return 3 + strides.get(name, 0)
 
 
 def _coefficients(

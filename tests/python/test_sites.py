@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 import syno  # noqa: E402
 from syno import _core  # noqa: E402
 from syno.errors import ShapeError, SpecError, UnknownName  # noqa: E402
+from syno.explain import explain  # noqa: E402
 from syno.torch.layers import describe, output_shape  # noqa: E402
 from syno.torch.sites import Sites  # noqa: E402
 
@@ -344,3 +345,41 @@ def test_groups_and_shares_do_not_depend_on_measured_times():
         kept = [s.name for s in again.where(share_of_flops=0.1)]
         assert kept == [s.name for s in found.where(share_of_flops=0.1)]
     assert len(found.where(share_of_flops=1.1)) == 0
+
+
+def test_a_space_follows_from_its_layers():
+    def spec(layer, x):
+        return json.loads(syno.sites(layer, x, repeats=1).groups()[0].to_json())
+
+    strided = spec(nn.Conv2d(16, 16, 3, stride=2, padding=1), torch.randn(1, 16, 8, 8))
+    assert "strided_inputs" in strided["extensions"]
+    even = spec(nn.Conv2d(16, 16, 4, padding="same"), torch.randn(1, 16, 8, 8))
+    assert "even_windows" in even["extensions"]
+    wide = spec(nn.Linear(64, 4096), torch.randn(2, 5, 64))
+    assert wide["thresholds"]["max_matched"] == 4096
+    assert wide["fixed"] == [[0, 0], [1, 1]]
+    assert not any(v["name"].startswith("k") for v in wide["variables"])
+    two = syno.sites(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.MaxPool2d(2),
+                                   nn.Conv2d(8, 8, 3, padding=1)), torch.randn(1, 8, 8, 8), repeats=1)  # fmt: skip
+    weights = json.loads(two.groups()[0].to_json())["weights"]
+    assert weights == [8 * 8 * 9 * 64, 8 * 8 * 9 * 16]
+
+
+def test_strided_layers_have_the_known_operators_and_windows():
+    layer = nn.Conv2d(32, 64, 3, stride=2, padding=1)
+    group = syno.sites(layer, torch.randn(1, 32, 16, 16), repeats=1).groups()[0]
+    spec = group.spec(flops_ratio=1.0)
+    sizes = {"kernel": "k", "groups": "g", "shrink": "s", "dilation": "s"}
+    # What a stride skips is not computed: the layer itself does not exceed its own multiply-adds.
+    for name in ("conv", "grouped_conv", "bottleneck_conv", "separable_conv", "dilated_conv"):
+        way = explain(_core.named_operator(name, spec, sizes), spec)
+        assert way.legal, f"{name}: {way}"
+    drawn = _core.sample_operators(spec, n=20, seed=0)
+    assert len(drawn) == 20
+    assert sum(" unfold " in graph.text() for graph in drawn) >= 6
+
+
+def test_pointwise_layers_that_stride_skip_what_the_layer_skips():
+    group = syno.sites(nn.Conv2d(32, 64, 1, stride=2), torch.randn(1, 32, 16, 16), repeats=1)
+    spec = group.groups()[0].spec(flops_ratio=1.0)
+    assert explain(_core.named_operator("conv1x1", spec, {}), spec).legal

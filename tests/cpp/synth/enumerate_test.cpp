@@ -104,7 +104,11 @@ TEST(Enumerate, ShapeDistanceLosesNothing) {
   repeats.budgets.max_expands = 1;
   repeats.thresholds.max_repeat = 100;
   repeats.disabled_rules.emplace("expand-not-above-merge");
-  std::vector<Spec> specs = {testing::line_spec(5), testing::rich_line_spec(4), repeats};
+  Spec dilated = testing::line_spec(6);
+  dilated.name = "dilated";
+  dilated.budgets.max_strides = 2;
+  dilated.extensions = {"dilated_windows"};
+  std::vector<Spec> specs = {testing::line_spec(5), testing::rich_line_spec(4), repeats, dilated};
   for (const char* name : {"resnet18", "test", "simple"}) {
     specs.push_back(spec_named(name));
     specs.back().budgets.max_steps = 4;
