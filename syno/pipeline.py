@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syno.errors import SessionError, ShapeError, SpecError, TaskError, unknown_name
+from syno.errors import KernelError, SessionError, ShapeError, SpecError, TaskError, unknown_name
 from syno.files import write_whole
 from syno.inputs import arguments, as_inputs, size, unwrapped
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
 from syno.network_file import FILES as NETWORK_FILES
 from syno.network_file import keep_network, read_network
+from syno.numbers import MOST_SEED, MOST_THREADS, whole
 from syno.original_file import FILES as ORIGINAL_FILES
 from syno.original_file import First, drawn_anew, keep_original, read_original
 from syno.policies import DEFAULT_POLICY
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("syno.pipeline")
 _PROPOSER = "syno.proposers:make"
+
+#: Greatest number of finalists, seeds, groups and the like that a caller may ask for.
+MOST_COUNT = 1 << 20
 
 #: Layers with fewer channels than this leave an operator nothing to group or reduce: stems and heads.
 LEAST_CHANNELS = 8
@@ -143,6 +147,16 @@ def search(
         TrustError: the session was made by somebody else.
         TaskError: model, data and loss do not fit together.
     """
+    _check_numbers(
+        seed=(seed, 0, MOST_SEED),
+        workers=(workers, 1, MOST_THREADS),
+        finalists=(finalists, 0, MOST_COUNT),
+        final_seeds=(final_seeds, 1, MOST_COUNT),
+        batch_width=(batch_width, 1, MOST_COUNT),
+        groups=(groups, 1, MOST_COUNT),
+        max_steps=(max_steps, 1, MOST_COUNT),
+    )
+    allowed = Budget.parse(budget)
     model, example = unwrapped(model), as_inputs(example)
     reference, task, first = _task_of(model, data, pretrained, recipe, Path(session))
     if sites is None:
@@ -158,7 +172,7 @@ def search(
         space,
         Path(session),
         batch=size(example),
-        budget=budget,
+        budget=allowed,
         seed=seed,
         finalists=finalists,
         final_seeds=final_seeds,
@@ -174,6 +188,20 @@ def search(
         first=first,
         given=model,
     )
+
+
+def _check_numbers(**numbers: tuple[object, int, int]) -> None:
+    """Holds each ``(value, least, most)`` against its range, before any work; ``None`` is what may be left out."""
+    for name, (value, least, most) in numbers.items():
+        try:
+            if value is not None:
+                whole("search", name, value, least, most)
+        except KernelError as error:
+            raise SessionError(
+                str(error).removeprefix("[search] "),
+                fix=f"give a whole number from {least} to {most}",
+                code="R017",
+            ) from None
 
 
 def search_task(
@@ -211,6 +239,16 @@ def search_task(
     """
     from syno.tasks import load_task
 
+    _check_numbers(
+        seed=(seed, 0, MOST_SEED),
+        workers=(workers, 1, MOST_THREADS),
+        finalists=(finalists, 0, MOST_COUNT),
+        final_seeds=(final_seeds, 1, MOST_COUNT),
+        batch=(batch, 1, MOST_COUNT),
+        batch_width=(batch_width, 1, MOST_COUNT),
+        groups=(groups, 1, MOST_COUNT),
+        max_steps=(max_steps, 1, MOST_COUNT),
+    )
     task = load_task(reference, dict(options or {}))
     space = _Space(policy, flops_ratio, min_flops_ratio, None, max_steps, groups, mix_tokens)
     plan = stored_plan(directory, trust=trust)

@@ -6,7 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from syno.errors import BudgetError
+from syno.errors import BudgetError, KernelError
+from syno.numbers import MOST_SEED, whole
 
 _UNITS_S = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|d)")
@@ -35,8 +36,14 @@ class Budget:
             )
         if self.time_s is not None and not (self.time_s > 0 and math.isfinite(self.time_s)):
             raise BudgetError(f"time_s={self.time_s}", fix="give positive seconds", code="B001")
-        if self.candidates is not None and self.candidates < 1:
-            raise BudgetError(f"candidates={self.candidates}", fix="give at least 1", code="B001")
+        if self.candidates is None:
+            return
+        try:
+            whole("budget", "candidates", self.candidates, 1, MOST_SEED)
+        except KernelError as error:
+            raise BudgetError(
+                str(error).removeprefix("[budget] "), fix="give a whole number", code="B001"
+            ) from None
 
     @classmethod
     def parse(cls, text: str | int | float | Budget) -> Budget:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import syno
-from syno.errors import KernelError, ShapeError
+from syno.errors import BudgetError, KernelError, SessionError, ShapeError
 from syno.numbers import significant
+from syno.pipeline import search, search_task
+from syno.session import Budget
 
 
 @pytest.mark.parametrize(
@@ -71,3 +74,28 @@ def test_numbers_out_of_range_are_named_and_not_echoed(
     with pytest.raises((KernelError, ShapeError), match=f"{name}=") as caught:
         call(value)
     assert len(str(caught.value)) < 300
+
+
+def _ids(value: object) -> str:
+    return "long" if value == 10**5000 else str(value)
+
+
+@pytest.mark.parametrize(
+    "name", ["seed", "workers", "finalists", "final_seeds", "batch_width", "groups"]
+)
+@pytest.mark.parametrize("value", [-1, 1.5, "two", 10**5000, math.nan], ids=_ids)
+def test_a_search_holds_its_numbers_against_their_range_before_any_work(
+    name: str, value: object, tmp_path: Path
+) -> None:
+    with pytest.raises(SessionError, match=rf"(?s)\[R017\] {name}=.*fix: give a whole number") as error:
+        search(object(), None, data="no.such:task", session=tmp_path / "s", **{name: value})  # type: ignore[arg-type]
+    assert len(str(error.value)) < 500
+    with pytest.raises(SessionError, match=name):
+        search_task("no.such:task", tmp_path / "s", budget=1, **{name: value})  # type: ignore[arg-type]
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("value", [0, -3, 1.5, "3", 10**5000], ids=_ids)
+def test_a_budget_of_candidates_is_a_whole_number(value: object) -> None:
+    with pytest.raises(BudgetError, match="candidates="):
+        Budget(candidates=value)  # type: ignore[arg-type]
