@@ -87,7 +87,9 @@ def _ids(value: object) -> str:
 def test_a_search_holds_its_numbers_against_their_range_before_any_work(
     name: str, value: object, tmp_path: Path
 ) -> None:
-    with pytest.raises(SessionError, match=rf"(?s)\[R017\] {name}=.*fix: give a whole number") as error:
+    with pytest.raises(
+        SessionError, match=rf"(?s)\[R017\] {name}=.*fix: give a whole number"
+    ) as error:
         search(object(), None, data="no.such:task", session=tmp_path / "s", **{name: value})  # type: ignore[arg-type]
     assert len(str(error.value)) < 500
     with pytest.raises(SessionError, match=name):
