@@ -122,7 +122,7 @@ def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
     chosen = finalists or everyone
     when = " so far" if (view.running and not view.ended) or view.interrupted else ""
     if not chosen:
-        return made("nothing", f"No candidate has been trained to the end{when}.")
+        return made("nothing", f"No candidate has been trained to the end{when}{_why_none(view)}.")
     judged = []
     for candidate in chosen:
         speedup = view.speedup(candidate)
@@ -147,6 +147,19 @@ def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
         f"than the original and holds its {metric} within {within}: the original stays{when}.",
         judged=judged,
     )
+
+
+def _why_none(view: SessionView) -> str:
+    """What became of the candidates where none was trained to the end: the latest of each end speaks for its kind."""
+    ends: dict[str, list[Candidate]] = {}
+    for candidate in view.candidates():
+        if candidate.state in ("pruned", "failed", "lost"):
+            ends.setdefault(candidate.state, []).append(candidate)
+    parts = []
+    for state, ones in sorted(ends.items(), key=lambda item: -len(item[1])):
+        reason = " ".join(ones[-1].reason.split())[:300].rstrip(". ")
+        parts.append(f"{len(ones)} {state}" + (f" ({ones[-1].id}: {reason})" if reason else ""))
+    return ": " + ", ".join(parts) if parts else ""
 
 
 def _judge(

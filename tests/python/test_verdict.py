@@ -171,6 +171,35 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syno.session.view.SessionView.operators", lambda *_: {})
 
 
+def test_where_none_is_trained_to_the_end_the_verdict_says_what_became_of_them(
+    tmp_path: Path,
+) -> None:
+    class Broken(Judged):
+        def evaluate(self, request: Any, report: Any) -> TrainResult:
+            if request.assignment:
+                raise ValueError("the last layer is missing")
+            return super().evaluate(request, report)
+
+    with Session.open(
+        tmp_path / "pruned",
+        proposer=CLIMBER,
+        evaluator=Component(reference="judged"),
+        measurer=Component(reference="session_fakes:Clock"),
+        prune=Prune(max_latency_ratio=0.001),
+        limits=Limits(workers=1),
+    ) as session:
+        summary = run(session, Judged({}))
+        count = len(session.candidates())
+        sentence = session.verdict().sentence
+        assert f": {count} pruned (c{count}: before training: latency" in sentence
+        assert "limit 0.001" in sentence
+        assert said_everywhere(session, summary, tmp_path / "pruned") == {""}
+    with open_session(tmp_path / "failed") as session:
+        run(session, Broken({}))
+        sentence = session.verdict().sentence
+        assert "failed (c" in sentence and "the last layer is missing" in sentence
+
+
 def test_what_holds_beyond_doubt_is_named_the_same_everywhere(tmp_path: Path) -> None:
     with open_session(tmp_path) as session:
         summary = run(session, Judged({29: 0.02, 28: 0.0}))
