@@ -56,6 +56,8 @@ def read_input(path: Path, what: str, largest: int = 64 << 20) -> str:
     """
     from syno.errors import FormatError
 
+    if not_a_file(path) == "a named pipe":
+        raise FormatError(f"[{what}] {path} cannot be read: it is a named pipe; give a file")
     try:
         with path.open("rb") as file:
             data = file.read(largest + 1)
@@ -95,6 +97,26 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def not_a_file(path: Path) -> str:
+    """What lies at a path, links followed, where that is no file: opening a pipe would wait for whoever writes it.
+
+    Empty for a file, for a pipe without a name, as the shell's ``<(…)``, which has its writer, and where there is
+    nothing, or nobody may look: opening it says so.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return ""
+    if stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and not os.path.exists(os.path.realpath(path))):
+        return ""
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def read_regular(path: Path, largest: int, *, links: bool = False) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from syno.errors import SessionError
-from syno.files import write_whole
+from syno.files import not_a_file, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,6 +62,8 @@ class KeptFiles(Generic[_Content]):
             return None
         try:
             for file, most in zip((path, directory / self.values), self.largest, strict=True):
+                if kind := not_a_file(file):
+                    raise ValueError(f"{file.name} is {kind}")
                 if file.stat().st_size > most:
                     raise ValueError(
                         f"{file.name} has {file.stat().st_size} bytes; at most {most} are read"

@@ -13,7 +13,7 @@ import msgspec
 
 from syno import _core
 from syno.errors import FormatError, SynoError, shown
-from syno.files import write_whole
+from syno.files import not_a_file, write_whole
 from syno.operator import Operator
 
 FORMAT = "syno-operator"
@@ -148,6 +148,8 @@ def save(operator: Operator, path: Path, provenance: dict[str, Any]) -> Path:
 
 def load(path: Path) -> Operator:
     """Reads `path`; FormatError when it is missing, too large or not what it says."""
+    if kind := not_a_file(path):
+        raise FormatError(f"[{path}] cannot be read: it is {kind}; give an operator file")
     try:
         size = path.stat().st_size
         if size > _LARGEST_BYTES:

@@ -13,7 +13,7 @@ from syno import _core
 from syno.cache import any_body, own_body, read_entry, share_secret, write_entry
 from syno.config import cache_directory
 from syno.errors import FormatError, KernelError, SynoError, TrustError
-from syno.files import read_regular, remove, write_output, write_over
+from syno.files import not_a_file, read_regular, remove, write_output, write_over
 from syno.secret import derived
 
 # The engine names every entry by its 128-bit key; nothing else is read from or written to the cache.
@@ -113,6 +113,10 @@ def unpack(archive: Path, *, trust: bool = False) -> int:
         KernelError: there is no cache to copy into.
     """
     directory = _usable()
+    if kind := not_a_file(archive):
+        raise FormatError(
+            f"[cache] cannot read {archive}: it is {kind}; give a zip that 'syno cache export' wrote"
+        )
     try:
         with zipfile.ZipFile(archive) as source:
             items = source.infolist()

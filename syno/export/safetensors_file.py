@@ -15,6 +15,7 @@ from torch import nn
 
 from syno.errors import FormatError
 from syno.export.check import Call, as_module, call_of, compare, operators_in, write_weights
+from syno.files import not_a_file
 from syno.operator import Operator
 from syno.torch.layers import Layer
 from syno.torch.module import Op
@@ -72,6 +73,8 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
     from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_model
 
+    if kind := not_a_file(Path(path)):
+        raise FormatError(f"[{path}] cannot be read as safetensors: it is {kind}")
     try:
         with safe_open(str(path), framework="pt") as file:
             header = _header((file.metadata() or {}).get("syno"), path)

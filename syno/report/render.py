@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from syno.errors import FormatError
-from syno.files import write_output
+from syno.files import not_a_file, write_output
 from syno.numbers import significant
 from syno.report.model import Entry, Report
 
@@ -271,6 +271,8 @@ def write_report(report: Report, path: Path) -> None:
 
 def read_report(path: Path) -> Report:
     """Reads ``report.json``; FormatError when it is something else or newer."""
+    if kind := not_a_file(path):
+        raise FormatError(f"[report] {path} is not a syno report: it is {kind}")
     try:
         report = msgspec.json.decode(path.read_bytes(), type=Report)
     except msgspec.MsgspecError as error:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from syno.errors import SessionError, TaskError, shown
-from syno.files import write_whole
+from syno.files import not_a_file, write_whole
 from syno.streams import Stream
 
 FORMAT = "syno-session"
@@ -222,6 +222,12 @@ def read_config(path: Path) -> SessionConfig:
     Raises:
         SessionError: it is missing, no TOML, of another kind, newer, or has a wrong field (named).
     """
+    if kind := not_a_file(path):
+        raise SessionError(
+            f"{path} cannot be read: it is {kind}",
+            fix=f"put the file {path.name} of the session back in its place",
+            code="R005",
+        )
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):

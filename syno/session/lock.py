@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from syno.errors import SessionError
+from syno.files import not_a_file
 
 try:
     import fcntl
@@ -30,6 +31,12 @@ class SessionLock:
                 f"{directory} is on a network file system ({kind}), which cannot keep a session whole",
                 fix="choose a directory on a local disk",
                 code="R006",
+            )
+        if kind := not_a_file(self._path):
+            raise SessionError(
+                f"{self._path} cannot be locked: it is {kind}",
+                fix="remove it: it is made anew",
+                code="R002",
             )
         try:
             self._file = open(self._path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
@@ -74,7 +81,7 @@ class SessionLock:
 
 def locked(directory: Path) -> bool:
     """Whether some process is writing the session now."""
-    if fcntl is None:
+    if fcntl is None or not_a_file(directory / ".lock"):
         return False
     try:
         with open(directory / ".lock", encoding="utf-8") as file:

@@ -7,6 +7,7 @@ write-ahead log, which SQLite cuts silently at the first damaged frame, by its o
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import sqlite3
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from syno.files import not_a_file
 
 _SEAL = """
 CREATE TABLE seal(
@@ -204,6 +207,8 @@ def file_sum(path: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
+    if kind := not_a_file(path):
+        raise OSError(errno.EINVAL, f"it is {kind}", str(path))
     found = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from syno.errors import SessionError
+from syno.files import not_a_file
 from syno.session import sealing
 from syno.session.content import wrong_content
 from syno.session.lock import locked
@@ -119,6 +120,18 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             connection.close()
         raise
     return connection
+
+
+def _check_files(path: Path) -> None:
+    """Raises SessionError where something else lies in the place of the database or its log."""
+    for file in (path, _log_of(path)):
+        if kind := not_a_file(file):
+            raise SessionError(
+                f"{file} cannot be opened: it is {kind}",
+                fix=f"put the file {file.name} of the session back in its place; operators/ and weights/ are still "
+                "readable",
+                code="R005",
+            )
 
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
@@ -344,6 +357,7 @@ class Store:
         self._write = write
         if create and not path.exists():
             _make(path)
+        _check_files(path)
         #: Whether what was recorded last is missing, though nobody says that it never was: see `sealing.lost_end`.
         self.lost_end = (write or not locked(directory)) and sealing.lost_end(_log_of(path))
         self._connection = connect(path, write=write)

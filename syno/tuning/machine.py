@@ -14,7 +14,7 @@ from typing import Any
 from syno import _core
 from syno.config import cache_directory, config, deterministic
 from syno.errors import FormatError
-from syno.files import write_over, write_whole
+from syno.files import not_a_file, write_over, write_whole
 from syno.measuring import measuring
 
 MachineModel = _core.MachineModel
@@ -51,6 +51,8 @@ def load_machine(path: str | Path) -> MachineModel:
     Raises:
         FormatError: there is no such file, or the path in it that is wrong.
     """
+    if kind := not_a_file(Path(path)):
+        raise FormatError(f"[machine] {path} cannot be read: it is {kind}; give a machine file")
     try:
         with Path(path).open("rb") as file:
             content = file.read(_LARGEST_BYTES + 1)

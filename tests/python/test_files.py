@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,9 +18,10 @@ import syno
 from syno import _core
 from syno.cli import cache as cache_command
 from syno.cli.main import app
-from syno.errors import KernelError
-from syno.files import write_whole
+from syno.errors import KernelError, SessionError
+from syno.files import read_input, write_whole
 from syno.operator import Operator
+from syno.session import Component, Session, open_view
 from syno.tuning import machine as machine_module
 from syno.tuning.records import record_store
 from syno.tuning.search import session_file
@@ -138,3 +142,92 @@ def quick() -> _core.MeasureOptions:
     options = _core.MeasureOptions()
     options.samples, options.sample_s, options.limit_s = 3, 1e-4, 60.0
     return options
+
+
+PIPE = """
+import os, sys
+from pathlib import Path
+from typer.testing import CliRunner
+from syno.cli.main import app
+for command in ({commands}):
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code in (1, 2), (command, found.output)
+    assert "a named pipe" in " ".join(found.output.split()), (command, found.output)
+    assert found.exception is None or isinstance(found.exception, SystemExit), command
+print("answered")
+"""
+
+
+READERS = """
+import sys
+from pathlib import Path
+from syno.errors import FormatError
+from syno.files import read_input
+from syno.operator_file import load
+from syno.report import read_report
+from syno.session.sealing import file_sum
+from syno.tuning.machine import load_machine
+for read in (load, load_machine, read_report, file_sum, lambda path: read_input(path, "spec")):
+    try:
+        read(Path(sys.argv[1]))
+    except (FormatError, OSError) as error:
+        assert "a named pipe" in str(error), (read, error)
+    else:
+        raise AssertionError(read)
+print("answered")
+"""
+
+
+def _runs(script: str, *arguments: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "answered" in found.stdout, found.stdout + found.stderr
+
+
+def _answers(commands: list[list[str]]) -> None:
+    """In a process of its own: who opens a pipe without a writer waits for ever."""
+    listed = ", ".join(map(repr, commands)) + ","
+    _runs(PIPE.format(commands=listed))
+
+
+def test_no_command_waits_for_who_writes_a_named_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    _answers([["cache", "import", str(pipe)]])
+    _runs(READERS, pipe)
+
+
+@pytest.mark.parametrize("name", ["session.toml", "session.sqlite", "session.sqlite-wal"])
+def test_a_pipe_or_a_directory_in_the_place_of_a_session_s_file_is_named(
+    name: str, tmp_path: Path
+) -> None:
+    with Session.open(
+        tmp_path / "run",
+        proposer=Component(reference="session_fakes:Climber"),
+        evaluator=Component(reference="none"),
+    ):
+        pass
+    place = tmp_path / "run" / name
+    place.unlink(missing_ok=True)
+    place.mkdir()
+    with pytest.raises(SessionError, match="it is a directory") as caught:
+        open_view(tmp_path / "run")
+    assert name in str(caught.value) and "free space" not in str(caught.value)
+    place.rmdir()
+    os.mkfifo(place)
+    _answers([["status", str(tmp_path / "run")]])
+    assert place.is_fifo()
+
+
+def test_a_pipe_of_the_shell_s_own_is_read() -> None:
+    read, write = os.pipe()
+    os.write(write, b"text")
+    os.close(write)
+    try:
+        assert read_input(Path(f"/dev/fd/{read}"), "spec") == "text"
+    finally:
+        os.close(read)
