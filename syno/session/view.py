@@ -192,9 +192,9 @@ class SessionView:
 
     def _examples(self, path: Path, score: Score) -> tuple[Any, str] | None:
         """What a score is the mean of, and ``"exp"`` where it is the exponential of that."""
+        self.check_file(path)
         if not path.exists() or path.stat().st_size != 4 * score.count or not score.count:
             return None
-        self.check_file(path)
         values = numpy.fromfile(path, "<f4").astype(float)
         mean = float(values.mean())
         if math.isclose(mean, score.value, rel_tol=1e-4, abs_tol=1e-6):
