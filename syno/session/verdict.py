@@ -253,14 +253,24 @@ def _more(
     seeds, count = len(own.scores), own.scores[0].count
     if found.seed_std == 0.0 and seeds < 2:
         return 2, None
-    room = needed**2 - found.examples_std**2
-    one = found.seeds_std**2 * seeds  # of a single training, of both networks
-    if room > 0.1 * needed**2:
-        return max(1, math.ceil(one / room) - seeds), None
+    # Variances as parts of what is needed: a metric may have values whose squares are no numbers.
+    of_examples = _square(found.examples_std / needed)
+    one = _square(found.seeds_std / needed) * seeds  # of a single training, of both networks
+    room = 1.0 - of_examples
+    if room > 0.1:
+        return _count(max(1.0, one / room - seeds)), None
     # Both parts get half of what is allowed.
-    times = found.examples_std**2 / (0.5 * needed**2)
-    more = max(0, math.ceil(one / (0.5 * needed**2)) - seeds)
-    return (more or None), max(1, math.ceil(count * (times - 1)))
+    more = _count(max(0.0, one / 0.5 - seeds))
+    return (more or None), _count(max(1.0, count * (of_examples / 0.5 - 1)))
+
+
+def _square(value: float) -> float:
+    return value * value
+
+
+def _count(value: float) -> int | None:
+    """``None`` where nobody would do so many."""
+    return math.ceil(value) if value < 1e9 else None
 
 
 def _amount(value: float, metric: str) -> str:
