@@ -179,7 +179,11 @@ class Result:
             if not self._names_task():
                 directory = self.view.directory
                 original = self.kept_original
-                why = f", and keeps no model: {original.why_none}" if original is not None else ""
+                why = ""
+                if original is not None and original.why_none:
+                    why = f", and keeps no model: {original.why_none}"
+                elif original is not None:
+                    why = "; it keeps the model for inference, and no task to train it by"
                 raise SessionError(
                     f"{directory} was searched with objects of its process, not with a named task{why}",
                     fix="give what is needed: the model, as apply(model) or --model 'module:function', or the task, "
