@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from syno.session.records import Score
+from syno.session.records import Score, mean_of
 from syno.streams import seed_of
 
 Array = npt.NDArray[Any]
@@ -26,6 +27,10 @@ Array = npt.NDArray[Any]
 LEVEL = 0.95
 _DRAWS = 2_000
 _MOST_RESAMPLED = 2_000  # examples; a mean of more is normal, whatever they are
+
+# Squares of numbers between these, and sums of many, are numbers; others are brought there first.
+_TINY, _HUGE = 1e-100, 1e100
+_MOST_EXPONENT = 230.0  # of e, for the same
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Sample:
 
     @property
     def value(self) -> float:
-        return statistics.fmean(score.value for score in self.scores)
+        return mean_of([score.value for score in self.scores])
 
 
 @dataclass(frozen=True)
@@ -83,10 +88,11 @@ def residuals(groups: Sequence[Sequence[float]]) -> tuple[Array, int]:
         n = len(values)
         if n < 2 or not all(map(math.isfinite, values)):
             continue
-        mean = statistics.fmean(values)
+        mean = mean_of(list(values))
         found += [(value - mean) * math.sqrt(n / (n - 1)) for value in values]
         freedom += n - 1
-    return np.asarray(found, dtype=float), freedom
+    most = sys.float_info.max
+    return np.clip(np.asarray(found, dtype=float), -most, most), freedom
 
 
 def difference(
@@ -101,6 +107,8 @@ def difference(
 ) -> Interval:
     """The interval of how much better ``own`` is than ``other``; the same for the same numbers.
 
+    Of values that are no numbers nothing is known: the interval has no end then.
+
     Args:
         pool: :func:`residuals` of all networks.
         fixed: ``other`` is one network, not what a training gives: no seed of it varies.
@@ -109,15 +117,20 @@ def difference(
     """
     sign = 1.0 if higher_is_better else -1.0
     gain = sign * (own.value - other.value)
-    draw = np.random.default_rng(seed_of("interval", *key))
     paired = _pairs(own, other)
+    scale = _scale(own, other, pool[0], paired)
+    if not math.isfinite(scale) or not math.isfinite(gain):
+        ends = {"lower": -math.inf, "upper": math.inf}
+        stds = dict.fromkeys(("examples_std", "seeds_std", "seed_std"), math.inf)
+        return Interval(gain=gain, paired=paired is not None, **ends, **stds)
+    draw = np.random.default_rng(seed_of("interval", *key))
     if paired is None:
-        errors = [statistics.fmean(s.stderr for s in one.scores) for one in (own, other)]
+        errors = [mean_of([s.stderr / scale for s in one.scores]) for one in (own, other)]
         noise = math.hypot(*errors) * draw.standard_normal(_DRAWS)
     else:
-        noise = sign * _resampled(*paired, own.transform, draw)
+        noise = sign * _resampled(*paired, own.transform, draw, scale)
     examples_std = float(noise.std())
-    seed_noise, freedom = pool
+    seed_noise, freedom = pool[0] / scale, pool[1]
     seed_std = seeds_std = 0.0
     if len(seed_noise):
         seed_std = float(seed_noise.std())
@@ -130,19 +143,42 @@ def difference(
         noise = noise + wider * seeds
     tail = (1 - LEVEL) / tests
     if tail * _DRAWS >= 20:
-        low, high = np.quantile(noise, [tail, 1 - tail])
+        low, high = map(float, np.quantile(noise, [tail, 1 - tail]))
     else:  # too far out for so many draws
         high = statistics.NormalDist().inv_cdf(1 - tail) * float(noise.std())
         low = -high
     return Interval(
         gain=gain,
-        lower=gain + float(low),
-        upper=gain + float(high),
-        examples_std=examples_std,
-        seeds_std=seeds_std,
-        seed_std=seed_std,
+        lower=gain + low * scale,
+        upper=gain + high * scale,
+        examples_std=examples_std * scale,
+        seeds_std=seeds_std * scale,
+        seed_std=seed_std * scale,
         paired=paired is not None,
     )
+
+
+def _scale(
+    own: Sample, other: Sample, seed_noise: Array, paired: tuple[Array, Array] | None
+) -> float:
+    """What everything is divided by before it is squared: a power of two, 1 for numbers of a usual size; infinite or none
+    where one of them is."""
+
+    def sizes() -> Iterator[float]:
+        for one in (own, other):
+            for score in one.scores:
+                yield from (abs(score.value), abs(score.stderr))
+        yield float(np.abs(seed_noise).max(initial=0.0))
+        if paired is not None and own.transform != "exp":
+            yield from (float(np.abs(rows).max(initial=0.0)) for rows in paired)
+
+    found = list(sizes())
+    if not all(map(math.isfinite, found)):
+        return math.inf
+    most = max(found)
+    if most == 0 or _TINY < most < _HUGE:
+        return 1.0
+    return math.ldexp(1.0, max(-1_000, math.frexp(most)[1] - 1))
 
 
 def _pairs(own: Sample, other: Sample) -> tuple[Array, Array] | None:
@@ -151,20 +187,30 @@ def _pairs(own: Sample, other: Sample) -> tuple[Array, Array] | None:
         return None
     if own.examples.shape[1] != other.examples.shape[1]:
         return None
-    return own.examples.mean(0), other.examples.mean(0)
+    return own.examples.mean(0, dtype=float), other.examples.mean(0, dtype=float)
 
 
-def _resampled(own: Array, other: Array, transform: str, draw: np.random.Generator) -> Array:
-    """Draws of the error of the difference of the means."""
+def _resampled(
+    own: Array, other: Array, transform: str, draw: np.random.Generator, scale: float
+) -> Array:
+    """Draws of the error of the difference of the means, in units of ``scale``."""
     count = len(own)
     rows = np.stack([own, other], 1).astype(float)
+    function = _identity
+    if transform == "exp":
+        unit = math.log(scale)
+
+        def function(mean: Array) -> Array:
+            return np.exp(np.clip(mean - unit, -_MOST_EXPONENT, _MOST_EXPONENT))
+
+    else:
+        rows = rows / scale
     binary = bool(np.isin(rows, (0.0, 1.0)).all())
     widest = 1.0 if binary else float(np.abs(rows[:, 0] - rows[:, 1]).max(initial=0.0))
     # One more example each way (Agresti and Min, 2005): where networks never differed, they may all the same.
     middle = rows.mean(0)
     apart = np.array([widest / 2, -widest / 2])
     rows = np.concatenate([rows, [middle + apart, middle - apart]])
-    function = np.exp if transform == "exp" else (lambda mean: mean)
     if count > _MOST_RESAMPLED:
         cov = np.cov(rows.T) / len(rows)
         means = draw.multivariate_normal(rows.mean(0), cov, _DRAWS)
@@ -177,3 +223,7 @@ def _resampled(own: Array, other: Array, transform: str, draw: np.random.Generat
     at = function(means)
     centre = function(rows.mean(0))
     return np.asarray((at[:, 0] - at[:, 1]) - (centre[0] - centre[1]))
+
+
+def _identity(mean: Array) -> Array:
+    return mean

@@ -108,7 +108,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     def value(self) -> float | None:
         """The metric: mean over the finalists' seeds on the test part, else the search's one training."""
         if self.finals:
-            return _mean([score.value for score in self.finals])
+            return mean_of([score.value for score in self.finals])
         return self.score.value if self.score else None
 
     @property
@@ -119,7 +119,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def test(self) -> float | None:
         """The metric on the part that finalists are judged on, the mean over their seeds."""
-        return _mean([score.value for score in self.finals]) if self.finals else None
+        return mean_of([score.value for score in self.finals]) if self.finals else None
 
     @property
     def std(self) -> float | None:
@@ -138,7 +138,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         if not scores:
             return None
         spread = pooled_std if pooled_std is not None else self.std
-        examples = _mean([score.stderr for score in scores])
+        examples = mean_of([score.stderr for score in scores])
         return math.hypot(examples, (spread or 0.0) / math.sqrt(len(scores)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,12 +147,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return {"id": self.id, "value": self.value, "std": self.std, **plain}
 
 
-def _mean(values: list[float]) -> float:
+def mean_of(values: list[float]) -> float:
     """Of any numbers: a metric that ran away is one, too."""
     try:
         return statistics.fmean(values)
-    except (OverflowError, ValueError):  # beyond the largest number, or infinities of both signs
-        return sum(values) / len(values)
+    except (OverflowError, ValueError):  # a sum beyond the largest number, infinities of both signs
+        return sum(value / len(values) for value in values)
 
 
 def _variance(values: list[float]) -> float:

@@ -248,7 +248,7 @@ def _more(
 ) -> tuple[int | None, int | None]:
     """Further seeds, or examples, at which an interval of this gain no longer reaches the limit."""
     needed = abs(found.gain + allowed) / 1.645
-    if not needed > 0:
+    if not 0 < needed < math.inf:
         return None, None
     seeds, count = len(own.scores), own.scores[0].count
     if found.seed_std == 0.0 and seeds < 2:

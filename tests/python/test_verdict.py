@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -89,6 +90,61 @@ def test_the_exponential_of_a_mean_is_resampled_as_such() -> None:
     found = difference(*samples, higher_is_better=False, pool=residuals([]))
     apart = (value[0] * nats[0] - value[1] * nats[1]).std() / math.sqrt(3_000)
     assert found.gain - found.lower == pytest.approx(1.645 * apart, rel=0.1)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_interval_is_in_units_of_the_metric_whatever_these_are(paired: bool) -> None:
+    rows = np.random.default_rng(3).random((2, 2, 50)) + np.array([0.0, 0.1])[:, None, None]
+
+    def made(unit: float) -> list[float]:
+        samples = [
+            Sample(
+                [score(float(r.mean()) * unit, stderr=0.01 * unit) for r in own],
+                own * unit if paired else None,
+            )
+            for own in rows
+        ]
+        pool = residuals([[s.value for s in one.scores] for one in samples])
+        found = difference(*samples, higher_is_better=False, pool=pool)
+        parts = (found.gain, found.lower, found.upper, found.examples_std, found.seeds_std)
+        return [part / unit for part in (*parts, found.seed_std)]
+
+    for power in (-1000, -600, -340, -30, 30, 340, 600, 1000):
+        assert made(2.0**power) == made(1.0), power
+
+
+def any_size(rng: Any) -> float:
+    usual = [0.0, 1.0, 5e-324, 1e-320, 1e-160, 1e160, -1e300, 1.7e308, -1.7e308]
+    if rng.random() < 0.5:
+        return float(rng.choice(usual))
+    return float(rng.uniform(-1, 1) * 10.0 ** rng.integers(-300, 300))
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_scores_of_any_size_have_an_interval_without_a_warning(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.choice([1, 2, 10, 2_500]))
+    samples = []
+    for _ in range(2):
+        seeds = int(rng.integers(1, 4))
+        rows = np.array([[any_size(rng) for _ in range(min(count, 10))] for _ in range(seeds)])
+        rows = np.tile(np.clip(rows, -3e38, 3e38), (1, -(-count // 10)))[:, :count]
+        scores = [score(any_size(rng), stderr=abs(any_size(rng))) for _ in range(seeds)]
+        kind = "exp" if rng.random() < 0.3 else ""
+        samples.append(Sample(scores, rows if rng.random() < 0.6 else None, kind))
+    pool = residuals([[s.value for s in one.scores] for one in samples])
+    tests = int(rng.choice([1, 3, 1_000]))
+    found = difference(*samples, higher_is_better=bool(seed % 2), pool=pool, tests=tests)
+    assert found.lower <= found.upper  # neither is none
+    if math.isfinite(found.gain):
+        assert found.lower <= found.gain <= found.upper
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_of_what_is_no_number_nothing_is_proven(value: float) -> None:
+    samples = [Sample([score(value)]), Sample([score(0.5)])]
+    found = difference(*samples, higher_is_better=True, pool=residuals([]))
+    assert (found.lower, found.upper) == (-math.inf, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +284,25 @@ def test_what_may_be_worse_is_undecided_and_says_what_would_decide_it(tmp_path: 
         more = session.verdict().judgement
         assert more is not None and more.seeds == 12
         assert more.gain - more.lower < one.gain - one.lower
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e200, 1e307])
+def test_metrics_of_any_unit_have_a_verdict(tmp_path: Path, unit: float) -> None:
+    class Scaled(Judged):
+        def evaluate(self, request: Any, report: Any) -> TrainResult:
+            found = super().evaluate(request, report)
+            return dataclasses.replace(
+                found, metric="size", value=found.value * unit, higher_is_better=False,
+                stderr=0.0, examples=b"",
+            )  # fmt: skip
+
+    with open_session(tmp_path) as session:
+        summary = run(session, Scaled({29: 0.2, 28: 0.2}, spread=0.1))
+        # As with any metric that varies so: from seed to seed by far more than is allowed.
+        assert said_everywhere(session, summary, tmp_path) == {""}
+        one = session.verdict().judgement
+        assert one is not None and one.held == "undecided"
+        assert 0.001 < (one.gain - one.lower) / unit < 1
 
 
 def test_before_the_finalists_are_trained_nothing_is_proven(tmp_path: Path) -> None:
