@@ -34,7 +34,7 @@ class QualityTimesSpeed(msgspec.Struct, frozen=True, kw_only=True):
         if score.higher_is_better:
             drop = reference.value - score.value
         else:
-            drop = (score.value - reference.value) / max(abs(reference.value), 1e-12)
+            drop = _share(score.value - reference.value, reference.value)
         quality = math.exp(-max(0.0, drop) / self.tolerance)
         return quality * self.speed(candidate, baseline)
 
@@ -58,7 +58,7 @@ def gains_of(candidate: Candidate, baseline: Candidate, prune: Prune) -> Gains:
         if reference.higher_is_better:
             quality = score.value - reference.value + drop
         else:
-            quality = (reference.value - score.value) / max(abs(reference.value), 1e-12) + drop
+            quality = _share(reference.value - score.value, reference.value) + drop
     if candidate.latency_us is not None and baseline.latency_us:
         speed = 1 - candidate.latency_us / (
             (prune.max_latency_ratio or LATENCY_RATIO) * baseline.latency_us
@@ -68,3 +68,14 @@ def gains_of(candidate: Candidate, baseline: Candidate, prune: Prune) -> Gains:
     else:
         speed = None
     return Gains(quality=quality, speed=speed)
+
+
+_MOST_SHARE = 1e12  # a surrogate squares it
+
+
+def _share(difference: float, reference: float) -> float:
+    """A difference as a share of what it is from, whatever unit both are in."""
+    if difference == 0:
+        return 0.0
+    share = difference / abs(reference) if reference else math.copysign(math.inf, difference)
+    return max(-_MOST_SHARE, min(share, _MOST_SHARE))

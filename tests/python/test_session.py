@@ -32,6 +32,7 @@ from syno.session import (
 )
 from syno.session.pruning import Training, curve_floors, not_worth_training
 from syno.session.records import Score, pareto_front
+from syno.session.rewards import gains_of
 
 LIMITS = Limits(
     workers=2, train_limit_s=PATIENCE_S, measure_limit_s=PATIENCE_S, start_limit_s=PATIENCE_S
@@ -533,6 +534,24 @@ def test_rewards_of_losses_fall_with_the_loss() -> None:
     better = candidate(2, 1.8, 50.0, higher=False)
     assert reward(worse, baseline) == pytest.approx(0.5 * math.exp(-2.0))
     assert reward(better, baseline) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("unit", [2.0**-1000, 2.0**-100, 2.0**-45, 2.0**100, 2.0**1000])
+def test_rewards_of_losses_do_not_depend_on_their_unit(unit: float) -> None:
+    reward = QualityTimesSpeed(tolerance=0.05)
+
+    def made(unit: float) -> list[Any]:
+        baseline, *others = (
+            candidate(i, value * unit, 50.0, higher=False)
+            for i, value in enumerate((2.0, 2.2, 1.8, 1e6))
+        )
+        gains = [gains_of(one, baseline, Prune()) for one in others]
+        return [*(reward(one, baseline) for one in others), *gains]
+
+    assert made(unit) == made(1.0)
+    nothing = candidate(0, 0.0, 50.0, higher=False)
+    assert reward(candidate(1, unit, 50.0, higher=False), nothing) == 0
+    assert reward(candidate(1, 0.0, 50.0, higher=False), nothing) == pytest.approx(0.5)
 
 
 def finished(number: int, curve: list[float], cost: float, higher: bool = True) -> Training:
