@@ -410,7 +410,8 @@ def test_inductor_keeps_its_code_where_it_is_told_or_in_the_users_cache(
 
 def test_training_is_timed_beside_compiled_forms() -> None:
     case = Case("gather", GATHERED.expr, {"n": 1, "o": 3, "c": 4, "h": 5}, training=True)
-    settings = Settings(["eager", "compile"], 1, 3, machine_model().to_json())
+    # On a busy machine no peer is left out for its one slow call.
+    settings = Settings(["eager", "compile"], 1, 3, machine_model().to_json(), limit_s=PATIENCE_S)
     result = kernelbench_run.run_case(case, settings, {}, lambda _: None)
     assert not result.absent
     assert set(result.peers_us) == {"eager", "compile"} and result.max_rel_err < 1e-5
