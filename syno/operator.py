@@ -508,10 +508,22 @@ class Operator:
             f"         {sizes}; {self.flops:,} FLOPs, {self.params:,} parameters)"
         )
 
+    def latex(self) -> str:
+        r""":attr:`expr` as LaTeX without dollars, several scopes as lines of ``aligned``; sizes stay symbolic.
+
+        Example: ``\sum_{c, r} x[n, c, h + r - 1] \cdot w[o, c, r]``. Ranges that begin at 0 are left out, and what is
+        read outside of a tensor where that is 0; comparisons stand in Iverson's brackets.
+        """
+        return str(_core.emit_latex(self.one_scope or self._program))
+
     def _repr_html_(self) -> str:
+        from syno.mathematics import mathml
+
         svg = self._repr_svg_() or ""
         facts = html.escape(repr(self).split("\n", 1)[1].strip().rstrip(")"))
-        return f"<div><code>{html.escape(self.expr)}</code><br><small>{facts}</small>{svg}</div>"
+        drawn = f'<div style="overflow-x: auto">{mathml(self.latex())}</div>'
+        text = f"<code>{html.escape(self.expr)}</code>"
+        return f"<div>{drawn}{text}<br><small>{facts}</small>{svg}</div>"
 
     def _repr_svg_(self) -> str | None:
         return None if self._pgraph is None else str(self._pgraph.to_svg())

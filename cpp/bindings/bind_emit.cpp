@@ -85,6 +85,21 @@ void bind_emit(py::module_& m) {
         VerifyError: the program is not well formed.
 )doc");
   m.def(
+      "emit_latex",
+      [unlocked](const Program& program) { return unlocked([&] { return syno::emit::to_latex(program); }); },
+      "program"_a, R"doc(
+    The program as mathematics, for papers and notebooks: LaTeX without the dollars, several scopes as lines of
+    ``aligned``.
+
+    Comparisons, 1 where they hold, stand in Iverson's brackets; ranges that begin at 0 are left out, and what a read
+    gives outside of its tensor where that is 0.
+
+    Args:
+        program: any program; symbolic sizes are printed as such.
+    Raises:
+        VerifyError: the program is not well formed.
+)doc");
+  m.def(
       "emit_graphviz",
       [unlocked](const Program& program) {
         return unlocked([&] { return syno::emit::to_graphviz(program); });

@@ -33,6 +33,10 @@ struct COptions {
 };
 std::string to_c(const program::Program& program, const COptions& options = {});
 
+/// LaTeX for people, without the dollars: `y[n, o] = \sum_{c} x[n, c] \cdot w[o, c]`, several scopes as
+/// lines of `aligned`. Comparisons stand in Iverson's brackets; ranges that begin at 0 are left out.
+std::string to_latex(const program::Program& program);
+
 /// Graphviz: tensors and the scopes between them, with shapes and formulas.
 std::string to_graphviz(const program::Program& program);
 

@@ -56,9 +56,7 @@ std::string number_text(const Rational& value) {
 
 class Printer {
  public:
-  Printer(const Program& program, bool full) : program_(program), full_(full), names_(program.next_slot) {
-    for (const symbolic::Variable& variable : program.sizes.variables()) sizes_.insert(variable.name);
-  }
+  Printer(const Program& program, bool full) : program_(program), full_(full), names_(program.next_slot) {}
 
   std::string run() {
     std::string result;
@@ -215,22 +213,7 @@ class Printer {
     return used.size() == scope.traversal.size();
   }
 
-  // Unique in the scope, distinct from sizes, and words the language can hold.
-  void name_iterators(const Scope& scope) {
-    std::set<std::string> taken(sizes_.begin(), sizes_.end());
-    for (const auto* group : {&scope.traversal, &scope.sums})
-      for (const Iterator& iterator : *group) {
-        std::string name = iterator.name;
-        for (char& c : name)
-          if (!is_identifier(std::string("a") + c)) c = '_';
-        if (!is_identifier(name)) name = "i" + name;
-        if (is_reserved(name)) name += "_";
-        const std::string base = name;
-        for (std::size_t number = 1; !taken.insert(name).second; ++number)
-          name = fmt::format("{}_{}", base, number);
-        names_.at(iterator.slot) = name;
-      }
-  }
+  void name_iterators(const Scope& scope) { program::name_iterators(program_, scope, names_); }
 
   std::string iterators(const std::vector<Iterator>& iterators) const {
     std::vector<std::string> words;
@@ -317,7 +300,6 @@ class Printer {
   const Program& program_;
   bool full_;
   std::vector<std::string> names_;  // by slot, for the scope being printed
-  std::set<std::string> sizes_;
 };
 
 }  // namespace

@@ -174,6 +174,7 @@ def build_report(
         replaced=_replaced(view, [c for c in candidates if c.finals]),
         finalists=why_finalists(view),
         words={c.id: view.words[c.key] for c in candidates if c.key in view.words},
+        formulas=_formulas(view, [c for c in candidates if c.finals or c.key in view.words]),
         code=code_to_use(view, verdict),
         conclusion=_conclusion(view, verdict),
         ended=view.ended,
@@ -198,6 +199,17 @@ def _replaced(view: SessionView, candidates: list[Candidate]) -> dict[str, list[
     if kept is None:
         return {}
     return {c.id: replaced_layers(view, c, kept.sites) for c in candidates}
+
+
+def _formulas(view: SessionView, candidates: list[Candidate]) -> dict[str, dict[str, str]]:
+    """By id and operator, whose stage is named where the network has others."""
+    return {
+        c.id: {
+            "" if stage == c.stage else stage: operator.latex()
+            for stage, operator in view.operators(c).items()
+        }
+        for c in candidates
+    }
 
 
 def loop_text(operator: Any) -> str:

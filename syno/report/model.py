@@ -111,6 +111,8 @@ class Report(msgspec.Struct, kw_only=True):
     """Why each was one."""
     words: dict[str, str] = msgspec.field(default_factory=dict)
     """Operators in plain sentences: those of finalists and of the fronts."""
+    formulas: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """Of the same networks, by id and operator: LaTeX."""
     code: str = ""
     """Python that applies and exports what was found."""
     verdict: Verdict | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import html
 import io
@@ -12,6 +13,7 @@ import msgspec
 
 from syno.errors import FormatError
 from syno.files import not_a_file, write_output
+from syno.mathematics import mathml
 from syno.numbers import significant
 from syno.report.model import Entry, Report
 
@@ -154,17 +156,31 @@ def to_html(report: Report) -> str:
     best = next((e for e in report.candidates if e.id == report.best), None)
     return environment.get_template("report.html").render(
         report=report,
-        rows=rows(report),
-        parts=parts_of(report),
+        rows=[
+            row | {"state": state, "reason": reason}
+            for row in rows(report)
+            for state, _, reason in [row["state"].partition(": ")]
+        ],
+        columns=columns_of(report, "mark", "formula") | {"op latency": "sites"},
         best=best,
         best_accuracy=accuracy_text(report, best) if best else "",
         baseline_accuracy=accuracy_text(report, report.baseline),
         given=given_text(report),
         detailed=[e for e in report.candidates if e.id in {*report.finalists, *report.words}],
         layers=layer_rows(report),
+        formulas={
+            id: {name: mathml(latex) for name, latex in found.items()}
+            for id, found in report.formulas.items()
+        },
+        picture_url=_picture_url,
         us=significant,
         plot=_plot(report),
     )
+
+
+def _picture_url(svg: str) -> str:
+    """As an image, in which nothing runs: a report may have been read from a stranger's file."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def _plot(report: Report) -> str:

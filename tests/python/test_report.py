@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import sys
@@ -73,11 +74,37 @@ def test_html_is_self_contained_and_escapes_what_it_shows(report: Report) -> Non
     page = to_html(report)
     assert "Search &lt;demo&gt;" in page
     assert "c2 &lt; &amp; | x[n]" in page
-    assert "<svg></svg>" in page
+    assert base64.b64encode(b"<svg></svg>").decode() in page
     assert "http://" not in page.replace("http://www.w3.org", "").replace(
         "http://purl.org", ""
     ).replace("http://creativecommons.org", "")
     assert "<script" not in page and "<link" not in page
+
+
+def test_html_draws_formulas_and_runs_nothing_of_a_stranger_s_report(report: Report) -> None:
+    evil = "<script>alert(1)</script>"
+    made = msgspec.structs.replace(
+        report,
+        formulas={
+            "c2": {"": r"y[n] = \sum_{k} x[n, k]", "conv2d": rf"\text{{{evil}}}"},
+            evil: {evil: evil},
+        },
+        words={"c2": evil},
+        finalists={"c2": evil},
+        recipe={evil: evil},
+        notes=[evil],
+        pictures={"c2": f"<svg>{evil}</svg>", evil: evil},
+    )
+    page = to_html(made)
+    assert page.count("<math") == 2 and "∑" in page
+    assert "<script" not in page
+
+
+def test_every_column_of_the_table_has_its_name_where_the_page_is_narrow(report: Report) -> None:
+    page = to_html(report)
+    for part in page.split("<h2>All networks</h2>")[1].split("</table>")[0].split("<td")[1:]:
+        assert 'data-name="' in part.split(">")[0]
+    assert "a|b" in page  # the reason of c3, beside its formula
 
 
 def test_markdown_and_csv_hold_every_network(report: Report) -> None:

@@ -65,5 +65,14 @@ TEST(Emit, IsTheSameTextEveryTime) {
   EXPECT_NE(emit::to_c(program, {.seed = 1}), emit::to_c(program, {.seed = 2}));
 }
 
+TEST(Emit, WritesLatexOfSymbolicSizes) {
+  const auto program = program::parse(
+      "size N, C : primary = (4, 8), (6, 8); size g : coefficient = 2, 2\n"
+      "input x[N, C]; weight w[C*g^-1, N]\n"
+      "y[i: N, c: C*g^-1] = sum[j: N] x[j, c*g + i % g] * w[c, j]\nreturn y");
+  EXPECT_EQ(emit::to_latex(program),
+            "y[i, c] = \\sum_{j} x[j, g c + \\left(i \\bmod g\\right)] \\cdot w[c, j]");
+}
+
 }  // namespace
 }  // namespace syno
