@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from syno.errors import KernelError
 from syno.inputs import arguments
+from syno.predicting import Predictor
 from syno.session.protocols import (
     ORIGINAL,
     Measurement,
     MeasureRequest,
     OperatorText,
+    Predicted,
+    PredictRequest,
     SiteTiming,
     TrainRequest,
 )
 from syno.streams import Stream
 from syno.tasks import Task, load_task
+from syno.tuning.machine import MachineModel, fixed_kernels
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,6 +63,7 @@ class Network:
         self.native = native
         self._sites: Sites | None = None
         self._operators: dict[str, Operator] = {}
+        self._predictors: dict[tuple[str, int], Predictor] = {}
 
     def sites(self) -> Sites:
         """The sites of the task's model; found once."""
@@ -143,7 +148,7 @@ class NetworkEvaluator(Network):
                 higher_is_better=metric.higher_is_better,
                 why=request.floors_why or "the curves of other candidates",
             )
-        with torch_threads(request.threads):
+        with fixed_kernels(request.machine or None), torch_threads(request.threads):
             model = self.build(request.assignment, request.seed)
             self._fit(model, request)
             result = train(
@@ -173,7 +178,33 @@ class NetworkEvaluator(Network):
 
 
 class NetworkMeasurer(Network):
-    """Builds, verifies and times a network (the session's ``Measurer``)."""
+    """Predicts, builds, verifies and times a network (the session's ``Measurer``)."""
+
+    def predict(self, request: PredictRequest) -> Predicted:
+        """Latency of the whole network by a machine file (:mod:`syno.predicting`); nothing is compiled or run."""
+        predictor = self._predictor(request.machine, request.threads)
+        model = self.build(request.assignment, self.task.seeds[0])
+        return Predicted(
+            latency_us=predictor.latency_us(self.assigned(request.assignment)),
+            flops=self.flops(request.assignment),
+            params=sum(p.numel() for p in model.parameters()),
+        )
+
+    def _predictor(self, machine: str, threads: int) -> Predictor:
+        known = self._predictors.get((machine, threads))
+        if known is None:
+            model = self.task.make_model(self.task.seeds[0])
+            with Stream("sites", of=[model], device=self.task.device):
+                known = Predictor(
+                    model,
+                    self.task.example(self.batch),
+                    self.sites(),
+                    MachineModel.from_json(machine),
+                    threads=threads,
+                    dtype=_dtype,
+                )
+            self._predictors[machine, threads] = known
+        return known
 
     def measure(self, request: MeasureRequest) -> Measurement:
         """Latency of the whole network and of one call of every site in a stage.

@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syno.pipeline")
 _PROPOSER = "syno.proposers:make"
 
+#: What may decide which operators are proposed, pruned and chosen.
+LATENCIES = ("predicted", "measured")
+
 #: Greatest number of finalists, seeds, groups and the like that a caller may ask for.
 MOST_COUNT = 1 << 20
 
@@ -89,6 +92,7 @@ def search(
     pretrained: bool | None = None,
     require: str = "",
     prune: Prune | None = None,
+    latency: str | None = None,
     timeout_s: float | None = None,
     progress: str = "auto",
     trust: bool = False,
@@ -114,10 +118,15 @@ def search(
         policy: which operator to train next, by name: ``"bayesian"`` (a surrogate over structural features;
             needs the fewest trainings), ``"evolution"``, ``"hypervolume"`` (the same surrogate for quality and
             speed apart, to extend their front), ``"mcts"`` (the paper's tree search) or ``"random"``.
-        require: hard limits kept before any training, such as ``"latency<=0.5x"`` of the original network's
-            measured latency, ``"flops<=0.8x, params<=1x"``; over those of ``prune``.
+        require: hard limits, such as ``"latency<=0.5x"`` of the original network's latency, ``"flops<=0.8x,
+            params<=1x"``; over those of ``prune``. They are kept before any training by what is predicted, and by
+            finalists as measured.
         prune: when a candidate is given up early; default also before training, when its network is
             slower than the original.
+        latency: what decides which operators are proposed, pruned and chosen. ``"predicted"`` (default): latencies that
+            follow from programs and the machine file at the session's beginning (:mod:`syno.predicting`), so that the
+            same seed and file search the same whatever the machine does meanwhile; measured latencies decide the
+            finalists and the verdict. ``"measured"``: the network's, which repeats from the session's record only.
         flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces. The
             least FLOPs are the paper's (0.15): below them, operators without any window crowd out
             the others.
@@ -184,6 +193,7 @@ def search(
         progress=progress,
         trust=trust,
         deterministic=deterministic,
+        latency=latency,
         note="syno.search(...)",
         first=first,
         given=model,
@@ -225,6 +235,7 @@ def search_task(
     native: bool = True,
     require: str = "",
     prune: Prune | None = None,
+    latency: str | None = None,
     timeout_s: float | None = None,
     progress: str = "auto",
     command: str | None = None,
@@ -274,6 +285,7 @@ def search_task(
             command += f" --train-limit {timeout_s:g}s"
         command += " --mix-tokens" if mix_tokens else ""
         command += " --deterministic" if deterministic else ""
+        command += f" --latency {latency}" if latency is not None else ""
     return _run(
         task,
         reference,
@@ -294,6 +306,7 @@ def search_task(
         progress=progress,
         trust=trust,
         deterministic=deterministic,
+        latency=latency,
         note=command,
     )
 
@@ -522,6 +535,33 @@ def _fixed_machine(directory: Path, asked: bool) -> str | None:
         return machine_model().to_json()
 
 
+def _predicted_on(directory: Path, latency: str | None, fixed: str | None) -> str | None:
+    """The machine file that latencies are predicted from: the one the session was begun with, else today's.
+
+    Raises:
+        UnknownName: ``latency`` is neither predicted nor measured.
+        SessionError: the session that is there goes by the other one.
+    """
+    from syno.tuning.machine import machine_model
+
+    if latency not in (None, *LATENCIES):
+        raise unknown_name("latency", latency, LATENCIES)
+    path = directory / "session.toml"
+    if path.exists():
+        kept = read_config(path).predicted_on
+        before = LATENCIES[kept is None]
+        if latency not in (None, before):
+            raise SessionError(
+                f"{directory} was begun with latency={before!r}; {latency!r} was asked for",
+                fix="use another directory, or leave latency as it was",
+                code="R003",
+            )
+        return kept
+    if latency == "measured":
+        return None
+    return machine_model().to_json() if fixed is None else fixed
+
+
 def _run(
     task: Task,
     reference: str | None,
@@ -543,6 +583,7 @@ def _run(
     progress: str,
     trust: bool,
     deterministic: bool,
+    latency: str | None,
     note: str,
     first: First | None = None,
     given: nn.Module | None = None,
@@ -564,6 +605,7 @@ def _run(
     if reference is None:
         measurer = NetworkMeasurer(task, stages=stages, batch=batch, mixing=mixing)
         executor = InlineExecutor({EVALUATOR: network, MEASURER: measurer})
+    machine = _fixed_machine(directory, deterministic)
     limits = _limits(directory, {"workers": workers, "train_limit_s": timeout_s})
     session = Session.open(
         directory,
@@ -581,7 +623,8 @@ def _run(
         space={k: v for k, v in dataclasses.asdict(space).items() if v is not None},
         limits=limits,
         note=note,
-        machine=_fixed_machine(directory, deterministic),
+        machine=machine,
+        predicted_on=_predicted_on(directory, latency, machine),
         trust=trust,
     )
     try:

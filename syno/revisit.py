@@ -169,6 +169,7 @@ def replay_candidate(
             part=score.part,
             threads=score.threads,
             time_limit_s=view.config.limits.train_limit_s,
+            machine=view.config.predicted_on or "",
         )
         evaluator = NetworkEvaluator(
             network.task,

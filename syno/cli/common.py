@@ -36,7 +36,7 @@ def one_of(
     """
 
     def check(context: typer.Context, value: str) -> str:
-        if context.resilient_parsing:  # completion
+        if context.resilient_parsing or value is None:  # completion, or an option left out
             return value
         from syno.errors import unknown_name
 

@@ -60,6 +60,7 @@ def _print_once(view: SessionView) -> bool:
         )
     for note in status["notes"]:
         typer.echo(note)
+    typer.echo(f"repeatable {status['repeatable']}")
     if view.interrupted:
         typer.echo(f"{status['ended']}; the same command continues it")
     best = status["best"]

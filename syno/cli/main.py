@@ -56,6 +56,12 @@ def _policies() -> list[str]:
     return sorted(POLICIES)
 
 
+def _latencies() -> tuple[str, ...]:
+    from syno.pipeline import LATENCIES
+
+    return LATENCIES
+
+
 def _dtypes() -> list[str]:
     from syno.kernel import DTYPES
 
@@ -345,9 +351,16 @@ def search(
         str,
         typer.Option(
             callback=parsed_by(_requirement),
-            help="Hard limits kept before training: 'latency<=0.5x, flops<=0.8x'.",
+            help="Hard limits, before training as predicted, for finalists as measured: 'latency<=0.5x, flops<=0.8x'.",
         ),
     ] = "",
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            callback=one_of("latency", _latencies),
+            help="What decides what is proposed and pruned: predicted (default; repeats from the seed) or measured.",
+        ),
+    ] = None,
     mix_tokens: Annotated[
         bool,
         typer.Option(
@@ -394,6 +407,7 @@ def search(
         progress=progress,
         trust=trust,
         deterministic=deterministic,
+        latency=latency,
     )
     _finish(result.report, output, json)
 

@@ -116,6 +116,10 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         threads_per_training, threads_per_measurement: torch and kernel threads of each.
         reward: factory of the reward.
         space: free text or numbers that describe the space, compared like all other fields.
+        predicted_on: machine file (JSON) that latencies are predicted from. Proposals, pruning and what comes of
+            rungs then follow from seed, predictions and trainings, and measured latencies decide nothing but the
+            finalists and the verdict; the kernels of trainings depend on program, this file and seed. ``None``:
+            measured latencies decide, and the search can be repeated from its record only.
         machine: of a deterministic session: the machine file (JSON) that its kernels depend on, beside program
             and seed. ``None``: kernels also follow what was measured since.
         note: free text.
@@ -131,6 +135,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     reward: Component = Component(reference="syno.session:QualityTimesSpeed")
     prune: Prune = Prune()
     space: dict[str, Any] = {}
+    predicted_on: str | None = None
     limits: Limits = Limits()
     machine: str | None = None
     note: str = ""
@@ -157,6 +162,11 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 self.prune.keep is not None and not 0 < self.prune.keep <= 1,
                 f"prune.keep={self.prune.keep}",
                 "choose a share above 0 and at most 1, or None",
+            ),
+            (
+                self.predicted_on is not None and self.measurer is None,
+                "predicted_on without a measurer",
+                "give a measurer: it predicts as well",
             ),
             (self.limits.workers < 0, f"workers={self.limits.workers}", "choose 0 or more"),
             (

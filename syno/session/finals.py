@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syno.session.files import weights_path
+from syno.session.pruning import not_worth_training
 from syno.session.records import Candidate
 from syno.train import TrainResult
 
@@ -27,9 +28,19 @@ def finals_cost_s(loop: Loop, finalists: int, seeds: int) -> float:
 
 
 def choose_finalists(loop: Loop, count: int) -> list[Candidate]:
-    """The ``count`` best by the rewards on record, and whoever was chosen before: a finalist stays one."""
+    """The ``count`` best by what is on record, and whoever was chosen before: a finalist stays one.
+
+    The first choice that reads measured latencies where the session predicts them: the rewards are those with the
+    latencies as measured, and who is slower than allowed is left out.
+    """
     done = [c for c in loop.store.candidates("WHERE c.state = 'done'") if c.kind != "baseline"]
-    ranked = sorted(done, key=lambda c: (-(c.reward or 0.0), c.number))[:count]
+    rewards = {c.number: c.reward or 0.0 for c in done}
+    fast = done
+    if loop.config.predicted_on is not None:
+        baseline = loop.baseline()
+        rewards = {c.number: loop.reward(c, baseline) for c in done}
+        fast = [c for c in done if _fast_enough(loop, c, baseline)]
+    ranked = sorted(fast, key=lambda c: (-rewards[c.number], c.number))[:count]
     # Sessions made before finalists were recorded have their trainings alone.
     before = loop.store.finalists() or [c.number for c in done if c.finals]
     new = [c for c in ranked if c.number not in before]
@@ -38,10 +49,17 @@ def choose_finalists(loop: Loop, count: int) -> list[Candidate]:
             loop.store.set_finalists([*before, *(c.number for c in new)])
             for candidate in new:
                 loop.store.event(
-                    f"candidate {candidate.number} is a finalist: reward {candidate.reward or 0.0:.4g}"
+                    f"candidate {candidate.number} is a finalist: reward {rewards[candidate.number]:.4g}"
                 )
     chosen = {*before, *(c.number for c in new)}
     return [c for c in done if c.number in chosen]
+
+
+def _fast_enough(loop: Loop, candidate: Candidate, baseline: Candidate) -> bool:
+    """Whether its measured costs are within the limits that its predicted ones were held against."""
+    if not candidate.measured:
+        return not baseline.measured  # where nothing can be timed, nothing is asked
+    return not_worth_training(candidate, baseline, loop.config.prune) is None
 
 
 def train_finalists(loop: Loop, count: int, seeds: Sequence[int]) -> None:

@@ -31,6 +31,8 @@ from syno.session.protocols import (
     Measurement,
     MeasureRequest,
     OperatorText,
+    Predicted,
+    PredictRequest,
     Proposal,
     Proposer,
     Reward,
@@ -104,7 +106,7 @@ class Loop:
         self.time_up = False
         """Whether the latest search of a stage ended for its time."""
         reward: Reward = make(config.reward)
-        self._reward = reward
+        self.reward = reward
 
     # --- bookkeeping
 
@@ -265,6 +267,40 @@ class Loop:
         self._replayed.add(batch.number)
         return batch
 
+    def decides_by(self, candidate: Candidate) -> Candidate:
+        """What may decide which candidates are proposed, pruned and chosen: nothing that a clock said, where latencies
+        are predicted."""
+        if self.config.predicted_on is None:
+            return candidate
+        return candidate.without_timings()
+
+    def predict(self, candidates: Sequence[Candidate]) -> None:
+        """Predicts the latencies of those that have none yet."""
+        machine = self.config.predicted_on
+        if machine is None or self.config.measurer is None:
+            return
+        open_ones = [c for c in candidates if c.state == "queued" and c.predicted_us is None]
+        limit, threads = self.config.limits.measure_limit_s, self.config.threads_per_measurement
+        calls = []
+        for candidate in open_ones:
+            request = PredictRequest(
+                candidate=candidate.number,
+                assignment=self.assignment(candidate),
+                threads=threads,
+                machine=machine,
+            )
+            calls.append(Call("predict", self.config.measurer, request, limit))
+        for index, outcome in self.run_calls(calls, [c.number for c in open_ones]):
+            number = open_ones[index].number
+            with self.store.transaction():
+                if outcome.state == "ok":
+                    found = msgspec.convert(outcome.value, Predicted)
+                    self.store.add_prediction(number, found, threads)
+                    self.store.set_state(number, "queued")
+                else:
+                    self._fail(number, outcome, "predicting")
+                self.spend()
+
     def members(self, batch: Batch) -> list[Candidate]:
         return self.store.candidates("WHERE c.batch = ?", batch.number)
 
@@ -293,10 +329,15 @@ class Loop:
                 found = self._on_one_scale(number, msgspec.convert(outcome.value, Measurement))
                 self.store.add_measurement(number, found, cpu_model(), os.getloadavg()[0])
                 self.store.set_state(number, "queued")
+            elif outcome.state in ("limit", "lost") and self.config.predicted_on is not None:
+                # How long it took, or who killed it, says nothing that decides; it goes on without a latency.
+                self.store.set_state(number, "queued")
+                self.store.event(f"candidate {number} is not timed: {outcome.reason}", "warning")
             else:
                 self._fail(number, outcome, "measuring")
             self.spend()
-        self.tell_callbacks("measured" if outcome.state == "ok" else "failed", number)
+        state = self.store.candidates("WHERE c.number = ?", number)[0].state
+        self.tell_callbacks("measured" if state == "queued" else "failed", number)
 
     def _on_one_scale(self, number: int, found: Measurement) -> Measurement:
         """The latency as if the original had run as fast as it is recorded to, where both were timed in turns: what the
@@ -320,10 +361,12 @@ class Loop:
 
     def prune(self, candidates: Sequence[Candidate], baseline: Candidate) -> None:
         """Gives up those whose cost alone rules them out."""
+        reference = self.decides_by(baseline)
         for candidate in candidates:
             if candidate.state != "queued":
                 continue
-            reason = not_worth_training(candidate, baseline, self.config.prune)
+            known = self.decides_by(candidate)
+            reason = not_worth_training(known, reference, self.config.prune)
             if reason is not None:
                 with self.store.transaction():
                     self.store.set_state(candidate.number, "pruned", f"before training: {reason}")
@@ -361,6 +404,7 @@ class Loop:
             floors=floors,
             floors_why=why,
             weights=None if weights is None else str(weights.resolve()),
+            machine=self.config.predicted_on or "",
         )
         return Call("train", self.config.evaluator, request, limit)
 
@@ -368,7 +412,8 @@ class Loop:
         self, chosen: Sequence[Candidate]
     ) -> dict[int, tuple[list[tuple[float, float]], str]]:
         """What each candidate's curve must reach, from complete batches alone, and why."""
-        baseline, prune = self.baseline(), self.config.prune
+        baseline, prune = self.decides_by(self.baseline()), self.config.prune
+        chosen = [self.decides_by(candidate) for candidate in chosen]
         earlier = self._earlier(chosen)
         finished = [one for one in earlier if one.candidate.state == "done"]
         found = {
@@ -395,7 +440,9 @@ class Loop:
         numbers = {c.number for c in excluded}
         batches = {c.batch for c in excluded} - {None}
         found = []
-        for candidate in self.store.candidates("WHERE c.state IN ('done', 'pruned')"):
+        for candidate in map(
+            self.decides_by, self.store.candidates("WHERE c.state IN ('done', 'pruned')")
+        ):
             score = candidate.score
             if score is None or candidate.number in numbers or candidate.batch in batches:
                 continue
@@ -474,12 +521,12 @@ class Loop:
 
     def fold(self, batch: Batch) -> None:
         """Tells the rewards in ticket order and keeps the proposer's new state, all in one transaction."""
-        baseline = self.baseline()
+        baseline = self.decides_by(self.baseline())
         proposer = self.proposer(batch.stage)
         told: dict[int, tuple[float, Gains]] = {}
         with self.store.transaction():
-            for member in self.members(batch):
-                reward = self._reward(member, baseline)
+            for member in map(self.decides_by, self.members(batch)):
+                reward = self.reward(member, baseline)
                 self.store.execute(
                     "UPDATE candidate SET reward = ? WHERE number = ?", reward, member.number
                 )
@@ -488,7 +535,7 @@ class Loop:
                 if number not in told:  # proposed before, in an earlier batch
                     earlier = self.store.candidate(number)
                     assert earlier is not None
-                    gains = gains_of(earlier, baseline, self.config.prune)
+                    gains = gains_of(self.decides_by(earlier), baseline, self.config.prune)
                     told[number] = (earlier.reward or 0.0, gains)
                 proposer.tell(ticket, *told[number])
             self.store.execute(
@@ -565,7 +612,7 @@ class Loop:
         if baseline.state != "done":
             with self.store.transaction():
                 self.store.set_state(baseline.number, "queued")
-            for work in (self.measure, lambda rows: self.train(rows, None)):
+            for work in (self.predict, self.measure, lambda rows: self.train(rows, None)):
                 work([self.baseline()])
                 baseline = self.baseline()
                 if baseline.state not in ("queued", "done"):
@@ -611,10 +658,20 @@ class Loop:
                 if not self.members(batch):
                     self.fold(batch)  # the proposer has only what is known already
                     return "exhausted"
-            self.measure(self.members(batch))
-            self.prune(self.members(batch), baseline)
+            for work in self._costs(baseline):
+                work(self.members(batch))
             self.train(self.members(batch), baseline)
             self.fold(batch)
+
+    def _costs(self, baseline: Candidate) -> list[Callable[[Sequence[Candidate]], None]]:
+        """How costs become known and rule candidates out; what is predicted, before anything is timed."""
+
+        def prune(candidates: Sequence[Candidate]) -> None:
+            self.prune(candidates, baseline)
+
+        if self.config.predicted_on is None:
+            return [self.measure, prune]
+        return [self.predict, prune, self.measure]
 
     def is_open(self, stage: Stage) -> bool:
         """Whether the stage is searched, or will be."""
@@ -652,8 +709,8 @@ class Loop:
 
     def choose(self, stage: Stage) -> None:
         """Ends a stage: its best candidate serves its sites from now on, if it beats the original's layer."""
-        baseline = self.baseline()
-        reference = self._reward(baseline, baseline)
+        baseline = self.decides_by(self.baseline())
+        reference = self.reward(baseline, baseline)
         done = self.store.candidates("WHERE c.state = 'done' AND c.stage = ?", stage.name)
         better = [c for c in done if (c.reward or 0.0) > reference]
         chosen = (

@@ -77,7 +77,8 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``assignment`` maps a stage's name to the operator that serves its sites; the baseline has none.
     ``floors`` are points of a :class:`syno.train.CurveFloor`. ``weights`` is where to leave the trained
-    weights as safetensors.
+    weights as safetensors. ``machine`` is a machine file (JSON) that kernels depend on, beside program and seed; empty:
+    also on what was measured since.
     """
 
     candidate: int
@@ -89,6 +90,25 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     floors: list[tuple[float, float]] = []
     floors_why: str = ""
     weights: str | None = None
+    machine: str = ""
+
+
+class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One prediction for a worker; ``assignment`` as in :class:`TrainRequest`, ``machine`` is a machine file (JSON)."""
+
+    candidate: int
+    assignment: dict[str, OperatorText]
+    threads: int
+    machine: str
+
+
+class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from a network's programs and a machine file alone, the same wherever it is computed: latency of the
+    whole network, multiply-adds and parameters."""
+
+    latency_us: float
+    flops: int | None = None
+    params: int | None = None
 
 
 class Evaluator(Protocol):
@@ -123,6 +143,9 @@ ORIGINAL = "the original, in turns"
 #: Of a record: the network itself, before its latency was brought to the scale of the session's original.
 AS_TIMED = "as timed"
 
+#: Of a record: what proposals, pruning and rungs go by.
+PREDICTED = "predicted"
+
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a network before it is trained.
@@ -152,7 +175,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 class Measurer(Protocol):
     """Builds, verifies and times a network, in a worker process, while nothing else of the session runs.
 
-    A network that computes the wrong values is an exception, hence a failed candidate.
+    A network that computes the wrong values is an exception, hence a failed candidate. Sessions that predict latencies
+    ask it for these as well, at any time, in a further method, ``predict(request: PredictRequest) -> Predicted``.
     """
 
     def measure(self, request: MeasureRequest) -> Measurement: ...

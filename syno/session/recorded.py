@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from syno.errors import SessionError
-from syno.session.protocols import AS_TIMED, ORIGINAL, Measurement, MeasureRequest, SiteTiming
+from syno.session.protocols import (
+    AS_TIMED,
+    ORIGINAL,
+    Measurement,
+    MeasureRequest,
+    OperatorText,
+    Predicted,
+    PredictRequest,
+    SiteTiming,
+)
 from syno.session.records import Candidate
 from syno.session.view import open_view
+
+_Recorded = TypeVar("_Recorded", Measurement, Predicted)
 
 
 class RecordedMeasurer:
@@ -23,20 +35,40 @@ class RecordedMeasurer:
     def __init__(self, session: str) -> None:
         self._session = session
         self._found: dict[tuple[tuple[str, str], ...], Measurement] = {}
+        self._predicted: dict[tuple[tuple[str, str], ...], Predicted] = {}
         with open_view(Path(session)) as view:
             baseline = view.baseline
             for candidate in [*([baseline] if baseline else []), *view.candidates()]:
+                key = _key(view.assignment(candidate))
                 if candidate.measured:
-                    self._found[_key(view.assignment(candidate))] = recorded(candidate)
+                    self._found[key] = recorded(candidate)
+                if candidate.predicted_us is not None:
+                    self._predicted[key] = Predicted(
+                        latency_us=candidate.predicted_us,
+                        flops=candidate.flops,
+                        params=candidate.params,
+                    )
 
     def measure(self, request: MeasureRequest) -> Measurement:
         """What was recorded for the same operators in the same stages."""
-        key = _key({stage: operator.key for stage, operator in request.assignment.items()})
+        return self._of(self._found, request.assignment, "latency")
+
+    def predict(self, request: PredictRequest) -> Predicted:
+        """What was predicted there, whatever machine file is asked for."""
+        return self._of(self._predicted, request.assignment, "predicted latency")
+
+    def _of(
+        self,
+        found: Mapping[tuple[tuple[str, str], ...], _Recorded],
+        assignment: Mapping[str, OperatorText],
+        what: str,
+    ) -> _Recorded:
+        key = _key({stage: operator.key for stage, operator in assignment.items()})
         try:
-            return self._found[key]
+            return found[key]
         except KeyError:
             raise SessionError(
-                f"{self._session} has no latency of {dict(key) or 'the original network'}",
+                f"{self._session} has no {what} of {dict(key) or 'the original network'}",
                 fix="repeat the search with the settings of that session, or measure again",
                 code="R015",
             ) from None

@@ -91,6 +91,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     started: str | None
     ended: str | None
     notes: list[str] = []
+    predicted_us: float | None = None
+    """Latency of the whole network as the session's machine file predicts it."""
     mixing: str = ""
     """What was found when the network was asked, before its training, which examples and tokens it mixes."""
 
@@ -98,6 +100,24 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     def id(self) -> str:
         """``"baseline"``, or ``c`` and the number."""
         return "baseline" if self.kind == "baseline" else f"c{self.number}"
+
+    def without_timings(self) -> Candidate:
+        """What is known of it that no clock decided: its latency is the predicted one."""
+        score = self.score
+        if score is not None:
+            score = msgspec.structs.replace(score, seconds=0.0, examples_per_s=0.0)
+        return msgspec.structs.replace(
+            self,
+            latency_us=self.predicted_us,
+            latency_iqr_us=None,
+            op_latency_us=None,
+            timings=[],
+            notes=[],
+            score=score,
+            started=None,
+            ended=None,
+            tries=0,
+        )
 
     @property
     def measured(self) -> bool:

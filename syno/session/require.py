@@ -21,7 +21,7 @@ _LIMIT = re.compile(r"(\w+)\s*<=\s*(\d+(?:\.\d+)?)\s*x")
 def required(text: str, prune: Prune) -> Prune:
     """``"latency<=0.5x"``, ``"latency<=0.8x, flops<=0.5x"``: at most that many times the original's.
 
-    Latency is the whole network's, measured on its real kernels before anything is trained. Limits that
+    Latency is the whole network's: as predicted before anything is trained, and as measured for finalists. Limits that
     the text does not name stay as ``prune`` has them.
 
     Raises:

@@ -166,6 +166,7 @@ class Session(SessionView):
         threads_per_measurement: int | None = None,
         prune: Prune | None = None,
         space: Mapping[str, Any] | None = None,
+        predicted_on: str | None = None,
         limits: Limits | None = None,
         note: str | None = None,
         machine: str | None = None,
@@ -178,6 +179,7 @@ class Session(SessionView):
             directory: made when it does not exist.
             proposer: the search policy of a session with one stage; give ``stages`` for several.
             evaluator, measurer, reward: parts by name, see :class:`SessionConfig`.
+            predicted_on: machine file (JSON) that latencies are predicted from, see :class:`SessionConfig`.
             machine: machine file (JSON) of a deterministic session, see :class:`SessionConfig`.
             parts: factories for references that are no importable names; for parts of the coordinator
                 (proposers and reward), and for others with an :class:`InlineExecutor`.
@@ -207,6 +209,7 @@ class Session(SessionView):
             "threads_per_measurement": threads_per_measurement,
             "prune": prune,
             "space": None if space is None else dict(space),
+            "predicted_on": predicted_on,
             "limits": limits,
             "note": None if note is None else note.encode("utf-8", "backslashreplace").decode(),
             "machine": machine,

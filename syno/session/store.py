@@ -22,7 +22,7 @@ from syno.files import not_a_file
 from syno.session import sealing
 from syno.session.content import wrong_content
 from syno.session.lock import locked
-from syno.session.protocols import Measurement, OperatorText, Proposal
+from syno.session.protocols import PREDICTED, Measurement, OperatorText, Predicted, Proposal
 from syno.session.records import Candidate, Score, StageEnd, Timing
 
 SCHEMA_VERSION = 2  # 1: without note, file and seals
@@ -608,6 +608,23 @@ class Store:
             number,
         )
 
+    def add_prediction(self, number: int, found: Predicted, threads: int) -> None:
+        self.execute(
+            "INSERT OR REPLACE INTO timing VALUES(?, '', ?, ?, 0.0, 0, ?, 0, '', 0.0, ?, 0, NULL)",
+            number,
+            PREDICTED,
+            found.latency_us,
+            threads,
+            now(),
+        )
+        self.execute(
+            "UPDATE candidate SET flops = coalesce(?, flops), params = coalesce(?, params)"
+            " WHERE number = ?",
+            found.flops,
+            found.params,
+            number,
+        )
+
     def add_score(self, number: int, score: Score) -> None:
         plain = msgspec.to_builtins(score)
         columns = ", ".join(plain)
@@ -729,6 +746,8 @@ def _timing(row: sqlite3.Row) -> Timing:
 def _candidate(
     row: sqlite3.Row, scores: list[Score], timings: list[Timing], notes: list[str], mixing: str
 ) -> Candidate:
+    predicted = next((t.latency_us for t in timings if t.runner == PREDICTED), None)
+    timings = [t for t in timings if t.runner != PREDICTED]
     own = [t for t in timings if t.runner == "syno"]
     whole = next((t for t in own if not t.site), None)
     sites = [t for t in own if t.site]
@@ -758,5 +777,6 @@ def _candidate(
         started=row["started"],
         ended=row["ended"],
         notes=notes,
+        predicted_us=predicted,
         mixing=mixing,
     )

@@ -371,6 +371,17 @@ class SessionView:
         return "" if ended == "running" else ended
 
     @property
+    def repeatable(self) -> str:
+        """From what a search with a budget in candidates can be repeated, whatever the machine does meanwhile:
+        ``"from seed and machine file"``, ``"from seed"`` (nothing is timed), or ``"from its record only"`` (measured
+        latencies decide what is proposed: see :class:`RecordedMeasurer`)."""
+        if self.config.predicted_on is not None:
+            return "from seed and machine file"
+        timed = self._store.execute("SELECT 1 FROM timing LIMIT 1").fetchone() is not None
+        measured = self.config.measurer is not None or timed
+        return "from its record only" if measured else "from seed"
+
+    @property
     def running(self) -> bool:
         """Whether some process has the session open for writing."""
         return locked(self.directory)
@@ -430,6 +441,7 @@ class SessionView:
             "stages": stages,
             "given": msgspec.to_builtins(self.given),
             "recipe": self.recipe,
+            "repeatable": self.repeatable,
             "baseline": None if baseline is None else _row(baseline),
             "best": None if best is None else _row(best),
             "verdict": msgspec.to_builtins(verdict),
@@ -488,6 +500,10 @@ class SessionView:
         for label, number in (("FLOPs", candidate.flops), ("parameters", candidate.params)):
             if number is not None:
                 lines.append(f"{label}: {number:,}")
+        if candidate.predicted_us is not None:
+            lines.append(
+                f"whole network, predicted: {significant(candidate.predicted_us)} us, which the search goes by"
+            )
         for timing in candidate.timings:
             where = f"site {timing.site}" if timing.site else "whole network"
             lines.append(
@@ -537,6 +553,7 @@ _ROW = (
     "validation",
     "test",
     "latency_us",
+    "predicted_us",
     "op_latency_us",
     "flops",
     "params",

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from syno.session.config import Component
-from syno.session.protocols import MeasureRequest, TrainRequest
+from syno.session.protocols import MeasureRequest, PredictRequest, TrainRequest
 from syno.streams import Stream
 
 _LENGTH = struct.Struct(">I")
@@ -74,6 +74,8 @@ def perform(part: Any, kind: str, request: Any, report: Callable[..., None]) -> 
             result = part.evaluate(wanted, report)
     elif kind == "measure":
         result = part.measure(msgspec.convert(request, MeasureRequest))
+    elif kind == "predict":
+        result = part.predict(msgspec.convert(request, PredictRequest))
     else:
         raise ValueError(f"no call of kind {kind!r}")
     return msgspec.to_builtins(result)

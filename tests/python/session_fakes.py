@@ -23,6 +23,8 @@ from syno.session.protocols import (
     Measurement,
     MeasureRequest,
     OperatorText,
+    Predicted,
+    PredictRequest,
     Proposal,
     SiteTiming,
     TrainRequest,
@@ -30,6 +32,8 @@ from syno.session.protocols import (
 from syno.train import CurveFloor, CurvePoint, TrainResult
 
 BASELINE = 30
+
+_CLOCK = random.SystemRandom()  # what a clock adds comes from no seed
 
 
 def operator(number: int, padding: int = 0) -> OperatorText:
@@ -206,20 +210,34 @@ class Clock:
     """Latencies that follow from the number; ``wrong`` ones fail their check."""
 
     def __init__(
-        self, wrong: Sequence[int] = (), crash: Sequence[int] = (), jitter: float = 0.0
+        self,
+        wrong: Sequence[int] = (),
+        crash: Sequence[int] = (),
+        hang: Sequence[int] = (),
+        jitter: float = 0.0,
     ) -> None:
-        self.wrong, self.crash, self.jitter = wrong, crash, jitter
+        self.wrong, self.crash, self.hang, self.jitter = wrong, crash, hang, jitter
+
+    def predict(self, request: PredictRequest) -> Predicted:
+        """The latency without its jitter; the machine is what it is multiplied with."""
+        chosen = numbers(request.assignment)
+        cost = sum(chosen) if chosen else BASELINE
+        return Predicted(
+            latency_us=float(request.machine) * (10.0 + cost), flops=1_000 + cost, params=100 + cost
+        )
 
     def measure(self, request: MeasureRequest) -> Measurement:
         chosen = numbers(request.assignment)
         for number in chosen:
+            if number in self.hang:
+                time.sleep(1_000)
             if number in self.wrong:
                 raise ValueError(f"operator {number} gave max_rel_err 0.3 (limit 1e-05)")
             if number in self.crash:
                 os.abort()
         cost = sum(chosen) if chosen else BASELINE
         return Measurement(
-            latency_us=10.0 + cost + self.jitter * random.random(),
+            latency_us=10.0 + cost + self.jitter * _CLOCK.random(),
             iqr_us=0.5,
             samples=7,
             flops=1_000 + cost,
