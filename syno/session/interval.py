@@ -80,6 +80,11 @@ def student_t(level: float, freedom: int) -> float:
     )
 
 
+def stderr_of_median(iqr: float, count: int) -> float:
+    """Of ``count`` values with that interquartile range, taken as normal; 0 where there are none."""
+    return 1.2533 * iqr / 1.349 / math.sqrt(count) if count > 0 else 0.0
+
+
 def residuals(groups: Sequence[Sequence[float]]) -> tuple[Array, int]:
     """How trainings differ from the mean of their network, as if that were known, and the degrees of freedom."""
     found: list[float] = []

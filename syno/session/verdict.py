@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: Of the metric, where nothing else is asked for: one point of accuracy, one percent of a loss.
 DEFAULT_DROP = 0.01
 
+#: One-sided 95 % of a normal error.
+Z = 1.645
+
 #: A gain of more standard errors than this over the original is no gain before somebody knows why.
 IMPLAUSIBLE = 5.0
 
@@ -34,7 +37,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
             alike (``"trained"``) or the model as it was handed in (``"given"``), whichever is harder to hold.
         gain, lower, upper: of the candidate over the reference in units of the metric; negative is worse.
         allowed: how far below 0 ``lower`` may be.
-        speedup: against the original, in turns with it.
+        speedup: against the original, in turns with it; ``slowest`` is the lower end of its one-sided 95 % interval.
+            Nothing is proven where that is not above 1.
         more_seeds, more_examples: what would decide it, if the difference stays as it is; ``None``: not known.
         paired: whether the interval compares example by example.
         why: why nothing is proven, where that is not the interval.
@@ -54,6 +58,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     upper: float
     allowed: float
     speedup: float
+    slowest: float
     more_seeds: int | None = None
     more_examples: int | None = None
     paired: bool = False
@@ -171,6 +176,7 @@ def _judge(
     among: int,
 ) -> Judgement:
     final = bool(candidate.finals)
+    slowest = max(0.0, speedup - Z * view.speedup_stderr(candidate))
     own = view.sample(candidate)
     higher = own.scores[0].higher_is_better
     references: list[tuple[Literal["trained", "given"], Sample]] = [
@@ -203,6 +209,9 @@ def _judge(
     elif final and len(candidate.finals) < 2:
         held = "undecided"
         why = "one training says nothing of how trainings differ"
+    elif held == "proven" and not slowest > 1.0:
+        held = "undecided"
+        why = f"by its times, which vary, it may be {slowest:.2f} times as fast, too: measure it on a quieter machine"
     if lowest.gain > IMPLAUSIBLE * spread and spread > 0:
         checked = candidate.mixing
         sigmas = lowest.gain / spread
@@ -213,7 +222,9 @@ def _judge(
         if checked.startswith(MIXES):
             held = "implausible"
     seeds, examples = (
-        (None, None) if held != "undecided" else _more(found, allowed, own, other, against)
+        _more(found, allowed, own, other, against)
+        if held == "undecided" and (margin < 0 or len(own.scores) < 2)
+        else (None, None)
     )
     if why and held == "undecided" and not final and view.finals_planned:
         seeds, examples = max(2, view.finals_planned), None
@@ -231,6 +242,7 @@ def _judge(
         upper=found.upper,
         allowed=allowed,
         speedup=speedup,
+        slowest=slowest,
         more_seeds=seeds,
         more_examples=examples,
         paired=found.paired,
@@ -247,7 +259,7 @@ def _more(
     found: Interval, allowed: float, own: Sample, other: Sample, against: str
 ) -> tuple[int | None, int | None]:
     """Further seeds, or examples, at which an interval of this gain no longer reaches the limit."""
-    needed = abs(found.gain + allowed) / 1.645
+    needed = abs(found.gain + allowed) / Z
     if not 0 < needed < math.inf:
         return None, None
     seeds, count = len(own.scores), own.scores[0].count
@@ -298,8 +310,13 @@ def _numbers(one: Judgement, metric: str) -> str:
 
 
 def _found(one: Judgement, metric: str) -> str:
-    text = f"{one.id} runs the network {one.speedup:.2f} times as fast as the original; {_numbers(one, metric)}."
+    text = f"{one.id} runs the network {_speed(one)} times as fast as the original; {_numbers(one, metric)}."
     return f"{text} {one.strange}." if one.strange else text
+
+
+def _speed(one: Judgement) -> str:
+    least = f" ({one.slowest:.2f} or more)" if f"{one.slowest:.2f}" != f"{one.speedup:.2f}" else ""
+    return f"{one.speedup:.2f}{least}"
 
 
 def _undecided(one: Judgement, metric: str) -> str:
@@ -314,9 +331,7 @@ def _undecided(one: Judgement, metric: str) -> str:
     because = f" ({one.why})" if one.why else ""
     numbers = _numbers(one, metric)
     more = f" {one.strange}." if one.strange else ""
-    return (
-        f"Undecided{because}: {one.id} is {one.speedup:.2f} times as fast; {numbers}.{tell}{more}"
-    )
+    return f"Undecided{because}: {one.id} is {_speed(one)} times as fast; {numbers}.{tell}{more}"
 
 
 def _seeds(one: Judgement) -> int:

@@ -15,7 +15,7 @@ from syno.numbers import significant
 from syno.session.config import SessionConfig, first_difference, fixed_json, read_config
 from syno.session.files import examples_path, given_path
 from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
-from syno.session.interval import Interval, Sample, difference, residuals
+from syno.session.interval import Interval, Sample, difference, residuals, stderr_of_median
 from syno.session.lock import locked
 from syno.session.records import (
     STATES,
@@ -167,6 +167,21 @@ class SessionView:
         if cost is None or reference is None or not cost > 0:
             return None
         return reference / cost
+
+    def speedup_stderr(self, candidate: Candidate) -> float:
+        """Standard error of :meth:`speedup`, a ratio of medians over turns; 0 where nothing tells it."""
+        final, speedup = self.final, self.speedup(candidate)
+        if speedup is None:
+            return 0.0
+        if final is not None and candidate.id in final.speedups:
+            return stderr_of_median(final.speedup_iqrs.get(candidate.id, 0.0), final.samples)
+        parts = []
+        for one in (candidate, self.baseline):
+            timings = one.timings if one is not None else []
+            whole = next((t for t in timings if not t.site and t.runner == "syno"), None)
+            if whole is not None and whole.latency_us > 0:
+                parts.append(stderr_of_median(whole.iqr_us, whole.samples) / whole.latency_us)
+        return speedup * math.hypot(*parts)
 
     def sample(self, candidate: Candidate) -> Sample:
         """A network's trainings: the finalists' seeds where it has them, else the search's one."""

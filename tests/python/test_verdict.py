@@ -17,7 +17,7 @@ from syno.cli.main import app
 from syno.report.build import build_report
 from syno.session import Component, InlineExecutor, Limits, Prune, Session
 from syno.session.final_bench import FINAL_FILE, FinalBench
-from syno.session.interval import Sample, difference, residuals, student_t
+from syno.session.interval import Sample, difference, residuals, stderr_of_median, student_t
 from syno.session.records import Score
 from syno.session.verdict import MIXES
 from syno.train import TrainResult
@@ -344,6 +344,43 @@ def test_the_last_measurement_in_turns_decides_what_is_faster_for_all(tmp_path: 
         assert session.verdict().outcome == "original"
         entry = next(e for e in report_of(session).candidates if e.id == best)
         assert entry.latency_us == pytest.approx((session.baseline.latency_us or 0) / 0.91)
+
+
+@pytest.mark.parametrize(("iqr", "outcome"), [(0.02, "found"), (2.0, "undecided")])
+def test_what_may_be_no_faster_is_not_proven(tmp_path: Path, iqr: float, outcome: str) -> None:
+    with open_session(tmp_path) as session:
+        summary = run(session, Judged({29: 0.02}))
+        (best,) = said_everywhere(session, summary, tmp_path)
+        noisy = FinalBench(
+            latencies_us={"baseline": 40.0, best: 36.0}, iqrs_us={}, speedups={"baseline": 1.0, best: 1.11},
+            compiled_us={}, skipped={}, threads=1, batch=1, speedup_iqrs={best: iqr}, samples=50,
+        )  # fmt: skip
+        (tmp_path / FINAL_FILE).write_bytes(msgspec.json.encode(noisy))
+        verdict = session.verdict()
+        assert verdict.outcome == outcome
+        one = verdict.judgement
+        assert one is not None and one.slowest < one.speedup == 1.11
+        assert (one.slowest > 1.0) == (outcome == "found")
+        if outcome == "undecided":
+            assert "quieter" in verdict.sentence and one.more_seeds is None
+
+
+def test_noise_of_the_search_s_own_times_counts_where_there_is_no_last_measurement(
+    tmp_path: Path,
+) -> None:
+    with open_session(tmp_path) as session:
+        run(session, Judged({29: 0.02}), finalists=0)
+        (candidate,) = [c for c in session.candidates() if c.id == "c1"]
+        (timing,) = [t for t in candidate.timings if not t.site and t.runner == "syno"]
+        expected = stderr_of_median(timing.iqr_us, timing.samples) / timing.latency_us
+        assert session.speedup_stderr(candidate) >= expected * (session.speedup(candidate) or 0.0)
+
+
+def test_the_error_of_a_median() -> None:
+    rng = np.random.default_rng(3)
+    medians = np.median(rng.normal(5.0, 2.0, (4000, 101)), 1)
+    assert stderr_of_median(2 * 2.0 * 0.6745, 101) == pytest.approx(medians.std(), rel=0.05)
+    assert stderr_of_median(1.0, 0) == 0.0
 
 
 def test_what_is_said_at_the_end_counts_the_last_measurement(
