@@ -155,6 +155,22 @@ def shown(value: object, most: int = 80) -> str:
     return f"{text[: most * 3 // 4]} ... ({len(text)} characters) ... {text[-most // 4 :]}"
 
 
+def told(error: BaseException, most: int = 400) -> str:
+    """An exception of anybody's in one line: its type and what it says.
+
+    At most ``most`` characters of it, and none that would steer a terminal.
+    """
+    try:
+        said = " ".join(str(error).split())
+    except Exception:  # whatever its own __str__ raises
+        said = ""
+    said = said.encode("utf-8", "backslashreplace").decode()
+    if len(said) > most:
+        said = f"{said[: most * 3 // 4]} ... ({len(said)} characters) ... {said[-most // 4 :]}"
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
+    return f"{type(error).__name__}: {safe}" if safe else type(error).__name__
+
+
 def require_unicode(where: str, *texts: object) -> None:
     """Raises ParseError where a text holds half a character, as the names of files and command lines may."""
     for text in texts:
@@ -184,5 +200,6 @@ __all__ = [
     "VerifyError",
     "require_unicode",
     "shown",
+    "told",
     "unknown_name",
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from syno.errors import ShapeError, TaskError
+from syno.errors import ShapeError, TaskError, told
 
 if TYPE_CHECKING:
     import torch
@@ -268,7 +268,7 @@ def why_not(model: nn.Module, inputs: Any, error: BaseException) -> str:
     import torch
 
     said = (str(error).strip().splitlines() or [""])[0]
-    text = f"{type(model).__name__} does not run on {described(inputs)}: {type(error).__name__}: {said}"
+    text = f"{type(model).__name__} does not run on {described(inputs)}: {told(error)}"
     wanted = dtype_of(model)
     given = {t.dtype for t in tensors(inputs) if t.is_floating_point()}
     integers = [

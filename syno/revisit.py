@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syno.errors import SessionError, SynoError, TaskError, unknown_name
+from syno.errors import SessionError, SynoError, TaskError, told, unknown_name
 from syno.inputs import arguments
 from syno.network import NetworkEvaluator, NetworkMeasurer
 from syno.numbers import significant
@@ -46,7 +46,7 @@ def model_of(reference: str) -> nn.Module:
         raise
     except Exception as error:
         raise TaskError(
-            f"{reference!r} failed: {type(error).__name__}: {error}",
+            f"{reference!r} failed: {told(error)}",
             fix="give a function that makes the model without arguments",
             code="T008",
         ) from error

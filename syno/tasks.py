@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syno.errors import SynoError, TaskError, shown, unknown_name
+from syno.errors import SynoError, TaskError, shown, told, unknown_name
 from syno.fresh import python_command, python_environment
 from syno.inputs import batch_of, call, described, first, moved, tensors, why_not
 from syno.metrics import LOSSES, METRICS, cross_entropy, resolve_metric
@@ -154,7 +154,7 @@ class Task:
             raise
         except (Exception, SystemExit) as error:  # whatever a user's own function raises
             raise TaskError(
-                f"the model of task {self.name!r} failed: {type(error).__name__}: {error}",
+                f"the model of task {self.name!r} failed: {told(error)}",
                 fix="make it yourself once: it is called without arguments and returns a new torch.nn.Module",
                 code="T008",
             ) from error
@@ -569,7 +569,7 @@ def resolve(reference: str) -> Callable[..., Any]:
         raise
     except (Exception, SystemExit) as error:
         raise TaskError(
-            f"could not import {reference!r}: {type(error).__name__}: {error}",
+            f"could not import {reference!r}: {told(error)}",
             fix="run from the project's root, or install it (pip install -e .); functions defined in a "
             "notebook cell can't be sent to workers: put them into a file",
             code="T007",
@@ -624,7 +624,7 @@ def load_task(reference: str | Task, options: Mapping[str, Any] | None = None) -
         raise
     except (Exception, SystemExit) as error:
         raise TaskError(
-            f"{reference!r} failed: {type(error).__name__}: {error}",
+            f"{reference!r} failed: {told(error)}",
             fix=f"call it yourself: {reference.partition(':')[2] or reference}"
             f"({', '.join(f'{k}={v!r}' for k, v in (options or {}).items())})",
             code="T008",
@@ -734,7 +734,7 @@ def check_task(task: Task) -> dict[str, Any]:
         except Exception as error:
             raise TaskError(
                 f"the loss of task {task.name!r} fails on outputs {described(outputs)} and targets "
-                f"{described(targets)}: {type(error).__name__}: {error}",
+                f"{described(targets)}: {told(error)}",
                 fix="make model, loader and loss fit together: loss(model(inputs), targets)",
                 code="T009",
             ) from error

@@ -29,7 +29,7 @@ def wants_traceback() -> bool:
 
 def sentence(error: Exception) -> str:
     """What was wrong and what to do, whatever the exception."""
-    from syno.errors import SynoError
+    from syno.errors import SynoError, told
 
     if isinstance(error, SynoError):
         return f"{type(error).__name__}: {error}"
@@ -43,7 +43,7 @@ def sentence(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "MemoryError: there is not enough memory\n  fix: free some, or ask for less"
     return (
-        f"{type(error).__name__}: {_line(error)}{_place(error)}\n"
+        f"{told(error)}{_place(error)}\n"
         "  fix: if this is not from code of yours, it is a mistake in syno: please report it; "
         "SYNO_TRACEBACK=1 shows how it came about"
     )

@@ -104,8 +104,10 @@ class InlineExecutor:
                 request = msgspec.to_builtins(call.request)
                 value = perform(part, call.kind, request, report)
                 outcome = Outcome("ok", value, seconds=time.monotonic() - begun)
+            except KeyboardInterrupt:
+                raise
             # A task that gives up ends itself, not the search.
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 outcome = Outcome(
                     "error",
                     reason=describe(error),
@@ -247,6 +249,12 @@ class _Worker:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError, OSError):
                     stream.close()
+
+    def forget_words(self) -> None:
+        """What is in its log by now says nothing of what comes."""
+        if self.log is not None:
+            with contextlib.suppress(OSError):
+                self.log_start = self.log.stat().st_size
 
     def last_words(self) -> str:
         """The last line it wrote to its log."""
@@ -410,6 +418,7 @@ class ProcessExecutor:
         call = calls[index]
         worker.index = index
         worker.taken = False
+        worker.forget_words()
         worker.begun = time.monotonic()
         worker.limit_s = call.limit_s
         # The call's own limit begins when the worker says that its parts are made.
@@ -534,7 +543,9 @@ def _future_outcome(future: concurrent.futures.Future[Any], seconds: float) -> O
         return Outcome("ok", future.result(), seconds=seconds)
     except concurrent.futures.BrokenExecutor as error:
         return Outcome("crash", reason=describe(error), seconds=seconds)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return Outcome("error", reason=describe(error), code=code_of(error), seconds=seconds)
 
 

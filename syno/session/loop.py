@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from syno.errors import SessionError, SynoError
+from syno.errors import SessionError, SynoError, told
 from syno.files import write_whole
 from syno.session.budget import Budget
 from syno.session.config import SessionConfig, Stage
@@ -501,9 +501,9 @@ class Loop:
             results = judge()
         except SynoError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SessionError(
-                f"the model as it was handed in cannot be judged: {type(error).__name__}: {error}",
+                f"the model as it was handed in cannot be judged: {told(error)}",
                 fix="make the task judge the model on its own first: nothing can be compared without it",
                 code="R011",
             ) from error

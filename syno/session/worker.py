@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from syno.errors import told
 from syno.session.config import Component
 from syno.session.protocols import MeasureRequest, PredictRequest, TrainRequest
 from syno.streams import Stream
@@ -85,9 +86,7 @@ def describe(error: BaseException) -> str:
     """An exception in one line, with its last place in the code."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    text = str(error).strip().split("\n", 1)[0]
-    line = f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
-    return line.encode("utf-8", "backslashreplace").decode()
+    return told(error) + where
 
 
 def code_of(error: BaseException) -> str:

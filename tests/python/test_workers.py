@@ -185,6 +185,30 @@ def test_logs_are_bounded_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "what came before is in worker-0.log.1" in logs[0].read_text()
 
 
+@pytest.mark.parametrize("way", ["stop", "close_its_generator", "mute", "much"])
+def test_whatever_is_raised_is_an_outcome_in_a_line(tmp_path: Path, way: str) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    for executor in (
+        InlineExecutor(),
+        FuturesExecutor(ThreadPoolExecutor(1)),
+        ProcessExecutor(1, start_limit_s=600),
+    ):
+        found = outcomes(executor, calls(tmp_path, way, "work"))
+        executor.close()
+        assert [one.state for one in found] == ["error", "ok"]
+        assert found[0].reason.isprintable() and 0 < len(found[0].reason) < 600
+
+
+def test_a_death_is_not_explained_by_an_earlier_call(tmp_path: Path) -> None:
+    with ProcessExecutor(1, start_limit_s=600, logs=tmp_path) as executor:
+        (failed,) = outcomes(executor, calls(tmp_path, "surrogate"))
+        wait_for(lambda: "not Unicode" in (tmp_path / "worker-0.log").read_text())
+        (died,) = outcomes(executor, calls(tmp_path, "die"))
+    assert failed.state == "error" and died.state == "crash"
+    assert died.reason == "the worker died with exit code 3"
+
+
 def test_a_task_that_leaves_ends_neither_this_process_nor_a_pools(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

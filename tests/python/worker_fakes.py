@@ -38,6 +38,15 @@ def _daemon(pid_file: Path) -> None:
         time.sleep(0.01)
 
 
+class Stop(BaseException):
+    """No Exception: as asyncio's CancelledError."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("an error without a text")
+
+
 class Actor:
     """Does what ``request.floors_why`` says; pids of what it leaves behind go to ``folder``."""
 
@@ -75,6 +84,21 @@ class Actor:
 
     def surrogate(self, pid_file: Path) -> None:
         raise ValueError("a name that is not Unicode: \udcff")
+
+    def stop(self, pid_file: Path) -> None:
+        raise Stop
+
+    def close_its_generator(self, pid_file: Path) -> None:
+        raise GeneratorExit
+
+    def mute(self, pid_file: Path) -> None:
+        raise Mute
+
+    def much(self, pid_file: Path) -> None:
+        raise ValueError("\x1b[31mred\x07" + "x" * (4 << 20))
+
+    def die(self, pid_file: Path) -> None:
+        os._exit(3)
 
     def daemon(self, pid_file: Path) -> None:
         _daemon(pid_file)
