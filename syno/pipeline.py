@@ -372,11 +372,12 @@ Plan = list[tuple[Stage, list[str]]]
 
 
 def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
-    """One stage a group of sites, the most multiply-adds first.
+    """One stage a group of sites, the most multiply-adds first; several of a group that has no space for all of its sites.
 
     The session skips those whose space is empty or contradicts itself. Raises SpecError where all do.
     """
     from syno.proposers import POLICIES, space_problem
+    from syno.torch.groups import parted
 
     if space.policy not in POLICIES:
         raise unknown_name("policy", space.policy, POLICIES)
@@ -384,7 +385,17 @@ def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
         raise SpecError("[search] no group of sites to search; give sites that can be replaced")
     plan = []
     whole = sum(group.flops for group in groups)
-    for group in groups[: space.groups]:
+    known: dict[str, str | None] = {}
+
+    def problem_of(spec: str) -> str | None:
+        if spec not in known:
+            known[spec] = space_problem(spec)
+        return known[spec]
+
+    def has_operators(group: SiteGroup) -> bool:
+        return problem_of(space.of(group)) is None
+
+    for group in (part for one in groups[: space.groups] for part in parted(one, has_operators)):
         options = {"spec": space.of(group), "policy": space.policy}
         stage = Stage(
             name=group.key,
@@ -394,7 +405,7 @@ def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
         plan.append((stage, [site.name for site in group.sites]))
     problems = []
     for stage, _ in plan:
-        problem = space_problem(str(stage.proposer.options["spec"]))
+        problem = problem_of(str(stage.proposer.options["spec"]))
         if problem is None:
             return plan
         problems.append(f"{stage.name}: {problem}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -314,6 +314,43 @@ def group_sites(sites: Sequence[Site]) -> list[SiteGroup]:
             by_key.setdefault(keys.pop(), []).append(site)
     groups = [_build(key, members) for key, members in by_key.items()]
     return sorted(groups, key=lambda group: -group.flops)
+
+
+def parted(group: SiteGroup, has_operators: Callable[[SiteGroup], bool]) -> list[SiteGroup]:
+    """The group itself where its space has operators. Else groups of those of its layers that have operators in common,
+    those with the most multiply-adds together first; last, as one group, those that have none.
+
+    An operator must fit all sizes of a group: a layer whose sizes no operator shares leaves the others without any.
+    """
+    if has_operators(group):
+        return [group]
+    alike: dict[tuple[int, ...], list[Site]] = {}  # layers of the same sizes
+    for site, indices in zip(group.sites, group.members, strict=True):
+        alike.setdefault(tuple(sorted(set(indices))), []).append(site)
+    left = sorted(alike.values(), key=lambda sites: -sum(site.flops for site in sites))
+    if len(left) == 1:
+        return [group]
+    parts: list[list[Site]] = []
+    hopeless: list[Site] = []
+    while left:
+        kept, others = list(left[0]), []
+        if has_operators(_build(group.key, kept)):
+            for sites in left[1:]:
+                if has_operators(_build(group.key, [*kept, *sites])):
+                    kept += sites
+                else:
+                    others.append(sites)
+            parts.append(kept)
+        else:
+            hopeless += kept
+            others = left[1:]
+        left = others
+    if not parts:
+        return [group]
+    made = [_build(group.key, parts[0])]
+    for part in [*parts[1:], *([hopeless] if hopeless else [])]:
+        made.append(_build(f"{group.key} ({', '.join(site.name for site in part)})", part))
+    return made
 
 
 def _build(key: str, sites: Sequence[Site]) -> SiteGroup:

@@ -243,6 +243,45 @@ def test_unknown_policies_and_impossible_budgets_are_refused(tmp_path: Path) -> 
         syno.search(model, x, data="digits", flops_ratio=0.0, session=tmp_path / "a")
 
 
+class Odd(nn.Module):
+    """Linear layers of one group, of which one has sizes that no operator shares with the others."""
+
+    def __init__(self, inner: int, classes: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(inner, inner), nn.ReLU(), nn.Linear(inner, inner))
+        self.head = nn.Linear(inner, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.body(x)))
+
+
+@pytest.mark.parametrize(("inner", "classes"), [(96, 11), (64, 13)])
+def test_layers_whose_sizes_leave_the_others_no_operator_are_left_out(
+    tmp_path: Path, inner: int, classes: int
+) -> None:
+    data = [(torch.randn(8, inner), torch.randint(classes, (8,))) for _ in range(2)]
+    result = syno.search(
+        Odd(inner, classes),
+        data[0][0],
+        data=(data, data),
+        budget=1,
+        session=tmp_path / "run",
+        policy="random",
+        finalists=0,
+        batch_width=1,
+        prune=Prune(),
+        progress="off",
+    )
+    assert result.view.config.evaluator.options["stages"] == {
+        "linear": ["body.0", "body.2"],
+        "linear (head)": ["head"],
+    }
+    assert {c.stage for c in result.view.candidates()} == {"linear"}
+    assert result.view.trained == 1
+    (note,) = (note for note in result.report.notes if "skipped" in note)
+    assert note.startswith("'linear (head)' is skipped, its sites keep their layers: no operator")
+
+
 def test_a_group_whose_space_is_empty_is_skipped_and_the_others_are_searched(
     tmp_path: Path,
 ) -> None:
