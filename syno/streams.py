@@ -41,7 +41,8 @@ class Stream:
 
     Args:
         key: what the numbers follow from, see :func:`seed_of`.
-        of: objects whose own generators (see :func:`generators`) belong to the stream as the global ones do.
+        of: objects whose own generators (see :func:`generators`) belong to the stream as the global ones do; loaders
+            among them start their workers again, which otherwise draw on where the last stream left them.
         device: a torch device whose default generator does, too; the CPU's always does, once torch is loaded.
         inner: inside another stream, for blocks of microseconds: torch's default generators alone change hands,
             NumPy's and Python's go on being the outer stream's.
@@ -57,13 +58,17 @@ class Stream:
         self._key = key
         outer = [] if inner else [_NUMPY, _PYTHON]
         # Torch's last: a device that is used for the first time must not move the others' seeds.
-        self._sources = [*outer, *map(_source, generators(*of)), *_of_torch(device)]
+        found = list(_reached(of))
+        self._loaders = [one for one in found if _keeps_workers(one)]
+        self._sources = [*outer, *map(_source, _generators_in(found)), *_of_torch(device)]
         self._own: list[Any] | None = None
         self._outer: list[Any] = []
 
     def __enter__(self) -> Self:
         self._outer = [source.get() for source in self._sources]
         if self._own is None:
+            for loader in self._loaders:
+                loader._iterator = None
             for number, source in enumerate(self._sources):
                 source.seed(seed_of(*self._key, number))
         else:
@@ -148,8 +153,18 @@ def generators(*roots: object) -> list[Any]:
     Looks into attributes, small containers, closures, and the globals that functions and classes of
     users name. Data are not looked into.
     """
+    return _generators_in(_reached(roots))
+
+
+def _generators_in(objects: Iterable[Any]) -> list[Any]:
     kinds = _kinds()
-    found: dict[int, Any] = {}
+    found = [one for one in objects if isinstance(one, kinds)]
+    return [one for one in found if not _is_global(one) and _has_state(one)]
+
+
+def _reached(roots: Iterable[object]) -> Iterator[Any]:
+    """What ``roots`` keep or use, themselves included; each object once."""
+    kinds = _kinds()
     seen: dict[int, Any] = {}  # keeps them alive, so that no two have the same id
     waiting = deque(roots)
     while waiting and len(seen) < _MOST_OBJECTS:
@@ -157,11 +172,20 @@ def generators(*roots: object) -> list[Any]:
         if id(one) in seen:
             continue
         seen[id(one)] = one
-        if isinstance(one, kinds):
-            found[id(one)] = one
-        else:
+        yield one
+        if not isinstance(one, kinds):
             waiting.extend(_inside(one))
-    return [one for one in found.values() if not _is_global(one) and _has_state(one)]
+
+
+def _keeps_workers(one: Any) -> bool:
+    """Whether it is a loader of torch with processes that go on from one iteration to the next."""
+    data: Any = sys.modules.get("torch.utils.data")
+    return (
+        data is not None
+        and isinstance(one, data.DataLoader)
+        and bool(one.persistent_workers)
+        and hasattr(one, "_iterator")
+    )
 
 
 def _kinds() -> tuple[type, ...]:

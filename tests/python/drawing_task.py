@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,6 +68,17 @@ def make(steps: int = 6, metric: str = "accuracy") -> Task:
         evaluations=2,
         learning_rate=0.05,
         metric=metric,
+    )
+
+
+def persistent(steps: int = 6) -> Task:
+    """Loaders whose processes go on from epoch to epoch, and with them what they draw."""
+    task = make(steps)
+    data = task.train.dataset
+    kept: dict[str, Any] = {"num_workers": 1, "persistent_workers": True}
+    return task.but(
+        train=DataLoader(data, 16, shuffle=True, **kept),
+        validation=DataLoader(data, 32, **kept),
     )
 
 

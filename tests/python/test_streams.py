@@ -217,7 +217,7 @@ def requests() -> list[TrainRequest]:
     return found
 
 
-@pytest.mark.parametrize("name", ["make", "counting"])
+@pytest.mark.parametrize("name", ["make", "counting", "persistent"])
 def test_the_order_of_trainings_in_a_process_changes_none(name: str) -> None:
     asked = requests()
     expected: dict[int, Any] = {}
