@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syno.errors import KernelError, SessionError, ShapeError, SpecError, TaskError, unknown_name
+from syno.errors import (
+    KernelError,
+    SessionError,
+    ShapeError,
+    SpecError,
+    TaskError,
+    unknown_name,
+)
 from syno.files import write_whole
 from syno.inputs import arguments, as_inputs, size, unwrapped
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
@@ -28,6 +35,7 @@ from syno.policies import DEFAULT_POLICY
 from syno.report.build import FINAL_FILE, FinalBench, read_final
 from syno.report.details import operators_in_words
 from syno.result import EVALUATOR, IN_PROCESS, MEASURER, Result
+from syno.search_space import SearchSpace
 from syno.session import (
     Budget,
     Component,
@@ -50,6 +58,7 @@ from syno.train import TrainResult, judge
 if TYPE_CHECKING:
     from torch import nn
 
+    from syno.space import Space
     from syno.torch import SiteGroup, Sites
 
 _log = logging.getLogger("syno.pipeline")
@@ -84,6 +93,7 @@ def search(
     max_steps: int | None = None,
     groups: int | None = None,
     mix_tokens: bool = False,
+    space: Space | str | Path | Mapping[str, Any] | None = None,
     finalists: int = 3,
     final_seeds: int = 3,
     batch_width: int = 4,
@@ -134,6 +144,11 @@ def search(
         groups: most groups of sites to search, those with the most multiply-adds first; default all.
         mix_tokens: lets operators in place of linear layers mix tokens (or patches), which the layers do not: a
             causal model then sees the future. Default: they treat every token alike.
+        space: settings over those that follow from the layers, such as ``{"extensions": ["depthwise"],
+            "rules": {"pools-too-much": False}, "max_steps": 10}`` (see :meth:`Space.with_`); or a
+            :class:`Space`, its file or its name, for the group of layers it was made from, else all groups that
+            have its shapes: the other layers stay, and the ratios count for nothing; or both: ``{"spec":
+            "a.json", "max_steps": 10}``. Default: as in the session that is there.
         finalists, final_seeds: the best are trained again, with the original, on that many new seeds.
         batch_width: candidates proposed together; decides the search, ``workers`` does not.
         native: train on native kernels, else on emitted PyTorch functions. Timing is always native.
@@ -151,7 +166,8 @@ def search(
     Raises:
         ShapeError: the model has nothing to replace.
         BudgetError: ``budget`` or ``require`` is not understood.
-        SpecError: no space of operators fits the sites.
+        SpecError: no space of operators fits the sites, or ``space`` fits none of them or contradicts itself.
+        UnknownName: a policy, or a setting of ``space``, that does not exist.
         SessionError: the session was made with other settings.
         TrustError: the session was made by somebody else.
         TaskError: model, data and loss do not fit together.
@@ -170,15 +186,15 @@ def search(
     reference, task, first = _task_of(model, data, pretrained, recipe, Path(session))
     if sites is None:
         sites = default_sites(model, example)
-    space = _Space(
+    asked = SearchSpace(
         policy, flops_ratio, min_flops_ratio, params_ratio, max_steps, groups, mix_tokens
-    )
+    ).asked(space, Path(session))
     return _run(
         task,
         reference,
         {} if reference is None else recipe,
-        stored_plan(Path(session), trust=trust) or plan_stages(sites.groups(), space),
-        space,
+        stored_plan(Path(session), trust=trust) or plan_stages(sites.groups(), asked),
+        asked,
         Path(session),
         batch=size(example),
         budget=allowed,
@@ -231,6 +247,7 @@ def search_task(
     min_flops_ratio: float = 0.15,
     max_steps: int | None = None,
     mix_tokens: bool = False,
+    space: Space | str | Path | Mapping[str, Any] | None = None,
     batch_width: int = 4,
     native: bool = True,
     require: str = "",
@@ -261,11 +278,18 @@ def search_task(
         max_steps=(max_steps, 1, MOST_COUNT),
     )
     task = load_task(reference, dict(options or {}))
-    space = _Space(policy, flops_ratio, min_flops_ratio, None, max_steps, groups, mix_tokens)
+    asked = SearchSpace(
+        policy, flops_ratio, min_flops_ratio, None, max_steps, groups, mix_tokens
+    ).asked(space, directory)
     plan = stored_plan(directory, trust=trust)
     if plan is None:
         sites = default_sites(task.make_model(seed), task.example(batch))
-        plan = plan_stages(sites.groups(), space)
+        plan = plan_stages(sites.groups(), asked)
+    if command is None and asked.given and asked.origin is None:
+        # Nothing on the command line is this space.
+        command = f"syno.pipeline.search_task({reference!r}, ..., space=Space)"
+        if (directory / "session.toml").exists():
+            command = read_config(directory / "session.toml").note or command
     if command is None:
         command = (
             f"syno search {shlex.quote(reference)} -o {shlex.quote(str(directory))} --seed {seed}"
@@ -284,6 +308,8 @@ def search_task(
         if timeout_s is not None:
             command += f" --train-limit {timeout_s:g}s"
         command += " --mix-tokens" if mix_tokens else ""
+        for word in asked.words():
+            command += f" {shlex.quote(word)}"
         command += " --deterministic" if deterministic else ""
         command += f" --latency {latency}" if latency is not None else ""
     return _run(
@@ -291,7 +317,7 @@ def search_task(
         reference,
         dict(options or {}),
         plan,
-        space,
+        asked,
         directory,
         batch=batch,
         budget=budget,
@@ -340,30 +366,6 @@ def default_sites(model: nn.Module, example: Any) -> Sites:
     return worth
 
 
-@dataclasses.dataclass(frozen=True)
-class _Space:
-    """What decides the spaces of a search, beside the sites; a resumed session must be asked for the same."""
-
-    policy: str
-    flops_ratio: float
-    min_flops_ratio: float
-    params_ratio: float | None
-    max_steps: int | None
-    groups: int | None
-    mix_tokens: bool = False
-
-    def of(self, group: SiteGroup) -> str:
-        """The space of a group as JSON. Raises SpecError for ratios that leave nothing."""
-        given: dict[str, Any] = {} if self.max_steps is None else {"max_steps": self.max_steps}
-        return group.to_json(
-            flops_ratio=self.flops_ratio,
-            min_flops_ratio=self.min_flops_ratio,
-            params_ratio=self.params_ratio,
-            mix_tokens=self.mix_tokens,
-            **given,
-        )
-
-
 #: A network slower than the original is no answer, however accurate; the rest is noise of one measurement.
 DEFAULT_PRUNE = Prune(max_latency_ratio=1.05)
 
@@ -371,13 +373,12 @@ DEFAULT_PRUNE = Prune(max_latency_ratio=1.05)
 Plan = list[tuple[Stage, list[str]]]
 
 
-def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
+def plan_stages(groups: Sequence[SiteGroup], space: SearchSpace) -> Plan:
     """One stage a group of sites, the most multiply-adds first; several of a group that has no space for all of its sites.
 
     The session skips those whose space is empty or contradicts itself. Raises SpecError where all do.
     """
     from syno.proposers import POLICIES, space_problem
-    from syno.torch.groups import parted
 
     if space.policy not in POLICIES:
         raise unknown_name("policy", space.policy, POLICIES)
@@ -392,11 +393,8 @@ def plan_stages(groups: Sequence[SiteGroup], space: _Space) -> Plan:
             known[spec] = space_problem(spec)
         return known[spec]
 
-    def has_operators(group: SiteGroup) -> bool:
-        return problem_of(space.of(group)) is None
-
-    for group in (part for one in groups[: space.groups] for part in parted(one, has_operators)):
-        options = {"spec": space.of(group), "policy": space.policy}
+    for group, spec in space.chosen(groups, problem_of):
+        options = {"spec": spec, "policy": space.policy}
         stage = Stage(
             name=group.key,
             proposer=Component(reference=_PROPOSER, options=options),
@@ -508,7 +506,7 @@ def _fit_of(directory: Path, task: Task, first: First | None) -> int:
     return STEPS if first == "kept" else 0
 
 
-def _mixing_of(directory: Path, space: _Space) -> str:
+def _mixing_of(directory: Path, space: SearchSpace) -> str:
     """What becomes of networks that mix tokens; as in the session that is there."""
     path = directory / "session.toml"
     if not path.exists():
@@ -578,7 +576,7 @@ def _run(
     reference: str | None,
     task_options: dict[str, Any],
     plan: Plan,
-    space: _Space,
+    space: SearchSpace,
     directory: Path,
     *,
     batch: int,
@@ -631,7 +629,7 @@ def _run(
         seed=seed,
         batch_width=batch_width,
         prune=prune,
-        space={k: v for k, v in dataclasses.asdict(space).items() if v is not None},
+        space=space.recorded(),
         limits=limits,
         note=note,
         machine=machine,

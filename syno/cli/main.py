@@ -98,6 +98,25 @@ def _task_options(texts: list[str] | None) -> dict[str, Any]:
     return task_options(texts or [])
 
 
+def _spec(path: Path | None) -> None:
+    from syno.space import Space
+
+    if path is not None:
+        Space.load(path)
+
+
+def _settings(texts: list[str] | None) -> None:
+    from syno.cli.spaces import asked
+
+    asked(texts or [], [])
+
+
+def _rules(texts: list[str] | None) -> None:
+    from syno.cli.spaces import asked
+
+    asked([], texts or [])
+
+
 def _shapes(texts: list[str]) -> None:
     from syno.cli.targets import check_form
 
@@ -368,6 +387,29 @@ def search(
             help="Let operators in place of linear layers mix tokens; a causal model then sees the future.",
         ),
     ] = False,
+    spec: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_spec),
+            help="Search this space, a file that Space.save wrote, in the layers that it fits.",
+        ),
+    ] = None,
+    settings: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--set",
+            callback=parsed_by(_settings),
+            help="A limit of the space, 'max_steps=10' or 'max_window=none', or an extension, 'tile=on'; repeat.",
+        ),
+    ] = None,
+    rules: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--rule",
+            callback=parsed_by(_rules),
+            help="A rule of the space, 'pools-too-much=off'; repeat.",
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(help="Continue a session that exists (the default); --no-resume refuses."),
@@ -384,6 +426,7 @@ def search(
     json: AsJson = False,
 ) -> None:
     """Searches operators for a task's model. Run it again to continue. Exit 3: nothing better is proven."""
+    from syno.cli.spaces import asked
     from syno.errors import SessionError
     from syno.pipeline import search_task
     from syno.session.budget import parse_seconds
@@ -403,6 +446,7 @@ def search(
         policy=policy,
         require=require,
         mix_tokens=mix_tokens,
+        space=asked(settings or [], rules or [], spec),
         timeout_s=None if train_limit is None else parse_seconds(train_limit),
         progress=progress,
         trust=trust,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.errors import SpecError
 from syno.policies.derivation import derivation
@@ -40,6 +40,23 @@ class Space(Protocol):
         ...
 
 
+def deepening(
+    spec: _core.Spec, most: int, **options: Any
+) -> Iterator[tuple[int, _core.EnumerationResult, float]]:
+    """All operators of up to 2 primitives, then 3, ... up to ``most``.
+
+    With each: how many, and how many partial operators the next will look at if it grows as the last did.
+    """
+    from syno import _core
+
+    before = 1
+    for depth in range(min(2, most), most + 1):
+        found = _core.enumerate_operators(spec, max_steps=depth, **options)
+        looked_at = max(1, int(found.stats["children"]))
+        yield depth, found, looked_at * looked_at / before
+        before = looked_at
+
+
 class SpecSpace:
     """The operators of a spec: all of them where there are thousands, else all small and some deep ones.
 
@@ -53,15 +70,12 @@ class SpecSpace:
         from syno import _core
 
         self.graphs: list[_core.PGraph] = []
-        before = 1
-        for depth in range(min(2, spec.max_steps), spec.max_steps + 1):
-            found = _core.enumerate_operators(spec, max_steps=depth)
-            self.graphs = list(found.operators)
-            looked_at = max(1, int(found.stats["children"]))
-            if len(self.graphs) >= enough or looked_at * looked_at / before > MOST_LOOKED_AT:
+        reached = 0
+        for depth, found, expected in deepening(spec, spec.max_steps):
+            self.graphs, reached = list(found.operators), depth
+            if len(self.graphs) >= enough or expected > MOST_LOOKED_AT:
                 break
-            before = looked_at
-        if depth < spec.max_steps:
+        if reached < spec.max_steps:
             known = {graph.hash() for graph in self.graphs}
             deep = _core.sample_operators(spec, n=sampled, seed=seed)
             self.graphs += [graph for graph in deep if graph.hash() not in known]
@@ -97,4 +111,12 @@ def likeness(one: Sequence[str], other: Sequence[str]) -> float:
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
-__all__ = ["DEFAULT_STEPS", "ENOUGH", "MOST_LOOKED_AT", "Space", "SpecSpace", "likeness"]
+__all__ = [
+    "DEFAULT_STEPS",
+    "ENOUGH",
+    "MOST_LOOKED_AT",
+    "Space",
+    "SpecSpace",
+    "deepening",
+    "likeness",
+]

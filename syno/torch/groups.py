@@ -19,6 +19,7 @@ from syno.torch.layers import Fit, Layer
 
 if TYPE_CHECKING:
     from syno import _core
+    from syno.space import Space
     from syno.torch.sites import Site
 
 _DEFAULT_WINDOW = 3
@@ -188,6 +189,38 @@ class SiteGroup:
         from syno import _core
 
         return _core.Spec.from_json(self.to_json(**options))
+
+    def space(
+        self,
+        *,
+        flops_ratio: float = 0.9,
+        min_flops_ratio: float = 0.15,
+        params_ratio: float | None = None,
+        mix_tokens: bool = False,
+        **settings: Any,
+    ) -> Space:
+        """The space that :func:`syno.search` searches for these layers.
+
+        Args:
+            flops_ratio, min_flops_ratio, params_ratio, mix_tokens: as for `to_json`.
+            settings: as for `Space.with_`: `extensions=`, `thresholds=`, `rules=`, `max_steps=9`.
+        Raises:
+            UnknownName: a setting that does not exist; lists those that do.
+            SpecError: a ratio is negative, a value has another type or lies outside its range, or nothing is left.
+        """
+        from syno.space import Space
+        from syno.space_settings import Settings
+
+        wanted = Settings.of(settings)
+        plain = json.loads(
+            self.to_json(
+                flops_ratio=flops_ratio,
+                min_flops_ratio=min_flops_ratio,
+                params_ratio=params_ratio,
+                mix_tokens=mix_tokens,
+            )
+        )
+        return Space.from_json(wanted.applied(json.dumps({**plain, "name": self.key})))
 
     def _dims(self, dims: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         unordered = self.signature.unordered

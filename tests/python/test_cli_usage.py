@@ -43,6 +43,10 @@ def said(result: Any) -> str:
         (["search", "digits", "-o", "OUT", "--workers", "0"], "--workers"),
         (["search", "digits", "-o", "OUT", "--finalists", "-1"], "--finalists"),
         (["search", "digits", "-o", "OUT", "-O", "width"], "name=value"),
+        (["search", "digits", "-o", "OUT", "--spec", "nowhere.json"], "resnet18"),
+        (["search", "digits", "-o", "OUT", "--set", "max_step=3"], "did you mean 'max_steps'"),
+        (["search", "digits", "-o", "OUT", "--set", "max_steps=2.5"], "integer"),
+        (["search", "digits", "-o", "OUT", "--rule", "pool=off"], "pools-too-much"),
         (["search", "digist", "-o", "OUT"], "did you mean 'digits'"),
         (["demo", "--candidates", "0"], "--candidates"),
         (["demo", "--progress", "loud"], "Valid: auto, bar, log, off"),
@@ -141,6 +145,17 @@ SEARCHES = [
     ["--seed", "7", "--finalists", "1", "-O", "width=8", "-O", "name=a b"],
     ["--policy", "random", "--require", "latency<=0.5x, flops<=0.8x", "--budget", "2h"],
     ["--deterministic", "--mix-tokens", "--train-limit", "90s"],
+    [
+        "--set",
+        "max_steps=9",
+        "--set",
+        "tile=on",
+        "--set",
+        "max_params=none",
+        "--rule",
+        "pools-too-much=off",
+    ],
+    ["--spec", "conv", "--set", "max_flops=1e9", "--set", "extensions=tile,repeat"],
 ]
 
 

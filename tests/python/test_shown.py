@@ -37,6 +37,9 @@ def results(folder: Path) -> Iterator[tuple[Any, bool]]:
         gap=0.5, trials=2, measured=1, outcomes={"ok": 1, "wrong": 1}, rank_correlation=0.5, seconds=1.0, origin="<x>",
     ), True  # fmt: skip
     spec = _core.spec_named("test")
+    space = syno.Space(spec)
+    yield from ((space, True), (syno.sample(space, 3), True))
+    yield syno.enumerate(space, max_steps=4), True
     yield explain(_core.named_operator("conv", spec, {"kernel": "k_1"}), spec), True
     with start(folder / "run") as session:
         yield run(session, executor=InlineExecutor()), True
