@@ -1848,11 +1848,12 @@ def verify_prepacked(prepack: Kernel, call: Kernel, program: Program, seed: typi
         Raises:
             KernelError: the program's inputs and outputs are not the kernels'.
     """
-def why_empty(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex = 0) -> str | None:
+def why_empty(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex = 0, most_children: typing.SupportsInt | typing.SupportsIndex = 20000000) -> str | None:
     """
         Why a spec has no operator of at most ``max_steps`` steps (0: its own limit), or None where it has one.
     
-        Names every limit whose change alone lets operators in, with its value and the nearest one that works.
+        Names every limit whose change alone lets operators in, with its value and the nearest one that works. About
+        ``most_children`` steps are looked at; the sentence says how far that went. Ctrl-C ends it within moments.
     
         Raises:
             SpecError: the spec contradicts itself.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from syno.errors import SpecError, shown
 from syno.notebook import table
 from syno.numbers import MOST_SEED, MOST_THREADS, whole
-from syno.policies.space import MOST_LOOKED_AT, deepening
+from syno.policies.space import MOST_LOOKED_AT, expected
 from syno.space import Space, as_space
 
 if TYPE_CHECKING:
@@ -26,32 +26,61 @@ _SHOWN = 20
 class Operators(Sequence["Operator"]):
     """Distinct operators of a space; each is built when it is asked for.
 
+    Those of :func:`enumerate` are looked for when they are asked for, too: iterating, ``ops[9]`` and ``ops[:10]`` look
+    no further than they must, ``len(ops)`` and ``ops[-1]`` for all.
+
     Attributes:
         space: what they are of.
-        graphs: their pGraphs, in the same order.
-        max_steps: operators of up to so many primitives were looked for.
-        complete: these are all of them.
-        stats: of an enumeration, what was looked at (see :class:`syno._core.EnumerationResult`); else empty.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        graphs: Iterable[_core.PGraph],
-        *,
-        max_steps: int,
-        complete: bool,
-        stats: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, space: Space, graphs: Iterable[_core.PGraph], *, max_steps: int) -> None:
         self.space = space
-        self.graphs = list(graphs)
-        self.max_steps = max_steps
-        self.complete = complete
-        self.stats = stats or {}
+        self._known = list(graphs)
+        self._most = max_steps
         self._operators: dict[int, Operator] = {}
 
+    def _look_further(self) -> bool:
+        """Whether there may be more than what is known; looks for some."""
+        return False
+
+    def _known_to(self, count: float) -> int:
+        """How many are known, once there are ``count`` or no more."""
+        while len(self._known) < count and self._look_further():
+            pass
+        return len(self._known)
+
+    @property
+    def graphs(self) -> list[_core.PGraph]:
+        """All their pGraphs, in the same order."""
+        self._known_to(math.inf)
+        return list(self._known)
+
+    @property
+    def max_steps(self) -> int:
+        """Operators of up to so many primitives were looked for."""
+        return self._most
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all operators of the space."""
+        return False
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Of an enumeration, what was looked at until now (see :class:`syno._core.EnumerationResult`); else empty."""
+        return {}
+
     def __len__(self) -> int:
-        return len(self.graphs)
+        return self._known_to(math.inf)
+
+    def __bool__(self) -> bool:
+        return self._known_to(1) > 0
+
+    def __iter__(self) -> Iterator[Operator]:
+        at = 0
+        while self._known_to(at + 1) > at:
+            yield self[at]
+            at += 1
 
     @overload
     def __getitem__(self, index: int) -> Operator: ...
@@ -61,17 +90,20 @@ class Operators(Sequence["Operator"]):
 
     def __getitem__(self, index: int | slice) -> Operator | list[Operator]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+            ends = (index.start or 0, -1 if index.stop is None else index.stop)
+            enough = max(ends) if min(ends) >= 0 and (index.step or 1) > 0 else math.inf
+            return [self[i] for i in range(*index.indices(self._known_to(enough)))]
         from syno.operator import Operator
 
-        at = range(len(self))[index]
+        at = range(self._known_to(index + 1 if index >= 0 else math.inf))[index]
         if at not in self._operators:
-            self._operators[at] = Operator.from_pgraph(self.graphs[at])
+            self._operators[at] = Operator.from_pgraph(self._known[at])
         return self._operators[at]
 
     def steps(self, index: int) -> int:
         """Primitives of an operator."""
-        return len(self.graphs[index].steps)
+        self._known_to(index + 1 if index >= 0 else math.inf)
+        return len(self._known[index].steps)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: formulas and their costs."""
@@ -94,9 +126,8 @@ class Operators(Sequence["Operator"]):
         return f"<{self._title()}>"
 
     def __str__(self) -> str:
-        lines = [self._title()]
-        lines += [f"  {'  '.join(row)}" for row in self._rows()]
-        return "\n".join([*lines, *self._rest()])
+        rows = self._rows()
+        return "\n".join([self._title(), *(f"  {'  '.join(row)}" for row in rows), *self._rest()])
 
     def _repr_html_(self) -> str:
         import html
@@ -106,19 +137,104 @@ class Operators(Sequence["Operator"]):
         return f"<div><p>{html.escape(self._title())}</p>{rows}{said}</div>"
 
     def _title(self) -> str:
-        count = len(self)
-        which = f"all {count:,}" if self.complete else f"{count:,}"
+        return f"{self._counted(len(self._known))} with at most {self._most} primitives"
+
+    def _counted(self, count: int) -> str:
         of = f" of {self.space.name!r}" if self.space.name else ""
-        return f"{which} operator{'s' * (count != 1)}{of} with at most {self.max_steps} primitives"
+        return f"{count:,} operator{'s' * (count != 1)}{of}"
 
     def _rows(self) -> list[list[str]]:
         return [
             [str(self.steps(i)), f"{one.flops:,}", f"{one.params:,}", one.expr]
-            for i, one in zip(range(_SHOWN), self, strict=False)
+            for i, one in zip(range(min(_SHOWN, self._known_to(_SHOWN))), self, strict=False)
         ]
 
     def _rest(self) -> list[str]:
-        return [f"  and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
+        left = len(self._known) - _SHOWN
+        return [f"  and {left:,} more"] if left > 0 else []
+
+
+class _Enumerated(Operators):
+    """Operators found by looking for one primitive more at a time: those of fewer primitives are always the same.
+
+    What an interrupted look has not finished, the next begins again.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        asked: int | None,
+        seconds: float | None,
+        limit: int | None,
+        checkpoint: Path | None,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__(space, [], max_steps=int(space.spec.max_steps) if asked is None else asked)
+        self._asked, self._seconds, self._limit = asked, seconds, limit
+        self._checkpoint, self._options = checkpoint, options
+        self._reached = 0
+        self._spent = 0.0
+        self._looked_at = 0
+        self._ended = False
+        self._truncated = False
+        self._stats: dict[str, Any] = {}
+
+    def _look_further(self) -> bool:
+        from syno import _core
+
+        if self._ended:
+            return False
+        depth = self._reached + 1
+        options = {**self._options, "limit": self._limit}
+        if self._checkpoint is not None:
+            if self._reached == 0 and self._checkpoint.exists():
+                depth = self._most  # what was begun goes on
+            if depth == self._most:
+                options["checkpoint"] = str(self._checkpoint)
+        begun = time.monotonic()
+        found = _core.enumerate_operators(self.space.spec, max_steps=depth, **options)
+        took = time.monotonic() - begun
+        self._known, self._reached = list(found.operators), depth
+        self._stats = dict(found.stats)
+        self._truncated = bool(self._stats["truncated"])
+        looked_at = max(1, int(self._stats["children"]))
+        coming, self._looked_at = expected(looked_at, self._looked_at), looked_at
+        self._spent += took
+        if self._seconds is not None:
+            late = self._spent + took * coming / looked_at > self._seconds
+        else:
+            late = self._asked is None and coming > MOST_LOOKED_AT
+        full = self._limit is not None and len(self._known) >= self._limit
+        self._ended = late or full or depth == self._most
+        if full and depth < self._most:
+            self._truncated = True
+        return True
+
+    @property
+    def max_steps(self) -> int:
+        """Operators of up to so many primitives were looked for."""
+        self._known_to(math.inf)
+        return self._reached
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all operators of the space."""
+        self._known_to(math.inf)
+        return self._reached >= int(self.space.spec.max_steps) and not self._truncated
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """What was looked at until now, see :class:`syno._core.EnumerationResult`."""
+        return dict(self._stats)
+
+    def _title(self) -> str:
+        text = self._counted(len(self._known))
+        if not self._ended:
+            most = "" if self._asked is None else f" of at most {self._most}"
+            return f"{text} with at most {self._reached} primitives{most} so far"
+        first = "all " if self.complete else ""
+        return f"{first}{text} with at most {self._reached} primitives"
 
 
 def sample(
@@ -161,7 +277,7 @@ def sample(
         min_steps=min_steps,
         seconds=_seconds("sample", seconds) or 0.0,
     )
-    return Operators(found, graphs, max_steps=most, complete=False)
+    return Operators(found, graphs, max_steps=most)
 
 
 def enumerate(
@@ -176,24 +292,27 @@ def enumerate(
 ) -> Operators:
     """All operators of a space with at most ``max_steps`` primitives, none twice, whatever ``threads`` is.
 
-    Without ``max_steps`` it goes on, one primitive more at a time, while that takes some seconds or the ``seconds``
-    given: :attr:`Operators.max_steps` says how far it came, :attr:`Operators.complete` whether these are all of the
-    space. Ctrl-C ends it within moments.
+    They are looked for when they are asked for, first those of few primitives: ``for op in syno.enumerate(space,
+    max_steps=12)`` gives the first ones at once. ``len(...)`` looks for all. Ctrl-C ends that within moments, and
+    asking again goes on.
+
+    Without ``max_steps`` they end where one primitive more is expected to take longer than some seconds, or than the
+    ``seconds`` given: :attr:`Operators.max_steps` says how far they go, :attr:`Operators.complete` whether these are
+    all of the space.
 
     Args:
         space: a :class:`Space`, a group of sites, a file or a name.
-        limit: keep at most this many, in the order of the search.
+        limit: at most this many, the first.
         seconds: no further number of primitives begins that is expected to end later, by how the last ones
-            grew; how far it comes then depends on the machine.
+            grew; how far they go then depends on the machine. Time between two looks does not count.
         memory_mb: what the search and its operators may hold, in MB; 0 for no limit.
-        checkpoint: a file that keeps what is finished; the same call goes on from there. Wants ``max_steps``.
+        checkpoint: a file that keeps what is finished; the same call, also in another process, goes on from there.
+            Wants ``max_steps``.
     Raises:
-        SpecError: a number outside its range; the memory does not suffice; the checkpoint is of another
-            enumeration, in use, or cannot be written.
-        UnknownName, FormatError: there is no such space, or its file holds none; a damaged checkpoint.
+        SpecError: a number outside its range. While they are looked for: the memory does not suffice; the checkpoint
+            is of another enumeration, in use, or cannot be written.
+        UnknownName, FormatError: there is no such space, or its file holds none; later, a damaged checkpoint.
     """
-    from syno import _core
-
     found = as_space(space)
     most = _steps("enumerate", found, max_steps)
     if limit is not None:
@@ -204,41 +323,17 @@ def enumerate(
         raise SpecError(
             f"[enumerate] memory_mb={shown(memory_mb)} must be a number that is not negative"
         )
-    options: dict[str, Any] = {"limit": limit, "threads": threads, "memory_mb": memory_mb}
-    if checkpoint is not None:
-        if max_steps is None or seconds is not None:
-            raise SpecError(
-                "[enumerate] a checkpoint is of one number of primitives; give max_steps, and no seconds"
-            )
-        options["checkpoint"] = str(checkpoint)
-    if max_steps is not None and allowed is None:
-        result = _core.enumerate_operators(found.spec, max_steps=most, **options)
-        return _enumerated(found, result, most)
-    begun = time.monotonic()
-    before, reached = 0.0, 0
-    for depth, result, expected in deepening(found.spec, most, **options):
-        reached = depth
-        now = time.monotonic() - begun
-        looked_at = max(1, int(result.stats["children"]))
-        if result.stats["truncated"]:
-            break
-        # Time grows as what is looked at does.
-        longer = (now - before) * expected / looked_at
-        if now + longer > allowed if allowed is not None else expected > MOST_LOOKED_AT:
-            break
-        before = now
-    return _enumerated(found, result, reached)
-
-
-def _enumerated(space: Space, result: _core.EnumerationResult, depth: int) -> Operators:
-    stats = dict(result.stats)
-    whole_space = depth >= int(space.budgets["max_steps"] or 0)
-    return Operators(
-        space,
-        result.operators,
-        max_steps=depth,
-        complete=whole_space and not stats["truncated"],
-        stats=stats,
+    if checkpoint is not None and (max_steps is None or seconds is not None):
+        raise SpecError(
+            "[enumerate] a checkpoint is of one number of primitives; give max_steps, and no seconds"
+        )
+    return _Enumerated(
+        found,
+        asked=None if max_steps is None else most,
+        seconds=allowed,
+        limit=limit,
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+        options={"threads": threads, "memory_mb": memory_mb},
     )
 
 

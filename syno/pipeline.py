@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from syno.space import Space
-    from syno.torch import SiteGroup, Sites
+    from syno.torch import Site, SiteGroup, Sites
 
 _log = logging.getLogger("syno.pipeline")
 _PROPOSER = "syno.proposers:make"
@@ -348,13 +348,8 @@ def default_sites(model: nn.Module, example: Any) -> Sites:
     from syno.torch import sites
 
     found = sites(model, example)
-    worth = found.where(
-        share_of_flops=LEAST_SHARE,
-        predicate=lambda site: (
-            site.layer is not None
-            and min(site.layer.in_channels, site.layer.out_channels) >= LEAST_CHANNELS
-        ),
-    )
+    whole = sum(site.flops for site in found)
+    worth = found.where(predicate=lambda site: not why_not_worth(site, whole))
     if not len(worth):
         refused = [f"{site.name or 'the model'}: {site.reason}" for site in found if site.reason]
         why = f" Of those that cannot: {'; '.join(refused[:3])}." if refused else ""
@@ -364,6 +359,17 @@ def default_sites(model: nn.Module, example: Any) -> Sites:
             "Give sites=syno.sites(model, x).where(...) to choose yourself"
         )
     return worth
+
+
+def why_not_worth(site: Site, whole: int) -> str:
+    """Why a layer is not searched unless it is asked for; empty for one that is. ``whole``: the network's multiply-adds."""
+    if not site.replaceable or site.layer is None:
+        return site.reason or "it is no layer"
+    if min(site.layer.in_channels, site.layer.out_channels) < LEAST_CHANNELS:
+        return f"fewer than {LEAST_CHANNELS} channels"
+    if site.flops < LEAST_SHARE * whole:
+        return f"less than {LEAST_SHARE:.0%} of the multiply-adds"
+    return ""
 
 
 #: A network slower than the original is no answer, however accurate; the rest is noise of one measurement.

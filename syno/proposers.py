@@ -13,13 +13,16 @@ import msgspec
 
 from syno.errors import FormatError, unknown_name
 from syno.policies import DEFAULT_POLICY
-from syno.policies.space import MOST_LOOKED_AT
 from syno.session.protocols import Gains, OperatorText, Proposal, Proposer
 
 if TYPE_CHECKING:
     from syno import _core
     from syno.policies.policy import Policy
     from syno.policies.space import SpecSpace
+
+
+#: Partial operators looked at for the first operator of a space, before a sample is asked for one.
+_ONE_LOOKED_FOR = 500_000
 
 
 def operator_text(graph: _core.PGraph, **provenance: Any) -> OperatorText:
@@ -47,7 +50,7 @@ def why_empty(spec: _core.Spec) -> str | None:
         found = _core.enumerate_operators(spec, max_steps=steps, limit=1, operator_keys=False)
         if found.operators:
             return None
-        if found.stats["children"] > MOST_LOOKED_AT and steps < spec.max_steps:
+        if found.stats["children"] > _ONE_LOOKED_FOR and steps < spec.max_steps:
             if _core.sample_operators(spec, n=1, seed=0):
                 return None
             break

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import SpecError, shown
+from syno.policies import DEFAULT_POLICY
 from syno.session.config import read_config
 from syno.space import Space, shapes_of
 from syno.space_settings import Settings
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 class SearchSpace:
     """What decides the spaces of a search, beside the sites; a resumed session must be asked for the same."""
 
-    policy: str
-    flops_ratio: float
-    min_flops_ratio: float
-    params_ratio: float | None
-    max_steps: int | None
-    groups: int | None
+    policy: str = DEFAULT_POLICY
+    flops_ratio: float = 0.9
+    min_flops_ratio: float = 0.15
+    params_ratio: float | None = None
+    max_steps: int | None = None
+    groups: int | None = None
     mix_tokens: bool = False
     settings: dict[str, Any] | None = None
     given: str | None = None
@@ -38,16 +39,17 @@ class SearchSpace:
     """... its file or name, as it was written."""
 
     def asked(
-        self, space: Space | str | Path | Mapping[str, Any] | None, directory: Path
+        self, space: Space | str | Path | Mapping[str, Any] | None, directory: Path | None
     ) -> SearchSpace:
-        """With what a caller asked for; where that is nothing, as in the session that is there.
+        """With what a caller asked for; where that is nothing, as in the session that is there, if any.
 
         Raises:
             UnknownName, SpecError, FormatError: what is asked for does not exist or is no space; limits twice.
         """
         if space is None:
-            path = directory / "session.toml"
-            kept = read_config(path).space if path.exists() else {}
+            if directory is None or not (path := directory / "session.toml").exists():
+                return self
+            kept = read_config(path).space
             return dataclasses.replace(self, settings=kept.get("settings"), given=kept.get("given"))
         wanted = dict(space) if isinstance(space, Mapping) else {"spec": space}
         source = wanted.pop("spec", None)
@@ -83,7 +85,7 @@ class SearchSpace:
 
     def words(self) -> list[str]:
         """Options of the command line that ask for the same."""
-        words = [] if self.origin is None else ["--spec", self.origin]
+        words = [] if self.origin is None else ["--space", self.origin]
         return [*words, *Settings.of(self.settings or {}).words()]
 
     def of(self, group: SiteGroup) -> str:

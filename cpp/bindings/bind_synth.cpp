@@ -193,11 +193,14 @@ void bind_synth(py::module_& m) {
 )doc");
   m.def(
       "why_empty",
-      [](const Spec& spec, int max_steps) { return unlocked([&] { return why_empty(spec, max_steps); }); },
-      "spec"_a, py::kw_only(), "max_steps"_a = 0, R"doc(
+      [](const Spec& spec, int max_steps, std::uint64_t most_children) {
+        return unlocked([&] { return why_empty(spec, max_steps, most_children, &check_signals); });
+      },
+      "spec"_a, py::kw_only(), "max_steps"_a = 0, "most_children"_a = 20'000'000, R"doc(
     Why a spec has no operator of at most ``max_steps`` steps (0: its own limit), or None where it has one.
 
-    Names every limit whose change alone lets operators in, with its value and the nearest one that works.
+    Names every limit whose change alone lets operators in, with its value and the nearest one that works. About
+    ``most_children`` steps are looked at; the sentence says how far that went. Ctrl-C ends it within moments.
 
     Raises:
         SpecError: the spec contradicts itself.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "support/error.hpp"
@@ -18,6 +19,9 @@ struct Change {
   Spec spec;
   std::function<std::string(const std::vector<Found>&)> words;
 };
+
+/// Times as many partial operators one step more may be expected to have.
+constexpr std::uint64_t kMostGrowth = 16;
 
 /// Ways to change one constraint, the nearest first.
 using Ladder = std::vector<Change>;
@@ -122,7 +126,8 @@ std::vector<Ladder> ladders(const Spec& spec) {
 
 }  // namespace
 
-std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint64_t most_children) {
+std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint64_t most_children,
+                                     const std::function<void()>& poll) {
   check(spec);
   const int asked = max_steps > 0 ? max_steps : spec.budgets.max_steps;
   std::uint64_t children = 0;
@@ -134,6 +139,7 @@ std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint6
     }
     EnumerationOptions options;
     options.max_steps = steps;
+    options.poll = poll;
     Enumeration found = enumerate(changed, options);
     children += found.statistics.children;
     return std::move(found.operators);
@@ -165,16 +171,24 @@ std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint6
     remedies.push_back(fmt::format("max_steps is {} (now {})", more, asked));
     break;
   }
-  // What was searched may be shorter than what was asked.
-  const bool whole = looked == asked || children < most_children;
-  if (looked < asked && whole && !found_in(spec, asked).empty()) return std::nullopt;
+  // Advice is found at the first few steps; that there is nothing further on takes far longer, and may take
+  // too long.
+  int deep = looked;
+  for (std::uint64_t last = 0, before = 0; deep < asked && children < most_children;) {
+    const std::uint64_t growth = before == 0 ? 1 : std::clamp<std::uint64_t>(last / before, 1, kMostGrowth);
+    if (children + last * growth > most_children) break;
+    const std::uint64_t until = children;
+    if (!found_in(spec, ++deep).empty()) return std::nullopt;
+    before = std::exchange(last, children - until);
+  }
+  const bool whole = deep == asked;
   const std::string start =
       whole ? fmt::format("The space of '{}' is empty: no operator of at most {} meets all its limits.",
                           spec.name, steps_in_words(asked))
             : fmt::format(
                   "The space of '{}' is empty as far as it was searched: no operator of at most {}, "
                   "of {} allowed, meets all its limits.",
-                  spec.name, steps_in_words(looked), asked);
+                  spec.name, steps_in_words(deep), asked);
   if (!remedies.empty()) {
     return fmt::format("{} Each of these alone lets some in: {}.", start, fmt::join(remedies, "; "));
   }

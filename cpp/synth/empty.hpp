@@ -1,6 +1,8 @@
 // synth/empty.hpp — why a spec has no operators, and what would give it some.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,8 +15,10 @@ namespace syno::synth {
 /// possible, with its value and the nearest one that works; or says that none does.
 ///
 /// Constraints are tried one by one, at one step more each time, as long as the search stays below
-/// `most_children` steps looked at; the sentence says where it stopped.
+/// `most_children` steps looked at; the sentence says where it stopped. `poll` is called now and then; what
+/// it throws ends the search.
 std::optional<std::string> why_empty(const Spec& spec, int max_steps = 0,
-                                     std::uint64_t most_children = 20'000'000);
+                                     std::uint64_t most_children = 20'000'000,
+                                     const std::function<void()>& poll = {});
 
 }  // namespace syno::synth

@@ -98,11 +98,11 @@ def _task_options(texts: list[str] | None) -> dict[str, Any]:
     return task_options(texts or [])
 
 
-def _spec(path: Path | None) -> None:
+def _space(source: str | None) -> None:
     from syno.space import Space
 
-    if path is not None:
-        Space.load(path)
+    if source is not None:
+        Space.load(source)
 
 
 def _settings(texts: list[str] | None) -> None:
@@ -177,6 +177,36 @@ ModelName = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
         help="The original, 'package.module:factory': for sessions that were searched with a model, not a named task."
+    ),
+]
+
+
+SpaceFile = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--space",
+        "--spec",
+        metavar="FILE",
+        callback=parsed_by(_space),
+        help="Search this space, a file that Space.save wrote, in the layers that it fits.",
+    ),
+]
+SpaceSettings = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        callback=parsed_by(_settings),
+        help="A limit of the space, 'max_steps=10' or 'max_window=none', or an extension, 'tile=on'; repeat.",
+    ),
+]
+SpaceRules = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--rule",
+        metavar="NAME=off",
+        callback=parsed_by(_rules),
+        help="A rule of the space, 'pools-too-much=off'; repeat.",
     ),
 ]
 
@@ -310,20 +340,36 @@ def sites(
             "the model takes it by name: 'mask=1,128'.",
         ),
     ],
+    spaces: Annotated[
+        bool,
+        typer.Option(
+            "--spaces",
+            help="Also what 'syno search' would search: the space of each group of layers, and how big it is.",
+        ),
+    ] = False,
+    space: SpaceFile = None,
+    settings: SpaceSettings = None,
+    rules: SpaceRules = None,
     json: AsJson = False,
 ) -> None:
     """What could be replaced in a model: layers, shapes, FLOPs, share of time; what cannot, and why."""
+    from syno.cli.spaces import asked, sizes
     from syno.cli.targets import example_inputs
     from syno.revisit import model_of
     from syno.torch import sites as find_sites
 
     made = model_of(model)
     inputs, named = example_inputs(example, made)
+    wanted = asked(settings or [], rules or [], space)
     found = find_sites(made, *inputs, **named)
+    searched = sizes(found, wanted) if spaces or wanted else None
     if json:
-        print_json(found.to_dict())
+        more = {} if searched is None else {"spaces": searched.to_dict()}
+        print_json({**found.to_dict(), **more})
     else:
         typer.echo(str(found))
+        if searched is not None:
+            typer.echo(f"\n{searched}")
 
 
 @app.command()
@@ -387,29 +433,9 @@ def search(
             help="Let operators in place of linear layers mix tokens; a causal model then sees the future.",
         ),
     ] = False,
-    spec: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            callback=parsed_by(_spec),
-            help="Search this space, a file that Space.save wrote, in the layers that it fits.",
-        ),
-    ] = None,
-    settings: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--set",
-            callback=parsed_by(_settings),
-            help="A limit of the space, 'max_steps=10' or 'max_window=none', or an extension, 'tile=on'; repeat.",
-        ),
-    ] = None,
-    rules: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--rule",
-            callback=parsed_by(_rules),
-            help="A rule of the space, 'pools-too-much=off'; repeat.",
-        ),
-    ] = None,
+    space: SpaceFile = None,
+    settings: SpaceSettings = None,
+    rules: SpaceRules = None,
     resume: Annotated[
         bool,
         typer.Option(help="Continue a session that exists (the default); --no-resume refuses."),
@@ -446,7 +472,7 @@ def search(
         policy=policy,
         require=require,
         mix_tokens=mix_tokens,
-        space=asked(settings or [], rules or [], spec),
+        space=asked(settings or [], rules or [], space),
         timeout_s=None if train_limit is None else parse_seconds(train_limit),
         progress=progress,
         trust=trust,

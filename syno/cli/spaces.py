@@ -1,18 +1,21 @@
-"""``--spec``, ``--set`` and ``--rule``: what is asked of a search's spaces on the command line."""
+"""``--space``, ``--set`` and ``--rule``: what is asked of a search's spaces on the command line."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syno.errors import SpecError, require_unicode, shown
 from syno.space_settings import BUDGETS, EXTENSIONS, THRESHOLDS, Settings
 
+if TYPE_CHECKING:
+    from syno.space_overview import SpaceSizes
+    from syno.torch import Sites
+
 _NUMBER = re.compile(r"[-+]?(\d{1,30})(\.\d{1,30})?(e[-+]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 
 
-def asked(sets: list[str], rules: list[str], spec: Path | None = None) -> dict[str, Any] | None:
+def asked(sets: list[str], rules: list[str], source: str | None = None) -> dict[str, Any] | None:
     """The ``space=`` of :func:`syno.search`; ``None`` where nothing is asked.
 
     Raises:
@@ -32,9 +35,21 @@ def asked(sets: list[str], rules: list[str], spec: Path | None = None) -> dict[s
         pairs = [_pair("--rule", text, "pools-too-much=off") for text in rules]
         wanted["rules"] = {name: _switch("--rule", name, value) for name, value in pairs}
     Settings.of(wanted)
-    if spec is not None:
-        wanted["spec"] = spec
+    if source is not None:
+        wanted["spec"] = source
     return wanted or None
+
+
+def sizes(found: Sites, wanted: dict[str, Any] | None) -> SpaceSizes:
+    """What a search of a model with these sites would search; ``wanted``: what :func:`asked` gave.
+
+    Raises:
+        SpecError: the space that was given fits no group of layers.
+    """
+    from syno.search_space import SearchSpace
+    from syno.space_overview import sizes_of
+
+    return sizes_of(found, SearchSpace().asked(wanted, None))
 
 
 def _pair(option: str, text: str, example: str) -> tuple[str, str]:

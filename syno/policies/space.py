@@ -20,7 +20,9 @@ ENOUGH = 4_000
 
 #: ... or until one more step would look at about this many partial operators: some seconds. A count, not a
 #: time, so that a space is the same on every machine.
-MOST_LOOKED_AT = 500_000
+MOST_LOOKED_AT = 1_200_000
+
+_MOST_GROWTH = 16.0
 
 #: Operators sampled beyond the depth that is enumerated.
 SAMPLED = 256
@@ -43,18 +45,28 @@ class Space(Protocol):
 def deepening(
     spec: _core.Spec, most: int, **options: Any
 ) -> Iterator[tuple[int, _core.EnumerationResult, float]]:
-    """All operators of up to 2 primitives, then 3, ... up to ``most``.
+    """All operators of one primitive, of up to 2, then 3, ... up to ``most``.
 
-    With each: how many, and how many partial operators the next will look at if it grows as the last did.
+    With each: how many primitives, and about how many partial operators the next will look at, see :func:`expected`.
     """
     from syno import _core
 
-    before = 1
-    for depth in range(min(2, most), most + 1):
+    before = 0
+    for depth in range(1, most + 1):
         found = _core.enumerate_operators(spec, max_steps=depth, **options)
         looked_at = max(1, int(found.stats["children"]))
-        yield depth, found, looked_at * looked_at / before
+        yield depth, found, expected(looked_at, before)
         before = looked_at
+
+
+def expected(looked_at: int, before: int) -> float:
+    """How many partial operators one primitive more will look at, if that grows as it did from ``before``.
+
+    The least primitives of any operator see little beside the first step's own choices, and the next far more: such
+    a jump does not go on.
+    """
+    growth = looked_at / before if before else 1.0
+    return looked_at * min(_MOST_GROWTH, max(growth, 1.0))
 
 
 class SpecSpace:
@@ -71,9 +83,9 @@ class SpecSpace:
 
         self.graphs: list[_core.PGraph] = []
         reached = 0
-        for depth, found, expected in deepening(spec, spec.max_steps):
+        for depth, found, coming in deepening(spec, spec.max_steps):
             self.graphs, reached = list(found.operators), depth
-            if len(self.graphs) >= enough or expected > MOST_LOOKED_AT:
+            if len(self.graphs) >= enough or coming > MOST_LOOKED_AT:
                 break
         if reached < spec.max_steps:
             known = {graph.hash() for graph in self.graphs}
@@ -118,5 +130,6 @@ __all__ = [
     "Space",
     "SpecSpace",
     "deepening",
+    "expected",
     "likeness",
 ]

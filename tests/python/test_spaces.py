@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from pathlib import Path
@@ -238,12 +239,56 @@ def test_enumeration_is_the_engine_s() -> None:
     assert json.dumps(found.to_dict()) and "more" in str(found) and "formula" in found._repr_html_()
 
 
-def test_enumeration_goes_as_deep_as_pays() -> None:
+def test_an_enumeration_looks_no_further_than_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = _core.enumerate_operators
+    depths: list[int] = []
+
+    def counted(*args: Any, **named: Any) -> Any:
+        depths.append(named["max_steps"])
+        return own(*args, **named)
+
+    monkeypatch.setattr(_core, "enumerate_operators", counted)
+    found = syno.enumerate("resnet18", max_steps=12)  # hours, were it all
+    assert "so far" in repr(found) and not depths and found
+    first = list(itertools.islice(found, 40))
+    assert [one.expr for one in first] == [one.expr for one in found[:40]] and depths[-1] <= 5
+    assert first[3] is found[3] and found.steps(39) <= depths[-1]
+    assert "so far" in repr(found) and "more" in str(found) and depths[-1] <= 5
+    assert first == syno.enumerate("resnet18", max_steps=5)[:40] or len(first) == 40
+    assert not syno.enumerate(syno.Space.load("test").with_(max_params=1, max_steps=4))
+
+
+def test_an_interrupted_enumeration_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = _core.enumerate_operators
+    found = syno.enumerate("test", max_steps=6)
+    assert len(found[:2]) == 2
+
+    def stop(*args: Any, **named: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_core, "enumerate_operators", stop)
+    with pytest.raises(KeyboardInterrupt):
+        len(found)
+    monkeypatch.setattr(_core, "enumerate_operators", own)
+    assert found.graphs == own(_core.spec_named("test"), max_steps=6).operators
+
+
+@pytest.mark.parametrize("name", ["test", "resnet18", "attention"])
+def test_those_of_fewer_primitives_come_first_and_are_the_same(name: str) -> None:
+    deep = _core.enumerate_operators(_core.spec_named(name), max_steps=6).operators
+    for steps in range(1, 6):
+        found = _core.enumerate_operators(_core.spec_named(name), max_steps=steps).operators
+        assert found == deep[: len(found)]
+
+
+def test_enumeration_goes_as_deep_as_pays(groups: list[Any]) -> None:
     small = syno.Space.load("test").with_(max_steps=5)
     assert syno.enumerate(small).complete
     deep = syno.enumerate("resnet18")
     assert 2 <= deep.max_steps < 12 and not deep.complete and len(deep)
     assert deep.graphs == syno.enumerate("resnet18", max_steps=deep.max_steps).graphs
+    # A first step has many choices, whatever follows: it says nothing of how the space grows.
+    assert syno.enumerate(of(groups, "conv2d 3x3 s2")).max_steps > 3
     soon = syno.enumerate("test", seconds=0.01)
     assert soon.graphs == syno.enumerate("test", max_steps=soon.max_steps).graphs
     assert len(soon) and not soon.complete
@@ -252,6 +297,11 @@ def test_enumeration_goes_as_deep_as_pays() -> None:
 def test_an_enumeration_goes_on_from_its_file(tmp_path: Path) -> None:
     first = syno.enumerate("test", max_steps=5, checkpoint=tmp_path / "kept")
     assert first.graphs == syno.enumerate("test", max_steps=5, checkpoint=tmp_path / "kept").graphs
+    assert len(syno.enumerate("test", max_steps=6, checkpoint=tmp_path / "begun")[:2]) == 2
+    assert not (tmp_path / "begun").exists()  # only the last look is long
+    other = syno.enumerate("test", max_steps=6, checkpoint=tmp_path / "kept")
+    with pytest.raises(SpecError, match="kept"):
+        len(other)
     with pytest.raises(SpecError, match="give max_steps"):
         syno.enumerate("test", checkpoint=tmp_path / "kept")
 
@@ -340,10 +390,10 @@ def test_a_space_in_a_file_is_searched_where_it_fits(
     begin(tmp_path / "run", path)
     config = read_config(tmp_path / "run" / "session.toml")
     assert [stage.name for stage in config.stages] == [group.key]
-    assert specs(tmp_path / "run") == [space] and f"--spec {path}" in config.note
+    assert specs(tmp_path / "run") == [space] and f"--space {path}" in config.note
     path.unlink()
     begin(tmp_path / "run")  # the session has it
-    assert f"--spec {path}" in read_config(tmp_path / "run" / "session.toml").note
+    assert f"--space {path}" in read_config(tmp_path / "run" / "session.toml").note
     with pytest.raises(SessionError, match="space"):
         begin(tmp_path / "run", space.with_(max_steps=6))
     planned = []
@@ -398,6 +448,7 @@ def test_the_command_line_says_what_is_wrong_with_a_space(tmp_path: Path) -> Non
         (["--set", "tile=3"], "on or off"),
         (["--rule", "pools-too-much=maybe"], "on or off"),
         (["--rule", "pool=off"], "Valid"),
+        (["--space", "nowhere.json"], "neither"),
         (["--spec", "nowhere.json"], "neither"),
     ):
         result = CliRunner().invoke(app, ["search", "digits", "-o", str(tmp_path / "a"), *options])
@@ -417,10 +468,10 @@ def test_the_command_line_sets_a_space(tmp_path: Path, monkeypatch: pytest.Monke
     spec = syno.Space.load("test").save(tmp_path / "a.json")
     options = ["--set", "max_steps=9", "--set", "max_flops=1e9", "--set", "max_params=none"]
     options += ["--set", "extensions=tile,repeat", "--rule", "pools-too-much=off"]
-    words = ["search", "digits", "-o", str(tmp_path / "b"), *options, "--spec", str(spec)]
+    words = ["search", "digits", "-o", str(tmp_path / "b"), *options, "--space", str(spec)]
     assert "enough was seen" in CliRunner().invoke(app, words).output
     settings = dict(got["space"])
-    assert settings.pop("spec") == spec
+    assert settings.pop("spec") == str(spec)
     assert Settings.of(settings) == Settings.of({
         "max_steps": 9, "max_flops": 1e9, "max_params": None, "extensions": ["tile", "repeat"],
         "rules": {"pools-too-much": False},
@@ -428,3 +479,53 @@ def test_the_command_line_sets_a_space(tmp_path: Path, monkeypatch: pytest.Monke
     got.clear()
     CliRunner().invoke(app, words[:4])
     assert got["space"] is None
+
+
+# --- what a search would search
+
+MODEL = """
+from torch import nn
+
+def model():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.Flatten(), nn.Linear(32 * 16, 4),
+    )
+"""
+
+
+def sites_of(tmp_path: Path, *options: str) -> Any:
+    (tmp_path / "own.py").write_text(MODEL)
+    words = ["sites", f"{tmp_path / 'own.py'}:model", "--example", "1,3,8,8", *options]
+    return CliRunner().invoke(app, words)
+
+
+def test_sites_show_the_spaces_that_a_search_searches(tmp_path: Path) -> None:
+    text = sites_of(tmp_path, "--spaces").output
+    assert "conv2d 3x3 s2" in text and "strided_inputs" in text and "14 primitives" in text
+    assert "not searched: 0, 4: fewer than 8 channels" in text
+    assert "operators" not in sites_of(tmp_path).output
+    plain = json.loads(sites_of(tmp_path, "--json", "--set", "max_steps=4").output)
+    groups = plain["spaces"]["groups"]
+    assert [group["group"] for group in groups] == ["conv2d 3x3", "conv2d 3x3 s2"]
+    assert groups[0]["sites"] == ["1"] and groups[0]["counted_to"] == groups[0]["max_steps"] == 4
+    space = syno.Space.from_json(json.dumps(groups[0]["space"]))
+    assert len(syno.enumerate(space)) == groups[0]["operators"] > 0
+    assert "all counted" in sites_of(tmp_path, "--spaces", "--set", "max_steps=4").output
+    assert set(plain["spaces"]["not_searched"]) == {"0", "4"}
+
+
+def test_sites_show_spaces_that_hold_nothing_or_are_for_some_layers(tmp_path: Path) -> None:
+    options = ("--set", "max_params=1", "--set", "max_steps=4")
+    assert "max_params is at least" in sites_of(tmp_path, "--spaces", *options).output
+    model = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1))
+    path = (
+        syno.sites(model, randn(1, 16, 8, 8))
+        .groups()[0]
+        .space(max_steps=4)
+        .save(tmp_path / "a.toml")
+    )
+    text = sites_of(tmp_path, "--space", str(path)).output
+    assert "conv2d 3x3 " in text and "not searched: 2: the space is for other layers" in text
+    odd = syno.Space.load("gpt2").save(tmp_path / "odd.json")
+    assert "no group of layers has all its" in sites_of(tmp_path, "--space", str(odd)).output

@@ -58,6 +58,17 @@ TEST(WhyEmpty, SaysHowDeepItLooked) {
   EXPECT_NE(sentence->find("as far as 1 step tell"), std::string::npos) << *sentence;
 }
 
+// All operators of twelve steps would take hours.
+TEST(WhyEmpty, LooksNoFurtherThanItMay) {
+  Spec spec = spec_named("conv");
+  spec.budgets.max_steps = 12;
+  spec.budgets.max_params = 1;
+  const auto sentence = why_empty(spec, 0, 100'000);
+  ASSERT_TRUE(sentence.has_value());
+  EXPECT_NE(sentence->find("of 12 allowed"), std::string::npos) << *sentence;
+  EXPECT_NE(sentence->find("max_params is at least"), std::string::npos) << *sentence;
+}
+
 TEST(WhyEmpty, SaysSoWhereNoSingleLimitIsToBlame) {
   Spec spec = testing::line_spec(2);
   spec.budgets.max_flops = 200;
