@@ -160,6 +160,7 @@ class NetworkEvaluator(Network):
                 time_limit_s=request.time_limit_s,
                 report=report,
                 stop=stop,
+                share=request.share,
             )
         if request.weights and result.state == "done":
             from safetensors.torch import save_model

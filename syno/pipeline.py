@@ -42,6 +42,7 @@ from syno.session import (
     InlineExecutor,
     Limits,
     Prune,
+    Rung,
     Session,
     SessionView,
     Stage,
@@ -103,6 +104,7 @@ def search(
     require: str = "",
     prune: Prune | None = None,
     latency: str | None = None,
+    rungs: Sequence[float | Rung] | None = None,
     timeout_s: float | None = None,
     progress: str = "auto",
     trust: bool = False,
@@ -137,6 +139,9 @@ def search(
             follow from programs and the machine file at the session's beginning (:mod:`syno.predicting`), so that the
             same seed and file search the same whatever the machine does meanwhile; measured latencies decide the
             finalists and the verdict. ``"measured"``: the network's, which repeats from the session's record only.
+        rungs: shares of the steps, such as ``(0.1, 0.3)``, of short trainings that come before whole ones: every candidate is
+            trained on the first, the best quarter and some at random go on; see :class:`syno.session.Rung`. What ranks
+            of a rung are worth is in ``status`` and the report. Default: every candidate is trained as a whole.
         flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces. The
             least FLOPs are the paper's (0.15): below them, operators without any window crowd out
             the others.
@@ -210,6 +215,7 @@ def search(
         trust=trust,
         deterministic=deterministic,
         latency=latency,
+        rungs=rungs,
         note="syno.search(...)",
         first=first,
         given=model,
@@ -253,6 +259,7 @@ def search_task(
     require: str = "",
     prune: Prune | None = None,
     latency: str | None = None,
+    rungs: Sequence[float | Rung] | None = None,
     timeout_s: float | None = None,
     progress: str = "auto",
     command: str | None = None,
@@ -312,6 +319,8 @@ def search_task(
             command += f" {shlex.quote(word)}"
         command += " --deterministic" if deterministic else ""
         command += f" --latency {latency}" if latency is not None else ""
+        if rungs is not None:
+            command += " --rungs " + ",".join(f"{rung.share:g}" for rung in _rungs(rungs) or ())
     return _run(
         task,
         reference,
@@ -333,6 +342,7 @@ def search_task(
         trust=trust,
         deterministic=deterministic,
         latency=latency,
+        rungs=rungs,
         note=command,
     )
 
@@ -577,6 +587,13 @@ def _predicted_on(directory: Path, latency: str | None, fixed: str | None) -> st
     return machine_model().to_json() if fixed is None else fixed
 
 
+def _rungs(given: Sequence[float | Rung] | None) -> list[Rung] | None:
+    """Rungs by their shares alone, or as they are."""
+    if given is None:
+        return None
+    return [rung if isinstance(rung, Rung) else Rung(share=float(rung)) for rung in given]
+
+
 def _run(
     task: Task,
     reference: str | None,
@@ -599,6 +616,7 @@ def _run(
     trust: bool,
     deterministic: bool,
     latency: str | None,
+    rungs: Sequence[float | Rung] | None,
     note: str,
     first: First | None = None,
     given: nn.Module | None = None,
@@ -636,6 +654,7 @@ def _run(
         batch_width=batch_width,
         prune=prune,
         space=space.recorded(),
+        rungs=_rungs(rungs),
         limits=limits,
         note=note,
         machine=machine,

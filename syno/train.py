@@ -228,6 +228,7 @@ def train(
     time_limit_s: float | None = None,
     report: Report | None = None,
     stop: StopRule | None = None,
+    share: float = 1.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> TrainResult:
     """Trains ``model`` (the task's own when left out) in place by the task's recipe and judges it.
@@ -243,6 +244,7 @@ def train(
         time_limit_s: wall time after which the training ends as failed.
         report: called after every evaluation with the step and the metrics.
         stop: asked after every evaluation but the last.
+        share: of the task's steps that are trained, with the whole learning-rate schedule over them; at least one.
 
     Raises:
         TaskError: the training has no batches, or no length.
@@ -260,6 +262,7 @@ def train(
         drawing = [model, task.train, batches]
         with Stream("training", seed, of=drawing, device=task.device):
             run = _Run(task, model, batches, seed, part, used, time_limit_s, report, stop, clock)
+            run.total = max(1, round(share * run.total))
             return run.run()
 
 

@@ -55,7 +55,7 @@ def parsed_by(parse: Callable[[Any], Any]) -> Callable[..., str]:
     def check(context: typer.Context, value: str) -> str:
         from syno.errors import SynoError
 
-        if not context.resilient_parsing:
+        if not context.resilient_parsing and value is not None:
             try:
                 parse(value)
             except SynoError as error:

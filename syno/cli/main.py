@@ -56,6 +56,23 @@ def _policies() -> list[str]:
     return sorted(POLICIES)
 
 
+def _shares(text: str) -> list[float]:
+    """``"0.1,0.3"``: shares that ascend between 0 and 1. Raises BudgetError for another text."""
+    from syno.errors import BudgetError
+
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        shares = []
+    if not shares or not all(a < b for a, b in zip([0.0, *shares], [*shares, 1.0], strict=True)):
+        raise BudgetError(
+            f"rungs {text!r} are not understood",
+            fix="write shares of the steps that ascend between 0 and 1, such as '0.1,0.3'",
+            code="B004",
+        )
+    return shares
+
+
 def _latencies() -> tuple[str, ...]:
     from syno.pipeline import LATENCIES
 
@@ -426,6 +443,13 @@ def search(
             help="What decides what is proposed and pruned: predicted (default; repeats from the seed) or measured.",
         ),
     ] = None,
+    rungs: Annotated[
+        str | None,
+        typer.Option(
+            callback=parsed_by(_shares),
+            help="Short trainings that come first, as shares of the steps: '0.1,0.3'. The best of each go on.",
+        ),
+    ] = None,
     mix_tokens: Annotated[
         bool,
         typer.Option(
@@ -478,6 +502,7 @@ def search(
         trust=trust,
         deterministic=deterministic,
         latency=latency,
+        rungs=None if rungs is None else _shares(rungs),
     )
     _finish(result.report, output, json)
 

@@ -181,6 +181,7 @@ def build_report(
         pictures=pictures,
         loops=loops,
         notes=remarks,
+        rungs=view.rungs(),
         given={
             part: Given(value=score.value, stderr=score.stderr, count=score.count)
             for part, score in view.given.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from syno.machine import Machine
+from syno.session.rungs import RungReport
 from syno.session.verdict import Verdict
 
 
@@ -103,6 +104,8 @@ class Report(msgspec.Struct, kw_only=True):
     pictures: dict[str, str] = msgspec.field(default_factory=dict)
     loops: dict[str, str] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)
+    rungs: list[RungReport] = msgspec.field(default_factory=list)
+    """Of short trainings that came before whole ones, where there were any: what their ranks are worth."""
     given: dict[str, Given] = msgspec.field(default_factory=dict)
     """By part (``"validation"``, ``"test"``)."""
     replaced: dict[str, list[Replaced]] = msgspec.field(default_factory=dict)

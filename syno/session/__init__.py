@@ -11,7 +11,7 @@ Importing this package imports neither torch nor the engine.
 from __future__ import annotations
 
 from syno.session.budget import Budget
-from syno.session.config import Component, Limits, Prune, SessionConfig, Stage
+from syno.session.config import Component, Limits, Prune, Rung, SessionConfig, Stage
 from syno.session.executors import (
     Call,
     Executor,
@@ -65,6 +65,7 @@ __all__ = [
     "RecordedMeasurer",
     "Reward",
     "RunSummary",
+    "Rung",
     "Score",
     "Session",
     "SessionConfig",

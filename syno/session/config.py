@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,19 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_params_ratio: float | None = None
 
 
+class Rung(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A short training before the whole one, with a whole learning-rate schedule of its own.
+
+    Attributes:
+        share: of the steps of a whole training.
+        keep: of its candidates, the best share that goes on; at least a tenth (and 8, where there are so many)
+            goes on at random beside them, to the end.
+    """
+
+    share: float
+    keep: float = 0.25
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may change when a session goes on.
 
@@ -115,6 +129,9 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             the number of workers does not.
         threads_per_training, threads_per_measurement: torch and kernel threads of each.
         reward: factory of the reward.
+        rungs: short trainings, ascending, that come before whole ones: every candidate is trained on the first, and when
+            a stage's budget is used up, the best and some at random go on from rung to rung. What policies are told is
+            what the first rung gave. ``None``: every candidate is trained as a whole at once.
         space: free text or numbers that describe the space, compared like all other fields.
         predicted_on: machine file (JSON) that latencies are predicted from. Proposals, pruning and what comes of
             rungs then follow from seed, predictions and trainings, and measured latencies decide nothing but the
@@ -134,6 +151,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     threads_per_measurement: int = 1
     reward: Component = Component(reference="syno.session:QualityTimesSpeed")
     prune: Prune = Prune()
+    rungs: tuple[Rung, ...] | None = None
     space: dict[str, Any] = {}
     predicted_on: str | None = None
     limits: Limits = Limits()
@@ -168,6 +186,11 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 "predicted_on without a measurer",
                 "give a measurer: it predicts as well",
             ),
+            (
+                self.rungs is not None and not _ascending(self.rungs),
+                f"rungs {[(rung.share, rung.keep) for rung in self.rungs or ()]}",
+                "give shares that ascend between 0 and 1, and keep above 0 and at most 1",
+            ),
             (self.limits.workers < 0, f"workers={self.limits.workers}", "choose 0 or more"),
             (
                 min(self.limits.train_limit_s, self.limits.measure_limit_s) <= 0,
@@ -179,6 +202,12 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for wrong, what, fix in problems:
             if wrong:
                 raise SessionError(what, fix=fix, code="R008")
+
+
+def _ascending(rungs: tuple[Rung, ...]) -> bool:
+    shares = [0.0, *(rung.share for rung in rungs), 1.0]
+    ascend = all(one < other for one, other in itertools.pairwise(shares))
+    return bool(rungs) and ascend and all(0 < rung.keep <= 1 for rung in rungs)
 
 
 CHANGEABLE = ("limits", "note")

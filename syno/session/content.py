@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from syno.errors import shown
-from syno.session.records import Score, StageEnd
+from syno.session.records import RungState, Score, StageEnd
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Flag = Literal[0, 1]
@@ -81,7 +81,7 @@ class _Ticket(msgspec.Struct):
 
 class _Score(msgspec.Struct):
     candidate: _Count
-    phase: Literal["search", "final"]
+    phase: Annotated[str, msgspec.Meta(pattern="^(search|final|rung[1-9][0-9]{0,3})$")]
     seed: int
     part: str
     metric: str
@@ -164,6 +164,8 @@ _META: dict[str, Callable[[str], Any]] = {
     "elapsed_s": float,
     "time_up_s": float,
     "finals_planned": int,
+    "rungs": msgspec.json.Decoder(RungState).decode,
+    "climbed_s": msgspec.json.Decoder(dict[str, float]).decode,
     "stage_ends": msgspec.json.Decoder(dict[str, StageEnd]).decode,
     "finalists": msgspec.json.Decoder(list[_Count]).decode,
     "given": msgspec.json.Decoder(dict[str, Score]).decode,

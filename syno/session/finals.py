@@ -34,6 +34,7 @@ def choose_finalists(loop: Loop, count: int) -> list[Candidate]:
     latencies as measured, and who is slower than allowed is left out.
     """
     done = [c for c in loop.store.candidates("WHERE c.state = 'done'") if c.kind != "baseline"]
+    done = [c for c in done if loop.was_whole(c)]
     rewards = {c.number: c.reward or 0.0 for c in done}
     fast = done
     if loop.config.predicted_on is not None:

@@ -47,6 +47,7 @@ from syno.session.pruning import (
 )
 from syno.session.records import Candidate, Score, StageEnd
 from syno.session.rewards import gains_of
+from syno.session.rungs import WHOLE, at_phase, climb_cost_s, phases, score_at
 from syno.session.spaces import is_empty, propose_or_skip
 from syno.session.store import Store
 from syno.session.view import SessionView
@@ -267,12 +268,19 @@ class Loop:
         self._replayed.add(batch.number)
         return batch
 
-    def decides_by(self, candidate: Candidate) -> Candidate:
-        """What may decide which candidates are proposed, pruned and chosen: nothing that a clock said, where latencies
-        are predicted."""
-        if self.config.predicted_on is None:
-            return candidate
-        return candidate.without_timings()
+    def decides_by(self, candidate: Candidate, phase: str = WHOLE) -> Candidate:
+        """What may decide which candidates are proposed, pruned and chosen: what trainings of a phase gave, and nothing
+        that a clock said, where latencies are predicted."""
+        known = at_phase(candidate, phase)
+        return known if self.config.predicted_on is None else known.without_timings()
+
+    def was_whole(self, candidate: Candidate) -> bool:
+        """Whether it was trained as a whole, where others were trained short."""
+        return not self.config.rungs or candidate.score is not None
+
+    def first_phase(self) -> tuple[str, float]:
+        """How candidates are trained first: the phase, and its share of a whole training's steps."""
+        return phases(self.config, self.view.rung_state)[0]
 
     def predict(self, candidates: Sequence[Candidate]) -> None:
         """Predicts the latencies of those that have none yet."""
@@ -376,13 +384,17 @@ class Loop:
         """Trains those still queued, as many at a time as the executor has workers."""
         chosen = [c for c in candidates if c.state == "queued"]
         found = {} if baseline is None else self.floors(chosen)
+        phase, share = self.first_phase()
+        seed = self.config.seed
         calls = []
         for candidate in chosen:
             floors, why = found.get(candidate.number, ([], ""))
-            calls.append(self.training_call(candidate, self.config.seed, "validation", floors, why))
+            calls.append(
+                self.training_call(candidate, seed, "validation", floors, why, share=share)
+            )
         numbers = [c.number for c in chosen]
-        for index, outcome in self.run_calls(calls, numbers, "search", self.config.seed):
-            self._record_training(numbers[index], outcome)
+        for index, outcome in self.run_calls(calls, numbers, phase, seed):
+            self.record_training(numbers[index], outcome, phase)
 
     def training_call(
         self,
@@ -392,6 +404,8 @@ class Loop:
         floors: list[tuple[float, float]],
         why: str,
         weights: Path | None = None,
+        *,
+        share: float = 1.0,
     ) -> Call:
         limit = self.config.limits.train_limit_s
         request = TrainRequest(
@@ -405,6 +419,7 @@ class Loop:
             floors_why=why,
             weights=None if weights is None else str(weights.resolve()),
             machine=self.config.predicted_on or "",
+            share=share,
         )
         return Call("train", self.config.evaluator, request, limit)
 
@@ -412,10 +427,11 @@ class Loop:
         self, chosen: Sequence[Candidate]
     ) -> dict[int, tuple[list[tuple[float, float]], str]]:
         """What each candidate's curve must reach, from complete batches alone, and why."""
-        baseline, prune = self.decides_by(self.baseline()), self.config.prune
-        chosen = [self.decides_by(candidate) for candidate in chosen]
+        phase, _ = self.first_phase()
+        baseline, prune = self.decides_by(self.baseline(), phase), self.config.prune
+        chosen = [self.decides_by(candidate, phase) for candidate in chosen]
         earlier = self._earlier(chosen)
-        finished = [one for one in earlier if one.candidate.state == "done"]
+        finished = [one for one in earlier if one.finished]
         found = {
             c.number: curve_floors(c, finished, baseline, prune)
             for c in chosen
@@ -440,29 +456,32 @@ class Loop:
         numbers = {c.number for c in excluded}
         batches = {c.batch for c in excluded} - {None}
         found = []
-        for candidate in map(
-            self.decides_by, self.store.candidates("WHERE c.state IN ('done', 'pruned')")
-        ):
+        phase, _ = self.first_phase()
+        for row in self.store.candidates("WHERE c.state IN ('done', 'pruned')"):
+            candidate = self.decides_by(row, phase)
             score = candidate.score
             if score is None or candidate.number in numbers or candidate.batch in batches:
                 continue
             if not score.total_steps:
                 continue
-            points = self.store.curve(candidate.number, "search", score.seed)
+            points = self.store.curve(candidate.number, phase, score.seed)
             curve = [
                 (step / score.total_steps, metrics[score.metric])
                 for step, metrics in points
                 if score.metric in metrics
             ]
-            found.append(Training(candidate, curve))
+            # A short training that did not go on came to its end all the same.
+            finished = row.state == "done" or (phase != WHOLE and score.steps == score.total_steps)
+            found.append(Training(candidate, curve, finished))
         return found
 
-    def _record_training(self, number: int, outcome: Outcome) -> None:
+    def record_training(self, number: int, outcome: Outcome, phase: str) -> None:
+        """Records how a training of the search ended."""
         what = "failed"
         with self.store.transaction():
             if outcome.state == "ok":
                 result = msgspec.convert(outcome.value, TrainResult)
-                self.add_result(number, "search", result)
+                self.add_result(number, phase, result)
                 self.store.set_state(number, result.state, result.reason)
                 what = {"done": "trained", "pruned": "pruned"}.get(result.state, "failed")
                 if what == "failed":
@@ -521,11 +540,13 @@ class Loop:
 
     def fold(self, batch: Batch) -> None:
         """Tells the rewards in ticket order and keeps the proposer's new state, all in one transaction."""
-        baseline = self.decides_by(self.baseline())
+        phase, _ = self.first_phase()
+        baseline = self.decides_by(self.baseline(), phase)
         proposer = self.proposer(batch.stage)
         told: dict[int, tuple[float, Gains]] = {}
         with self.store.transaction():
-            for member in map(self.decides_by, self.members(batch)):
+            for row in self.members(batch):
+                member = self.decides_by(row, phase)
                 reward = self.reward(member, baseline)
                 self.store.execute(
                     "UPDATE candidate SET reward = ? WHERE number = ?", reward, member.number
@@ -535,7 +556,8 @@ class Loop:
                 if number not in told:  # proposed before, in an earlier batch
                     earlier = self.store.candidate(number)
                     assert earlier is not None
-                    gains = gains_of(self.decides_by(earlier), baseline, self.config.prune)
+                    known = self.decides_by(earlier, phase)
+                    gains = gains_of(known, baseline, self.config.prune)
                     told[number] = (earlier.reward or 0.0, gains)
                 proposer.tell(ticket, *told[number])
             self.store.execute(
@@ -560,7 +582,7 @@ class Loop:
         """Runs calls, repeating those whose worker was lost as often as the session allows."""
         todo = list(range(len(calls)))
         losses = [0] * len(calls)
-        searching = phase == "search"
+        searching = phase != "final"
         while todo:
             positions, todo = todo, []
 
@@ -609,10 +631,11 @@ class Loop:
             SessionError: it cannot be measured or trained.
         """
         baseline = self.baseline()
-        if baseline.state != "done":
+        steps = phases(self.config, self.view.rung_state)
+        if baseline.state != "done" or any(score_at(baseline, phase) is None for phase, _ in steps):
             with self.store.transaction():
                 self.store.set_state(baseline.number, "queued")
-            for work in (self.predict, self.measure, lambda rows: self.train(rows, None)):
+            for work in (self.predict, self.measure, self._train_baseline):
                 work([self.baseline()])
                 baseline = self.baseline()
                 if baseline.state not in ("queued", "done"):
@@ -622,6 +645,21 @@ class Loop:
                         code="R011",
                     )
         return baseline
+
+    def _train_baseline(self, rows: Sequence[Candidate]) -> None:
+        """The original at every length that candidates are trained at, those it has not been trained at yet."""
+        seed = self.config.seed
+        for number, phase, share in (
+            (c.number, phase, share)
+            for c in rows
+            for phase, share in phases(self.config, self.view.rung_state)
+        ):
+            baseline = self.baseline()
+            if baseline.state not in ("queued", "done") or score_at(baseline, phase):
+                continue
+            call = self.training_call(baseline, seed, "validation", [], "", share=share)
+            for _, outcome in self.run_calls([call], [number], phase, seed):
+                self.record_training(number, outcome, phase)
 
     def search(self, stage: Stage, budget: Budget, most_candidates: int | None) -> str:
         """Searches a stage until its budget is used up or its space is exhausted; returns which, and keeps it."""
@@ -701,10 +739,13 @@ class Loop:
             return False
         self.spend()
         left = budget.time_s - self.view.elapsed_s
-        rows = [c for c in self.store.candidates() if c.score is not None and c.kind != "baseline"]
-        if not rows:
+        left -= climb_cost_s(self, stage)
+        phase, _ = self.first_phase()
+        rows = [score_at(c, phase) for c in self.store.candidates() if c.kind != "baseline"]
+        seconds = [score.seconds for score in rows if score is not None]
+        if not seconds:
             return left <= 0
-        one = statistics.median(c.score.seconds for c in rows if c.score is not None)
+        one = statistics.median(seconds)
         return left < one * math.ceil(self.config.batch_width / self.width())
 
     def choose(self, stage: Stage) -> None:
@@ -712,7 +753,7 @@ class Loop:
         baseline = self.decides_by(self.baseline())
         reference = self.reward(baseline, baseline)
         done = self.store.candidates("WHERE c.state = 'done' AND c.stage = ?", stage.name)
-        better = [c for c in done if (c.reward or 0.0) > reference]
+        better = [c for c in done if (c.reward or 0.0) > reference and self.was_whole(c)]
         chosen = (
             min(better, key=lambda c: (-(c.reward or 0.0), c.number)).number if better else None
         )

@@ -78,7 +78,8 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``assignment`` maps a stage's name to the operator that serves its sites; the baseline has none.
     ``floors`` are points of a :class:`syno.train.CurveFloor`. ``weights`` is where to leave the trained
     weights as safetensors. ``machine`` is a machine file (JSON) that kernels depend on, beside program and seed; empty:
-    also on what was measured since.
+    also on what was measured since. ``share`` of the task's steps is trained, with the whole learning-rate schedule over
+    these.
     """
 
     candidate: int
@@ -91,6 +92,7 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     floors_why: str = ""
     weights: str | None = None
     machine: str = ""
+    share: float = 1.0
 
 
 class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +196,7 @@ class Callback(Protocol):
     """Watches a session; exceptions from it end the run, and the session stays resumable."""
 
     def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
-        """``what``: given, started, measured, trained, pruned, failed, folded, finalist, skipped, exhausted, ended."""
+        """``what``: given, started, measured, trained, pruned, failed, folded, rung, finalist, skipped, exhausted, ended."""
         ...
 
 

@@ -18,6 +18,7 @@ class Training:
 
     candidate: Candidate
     curve: Curve
+    finished: bool = True
 
 
 def not_worth_training(candidate: Candidate, baseline: Candidate, prune: Prune) -> str | None:

@@ -30,6 +30,37 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
 
 
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """Who of a rung went on: decided once, for candidates of one stage.
+
+    Attributes:
+        rung: from 1.
+        seen: those who finished the rung, best first.
+        best: those who went on for their rank.
+        drawn: the beginning of a random order of all of ``seen``, who went on whatever their rank.
+        before: who was drawn at an earlier rung, and went on for that.
+    """
+
+    stage: str
+    rung: int
+    seen: list[int]
+    best: list[int]
+    drawn: list[int]
+    before: list[int] = []
+
+    @property
+    def on(self) -> list[int]:
+        """All who went on."""
+        return sorted({*self.best, *self.drawn, *self.before})
+
+
+class RungState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session knows of its rungs: decisions in their order, and the rungs that were left out from then on."""
+
+    passed: list[Passed] = []
+    useless: list[int] = []
+
+
 class StageEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How the search of a stage ended so far.
 
@@ -91,6 +122,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     started: str | None
     ended: str | None
     notes: list[str] = []
+    rungs: list[Score] = []
+    """Its short trainings, the shortest first."""
     predicted_us: float | None = None
     """Latency of the whole network as the session's machine file predicts it."""
     mixing: str = ""
@@ -103,9 +136,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     def without_timings(self) -> Candidate:
         """What is known of it that no clock decided: its latency is the predicted one."""
-        score = self.score
-        if score is not None:
-            score = msgspec.structs.replace(score, seconds=0.0, examples_per_s=0.0)
+
+        def untimed(score: Score) -> Score:
+            return msgspec.structs.replace(score, seconds=0.0, examples_per_s=0.0)
+
         return msgspec.structs.replace(
             self,
             latency_us=self.predicted_us,
@@ -113,7 +147,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
             op_latency_us=None,
             timings=[],
             notes=[],
-            score=score,
+            score=None if self.score is None else untimed(self.score),
+            rungs=[untimed(score) for score in self.rungs],
             started=None,
             ended=None,
             tries=0,

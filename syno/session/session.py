@@ -21,6 +21,7 @@ from syno.session.config import (
     Component,
     Limits,
     Prune,
+    Rung,
     SessionConfig,
     Stage,
     first_difference,
@@ -37,6 +38,7 @@ from syno.session.loop import Loop
 from syno.session.progress import make_progress
 from syno.session.protocols import Callback, Measurement, OperatorText
 from syno.session.records import Candidate, Score
+from syno.session.rungs import climb
 from syno.session.spaces import is_empty, propose_or_skip, skip_empty
 from syno.session.store import Store, explained
 from syno.session.trust import check_trust, sign
@@ -165,6 +167,7 @@ class Session(SessionView):
         threads_per_training: int | None = None,
         threads_per_measurement: int | None = None,
         prune: Prune | None = None,
+        rungs: Sequence[Rung] | None = None,
         space: Mapping[str, Any] | None = None,
         predicted_on: str | None = None,
         limits: Limits | None = None,
@@ -179,6 +182,7 @@ class Session(SessionView):
             directory: made when it does not exist.
             proposer: the search policy of a session with one stage; give ``stages`` for several.
             evaluator, measurer, reward: parts by name, see :class:`SessionConfig`.
+            rungs: short trainings before whole ones, see :class:`SessionConfig`.
             predicted_on: machine file (JSON) that latencies are predicted from, see :class:`SessionConfig`.
             machine: machine file (JSON) of a deterministic session, see :class:`SessionConfig`.
             parts: factories for references that are no importable names; for parts of the coordinator
@@ -208,6 +212,7 @@ class Session(SessionView):
             "threads_per_training": threads_per_training,
             "threads_per_measurement": threads_per_measurement,
             "prune": prune,
+            "rungs": None if rungs is None else tuple(rungs),
             "space": None if space is None else dict(space),
             "predicted_on": predicted_on,
             "limits": limits,
@@ -412,7 +417,7 @@ class Session(SessionView):
             if left is not None:
                 rest = sum(shares[index:])
                 most = left if last else max(1, round(left * stage.share / rest))
-            why = loop.search(stage, Budget(time_s, budget.candidates), most)
+            why = self._search_stage(loop, stage, Budget(time_s, budget.candidates), most)
             if left is not None:
                 left -= loop.used(stage)
             if not last and why != "empty":
@@ -422,6 +427,21 @@ class Session(SessionView):
                 self._store.set_meta("time_up_s", repr(budget.time_s))
         return why
 
+    def _search_stage(self, loop: Loop, stage: Stage, budget: Budget, most: int | None) -> str:
+        """Searches a stage, then takes its candidates from rung to rung; once begun with that, no further one is
+        proposed within the same time."""
+        climbed = self._store.climbed_s()
+        if budget.time_s is None or budget.time_s > climbed.get(stage.name, 0.0):
+            why = loop.search(stage, budget, most)
+        else:
+            why = "budget"
+        if why != "empty" and self.config.rungs:
+            if budget.time_s is not None:
+                with self._store.transaction():
+                    self._store.set_climbed_s({**climbed, stage.name: budget.time_s})
+            climb(loop, stage)
+        return why
+
     # --- driven by the caller
 
     def ask(self) -> Trial | None:
@@ -429,6 +449,12 @@ class Session(SessionView):
 
         Ask and tell in any order; a batch is complete when all of its candidates are told.
         """
+        if self.config.rungs:
+            raise SessionError(
+                "a session with rungs trains by itself: it decides how long",
+                fix="call run(), or make a session without rungs to ask and tell",
+                code="R014",
+            )
         loop = self._manual_loop()
         baseline = loop.baseline()
         if baseline.state == "queued":

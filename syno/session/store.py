@@ -23,7 +23,7 @@ from syno.session import sealing
 from syno.session.content import wrong_content
 from syno.session.lock import locked
 from syno.session.protocols import PREDICTED, Measurement, OperatorText, Predicted, Proposal
-from syno.session.records import Candidate, Score, StageEnd, Timing
+from syno.session.records import Candidate, RungState, Score, StageEnd, Timing
 
 SCHEMA_VERSION = 2  # 1: without note, file and seals
 
@@ -457,6 +457,20 @@ class Store:
     def set_finalists(self, numbers: list[int]) -> None:
         self.set_meta("finalists", msgspec.json.encode(numbers).decode())
 
+    def rung_state(self) -> RungState:
+        """Who went on from which rung."""
+        return msgspec.json.decode(self.meta("rungs", "{}"), type=RungState)
+
+    def set_rung_state(self, state: RungState) -> None:
+        self.set_meta("rungs", msgspec.json.encode(state).decode())
+
+    def climbed_s(self) -> dict[str, float]:
+        """By stage, the time within which no further candidate is proposed: its rungs were climbed, or are."""
+        return msgspec.json.decode(self.meta("climbed_s", "{}"), type=dict[str, float])
+
+    def set_climbed_s(self, times: dict[str, float]) -> None:
+        self.set_meta("climbed_s", msgspec.json.encode(times).decode())
+
     def given(self) -> dict[str, Score]:
         """Of the model as it was handed in, untouched: its score on each part."""
         return msgspec.json.decode(self.meta("given", "{}"), type=dict[str, Score])
@@ -773,6 +787,9 @@ def _candidate(
         op_latency_us=sum(t.latency_us for t in sites) if sites else None,
         timings=timings,
         score=next((s for s in scores if s.phase == "search"), None),
+        rungs=sorted(
+            (s for s in scores if s.phase.startswith("rung")), key=lambda s: int(s.phase[4:])
+        ),
         finals=[s for s in scores if s.phase == "final"],
         started=row["started"],
         ended=row["ended"],

@@ -20,12 +20,14 @@ from syno.session.lock import locked
 from syno.session.records import (
     STATES,
     Candidate,
+    RungState,
     Score,
     StageEnd,
     allowed_drop,
     pareto_front,
     pooled_std,
 )
+from syno.session.rungs import RungReport, rung_reports
 from syno.session.store import LOST_END, Store
 from syno.session.verdict import Verdict, reach
 
@@ -386,6 +388,15 @@ class SessionView:
         return "" if ended == "running" else ended
 
     @property
+    def rung_state(self) -> RungState:
+        """Who went on from which rung of short trainings."""
+        return self._store.rung_state()
+
+    def rungs(self) -> list[RungReport]:
+        """What each rung of short trainings did, and what its ranks are worth."""
+        return rung_reports(self)
+
+    @property
     def repeatable(self) -> str:
         """From what a search with a budget in candidates can be repeated, whatever the machine does meanwhile:
         ``"from seed and machine file"``, ``"from seed"`` (nothing is timed), or ``"from its record only"`` (measured
@@ -421,6 +432,7 @@ class SessionView:
         found = [LOST_END] if self._store.lost_end else []
         if lost := self.lost_by_training():
             found.append(lost)
+        found += [report.sentence() for report in self.rungs() if report.trained]
         for stage in self.config.stages:
             end = self.stage_ends.get(stage.name)
             if end is None or end.why == "budget":
@@ -457,6 +469,7 @@ class SessionView:
             "given": msgspec.to_builtins(self.given),
             "recipe": self.recipe,
             "repeatable": self.repeatable,
+            "rungs": msgspec.to_builtins(self.rungs()),
             "baseline": None if baseline is None else _row(baseline),
             "best": None if best is None else _row(best),
             "verdict": msgspec.to_builtins(verdict),
@@ -529,6 +542,10 @@ class SessionView:
         lines += [f"timed although {note}" for note in candidate.notes]
         for step, metrics in self.curve(candidate):
             lines.append(f"step {step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
+        for score in candidate.rungs:
+            lines.append(
+                f"{score.phase}, {score.steps} steps: {score.metric} {significant(score.value, 4)}"
+            )
         for score in [*([candidate.score] if candidate.score else []), *candidate.finals]:
             lines.append(
                 f"{score.phase}, seed {score.seed}: {score.metric} {significant(score.value, 4)} +- {significant(score.stderr, 2)} "
