@@ -34,8 +34,9 @@ def nothing(says: str) -> Component:
 
 
 def report(view: SessionView) -> Report:
-    """The report, without drawing a winner: operators of the fakes are numbers."""
-    with patch.object(SessionView, "best", return_value=None):
+    """The report, without drawing a winner or writing formulas: operators of the fakes are numbers."""
+    nothing: Any = patch("syno.report.build._formulas", return_value={})
+    with nothing, patch.object(SessionView, "best", return_value=None):
         return report_of(view)
 
 
