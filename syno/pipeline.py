@@ -48,7 +48,9 @@ from syno.session import (
     Stage,
     open_view,
 )
+from syno.session.callbacks import as_callbacks
 from syno.session.config import read_config
+from syno.session.protocols import Callback
 from syno.session.require import required
 from syno.session.trust import check_trust
 from syno.session.view import BEGINS_GIVEN
@@ -106,6 +108,7 @@ def search(
     latency: str | None = None,
     rungs: Sequence[float | Rung] | None = None,
     timeout_s: float | None = None,
+    callbacks: Any = None,
     progress: str = "auto",
     trust: bool = False,
     deterministic: bool = False,
@@ -163,6 +166,11 @@ def search(
         workers: processes that train at the same time; default one a usable core.
         timeout_s: seconds after which one training is ended and counts as failed; default an hour. It and
             ``workers`` stay as they are in a session that goes on, unless they are given again.
+        callbacks: watch the search: a function ``(what, candidate, view)``, an object with methods such as
+            ``on_trained(candidate, view)``, or a list of them. ``what`` is one of
+            :data:`syno.session.callbacks.EVENTS`, ``candidate`` the one it is about or None, ``view`` the session, to be
+            read. What they raise ends the search and reaches the caller; the session notes it and stays resumable.
+            KeyboardInterrupt ends it as Ctrl-C does.
         trust: a session that is there is resumed though it was made by somebody else, or by an older syno: it
             names what is imported, which is printed.
         deterministic: kernels depend on program, machine file and seed only (see :mod:`syno.config`); the machine
@@ -187,6 +195,7 @@ def search(
         max_steps=(max_steps, 1, MOST_COUNT),
     )
     allowed = Budget.parse(budget)
+    watchers = as_callbacks(callbacks)
     model, example = unwrapped(model), as_inputs(example)
     reference, task, first = _task_of(model, data, pretrained, recipe, Path(session))
     if sites is None:
@@ -211,6 +220,7 @@ def search(
         native=native,
         prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=timeout_s,
+        callbacks=watchers,
         progress=progress,
         trust=trust,
         deterministic=deterministic,
@@ -261,6 +271,7 @@ def search_task(
     latency: str | None = None,
     rungs: Sequence[float | Rung] | None = None,
     timeout_s: float | None = None,
+    callbacks: Any = None,
     progress: str = "auto",
     command: str | None = None,
     trust: bool = False,
@@ -284,6 +295,7 @@ def search_task(
         groups=(groups, 1, MOST_COUNT),
         max_steps=(max_steps, 1, MOST_COUNT),
     )
+    watchers = as_callbacks(callbacks)
     task = load_task(reference, dict(options or {}))
     asked = SearchSpace(
         policy, flops_ratio, min_flops_ratio, None, max_steps, groups, mix_tokens
@@ -338,6 +350,7 @@ def search_task(
         native=native,
         prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=timeout_s,
+        callbacks=watchers,
         progress=progress,
         trust=trust,
         deterministic=deterministic,
@@ -612,6 +625,7 @@ def _run(
     native: bool,
     prune: Prune,
     timeout_s: float | None,
+    callbacks: Sequence[Callback],
     progress: str,
     trust: bool,
     deterministic: bool,
@@ -670,6 +684,7 @@ def _run(
             finalists=finalists,
             final_seeds=final_seeds,
             executor=executor,
+            callbacks=callbacks,
             progress=progress,
             given=lambda: _judged(
                 task, given, parts, seed=seed, threads=session.config.threads_per_training

@@ -20,6 +20,7 @@ import msgspec
 from syno.errors import SessionError, SynoError, told
 from syno.files import write_whole
 from syno.session.budget import Budget
+from syno.session.callbacks import name_of
 from syno.session.config import SessionConfig, Stage
 from syno.session.executors import Call, Executor, Outcome
 from syno.session.files import examples_path, given_path, operator_path
@@ -51,6 +52,7 @@ from syno.session.rungs import WHOLE, at_phase, climb_cost_s, phases, score_at
 from syno.session.spaces import is_empty, propose_or_skip
 from syno.session.store import Store
 from syno.session.view import SessionView
+from syno.session.worker import describe
 from syno.train import TrainResult
 
 _MOST_ASKS = 64  # of one batch, while all that is proposed is known already
@@ -119,7 +121,14 @@ class Loop:
     def tell_callbacks(self, what: str, number: int | None = None) -> None:
         candidate = None if number is None else self.store.candidate(number)
         for callback in self._callbacks:
-            callback(what, candidate, self.view)
+            try:
+                callback(what, candidate, self.view)
+            except Exception as error:
+                about = "" if candidate is None else f" of {candidate.id}"
+                self.store.event(
+                    f"the callback {name_of(callback)} failed at {what!r}{about}: {describe(error)}", "error"
+                )  # fmt: skip
+                raise
 
     def spend(self) -> None:
         """Adds the time since the last call to the session's account."""

@@ -327,6 +327,7 @@ class Session(SessionView):
             finalists: candidates trained again, beside the original, to be judged on the test part.
             final_seeds: how many seeds, beginning after the session's, or which.
             executor: left out, ``limits.workers`` processes.
+            callbacks: told of each event in turn, see :data:`syno.session.callbacks.EVENTS`; what they raise ends the run.
             progress: ``"auto"``, ``"bar"``, ``"log"`` or ``"off"``.
             given: judges the model as it was handed in, before anything is trained, on each part that candidates
                 are judged on; called once in a session.
@@ -371,7 +372,7 @@ class Session(SessionView):
             with self._store.transaction():
                 self._store.execute("UPDATE candidate SET state = 'queued' WHERE state = 'running'")
                 loop.spend()
-        except SynoError:
+        except Exception:  # a callback's mistake may be any
             with contextlib.suppress(SynoError), self._store.transaction():
                 self._store.set_meta("run_ended", "error")
             raise
