@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from syno.errors import SynoError
 from syno.explain import _fitting
 from syno.features import Features, features
+from syno.session.verdict import NEAREST
 
 if TYPE_CHECKING:
     from syno import _core
@@ -78,8 +79,8 @@ def in_words(
     }
     called = " ".join(words.get(word, word) for word in name.split("_"))
     if not differs:
-        return f"{sentence} Nearest known operator: {called}, from which it differs in the order of its weights at most."
-    return f"{sentence} Nearest known operator: {called}; {', '.join(differs[:3])}."
+        return f"{sentence} {NEAREST}{called}, from which it differs in the order of its weights at most."
+    return f"{sentence} {NEAREST}{called}; {', '.join(differs[:3])}."
 
 
 def _distance(own: Features, other: Features) -> float:

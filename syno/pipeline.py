@@ -97,6 +97,7 @@ def search(
     groups: int | None = None,
     mix_tokens: bool = False,
     space: Space | str | Path | Mapping[str, Any] | None = None,
+    known: str | Sequence[str] | None = None,
     finalists: int = 3,
     final_seeds: int = 3,
     batch_width: int = 4,
@@ -157,6 +158,10 @@ def search(
             :class:`Space`, its file or its name, for the group of layers it was made from, else all groups that
             have its shapes: the other layers stay, and the ratios count for nothing; or both: ``{"spec":
             "a.json", "max_steps": 10}``. Default: as in the session that is there.
+        known: operators that people have named, to be trained and timed beside those found, at the values that the
+            layers' sizes allow: names of :data:`syno.known.NAMES`, ``"all"`` or ``()``; default grouped, bottleneck
+            and separable, or as before. They take a quarter of the trainings at most, and what they are worth is told to
+            the policy. What turns out to be a known operator is called so in any case.
         finalists, final_seeds: the best are trained again, with the original, on that many new seeds.
         batch_width: candidates proposed together; decides the search, ``workers`` does not.
         native: train on native kernels, else on emitted PyTorch functions. Timing is always native.
@@ -200,9 +205,13 @@ def search(
     reference, task, first = _task_of(model, data, pretrained, recipe, Path(session))
     if sites is None:
         sites = default_sites(model, example)
-    asked = SearchSpace(
-        policy, flops_ratio, min_flops_ratio, params_ratio, max_steps, groups, mix_tokens
-    ).asked(space, Path(session))
+    asked = (
+        SearchSpace(
+            policy, flops_ratio, min_flops_ratio, params_ratio, max_steps, groups, mix_tokens
+        )
+        .asked(space, Path(session))
+        .with_known(known, Path(session))
+    )
     return _run(
         task,
         reference,
@@ -264,6 +273,7 @@ def search_task(
     max_steps: int | None = None,
     mix_tokens: bool = False,
     space: Space | str | Path | Mapping[str, Any] | None = None,
+    known: str | Sequence[str] | None = None,
     batch_width: int = 4,
     native: bool = True,
     require: str = "",
@@ -297,9 +307,11 @@ def search_task(
     )
     watchers = as_callbacks(callbacks)
     task = load_task(reference, dict(options or {}))
-    asked = SearchSpace(
-        policy, flops_ratio, min_flops_ratio, None, max_steps, groups, mix_tokens
-    ).asked(space, directory)
+    asked = (
+        SearchSpace(policy, flops_ratio, min_flops_ratio, None, max_steps, groups, mix_tokens)
+        .asked(space, directory)
+        .with_known(known, directory)
+    )
     plan = stored_plan(directory, trust=trust)
     if plan is None:
         sites = default_sites(task.make_model(seed), task.example(batch))
@@ -423,7 +435,9 @@ def plan_stages(groups: Sequence[SiteGroup], space: SearchSpace) -> Plan:
         return known[spec]
 
     for group, spec in space.chosen(groups, problem_of):
-        options = {"spec": spec, "policy": space.policy}
+        options: dict[str, Any] = {"spec": spec, "policy": space.policy}
+        beside = space.beside(group, spec)
+        options |= {} if beside is None else {"known": beside}
         stage = Stage(
             name=group.key,
             proposer=Component(reference=_PROPOSER, options=options),

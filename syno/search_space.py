@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import SpecError, shown
+from syno.known import DEFAULT_KNOWN, chosen
 from syno.policies import DEFAULT_POLICY
 from syno.session.config import read_config
 from syno.space import Space, shapes_of
@@ -30,6 +31,8 @@ class SearchSpace:
     max_steps: int | None = None
     groups: int | None = None
     mix_tokens: bool = False
+    known: tuple[str, ...] | None = None
+    """Names of known operators to train beside those found; ``None``: a session from before there were any."""
     settings: dict[str, Any] | None = None
     given: str | None = None
     """Name and digest of the space that was given for the groups it fits."""
@@ -77,6 +80,40 @@ class SearchSpace:
             origin=None if isinstance(source, Space) else str(source),
         )
 
+    def with_known(self, known: str | Sequence[str] | None, directory: Path | None) -> SearchSpace:
+        """With the known operators that a caller asked for: those of the session that is there, or the usual ones,
+        where that is nothing.
+
+        Raises:
+            UnknownName: there is no such known operator.
+        """
+        names: Sequence[str] | None = None
+        if known is None and directory is not None and (directory / "session.toml").exists():
+            names = read_config(directory / "session.toml").space.get("known")
+        else:
+            names = chosen(known)
+        return dataclasses.replace(self, known=None if names is None else tuple(names))
+
+    def beside(self, group: SiteGroup, spec: str) -> dict[str, Any] | None:
+        """The known operators of a group, as an option of its proposer; ``None`` where there are none, or no space."""
+        from syno import _core
+        from syno.known.beside import beside
+
+        if not self.known:
+            return None
+        limits = json.loads(spec).get("budgets", {})
+        try:
+            made = _core.Spec.from_json(spec)
+        except SpecError:
+            return None  # the session says so, and skips it
+        return beside(
+            made,
+            self.known,
+            window=group.window,
+            most_flops=limits.get("max_flops"),
+            most_params=limits.get("max_params"),
+        )
+
     def recorded(self) -> dict[str, Any]:
         """What a session keeps and compares."""
         hidden = ("text", "origin")
@@ -86,6 +123,8 @@ class SearchSpace:
     def words(self) -> list[str]:
         """Options of the command line that ask for the same."""
         words = [] if self.origin is None else ["--space", self.origin]
+        if self.known not in (None, DEFAULT_KNOWN):
+            words += ["--known", ",".join(self.known or ()) or "none"]
         return [*words, *Settings.of(self.settings or {}).words()]
 
     def of(self, group: SiteGroup) -> str:

@@ -23,6 +23,7 @@ def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str
     return [
         candidate.id + (" *" if candidate.id in front else ""),
         candidate.state,
+        candidate.origin,
         value,
         "-" if candidate.latency_us is None else significant(candidate.latency_us),
         "-" if candidate.op_latency_us is None else significant(candidate.op_latency_us),
@@ -35,6 +36,7 @@ def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str
 _COLUMNS = [
     "id",
     "state",
+    "origin",
     "metric",
     "latency µs",
     "sites µs",

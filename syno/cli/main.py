@@ -166,6 +166,12 @@ def _seconds(text: str | None) -> None:
         parse_seconds(text)
 
 
+def _known(text: str | None) -> None:
+    from syno.known import chosen
+
+    chosen(text)
+
+
 def _requirement(text: str) -> None:
     from syno.session import Prune
     from syno.session.require import required
@@ -460,6 +466,14 @@ def search(
     space: SpaceFile = None,
     settings: SpaceSettings = None,
     rules: SpaceRules = None,
+    known: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_known),
+            help="Known operators to train beside those found: 'grouped,separable', 'all' or 'none'; "
+            "default grouped,bottleneck,separable.",
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(help="Continue a session that exists (the default); --no-resume refuses."),
@@ -497,6 +511,7 @@ def search(
         require=require,
         mix_tokens=mix_tokens,
         space=asked(settings or [], rules or [], space),
+        known=known,
         timeout_s=None if train_limit is None else parse_seconds(train_limit),
         progress=progress,
         trust=trust,

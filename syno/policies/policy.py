@@ -28,18 +28,20 @@ class History:
     Attributes:
         told: (operator, reward) in the order of their tickets; rewards in 0 … 1.
         pending: operators chosen whose rewards are not known yet.
+        reserved: operators that others choose: not to be chosen, and nothing is known of them.
         gains: (quality, speed) of operators told, each in units of its own and 0 where an operator ceases to
             be worth having; ``None`` where it is not known.
     """
 
     told: Sequence[tuple[int, float]] = ()
     pending: Sequence[int] = ()
+    reserved: frozenset[int] = frozenset()
     gains: Mapping[int, tuple[float | None, float | None]] = field(default_factory=dict)
 
     @property
     def taken(self) -> set[int]:
         """Operators that are not to be chosen again."""
-        return {index for index, _ in self.told} | set(self.pending)
+        return {index for index, _ in self.told} | set(self.pending) | self.reserved
 
 
 class Policy(Protocol):

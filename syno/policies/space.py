@@ -72,12 +72,20 @@ def expected(looked_at: int, before: int) -> float:
 class SpecSpace:
     """The operators of a spec: all of them where there are thousands, else all small and some deep ones.
 
+    Args:
+        known: further ones, whether the spec allows them or not; ``known`` are their indices, in this order.
     Raises:
         SpecError: the spec allows no operator.
     """
 
     def __init__(
-        self, spec: _core.Spec, *, seed: int = 0, enough: int = ENOUGH, sampled: int = SAMPLED
+        self,
+        spec: _core.Spec,
+        *,
+        seed: int = 0,
+        enough: int = ENOUGH,
+        sampled: int = SAMPLED,
+        known: Sequence[_core.PGraph] = (),
     ) -> None:
         from syno import _core
 
@@ -88,16 +96,31 @@ class SpecSpace:
             if len(self.graphs) >= enough or coming > MOST_LOOKED_AT:
                 break
         if reached < spec.max_steps:
-            known = {graph.hash() for graph in self.graphs}
+            hashes = {graph.hash() for graph in self.graphs}
             deep = _core.sample_operators(spec, n=sampled, seed=seed)
-            self.graphs += [graph for graph in deep if graph.hash() not in known]
+            self.graphs += [graph for graph in deep if graph.hash() not in hashes]
         if not self.graphs:
             raise SpecError(
                 f"[search] the space has no operator of at most {spec.max_steps} steps; "
                 "allow more steps (max_steps), more FLOPs (flops_ratio), or fewer (min_flops_ratio)"
             )
+        self.known = self._add(known)
         self._derivations: list[tuple[str, ...] | None] = [None] * len(self.graphs)
         self._features: list[Features | None] = [None] * len(self.graphs)
+
+    def _add(self, graphs: Sequence[_core.PGraph]) -> list[int]:
+        """Indices of these operators, which are there afterwards, each once however it is built."""
+        if not graphs:
+            return []
+        places = {str(graph.operator_key()): i for i, graph in enumerate(self.graphs)}
+        found = []
+        for graph in graphs:
+            key = str(graph.operator_key())
+            if key not in places:
+                places[key] = len(self.graphs)
+                self.graphs.append(graph)
+            found.append(places[key])
+        return list(dict.fromkeys(found))
 
     def __len__(self) -> int:
         return len(self.graphs)

@@ -84,6 +84,7 @@ def _entry(
         test_stderr=view.stderr(candidate) if candidate.finals else None,
         seeds=[score.seed for score in candidate.finals],
         front_test=candidate.id in front_test,
+        origin=candidate.origin,
     )
 
 
@@ -133,7 +134,7 @@ def build_report(
     baseline = view.baseline
     scores = [c.score for c in ([baseline] if baseline else []) + candidates if c.score]
     metric = scores[0].metric if scores else "accuracy"
-    remarks = [*view.notes(), *disturbed(view, final), *(notes or [])]
+    remarks = [*view.notes(), *disturbed(view, final), *(notes or []), *_left_out(view)]
     verdict = view.verdict()
     best = view.best()  # the verdict's
     front = {c.id for c in view.pareto()}
@@ -148,7 +149,7 @@ def build_report(
     base = (
         _entry(view, baseline, final, front, front_test)
         if baseline
-        else Entry(id="baseline", expr="the original layers", state="queued")
+        else Entry(id="baseline", expr="the original layers", state="queued", origin="original")
     )
     settings: Any = view.config
     seeds = sorted({s.seed for c in candidates for s in c.finals} | {settings.seed})
@@ -188,6 +189,16 @@ def build_report(
         },
         recipe=view.recipe,
     )
+
+
+def _left_out(view: SessionView) -> list[str]:
+    """Which known operators were not trained, and why, a sentence a stage."""
+    return [
+        f"Known operators that do not stand beside those found for {stage!r}: "
+        + "; ".join(f"{name} ({why})" for name, why in refused.items())
+        + "."
+        for stage, refused in view.known_refused.items()
+    ]
 
 
 def _replaced(view: SessionView, candidates: list[Candidate]) -> dict[str, list[Replaced]]:

@@ -46,6 +46,13 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     seeds: list[int] = msgspec.field(default_factory=list)
     """Of the trainings behind ``test``."""
     front_test: bool = False
+    origin: str = ""
+    """``"original"``, ``"found"``, or ``"known: grouped(g=4)"``."""
+
+    @property
+    def known(self) -> str:
+        """Which known operator it is; empty where it is none."""
+        return self.origin.removeprefix("known: ") if self.origin.startswith("known: ") else ""
 
 
 class Comparison(msgspec.Struct, kw_only=True):

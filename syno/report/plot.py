@@ -30,8 +30,9 @@ def pareto_figure(report: Report) -> Figure:
     scale = 100.0 if report.metric == "accuracy" else 1.0
     apart = any(e.validation is not None or e.test is not None for e in everyone(report))
     parts = ("validation", "test") if apart else ("accuracy",)
-    for part in parts:
-        _draw_part(axes, report, part, scale)
+    said: set[str] = set()
+    for part in reversed(parts):
+        _draw_part(axes, report, part, scale, said)
     axes.set_xlabel(f"network latency, µs (batch {report.batch}, {report.threads} thread)")
     label = f"{report.metric}, %" if scale == 100.0 else report.metric
     axes.set_ylabel(label if report.higher_is_better else f"{label} (lower is better)")
@@ -45,7 +46,7 @@ def everyone(report: Report) -> list[Entry]:
     return [report.baseline, *report.candidates]
 
 
-def _draw_part(axes: Any, report: Report, part: str, scale: float) -> None:
+def _draw_part(axes: Any, report: Report, part: str, scale: float, said: set[str]) -> None:
     """The points of one part and their front; the two parts share axes, not a front."""
     large = part == "test"
     known = [
@@ -63,16 +64,16 @@ def _draw_part(axes: Any, report: Report, part: str, scale: float) -> None:
             entry.latency_us,
             scale * value,
             yerr=scale * error,
-            fmt="s" if original else "o",
+            fmt="s" if original else "^" if entry.known else "o",
             ms=(7 if original else 6) if several else 4,
-            color="black" if original else "#c2410c" if entry.id == report.best else "#2563a8",
+            color=_colour(report, entry),
             alpha=1.0 if several else 0.45,
             elinewidth=0.8,
-            label="original" if original and (part != "validation" or base.test is None) else None,
+            label=_label(entry, original, said),
         )
         if entry.id == report.best or (large and not original):
             axes.annotate(
-                entry.id,
+                f"{entry.id}: {entry.known}" if entry.known else entry.id,
                 (entry.latency_us, scale * value),
                 xytext=(6, 6),
                 textcoords="offset points",
@@ -88,6 +89,23 @@ def _draw_part(axes: Any, report: Report, part: str, scale: float) -> None:
         ls="--" if part == "validation" else "-",
         label="Pareto front" if part == "accuracy" else f"Pareto front, {part}",
     )
+
+
+def _colour(report: Report, entry: Entry) -> str:
+    if entry is report.baseline:
+        return "black"
+    if entry.id == report.best:
+        return "#c2410c"
+    return "#15803d" if entry.known else "#2563a8"
+
+
+def _label(entry: Entry, original: bool, said: set[str]) -> str | None:
+    """What the legend calls a point, once for each kind."""
+    kind = "original" if original else "known operators" if entry.known else "found operators"
+    if kind in said:
+        return None
+    said.add(kind)
+    return kind
 
 
 def figure_svg(figure: Figure) -> str:

@@ -98,6 +98,7 @@ def rows(report: Report) -> list[dict[str, str]]:
                 "id": entry.id,
                 "mark": "best" if entry.id == report.best else "",
                 "front": "●" * entry.front + "◆" * entry.front_test,
+                "origin": entry.origin,
                 "accuracy": accuracy_text(report, entry),
                 "validation": _part_text(report, entry.validation, entry.validation_stderr),
                 "test": _part_text(report, entry.test, entry.test_stderr, entry.seeds),

@@ -169,6 +169,7 @@ _META: dict[str, Callable[[str], Any]] = {
     "stage_ends": msgspec.json.Decoder(dict[str, StageEnd]).decode,
     "finalists": msgspec.json.Decoder(list[_Count]).decode,
     "given": msgspec.json.Decoder(dict[str, Score]).decode,
+    "known": msgspec.json.Decoder(dict[str, str]).decode,
     "words": msgspec.json.Decoder(dict[str, str]).decode,
     "recipe": msgspec.json.Decoder(dict[str, str]).decode,
     "fixed": msgspec.json.Decoder(dict[str, Any]).decode,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,8 +27,22 @@ def finals_cost_s(loop: Loop, finalists: int, seeds: int) -> float:
     return 1.2 * statistics.median(seconds) * rounds
 
 
+def best_of(done: Sequence[Candidate], count: int, rewards: Mapping[int, float]) -> list[Candidate]:
+    """The ``count`` best by their rewards. Of two or more one is known and one is found, where there are both:
+    what is found is judged beside what is known."""
+    ranked = sorted(done, key=lambda c: (-rewards[c.number], c.number))
+    chosen = ranked[:count]
+    if count < 2:
+        return chosen
+    for known in (True, False):
+        if all(bool(c.known) != known for c in chosen):
+            best = next((c for c in ranked if bool(c.known) == known), None)
+            chosen = [*chosen[:-1], best] if best is not None else chosen
+    return chosen
+
+
 def choose_finalists(loop: Loop, count: int) -> list[Candidate]:
-    """The ``count`` best by what is on record, and whoever was chosen before: a finalist stays one.
+    """:func:`best_of` what is on record, and whoever was chosen before: a finalist stays one.
 
     The first choice that reads measured latencies where the session predicts them: the rewards are those with the
     latencies as measured, and who is slower than allowed is left out.
@@ -41,7 +55,7 @@ def choose_finalists(loop: Loop, count: int) -> list[Candidate]:
         baseline = loop.baseline()
         rewards = {c.number: loop.reward(c, baseline) for c in done}
         fast = [c for c in done if _fast_enough(loop, c, baseline)]
-    ranked = sorted(fast, key=lambda c: (-rewards[c.number], c.number))[:count]
+    ranked = best_of(fast, count, rewards)
     # Sessions made before finalists were recorded have their trainings alone.
     before = loop.store.finalists() or [c.number for c in done if c.finals]
     new = [c for c in ranked if c.number not in before]

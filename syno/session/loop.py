@@ -260,6 +260,8 @@ class Loop:
                         batch=batch.number,
                         proposal=proposal,
                     )
+                    if proposal.known:
+                        self.store.name_known(key, proposal.known)
                     write_whole(operator_path(self.directory, key), proposal.operator.text)
                 self.store.execute(
                     "INSERT INTO ticket VALUES(?, ?, ?, ?, ?)",

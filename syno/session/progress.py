@@ -89,7 +89,8 @@ class _Log(_Off):
         if self.budget.candidates is not None:
             parts[-1] = f"{view.trained}/{self.budget.candidates} trained"
         if candidate is not None:
-            parts.append(f"{candidate.id} {what}{_numbers(candidate)}")
+            name = f" ({candidate.known})" if candidate.known else ""
+            parts.append(f"{candidate.id}{name} {what}{_numbers(candidate)}")
         verdict = view.verdict()
         if ahead := verdict.best or verdict.leader:
             parts.append(f"{verdict.short()}{_numbers(view.candidate(ahead))}")
@@ -167,7 +168,7 @@ def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 
     for candidate in [*([baseline] if baseline else []), *chosen]:
         table.add_row(
             candidate.id,
-            Text(candidate.expr),
+            Text(f"{candidate.known}: {candidate.expr}" if candidate.known else candidate.expr),
             "" if candidate.flops is None else f"{candidate.flops:,}",
             "" if candidate.params is None else f"{candidate.params:,}",
             "" if candidate.latency_us is None else significant(candidate.latency_us),

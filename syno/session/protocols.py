@@ -28,11 +28,15 @@ class OperatorText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator to try; ``ticket`` ascends over all proposals of a proposer; ``why`` is for people."""
+    """One operator to try; ``ticket`` ascends over all proposals of a proposer; ``why`` is for people.
+
+    ``known`` is the name of the known operator that it is, such as ``"grouped(g=4)"``; empty: it is found.
+    """
 
     ticket: int
     operator: OperatorText
     why: str = ""
+    known: str = ""
 
 
 class Gains(msgspec.Struct, frozen=True, kw_only=True):

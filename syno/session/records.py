@@ -128,6 +128,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Latency of the whole network as the session's machine file predicts it."""
     mixing: str = ""
     """What was found when the network was asked, before its training, which examples and tokens it mixes."""
+    known: str = ""
+    """Which known operator it is, such as ``"grouped(g=4)"``; empty for one that is found, and for the original."""
 
     @property
     def id(self) -> str:
@@ -153,6 +155,13 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
             ended=None,
             tries=0,
         )
+
+    @property
+    def origin(self) -> str:
+        """``"original"``, ``"found"``, or ``"known: …"`` with its name."""
+        if self.kind == "baseline":
+            return "original"
+        return f"known: {self.known}" if self.known else "found"
 
     @property
     def measured(self) -> bool:

@@ -489,6 +489,14 @@ class Store:
     def set_words(self, words: dict[str, str]) -> None:
         self.set_meta("words", msgspec.json.encode(words).decode())
 
+    def known(self) -> dict[str, str]:
+        """Names of known operators, by the operator's key."""
+        return msgspec.json.decode(self.meta("known", "{}"), type=dict[str, str])
+
+    def name_known(self, key: str, name: str) -> None:
+        names = {**self.known(), key: name}
+        self.set_meta("known", msgspec.json.encode(names).decode())
+
     def set_recipe(self, recipe: dict[str, str]) -> None:
         self.set_meta("recipe", msgspec.json.encode(recipe).decode())
 
@@ -719,6 +727,7 @@ class Store:
                     mixing[row["candidate"]] = row["what"]
                 else:
                     notes.setdefault(row["candidate"], []).append(row["what"])
+        known = self.known()
         return [
             _candidate(
                 row,
@@ -726,6 +735,7 @@ class Store:
                 timings.get(row["number"], []),
                 notes.get(row["number"], []),
                 mixing.get(row["number"], ""),
+                known.get(row["operator"] or "", ""),
             )
             for row in rows
         ]
@@ -758,7 +768,12 @@ def _timing(row: sqlite3.Row) -> Timing:
 
 
 def _candidate(
-    row: sqlite3.Row, scores: list[Score], timings: list[Timing], notes: list[str], mixing: str
+    row: sqlite3.Row,
+    scores: list[Score],
+    timings: list[Timing],
+    notes: list[str],
+    mixing: str,
+    known: str,
 ) -> Candidate:
     predicted = next((t.latency_us for t in timings if t.runner == PREDICTED), None)
     timings = [t for t in timings if t.runner != PREDICTED]
@@ -796,4 +811,5 @@ def _candidate(
         notes=notes,
         predicted_us=predicted,
         mixing=mixing,
+        known=known,
     )

@@ -20,6 +20,9 @@ DEFAULT_DROP = 0.01
 #: One-sided 95 % of a normal error.
 Z = 1.645
 
+#: Before the name of the known operator that one is most like.
+NEAREST = "Nearest known operator: "
+
 #: A gain of more standard errors than this over the original is no gain before somebody knows why.
 IMPLAUSIBLE = 5.0
 
@@ -43,6 +46,9 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         paired: whether the interval compares example by example.
         why: why nothing is proven, where that is not the interval.
         strange: what is known of a gain of more than five standard errors.
+        known: which known operator it is; empty for one that is found.
+        nearest: of one that is found, the known operator that is most like it, and how they differ; empty until a run
+            has ended.
     """
 
     id: str
@@ -64,6 +70,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     paired: bool = False
     why: str = ""
     strange: str = ""
+    known: str = ""
+    nearest: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,11 +145,13 @@ def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
     proven = [one for one in judged if one.held == "proven"]
     if proven:
         best = proven[0]
-        return made("found", _found(best, metric), best=best.id, judged=judged)
+        sentence = _found(best, metric) + _beside(best, judged, chosen, metric)
+        return made("found", sentence, best=best.id, judged=judged)
     open_ones = [one for one in judged if one.held == "undecided"]
     if open_ones:
         leader = max(open_ones, key=lambda one: one.lower + one.allowed)
-        return made("undecided", _undecided(leader, metric), leader=leader.id, judged=judged)
+        sentence = _undecided(leader, metric) + _beside(leader, judged, chosen, metric)
+        return made("undecided", sentence, leader=leader.id, judged=judged)
     strange = [one for one in judged if one.held == "implausible"]
     if strange:
         return made("undecided", strange[0].strange, leader=strange[0].id, judged=judged)
@@ -248,6 +258,8 @@ def _judge(
         paired=found.paired,
         why=why,
         strange=strange,
+        known=candidate.known,
+        nearest="" if candidate.known else nearest_of(view.words.get(candidate.key, "")),
     )
 
 
@@ -309,8 +321,34 @@ def _numbers(one: Judgement, metric: str) -> str:
     )
 
 
+def _called(one: Judgement) -> str:
+    return f"{one.id}, {f'a known operator ({one.known})' if one.known else 'a found operator'},"
+
+
+def nearest_of(words: str) -> str:
+    """What an operator's description says of the nearest known one."""
+    return words.partition(NEAREST)[2].rstrip(". ")
+
+
+def _beside(one: Judgement, judged: list[Judgement], chosen: list[Candidate], metric: str) -> str:
+    """What is to be said of known operators beside the one that leads."""
+    text = f" {NEAREST}{one.nearest}." if one.nearest else ""
+    known = [c for c in chosen if c.known and c.id != one.id]
+    if one.known or not known:
+        return text
+    rows = [other for other in judged if other.known and other.id != one.id]
+    order = {"proven": 0, "undecided": 1, "implausible": 2, "worse": 3}
+    if not rows:
+        return f"{text} No known operator that was judged with it is faster than the original."
+    best = min(rows, key=lambda other: (order[other.held], -other.speedup))
+    return (
+        f"{text} The best known operator beside it, {best.known} ({best.id}), is {best.speedup:.2f} times as fast at "
+        f"{metric} {_value(best.value, metric)} ({best.held})."
+    )
+
+
 def _found(one: Judgement, metric: str) -> str:
-    text = f"{one.id} runs the network {_speed(one)} times as fast as the original; {_numbers(one, metric)}."
+    text = f"{_called(one)} runs the network {_speed(one)} times as fast as the original; {_numbers(one, metric)}."
     return f"{text} {one.strange}." if one.strange else text
 
 
@@ -331,7 +369,9 @@ def _undecided(one: Judgement, metric: str) -> str:
     because = f" ({one.why})" if one.why else ""
     numbers = _numbers(one, metric)
     more = f" {one.strange}." if one.strange else ""
-    return f"Undecided{because}: {one.id} is {_speed(one)} times as fast; {numbers}.{tell}{more}"
+    return (
+        f"Undecided{because}: {_called(one)} is {_speed(one)} times as fast; {numbers}.{tell}{more}"
+    )
 
 
 def _seeds(one: Judgement) -> int:

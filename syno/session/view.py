@@ -427,6 +427,17 @@ class SessionView:
         """How the search of each stage ended, by name, of those that did."""
         return self._store.stage_ends()
 
+    @property
+    def known_refused(self) -> dict[str, dict[str, str]]:
+        """By stage, the known operators that are not trained beside those found, with the reason."""
+        found = {}
+        for stage in self.config.stages:
+            options = stage.proposer.options.get("known")
+            refused = options.get("refused") if isinstance(options, dict) else None
+            if isinstance(refused, dict) and refused:
+                found[stage.name] = {str(name): str(why) for name, why in refused.items()}
+        return found
+
     def notes(self) -> list[str]:
         """What a reader of the results should know: which stages were skipped or ran out; whether something is lost."""
         found = [LOST_END] if self._store.lost_end else []
@@ -473,6 +484,8 @@ class SessionView:
             "baseline": None if baseline is None else _row(baseline),
             "best": None if best is None else _row(best),
             "verdict": msgspec.to_builtins(verdict),
+            "known": {c.id: c.known for c in self.candidates() if c.known},
+            "known_refused": self.known_refused,
             "pareto": [c.id for c in self.pareto()],
             "pareto_test": [c.id for c in self.pareto("test")],
             "finalists": [f"c{number}" for number in self.finalists],
@@ -515,6 +528,8 @@ class SessionView:
         """How a candidate came to be and what became of it, in lines of text."""
         candidate = id if isinstance(id, Candidate) else self.candidate(id)
         lines = [f"{candidate.id}: {candidate.expr}"]
+        if candidate.known:
+            lines.append(f"known operator: {candidate.known}")
         if candidate.key:
             lines.append(f"operator {candidate.key} for stage {candidate.stage!r}")
             steps = _steps(self._store.operator(candidate.key).text)
@@ -579,6 +594,7 @@ class SessionView:
 _ROW = (
     "id",
     "state",
+    "known",
     "expr",
     "value",
     "std",

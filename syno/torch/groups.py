@@ -65,6 +65,16 @@ class SiteGroup:
         return sum(site.flops for site in self.sites)
 
     @property
+    def window(self) -> str:
+        """The layers' own window as a size over the variables: ``"1"`` where they have none, ``"mixed"`` where it is
+        not the same along every axis."""
+        layer = self.sites[0].layer
+        assert layer is not None
+        if not layer.kernel or set(layer.kernel) == {1}:
+            return "1"
+        return "k" if len(set(layer.kernel)) == 1 else "mixed"
+
+    @property
     def layer_flops(self) -> int:
         """Multiply-adds of the layers themselves, summed over the distinct valuations."""
         flops: dict[int, int] = {}

@@ -314,3 +314,43 @@ def test_a_group_whose_space_is_empty_is_skipped_and_the_others_are_searched(
     with pytest.raises(SpecError, match=r"no group has a space with operators. .*linear: "):
         syno.search(model, x, sites=found, data=([], []), max_steps=1, session=tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_known_operators_are_searched_beside_and_a_session_keeps_which(tmp_path: Path) -> None:
+    from syno.pipeline import search_task
+    from syno.session.config import read_config
+
+    settings = {
+        "options": OPTIONS,
+        "groups": 1,
+        "finalists": 0,
+        "policy": "random",
+        "prune": Prune(),
+        "progress": "off",
+        "max_steps": 5,
+    }
+    path = tmp_path / "a"
+    result = search_task(
+        "digits", path, budget=4, known="grouped,bottleneck", workers=1, **settings
+    )
+    known = [c for c in result.view.candidates() if c.known]
+    assert [c.known for c in known if c.why == "known operator"] == ["grouped(g=2)"]
+    assert known[0].state in ("done", "pruned") and known[0].measured
+    config = read_config(path / "session.toml")
+    assert config.space["known"] == ["grouped", "bottleneck"]
+    options = config.stages[0].proposer.options["known"]
+    assert [one["known"] for one in options["operators"]][:2] == ["grouped(g=2)", "bottleneck(s=2)"]
+    assert all(options["refused"].values())
+    assert "--known grouped,bottleneck" in config.note
+    again = search_task("digits", path, budget=8, workers=1, **settings)  # as it was begun
+    turns = [c.known for c in again.view.candidates() if c.why == "known operator"]
+    assert turns == ["grouped(g=2)", "bottleneck(s=2)"]
+    with pytest.raises(SessionError, match=r"space\.known"):
+        search_task("digits", path, budget=8, known="none", **settings)
+    with pytest.raises(UnknownName, match=r"groups.*grouped"):
+        search_task("digits", tmp_path / "b", budget=4, known="groups", **settings)
+    assert not (tmp_path / "b").exists()
+    wrong = CliRunner().invoke(
+        app, ["search", "digits", "-o", str(tmp_path / "b"), "--known", "grouped,windows"]
+    )
+    assert wrong.exit_code == 2 and "separable" in wrong.output
