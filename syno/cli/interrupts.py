@@ -27,6 +27,7 @@ def install() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _handle)
+    sys.unraisablehook = _swallowed
 
 
 def words() -> str:
@@ -61,6 +62,13 @@ def _importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _swallowed(lost: Any) -> None:
+    """An exception came up where Python has nobody to give it to: in a finaliser, or a hook that runs around a fork."""
+    if os.getpid() == _process and issubclass(lost.exc_type, KeyboardInterrupt):
+        _leave()
+    sys.__unraisablehook__(lost)
 
 
 def _leave() -> Any:

@@ -183,3 +183,47 @@ syno.cli.doctor.examine = examine
     assert process.returncode == 130
     assert out.count("swallowed") == 1
     assert err.strip() == "interrupted"
+
+
+# Where Python ignores what is raised: hooks around a fork, finalisers, callbacks of weak references.
+SWALLOWING = {
+    "a fork": """
+import os
+os.register_at_fork(before=lambda: signal.raise_signal(signal.SIGINT))
+def strike():
+    if os.fork() == 0:
+        os._exit(0)
+""",
+    "a finaliser": """
+class Last:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def strike():
+    Last()
+""",
+    "a weak reference": """
+import weakref
+class One: pass
+def strike():
+    one = One()
+    reference = weakref.ref(one, lambda _: signal.raise_signal(signal.SIGINT))
+    del one
+""",
+}
+
+
+@pytest.mark.parametrize("where", SWALLOWING)
+def test_a_signal_that_python_would_swallow_ends_the_command_all_the_same(where: str) -> None:
+    strikes = f"""
+{SWALLOWING[where]}
+import syno.cli.doctor
+def examine(**options):
+    strike()
+    print("went on", flush=True)
+    return {{}}
+syno.cli.doctor.examine = examine
+"""
+    process = command("doctor", "--json", after=strikes)
+    out, err = finish(process)
+    assert process.returncode == 130, (out, err)
+    assert "went on" not in out and err.strip().endswith("interrupted")
