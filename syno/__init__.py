@@ -62,7 +62,10 @@ def __getattr__(name: str) -> Any:
     if name in ("config", "nn", "synthesis"):  # config is a module that can be called
         return importlib.import_module(f"syno.{name}")
     if name in _EXPORTS:
-        return getattr(importlib.import_module(_EXPORTS[name]), name)
+        found = getattr(importlib.import_module(_EXPORTS[name]), name)
+        if _EXPORTS[name] == "syno._core":
+            importlib.import_module("syno.arguments").in_sentences(found)
+        return found
     raise AttributeError(f"module 'syno' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 

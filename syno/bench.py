@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from syno.errors import ShapeError
+from syno.arguments import checked
+from syno.errors import ShapeError, SynoError
 from syno.machine import Machine, describe_machine
 from syno.measuring import Measuring, measuring
 from syno.numbers import MOST_SEED, MOST_THREADS, significant, whole
@@ -208,6 +209,7 @@ def _iqr(values: Sequence[float]) -> float:
     return high - low
 
 
+@checked(but=("compile", "threads", "turns"))
 def bench(
     models: Mapping[str, Callable[..., Any]],
     *example: Any,
@@ -232,6 +234,8 @@ def bench(
     """
     import torch
 
+    from syno.inputs import MISFITS, why_not
+
     wanted = _names(compile)
     keywords = dict(named or {})
     for name in wanted:
@@ -241,11 +245,20 @@ def bench(
             )
     check_threads(threads)
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(int(threads))
     skipped: dict[str, str] = {}
     try:
         with _inference(models):
             contestants = {name: _bind(model, example, keywords) for name, model in models.items()}
+            for name, model in models.items():
+                if isinstance(model, torch.nn.Module):
+                    try:
+                        contestants[name]()
+                    except SynoError:
+                        raise
+                    except MISFITS as error:
+                        why = why_not(model, (*example, *keywords.values()), error)
+                        raise ShapeError(f"[bench] {why}") from error
             for name in wanted:
                 label = f"{name}, torch.compile"
                 try:

@@ -92,6 +92,12 @@ def _rebuild(kind: type[_Coded], what: str, fix: str, code: str) -> _Coded:
     return kind(what, fix=fix, code=code)
 
 
+class ArgumentError(_Coded, TypeError):
+    """An argument is of another type than the function takes, or is none of its arguments."""
+
+    code = "E001"
+
+
 class SessionError(_Coded):
     """A session directory cannot be created, opened, resumed or written."""
 
@@ -184,6 +190,7 @@ def require_unicode(where: str, *texts: object) -> None:
 
 
 __all__ = [
+    "ArgumentError",
     "BudgetError",
     "DataError",
     "FormatError",

@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from syno import _core
+from syno.arguments import checked
 from syno.bounded import Bounded
 from syno.cache import read_entry, usable_cache, write_entry
 from syno.errors import KernelError, ShapeError, SynoError, unknown_name
@@ -158,7 +159,9 @@ class Kernel(MachineCode):
                 other strides computes something else than the operator (it is checked on data of its own); a
                 tensor requires a gradient while torch records them (outside `torch.no_grad()`).
         """
-        threads = self._runs_on if num_threads is None else num_threads
+        threads = self._runs_on
+        if num_threads is not None:
+            threads = whole("kernel", "num_threads", num_threads, 1, MOST_THREADS)
         arrays = tuple(_without_gradient(array) for array in arrays)
         outputs = out if isinstance(out, (tuple, list)) else (out,)
         for each in outputs:
@@ -374,6 +377,7 @@ class Kernel(MachineCode):
         """What the machine model says of one call on `runs_on` threads, and what limits it."""
         return _core.predict_nest(self._core.nest, machine_model(), threads=self._runs_on)
 
+    @checked()
     def explain(self, *, walk: bool = False) -> str:
         """Why the kernel is as it is: what limits it, what was near, and the steps of the construction that
         led to its schedule, with their benefits.
@@ -486,6 +490,7 @@ KEPT_KERNELS = 1024
 _kernels: Bounded[tuple[str, str, int, str, str, str], Kernel] = Bounded(KEPT_KERNELS)
 
 
+@checked(but=("dtype", "threads"))
 def compile(
     operator: Operator,
     *,
@@ -509,7 +514,7 @@ def compile(
         KernelError: the kernel computes something else; it is discarded, not cached.
         UnknownName: no such dtype.
     """
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     threads = whole("compile", "threads", threads, 1, MOST_THREADS)
     concrete = operator._one_valuation("kernels")

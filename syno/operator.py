@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno import _core, _sizes
+from syno.arguments import checked
 from syno.errors import ShapeError, SynoError, UnknownName, require_unicode, shown
 from syno.expressions import summary
 
@@ -66,6 +67,7 @@ class Operator:
     # Making one
 
     @classmethod
+    @checked()
     def parse(
         cls,
         expr: str,
@@ -110,11 +112,13 @@ class Operator:
         return cls(program, source=source if program.concrete else None)
 
     @classmethod
+    @checked()
     def from_program(cls, program: _core.Program) -> Operator:
         """The operator that a program computes."""
         return cls(program)
 
     @classmethod
+    @checked()
     def from_pgraph(cls, pgraph: _core.PGraph, valuation: int | None = None) -> Operator:
         """The operator of a complete pGraph, staged for the least FLOPs.
 
@@ -124,6 +128,7 @@ class Operator:
         operator = cls(pgraph.staged(), pgraph=pgraph)
         return operator if valuation is None else operator.at(valuation)
 
+    @checked()
     def at(self, valuation: int) -> Operator:
         """The concrete operator at one valuation.
 
@@ -141,6 +146,7 @@ class Operator:
             self._program.at(valuation), pgraph=self._pgraph, origin=self, index=valuation
         )
 
+    @checked()
     def for_shapes(self, shapes: Mapping[str, Sequence[int]] | Sequence[Sequence[int]]) -> Operator:
         """The same formula at other shapes: another batch, image or width.
 
@@ -179,7 +185,10 @@ class Operator:
                 raise UnknownName(
                     f"[operator] no tensor is named {name!r}; there are: {', '.join(names)}"
                 )
-        return {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
+        return {
+            name: tuple(_whole(f"shapes[{name!r}]", n) for n in shape)
+            for name, shape in shapes.items()
+        }
 
     def _read_again(self, source: _Source, shapes: dict[str, tuple[int, ...]]) -> Operator:
         formula = _Formula.read(source.expr)
@@ -400,7 +409,12 @@ class Operator:
         shapes = concrete.shapes
         ready: dict[str, np.ndarray[Any, Any]] = {}
         for name, value in values.items():
-            array = np.asarray(value, dtype=np.float64)
+            try:
+                array = np.asarray(value, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise ShapeError(
+                    f"[operator] {name}={shown(value)} is no array of numbers"
+                ) from None
             if array.shape != shapes[name]:
                 raise ShapeError(
                     f"[operator] {name} has shape {array.shape}; {self.expr} needs {shapes[name]}"
@@ -418,12 +432,14 @@ class Operator:
 
         return aten_module(self._one_valuation("parameters"))
 
+    @checked(but=("dtype", "threads"))
     def compile(self, dtype: str = "float32", *, threads: int = 1, **options: Any) -> Kernel:
         """A verified native kernel; see `syno.compile`."""
         from syno.kernel import compile
 
         return compile(self, dtype=dtype, threads=threads, **options)
 
+    @checked(but=("dtype",))
     def compile_object(
         self,
         *,
@@ -459,12 +475,14 @@ class Operator:
         return dumps(self, provenance)
 
     @classmethod
+    @checked()
     def from_json(cls, text: str | bytes) -> Operator:
         """Reads an operator file. Raises FormatError, also when the hash does not fit the content."""
         from syno.operator_file import loads
 
         return loads(text)
 
+    @checked()
     def save(self, path: str | Path, **provenance: Any) -> Path:
         """Writes the operator file; the old one, if any, is replaced in one step."""
         from syno.operator_file import save
@@ -472,6 +490,7 @@ class Operator:
         return save(self, Path(path), provenance)
 
     @classmethod
+    @checked()
     def load(cls, path: str | Path) -> Operator:
         """Reads an operator file. Raises FormatError with the path and what is wrong."""
         from syno.operator_file import load
@@ -573,14 +592,18 @@ class _Formula:
         return {i: n for i, n in zip(indices, shape, strict=True) if i in sizes}
 
 
-def _extent(name: str, value: Any) -> int:
-    """A size as the engine takes it, which says itself what is too small or too large."""
+def _whole(name: str, value: Any) -> int:
     try:
-        size = operator.index(value)
+        return operator.index(value)
     except TypeError:
         raise ShapeError(
             f"[parse] size {name}={shown(value)} is a {type(value).__name__}; sizes are whole numbers"
         ) from None
+
+
+def _extent(name: str, value: Any) -> int:
+    """A size as the engine takes it, which says itself what is too small or too large."""
+    size = _whole(name, value)
     if not 1 <= size <= 2**40:
         raise ShapeError(f"[parse] size {name}={shown(size)} is not between 1 and 2^40")
     return size
@@ -597,6 +620,7 @@ def _split_commas(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
+@checked()
 def load(path: str | Path) -> Operator:
     """Reads an operator file: `syno.load("op.syno.json")`."""
     return Operator.load(path)

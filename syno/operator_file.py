@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from syno import _core
-from syno.errors import FormatError, SynoError, shown
+from syno.errors import FormatError, SynoError, shown, told
 from syno.files import not_a_file, write_whole
 from syno.operator import Operator
 
@@ -76,7 +76,13 @@ def dumps(operator: Operator, provenance: dict[str, Any]) -> str:
         written=written,
         provenance=provenance,
     )
-    return msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n"
+    try:
+        encoded = msgspec.json.encode(content)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise FormatError(
+            f"[operator file] what is to be stored along is no plain data: {told(error)}"
+        ) from None
+    return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 
 def loads(text: str | bytes, name: str = "operator file") -> Operator:
@@ -138,6 +144,8 @@ def _read_formula(written: Written, program_text: str) -> Operator:
 def save(operator: Operator, path: Path, provenance: dict[str, Any]) -> Path:
     """Writes beside the target and renames, so that no reader sees half a file."""
     text = dumps(operator, provenance)
+    if not path.name:
+        raise FormatError(f"[{path}] cannot be written: it is a directory; give a file's name")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)

@@ -15,14 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syno.errors import (
-    KernelError,
-    SessionError,
-    ShapeError,
-    SpecError,
-    TaskError,
-    unknown_name,
-)
+from syno.arguments import checked
+from syno.errors import KernelError, SessionError, ShapeError, SpecError, TaskError, unknown_name
 from syno.files import write_whole
 from syno.inputs import arguments, as_inputs, size, unwrapped
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
@@ -80,6 +74,18 @@ LEAST_CHANNELS = 8
 LEAST_SHARE = 0.02
 
 
+@checked(
+    but=(
+        "seed",
+        "workers",
+        "finalists",
+        "final_seeds",
+        "batch_width",
+        "groups",
+        "max_steps",
+        "budget",
+    )
+)
 def search(
     model: nn.Module,
     example: Any,
@@ -255,6 +261,18 @@ def _check_numbers(**numbers: tuple[object, int, int]) -> None:
             ) from None
 
 
+@checked(
+    but=(
+        "seed",
+        "workers",
+        "finalists",
+        "final_seeds",
+        "batch",
+        "batch_width",
+        "groups",
+        "max_steps",
+    )
+)
 def search_task(
     reference: str,
     directory: Path,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno import original_file
+from syno.arguments import checked
 from syno.config import deterministic
 from syno.errors import SessionError, SynoError
 from syno.inputs import arguments, as_inputs, call, dtype_of, mapped, unwrapped
@@ -60,6 +61,7 @@ class Found:
         stages before."""
         return self._result.operators(self.candidate)
 
+    @checked()
     def apply(
         self,
         model: nn.Module | None = None,
@@ -139,6 +141,7 @@ class Result:
         self._original: KeptOriginal | None = None
 
     @classmethod
+    @checked()
     def load(
         cls, directory: str | Path, *, trust: bool = False, task: Task | str | None = None
     ) -> Result:
@@ -285,6 +288,7 @@ class Result:
             for site in stages.get(stage, ())
         }
 
+    @checked()
     def best(self, max_accuracy_drop: float | None = None) -> Found | None:
         """The fastest candidate that is proven not to be worse than the original: the lower end of the one-sided 95 %
         interval of the difference, over seeds and examples, is at least ``-max_accuracy_drop``.
@@ -301,6 +305,7 @@ class Result:
         found = self.view.best(max_drop=max_accuracy_drop)
         return None if found is None else Found(self, found)
 
+    @checked()
     def verdict(self, max_accuracy_drop: float | None = None) -> Verdict:
         """What may be said of the search, in a sentence and in numbers; :meth:`best` and the report say the same."""
         return self.view.verdict(max_accuracy_drop)

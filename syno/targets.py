@@ -128,7 +128,7 @@ def compile_object(operator: Operator, target: Target, *, dtype: str = "float32"
         KernelError: the loop nest, compiled for this machine, computes something else than the operator.
         UnknownName: no such dtype.
     """
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     concrete = operator._one_valuation("kernels")
     program = concrete.program

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syno.arguments import check_fields, checked
 from syno.errors import SynoError, TaskError, shown, told, unknown_name
 from syno.fresh import python_command, python_environment
 from syno.inputs import batch_of, call, described, first, moved, tensors, why_not
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     Loader = Batches | Callable[[int], Batches]
 
     from syno.metrics import Loss
+
+
+_PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,8 @@ class Task:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def __post_init__(self) -> None:
+        # Of loaders more is said where they are read.
+        check_fields(self, lambda what, fix: TaskError(what, fix=fix, code="T003"), _PARTS)
         for field in ("epochs", "steps"):
             value = getattr(self, field)
             if value is not None and value < 1:
@@ -125,6 +131,7 @@ class Task:
                 raise unknown_name(kind, value, table)
         resolve_metric(self.metric, self.loss)
 
+    @checked()
     def but(self, **changes: Any) -> Task:
         """This task with some fields replaced.
 
@@ -141,6 +148,7 @@ class Task:
             )
         return dataclasses.replace(self, **changes)
 
+    @checked()
     def make_model(self, seed: int) -> nn.Module:
         """A new model, its weights drawn with ``seed``, whatever was drawn before; see :mod:`syno.streams`."""
         import torch
@@ -166,6 +174,7 @@ class Task:
             )
         return model
 
+    @checked()
     def batches(self, part: str, seed: int = 0) -> Batches:
         """The batches of ``"train"``, ``"validation"`` or ``"test"``.
 
@@ -183,11 +192,12 @@ class Task:
 
     def loader(self, part: str) -> Loader:
         """What :meth:`batches` come from: the field itself, ``validation`` where there is no ``test``."""
-        if part not in ("train", "validation", "test"):
-            raise unknown_name("part", part, ("train", "validation", "test"))
+        if part not in _PARTS:
+            raise unknown_name("part", part, _PARTS)
         found: Loader | None = getattr(self, part)
         return self.validation if found is None else found
 
+    @checked()
     def example(self, batch: int = 1) -> Any:
         """The first ``batch`` inputs of the validation part, as the model gets them: a tensor, or several
         in a tuple, list or dictionary (:func:`syno.inputs.call`)."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syno.arguments import checked
 from syno.errors import FormatError, ShapeError, unknown_name
 from syno.inputs import arguments, as_inputs, described, unwrapped
 from syno.kernel import DTYPES
@@ -97,6 +98,7 @@ class Exported:
         }
 
 
+@checked()
 def export(
     what: Operator | nn.Module,
     path: str | Path,

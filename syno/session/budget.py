@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from syno.arguments import check_fields, checked
 from syno.errors import BudgetError, KernelError
 from syno.numbers import MOST_SEED, whole
 
@@ -28,6 +29,7 @@ class Budget:
     candidates: int | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, lambda what, fix: BudgetError(what, fix=fix, code="B001"))
         if self.time_s is None and self.candidates is None:
             raise BudgetError(
                 "a budget without limits would never end",
@@ -46,6 +48,7 @@ class Budget:
             ) from None
 
     @classmethod
+    @checked()
     def parse(cls, text: str | int | float | Budget) -> Budget:
         """``"10min"``, ``"2h"``, ``"90s"``, ``"200 candidates"``, ``"2h,200"``; a plain integer counts candidates.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from syno.arguments import checked
 from syno.errors import SessionError, SynoError
 from syno.files import write_whole
 from syno.notebook import Printed
@@ -153,6 +154,7 @@ class Session(SessionView):
         self._manual: Loop | None = None
 
     @classmethod
+    @checked()
     def open(
         cls,
         directory: str | Path,
@@ -305,6 +307,7 @@ class Session(SessionView):
         """It is this process that has it open."""
         return True
 
+    @checked()
     def run(
         self,
         *,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from syno.arguments import checked
 from syno.errors import SpecError
 from syno.policies.space import DEFAULT_STEPS
 from syno.torch.layers import Fit, Layer
@@ -117,6 +118,7 @@ class SiteGroup:
         names = ", ".join(member.name for member in self.sites)
         raise SpecError(f"[site group] {name!r} is not in the group {self.key}, which has: {names}")
 
+    @checked()
     def to_json(
         self,
         *,
@@ -148,7 +150,10 @@ class SiteGroup:
         Raises:
             SpecError: a ratio is negative, or no operator could lie between the two.
         """
-        for name, ratio in (("flops_ratio", flops_ratio), ("min_flops_ratio", min_flops_ratio)):
+        ratios = {"flops_ratio": flops_ratio, "min_flops_ratio": min_flops_ratio}
+        if params_ratio is not None:
+            ratios["params_ratio"] = params_ratio
+        for name, ratio in ratios.items():
             if ratio < 0 or not math.isfinite(ratio):
                 raise SpecError(
                     f"[site group] {name}={ratio} must be a number that is not negative"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from syno.arguments import checked
 from syno.errors import ShapeError, UnknownName
 from syno.inputs import unwrapped
 from syno.operator import Operator
@@ -16,6 +17,7 @@ from syno.torch.module import Op
 from syno.torch.sites import Site
 
 
+@checked()
 def replace(
     model: nn.Module, operators: Mapping[str | Site, Operator | Op], *, native: bool = True
 ) -> nn.Module:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
+from syno.arguments import checked
 from syno.bench import waiting
 from syno.errors import ShapeError, SynoError, UnknownName
 from syno.inputs import MISFITS, arguments, as_inputs, tensors, unwrapped, why_not
@@ -132,6 +133,7 @@ class Sites(Sequence[Site]):
         names = ", ".join(site.name for site in self._sites) or "none"
         raise UnknownName(f"[sites] no site is named {index!r}; there are: {names}")
 
+    @checked()
     def where(
         self,
         *,
@@ -235,6 +237,7 @@ def _attributes(layer: Layer | None) -> str:
     return " ".join(parts)
 
 
+@checked(but=("repeats", "threads"))
 def sites(
     model: nn.Module,
     *example: Any,

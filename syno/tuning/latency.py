@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syno.arguments import checked
 from syno.errors import ShapeError
 from syno.notebook import table
 from syno.numbers import MOST_THREADS, significant, whole
@@ -116,6 +117,7 @@ def _valuations(operator: Operator) -> list[tuple[Operator, int]]:
     return [(operator.at(places[0]), len(places)) for places in found.values()]
 
 
+@checked(but=("batch", "threads", "turns"))
 def latency(
     operator: Operator | Sequence[Operator],
     *,

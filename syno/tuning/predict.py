@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syno import _core
+from syno.arguments import checked
 from syno.numbers import MOST_THREADS, whole
 from syno.tuning.construct import construct
 from syno.tuning.machine import MachineModel, machine_model
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 Prediction = _core.Prediction
 
 
+@checked(but=("threads",))
 def predict(
     operator: Operator | _core.Program,
     *,

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from syno import _core
+from syno.arguments import checked
 from syno.config import cache_directory
 from syno.errors import FormatError, KernelError, SynoError
 from syno.measuring import WAIT_AGAIN_S, lock_file
@@ -111,6 +112,7 @@ class Tuned:
         )
 
 
+@checked(but=("trials", "threads", "seed"))
 def tune(
     operator: Operator | _core.Program,
     *,

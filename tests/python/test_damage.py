@@ -425,7 +425,9 @@ def test_an_error_that_nobody_foresaw_is_a_sentence(
     monkeypatch.setattr(syno.cli.inspect, "print_status", fail)
     code, text = ask(closed, ["status", "{}"])
     assert code == 1
-    assert "ZeroDivisionError: in many lines (test_damage.py:" in text and "SYNO_TRACEBACK=1" in text
+    assert (
+        "ZeroDivisionError: in many lines (test_damage.py:" in text and "SYNO_TRACEBACK=1" in text
+    )
     monkeypatch.setenv("SYNO_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         ask(closed, ["status", "{}"])

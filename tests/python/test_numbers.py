@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,8 +58,8 @@ TAKE_NUMBERS = [
     ("threads", lambda n: syno.latency(KERNEL, threads=n, measured=False)),
     ("trials", lambda n: syno.tune(KERNEL, trials=n)), ("seed", lambda n: syno.tune(KERNEL, trials=2, seed=n)),
     ("threads", lambda n: syno.tune(KERNEL, trials=2, threads=n)), ("turns", lambda n: syno.bench({"a": abs}, 1, turns=n)),
-    ("threads", lambda n: syno.bench({"a": abs}, 1, threads=n)), ("threads", lambda n: syno.sites(None, threads=n)),
-    ("repeats", lambda n: syno.sites(None, repeats=n)),
+    ("threads", lambda n: syno.bench({"a": abs}, 1, threads=n)), ("threads", lambda n: syno.sites(torch.nn.Identity(), threads=n)),
+    ("repeats", lambda n: syno.sites(torch.nn.Identity(), repeats=n)),
 ]  # fmt: skip
 
 
@@ -90,7 +91,9 @@ def test_a_search_holds_its_numbers_against_their_range_before_any_work(
     with pytest.raises(
         SessionError, match=rf"(?s)\[R017\] {name}=.*fix: give a whole number"
     ) as error:
-        search(object(), None, data="no.such:task", session=tmp_path / "s", **{name: value})  # type: ignore[arg-type]
+        search(
+            torch.nn.Identity(), None, data="no.such:task", session=tmp_path / "s", **{name: value}
+        )  # type: ignore[arg-type]
     assert len(str(error.value)) < 500
     with pytest.raises(SessionError, match=name):
         search_task("no.such:task", tmp_path / "s", budget=1, **{name: value})  # type: ignore[arg-type]
