@@ -7,7 +7,7 @@ even a doctored operator file reaches further than the functions listed there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 
 #: Names that a module needs for itself.
 _OF_MODULES = frozenset(dir(nn.Module())) | {"_note", "_steps", "_held", "_drawn"}
+
+
+def own_names(wanted: Iterable[str], taken: Container[str]) -> dict[str, str]:
+    """Names of a module's parameters: as wanted, with a ``_`` behind those that something else of the module has."""
+    names: dict[str, str] = {}
+    for name in wanted:
+        own = name
+        while own in taken or own in names.values():
+            own += "_"
+        names[name] = own
+    return names
 
 
 class EmittedOperator(nn.Module):
@@ -37,12 +48,7 @@ class EmittedOperator(nn.Module):
     ) -> None:
         super().__init__()
         self._note, self._steps = emitted.note, emitted.forward
-        names: dict[str, str] = {}
-        for name in (*emitted.parameters, *emitted.buffers):
-            own = name
-            while own in _OF_MODULES or own in names.values():
-                own += "_"
-            names[name] = own
+        names = own_names((*emitted.parameters, *emitted.buffers), _OF_MODULES)
         for name, shape in emitted.parameters.items():
             self.register_parameter(
                 names[name], nn.Parameter(torch.empty(shape, dtype=dtype, device=device))

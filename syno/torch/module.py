@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from syno.errors import ShapeError
 from syno.operator import Operator
+from syno.torch.aten import own_names
 from syno.torch.initialize import initialize
 from syno.torch.layers import Fit, Layer, output_shape, tracing
 from syno.torch.native import shapes_of
@@ -60,7 +61,8 @@ class Op(nn.Module):
 
     As a layer's replacement it takes the layer's input at any batch and image size, has its
     parameters named like the layer's (`weight`, further ones `weight_2`, ...; `bias`), and returns
-    the layer's output shape. Alone, parameters are named as in the formula.
+    the layer's output shape. Alone, parameters are named as in the formula, with a `_` behind a name that every
+    module has, such as `half`.
 
     Args:
         operator: at the valuation whose weight shapes the module gets; one output.
@@ -138,7 +140,9 @@ class Op(nn.Module):
     def _parameter_names(self) -> dict[str, str]:
         weights = self.operator.weights
         if self.layer is None:
-            return {name: name for name in weights}
+            # What is set below, too: a weight may be called anything.
+            later = {"bias", "function", "_data", "_fits", "_names", "_places"}
+            return own_names(weights, later | set(dir(self)))
         return {name: f"weight_{i + 1}" if i else "weight" for i, name in enumerate(weights)}
 
     def forward(self, *data: Tensor) -> Tensor:

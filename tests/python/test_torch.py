@@ -416,3 +416,19 @@ def test_linear_layers_of_any_leading_dimensions_are_replaced(leading, bias):
     new = replace(layer, {sites(layer, x, repeats=1)[0]: operator})
     new.load_state_dict(layer.state_dict())
     torch.testing.assert_close(new(x), layer(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["half", "training", "parameters", "type", "bias", "operator", "function", "forward"]
+)
+def test_a_weight_may_be_named_like_something_of_a_module(name: str) -> None:
+    operator = syno.Operator.parse(f"y[i,j] = sum[k] a[i,k] * {name}[k,j]", i=2, j=3, k=4)
+    module = Op(operator)
+    ((own, weight),) = module.named_parameters()
+    assert own == f"{name}_"
+    x = torch.randn(2, 4)
+    module.eval()
+    torch.testing.assert_close(module(x), x @ weight)
+    module.train()(x).sum().backward()
+    assert weight.grad is not None
+    module.load_state_dict(Op(operator).state_dict())
