@@ -86,8 +86,8 @@ def _stale() -> bool:
     """Whether the engine was built from other C++ than lies here."""
     from syno import _core
 
-    digest = getattr(_core, "source_digest", None)  # older engines have none
-    return digest is not None and digest() != source_digest(ROOT)
+    digest = getattr(_core, "source_digest", None)
+    return digest is None or digest() != source_digest(ROOT)  # engines older than that have none
 
 
 def source_digest(root: Path) -> str:

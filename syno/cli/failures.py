@@ -29,6 +29,7 @@ def wants_traceback() -> bool:
 
 def sentence(error: Exception) -> str:
     """What was wrong and what to do, whatever the exception."""
+    from syno._checkout import AGAIN, ENGINE
     from syno.errors import SynoError, told
 
     if isinstance(error, SynoError):
@@ -38,6 +39,8 @@ def sentence(error: Exception) -> str:
         what = error.strerror or str(error) or type(error).__name__
         fix = _FIXES.get(error.errno or 0, "check the file and its directory")
         return f"{type(error).__name__}: {where}{what}\n  fix: {fix}"
+    if isinstance(error, ImportError) and error.name == ENGINE:
+        return f"ImportError: syno's engine is of another version than its sources: {error}\n  fix: {AGAIN}"
     if isinstance(error, UnicodeError):
         return f"UnicodeError: a text is not valid Unicode: {_line(error)}\n  fix: correct the text"
     if isinstance(error, MemoryError):

@@ -931,7 +931,15 @@ def main() -> None:
         # Names of files need not be Unicode: what cannot be shown is shown by its number.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        app()
+    except Exception as error:  # before a command has begun: where its options are read
+        from syno.cli.failures import sentence, wants_traceback
+
+        if wants_traceback():
+            raise
+        typer.echo(sentence(error), err=True)
+        sys.exit(Exit.FAILED)
 
 
 if __name__ == "__main__":

@@ -135,3 +135,27 @@ def test_both_halves_make_the_same_digest(tmp_path: Path) -> None:
         command = [cmake, f"-DROOT={root}", f"-DOUTPUT={header}", "-P", str(script)]
         subprocess.run(command, check=True, timeout=PATIENCE_S)
         assert f'"{_checkout.source_digest(root)}"' in header.read_text()
+
+
+def test_an_engine_without_a_digest_is_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_checkout, "is_checkout", lambda: True)
+    monkeypatch.setattr(_checkout, "ROOT", ROOT)
+    monkeypatch.delattr(_core, "source_digest", raising=False)
+    with pytest.warns(RuntimeWarning, match="build it again"):
+        _checkout.check()
+
+
+@pytest.mark.parametrize("arguments", [["tune", "y[i] = x[i]", "-s", "i=3"], ["doctor"]])
+def test_a_command_with_another_versions_engine_says_so(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    code = (
+        "import sys, syno._core as engine; del engine.LoopCode; "
+        "from syno.cli.main import main; sys.argv[1:] = " + repr(arguments) + "; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert "engine is of another version" in done.stderr and "build it again" in done.stderr
+    assert "Traceback" not in done.stderr
