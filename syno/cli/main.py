@@ -524,7 +524,7 @@ def search(
 
 def _finish(report: Any, output: Path, json: bool) -> None:
     from syno.report import rows, write_report
-    from syno.report.render import columns_of
+    from syno.report.render import columns_of, side_by_side
 
     if report.ended == "interrupted":
         trained = sum(e.accuracy is not None for e in report.candidates)
@@ -539,6 +539,8 @@ def _finish(report: Any, output: Path, json: bool) -> None:
         shown = columns_of(report, "mark", "verified", "formula")
         columns, heads = list(shown), ["id" if c == "id" else h for c, h in shown.items()]
         print_table(report.title, heads, [[row[c] for c in columns] for row in rows(report)])
+        if beside := side_by_side(report):
+            print_table("found beside known", list(beside[0]), [[*row.values()] for row in beside])
         typer.echo(report.conclusion)
         typer.echo(f"report: {output / 'report.html'}")
     if report.best is None:

@@ -118,6 +118,53 @@ def rows(report: Report) -> list[dict[str, str]]:
     return table
 
 
+def side_by_side(report: Report) -> list[dict[str, str]]:
+    """The original, the best known operator and the best that was found, of those that were judged on the test part;
+    empty where one of the three is missing."""
+    judged = [e for e in report.candidates if e.test is not None and e.latency_us is not None]
+    known = _first_of(report, [e for e in judged if e.known])
+    found = _first_of(report, [e for e in judged if not e.known])
+    base = report.baseline
+    if known is None or found is None or base.test is None or base.latency_us is None:
+        return []
+    return [
+        {
+            "network": entry.id,
+            "operator": entry.origin,
+            "verdict": _held(report, entry),
+            f"{report.metric}, test": _part_text(report, entry.test, entry.test_stderr),
+            "latency": _latency_text(entry),
+            "speed": f"{base.latency_us / (entry.latency_us or base.latency_us):.2f}×",
+            "multiply-adds": _number(entry.flops),
+            "parameters": _number(entry.params),
+        }
+        for entry in (base, known, found)
+    ]
+
+
+def _first_of(report: Report, entries: Sequence[Entry]) -> Entry | None:
+    """The one that leads: as the verdict orders them, else the most accurate."""
+    verdict = report.verdict
+    judged = [] if verdict is None else verdict.judged
+    order = {"proven": 0, "undecided": 1, "worse": 2, "implausible": 3}
+    ranks = {one.id: (order[one.held], i) for i, one in enumerate(judged)}
+    sign = -1.0 if report.higher_is_better else 1.0
+    if verdict is not None and verdict.leader is not None:
+        ranks[verdict.leader] = (order["undecided"], -1)
+    rows = [(ranks.get(e.id, (4, 0)), sign * (e.test or 0.0), i, e) for i, e in enumerate(entries)]
+    return min(rows, key=lambda row: row[:3])[3] if rows else None
+
+
+def _held(report: Report, entry: Entry) -> str:
+    """What the verdict says of a network, in a word or two."""
+    if entry is report.baseline:
+        return ""
+    if entry.id == report.best:
+        return "winner"
+    judged = [] if report.verdict is None else report.verdict.judged
+    return next((one.held for one in judged if one.id == entry.id), "not faster")
+
+
 def layer_rows(report: Report) -> dict[str, list[dict[str, str]]]:
     """By finalist: a row for each replaced layer, before → after."""
 
@@ -176,6 +223,7 @@ def to_html(report: Report) -> str:
         picture_url=_picture_url,
         us=significant,
         plot=_plot(report),
+        beside=side_by_side(report),
     )
 
 
@@ -215,6 +263,9 @@ def to_markdown(report: Report) -> str:
     columns = list(columns_of(report, "mark", "front"))
     heads = ["id" if c == "id" else h for c, h in columns_of(report, "mark", "front").items()]
     lines = [f"# {report.title}", "", report.conclusion, ""]
+    if beside := side_by_side(report):
+        lines += ["| " + " | ".join(beside[0]) + " |", "|" + "---|" * len(beside[0])]
+        lines += ["| " + " | ".join(row.values()) + " |" for row in beside] + [""]
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(columns)]
     for row in table:
         cells = [row[c].replace("|", "\\|") for c in columns]

@@ -19,7 +19,8 @@ import drawing_task
 import pytest
 from test_session_faults import alive, wait_for, workers_of
 
-from syno import sites
+from syno import _core, sites
+from syno.known.beside import beside
 from syno.session import Component, InlineExecutor, Limits, Session, open_view
 
 KILLS = int(os.environ.get("TEST_KILLS", "3"))
@@ -44,10 +45,12 @@ def search(path: Path, workers: int, executor: Any = None) -> None:
         "stages": stages,
     }
     spec = group.to_json(flops_ratio=0.9, min_flops_ratio=0.05, max_steps=7)
+    known = beside(_core.Spec.from_json(spec), "grouped", window=group.window)
     with Session.open(
         path,
         proposer=Component(
-            reference="syno.proposers:make", options={"policy": "mcts", "spec": spec}
+            reference="syno.proposers:make",
+            options={"policy": "mcts", "spec": spec, "known": known},
         ),
         evaluator=Component(reference="syno.network:NetworkEvaluator", options=made),
         batch_width=3,
@@ -65,7 +68,9 @@ def values(path: Path) -> Any:
         for c in [baseline, *view.candidates()]:
             scores = [(s.seed, s.value, s.stderr, s.steps) for s in [c.score, *c.finals] if s]
             curves = [view.curve(c, phase) for phase in ("search", "final")]
-            rows.append((c.id, c.key, c.batch, c.ticket, c.state, c.reward, scores, curves))
+            rows.append(
+                (c.id, c.key, c.known, c.batch, c.ticket, c.state, c.reward, scores, curves)
+            )
         return rows, view.finalists
 
 
@@ -113,8 +118,9 @@ def test_kills_at_random_moments_change_no_digit(tmp_path: Path) -> None:
     search(tmp_path / "whole", 1, InlineExecutor())
     expected = values(tmp_path / "whole")
     points = progress(tmp_path / "whole")
-    assert sum(row[4] == "done" for row in expected[0]) >= 4
-    assert len({row[6][0][1] for row in expected[0] if row[6]}) >= 4, "networks differ"
+    assert sum(row[5] == "done" for row in expected[0]) >= 4
+    assert len({row[7][0][1] for row in expected[0] if row[7]}) >= 4, "networks differ"
+    assert any(row[2].startswith("grouped") for row in expected[0]), "a known one had its turn"
     seed = random.randrange(1 << 32)
     print("seed", seed)  # of this test: shown when it fails
     draw = random.Random(seed)

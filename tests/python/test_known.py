@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from syno.known import DEFAULT_KNOWN, NAMES, Names, Place, chosen, known_operato
 from syno.known.beside import SHARE, Beside, beside, due
 from syno.proposers import make
 from syno.session import Component, Gains, InlineExecutor, Limits, ProcessExecutor, Session
+from syno.session.finals import best_of
 
 SPEC = json.dumps(site(max_steps=5))
 
@@ -288,6 +290,29 @@ def session(path: Path, executor: Any, policy: str = "evolution", budget: int = 
     return opened
 
 
+@given(
+    st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=8),
+    st.integers(0, 5),
+)
+def test_of_finalists_one_is_known_and_one_is_found(
+    rows: list[tuple[bool, float]], count: int
+) -> None:
+    everyone: list[Any] = [
+        SimpleNamespace(number=i, known="a" * k) for i, (k, _) in enumerate(rows)
+    ]
+    rewards = {i: reward for i, (_, reward) in enumerate(rows)}
+    best = best_of(everyone, count, rewards)
+    assert len(best) == min(count, len(rows)) and len({c.number for c in best}) == len(best)
+    if count >= 2:
+        assert {bool(c.known) for c in best} == {k for k, _ in rows}
+    ranked = sorted(everyone, key=lambda c: (-rewards[c.number], c.number))
+    assert best[: max(0, count - 2)] == ranked[: max(0, count - 2)]
+    for kind in (True, False):  # of its kind nobody better is left out
+        own = [c.number for c in ranked if bool(c.known) == kind]
+        chosen_ones = [c.number for c in best if bool(c.known) == kind]
+        assert chosen_ones == own[: len(chosen_ones)]
+
+
 def rows_of(opened: Session) -> list[tuple[Any, ...]]:
     with opened:
         return [(c.id, c.key, c.known, c.ticket, c.reward) for c in opened.candidates()]
@@ -313,6 +338,7 @@ def test_finds_are_judged_beside_known_ones_and_everything_says_which_is_which(
     from syno.cli.main import app
     from syno.report import read_report, to_csv, to_html, to_markdown
     from syno.report.plot import figure_svg, pareto_figure
+    from syno.report.render import side_by_side
     from syno.result import report_of
 
     with session(tmp_path, InlineExecutor()) as opened:
@@ -336,6 +362,14 @@ def test_finds_are_judged_beside_known_ones_and_everything_says_which_is_which(
         for text in (to_markdown(report), to_html(report), to_csv(report)):
             assert entry.origin in text
         assert any(name in note for note in report.notes for name in status["known_refused"]["all"])
+        beside_each_other = side_by_side(report)
+        assert [row["operator"] for row in beside_each_other] == [
+            "original",
+            f"known: {known.known}",
+            "found",
+        ]
+        for text in (to_markdown(report), to_html(report)):
+            assert all(row["speed"] in text for row in beside_each_other)
         picture = figure_svg(pareto_figure(report))
         assert "known operators" in picture and "found operators" in picture
     shown = CliRunner().invoke(app, ["status", str(tmp_path)], env={"COLUMNS": "300"})
