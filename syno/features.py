@@ -100,6 +100,7 @@ def features(graph: _core.PGraph) -> Features:
         ShapeError: the operator has no data input of its own.
     """
     from syno.operator import Operator
+    from syno.torch.threads import one_thread
 
     symbolic = Operator.from_pgraph(graph)
     valuation = min(
@@ -109,7 +110,8 @@ def features(graph: _core.PGraph) -> Features:
     if not operator.data:
         raise ShapeError(f"[features] {operator.expr} reads no data, only weights")
     axes = _Axes.of(graph, operator.shapes[operator.data[0]], operator.shapes[operator.outputs[0]])
-    rows, moved = _rows(operator, axes)
+    with one_thread():
+        rows, moved = _rows(operator, axes)
     parameters = max(1, operator.params)
     found: dict[str, float] = {
         **_receptive_field(rows, axes),

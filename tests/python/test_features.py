@@ -202,3 +202,26 @@ def test_steps_that_commute_keep_their_names(data: st.DataObject) -> None:
     )
     if len({line.split("reduce ")[1] for line in reduces}) == len(reduces):
         assert set(derivation(moved)) == set(derivation(graph))
+
+
+def test_features_are_found_on_one_thread_and_leave_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    seen: list[int] = []
+    grad = torch.autograd.grad
+
+    def counted(*values: Any, **options: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return grad(*values, **options)
+
+    monkeypatch.setattr(torch.autograd, "grad", counted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        features(_core.named_operator("conv", _core.spec_named("conv")))
+        assert seen and set(seen) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
