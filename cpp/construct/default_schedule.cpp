@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "construct/construct.hpp"
+#include "program/scalars.hpp"
 #include "support/error.hpp"
 
 namespace syno::construct {
@@ -30,17 +31,10 @@ bool transcendental(Function function) {
 }  // namespace
 
 bool expensive(const program::Program& program, ScalarId id) {
-  const Scalar& scalar = program.scalar(id);
-  switch (scalar.kind) {
-    case ScalarKind::Unary:
-      return transcendental(scalar.function) || expensive(program, scalar.a);
-    case ScalarKind::Binary:
-      return transcendental(scalar.function) || expensive(program, scalar.a) || expensive(program, scalar.b);
-    case ScalarKind::Select:
-      return expensive(program, scalar.a) || expensive(program, scalar.b) || expensive(program, scalar.c);
-    default:
-      return false;
-  }
+  return program::any_scalar(program, id, [](const Scalar& scalar) {
+    const bool call = scalar.kind == ScalarKind::Unary || scalar.kind == ScalarKind::Binary;
+    return call && transcendental(scalar.function);
+  });
 }
 
 namespace {

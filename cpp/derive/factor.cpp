@@ -35,16 +35,12 @@ class Factors {
     return {true, false};
   }
 
-  static bool multiplies(const Scalar& scalar) {
-    return scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply;
-  }
+  static bool multiplies(const Scalar& scalar) { return program::is_call(scalar, Function::Multiply); }
   /// By what the sum does not move.
   bool divides(const Scalar& scalar) const {
-    return scalar.kind == ScalarKind::Binary && scalar.function == Function::Divide && !moves(scalar.b);
+    return program::is_call(scalar, Function::Divide) && !moves(scalar.b);
   }
-  static bool negates(const Scalar& scalar) {
-    return scalar.kind == ScalarKind::Unary && scalar.function == Function::Negate;
-  }
+  static bool negates(const Scalar& scalar) { return program::is_call(scalar, Function::Negate); }
 
   bool moves(ScalarId id) const {
     const Scalar& scalar = program_.scalar(id);

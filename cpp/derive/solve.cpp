@@ -45,15 +45,6 @@ std::optional<std::int64_t> coefficient_of(const symbolic::Arena& arena, ExprId 
   }
 }
 
-/// Visits the reads that are factors of a body.
-void over_factors(const Program& program, ScalarId id, const std::function<void(const Scalar&)>& visit) {
-  const Scalar& scalar = program.scalar(id);
-  if (scalar.kind == ScalarKind::Read) visit(scalar);
-  if (scalar.kind != ScalarKind::Binary || scalar.function != program::Function::Multiply) return;
-  over_factors(program, scalar.a, visit);
-  over_factors(program, scalar.b, visit);
-}
-
 /// Visits what an expression is made of, itself first.
 void over_nodes(const symbolic::Arena& arena, ExprId e,
                 const std::function<void(const symbolic::Expr&)>& visit) {
@@ -71,8 +62,9 @@ std::optional<Congruence> congruence_of(const Program& program, std::size_t at, 
   const auto [begin, end] = range_of(program, scope.sums[sum].range);
   if (scope.reduction != program::Reduction::Sum || begin != 0) return std::nullopt;
   std::optional<Congruence> found;
-  over_factors(program, scope.body, [&](const Scalar& read) {
-    if (read.fill.num() != 0) return;
+  for (const ScalarId factor : program::factors_of(program, scope.body)) {
+    const Scalar& read = program.scalar(factor);
+    if (read.kind != ScalarKind::Read || read.fill.num() != 0) continue;
     for (const ExprId index : read.indices)
       over_nodes(arena, index, [&](const symbolic::Expr& node) {
         if (found || node.op != Op::Inside || arena[node.size].factor().num() != 1) return;
@@ -85,7 +77,7 @@ std::optional<Congruence> congruence_of(const Program& program, std::size_t at, 
         while ((*coefficient % modulus * inverse % modulus + modulus) % modulus != 1 % modulus) ++inverse;
         found = Congruence{remainder.a, {}, *coefficient, modulus, inverse, end};
       });
-  });
+  }
   return found;
 }
 

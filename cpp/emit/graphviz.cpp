@@ -4,6 +4,7 @@
 #include <set>
 
 #include "emit/emit.hpp"
+#include "program/scalars.hpp"
 #include "program/text.hpp"
 #include "program/verify.hpp"
 
@@ -86,10 +87,8 @@ std::string to_graphviz(const program::Program& program) {
     if (!scope.target.empty()) label += "\naccumulates";
     text += fmt::format("  s{} [shape=ellipse, label=\"{}\"];\n", s, escaped(label));
     std::set<program::TensorId> read;
-    for (const program::ScalarId id : program::scalars_of(program, scope.body)) {
-      const program::Scalar& scalar = program.scalar(id);
-      if (scalar.kind == program::ScalarKind::Read) read.insert(scalar.tensor);
-    }
+    program::over_reads(program, scope.body,
+                        [&](program::ScalarId, const program::Scalar& each) { read.insert(each.tensor); });
     for (const program::TensorId id : read)
       text += fmt::format("  t{} -> s{};\n", static_cast<std::size_t>(id), s);
     text += fmt::format("  s{} -> t{};\n", s, static_cast<std::size_t>(scope.output));

@@ -8,6 +8,7 @@
 #include "emit/emit.hpp"
 #include "emit/python_names.hpp"
 #include "emit/torch_scope.hpp"
+#include "program/scalars.hpp"
 #include "program/text.hpp"
 #include "support/error.hpp"
 
@@ -121,11 +122,9 @@ class BatchDims {
 
   template <class Visit>
   void for_reads(const Scope& scope, Visit visit) const {
-    for (const auto id : program::scalars_of(program_, scope.body)) {
-      const program::Scalar& scalar = program_.scalar(id);
-      if (scalar.kind != program::ScalarKind::Read) continue;
-      for (std::size_t d = 0; d < scalar.indices.size(); ++d) visit(scalar.tensor, d, scalar.indices[d]);
-    }
+    program::over_reads(program_, scope.body, [&](program::ScalarId, const program::Scalar& read) {
+      for (std::size_t d = 0; d < read.indices.size(); ++d) visit(read.tensor, d, read.indices[d]);
+    });
   }
 
   const Program& program_;
@@ -137,16 +136,13 @@ class BatchDims {
 std::int64_t fan_in(const Program& program, TensorId weight) {
   std::int64_t most = 1;
   for (const Scope& scope : program.scopes) {
-    for (const auto id : program::scalars_of(program, scope.body)) {
-      const program::Scalar& scalar = program.scalar(id);
-      if (scalar.kind != program::ScalarKind::Read || scalar.tensor != weight) continue;
-      std::int64_t terms = 1;
-      for (const program::Iterator& i : scope.sums) {
-        const program::Extent extent = program::extent_of(program, i.range, 0);
-        terms *= extent.end - extent.begin;
-      }
-      most = std::max(most, terms);
+    if (!program::reads_tensor(program, scope.body, weight)) continue;
+    std::int64_t terms = 1;
+    for (const program::Iterator& i : scope.sums) {
+      const program::Extent extent = program::extent_of(program, i.range, 0);
+      terms *= extent.end - extent.begin;
     }
+    most = std::max(most, terms);
   }
   return most;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "emit/index_text.hpp"
+#include "program/scalars.hpp"
 #include "support/checked.hpp"
 #include "support/error.hpp"
 
@@ -91,11 +92,9 @@ class ScopeWriter {
 
   std::vector<ExprId> all_indices() {
     std::vector<ExprId> all;
-    for (const ScalarId id : program::scalars_of(program_, scope_.body)) {
-      const Scalar& scalar = program_.scalar(id);
-      if (scalar.kind == ScalarKind::Read)
-        all.insert(all.end(), scalar.indices.begin(), scalar.indices.end());
-    }
+    program::over_reads(program_, scope_.body, [&](ScalarId, const Scalar& read) {
+      all.insert(all.end(), read.indices.begin(), read.indices.end());
+    });
     for (ExprId& index : all) index = rewritten(index);
     return all;
   }
@@ -181,19 +180,16 @@ class ScopeWriter {
     return result;
   }
   bool collect(ScalarId id, Product& result) {
-    const Scalar& scalar = program_.scalar(id);
-    if (scalar.kind == ScalarKind::Read) {
-      result.reads.push_back(&scalar);
-      return true;
+    for (const ScalarId factor : program::factors_of(program_, id)) {
+      const Scalar& scalar = program_.scalar(factor);
+      if (scalar.kind == ScalarKind::Read)
+        result.reads.push_back(&scalar);
+      else if (scalar.kind == ScalarKind::Literal && scalar.literal.finite())
+        result.scale = result.scale * scalar.literal;
+      else
+        return false;
     }
-    if (scalar.kind == ScalarKind::Literal && scalar.literal.finite()) {
-      result.scale = result.scale * scalar.literal;
-      return true;
-    }
-    if (scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply) {
-      return collect(scalar.a, result) && collect(scalar.b, result);
-    }
-    return false;
+    return true;
   }
 
   std::string scaled(std::string text, const Product& factors) {

@@ -1,8 +1,10 @@
 // Fusion of a program's scopes into one per output: sums of products put into sums of products.
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "equality/keys.hpp"
+#include "program/scalars.hpp"
 #include "support/error.hpp"
 #include "support/interrupt.hpp"
 #include "symbolic/simplify.hpp"
@@ -35,12 +37,10 @@ class Fusion {
       Scope scope = program_.scopes[*place];
       for (;;) {  // the latest producer first, so that each is met once per read of it
         std::optional<std::size_t> producer;
-        for (const ScalarId id : scalars_of(program_, scope.body)) {
-          const Scalar& scalar = program_.scalar(id);
-          if (scalar.kind != ScalarKind::Read) continue;
-          const auto writer = written_by(scalar.tensor);
+        over_reads(program_, scope.body, [&](ScalarId, const Scalar& read) {
+          const auto writer = written_by(read.tensor);
           if (writer && (!producer || *writer > *producer)) producer = writer;
-        }
+        });
         if (!producer) break;
         interruption_point();
         absorb(scope, program_.scopes[*producer]);
@@ -54,11 +54,10 @@ class Fusion {
  private:
   /// Whether the body is a product of reads and numbers: what sums can be pulled out of.
   bool is_product(ScalarId id) const {
-    const Scalar& scalar = program_.scalar(id);
-    if (scalar.kind == ScalarKind::Read || scalar.kind == ScalarKind::Literal) return true;
-    if (scalar.kind == ScalarKind::Unary) return scalar.function == Function::Negate && is_product(scalar.a);
-    return scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply &&
-           is_product(scalar.a) && is_product(scalar.b);
+    return !any_scalar(program_, id, [](const Scalar& scalar) {
+      return scalar.kind != ScalarKind::Read && scalar.kind != ScalarKind::Literal &&
+             !is_call(scalar, Function::Negate) && !is_call(scalar, Function::Multiply);
+    });
   }
 
   void absorb(Scope& consumer, const Scope& producer) {
@@ -81,26 +80,11 @@ class Fusion {
   }
 
   ScalarId rebuilt(ScalarId id, Scope& consumer, const Scope& producer) {
-    const Scalar scalar = program_.scalar(id);
-    switch (scalar.kind) {
-      case ScalarKind::Literal:
-      case ScalarKind::Index:
-        return id;
-      case ScalarKind::Read:
-        return scalar.tensor == producer.output ? inlined(scalar, consumer, producer) : id;
-      case ScalarKind::Unary:
-        return program_.unary(scalar.function, rebuilt(scalar.a, consumer, producer));
-      case ScalarKind::Binary: {
-        const ScalarId a = rebuilt(scalar.a, consumer, producer);
-        return program_.binary(scalar.function, a, rebuilt(scalar.b, consumer, producer));
-      }
-      case ScalarKind::Select: {
-        const ScalarId a = rebuilt(scalar.a, consumer, producer), b = rebuilt(scalar.b, consumer, producer);
-        return program_.select(a, b, rebuilt(scalar.c, consumer, producer));
-      }
-    }
-    SYNO_ASSERT(false, "a scalar has a known kind");
-    return id;
+    return rebuild(program_, id, [&](ScalarId part) -> std::optional<ScalarId> {
+      const Scalar scalar = program_.scalar(part);
+      if (scalar.kind != ScalarKind::Read || scalar.tensor != producer.output) return std::nullopt;
+      return inlined(scalar, consumer, producer);
+    });
   }
 
   /// The producer's body at the indices it is read at. Where they leave the produced tensor the read is worth
@@ -142,31 +126,20 @@ class Fusion {
   }
 
   ScalarId moved(ScalarId id, const std::vector<std::optional<ExprId>>& value, ExprId guards, bool& carried) {
-    const Scalar scalar = program_.scalar(id);
-    switch (scalar.kind) {
-      case ScalarKind::Read: {
-        std::vector<ExprId> indices;
-        for (const ExprId index : scalar.indices) {
-          indices.push_back(program_.arena.substitute(index, [&](std::uint32_t slot) {
-            SYNO_ASSERT(slot < value.size() && value[slot], "a body uses the iterators of its scope");
-            return *value[slot];
-          }));
-        }
-        if (!carried && !indices.empty() && scalar.fill == Rational(0)) {
-          indices[0] = program_.arena.add(indices[0], guards);
-          carried = true;
-        }
-        return program_.read(scalar.tensor, std::move(indices), scalar.fill);
+    return rebuild(program_, id, [&](ScalarId part) -> std::optional<ScalarId> {
+      Scalar scalar = program_.scalar(part);
+      if (operand_count(scalar.kind) > 0) return std::nullopt;
+      for (ExprId& index : scalar.indices)
+        index = program_.arena.substitute(index, [&](std::uint32_t slot) {
+          SYNO_ASSERT(slot < value.size() && value[slot], "a body uses the iterators of its scope");
+          return *value[slot];
+        });
+      if (!carried && !scalar.indices.empty() && scalar.fill == Rational(0)) {
+        scalar.indices[0] = program_.arena.add(scalar.indices[0], guards);
+        carried = true;
       }
-      case ScalarKind::Unary:
-        return program_.unary(scalar.function, moved(scalar.a, value, guards, carried));
-      case ScalarKind::Binary: {
-        const ScalarId a = moved(scalar.a, value, guards, carried);
-        return program_.binary(scalar.function, a, moved(scalar.b, value, guards, carried));
-      }
-      default:
-        return program_.literal(scalar.literal);
-    }
+      return program_.add_scalar(std::move(scalar));
+    });
   }
 
   std::optional<Size> size_of(ExprId extent) const {
@@ -237,21 +210,11 @@ class Fusion {
       symbolic::Simplifier simple(result.arena, context);
       const auto simplified = [&](ExprId id) { return simple(expr(id)); };
       for (const ExprId target : scope.target) moved_scope.target.push_back(simplified(target));
-      std::vector<std::optional<ScalarId>> done(program_.scalars.size());
-      for (const ScalarId id : scalars_of(program_, scope.body)) {
-        Scalar scalar = program_.scalar(id);
-        const auto operand = [&](ScalarId a) { return *done[static_cast<std::size_t>(a)]; };
-        if (scalar.kind == ScalarKind::Read) {
-          scalar.tensor = *place[static_cast<std::size_t>(scalar.tensor)];
-          for (ExprId& index : scalar.indices) index = simplified(index);
-        }
-        if (scalar.kind == ScalarKind::Index) scalar.index = simplified(scalar.index);
-        if (scalar.kind >= ScalarKind::Unary) scalar.a = operand(scalar.a);
-        if (scalar.kind >= ScalarKind::Binary) scalar.b = operand(scalar.b);
-        if (scalar.kind == ScalarKind::Select) scalar.c = operand(scalar.c);
-        done[static_cast<std::size_t>(id)] = result.add_scalar(std::move(scalar));
-      }
-      moved_scope.body = *done[static_cast<std::size_t>(scope.body)];
+      std::map<ScalarId, ScalarId> copies;
+      moved_scope.body = copy_body(program_, scope.body, result, copies, [&](Scalar& scalar) {
+        if (scalar.kind == ScalarKind::Read) scalar.tensor = *place[static_cast<std::size_t>(scalar.tensor)];
+        over_indices(scalar, [&](ExprId& index) { index = simplified(index); });
+      });
       result.scopes.push_back(std::move(moved_scope));
     }
     return result;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "equality/keys.hpp"
+#include "program/scalars.hpp"
 #include "support/error.hpp"
 #include "symbolic/simplify.hpp"
 
@@ -278,12 +279,7 @@ class StructuralKey {
       simple_[static_cast<std::size_t>(id)] = simplifier(id);
     };
     for (const ExprId target : scope.target) note(target);
-    for (const ScalarId id : scalars_of(program_, scope.body)) {
-      const Scalar& scalar = program_.scalar(id);
-      if (scalar.kind == ScalarKind::Index) note(scalar.index);
-      if (scalar.kind != ScalarKind::Read) continue;
-      for (const ExprId e : scalar.indices) note(e);
-    }
+    for (const ScalarId id : scalars_of(program_, scope.body)) over_indices(program_.scalar(id), note);
   }
 
   const Program& program_;

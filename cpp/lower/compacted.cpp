@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "program/scalars.hpp"
+
 namespace syno::lower {
 
 namespace {
@@ -36,9 +38,8 @@ Program compacted(const Program& p, const std::set<TensorId>& kept) {
   std::vector<Scope> scopes;
   for (std::size_t s = p.scopes.size(); s-- > 0;) {
     if (!needed.contains(p.scopes[s].output)) continue;
-    for (const ScalarId id : program::scalars_of(p, p.scopes[s].body)) {
-      if (p.scalar(id).kind == ScalarKind::Read) needed.insert(p.scalar(id).tensor);
-    }
+    program::over_reads(p, p.scopes[s].body,
+                        [&](ScalarId, const Scalar& read) { needed.insert(read.tensor); });
     scopes.push_back(p.scopes[s]);
   }
   std::reverse(scopes.begin(), scopes.end());
@@ -58,20 +59,9 @@ Program compacted(const Program& p, const std::set<TensorId>& kept) {
   }
   std::map<ScalarId, ScalarId> copies;
   for (Scope& scope : scopes) {
-    for (const ScalarId id : program::scalars_of(p, scope.body)) {
-      if (copies.contains(id)) continue;
-      Scalar scalar = p.scalar(id);
-      if (scalar.kind == ScalarKind::Unary || scalar.kind == ScalarKind::Binary ||
-          scalar.kind == ScalarKind::Select) {
-        scalar.a = copies.at(scalar.a);
-      }
-      if (scalar.kind == ScalarKind::Binary || scalar.kind == ScalarKind::Select)
-        scalar.b = copies.at(scalar.b);
-      if (scalar.kind == ScalarKind::Select) scalar.c = copies.at(scalar.c);
+    scope.body = program::copy_body(p, scope.body, result, copies, [&](Scalar& scalar) {
       if (scalar.kind == ScalarKind::Read) scalar.tensor = moved.at(scalar.tensor);
-      copies[id] = result.add_scalar(std::move(scalar));
-    }
-    scope.body = copies.at(scope.body);
+    });
     scope.output = moved.at(scope.output);
     unique_names(scope);
     result.scopes.push_back(std::move(scope));

@@ -13,6 +13,7 @@
 #include "lower/scalar_adjoint.hpp"
 #include "lower/tangled.hpp"
 #include "lower/vanishing.hpp"
+#include "program/scalars.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
 
@@ -59,10 +60,9 @@ class Reverse {
   Program run() {
     active_.insert(targets_.begin(), targets_.end());
     for (const Scope& scope : forward_.scopes) {
-      for (const ScalarId id : program::scalars_of(p_, scope.body)) {
-        const Scalar& scalar = p_.scalar(id);
-        if (scalar.kind == ScalarKind::Read && active_.contains(scalar.tensor)) active_.insert(scope.output);
-      }
+      program::over_reads(p_, scope.body, [&](ScalarId, const Scalar& read) {
+        if (active_.contains(read.tensor)) active_.insert(scope.output);
+      });
     }
     for (const TensorId output : forward_.outputs) declare_cotangent(output);
     for (std::size_t s = forward_.scopes.size(); s-- > 0;) {
@@ -432,11 +432,10 @@ class Reverse {
   void arrange(ReadView& view, ScalarId body, const Walk& place) {
     const auto inverse = invert(iterators_, view.coordinates, view.indices, place.at);
     std::map<Slot, std::set<ScalarId>> factors;
-    for (const ScalarId id : program::scalars_of(p_, body)) {
-      if (p_.scalar(id).kind != ScalarKind::Read) continue;
-      for (const ExprId index : p_.scalar(id).indices)
+    program::over_reads(p_, body, [&](ScalarId id, const Scalar& read) {
+      for (const ExprId index : read.indices)
         for (const Slot slot : arena().iterators(index)) factors[slot].insert(id);
-    }
+    });
     std::map<std::set<ScalarId>, double> own;  // elements
     for (const Slot slot : view.coordinates) {
       auto [at, fresh] = own.try_emplace(factors[slot], 1.0);
@@ -497,26 +496,13 @@ class Reverse {
   ScalarId rebuilt(ScalarId root, const std::map<Slot, ExprId>& points, const Scalar* known = nullptr,
                    const std::vector<ExprId>* place = nullptr) {
     std::map<ScalarId, ScalarId> copies;
-    for (const ScalarId id : program::scalars_of(p_, root)) {
-      Scalar scalar = p_.scalar(id);
-      if (scalar.kind == ScalarKind::Unary || scalar.kind == ScalarKind::Binary ||
-          scalar.kind == ScalarKind::Select) {
-        scalar.a = copies.at(scalar.a);
-      }
-      if (scalar.kind == ScalarKind::Binary || scalar.kind == ScalarKind::Select)
-        scalar.b = copies.at(scalar.b);
-      if (scalar.kind == ScalarKind::Select) scalar.c = copies.at(scalar.c);
-      if (scalar.kind == ScalarKind::Index) scalar.index = replaced(scalar.index, points);
-      if (scalar.kind == ScalarKind::Read) {
-        if (known != nullptr && scalar.tensor == known->tensor && scalar.indices == known->indices) {
-          scalar.indices = *place;
-        } else {
-          for (ExprId& index : scalar.indices) index = replaced(index, points);
-        }
-      }
-      copies[id] = p_.add_scalar(std::move(scalar));
-    }
-    return copies.at(root);
+    return program::copy_body(p_, root, p_, copies, [&](Scalar& scalar) {
+      if (scalar.kind == ScalarKind::Read && known != nullptr && scalar.tensor == known->tensor &&
+          scalar.indices == known->indices)
+        scalar.indices = *place;
+      else
+        program::over_indices(scalar, [&](ExprId& index) { index = replaced(index, points); });
+    });
   }
 
   const Program& forward_;

@@ -71,7 +71,6 @@ bool tangled(Iterators& iterators, program::ScalarId body, const std::set<Slot>&
   for (const ScalarId id : program::scalars_of(p, body)) {
     const Scalar scalar = p.scalar(id);
     if (scalar.kind == ScalarKind::Index && both(scalar.index)) return true;
-    if (scalar.kind != ScalarKind::Read) continue;
     for (const ExprId index : scalar.indices) {
       if (cut_up(p.arena, index, both)) return true;
       if (overlaps(iterators, index, elements, terms)) moving.insert(scalar.tensor);

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "program/scalars.hpp"
+
 namespace syno::lower {
 
 namespace {
@@ -46,7 +48,7 @@ bool finite(const Program& p, ScalarId id) {
 
 bool finite_factors(const Program& p, ScalarId id, std::vector<ScalarId>& factors) {
   const Scalar scalar = p.scalar(id);
-  if (scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply) {
+  if (program::is_call(scalar, Function::Multiply)) {
     return finite_factors(p, scalar.a, factors) && finite_factors(p, scalar.b, factors);
   }
   const auto zero = [&](ScalarId branch) {

@@ -1,5 +1,6 @@
 #include <set>
 
+#include "program/scalars.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
 
@@ -23,9 +24,8 @@ bool literal(const Program& program, ScalarId id) { return program.scalar(id).ki
 // `id` without the constants that it is multiplied with or divided by.
 ScalarId without_constants(const Program& program, ScalarId id) {
   const Scalar& scalar = program.scalar(id);
-  if (scalar.kind != ScalarKind::Binary) return id;
-  const bool product = scalar.function == Function::Multiply;
-  if ((product || scalar.function == Function::Divide) && literal(program, scalar.b))
+  const bool product = is_call(scalar, Function::Multiply);
+  if ((product || is_call(scalar, Function::Divide)) && literal(program, scalar.b))
     return without_constants(program, scalar.a);
   if (product && literal(program, scalar.a)) return without_constants(program, scalar.b);
   return id;
@@ -37,12 +37,9 @@ std::int64_t point_flops(const Program& program, const Scope& scope, ScalarId bo
   std::int64_t multiplications = 0, others = 0;
   for (const ScalarId id : scalars_of(program, body)) {
     const Scalar& scalar = program.scalar(id);
-    const bool multiplies = scalar.kind == ScalarKind::Binary && scalar.function == Function::Multiply;
-    if (multiplies)
-      ++multiplications;
-    else if (scalar.kind == ScalarKind::Unary || scalar.kind == ScalarKind::Binary ||
-             scalar.kind == ScalarKind::Select)
-      ++others;
+    const bool multiplies = is_call(scalar, Function::Multiply);
+    multiplications += multiplies;
+    others += !multiplies && operand_count(scalar.kind) > 0;
   }
   const bool sums = !scope.sums.empty() || !scope.target.empty();
   return (sums ? std::max<std::int64_t>(1, multiplications) : multiplications) + others;
@@ -77,8 +74,7 @@ Cost cost(const Program& program, std::size_t valuation) {
     total.flops = checked_add(total.flops, checked_product(kWhere, factors));
 
     std::set<TensorId> touched = {scope.output};
-    for (const ScalarId id : scalars_of(program, scope.body))
-      if (program.scalar(id).kind == ScalarKind::Read) touched.insert(program.scalar(id).tensor);
+    over_reads(program, scope.body, [&](ScalarId, const Scalar& read) { touched.insert(read.tensor); });
     for (const TensorId tensor : touched)
       total.bytes =
           checked_add(total.bytes, checked_product(kWhere, {4, elements(program, tensor, valuation)}));

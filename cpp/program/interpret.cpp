@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "program/evaluator.hpp"
+#include "program/scalars.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
 #include "support/interrupt.hpp"
@@ -428,9 +429,9 @@ class PointMachine {
 
   std::vector<std::uint32_t> read_by(const Scope& scope) const {
     std::vector<std::uint32_t> tensors;
-    for (const ScalarId id : scalars_of(program_, scope.body))
-      if (program_.scalar(id).kind == ScalarKind::Read)
-        tensors.push_back(static_cast<std::uint32_t>(program_.scalar(id).tensor));
+    over_reads(program_, scope.body, [&](ScalarId, const Scalar& read) {
+      tensors.push_back(static_cast<std::uint32_t>(read.tensor));
+    });
     return tensors;
   }
   double terms_of(const Scope& scope) const {

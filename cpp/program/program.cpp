@@ -170,10 +170,7 @@ Program at(const Program& symbolic, std::size_t valuation) {
   const symbolic::Context context = context_of(result);
   const auto concrete = [&](ExprId root) { return simplify(result.arena, import(root), context); };
   result.scalars = symbolic.scalars;
-  for (Scalar& scalar : result.scalars) {
-    if (scalar.kind == ScalarKind::Index) scalar.index = concrete(scalar.index);
-    for (ExprId& index : scalar.indices) index = concrete(index);
-  }
+  for (Scalar& scalar : result.scalars) over_indices(scalar, [&](ExprId& index) { index = concrete(index); });
   for (Scope& scope : result.scopes)
     for (ExprId& index : scope.target) index = concrete(index);
   return result;

@@ -70,6 +70,16 @@ std::int64_t nodes_of(const Program& program, ScalarId body, std::int64_t most) 
   return most + 1 - counter.left();
 }
 
+std::vector<ScalarId> factors_of(const Program& program, ScalarId root) {
+  std::vector<ScalarId> factors;
+  visit(program, root, [&](ScalarId id, const Scalar& scalar) {
+    const bool product = is_call(scalar, Function::Multiply);
+    if (!product) factors.push_back(id);
+    return product;
+  });
+  return factors;
+}
+
 std::vector<ScalarId> reads_in(const Program& program, ScalarId body) {
   std::vector<ScalarId> reads;
   visit(program, body, [&](ScalarId id, const Scalar& scalar) {

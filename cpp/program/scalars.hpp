@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,6 +17,12 @@ namespace syno::program {
 /// Of a Unary one, of a Binary two, of a Select three: `a`, `b`, `c`; of a Literal, Index or Read none.
 constexpr std::size_t operand_count(ScalarKind kind) {
   return kind == ScalarKind::Unary ? 1 : kind == ScalarKind::Binary ? 2 : kind == ScalarKind::Select ? 3 : 0;
+}
+
+/// Whether a scalar is `function` of its operands.
+inline bool is_call(const Scalar& scalar, Function function) {
+  return (scalar.kind == ScalarKind::Unary || scalar.kind == ScalarKind::Binary) &&
+         scalar.function == function;
 }
 
 /// Calls `use(operand)` for each operand, first to last; a scalar that is not const may get others so.
@@ -50,6 +57,33 @@ bool any_scalar(const Program& program, ScalarId root, Predicate&& holds) {
   bool found = holds(scalar);
   over_operands(scalar, [&](ScalarId operand) { found = found || any_scalar(program, operand, holds); });
   return found;
+}
+
+/// Calls `use(id, read)` for each read of a body, once however often its value is used.
+template <class Use>
+void over_reads(const Program& program, ScalarId root, Use&& use) {
+  for (const ScalarId id : scalars_of(program, root))
+    if (program.scalar(id).kind == ScalarKind::Read) use(id, program.scalar(id));
+}
+
+/// The factors of a product, first to last: of a * (b * a) these are a, b, a. What is no product is its only
+/// factor.
+std::vector<ScalarId> factors_of(const Program& program, ScalarId root);
+
+/// A body made again in `to`, which may be the program it is in, each scalar once: over the copies of its
+/// operands, and with what `change(scalar)` does to the rest. What `copies` names already is taken from
+/// there.
+template <class Change>
+ScalarId copy_body(const Program& from, ScalarId root, Program& to, std::map<ScalarId, ScalarId>& copies,
+                   Change&& change) {
+  for (const ScalarId id : scalars_of(from, root)) {
+    if (copies.contains(id)) continue;
+    Scalar scalar = from.scalar(id);
+    over_operands(scalar, [&](ScalarId& operand) { operand = copies.at(operand); });
+    change(scalar);
+    copies.emplace(id, to.add_scalar(std::move(scalar)));
+  }
+  return copies.at(root);
 }
 
 /// Another body: what `replacement` gives a scalar for is taken as it is, the rest is made again, its indices

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "program/names.hpp"
+#include "program/scalars.hpp"
 #include "support/error.hpp"
 
 namespace syno::program {
@@ -144,12 +145,10 @@ class Verifier {
   // scalars_of() asserts the order of operands, so it is checked before: ids go down, hence no cycle.
   void check_operand_order(ScalarId body) const {
     for (std::size_t i = 0; i <= static_cast<std::size_t>(body); ++i) {
-      const Scalar& scalar = program_.scalars[i];
-      const bool two = scalar.kind == ScalarKind::Binary || scalar.kind == ScalarKind::Select;
-      if (((two || scalar.kind == ScalarKind::Unary) && static_cast<std::size_t>(scalar.a) >= i) ||
-          (two && static_cast<std::size_t>(scalar.b) >= i) ||
-          (scalar.kind == ScalarKind::Select && static_cast<std::size_t>(scalar.c) >= i))
-        wrong("scalar {} uses an operand that does not precede it", i);
+      over_operands(program_.scalars[i], [&](ScalarId operand) {
+        if (static_cast<std::size_t>(operand) >= i)
+          wrong("scalar {} uses an operand that does not precede it", i);
+      });
     }
   }
 

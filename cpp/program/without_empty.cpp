@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "program/scalars.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
 
@@ -132,14 +133,8 @@ class Remover {
         for (std::size_t d = 0; d < made.indices.size(); ++d)
           same(scope, made.indices[d], with_three.indices[d]);
         return id;
-      case ScalarKind::Select:
-        made.c = left.at(made.c);
-        [[fallthrough]];
-      case ScalarKind::Binary:
-        made.b = left.at(made.b);
-        [[fallthrough]];
-      case ScalarKind::Unary:
-        made.a = left.at(made.a);
+      default:
+        over_operands(made, [&](ScalarId& operand) { operand = left.at(operand); });
     }
     return made_.add_scalar(std::move(made));
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "program/scalars.hpp"
 #include "schedule/emission.hpp"
 #include "support/error.hpp"
 
@@ -144,7 +145,7 @@ ValueId Emission::value(std::size_t s, ScalarId id, std::map<ScalarId, ValueId>&
 
 ScalarId Emission::without_factor(ScalarId id, double& factor) {
   const Scalar scalar = plan_.program.scalar(id);
-  if (scalar.kind != ScalarKind::Binary || scalar.function != program::Function::Multiply) return id;
+  if (!program::is_call(scalar, program::Function::Multiply)) return id;
   for (const auto& [literal, other] : {std::pair{scalar.a, scalar.b}, std::pair{scalar.b, scalar.a}}) {
     const Scalar& l = plan_.program.scalar(literal);
     if (l.kind != ScalarKind::Literal || l.literal.num() == 0) continue;

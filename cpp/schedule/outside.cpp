@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "program/scalars.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -47,17 +48,6 @@ void conditions_of(Plan& plan, const Scalar& read, std::vector<Condition>& condi
   conditions_of(plan, source, conditions);
 }
 
-/// The factors of a product, or the one term it is.
-void factors_of(const program::Program& program, ScalarId id, std::vector<ScalarId>& factors) {
-  const Scalar& scalar = program.scalar(id);
-  if (scalar.kind == ScalarKind::Binary && scalar.function == program::Function::Multiply) {
-    factors_of(program, scalar.a, factors);
-    factors_of(program, scalar.b, factors);
-  } else {
-    factors.push_back(id);
-  }
-}
-
 /// What a read must be worth for a term to be neutral, among so many factors.
 std::optional<double> neutral_fill(Reduction reduction, std::size_t factors) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -81,8 +71,7 @@ std::vector<Condition> terms_inside(Plan& plan, std::size_t scope, std::optional
   const program::Scope& s = plan.program.scopes[scope];
   std::vector<Condition> conditions;
   if (s.sums.empty()) return conditions;
-  std::vector<ScalarId> factors;
-  factors_of(plan.program, s.body, factors);
+  const std::vector<ScalarId> factors = program::factors_of(plan.program, s.body);
   const auto fill = neutral_fill(s.reduction, factors.size());
   // What is computed may be infinite, and its product with zero no number.
   const bool plain = std::all_of(factors.begin(), factors.end(), [&](ScalarId id) {
