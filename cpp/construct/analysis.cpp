@@ -25,9 +25,9 @@ namespace {
 
 /// A leaf that a quotient or remainder in some index cuts into whole blocks, and the block.
 std::optional<std::pair<std::string, std::int64_t>> block_of(Plan& plan, std::size_t scope) {
-  LinearForms forms = plan.bound_forms();
+  AffineForms forms = plan.bound_forms();
   std::optional<std::pair<std::string, std::int64_t>> found;
-  const std::function<void(const LinearForm&)> visit = [&](const LinearForm& form) {
+  const std::function<void(const AffineForm&)> visit = [&](const AffineForm& form) {
     for (const auto& [id, coefficient] : form.terms) {
       const Atom atom = forms.atom(id);
       if (atom.kind == Atom::Kind::Slot) continue;
@@ -80,7 +80,7 @@ ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
   Plan& plan = tried ? *tried : original;
   const program::Scope& s = plan.program.scopes[scope];
   facts.reduces = s.reduction != program::Reduction::None && !s.sums.empty();
-  LinearForms forms = plan.bound_forms();
+  AffineForms forms = plan.bound_forms();
   std::vector<std::uint32_t> slots;
   for (const int leaf : plan.scopes[scope].order) {
     const PlannedLoop& loop = plan.scopes[scope].loops[static_cast<std::size_t>(leaf)];
@@ -117,8 +117,8 @@ ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
     }
     const auto strides =
         plan.is_argument(read.tensor) ? plan.strides(read.tensor) : nest::row_major_strides(shape);
-    const auto add_dimension = [&](BoxFacts& box, const LinearForm& form) {
-      LinearForm visit = form;  // the loops around the place a scope is computed at stand still
+    const auto add_dimension = [&](BoxFacts& box, const AffineForm& form) {
+      AffineForm visit = form;  // the loops around the place a scope is computed at stand still
       for (const std::uint32_t slot : outside) visit = forms.substitute(visit, slot, 0);
       const Interval range = forms.bounds(visit), whole = forms.bounds(form);
       box.extents.push_back(range.greatest - range.least + 1);
@@ -136,12 +136,12 @@ ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
       std::vector<Condition> conditions;
       const ExprId index =
           plan.over_loops(scope, symbolic::without_inside(plan.program.arena, read.indices[d], conditions));
-      const LinearForm form = forms.form(plan.program.arena, index);
+      const AffineForm form = forms.form(plan.program.arena, index);
       const Interval range = forms.bounds(form);
       const auto [begin, end] = plan.range(dims[d]);
       if (!total && (range.least < begin || range.greatest >= end)) r.guarded = true;
       for (const auto& condition : conditions) {
-        const LinearForm inside = forms.form(plan.program.arena, plan.over_loops(scope, condition.expr));
+        const AffineForm inside = forms.form(plan.program.arena, plan.over_loops(scope, condition.expr));
         const Interval inner = forms.bounds(inside);
         if (inner.least < condition.begin || inner.greatest >= condition.end) r.guarded = true;
         for (std::size_t i = 0; i < slots.size(); ++i)
@@ -195,10 +195,10 @@ std::optional<std::size_t> dimension_in_parts(const ScopeFacts& facts, const Box
 
 std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::string& name) {
   const PlannedLoop loop = plan.scopes[scope].loops[static_cast<std::size_t>(plan.leaf_named(scope, name))];
-  LinearForms forms = plan.bound_forms();
+  AffineForms forms = plan.bound_forms();
   std::int64_t first = 0, last = loop.extent;  // iterations in [first, last) are inside
   const auto inside = [&](ExprId e, std::int64_t begin, std::int64_t end) {
-    const LinearForm form = forms.form(plan.program.arena, plan.over_loops(scope, e));
+    const AffineForm form = forms.form(plan.program.arena, plan.over_loops(scope, e));
     bool linear = true;
     const std::int64_t step = forms.coefficient(form, loop.slot, &linear);
     if (!linear || step == 0) return;
@@ -245,9 +245,9 @@ std::vector<std::int64_t> wrap_cuts(Plan& plan, std::size_t scope, const std::st
   const PlannedLoop around = loop(outer);
   const std::uint32_t slot = loop(inner).slot;
   if (around.extent > kMostIterations) return {};
-  LinearForms forms = plan.bound_forms();
+  AffineForms forms = plan.bound_forms();
   std::vector<bool> wraps(static_cast<std::size_t>(around.extent), false);
-  const std::function<void(const LinearForm&)> visit = [&](const LinearForm& form) {
+  const std::function<void(const AffineForm&)> visit = [&](const AffineForm& form) {
     for (const auto& [id, coefficient] : form.terms) {
       const Atom atom = forms.atom(id);
       if (atom.kind == Atom::Kind::Slot || !forms.depends_on(atom.inner, slot)) continue;

@@ -14,10 +14,10 @@ constexpr std::int64_t kFewest = 4;  ///< of the side of a block that is transpo
 
 /// How far apart in memory two iterations of each leaf loop read, near the beginning of all loops.
 std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::ScalarId read) {
-  LinearForms forms = plan.bound_forms();
+  AffineForms forms = plan.bound_forms();
   const program::Scalar scalar = plan.program.scalar(read);
   const auto strides = plan.strides(scalar.tensor);
-  LinearForm address;
+  AffineForm address;
   for (std::size_t d = 0; d < scalar.indices.size(); ++d) {
     std::vector<Condition> ignored;
     const ExprId index =
@@ -31,12 +31,12 @@ std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::Scala
   for (const int leaf : plan.scopes[scope].order) {
     const std::uint32_t slot = plan.scopes[scope].loops[static_cast<std::size_t>(leaf)].slot;
     const auto at = [&](std::int64_t value) {
-      LinearForm form = forms.substitute(address, slot, value);
+      AffineForm form = forms.substitute(address, slot, value);
       for (const std::uint32_t other : slots)
         if (other != slot) form = forms.substitute(form, other, 0);
       return form;
     };
-    const LinearForm step = add(at(1), multiply(at(0), -1));
+    const AffineForm step = add(at(1), multiply(at(0), -1));
     steps.push_back(step.is_constant() ? step.constant : 0);
   }
   return steps;

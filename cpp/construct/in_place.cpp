@@ -36,7 +36,7 @@ std::optional<std::pair<std::size_t, int>> loop_of(const Plan& plan, std::uint32
 Gain gain_of(Plan& plan, std::size_t s, const Condition& condition) {
   const ScopePlan& scope = plan.scopes[s];
   Gain gain;
-  LinearForms forms = plan.bound_forms();
+  AffineForms forms = plan.bound_forms();
   const ExprId e = schedule::to_expr(plan.program.arena, forms,
                                      forms.form(plan.program.arena, plan.over_loops(s, condition.expr)));
   std::vector<std::uint32_t> outer, inner;

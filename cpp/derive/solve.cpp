@@ -2,48 +2,25 @@
 // ones have: sum[r] x[inside((h+1-r) % 2, 1) + (h+1-r) / 2] * w[r] multiplies half of its terms with zero.
 // The congruence is solved for the sum, r = 2*r' + (h+1) % 2, and r' runs over the terms that are left.
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <numeric>
 
 #include "derive/tools.hpp"
 #include "support/error.hpp"
+#include "symbolic/affine.hpp"
+#include "symbolic/congruence.hpp"
 
 namespace syno::derive {
 
 namespace {
 
-/// (coefficient * sum + rest) % modulus is 0 wherever a term of the sum is not.
+/// whole % modulus is 0 wherever a term of the sum is not; whole is coefficient * sum + what the sum does not
+/// move.
 struct Congruence {
-  ExprId whole{}, rest{};
+  ExprId whole{};
   std::int64_t coefficient = 0, modulus = 1;
-  std::int64_t inverse = 1;  ///< of the coefficient, modulo the modulus
-  std::int64_t extent = 1;   ///< of the sum, which begins at 0
+  std::int64_t extent = 1;  ///< of the sum, which begins at 0
 };
-
-/// How an expression moves with an iterator; nothing where it does so in another way than by a multiple.
-std::optional<std::int64_t> coefficient_of(const symbolic::Arena& arena, ExprId e, std::uint32_t slot) {
-  const symbolic::Expr& node = arena[e];
-  switch (node.op) {
-    case Op::Iterator:
-      return static_cast<std::uint32_t>(node.a) == slot ? 1 : 0;
-    case Op::Add: {
-      const auto a = coefficient_of(arena, node.a, slot), b = coefficient_of(arena, node.b, slot);
-      if (!a || !b) return std::nullopt;
-      return *a + *b;
-    }
-    case Op::Multiply: {
-      const auto a = coefficient_of(arena, node.a, slot);
-      if (!a) return std::nullopt;
-      return *a * node.value * arena[node.size].factor().num();
-    }
-    default: {
-      const auto slots = arena.iterators(e);
-      if (std::find(slots.begin(), slots.end(), slot) != slots.end()) return std::nullopt;
-      return 0;
-    }
-  }
-}
 
 /// Visits what an expression is made of, itself first.
 void over_nodes(const symbolic::Arena& arena, ExprId e,
@@ -71,11 +48,9 @@ std::optional<Congruence> congruence_of(const Program& program, std::size_t at, 
         const symbolic::Expr& remainder = arena[node.a];
         if (remainder.op != Op::Modulo) return;
         const std::int64_t modulus = arena[remainder.size].factor().num();
-        const auto coefficient = coefficient_of(arena, remainder.a, slot);
+        const auto coefficient = symbolic::coefficient_of(arena, remainder.a, slot);
         if (modulus < 2 || end <= modulus / 2 || !coefficient || std::gcd(*coefficient, modulus) != 1) return;
-        std::int64_t inverse = 1;
-        while ((*coefficient % modulus * inverse % modulus + modulus) % modulus != 1 % modulus) ++inverse;
-        found = Congruence{remainder.a, {}, *coefficient, modulus, inverse, end};
+        found = Congruence{remainder.a, *coefficient, modulus, end};
       });
   }
   return found;
@@ -100,29 +75,17 @@ void solve(Program& program, const Site& site) {
       std::find_if(sums.begin(), sums.end(), [&](const Iterator& i) { return i.name == site.iterator; });
   if (sum == sums.end()) fail<ScheduleError>(kWhere, "'{}' has no sum '{}'", site.scope, site.iterator);
   const auto which = static_cast<std::size_t>(sum - sums.begin());
-  auto found = congruence_of(program, at, which);
+  const auto found = congruence_of(program, at, which);
   if (!found)
     fail<ScheduleError>(kWhere, "no factor of '{}' has an index with a remainder that decides about '{}'",
                         site.scope, site.iterator);
-  Congruence& c = *found;
+  const Congruence& c = *found;
   const std::uint32_t slot = sums[which].slot;
   const symbolic::Size modulus(c.modulus);
   const auto zero = [&](std::uint32_t s) { return s == slot ? arena.constant(0) : arena.iterator(s); };
-  c.rest = arena.substitute(c.whole, zero);
-  // sum = modulus * terms + first, first = (-inverse * rest) % modulus; the factor nearest to zero reads
-  // best.
-  const bool unit = std::abs(c.coefficient) == 1;
-  std::int64_t times = unit ? -c.coefficient : (c.modulus - c.inverse) % c.modulus;
-  if (2 * times > c.modulus) times -= c.modulus;
-  const ExprId steps = arena.multiply(c.rest, times);
-  const ExprId first = arena.modulo(steps, modulus);
-  const ExprId terms = arena.iterator(slot);
-  const ExprId value = arena.add(arena.multiply(terms, c.modulus), first);
-  // (coefficient * sum + rest) / modulus, exactly: what the remainder leaves of a multiple of the rest.
-  const ExprId left = unit ? arena.multiply(arena.divide(steps, modulus), times)
-                           : arena.divide(arena.add(arena.multiply(first, c.coefficient), c.rest), modulus);
-  const ExprId quotient = arena.add(arena.multiply(terms, c.coefficient), left);
-  const auto solved = [&](ExprId e) {
+  const auto [value, quotient] = symbolic::solve_congruence(
+      arena, c.coefficient, arena.substitute(c.whole, zero), c.modulus, arena.iterator(slot));
+  const auto solved = [&, value = value, quotient = quotient](ExprId e) {
     return arena.rewrite(e, [&](ExprId part) -> std::optional<ExprId> {
       const symbolic::Expr& node = arena[part];
       if (node.op == Op::Iterator && static_cast<std::uint32_t>(node.a) == slot) return value;

@@ -6,6 +6,7 @@
 
 #include "derive/tools.hpp"
 #include "support/error.hpp"
+#include "symbolic/affine.hpp"
 
 namespace syno::derive {
 
@@ -44,12 +45,10 @@ class Turns {
   }
   /// The constant in `iterator + constant`.
   std::optional<std::int64_t> further(ExprId e) const {
-    const symbolic::Expr& node = program_.arena[e];
-    if (node.op == Op::Iterator) return 0;
-    if (node.op != Op::Add) return std::nullopt;
-    const symbolic::Expr &a = program_.arena[node.a], &b = program_.arena[node.b];
-    if (a.op == Op::Iterator && b.op == Op::Constant) return b.value;
-    if (b.op == Op::Iterator && a.op == Op::Constant) return a.value;
+    const auto form = symbolic::affine_form(program_.arena, e);
+    const bool alone = form.terms.size() == 1 && form.terms[0].second == 1 &&
+                       symbolic::slot_of(program_.arena, form.terms[0].first) == slot_;
+    if (alone) return form.constant;
     return std::nullopt;
   }
   void visit(ExprId e) {

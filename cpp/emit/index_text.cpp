@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "lower/linear.hpp"
+#include "symbolic/affine.hpp"
 
 namespace syno::emit {
 
@@ -13,7 +13,7 @@ using symbolic::Op;
 std::string index_text(const symbolic::Arena& arena, ExprId root, const IndexLanguage& language) {
   const Expr& node = arena[root];
   const auto text = [&](ExprId operand) { return index_text(arena, operand, language); };
-  const auto size = [&] { return lower::integer_of(arena, node.size); };
+  const auto size = [&] { return symbolic::integer_of(arena, node.size); };
   switch (node.op) {
     case Op::Iterator:
       return language.iterator(static_cast<std::uint32_t>(node.a));
@@ -44,7 +44,8 @@ void guard_texts(const symbolic::Arena& arena, ExprId root, const IndexLanguage&
   if (node.op != Op::Inside) return;
   const std::string text = index_text(arena, node.a, language);
   conditions.push_back(fmt::format(fmt::runtime(language.from_zero), text));
-  conditions.push_back(fmt::format(fmt::runtime(language.below), text, lower::integer_of(arena, node.size)));
+  conditions.push_back(
+      fmt::format(fmt::runtime(language.below), text, symbolic::integer_of(arena, node.size)));
 }
 
 }  // namespace syno::emit

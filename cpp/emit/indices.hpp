@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "lower/linear.hpp"
 #include "program/program.hpp"
+#include "symbolic/affine.hpp"
 #include "symbolic/simplify.hpp"
 
 namespace syno::emit {
@@ -26,7 +26,7 @@ class Indices {
   void start_at_zero(Slot slot) { ranges_[slot] = {0, extent(slot)}; }
   ExprId simplified(ExprId root);
   symbolic::Interval bounds(ExprId root);
-  lower::LinearForm linear(ExprId root) const { return lower::linear_form(arena_, root); }
+  symbolic::AffineForm<ExprId> affine(ExprId root) const { return symbolic::affine_form(arena_, root); }
 
  private:
   symbolic::Context context();

@@ -52,8 +52,8 @@ class BatchDims {
       grown = false;
       for (const Scope& scope : program_.scopes) {
         for_reads(scope, [&](TensorId tensor, std::size_t d, symbolic::ExprId index) {
-          const Slot slot = lower::slot_of(program_.arena, index);
-          if (dims_[index_of(tensor)][d] && slot != lower::kNoSlot) slots_.insert(slot);
+          const Slot slot = symbolic::slot_of(program_.arena, index);
+          if (dims_[index_of(tensor)][d] && slot != symbolic::kNoSlot) slots_.insert(slot);
         });
         for (std::size_t d = 0; d < scope.traversal.size() && scope.target.empty(); ++d) {
           if (!slots_.contains(scope.traversal[d].slot) || dims_[index_of(scope.output)][d]) continue;
@@ -78,8 +78,8 @@ class BatchDims {
       std::set<Slot> read;
       bool good = true;
       const auto look = [&](bool batch_dim, symbolic::ExprId index) {
-        const Slot slot = lower::slot_of(program_.arena, index);
-        const bool plain = slot != lower::kNoSlot && slots_.contains(slot);
+        const Slot slot = symbolic::slot_of(program_.arena, index);
+        const bool plain = slot != symbolic::kNoSlot && slots_.contains(slot);
         if (batch_dim != plain) good = false;
         if (plain) read.insert(slot);
         if (plain) return;

@@ -123,9 +123,9 @@ class ScopeWriter {
     const Expr node = indices_.arena()[root];
     if (node.op == Op::Iterator || node.op == Op::Constant || node.op == Op::SizeValue) return;
     if (node.op == Op::Divide || node.op == Op::Modulo) {
-      const Slot slot = lower::slot_of(indices_.arena(), node.a);
-      const std::int64_t block = lower::integer_of(indices_.arena(), node.size);
-      if (slot != lower::kNoSlot && block > 1 && block < indices_.extent(slot) &&
+      const Slot slot = symbolic::slot_of(indices_.arena(), node.a);
+      const std::int64_t block = symbolic::integer_of(indices_.arena(), node.size);
+      if (slot != symbolic::kNoSlot && block > 1 && block < indices_.extent(slot) &&
           indices_.extent(slot) % block == 0) {
         if (!found || block < found->second) found = {slot, block};
       }
@@ -306,12 +306,12 @@ class ScopeWriter {
     for (std::size_t d = 0; d < data.dims().size(); ++d) {
       const ViewDim& dim = data.dims()[d];
       if (dim.resolved) continue;
-      const lower::LinearForm form = indices_.linear(dim.index);
+      const auto form = indices_.affine(dim.index);
       if (form.terms.size() != 2) continue;
       std::optional<std::pair<Slot, std::int64_t>> place, tap;
       for (const auto& [atom, factor] : form.terms) {
-        const Slot slot = lower::slot_of(indices_.arena(), atom);
-        if (slot == lower::kNoSlot || factor <= 0) continue;
+        const Slot slot = symbolic::slot_of(indices_.arena(), atom);
+        if (slot == symbolic::kNoSlot || factor <= 0) continue;
         if (contains(traversal_, slot) && !in_weight(slot)) place = {slot, factor};
         if (in_weight(slot)) tap = {slot, factor};
       }
@@ -625,7 +625,7 @@ class ScopeWriter {
         case ScalarKind::Index: {
           const ExprId index = rewritten(scalar.index);
           if (indices_.arena().iterators(index).empty()) {
-            const auto form = indices_.linear(index);
+            const auto form = indices_.affine(index);
             values[id] = {number(Rational(form.constant)), true};
             continue;
           }

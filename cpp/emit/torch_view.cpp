@@ -75,7 +75,7 @@ void TorchView::repeat(std::size_t d, std::int64_t count) {
 bool TorchView::peel_once(std::size_t d) {
   ViewDim& dim = dims_[d];
   symbolic::Arena& arena = indices_.arena();
-  const lower::LinearForm form = indices_.linear(dim.index);
+  const auto form = indices_.affine(dim.index);
   if (form.terms.size() != 1) return false;
   const auto [atom, factor] = form.terms[0];
   const Expr node = arena[atom];
@@ -87,7 +87,7 @@ bool TorchView::peel_once(std::size_t d) {
     dim.slot = slot;
     return false;
   }
-  const std::int64_t size = lower::integer_of(arena, node.size);
+  const std::int64_t size = symbolic::integer_of(arena, node.size);
   const symbolic::Interval inner = indices_.bounds(node.a);
   if (node.op == Op::Inside) {
     select(d, form.constant, factor, size);
@@ -123,17 +123,17 @@ void TorchView::join_pairs() {
   const auto quotient_of = [&](ExprId id, ExprId inner, std::int64_t by) -> bool {
     const Expr& node = arena[id];
     if (node.op != Op::Divide) return false;
-    if (node.a == inner) return lower::integer_of(arena, node.size) == by;
+    if (node.a == inner) return symbolic::integer_of(arena, node.size) == by;
     const Expr& below = arena[inner];  // (a / C) / B is written a / (C*B)
     return below.op == Op::Divide && node.a == below.a &&
-           lower::integer_of(arena, node.size) == lower::integer_of(arena, below.size) * by;
+           symbolic::integer_of(arena, node.size) == symbolic::integer_of(arena, below.size) * by;
   };
   for (bool joined = true; joined;) {
     joined = false;
     for (std::size_t minor = 0; minor < dims_.size() && !joined; ++minor) {
       const Expr remainder = arena[dims_[minor].index];
       if (dims_[minor].resolved || remainder.op != Op::Modulo) continue;
-      const std::int64_t block = lower::integer_of(arena, remainder.size);
+      const std::int64_t block = symbolic::integer_of(arena, remainder.size);
       if (block != dims_[minor].extent) continue;
       for (std::size_t major = 0; major < dims_.size() && !joined; ++major) {
         if (dims_[major].resolved || !quotient_of(dims_[major].index, remainder.a, block)) continue;
@@ -167,14 +167,14 @@ void TorchView::window(std::size_t d) {
     bool flip;
   };
   symbolic::Arena& arena = indices_.arena();
-  const lower::LinearForm form = indices_.linear(dims_[d].index);
+  const auto form = indices_.affine(dims_[d].index);
   std::vector<Term> terms, ones;
   for (const auto& [atom, factor] : form.terms) {
-    const Slot slot = lower::slot_of(arena, atom);
+    const Slot slot = symbolic::slot_of(arena, atom);
     const symbolic::Interval range = indices_.bounds(atom);
     Term term{{}, std::abs(factor), factor < 0};
     term.dim.extent = range.greatest - range.least + 1;
-    if (slot != lower::kNoSlot) {
+    if (slot != symbolic::kNoSlot) {
       term.dim.resolved = true;
       term.dim.slot = slot;
     } else {

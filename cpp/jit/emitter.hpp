@@ -97,7 +97,7 @@ class Emitter {
   EmittedModule run();
 
  private:
-  using Form = nest::LinearForm;
+  using Form = nest::AffineForm;
   using Key = std::vector<std::int64_t>;
 
   /// The vector loop being emitted: lane l stands for iteration base + l of it, l < active.
@@ -284,7 +284,7 @@ class Emitter {
   std::unique_ptr<llvm::Module> module_;
   llvm::IRBuilder<> b_;
   MathEmitter math_;
-  nest::LinearForms forms_;
+  nest::AffineForms forms_;
   llvm::Type* compute_ = nullptr;  ///< float, or double when any buffer is f64
   int native_lanes_ = 1;
   std::uint32_t next_slot_ = 0;

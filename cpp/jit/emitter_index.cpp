@@ -1,4 +1,4 @@
-// Index arithmetic: linear forms to integers, addresses and conditions, each placed in the outermost loop it
+// Index arithmetic: affine forms to integers, addresses and conditions, each placed in the outermost loop it
 // can be.
 #include <algorithm>
 #include <bit>

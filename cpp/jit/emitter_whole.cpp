@@ -57,7 +57,7 @@ std::optional<Emitter::Form> Emitter::whole_form(ValueId id, Whole& seen) {
   switch (node.kind) {
     case ValueKind::Literal:
       if (node.literal != std::floor(node.literal) || std::abs(node.literal) > 0x1p53) return std::nullopt;
-      return made(nest::with_constant({}, static_cast<std::int64_t>(node.literal)));
+      return made(Form{{}, static_cast<std::int64_t>(node.literal)});
     case ValueKind::Index:
       return made(form(node.index));
     case ValueKind::Unary: {

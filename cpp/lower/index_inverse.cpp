@@ -7,6 +7,7 @@
 
 #include "support/checked.hpp"
 #include "support/error.hpp"
+#include "symbolic/congruence.hpp"
 #include "symbolic/simplify.hpp"
 
 namespace syno::lower {
@@ -62,15 +63,6 @@ std::int64_t Iterators::extent(Slot slot) {
 }
 
 namespace {
-
-/// x with a*x = 1 modulo m; a and m have no common divisor.
-std::int64_t modular_inverse(std::int64_t a, std::int64_t m) {
-  for (std::int64_t x = 0; x < m; ++x) {
-    if (floor_modulo(a * x, m) == 1 % m) return x;
-  }
-  SYNO_ASSERT(false, "coprime numbers have an inverse");
-  return 0;
-}
 
 class Solver {
  public:
@@ -230,7 +222,7 @@ class Solver {
   }
 
   bool solve(ExprId index, ExprId value) {
-    const LinearForm form = linear_form(arena_, iterators_.simplified(expanded(index)));
+    const auto form = affine_form(arena_, iterators_.simplified(expanded(index)));
     value = arena_.subtract(value, arena_.constant(form.constant));
     std::vector<std::pair<ExprId, std::int64_t>> terms;
     for (const auto& [atom, factor] : form.terms) {
@@ -313,7 +305,7 @@ class Solver {
   };
   /// The terms of an index that hold nothing open, and the others; guards apart.
   Split split_known(ExprId index) {
-    const LinearForm form = linear_form(arena_, iterators_.simplified(without_guards(expanded(index))));
+    const auto form = affine_form(arena_, iterators_.simplified(without_guards(expanded(index))));
     Split split{arena_.constant(form.constant), arena_.constant(0)};
     for (const auto& [atom, factor] : form.terms) {
       ExprId& side = unknown(atom) ? split.unknown : split.known;
@@ -325,7 +317,7 @@ class Solver {
   /// (i + c) % N with i in [0, N).
   bool symbolic_rotation(const Expr& node, ExprId value, Range in_size) {
     if (node.op != Op::Modulo) return false;
-    const LinearForm form = linear_form(arena_, node.a);
+    const auto form = affine_form(arena_, node.a);
     if (form.terms.size() != 1 || form.terms[0].second != 1) return false;
     const ExprId inner = form.terms[0].first;
     if (!iterators_.within(inner, in_size)) return false;
@@ -508,20 +500,11 @@ class Solver {
     const std::int64_t common = std::gcd(minor.factor, stride);
     const std::int64_t step = stride / common;
     const ExprId reduced = divided(value, common);
-    const std::int64_t inverse = modular_inverse(floor_modulo(minor.factor / common, step), step);
-    // minor = step*turn + inverse * reduced mod step.
+    // minor.factor / common * minor = reduced modulo step.
     const Slot turn = fresh(iterators_[minor.digits.back().slot].name, 0, (minor.extent + step - 1) / step);
-    const ExprId first = arena_.modulo(arena_.multiply(reduced, inverse), Size(step));
-    const ExprId at = arena_.add(arena_.multiply(arena_.iterator(turn), step), first);
-    ExprId left{};
-    if (minor.factor == 1 && longest.factor > 0) {
-      left = arena_.subtract(arena_.divide(reduced, Size(step)),
-                             arena_.iterator(turn));  // exact, without the remainder
-    } else {
-      left = arena_.subtract(value, arena_.multiply(at, minor.factor));
-      if (longest.factor < 0) left = arena_.multiply(left, -1);
-      left = arena_.divide(left, Size(stride));
-    }
+    const auto [at, quotient] = symbolic::solve_congruence(
+        arena_, minor.factor / common, arena_.multiply(reduced, -1), step, arena_.iterator(turn));
+    const ExprId left = arena_.multiply(quotient, longest.factor > 0 ? -1 : 1);
     if (minor.digits.size() == 1) require(at, 0, minor.extent);
     place(minor, at);
     place(longest, left);

@@ -7,12 +7,13 @@
 #include <optional>
 #include <vector>
 
-#include "lower/linear.hpp"
 #include "program/program.hpp"
+#include "symbolic/affine.hpp"
 
 namespace syno::lower {
 
 using symbolic::ExprId;
+using symbolic::kNoSlot;
 using symbolic::Range;
 using Slot = std::uint32_t;
 

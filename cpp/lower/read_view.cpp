@@ -30,7 +30,7 @@ std::optional<Block> block_in(Iterators& iterators, ExprId root) {
     case Op::Modulo:
       if (is_integer(arena, node.size)) {
         const std::int64_t divisor = integer_of(arena, node.size);
-        for (const auto& [atom, factor] : linear_form(arena, node.a).terms) {
+        for (const auto& [atom, factor] : affine_form(arena, node.a).terms) {
           const Slot slot = slot_of(arena, atom);
           if (slot == kNoSlot || factor <= 0 || divisor % factor != 0) continue;
           const std::int64_t size = divisor / factor, extent = iterators.extent(slot);
@@ -129,7 +129,7 @@ class Viewing {
   /// B*i + j with j over [0, B), wherever either stands.
   bool join_two() {
     for (const ExprId index : view_.indices) {
-      const LinearForm form = linear_form(arena_, index);
+      const auto form = affine_form(arena_, index);
       for (const auto& [major, factor] : form.terms) {
         for (const auto& [minor, step] : form.terms) {
           const Slot i = slot_of(arena_, major), j = slot_of(arena_, minor);
@@ -180,7 +180,7 @@ class Viewing {
     const Expr node = arena_[root];
     if (within && node.op == Op::Modulo && is_integer(arena_, node.size) &&
         integer_of(arena_, node.size) == extent) {
-      const LinearForm form = linear_form(arena_, node.a);
+      const auto form = affine_form(arena_, node.a);
       if (form.terms.size() == 1 && form.terms[0].second == 1 && slot_of(arena_, form.terms[0].first) == slot)
         return floor_modulo(form.constant, extent);
     }
@@ -207,7 +207,7 @@ class Viewing {
   /// Within a dimension the greatest steps first.
   Place place(Slot slot) {
     for (std::size_t d = 0; d < view_.indices.size(); ++d)
-      for (const auto& [atom, factor] : linear_form(arena_, view_.indices[d]).terms) {
+      for (const auto& [atom, factor] : affine_form(arena_, view_.indices[d]).terms) {
         const auto held = arena_.iterators(atom);
         if (std::find(held.begin(), held.end(), slot) != held.end())
           return {d, -std::abs(factor), iterators_.extent(slot)};

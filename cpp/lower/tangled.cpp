@@ -37,7 +37,7 @@ bool overlaps(Iterators& iterators, ExprId root, const std::set<Slot>& elements,
     std::int64_t step, span;
   };
   std::vector<Part> of_elements, of_terms;
-  for (const auto& [atom, factor] : linear_form(iterators.arena(), root).terms) {
+  for (const auto& [atom, factor] : affine_form(iterators.arena(), root).terms) {
     const symbolic::Interval reach = iterators.bounds(atom);
     const Part part{std::abs(factor), std::abs(factor) * (reach.greatest - reach.least)};
     bool element = false, term = false;

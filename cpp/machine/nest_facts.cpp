@@ -259,7 +259,7 @@ class Reader {
 
   Address address(const Buffer& buffer, const std::vector<ExprId>& indices,
                   const std::vector<Repeat>& around) {
-    LinearForm whole;
+    AffineForm whole;
     for (std::size_t d = 0; d < indices.size(); ++d)
       whole = nest::add(whole, multiply(forms_.form(nest_.arena, indices[d]), buffer.strides[d]));
     whole = forms_.joined(std::move(whole));
@@ -278,7 +278,7 @@ class Reader {
         else
           term.loops.emplace_back(slot, trips_[slot]);
       }
-      LinearForm alone;
+      AffineForm alone;
       alone.terms.emplace_back(atom, 1);
       const Interval width = forms_.bounds(alone);
       term.width = static_cast<double>(width.greatest) - static_cast<double>(width.least) + 1;
@@ -332,7 +332,7 @@ class Reader {
       const auto& slots = at.slots[t];
       if (std::find(slots.begin(), slots.end(), lane.slot) == slots.end()) continue;
       if (slots.size() > 1) return std::nullopt;
-      LinearForm alone;
+      AffineForm alone;
       alone.terms.emplace_back(at.atoms[t], at.terms[t].coefficient);
       for (std::size_t l = 0; l < found.size(); ++l)
         found[l] += forms_.substitute(alone, lane.slot, static_cast<std::int64_t>(l)).constant;
@@ -615,7 +615,7 @@ class Reader {
   const LoopNest& nest_;
   std::int64_t lanes_;  ///< of a vector of the type that is computed in
   bool wide_;           ///< vectors of 512 bits
-  LinearForms forms_;
+  AffineForms forms_;
   const symbolic::Sizes sizes_;
   NestFacts facts_;
   double part_ = 1;                  ///< of a block's repeats that conditions let in

@@ -9,23 +9,14 @@
 
 namespace syno::nest {
 
+void SmallCoefficients::fail_overflow(const char* operation, std::int64_t a, std::int64_t b) {
+  fail<ScheduleError>("loop nest", "an index overflows: {} {} {} does not fit; use smaller tensors", a,
+                      operation, b);
+}
+
 namespace {
 
-constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max() / 4;
-
-std::int64_t checked_product(std::int64_t a, std::int64_t b) {
-  std::int64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product) || product > kLargest || product < -kLargest)
-    fail<ScheduleError>("loop nest", "an index overflows: {} * {} does not fit; use smaller tensors", a, b);
-  return product;
-}
-
-std::int64_t checked_sum(std::int64_t a, std::int64_t b) {
-  std::int64_t sum = 0;
-  if (__builtin_add_overflow(a, b, &sum) || sum > kLargest || sum < -kLargest)
-    fail<ScheduleError>("loop nest", "an index overflows: {} + {} does not fit; use smaller tensors", a, b);
-  return sum;
-}
+constexpr std::int64_t kLargest = SmallCoefficients::kLargest;
 
 /// Bounds may be wider than any index: they saturate.
 std::int64_t saturated_multiply(std::int64_t a, std::int64_t b) {
@@ -39,7 +30,7 @@ Interval intersect(Interval a, Interval b) {
 }
 
 /// If a.terms == (numerator / denominator) * b.terms with denominator > 0, gives the ratio.
-bool proportional(const LinearForm& a, const LinearForm& b, std::int64_t& numerator,
+bool proportional(const AffineForm& a, const AffineForm& b, std::int64_t& numerator,
                   std::int64_t& denominator) {
   if (a.terms.size() != b.terms.size() || a.terms.empty()) return false;
   numerator = a.terms[0].second;
@@ -59,41 +50,7 @@ bool proportional(const LinearForm& a, const LinearForm& b, std::int64_t& numera
 
 }  // namespace
 
-LinearForm add(const LinearForm& a, const LinearForm& b) {
-  LinearForm sum;
-  sum.terms.reserve(a.terms.size() + b.terms.size());
-  std::size_t i = 0, j = 0;
-  while (i < a.terms.size() || j < b.terms.size()) {
-    if (j == b.terms.size() || (i < a.terms.size() && a.terms[i].first < b.terms[j].first)) {
-      sum.terms.push_back(a.terms[i++]);
-    } else if (i == a.terms.size() || b.terms[j].first < a.terms[i].first) {
-      sum.terms.push_back(b.terms[j++]);
-    } else {
-      const std::int64_t coefficient = checked_sum(a.terms[i].second, b.terms[j].second);
-      if (coefficient != 0) sum.terms.emplace_back(a.terms[i].first, coefficient);
-      ++i, ++j;
-    }
-  }
-  sum.constant = checked_sum(a.constant, b.constant);
-  return sum;
-}
-
-LinearForm multiply(const LinearForm& a, std::int64_t factor) {
-  LinearForm product;
-  if (factor == 0) return product;
-  product.terms.reserve(a.terms.size());
-  for (const auto& [atom, coefficient] : a.terms)
-    product.terms.emplace_back(atom, checked_product(coefficient, factor));
-  product.constant = checked_product(a.constant, factor);
-  return product;
-}
-
-LinearForm with_constant(LinearForm a, std::int64_t added) {
-  a.constant = checked_sum(a.constant, added);
-  return a;
-}
-
-void LinearForms::bind(std::uint32_t slot, Interval range) {
+void AffineForms::bind(std::uint32_t slot, Interval range) {
   if (slot >= bindings_.size()) bindings_.resize(slot + 1);
   Binding& binding = bindings_[slot];
   binding.bound = true;
@@ -101,9 +58,9 @@ void LinearForms::bind(std::uint32_t slot, Interval range) {
   binding.range = range;
 }
 
-void LinearForms::bind_constant(std::uint32_t slot, std::int64_t value) { bind_form(slot, {{}, value}); }
+void AffineForms::bind_constant(std::uint32_t slot, std::int64_t value) { bind_form(slot, {{}, value}); }
 
-void LinearForms::bind_form(std::uint32_t slot, LinearForm form) {
+void AffineForms::bind_form(std::uint32_t slot, AffineForm form) {
   bind(slot, {});
   Binding& binding = bindings_[slot];
   binding.aliased = true;
@@ -115,17 +72,17 @@ void LinearForms::bind_form(std::uint32_t slot, LinearForm form) {
   }
 }
 
-void LinearForms::unbind(std::uint32_t slot) {
+void AffineForms::unbind(std::uint32_t slot) {
   if (slot < bindings_.size()) bindings_[slot].bound = bindings_[slot].aliased = false;
 }
 
-std::uint32_t LinearForms::intern(Atom atom) {
+std::uint32_t AffineForms::intern(Atom atom) {
   const auto [found, added] = ids_.try_emplace(atom, static_cast<std::uint32_t>(atoms_.size()));
   if (added) atoms_.push_back(std::move(atom));
   return found->second;
 }
 
-LinearForm LinearForms::slot_form(std::uint32_t slot) {
+AffineForm AffineForms::slot_form(std::uint32_t slot) {
   if (bound(slot) && bindings_[slot].aliased) return aliases_[bindings_[slot].alias - 1];
   if (slot >= slot_atoms_.size()) slot_atoms_.resize(slot + 1);
   if (slot_atoms_[slot] == 0) {
@@ -135,7 +92,7 @@ LinearForm LinearForms::slot_form(std::uint32_t slot) {
   return {{{slot_atoms_[slot] - 1, 1}}, 0};
 }
 
-LinearForm LinearForms::form(const symbolic::Arena& arena, ExprId expr) {
+AffineForm AffineForms::form(const symbolic::Arena& arena, ExprId expr) {
   const symbolic::Expr& node = arena[expr];
   const auto size_of = [&] { return arena[node.size].factor().num(); };
   switch (node.op) {
@@ -148,7 +105,7 @@ LinearForm LinearForms::form(const symbolic::Arena& arena, ExprId expr) {
     case symbolic::Op::Add:
       return joined(add(form(arena, node.a), form(arena, node.b)));
     case symbolic::Op::Multiply:
-      return multiply(form(arena, node.a), checked_product(node.value, size_of()));
+      return multiply(form(arena, node.a), SmallCoefficients::multiply(node.value, size_of()));
     case symbolic::Op::Divide:
       return quotient(form(arena, node.a), size_of());
     case symbolic::Op::Modulo:
@@ -159,7 +116,7 @@ LinearForm LinearForms::form(const symbolic::Arena& arena, ExprId expr) {
   fail<ScheduleError>("loop nest", "`inside` occurs in an index; write it as a guard");
 }
 
-std::optional<LinearForms::Blocks> LinearForms::whole_blocks(const LinearForm& form,
+std::optional<AffineForms::Blocks> AffineForms::whole_blocks(const AffineForm& form,
                                                              std::int64_t divisor) const {
   std::int64_t tried = divisor;
   for (std::size_t i = 0; i < form.terms.size(); ++i) {
@@ -190,14 +147,14 @@ namespace {
 /// Any function of what has two values is linear in it: `of` the values of a form as a form of its only atom,
 /// (v + 1) / 2 as v for 0 <= v < 2.
 template <class Function>
-std::optional<LinearForm> through_two(const LinearForms& forms, const LinearForm& form, const Function& of) {
+std::optional<AffineForm> through_two(const AffineForms& forms, const AffineForm& form, const Function& of) {
   if (form.terms.size() != 1) return std::nullopt;
   const auto [id, times] = form.terms[0];
   const Interval range = forms.bounds_without_facts({{{id, 1}}, 0});
   if (range.greatest != range.least + 1) return std::nullopt;
   const std::int64_t low = of(form.constant + times * range.least),
                      step = of(form.constant + times * range.greatest) - low;
-  LinearForm made;
+  AffineForm made;
   if (step != 0) made.terms.emplace_back(id, step);
   made.constant = low - step * range.least;
   return made;
@@ -205,11 +162,11 @@ std::optional<LinearForm> through_two(const LinearForms& forms, const LinearForm
 
 }  // namespace
 
-LinearForm LinearForms::quotient(const LinearForm& dividend, std::int64_t divisor) {
+AffineForm AffineForms::quotient(const AffineForm& dividend, std::int64_t divisor) {
   SYNO_ASSERT(divisor > 0, "divisors are sizes, hence positive");
   if (divisor == 1) return dividend;
   // Multiples of the divisor leave the quotient.
-  LinearForm outside, rest;
+  AffineForm outside, rest;
   for (const auto& term : dividend.terms) {
     if (term.second % divisor == 0)
       outside.terms.emplace_back(term.first, term.second / divisor);
@@ -229,17 +186,17 @@ LinearForm LinearForms::quotient(const LinearForm& dividend, std::int64_t diviso
   if (rest.terms.size() == 1 && rest.terms[0].second == 1 && rest.constant == 0) {
     const Atom& inner = atoms_[rest.terms[0].first];  // (x / a) / b is x / (a * b)
     if (inner.kind == Atom::Kind::Quotient)
-      atom = Atom{Atom::Kind::Quotient, 0, inner.inner, checked_product(inner.divisor, divisor)};
+      atom = Atom{Atom::Kind::Quotient, 0, inner.inner, SmallCoefficients::multiply(inner.divisor, divisor)};
   }
-  LinearForm made;
+  AffineForm made;
   made.terms.emplace_back(intern(std::move(atom)), 1);
   return add(outside, made);
 }
 
-LinearForm LinearForms::remainder(const LinearForm& dividend, std::int64_t divisor) {
+AffineForm AffineForms::remainder(const AffineForm& dividend, std::int64_t divisor) {
   SYNO_ASSERT(divisor > 0, "divisors are sizes, hence positive");
   if (divisor == 1) return {};
-  LinearForm rest;
+  AffineForm rest;
   for (const auto& term : dividend.terms)
     if (term.second % divisor != 0) rest.terms.push_back(term);
   rest.constant = floor_modulo(dividend.constant, divisor);
@@ -250,12 +207,12 @@ LinearForm LinearForms::remainder(const LinearForm& dividend, std::int64_t divis
     return add(multiply(remainder(blocks->form, divisor / blocks->size), blocks->size), blocks->within);
   if (const auto linear = through_two(*this, rest, [&](std::int64_t v) { return floor_modulo(v, divisor); }))
     return *linear;
-  LinearForm made;
+  AffineForm made;
   made.terms.emplace_back(intern(Atom{Atom::Kind::Remainder, 0, rest, divisor}), 1);
   return made;
 }
 
-LinearForm LinearForms::joined(LinearForm form) {
+AffineForm AffineForms::joined(AffineForm form) {
   for (bool changed = true; changed;) {
     changed = false;
     for (std::size_t r = 0; r < form.terms.size() && !changed; ++r) {
@@ -268,7 +225,7 @@ LinearForm LinearForms::joined(LinearForm form) {
             quotient_atom.inner != remainder_atom.inner ||
             form.terms[q].second != times * remainder_atom.divisor)
           continue;
-        LinearForm without;
+        AffineForm without;
         without.constant = form.constant;
         for (std::size_t t = 0; t < form.terms.size(); ++t)
           if (t != r && t != q) without.terms.push_back(form.terms[t]);
@@ -281,10 +238,10 @@ LinearForm LinearForms::joined(LinearForm form) {
   return form;
 }
 
-LinearForm LinearForms::substitute(const LinearForm& form, std::uint32_t slot, std::int64_t value) {
-  LinearForm made{{}, form.constant};
+AffineForm AffineForms::substitute(const AffineForm& form, std::uint32_t slot, std::int64_t value) {
+  AffineForm made{{}, form.constant};
   for (const auto& [id, coefficient] : form.terms) {
-    LinearForm replaced;
+    AffineForm replaced;
     if (atoms_[id].kind == Atom::Kind::Slot) {
       if (atoms_[id].slot == slot)
         replaced.constant = value;
@@ -294,7 +251,7 @@ LinearForm LinearForms::substitute(const LinearForm& form, std::uint32_t slot, s
       replaced.terms.emplace_back(id, 1);
     } else {
       const Atom atom = atoms_[id];  // atoms_ grows meanwhile
-      const LinearForm inner = substitute(atom.inner, slot, value);
+      const AffineForm inner = substitute(atom.inner, slot, value);
       replaced =
           atom.kind == Atom::Kind::Quotient ? quotient(inner, atom.divisor) : remainder(inner, atom.divisor);
     }
@@ -303,14 +260,14 @@ LinearForm LinearForms::substitute(const LinearForm& form, std::uint32_t slot, s
   return joined(std::move(made));
 }
 
-bool LinearForms::depends_on(const LinearForm& form, std::uint32_t slot) const {
+bool AffineForms::depends_on(const AffineForm& form, std::uint32_t slot) const {
   return std::any_of(form.terms.begin(), form.terms.end(), [&](const auto& term) {
     const Atom& atom = atoms_[term.first];
     return atom.kind == Atom::Kind::Slot ? atom.slot == slot : depends_on(atom.inner, slot);
   });
 }
 
-std::int64_t LinearForms::coefficient(const LinearForm& form, std::uint32_t slot, bool* linear) const {
+std::int64_t AffineForms::coefficient(const AffineForm& form, std::uint32_t slot, bool* linear) const {
   std::int64_t found = 0;
   *linear = true;
   for (const auto& [id, times] : form.terms) {
@@ -324,7 +281,7 @@ std::int64_t LinearForms::coefficient(const LinearForm& form, std::uint32_t slot
   return found;
 }
 
-Interval LinearForms::sum_of_bounds(const LinearForm& form, bool use_facts) const {
+Interval AffineForms::sum_of_bounds(const AffineForm& form, bool use_facts) const {
   Interval total{form.constant, form.constant};
   for (const auto& [id, times] : form.terms) {
     const Atom& atom = atoms_[id];
@@ -356,17 +313,17 @@ Interval LinearForms::sum_of_bounds(const LinearForm& form, bool use_facts) cons
   return total;
 }
 
-bool LinearForms::contradictory() const {
+bool AffineForms::contradictory() const {
   return std::any_of(facts_.begin(), facts_.end(), [&](const Fact& fact) {
     const Interval both = intersect(bounds(fact.form), fact.interval);
     return both.greatest < both.least;
   });
 }
 
-Interval LinearForms::bounds(const LinearForm& form) const { return bounds(form, true); }
-Interval LinearForms::bounds_without_facts(const LinearForm& form) const { return bounds(form, false); }
+Interval AffineForms::bounds(const AffineForm& form) const { return bounds(form, true); }
+Interval AffineForms::bounds_without_facts(const AffineForm& form) const { return bounds(form, false); }
 
-Interval LinearForms::bounds(const LinearForm& form, bool use_facts) const {
+Interval AffineForms::bounds(const AffineForm& form, bool use_facts) const {
   Interval range = sum_of_bounds(form, use_facts);
   if (!use_facts) return range;
   for (const Fact& fact : facts_) {

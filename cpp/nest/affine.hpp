@@ -1,36 +1,47 @@
-// nest/affine.hpp — index expressions of a loop nest as linear forms: a sum of loop variables
+// nest/affine.hpp — index expressions of a loop nest as affine forms: a sum of loop variables
 // and of quotients and remainders, each times an integer. What verification and code generation reason with.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "nest/loop_nest.hpp"
-#include "support/inline_vector.hpp"
+#include "symbolic/affine.hpp"
 
 namespace syno::nest {
 
-/// Σ coefficient · atom + constant; atoms ascending, no coefficient is zero.
-struct LinearForm {
-  InlineVector<std::pair<std::uint32_t, std::int64_t>, 4> terms;
-  std::int64_t constant = 0;
-  bool is_constant() const { return terms.empty(); }
-  auto operator<=>(const LinearForm&) const = default;
+/// So small that sums of bounds of forms fit 64 bits: ScheduleError beyond.
+struct SmallCoefficients {
+  static constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max() / 4;
+  static std::int64_t add(std::int64_t a, std::int64_t b) {
+    std::int64_t sum = 0;
+    if (__builtin_add_overflow(a, b, &sum) || sum > kLargest || sum < -kLargest) fail_overflow("+", a, b);
+    return sum;
+  }
+  static std::int64_t multiply(std::int64_t a, std::int64_t b) {
+    std::int64_t product = 0;
+    if (__builtin_mul_overflow(a, b, &product) || product > kLargest || product < -kLargest)
+      fail_overflow("*", a, b);
+    return product;
+  }
+  [[noreturn]] static void fail_overflow(const char* operation, std::int64_t a, std::int64_t b);
 };
 
-LinearForm add(const LinearForm& a, const LinearForm& b);
-LinearForm multiply(const LinearForm& a, std::int64_t factor);
-LinearForm with_constant(LinearForm a, std::int64_t added);
+/// Over atoms by their numbers in AffineForms.
+using AffineForm = symbolic::AffineForm<std::uint32_t, SmallCoefficients>;
+using symbolic::add;
+using symbolic::multiply;
+using symbolic::with_constant;
 
-/// What a linear form is made of: a loop variable, floor(inner / divisor) or inner mod divisor.
+/// What an affine form is made of: a loop variable, floor(inner / divisor) or inner mod divisor.
 struct Atom {
   enum class Kind : std::uint8_t { Slot, Quotient, Remainder } kind = Kind::Slot;
   std::uint32_t slot = 0;
-  LinearForm inner;
+  AffineForm inner;
   std::int64_t divisor = 1;
   auto operator<=>(const Atom&) const = default;
 };
@@ -40,46 +51,46 @@ using symbolic::Interval;
 
 /// `form` lies in [least, greatest]: what an If or the guards of a load say.
 struct Fact {
-  LinearForm form;
+  AffineForm form;
   Interval interval;
 };
 
-/// Makes linear forms under an environment of loop variables. Quotients and remainders are simplified by what
+/// Makes affine forms under an environment of loop variables. Quotients and remainders are simplified by what
 /// is known of the ranges: (16*i + v) / 16 is i for 0 <= v < 16, 16 * (f / 16) + f % 16 is f, and
 /// (8*i + v) % 56 is 8 * (i % 7) + v for 0 <= v < 8.
-class LinearForms {
+class AffineForms {
  public:
   /// What a loop variable is now: its own atom, a constant once unrolled, or any form of other variables.
   void bind(std::uint32_t slot, Interval range);
   void bind_constant(std::uint32_t slot, std::int64_t value);
-  void bind_form(std::uint32_t slot, LinearForm form);  ///< of slots that are bound already
+  void bind_form(std::uint32_t slot, AffineForm form);  ///< of slots that are bound already
   bool bound(std::uint32_t slot) const { return slot < bindings_.size() && bindings_[slot].bound; }
   void unbind(std::uint32_t slot);
 
   /// Facts hold until pop_facts() is given the count that was before.
   std::size_t fact_count() const { return facts_.size(); }
-  void push_fact(const LinearForm& form, Interval interval) { facts_.push_back({form, interval}); }
+  void push_fact(const AffineForm& form, Interval interval) { facts_.push_back({form, interval}); }
   void pop_facts(std::size_t count) { facts_.resize(count); }
 
   /// Whether some fact cannot hold whatever the variables are: then what is asked about never happens.
   bool contradictory() const;
 
-  LinearForm form(const symbolic::Arena& arena, ExprId expr);
-  LinearForm slot_form(std::uint32_t slot);
+  AffineForm form(const symbolic::Arena& arena, ExprId expr);
+  AffineForm slot_form(std::uint32_t slot);
   /// floor(form / divisor) and form mod divisor, simplified.
-  LinearForm quotient(const LinearForm& form, std::int64_t divisor);
-  LinearForm remainder(const LinearForm& form, std::int64_t divisor);
-  LinearForm joined(LinearForm form);  ///< m*(x/m) + x%m -> x
+  AffineForm quotient(const AffineForm& form, std::int64_t divisor);
+  AffineForm remainder(const AffineForm& form, std::int64_t divisor);
+  AffineForm joined(AffineForm form);  ///< m*(x/m) + x%m -> x
   /// Replaces one atom of a slot by a constant everywhere, also inside quotients and remainders.
-  LinearForm substitute(const LinearForm& form, std::uint32_t slot, std::int64_t value);
-  bool depends_on(const LinearForm& form, std::uint32_t slot) const;
+  AffineForm substitute(const AffineForm& form, std::uint32_t slot, std::int64_t value);
+  bool depends_on(const AffineForm& form, std::uint32_t slot) const;
   /// Coefficient of a slot where it occurs linearly; `linear` is false when a quotient or remainder holds it
   /// too.
-  std::int64_t coefficient(const LinearForm& form, std::uint32_t slot, bool* linear) const;
+  std::int64_t coefficient(const AffineForm& form, std::uint32_t slot, bool* linear) const;
 
   /// Never narrower than the truth.
-  Interval bounds(const LinearForm& form) const;
-  Interval bounds_without_facts(const LinearForm& form) const;
+  Interval bounds(const AffineForm& form) const;
+  Interval bounds_without_facts(const AffineForm& form) const;
   const Atom& atom(std::uint32_t id) const { return atoms_[id]; }
 
  private:
@@ -92,18 +103,18 @@ class LinearForms {
   /// `form` as size * blocks + within, 0 <= within < size, for a size that divides `divisor`: then dividing
   /// is the blocks' affair alone, (8*i + j) % 56 is 8 * (i % 7) + j for 0 <= j < 8.
   struct Blocks {
-    LinearForm form, within;
+    AffineForm form, within;
     std::int64_t size = 1;
   };
-  std::optional<Blocks> whole_blocks(const LinearForm& form, std::int64_t divisor) const;
+  std::optional<Blocks> whole_blocks(const AffineForm& form, std::int64_t divisor) const;
   std::uint32_t intern(Atom atom);
-  Interval sum_of_bounds(const LinearForm& form, bool use_facts) const;
-  Interval bounds(const LinearForm& form, bool use_facts) const;
+  Interval sum_of_bounds(const AffineForm& form, bool use_facts) const;
+  Interval bounds(const AffineForm& form, bool use_facts) const;
   std::vector<Atom> atoms_;
   std::map<Atom, std::uint32_t> ids_;      ///< of quotients and remainders
   std::vector<std::uint32_t> slot_atoms_;  ///< by slot: its atom + 1, 0: none yet
   std::vector<Binding> bindings_;          ///< by slot
-  std::vector<LinearForm> aliases_;
+  std::vector<AffineForm> aliases_;
   std::vector<Fact> facts_;
 };
 

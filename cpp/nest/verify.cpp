@@ -99,7 +99,7 @@ class Verifier {
     });
   }
 
-  LinearForm form(ExprId id) {
+  AffineForm form(ExprId id) {
     for (const std::uint32_t slot : nest_.arena.iterators(id))
       if (!forms_.bound(slot))
         wrong("an index uses loop variable number {} outside its loop: {}", slot, text(id));
@@ -171,7 +171,7 @@ class Verifier {
     }
     if (made.slot >= nest_.next_slot)
       wrong("loop `{}` has variable number {} of {}", made.name, made.slot, nest_.next_slot);
-    const LinearForm begin = form(made.begin), end = form(made.end);
+    const AffineForm begin = form(made.begin), end = form(made.end);
     const bool constant = begin.is_constant() && end.is_constant();
     if (!constant && (made.loop == LoopKind::Unroll || made.loop == LoopKind::Vector))
       wrong("loop `{}` is {} but its bounds are not constant", made.name,
@@ -211,7 +211,7 @@ class Verifier {
       wrong("`{}` has {} dimensions but {} indices", accessed.name, accessed.extents.size(), indices.size());
     const bool happens = !forms_.contradictory();
     for (std::size_t d = 0; d < indices.size() && happens; ++d) {
-      const LinearForm at = form(indices[d]);
+      const AffineForm at = form(indices[d]);
       const Interval range = forms_.bounds(at);
       if (range.greatest < range.least) continue;  // under a condition that never holds
       if (range.least < 0 || range.greatest >= accessed.extents[d])
@@ -351,7 +351,7 @@ class Verifier {
   }
 
   const LoopNest& nest_;
-  LinearForms forms_;
+  AffineForms forms_;
   std::vector<bool> written_, alive_;
   std::map<std::uint32_t, std::size_t> allocated_within_;
   std::vector<Loop> loops_;

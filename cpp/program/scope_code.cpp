@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::program::detail {
@@ -10,18 +11,6 @@ namespace {
 
 using symbolic::Expr;
 using symbolic::Op;
-
-std::int64_t add(std::int64_t a, std::int64_t b) {
-  std::int64_t result = 0;
-  if (__builtin_add_overflow(a, b, &result)) fail<ShapeError>("interpret", "an index does not fit 64 bits");
-  return result;
-}
-
-std::int64_t multiply(std::int64_t a, std::int64_t b) {
-  std::int64_t result = 0;
-  if (__builtin_mul_overflow(a, b, &result)) fail<ShapeError>("interpret", "an index does not fit 64 bits");
-  return result;
-}
 
 class Compiler {
  public:
@@ -100,9 +89,7 @@ class Compiler {
         result.steps.push_back({steps_of(indices[d]), begin, shape[d], strides[d]});
         continue;
       }
-      offset.constant = add(offset.constant, multiply(strides[d], add(affine->constant, -begin)));
-      for (const auto& [position, coefficient] : affine->terms)
-        add_term(offset, position, multiply(coefficient, strides[d]));
+      offset = add(offset, multiply(with_constant(*affine, -begin), strides[d]));
       const auto [least, greatest] = range_of(*affine);
       if (least >= begin && greatest < begin + shape[d]) continue;
       result.lanes.push_back({static_cast<std::uint32_t>(code_.lanes.size()), begin, shape[d]});
@@ -114,22 +101,14 @@ class Compiler {
     return result;
   }
 
-  static void add_term(Affine& affine, std::uint32_t position, std::int64_t coefficient) {
-    const auto found = std::find_if(affine.terms.begin(), affine.terms.end(),
-                                    [&](const auto& term) { return term.first == position; });
-    if (found == affine.terms.end())
-      affine.terms.emplace_back(position, coefficient);
-    else
-      found->second = add(found->second, coefficient);
-  }
-
   std::pair<std::int64_t, std::int64_t> range_of(const Affine& affine) const {
     std::int64_t least = affine.constant, greatest = affine.constant;
     for (const auto& [position, coefficient] : affine.terms) {
-      const std::int64_t first = multiply(coefficient, code_.begin[position]);
-      const std::int64_t last = multiply(coefficient, add(code_.begin[position], code_.extent[position] - 1));
-      least = add(least, std::min(first, last));
-      greatest = add(greatest, std::max(first, last));
+      const std::int64_t first = checked_multiply(coefficient, code_.begin[position]);
+      const std::int64_t last =
+          checked_multiply(coefficient, checked_add(code_.begin[position], code_.extent[position] - 1));
+      least = checked_add(least, std::min(first, last));
+      greatest = checked_add(greatest, std::max(first, last));
     }
     return {least, greatest};
   }
@@ -146,34 +125,13 @@ class Compiler {
   }
 
   std::optional<Affine> affine_of(ExprId id) const {
-    const Expr& node = program_.arena[id];
-    Affine result;
-    switch (node.op) {
-      case Op::Iterator:
-        result.terms.emplace_back(positions_.at(static_cast<std::uint32_t>(node.a)), 1);
-        return result;
-      case Op::Constant:
-      case Op::SizeValue:
-        result.constant = integer(node);
-        return result;
-      case Op::Add: {
-        std::optional<Affine> a = affine_of(node.a);
-        const std::optional<Affine> b = a ? affine_of(node.b) : std::nullopt;
-        if (!b) return std::nullopt;
-        a->constant = add(a->constant, b->constant);
-        for (const auto& [position, coefficient] : b->terms) add_term(*a, position, coefficient);
-        return a;
-      }
-      case Op::Multiply: {
-        std::optional<Affine> a = affine_of(node.a);
-        if (!a) return std::nullopt;
-        a->constant = multiply(a->constant, factor(node));
-        for (auto& term : a->terms) term.second = multiply(term.second, factor(node));
-        return a;
-      }
-      default:
-        return std::nullopt;
-    }
+    if (!symbolic::is_affine(program_.arena, id)) return std::nullopt;
+    const auto form = symbolic::affine_form(program_.arena, id);
+    Affine result{{}, form.constant};
+    for (const auto& [iterator, coefficient] : form.terms)
+      result.terms.emplace_back(positions_.at(symbolic::slot_of(program_.arena, iterator)), coefficient);
+    std::sort(result.terms.begin(), result.terms.end());
+    return result;
   }
 
   std::vector<Step> steps_of(ExprId id) const {
@@ -237,10 +195,10 @@ bool run(const std::vector<Step>& steps, const std::int64_t* iterators, std::int
         break;
       case Op::Add:
         --top;
-        stack[top - 1] = add(stack[top - 1], stack[top]);
+        stack[top - 1] = checked_add(stack[top - 1], stack[top]);
         break;
       case Op::Multiply:
-        stack[top - 1] = multiply(stack[top - 1], step.value);
+        stack[top - 1] = checked_multiply(stack[top - 1], step.value);
         break;
       case Op::Divide:
       case Op::Modulo: {

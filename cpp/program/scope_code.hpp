@@ -8,14 +8,12 @@
 #include <vector>
 
 #include "program/program.hpp"
+#include "symbolic/affine.hpp"
 
 namespace syno::program::detail {
 
-/// constant + sum of coefficient * iterator; iterators by position: traversal first, then sums.
-struct Affine {
-  std::int64_t constant = 0;
-  std::vector<std::pair<std::uint32_t, std::int64_t>> terms;
-};
+/// Over iterators by position: traversal first, then sums.
+using Affine = symbolic::AffineForm<std::uint32_t>;
 
 /// One step of a postfix program over a stack of integers.
 struct Step {

@@ -186,11 +186,11 @@ void annotate(Plan& plan, const Decision& decision, LoopKind kind, std::int64_t 
 /// Every pair of iterations of `loop` writes other elements: some dimension of the target moves by more than
 /// the other loops can make up for.
 bool separates(Plan& plan, std::size_t scope, std::uint32_t slot) {
-  LinearForms forms = plan.bound_forms();
+  AffineForms forms = plan.bound_forms();
   for (const ExprId e : plan.program.scopes[scope].target) {
     std::vector<Condition> ignored;
     const ExprId index = symbolic::without_inside(plan.program.arena, plan.over_loops(scope, e), ignored);
-    const LinearForm form = forms.form(plan.program.arena, index);
+    const AffineForm form = forms.form(plan.program.arena, index);
     bool linear = false;
     const std::int64_t step = forms.coefficient(form, slot, &linear);
     if (!linear || step == 0) continue;

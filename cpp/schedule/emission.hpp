@@ -147,7 +147,7 @@ class Emission {
   Part part_;
   std::map<std::string, Shape> known_;  ///< extents of prepacked buffers, which both parts agree on
   LoopNest nest_;
-  LinearForms forms_;
+  AffineForms forms_;
   std::vector<ScopeFrame> facts_;
   std::vector<BufferId> buffer_of_;
   std::map<std::pair<std::size_t, int>, LoopKind> kinds_;  ///< of loops that run twice, as lanes and not

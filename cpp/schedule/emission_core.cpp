@@ -147,7 +147,7 @@ StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vec
   const program::Scope& scope = plan_.program.scopes[s];
   if (!scope.target.empty())
     return emit_over(s, traversal, 0, [&] { return write(s, StoreMode::Add, sums); });
-  LinearForm part;
+  AffineForm part;
   std::int64_t last = 0;
   for (std::size_t p = 0; p < core; ++p) {
     const int loop = plan_.scopes[s].order[p];

@@ -6,27 +6,13 @@
 #include <functional>
 #include <numeric>
 
+#include "symbolic/affine.hpp"
+
 namespace syno::schedule {
 
 namespace {
 
 using symbolic::Op;
-
-bool affine(const symbolic::Arena& arena, ExprId e) {
-  const auto& node = arena[e];
-  switch (node.op) {
-    case Op::Iterator:
-    case Op::Constant:
-    case Op::SizeValue:
-      return true;
-    case Op::Add:
-      return affine(arena, node.a) && affine(arena, node.b);
-    case Op::Multiply:
-      return affine(arena, node.a);
-    default:
-      return false;
-  }
-}
 
 /// `e` with `visit` applied to what lies under its guards, divisions and remainders: the greatest affine
 /// parts.
@@ -56,14 +42,14 @@ ExprId over_parts(symbolic::Arena& arena, ExprId e, const IsLinear& linear,
 }
 
 /// A linear expression as what moves with the iterators plus what does not.
-struct Affine {
+struct Apart {
   ExprId moving{}, rest{};
 };
-Affine apart(symbolic::Arena& arena, ExprId e) {
+Apart apart(symbolic::Arena& arena, ExprId e) {
   const symbolic::Expr node = arena[e];
   if (!arena.has_iterator(e)) return {arena.constant(0), e};
   if (node.op != Op::Add) return {e, arena.constant(0)};
-  const Affine a = apart(arena, node.a), b = apart(arena, node.b);
+  const Apart a = apart(arena, node.a), b = apart(arena, node.b);
   return {arena.add(a.moving, b.moving), arena.add(a.rest, b.rest)};
 }
 
@@ -115,7 +101,7 @@ ExprId by_blocks(symbolic::Arena& arena, ExprId e, const IsLinear& linear) {
   if ((!quotient && node.op != Op::Modulo) || !linear(node.a))
     return arena.over(e, [&](ExprId child) { return by_blocks(arena, child, linear); });
   const symbolic::Size size = arena[node.size];
-  const Affine inner = apart(arena, node.a);
+  const Apart inner = apart(arena, node.a);
   const ExprId block = arena.divide(inner.moving, size), place = arena.modulo(inner.moving, size);
   if (inner.rest == arena.constant(0) || !linear(block) || !linear(place)) return e;
   const ExprId shifted = arena.add(place, inner.rest);
@@ -190,16 +176,16 @@ std::vector<ExprId> gathered_from(symbolic::Arena& arena, const std::vector<Expr
 IsLinear linear_over_loops(Plan& plan, std::size_t scope) {
   auto& arena = plan.program.arena;
   const bool decided = plan.scopes[scope].has_domain;
-  LinearForms bound = plan.bound_forms();
+  AffineForms bound = plan.bound_forms();
   if (!decided)  // its loops will be the iterators
     for (std::size_t i = 0; i < plan.iterator_count(scope); ++i) {
       const auto [begin, end] = plan.range(plan.iterator(scope, i).range);
       bound.bind(plan.iterator(scope, i).slot, {begin, end - 1});
     }
   return [&plan, &arena, scope, decided, forms = std::move(bound)](ExprId e) mutable {
-    if (affine(arena, e)) return true;
+    if (symbolic::is_affine(arena, e)) return true;
     if (arena.has_inside(e)) return false;
-    const LinearForm form = forms.form(arena, decided ? plan.over_loops(scope, e) : e);
+    const AffineForm form = forms.form(arena, decided ? plan.over_loops(scope, e) : e);
     return std::all_of(form.terms.begin(), form.terms.end(),
                        [&](const auto& term) { return forms.atom(term.first).kind == Atom::Kind::Slot; });
   };

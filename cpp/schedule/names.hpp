@@ -6,14 +6,14 @@
 
 namespace syno::schedule {
 
+using nest::AffineForm;
+using nest::AffineForms;
 using nest::Atom;
 using nest::Buffer;
 using nest::BufferId;
 using nest::BufferKind;
 using nest::Condition;
 using nest::Dtype;
-using nest::LinearForm;
-using nest::LinearForms;
 using nest::LoopKind;
 using nest::LoopNest;
 using nest::StatementId;

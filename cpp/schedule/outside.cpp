@@ -79,7 +79,7 @@ std::vector<Condition> terms_inside(Plan& plan, std::size_t scope, std::optional
     return kind == ScalarKind::Read || kind == ScalarKind::Literal;
   });
   if (!fill || !plain) return conditions;
-  LinearForms forms = plan.bound_forms();
+  AffineForms forms = plan.bound_forms();
   for (const ScalarId id : factors) {
     const Scalar read = plan.program.scalar(id);
     if (read.kind != ScalarKind::Read || read.fill.to_double() != *fill || id != only.value_or(id)) continue;
@@ -93,14 +93,14 @@ std::vector<Condition> terms_inside(Plan& plan, std::size_t scope, std::optional
   return conditions;
 }
 
-Condition for_any(symbolic::Arena& arena, LinearForms& forms, const Condition& condition,
+Condition for_any(symbolic::Arena& arena, AffineForms& forms, const Condition& condition,
                   const std::vector<Trips>& inner) {
   for (const Trips& trips : inner) forms.bind(trips.slot, {trips.begin, trips.begin + trips.count - 1});
-  LinearForm around, inside;
-  const LinearForm whole = forms.form(arena, condition.expr);
+  AffineForm around, inside;
+  const AffineForm whole = forms.form(arena, condition.expr);
   around.constant = whole.constant;
   for (const auto& term : whole.terms) {
-    const LinearForm alone{{term}, 0};
+    const AffineForm alone{{term}, 0};
     const bool moves = std::any_of(inner.begin(), inner.end(),
                                    [&](const Trips& trips) { return forms.depends_on(alone, trips.slot); });
     (moves ? inside : around).terms.push_back(term);

@@ -20,7 +20,7 @@ std::vector<Condition> terms_inside(Plan& plan, std::size_t scope,
 
 /// What `condition` asks of the loops around for any iteration of `inner` loops to pass it, by interval
 /// arithmetic: where it fails, none does. All other slots are bound in `forms`.
-Condition for_any(symbolic::Arena& arena, LinearForms& forms, const Condition& condition,
+Condition for_any(symbolic::Arena& arena, AffineForms& forms, const Condition& condition,
                   const std::vector<Trips>& inner);
 
 }  // namespace syno::schedule

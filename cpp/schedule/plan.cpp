@@ -26,7 +26,7 @@ std::uint32_t raw(TensorId id) { return static_cast<std::uint32_t>(id); }
 
 }  // namespace
 
-ExprId to_expr(symbolic::Arena& arena, const LinearForms& forms, const LinearForm& form) {
+ExprId to_expr(symbolic::Arena& arena, const AffineForms& forms, const AffineForm& form) {
   ExprId sum = arena.constant(form.constant);
   bool first = true;
   for (const auto& [id, coefficient] : form.terms) {
@@ -422,8 +422,8 @@ std::vector<std::int64_t> Plan::strides(TensorId tensor) const {
   return given.empty() ? nest::row_major_strides(storage(tensor)) : given;
 }
 
-LinearForms Plan::bound_forms() const {
-  LinearForms forms;
+AffineForms Plan::bound_forms() const {
+  AffineForms forms;
   for (std::size_t s = 0; s < scopes.size(); ++s) {
     if (!scopes[s].has_domain) continue;
     for (std::size_t i = 0; i < iterator_count(s); ++i) {
@@ -438,18 +438,18 @@ LinearForms Plan::bound_forms() const {
 /// Bounding boxes of what consumers read, as seen from a loop.
 struct Regions {
   Plan& plan;
-  LinearForms forms;
+  AffineForms forms;
   std::set<std::uint32_t> outer;  ///< slots of the loops around the place
 
   struct Dim {
     bool seen = false;
-    LinearForm base;  ///< over `outer` only, without constant
+    AffineForm base;  ///< over `outer` only, without constant
     std::int64_t least = 0, greatest = 0;
   };
 
-  bool is_outer(const LinearForm& form, bool* mixed) const {
+  bool is_outer(const AffineForm& form, bool* mixed) const {
     bool any_outer = false, any_inner = false;
-    const auto visit = [&](const auto& self, const LinearForm& f) -> void {
+    const auto visit = [&](const auto& self, const AffineForm& f) -> void {
       for (const auto& [id, coefficient] : f.terms) {
         const Atom& atom = forms.atom(id);
         if (atom.kind == Atom::Kind::Slot)
@@ -463,12 +463,12 @@ struct Regions {
     return any_outer && !any_inner;
   }
 
-  void join(Dim& dim, const LinearForm& index) {
-    LinearForm base, rest;
+  void join(Dim& dim, const AffineForm& index) {
+    AffineForm base, rest;
     rest.constant = index.constant;
     for (const auto& term : index.terms) {
       bool mixed = false;
-      const bool outside = is_outer(LinearForm{{term}, 0}, &mixed);
+      const bool outside = is_outer(AffineForm{{term}, 0}, &mixed);
       (outside ? base : rest).terms.push_back(term);
     }
     const Interval range = forms.bounds(rest);
@@ -502,7 +502,7 @@ struct Regions {
 
   /// What `scope` reads at `index`, its iterators and parts of them taken whole where all their loops run
   /// inside the place, so that dead iterations ask for nothing.
-  LinearForm seen_from(std::size_t scope, ExprId index) {
+  AffineForm seen_from(std::size_t scope, ExprId index) {
     auto& arena = plan.program.arena;
     const auto seen = [&](std::uint32_t slot) {
       std::size_t i = 0;
@@ -580,7 +580,7 @@ void Plan::need_domain(std::size_t scope) {
       const Interval reach = regions.forms.bounds(dim.base);
       // The range of the iterator: all it can be. The loop: what one visit needs, from the base on.
       ranges[d] = {dim.least, dim.greatest + 1};
-      LinearForm base = dim.base;
+      AffineForm base = dim.base;
       base.constant += dim.least;
       bases.push_back(to_expr(program.arena, regions.forms, base));
       std::int64_t first = dim.least + reach.least, last = dim.greatest + reach.greatest + 1;

@@ -126,7 +126,7 @@ class Plan {
   /// Elements between neighbours along each dimension, before the tensor's layout.
   std::vector<std::int64_t> strides(program::TensorId tensor) const;
   /// Binds every iterator (to its range) and every loop (to its trips).
-  LinearForms bound_forms() const;
+  AffineForms bound_forms() const;
 
   /// Every read in the body of a scope (of `tensor`), each distinct one once. Strategies and stages are about
   /// these.
@@ -147,7 +147,7 @@ LoopNest emit(Plan plan);
 /// Of a call alone: what the plan prepacks is an argument (apply_prepacked()).
 LoopNest emit_call(const Plan& plan);
 
-/// The expression of a linear form.
-ExprId to_expr(symbolic::Arena& arena, const LinearForms& forms, const LinearForm& form);
+/// The expression of an affine form.
+ExprId to_expr(symbolic::Arena& arena, const AffineForms& forms, const AffineForm& form);
 
 }  // namespace syno::schedule

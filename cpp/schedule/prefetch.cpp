@@ -21,11 +21,11 @@ struct Box {
   std::int64_t run = 1;                      ///< elements
 };
 
-std::optional<Box> box_of(const LoopNest& nest, LinearForms& forms, BufferId id,
+std::optional<Box> box_of(const LoopNest& nest, AffineForms& forms, BufferId id,
                           const std::vector<ExprId>& places, const std::vector<Trips>& inner) {
   Box box;
   for (const ExprId place : places) {
-    const LinearForm now = forms.form(nest.arena, place);
+    const AffineForm now = forms.form(nest.arena, place);
     std::int64_t least = 0, extent = 1, read = 1;
     for (const Trips& trips : inner) {
       bool linear = false;
@@ -55,7 +55,7 @@ std::optional<Box> box_of(const LoopNest& nest, LinearForms& forms, BufferId id,
 }
 
 /// Whether an iteration of a loop reads none of what the one before read: windows, for one, overlap.
-bool moves_past(const LoopNest& nest, LinearForms& forms, const std::vector<ExprId>& places, const Box& box,
+bool moves_past(const LoopNest& nest, AffineForms& forms, const std::vector<ExprId>& places, const Box& box,
                 const Trips& trips) {
   for (std::size_t d = 0; d < places.size(); ++d) {
     bool linear = false;
@@ -81,7 +81,7 @@ bool shifts_tell(const Box& box, std::int64_t lines_of_run) {
 
 }  // namespace
 
-std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, BufferId buffer,
+std::optional<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, BufferId buffer,
                                          const std::vector<ExprId>& places, const Walk& walk) {
   if (places.empty()) return std::nullopt;
   const auto bytes = static_cast<std::int64_t>(byte_size(nest.buffer(buffer).dtype));
@@ -111,7 +111,7 @@ std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, Buf
   if (!box) return std::nullopt;
   std::vector<Trips> fixed = until;
   fixed.insert(fixed.end(), walk.tile.begin(), walk.tile.end());
-  std::vector<LinearForm> at;  // the box of the next iteration begins here
+  std::vector<AffineForm> at;  // the box of the next iteration begins here
   for (std::size_t d = 0; d < places.size(); ++d) {
     const ExprId next = nest.arena.substitute(places[d], [&](std::uint32_t slot) {
       const ExprId itself = nest.arena.iterator(slot);
@@ -124,7 +124,7 @@ std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, Buf
   }
 
   // The steps until the next iteration, numbered; each of them asks for the line of its number.
-  LinearForm step;
+  AffineForm step;
   std::int64_t steps = 1;
   for (const Trips& trips : until) {
     step = add(multiply(step, trips.count), with_constant(forms.slot_form(trips.slot), -trips.begin));
@@ -136,10 +136,10 @@ std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, Buf
   if (lines > steps) return std::nullopt;  // several at a step would take the place of multiply-adds
   if (!shifts_tell(*box, lines_of_run)) return std::nullopt;
   const auto slower = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(steps / lines)));
-  LinearForm number = forms.quotient(step, slower);
+  AffineForm number = forms.quotient(step, slower);
   // The outermost part takes what is left, so that the last steps ask beyond the box.
   std::int64_t outer = lines / lines_of_run;
-  const LinearForm of_run = outer > 1 ? forms.remainder(number, lines_of_run) : number;
+  const AffineForm of_run = outer > 1 ? forms.remainder(number, lines_of_run) : number;
   if (outer > 1) number = forms.quotient(number, lines_of_run);
   at.back() = add(at.back(), multiply(of_run, line));
   for (std::size_t d = box->rows; d-- > 0 && outer > 1;) {
@@ -148,7 +148,7 @@ std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, Buf
     if (outer > 1) number = forms.quotient(number, box->extents[d]);
   }
   std::vector<ExprId> indices;
-  for (const LinearForm& index : at) indices.push_back(to_expr(nest.arena, forms, index));
+  for (const AffineForm& index : at) indices.push_back(to_expr(nest.arena, forms, index));
   return nest.prefetch(buffer, std::move(indices));
 }
 

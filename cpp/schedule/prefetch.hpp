@@ -26,7 +26,7 @@ struct Walk {
 /// What each step of a reduction that reads `buffer` at `places` does to have asked, with all others, for
 /// what is read when the read next moves to memory that is not near. Nothing where that is no box of memory,
 /// it never does, or there are fewer steps than lines. All slots are bound in `forms`.
-std::optional<StatementId> prefetch_next(LoopNest& nest, LinearForms& forms, BufferId buffer,
+std::optional<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, BufferId buffer,
                                          const std::vector<ExprId>& places, const Walk& walk);
 
 }  // namespace syno::schedule

@@ -264,7 +264,7 @@ std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t at, program
   if (reads.size() != 1) return fmt::format("'{}' reads '{}' at {} places", own, name, reads.size());
   // Each dimension moves with an iterator of its own, and every iterator with a dimension.
   const Scalar& read = program.scalar(reads[0]);
-  LinearForms forms = plan.bound_forms();
+  AffineForms forms = plan.bound_forms();
   std::vector<std::uint32_t> seen;
   for (std::size_t i = 0; i < plan.iterator_count(at); ++i) {
     const auto [begin, end] = plan.range(plan.iterator(at, i).range);
@@ -273,7 +273,7 @@ std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t at, program
   for (std::size_t d = 0; d < read.indices.size(); ++d) {
     if (program.arena.has_inside(read.indices[d]))
       return fmt::format("'{}' reads '{}' under a condition", own, name);
-    const LinearForm form = forms.form(program.arena, read.indices[d]);
+    const AffineForm form = forms.form(program.arena, read.indices[d]);
     const auto [begin, end] = plan.range(program.tensor(tensor).dims[d]);
     const Interval range = forms.bounds(form);
     if (range.least < begin || range.greatest >= end)

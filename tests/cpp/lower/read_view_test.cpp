@@ -120,11 +120,11 @@ TEST(ReadView, TurnsARotationUnderAGuardIntoACoordinate) {
   const auto view =
       map.check({arena.inside(arena.add(arena.add(k, turned), arena.constant(-1)), Size(7))}, "rotation");
   EXPECT_EQ(view.coordinates.size(), 2U);
-  const auto form = lower::linear_form(arena, view.indices.at(0));
+  const auto form = symbolic::affine_form(arena, view.indices.at(0));
   ASSERT_EQ(form.terms.size(), 1U);  // a guard around a plain sum
-  EXPECT_EQ(lower::linear_form(arena, arena[form.terms[0].first].a).terms.size(), 2U);
-  for (const auto& [atom, factor] : lower::linear_form(arena, arena[form.terms[0].first].a).terms)
-    EXPECT_NE(lower::slot_of(arena, atom), lower::kNoSlot);
+  EXPECT_EQ(symbolic::affine_form(arena, arena[form.terms[0].first].a).terms.size(), 2U);
+  for (const auto& [atom, factor] : symbolic::affine_form(arena, arena[form.terms[0].first].a).terms)
+    EXPECT_NE(symbolic::slot_of(arena, atom), symbolic::kNoSlot);
 }
 
 }  // namespace

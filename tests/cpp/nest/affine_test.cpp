@@ -1,4 +1,4 @@
-// Quotients and remainders of linear forms: simplified by ranges, and worth the same at every point.
+// Quotients and remainders of affine forms: simplified by ranges, and worth the same at every point.
 #include "nest/affine.hpp"
 
 #include <gtest/gtest.h>
@@ -14,12 +14,12 @@ constexpr std::array<std::int64_t, 10> kDivisors{2, 3, 4, 6, 7, 8, 12, 28, 48, 5
 
 std::int64_t floor_of(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
-TEST(LinearForms, QuotientsAndRemaindersKeepTheirValue) {
+TEST(AffineForms, QuotientsAndRemaindersKeepTheirValue) {
   Random random(19);
   int in_blocks = 0;
   for (int trial = 0; trial < 3000; ++trial) {
-    LinearForms forms;
-    LinearForm form;
+    AffineForms forms;
+    AffineForm form;
     std::array<Interval, 3> ranges;
     for (std::uint32_t slot = 0; slot < 3; ++slot) {
       const auto least = static_cast<std::int64_t>(random.below(5)) - 2;
@@ -31,15 +31,15 @@ TEST(LinearForms, QuotientsAndRemaindersKeepTheirValue) {
     }
     form = with_constant(form, static_cast<std::int64_t>(random.below(40)) - 10);
     const std::int64_t divisor = kDivisors[random.below(kDivisors.size())];
-    const LinearForm quotient = forms.quotient(form, divisor), remainder = forms.remainder(form, divisor);
+    const AffineForm quotient = forms.quotient(form, divisor), remainder = forms.remainder(form, divisor);
     in_blocks += remainder.terms.size() > 1;
     for (int point = 0; point < 8; ++point) {
-      LinearForm f = form, q = quotient, r = remainder;
+      AffineForm f = form, q = quotient, r = remainder;
       for (std::uint32_t slot = 0; slot < 3; ++slot) {
         const auto [least, greatest] = ranges[slot];
         const std::int64_t value =
             least + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(greatest - least + 1)));
-        for (LinearForm* each : {&f, &q, &r}) *each = forms.substitute(*each, slot, value);
+        for (AffineForm* each : {&f, &q, &r}) *each = forms.substitute(*each, slot, value);
       }
       ASSERT_TRUE(f.is_constant() && q.is_constant() && r.is_constant());
       ASSERT_EQ(q.constant, floor_of(f.constant, divisor)) << f.constant << " / " << divisor;
@@ -49,13 +49,13 @@ TEST(LinearForms, QuotientsAndRemaindersKeepTheirValue) {
   EXPECT_GT(in_blocks, 100) << "hardly any form had blocks";
 }
 
-TEST(LinearForms, WhatRunsWithinABlockLeavesTheRemainder) {
-  LinearForms forms;
+TEST(AffineForms, WhatRunsWithinABlockLeavesTheRemainder) {
+  AffineForms forms;
   forms.bind(0, {0, 6});
   forms.bind(1, {0, 7});
-  const LinearForm i = forms.slot_form(0), j = forms.slot_form(1);
-  const LinearForm blocks = add(multiply(i, 8), j);
-  const auto lane = [&](const LinearForm& form) {
+  const AffineForm i = forms.slot_form(0), j = forms.slot_form(1);
+  const AffineForm blocks = add(multiply(i, 8), j);
+  const auto lane = [&](const AffineForm& form) {
     bool linear = false;
     const std::int64_t step = forms.coefficient(form, 1, &linear);
     return linear ? step : -1;
@@ -68,15 +68,15 @@ TEST(LinearForms, WhatRunsWithinABlockLeavesTheRemainder) {
   EXPECT_EQ(lane(forms.remainder(with_constant(blocks, 8), 60)), -1) << "8 does not divide 60, 4 is passed";
 }
 
-TEST(LinearForms, EveryFunctionOfTwoValuesIsLinear) {
+TEST(AffineForms, EveryFunctionOfTwoValuesIsLinear) {
   for (const std::int64_t least : {-3, 0, 5}) {
     for (const std::int64_t times : {-4, -1, 1, 3}) {
       for (std::int64_t shift = -5; shift <= 5; ++shift) {
         for (const std::int64_t divisor : {2, 3, 7}) {
-          LinearForms forms;
+          AffineForms forms;
           forms.bind(0, {least, least + 1});
-          const LinearForm form = with_constant(multiply(forms.slot_form(0), times), shift);
-          const LinearForm quotient = forms.quotient(form, divisor),
+          const AffineForm form = with_constant(multiply(forms.slot_form(0), times), shift);
+          const AffineForm quotient = forms.quotient(form, divisor),
                            remainder = forms.remainder(form, divisor);
           bool linear = false;
           forms.coefficient(quotient, 0, &linear);
@@ -93,7 +93,7 @@ TEST(LinearForms, EveryFunctionOfTwoValuesIsLinear) {
       }
     }
   }
-  LinearForms forms;
+  AffineForms forms;
   forms.bind(0, {0, 2});
   bool linear = true;
   forms.coefficient(forms.quotient(with_constant(forms.slot_form(0), 1), 2), 0, &linear);

@@ -204,7 +204,7 @@ TEST(LoopNestInterpret, WhatNothingWroteIsNotANumber) {
   EXPECT_TRUE(std::isnan(y[2]));
 }
 
-// ---- linear forms
+// ---- affine forms
 
 struct RandomExpr {
   symbolic::Arena& arena;
@@ -229,7 +229,7 @@ struct RandomExpr {
   }
 };
 
-std::int64_t value_of(const LinearForms& forms, const LinearForm& form, std::span<const std::int64_t> at) {
+std::int64_t value_of(const AffineForms& forms, const AffineForm& form, std::span<const std::int64_t> at) {
   std::int64_t sum = form.constant;
   for (const auto& [id, times] : form.terms) {
     const Atom& atom = forms.atom(id);
@@ -242,14 +242,14 @@ std::int64_t value_of(const LinearForms& forms, const LinearForm& form, std::spa
   return sum;
 }
 
-TEST(LinearFormsProperty, KeepValuesAndBoundsUnderRangesAndFacts) {
+TEST(AffineFormsProperty, KeepValuesAndBoundsUnderRangesAndFacts) {
   Random random(11);
   int narrowed = 0;
   for (int trial = 0; trial < 3000; ++trial) {
     symbolic::Arena arena;
     RandomExpr make{arena, random};
     const ExprId expr = make.make(4), about = make.make(2);
-    LinearForms forms;
+    AffineForms forms;
     Interval range[3];
     for (std::uint32_t slot = 0; slot < 3; ++slot) {
       range[slot].least = static_cast<std::int64_t>(random.below(9)) - 4;
@@ -260,10 +260,10 @@ TEST(LinearFormsProperty, KeepValuesAndBoundsUnderRangesAndFacts) {
                         static_cast<std::int64_t>(random.below(7))};
     const Interval free = forms.bounds(forms.form(arena, expr));
     forms.push_fact(forms.form(arena, about), fact);
-    const LinearForm form = forms.form(arena, expr);
+    const AffineForm form = forms.form(arena, expr);
     const Interval bounds = forms.bounds(form);
     narrowed += bounds.least > free.least || bounds.greatest < free.greatest;
-    const LinearForm fixed = forms.substitute(form, 1, range[1].least);
+    const AffineForm fixed = forms.substitute(form, 1, range[1].least);
     std::int64_t at[3];
     for (at[0] = range[0].least; at[0] <= range[0].greatest; ++at[0])
       for (at[1] = range[1].least; at[1] <= range[1].greatest; ++at[1])
@@ -282,9 +282,9 @@ TEST(LinearFormsProperty, KeepValuesAndBoundsUnderRangesAndFacts) {
   EXPECT_GT(narrowed, 50) << "facts hardly ever mattered";
 }
 
-TEST(LinearFormsRules, SplitAndFusedLoopsComeBackTogether) {
+TEST(AffineFormsRules, SplitAndFusedLoopsComeBackTogether) {
   symbolic::Arena arena;
-  LinearForms forms;
+  AffineForms forms;
   forms.bind(0, {0, 99});
   forms.bind(1, {0, 15});
   const ExprId i = arena.iterator(0), v = arena.iterator(1);
