@@ -1,4 +1,4 @@
-// Statements: loops, conditions, allocations, and the functions they are emitted into.
+// Statements: conditions, allocations, and the functions they are emitted into.
 #include "jit/emitter.hpp"
 
 #include <llvm/IR/Constants.h>
@@ -16,7 +16,6 @@ namespace syno::jit {
 using nest::Buffer;
 using nest::BufferId;
 using nest::BufferKind;
-using nest::LoopKind;
 using nest::Statement;
 using nest::StatementId;
 using nest::StatementKind;
@@ -25,82 +24,15 @@ using symbolic::Interval;
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kLargestUnrolledChunks = 8;
 /// Instructions of a function, from which another one is begun: passes over one take longer than in
 /// proportion to it, from there on noticeably.
 constexpr std::size_t kLongFunction = 4096;
-constexpr double kCrowded =
-    0.75;  ///< part of the registers that sums take, from which operands are in want of them
-
 std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
 
 std::int64_t bytes_of(const Buffer& buffer) {
   std::int64_t count = static_cast<std::int64_t>(nest::byte_size(buffer.dtype));
   for (const std::int64_t extent : buffer.extents) count *= extent;
   return (count + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-/// How often `expr` holds the variable, and whether only as a plain summand.
-struct Occurrence {
-  int count = 0;
-  bool plain = true;
-};
-void count_variable(const symbolic::Arena& arena, symbolic::ExprId id, std::uint32_t slot, bool plain,
-                    Occurrence& found) {
-  const symbolic::Expr& node = arena[id];
-  if (node.op == symbolic::Op::Iterator && static_cast<std::uint32_t>(node.a) == slot) {
-    ++found.count;
-    found.plain = found.plain && plain;
-  }
-  if (node.op == symbolic::Op::Iterator || node.op == symbolic::Op::Constant ||
-      node.op == symbolic::Op::SizeValue)
-    return;
-  count_variable(arena, node.a, slot, plain && node.op == symbolic::Op::Add, found);
-  if (node.op == symbolic::Op::Add) count_variable(arena, node.b, slot, plain, found);
-}
-
-/// Calls `visit(buffer, indices)` for every access in a statement and below.
-template <class Visit>
-void visit_value(const nest::LoopNest& nest, nest::ValueId id, const Visit& visit) {
-  const nest::Value& node = nest.value(id);
-  switch (node.kind) {
-    case nest::ValueKind::Literal:
-    case nest::ValueKind::Index:
-      return;
-    case nest::ValueKind::Load:
-      visit(node.buffer, node.indices);
-      return;
-    case nest::ValueKind::Select:
-      visit_value(nest, node.c, visit);
-      [[fallthrough]];
-    case nest::ValueKind::Binary:
-      visit_value(nest, node.b, visit);
-      [[fallthrough]];
-    case nest::ValueKind::Unary:
-      visit_value(nest, node.a, visit);
-  }
-}
-template <class Visit>
-void visit_accesses(const nest::LoopNest& nest, StatementId id, const Visit& visit) {
-  const Statement& statement = nest.statement(id);
-  if (statement.kind == StatementKind::Store) {
-    visit_value(nest, statement.value, visit);
-    visit(statement.buffer, statement.indices);
-  }
-  for (const StatementId child : statement.children) visit_accesses(nest, child, visit);
-}
-
-template <class Visit>
-void visit_stores(const nest::LoopNest& nest, StatementId id, const Visit& visit) {
-  const Statement& statement = nest.statement(id);
-  if (statement.kind == StatementKind::Store) visit(statement.buffer, statement.indices);
-  for (const StatementId child : statement.children) visit_stores(nest, child, visit);
-}
-
-int lanes_for(std::int64_t extent, int native) {
-  return extent >= native
-             ? native
-             : static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(extent, 1))));
 }
 
 }  // namespace
@@ -126,8 +58,6 @@ Emitter::Emitter(const nest::LoopNest& nest, const Cpu& cpu, std::string symbol,
     scopes_.push_back(metadata.createAnonymousAliasScope(domain, buffer.name));
 }
 
-namespace {
-
 llvm::Function* make_function(llvm::Module& module, llvm::FunctionType* type, const std::string& name,
                               const Cpu& cpu, bool external) {
   auto* made = llvm::Function::Create(
@@ -141,6 +71,8 @@ llvm::Function* make_function(llvm::Module& module, llvm::FunctionType* type, co
   }
   return made;
 }
+
+namespace {
 
 /// Code is placed before loops by way of blocks of their own; what follows one another without a branch
 /// becomes one block, of which instructions are selected together.
@@ -333,286 +265,6 @@ std::vector<std::pair<Emitter::Tile*, std::size_t>> Emitter::carried_slots(State
   return carried;
 }
 
-// ---- loops
-
-void Emitter::emit_for(const Statement& loop) {
-  const Form begin = form(loop.begin), end = form(loop.end);
-  if (begin.is_constant() && end.is_constant()) {
-    const std::int64_t count = end.constant - begin.constant;
-    if (count <= 0) return;
-    if (count == 1 || loop.loop == LoopKind::Unroll) return emit_unrolled(loop, begin.constant, end.constant);
-    if (loop.loop == LoopKind::Vector) return emit_vector(loop, begin.constant, end.constant);
-  }
-  if (loop.loop == LoopKind::Parallel && !f_.parallel && !simd_) return emit_parallel(loop, begin, end);
-  emit_serial(loop, begin, end);
-}
-
-/// Whether iterations of an unrolled loop add to the same sums, which take most registers: then what they
-/// read is loaded again by each, and not kept in registers that there are none of.
-bool Emitter::steps_of_sums(const Statement& loop) {
-  if (simd_ || indexes_registers(loop.children[0], loop.slot)) return false;
-  const auto sums = static_cast<double>(carried_slots(loop.children[0]).size());
-  return sums > kCrowded * cpu_.info.vector_registers;
-}
-
-void Emitter::emit_unrolled(const Statement& loop, std::int64_t begin, std::int64_t end) {
-  const bool apart = end - begin > 1 && steps_of_sums(loop);
-  for (std::int64_t i = begin; i < end; ++i) {
-    forms_.bind_constant(loop.slot, i);
-    const std::size_t locals = f_.local_log.size();
-    emit(loop.children[0]);
-    if (!apart || i + 1 == end) continue;
-    forget_locals(locals);
-    b_.CreateFence(llvm::AtomicOrdering::AcquireRelease, llvm::SyncScope::SingleThread);  // no instruction
-  }
-  forms_.unbind(loop.slot);
-}
-
-/// The loop of a runtime variable: one phi for it and one for every register slot its body writes.
-template <class Body>
-void Emitter::emit_counted(std::uint32_t slot, StatementId stored_in, llvm::Value* begin, llvm::Value* end,
-                           bool may_be_empty, Interval range, const std::string& name, const Body& body) {
-  const auto carried = carried_slots(stored_in);
-  std::vector<llvm::Value*> entering;
-  for (const auto& [tile, s] : carried) entering.push_back(tile->slots[s]);
-  invalidate_stored(stored_in);
-  llvm::BasicBlock* preheader = b_.GetInsertBlock();
-  llvm::BasicBlock* header = llvm::BasicBlock::Create(context_, name, f_.function);
-  llvm::BasicBlock* inner = llvm::BasicBlock::Create(context_, name + ".body", f_.function);
-  llvm::BasicBlock* exit = llvm::BasicBlock::Create(context_, name + ".end", f_.function);
-  llvm::Instruction* before =
-      may_be_empty ? b_.CreateCondBr(b_.CreateICmpSLT(begin, end), header, exit) : b_.CreateBr(header);
-
-  b_.SetInsertPoint(header);
-  llvm::PHINode* variable = b_.CreatePHI(b_.getInt64Ty(), 2, name);
-  variable->addIncoming(begin, preheader);
-  std::vector<llvm::PHINode*> phis;
-  for (std::size_t i = 0; i < carried.size(); ++i) {
-    phis.push_back(b_.CreatePHI(entering[i]->getType(), 2));
-    phis.back()->addIncoming(entering[i], preheader);
-    carried[i].first->slots[carried[i].second] = phis.back();
-  }
-  forms_.bind(slot, range);
-  const std::size_t locals = f_.local_log.size();
-  enter_loop(before, stored_in, header, inner);
-  f_.variables[slot] = {variable, f_.loops.size() - 1};
-  body();
-  f_.variables.erase(slot);
-  leave_loop();
-  forget_locals(locals);
-  forms_.unbind(slot);
-
-  llvm::BasicBlock* latch = b_.GetInsertBlock();
-  llvm::Value* next = b_.CreateAdd(variable, b_.getInt64(1), "", true, true);
-  b_.CreateCondBr(b_.CreateICmpSLT(next, end), header, exit);
-  variable->addIncoming(next, latch);
-  for (std::size_t i = 0; i < carried.size(); ++i)
-    phis[i]->addIncoming(carried[i].first->slots[carried[i].second], latch);
-
-  b_.SetInsertPoint(exit);
-  if (may_be_empty) {
-    for (std::size_t i = 0; i < carried.size(); ++i) {
-      llvm::Value*& held = carried[i].first->slots[carried[i].second];
-      llvm::PHINode* merged = b_.CreatePHI(held->getType(), 2);
-      merged->addIncoming(entering[i], preheader);
-      merged->addIncoming(held, latch);
-      held = merged;
-    }
-  }
-  invalidate_stored(stored_in);
-}
-
-void Emitter::emit_serial(const Statement& loop, const Form& begin, const Form& end) {
-  const Interval first = forms_.bounds_without_facts(begin), last = forms_.bounds_without_facts(end);
-  const Form count = nest::add(end, nest::multiply(begin, -1));
-  const bool may_be_empty = forms_.bounds(count).least < 1;
-  emit_counted(loop.slot, loop.children[0], value_of(begin), value_of(end), may_be_empty,
-               {first.least, last.greatest - 1}, loop.name, [&] { emit(loop.children[0]); });
-}
-
-bool Emitter::indexes_registers(StatementId id, std::uint32_t slot) const {
-  bool found = false;
-  visit_accesses(nest_, id, [&](BufferId buffer, const std::vector<symbolic::ExprId>& indices) {
-    if (nest_.buffer(buffer).kind != BufferKind::Register) return;
-    for (const symbolic::ExprId index : indices) {
-      Occurrence seen;
-      count_variable(nest_.arena, index, slot, true, seen);
-      found = found || seen.count > 0;
-    }
-  });
-  return found;
-}
-
-/// Whether lanes can do the iterations of a vector loop together: loops inside run equally often in each, and
-/// no memory or register tile of an iteration's own is indexed by the lane.
-bool Emitter::vectorises(const Statement& loop) const {
-  if (simd_ || native_lanes_ == 1) return false;
-  std::vector<bool> own(nest_.buffers.size());
-  const std::function<bool(StatementId)> fits = [&](StatementId id) {
-    const Statement& inner = nest_.statement(id);
-    if (inner.kind == StatementKind::Allocate) {
-      if (nest_.buffer(inner.buffer).kind == BufferKind::Temporary) return false;
-      own[raw(inner.buffer)] = true;
-    }
-    if (inner.kind == StatementKind::For) {
-      Occurrence seen;
-      count_variable(nest_.arena, inner.begin, loop.slot, true, seen);
-      count_variable(nest_.arena, inner.end, loop.slot, true, seen);
-      if (seen.count > 0) return false;
-    }
-    return std::all_of(inner.children.begin(), inner.children.end(), fits);
-  };
-  if (!fits(loop.children[0])) return false;
-  bool lane_indexed = false;
-  visit_accesses(nest_, loop.children[0], [&](BufferId buffer, const std::vector<symbolic::ExprId>& indices) {
-    if (!own[raw(buffer)]) return;
-    for (const symbolic::ExprId index : indices) {
-      Occurrence seen;
-      count_variable(nest_.arena, index, loop.slot, true, seen);
-      lane_indexed = lane_indexed || seen.count > 0;
-    }
-  });
-  return !lane_indexed;
-}
-
-void Emitter::emit_vector(const Statement& loop, std::int64_t begin, std::int64_t end) {
-  const StatementId body = loop.children[0];
-  const bool registers = indexes_registers(body, loop.slot);
-  if (!vectorises(loop)) {
-    if (registers) return emit_unrolled(loop, begin, end);
-    return emit_serial(loop, {{}, begin}, {{}, end});
-  }
-  const std::int64_t native = native_lanes_, count = end - begin, chunks = count / native,
-                     rest = count % native;
-  const std::uint32_t lane_slot = next_slot_++;
-  const auto run = [&](const Form& first, int lanes, int active) {
-    Simd simd;
-    simd.slot = loop.slot;
-    simd.lane_slot = lane_slot;
-    simd.lanes = lanes;
-    simd.active = active;
-    if (active < lanes) {
-      std::vector<llvm::Constant*> on;
-      for (int l = 0; l < lanes; ++l) on.push_back(b_.getInt1(l < active));
-      simd.mask = llvm::ConstantVector::get(on);
-    }
-    forms_.bind(lane_slot, {0, active - 1});
-    forms_.bind_form(loop.slot, nest::add(first, forms_.slot_form(lane_slot)));
-    simd_ = simd;
-    emit(body);
-    simd_.reset();
-    forms_.unbind(loop.slot);
-    forms_.unbind(lane_slot);
-  };
-  if (chunks > kLargestUnrolledChunks && !registers) {
-    const std::uint32_t chunk = next_slot_++;
-    emit_counted(chunk, body, b_.getInt64(0), b_.getInt64(static_cast<std::uint64_t>(chunks)), false,
-                 {0, chunks - 1}, loop.name, [&] {
-                   const Form first = nest::multiply(forms_.slot_form(chunk), native);
-                   run(nest::with_constant(first, begin), native_lanes_, native_lanes_);
-                 });
-  } else {
-    for (std::int64_t c = 0; c < chunks; ++c) run({{}, begin + c * native}, native_lanes_, native_lanes_);
-  }
-  if (rest == 0) return;
-  // Lanes of a tile are all of one width; elsewhere the narrowest vector does.
-  const int lanes = registers && chunks > 0 ? native_lanes_ : lanes_for(rest, native_lanes_);
-  if (lanes == 1) {
-    forms_.bind_constant(loop.slot, begin + chunks * native);
-    emit(body);
-    forms_.unbind(loop.slot);
-    return;
-  }
-  run({{}, begin + chunks * native}, lanes, static_cast<int>(rest));
-}
-
-/// The body becomes a function of its own, body(context, begin, end, private memory); the context holds the
-/// kernel's arguments, the shared workspace and the variables of the loops around.
-void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form& end) {
-  const Form count_form = nest::add(end, nest::multiply(begin, -1));
-  const Interval first_range = forms_.bounds_without_facts(begin),
-                 last_range = forms_.bounds_without_facts(end);
-  llvm::Type* pointer_type = b_.getPtrTy();
-  llvm::Type* word = b_.getInt64Ty();
-
-  std::vector<std::uint32_t> slots;
-  for (const auto& [slot, value] : f_.variables) slots.push_back(slot);
-
-  // The caller's side: fill the context.
-  llvm::Value* first = value_of(begin);
-  llvm::Value* count = value_of(count_form);
-  const std::uint64_t words = slots.size() + 3;
-  llvm::Value* context = nullptr;
-  {
-    llvm::IRBuilder<>::InsertPointGuard keep(b_);
-    b_.SetInsertPoint(f_.loops[0].hoist_point);
-    context = b_.CreateAlloca(llvm::ArrayType::get(word, words), nullptr, "context");
-  }
-  const auto place = [&](llvm::Value* base, std::uint64_t index) {
-    return b_.CreateConstGEP1_64(word, base, index);
-  };
-  std::uint64_t at = 0;
-  b_.CreateStore(f_.arguments, place(context, at++));
-  for (const std::uint32_t slot : slots) b_.CreateStore(f_.variables.at(slot).first, place(context, at++));
-  b_.CreateStore(f_.shared, place(context, at++));
-  b_.CreateStore(first, place(context, at++));
-
-  auto* body_type = llvm::FunctionType::get(b_.getVoidTy(), {pointer_type, word, word, pointer_type}, false);
-  llvm::Function* body =
-      make_function(*module_, body_type,
-                    symbol_ + "." + loop.name + (outlined_ ? std::to_string(outlined_) : ""), cpu_, false);
-  ++outlined_;
-  // Sizes of private memory are known after the body: the pool gives the address, the serial path computes
-  // it.
-  llvm::BasicBlock* caller = b_.GetInsertBlock();
-
-  // The callee.
-  FunctionState outer = std::move(f_);
-  f_ = {};
-  f_.function = body;
-  f_.parallel = true;
-  llvm::BasicBlock* entry = llvm::BasicBlock::Create(context_, "entry", body);
-  llvm::BasicBlock* start = llvm::BasicBlock::Create(context_, "start", body);
-  b_.SetInsertPoint(entry);
-  at = 0;
-  f_.arguments = b_.CreateLoad(pointer_type, place(body->getArg(0), at++));
-  for (const std::uint32_t slot : slots)
-    f_.variables[slot] = {b_.CreateLoad(word, place(body->getArg(0), at++)), 0};
-  f_.shared = b_.CreateLoad(pointer_type, place(body->getArg(0), at++));
-  llvm::Value* offset = b_.CreateLoad(word, place(body->getArg(0), at++));
-  f_.private_memory = body->getArg(3);
-  llvm::Value* from = b_.CreateAdd(offset, body->getArg(1));
-  llvm::Value* to = b_.CreateAdd(offset, body->getArg(2));
-  llvm::Instruction* branch = b_.CreateBr(start);
-  f_.loops.push_back({branch, 0, nullptr, {}, {}});
-  b_.SetInsertPoint(start);
-  emit_counted(loop.slot, loop.children[0], from, to, true, {first_range.least, last_range.greatest - 1},
-               loop.name, [&] { emit(loop.children[0]); });
-  b_.CreateRetVoid();
-  mark_aliases();
-  f_ = std::move(outer);
-  b_.SetInsertPoint(caller);
-
-  llvm::BasicBlock* alone = llvm::BasicBlock::Create(context_, "alone", f_.function);
-  llvm::BasicBlock* together = llvm::BasicBlock::Create(context_, "together", f_.function);
-  llvm::BasicBlock* done = llvm::BasicBlock::Create(context_, "done", f_.function);
-  llvm::Value* parallel = f_.function->getArg(2);
-  b_.CreateCondBr(b_.CreateIsNull(parallel), alone, together);
-  b_.SetInsertPoint(alone);
-  llvm::Value* memory =
-      b_.CreateGEP(b_.getInt8Ty(), f_.shared,
-                   b_.CreateLoad(word, module_->getOrInsertGlobal(symbol_ + ".shared_bytes", word)));
-  b_.CreateCall(body_type, body, {context, b_.getInt64(0), count, memory});
-  b_.CreateBr(done);
-  b_.SetInsertPoint(together);
-  auto* run_type =
-      llvm::FunctionType::get(b_.getVoidTy(), {pointer_type, pointer_type, pointer_type, word}, false);
-  b_.CreateCall(run_type, parallel, {f_.function->getArg(3), body, context, count});
-  b_.CreateBr(done);
-  b_.SetInsertPoint(done);
-  invalidate_stored(loop.children[0]);
-}
-
 // ---- conditions and buffers
 
 void Emitter::emit_branch(llvm::Value* condition, StatementId body) {
@@ -675,53 +327,6 @@ void Emitter::emit_if(const Statement& statement) {
     simd_ = outer;
   }
   forms_.pop_facts(facts);
-}
-
-Emitter::Tile Emitter::make_tile(BufferId id, StatementId body) const {
-  const Buffer& buffer = nest_.buffer(id);
-  Tile tile;
-  tile.slot_extents = buffer.extents;
-  if (simd_) {
-    tile.per_iteration = true;
-    return tile;
-  }
-  // The vector loops that write it say along which dimension lanes lie, and how many.
-  std::vector<const Statement*> vectors;
-  const std::function<void(StatementId)> visit = [&](StatementId at) {
-    const Statement& statement = nest_.statement(at);
-    const bool vector = statement.kind == StatementKind::For && statement.loop == LoopKind::Vector;
-    if (vector) {
-      visit_stores(nest_, at, [&](BufferId accessed, const std::vector<symbolic::ExprId>& indices) {
-        if (accessed != id) return;
-        const auto& arena = nest_.arena;
-        if (arena[statement.begin].op != symbolic::Op::Constant ||
-            arena[statement.end].op != symbolic::Op::Constant)
-          return;
-        const std::int64_t extent = arena[statement.end].value - arena[statement.begin].value;
-        const int lanes = lanes_for(extent, native_lanes_);
-        std::size_t holding = 0, dim = 0;
-        bool plain = true;
-        for (std::size_t d = 0; d < indices.size(); ++d) {
-          Occurrence seen;
-          count_variable(arena, indices[d], statement.slot, true, seen);
-          if (seen.count == 0) continue;
-          ++holding;
-          dim = d;
-          plain = plain && seen.plain && seen.count == 1;
-        }
-        if (holding != 1 || !plain || lanes <= tile.lanes) return;
-        tile.lanes = lanes;
-        tile.lane_dim = dim;
-      });
-    }
-    for (const StatementId child : statement.children) visit(child);
-  };
-  visit(body);
-  if (!tile.slot_extents.empty()) {
-    std::int64_t& extent = tile.slot_extents[tile.lane_dim];
-    extent = (extent + tile.lanes - 1) / tile.lanes;
-  }
-  return tile;
 }
 
 void Emitter::emit_allocate(const Statement& statement) {

@@ -35,6 +35,10 @@ EmittedModule emit(const nest::LoopNest& nest, const Cpu& cpu, const std::string
 /// Whether a node of a value, without its operands, takes as long as a dozen additions.
 bool takes_long(const nest::Value& node);
 
+/// A function for the CPU; an external one is a kernel's, others are parts of it.
+llvm::Function* make_function(llvm::Module& module, llvm::FunctionType* type, const std::string& name,
+                              const Cpu& cpu, bool external);
+
 /// One scalar, or one value a lane.
 struct Lanes {
   llvm::Value* value = nullptr;
@@ -99,6 +103,10 @@ class Emitter {
  private:
   using Form = nest::AffineForm;
   using Key = std::vector<std::int64_t>;
+  enum Tag : std::int64_t { kLoad = 100, kLoadHere, kSplat, kAny, kTransposed };
+  static std::int64_t bits(llvm::Value* value) {
+    return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(value));
+  }
 
   /// The vector loop being emitted: lane l stands for iteration base + l of it, l < active.
   struct Simd {
@@ -167,6 +175,19 @@ class Emitter {
 
   // emitter.cpp: statements
   void emit(nest::StatementId id);
+  void emit_if(const nest::Statement& statement);
+  void emit_branch(llvm::Value* condition, nest::StatementId body);
+  void emit_prefetch(const nest::Statement& statement);
+  void emit_allocate(const nest::Statement& statement);
+  void stored_buffers(nest::StatementId id, std::vector<bool>& stored) const;
+  void enter_loop(llvm::Instruction* before, nest::StatementId stored_in, llvm::BasicBlock* header,
+                  llvm::BasicBlock* body);
+  void leave_loop();
+  void forget_locals(std::size_t mark);
+  void invalidate_stored(nest::StatementId body);
+  std::vector<std::pair<Tile*, std::size_t>> carried_slots(nest::StatementId body);
+
+  // emitter_loops.cpp: loops, and the lanes they give register tiles
   void emit_for(const nest::Statement& loop);
   bool steps_of_sums(const nest::Statement& loop);
   void emit_unrolled(const nest::Statement& loop, std::int64_t begin, std::int64_t end);
@@ -177,20 +198,9 @@ class Emitter {
                     const Body& body);
   void emit_vector(const nest::Statement& loop, std::int64_t begin, std::int64_t end);
   void emit_parallel(const nest::Statement& loop, const Form& begin, const Form& end);
-  void emit_if(const nest::Statement& statement);
-  void emit_branch(llvm::Value* condition, nest::StatementId body);
-  void emit_prefetch(const nest::Statement& statement);
-  void emit_allocate(const nest::Statement& statement);
   bool vectorises(const nest::Statement& loop) const;
   bool indexes_registers(nest::StatementId id, std::uint32_t slot) const;
-  void stored_buffers(nest::StatementId id, std::vector<bool>& stored) const;
   Tile make_tile(nest::BufferId buffer, nest::StatementId body) const;
-  void enter_loop(llvm::Instruction* before, nest::StatementId stored_in, llvm::BasicBlock* header,
-                  llvm::BasicBlock* body);
-  void leave_loop();
-  void forget_locals(std::size_t mark);
-  void invalidate_stored(nest::StatementId body);
-  std::vector<std::pair<Tile*, std::size_t>> carried_slots(nest::StatementId body);
 
   // emitter_index.cpp: index arithmetic, addresses, conditions
   Form form(symbolic::ExprId id) { return forms_.form(nest_.arena, id); }
@@ -245,21 +255,25 @@ class Emitter {
   std::optional<Form> whole_form(nest::ValueId id, Whole& seen);
   std::optional<Lanes> whole_numbers(const nest::Value& node);
 
-  // emitter_value.cpp: values, loads and stores
-  Lanes value(nest::ValueId id);
-  Lanes value_here(nest::ValueId id);
-  Lanes load(const nest::Value& node);
+  // emitter_registers.cpp: register tiles
+  std::optional<std::size_t> tile_slot(const Tile& tile, const nest::Buffer& buffer,
+                                       const std::vector<Form>& at, int* lane) const;
   Lanes load_register(nest::BufferId id, const std::vector<symbolic::ExprId>& indices);
   llvm::Value* load_transposed(nest::BufferId id, const Tile& tile, const std::vector<Form>& at);
   std::vector<llvm::Value*> transposed(std::vector<llvm::Value*> rows, int lanes);
   std::vector<llvm::Value*> exchanged(std::vector<llvm::Value*> rows);
   std::vector<llvm::Value*> interleaved(std::vector<llvm::Value*> rows);
+  void store_register(const nest::Statement& statement, Lanes stored);
+
+  // emitter_value.cpp: values, loads and stores
+  Lanes value(nest::ValueId id);
+  Lanes value_here(nest::ValueId id);
+  Lanes load(const nest::Value& node);
   Lanes load_memory(nest::BufferId id, const std::vector<symbolic::ExprId>& indices, llvm::Value* condition,
                     llvm::Value* guard_mask, double fill);
   Lanes unary(program::Function function, Lanes a);
   Lanes binary(program::Function function, Lanes a, Lanes b);
   void store(const nest::Statement& statement);
-  void store_register(const nest::Statement& statement, Lanes stored);
   void store_memory(const nest::Statement& statement, Lanes stored);
   Lanes combine(nest::StoreMode mode, Lanes old, Lanes stored);
   llvm::Value* reduce_lanes(nest::StoreMode mode, llvm::Value* vector);
@@ -273,8 +287,6 @@ class Emitter {
   void mark_alias(llvm::Instruction* access, nest::BufferId id);
   llvm::Value* masked_call(llvm::Instruction* call, nest::BufferId id);
   llvm::Value* lane_pointers(nest::BufferId id, const LaneForm& where);
-  std::optional<std::size_t> tile_slot(const Tile& tile, const nest::Buffer& buffer,
-                                       const std::vector<Form>& at, int* lane) const;
   llvm::Value* identity(nest::StoreMode mode);
 
   const nest::LoopNest& nest_;
