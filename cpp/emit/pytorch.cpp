@@ -151,6 +151,77 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
 }
 
+/// Whether an attribute of that name means something else to a module of the text: what torch.nn.Module has
+/// (its private names differ from version to version), and what the text defines itself.
+bool means_else(const std::string& name) {
+  static const std::set<std::string, std::less<>> kMembers = {"T_destination",
+                                                              "add_module",
+                                                              "apply",
+                                                              "bfloat16",
+                                                              "buffers",
+                                                              "call_super_init",
+                                                              "children",
+                                                              "compile",
+                                                              "cpu",
+                                                              "cuda",
+                                                              "device",
+                                                              "double",
+                                                              "dtype",
+                                                              "dump_patches",
+                                                              "eval",
+                                                              "extra_repr",
+                                                              "float",
+                                                              "forward",
+                                                              "get_buffer",
+                                                              "get_extra_state",
+                                                              "get_parameter",
+                                                              "get_submodule",
+                                                              "half",
+                                                              "ipu",
+                                                              "like_",
+                                                              "load_state_dict",
+                                                              "modules",
+                                                              "mtia",
+                                                              "named_buffers",
+                                                              "named_children",
+                                                              "named_modules",
+                                                              "named_parameters",
+                                                              "parameters",
+                                                              "register_backward_hook",
+                                                              "register_buffer",
+                                                              "register_forward_hook",
+                                                              "register_forward_pre_hook",
+                                                              "register_full_backward_hook",
+                                                              "register_full_backward_pre_hook",
+                                                              "register_load_state_dict_post_hook",
+                                                              "register_load_state_dict_pre_hook",
+                                                              "register_module",
+                                                              "register_parameter",
+                                                              "register_state_dict_post_hook",
+                                                              "register_state_dict_pre_hook",
+                                                              "requires_grad_",
+                                                              "reset_parameters",
+                                                              "set_extra_state",
+                                                              "set_submodule",
+                                                              "share_memory",
+                                                              "state_dict",
+                                                              "to",
+                                                              "to_empty",
+                                                              "train",
+                                                              "training",
+                                                              "type",
+                                                              "xpu",
+                                                              "zero_grad"};
+  const bool place = name.starts_with("place_") &&
+                     name.find_first_not_of("0123456789", std::size("place_") - 1) == std::string::npos;
+  return name[0] == '_' || place || kMembers.contains(name);
+}
+
+/// Of an attribute: the tensor's own wherever that is free, else with `_` behind.
+std::string attribute_name(const std::string& wanted, std::set<std::string>& used) {
+  return python_name(means_else(wanted) ? wanted + "_" : wanted, used);
+}
+
 }  // namespace
 
 std::string to_pytorch(const Program& source, const std::string& class_name) {
@@ -166,12 +237,13 @@ std::string to_pytorch(const Program& source, const std::string& class_name) {
   context.batch_dims = batch.dims();
   context.batch_slots = batch.slots();
 
-  std::set<std::string> used = {"forward", "reset_parameters", "train", "eval", "dtype", "device"};
+  std::set<std::string> used;
   std::vector<std::string> arguments, init, reset, shapes;
   for (std::size_t t = 0; t < program.tensors.size(); ++t) {
     const TensorId id = static_cast<TensorId>(t);
     const program::Tensor& tensor = program.tensors[t];
-    std::string name = python_name(tensor.name, used);
+    const bool attribute = tensor.role == Role::Weight || tensor.role == Role::Constant;
+    std::string name = attribute ? attribute_name(tensor.name, used) : python_name(tensor.name, used);
     const std::vector<std::int64_t> shape = program::shape_of(program, id);
     switch (tensor.role) {
       case Role::Input: {

@@ -185,6 +185,26 @@ def test_pytorch_reads_at_any_index(program: Program) -> None:
     np.testing.assert_allclose(torch_outputs(program, inputs)[0], expected, atol=1e-9, err_msg=text)
 
 
+def members_of_modules() -> list[str]:
+    torch = pytest.importorskip("torch")
+    return [n for n in [*dir(torch.nn.Module()), "like_", "place_1"] if not n.startswith("__")]
+
+
+def test_pytorch_modules_may_have_weights_called_like_their_members() -> None:
+    names = members_of_modules()
+    assert {"half", "training", "to", "_parameters", "T_destination"} <= set(names)
+    for name in names:
+        program = Program.parse(
+            f"y[i] = sum[j] x[i+j] * {name}[j]; z[i] = y[i] * {name}[1]",
+            shapes={"x": [6], name: [3]},
+            sizes={"i": 4},
+        )
+        inputs = random_inputs(program)
+        expected = program.interpret(inputs)
+        for output, got in zip(program.outputs, torch_outputs(program, inputs), strict=True):
+            np.testing.assert_allclose(got, expected[output], atol=1e-9, err_msg=name)
+
+
 def test_pytorch_modules_take_any_batch_and_are_differentiable() -> None:
     torch = pytest.importorskip("torch")
     namespace: dict[str, object] = {}
