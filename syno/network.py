@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syno.checkpoint import Checkpoint
 from syno.errors import KernelError
 from syno.inputs import arguments
 from syno.predicting import Predictor
@@ -161,12 +163,24 @@ class NetworkEvaluator(Network):
                 report=report,
                 stop=stop,
                 share=request.share,
+                checkpoint=self._checkpoint(request),
             )
         if request.weights and result.state == "done":
             from safetensors.torch import save_model
 
             save_model(model, request.weights)
         return result
+
+    def _checkpoint(self, request: TrainRequest) -> Checkpoint | None:
+        """Where this training is written down, under everything that decides its numbers."""
+        import torch
+
+        if not request.checkpoint:
+            return None
+        operators = sorted((stage, op.key) for stage, op in request.assignment.items())
+        key = [self.task.name, request.seed, request.part, request.share, request.threads]
+        key += [operators, request.machine, request.floors, self.native, self.fit]
+        return Checkpoint(Path(request.checkpoint), [*key, torch.__version__], request.checkpoint_s)
 
     def _fit(self, model: nn.Module, request: TrainRequest) -> None:
         from syno.fitting import fit_operators

@@ -75,6 +75,31 @@ class Stream:
             _restore(self._sources, self._own)
         return self
 
+    @property
+    def restorable(self) -> bool:
+        """Whether its numbers follow from :meth:`states` alone: not from processes that loaders keep."""
+        return not self._loaders
+
+    def states(self, *, inside: bool) -> list[Any]:
+        """Where its generators stand; ``inside`` its block they are in use, outside it they wait."""
+        if inside or self._own is None:
+            return [source.get() for source in self._sources]
+        return list(self._own)
+
+    def restore(self, states: list[Any], *, inside: bool) -> None:
+        """Back to :meth:`states`. Raises ValueError where it had other generators."""
+        if len(states) != len(self._sources):
+            raise ValueError(f"{len(states)} generators, not {len(self._sources)}")
+        if inside:
+            _restore(self._sources, states)
+        else:
+            self._own = list(states)
+
+    @property
+    def entered(self) -> bool:
+        """Whether its block was entered before."""
+        return self._own is not None
+
     def __exit__(self, *exception: object) -> None:
         self._own = [source.get() for source in self._sources]
         _restore(self._sources, self._outer)
@@ -145,6 +170,11 @@ def _of_random_state(generator: np.random.RandomState) -> _Source:
         generator.set_state(np.random.RandomState(kind(number)).get_state(legacy=False))
 
     return _Source(lambda: generator.get_state(legacy=False), generator.set_state, seed)
+
+
+def reached(*roots: object) -> list[Any]:
+    """Objects that ``roots`` keep or use, themselves included, in the order they are met."""
+    return list(_reached(roots))
 
 
 def generators(*roots: object) -> list[Any]:
@@ -282,4 +312,4 @@ def _of_library(one: Any) -> bool:
     return (getattr(one, "__module__", None) or "").partition(".")[0] in _LIBRARIES
 
 
-__all__ = ["Stream", "generators", "seed_of"]
+__all__ = ["Stream", "generators", "reached", "seed_of"]

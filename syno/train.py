@@ -5,22 +5,26 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from syno.checkpoint import Attributes, Checkpoint
 from syno.errors import TaskError
 from syno.inputs import batch_of, call, moved, size
 from syno.metrics import MeanCollector, collect, resolve_metric
-from syno.streams import Stream
+from syno.streams import Stream, reached
 from syno.tasks import Task, set_epoch
 
 if TYPE_CHECKING:
     from torch import nn
 
     from syno.tasks import Batches
+
+_log = logging.getLogger("syno.train")
 
 
 @dataclass(frozen=True)
@@ -229,6 +233,7 @@ def train(
     report: Report | None = None,
     stop: StopRule | None = None,
     share: float = 1.0,
+    checkpoint: Checkpoint | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> TrainResult:
     """Trains ``model`` (the task's own when left out) in place by the task's recipe and judges it.
@@ -245,6 +250,7 @@ def train(
         report: called after every evaluation with the step and the metrics.
         stop: asked after every evaluation but the last.
         share: of the task's steps that are trained, with the whole learning-rate schedule over them; at least one.
+        checkpoint: where a long training is written down after each epoch, and from where it goes on, to the same digits.
 
     Raises:
         TaskError: the training has no batches, or no length.
@@ -260,9 +266,11 @@ def train(
         with Stream("loader", seed, of=[task.train], device=task.device):
             batches = task.batches("train", seed)
         drawing = [model, task.train, batches]
-        with Stream("training", seed, of=drawing, device=task.device):
+        with Stream("training", seed, of=drawing, device=task.device) as stream:
             run = _Run(task, model, batches, seed, part, used, time_limit_s, report, stop, clock)
             run.total = max(1, round(share * run.total))
+            if checkpoint is not None and stream.restorable:
+                run.keeper = _Keeper(checkpoint, run, stream, Attributes(reached(*drawing)))
             return run.run()
 
 
@@ -297,8 +305,10 @@ class _Run:
         self.curve: list[CurvePoint] = []
         self.last: Evaluation | None = None
         self.step = 0
+        self.epoch = 0
         self.examples = 0
         self.training_s = 0.0
+        self.keeper: _Keeper | None = None
 
     def _length(self) -> int:
         try:
@@ -325,6 +335,8 @@ class _Run:
         marks = {
             round(self.total * (i + 1) / (task.evaluations + 1)) for i in range(task.evaluations)
         } - {0, self.total}
+        if self.keeper is not None:
+            self.keeper.resume(optimizer, schedule)
         started = self.clock()
         model.train()
         for inputs, targets in self._endless():
@@ -373,8 +385,8 @@ class _Run:
             torch.nn.utils.clip_grad_norm_(parameters, self.task.gradient_clip)
 
     def _endless(self) -> Iterator[tuple[Any, Any]]:
-        for epoch in itertools.count():
-            seen = 0
+        for epoch in itertools.count(self.epoch):
+            self.epoch, seen = epoch, 0
             with self.data:
                 set_epoch(self.batches, epoch)
                 iterator = iter(self.batches)
@@ -391,6 +403,8 @@ class _Run:
                     fix="give a loader that can be iterated over again, or a function of the seed",
                     code="T005",
                 )
+            if self.keeper is not None:
+                self.keeper.keep()
 
     def _evaluate(self, part: str, limit: int) -> float:
         with _evaluation_stream(self.task, self.model, part):
@@ -424,6 +438,82 @@ class _Run:
             threads=self.threads,
             examples=last.examples,
         )
+
+
+class _Keeper:
+    """Writes a training down between two epochs, and takes it up from there."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, run: _Run, stream: Stream, attributes: Attributes
+    ) -> None:
+        self.checkpoint, self.run, self.stream, self.attributes = (
+            checkpoint,
+            run,
+            stream,
+            attributes,
+        )
+        self.parts: tuple[Any, Any] = (None, None)
+        self.since, self.steps = run.clock(), 0
+
+    def resume(self, optimizer: Any, schedule: Any) -> None:
+        """Brings everything to where it was written down, if it was."""
+        self.parts = (optimizer, schedule)
+        if not all(hasattr(part, "state_dict") for part in self.parts):
+            self.checkpoint.broken = True  # they are of a kind that cannot be written down
+            return
+        state = self.checkpoint.read()
+        if state is not None:
+            before = copy.deepcopy(self._state())
+            try:
+                self._restore(state)
+            except (KeyError, ValueError, TypeError, RuntimeError, AttributeError) as error:
+                _log.warning("a checkpoint is of another training, which begins again: %s", error)
+                self._restore(before)
+        self.since, self.steps = self.run.clock(), self.run.step
+
+    def keep(self) -> None:
+        """After an epoch: writes the training down if it is a long one."""
+        done = self.run.step - self.steps
+        spent = self.run.clock() - self.since
+        whole = spent * self.run.total / max(1, done)
+        if self.checkpoint.broken or self.run.step >= self.run.total:
+            return
+        if whole < self.checkpoint.long_s:
+            return
+        self.checkpoint.write(self._state())
+
+    def _state(self) -> dict[str, Any]:
+        run, (optimizer, schedule) = self.run, self.parts
+        return {
+            "step": run.step,
+            "epoch": run.epoch + (run.step > 0),
+            "examples": run.examples,
+            "training_s": run.training_s,
+            "curve": [(point.step, point.seconds, point.metrics) for point in run.curve],
+            "model": dict(run.model.state_dict()),
+            "buffers": dict(run.model.named_buffers()),
+            "optimizer": optimizer.state_dict(),
+            "schedule": schedule.state_dict(),
+            "attributes": self.attributes.state(),
+            "stream": self.stream.states(inside=True),
+            "data": self.run.data.states(inside=False) if run.data.entered else None,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        run, (optimizer, schedule) = self.run, self.parts
+        run.model.load_state_dict(state["model"])
+        kept = dict(run.model.named_buffers())
+        for name, value in state["buffers"].items():
+            kept[name].copy_(value)
+        optimizer.load_state_dict(state["optimizer"])
+        schedule.load_state_dict(state["schedule"])
+        self.attributes.restore(state["attributes"])
+        run.step, run.epoch = int(state["step"]), int(state["epoch"])
+        run.examples, run.training_s = int(state["examples"]), float(state["training_s"])
+        run.curve = [CurvePoint(*point) for point in state["curve"]]
+        if state["data"] is not None:
+            run.data.restore(state["data"], inside=False)
+        self.stream.restore(state["stream"], inside=True)
 
 
 __all__ = [

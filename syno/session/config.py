@@ -108,6 +108,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         workers: processes that train at the same time; 0: one a core.
         train_limit_s, measure_limit_s: wall time after which a worker's process is killed.
         start_limit_s: what a new worker may take for imports and data before a call's limit begins.
+        checkpoint_s: a training that takes longer is written down after each epoch, and goes on from there when it was
+            killed or interrupted.
         retries: times a call is repeated whose worker was lost (killed from outside).
     """
 
@@ -116,6 +118,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     measure_limit_s: float = 120.0
     start_limit_s: float = 120.0
     retries: int = 1
+    checkpoint_s: float = 300.0
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,6 +199,11 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 min(self.limits.train_limit_s, self.limits.measure_limit_s) <= 0,
                 f"limits of {self.limits.train_limit_s} and {self.limits.measure_limit_s} s",
                 "choose positive limits",
+            ),
+            (
+                not self.limits.checkpoint_s >= 0,
+                f"checkpoint_s={self.limits.checkpoint_s}",
+                "choose 0 seconds or more",
             ),
             (self.limits.retries < 0, f"retries={self.limits.retries}", "choose 0 or more"),
         ]

@@ -29,6 +29,16 @@ def given_path(directory: Path, part: str) -> Path:
     return directory / "examples" / f"given-{file_name(part)}.f32"
 
 
+def checkpoint_path(directory: Path, number: int, part: str, share: float, seed: int) -> Path:
+    """Where a long training of a candidate is written down while it goes on."""
+    return directory / "checkpoints" / f"{number}-{part}-{share:g}-{seed}.safetensors"
+
+
+def checkpoints_of(directory: Path, number: int) -> list[Path]:
+    """Those of a candidate that are there."""
+    return sorted((directory / "checkpoints").glob(f"{number}-*.safetensors"))
+
+
 def weights_path(directory: Path, key: str, seed: int) -> Path:
     """Weights of a network trained with ``seed``; the baseline's key is empty."""
     return directory / "weights" / f"{file_name(key) if key else 'baseline'}-{seed}.safetensors"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from syno.session.files import weights_path
+from syno.session.files import checkpoint_path, weights_path
 from syno.session.pruning import not_worth_training
 from syno.session.records import Candidate
 from syno.train import TrainResult
@@ -112,4 +112,6 @@ def train_finalists(loop: Loop, count: int, seeds: Sequence[int]) -> None:
                     f"candidate {number}, seed {own_seeds[index]}: {outcome.reason}", "warning"
                 )
             loop.spend()
+        path = checkpoint_path(loop.directory, number, "test", 1.0, own_seeds[index])
+        path.unlink(missing_ok=True)
         loop.tell_callbacks("finalist", number)

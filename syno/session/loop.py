@@ -6,6 +6,7 @@ the candidates are the same for any number of workers and any order of their ans
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import statistics
@@ -23,7 +24,13 @@ from syno.session.budget import Budget
 from syno.session.callbacks import name_of
 from syno.session.config import SessionConfig, Stage
 from syno.session.executors import Call, Executor, Outcome
-from syno.session.files import examples_path, given_path, operator_path
+from syno.session.files import (
+    checkpoint_path,
+    checkpoints_of,
+    examples_path,
+    given_path,
+    operator_path,
+)
 from syno.session.protocols import (
     AS_TIMED,
     ORIGINAL,
@@ -431,6 +438,8 @@ class Loop:
             weights=None if weights is None else str(weights.resolve()),
             machine=self.config.predicted_on or "",
             share=share,
+            checkpoint=str(checkpoint_path(self.directory, candidate.number, part, share, seed)),
+            checkpoint_s=self.config.limits.checkpoint_s,
         )
         return Call("train", self.config.evaluator, request, limit)
 
@@ -501,7 +510,14 @@ class Loop:
                 self._fail(number, outcome, "training")
             self.store.execute("UPDATE candidate SET trained = 1 WHERE number = ?", number)
             self.spend()
+        self.forget_checkpoints(number)
         self.tell_callbacks(what, number)
+
+    def forget_checkpoints(self, number: int) -> None:
+        """Removes what a training was written down in, once its end is recorded."""
+        for left in checkpoints_of(self.directory, number):
+            with contextlib.suppress(OSError):
+                left.unlink()
 
     def add_result(self, number: int, phase: str, result: TrainResult) -> None:
         for point in result.curve:

@@ -83,7 +83,8 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``floors`` are points of a :class:`syno.train.CurveFloor`. ``weights`` is where to leave the trained
     weights as safetensors. ``machine`` is a machine file (JSON) that kernels depend on, beside program and seed; empty:
     also on what was measured since. ``share`` of the task's steps is trained, with the whole learning-rate schedule over
-    these.
+    these. ``checkpoint`` is where a training that takes longer than ``checkpoint_s`` is written down after each epoch, and
+    goes on from.
     """
 
     candidate: int
@@ -97,6 +98,8 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     weights: str | None = None
     machine: str = ""
     share: float = 1.0
+    checkpoint: str = ""
+    checkpoint_s: float = 300.0
 
 
 class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -276,7 +276,8 @@ class Session(SessionView):
 
     def _remove_leavings(self) -> None:
         """What killed processes left of files they were writing; nobody else writes here now."""
-        for folder in (self.directory, self.directory / "operators", self.directory / "weights"):
+        names = ("operators", "weights", "checkpoints")
+        for folder in (self.directory, *(self.directory / name for name in names)):
             for left in (*folder.glob("*.part"), *folder.glob("*.part-*")):
                 with contextlib.suppress(OSError):
                     left.unlink()
