@@ -5,13 +5,15 @@
 
 For each group of a network's layers: how many valuations the space has, which of the operators that people have
 named it allows, and why not the others; how many different operators a sample of `--samples` gives within
-`--seconds`, and how many of them have a window. A cell `-` says that the operator cannot be written for these
-shapes: it is not counted. Exit code 1 when an operator that can be written is refused.
+`--seconds`, and how many of them have a window. An operator counts as allowed when it is with some of the group's
+coefficients as its sizes, and no more multiply-adds than the layers. A cell `-` says that it cannot be written for these
+shapes: it is not counted. Exit code 1 when one that can be written, and costs no more, is refused.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -42,36 +44,66 @@ NAMED = (
     "stacked_conv",
 )
 
+DEARER = "costs more than the layers"
 
-def parameters(spec: Any) -> dict[str, str]:
-    """The sizes of known operators, from a group's coefficients."""
-    names = [v["name"] for v in json.loads(spec.to_json())["variables"]]
-    window = next((name for name in ("k", "k_1") if name in names), "1")
-    sizes = {"kernel": window, "groups": "g", "shrink": "s", "dilation": "s"}
-    return {size: name for size, name in sizes.items() if name in names or name == "1"}
+
+def parameters(spec: Any) -> list[dict[str, str]]:
+    """Sizes of known operators from a group's coefficients, in every combination, the usual one first."""
+    variables = json.loads(spec.to_json())["variables"]
+    names = [v["name"] for v in variables if v["kind"] == "coefficient"]
+    windows = [name for name in names if name.startswith("k")][:1] or ["1"]
+    others = [name for name in names if not name.startswith("k")]
+    groups = sorted(others, key=lambda name: name != "g") or ["1"]
+    shrinks = sorted(others, key=lambda name: name == "g") or ["1"]
+    return [
+        {"kernel": window, "groups": group, "shrink": shrink, "dilation": shrink}
+        for window, group, shrink in itertools.product(windows, groups, shrinks)
+    ]
 
 
 def named_in(spec: Any) -> dict[str, str]:
-    """`legal`, the reason why not, or `-` for what cannot be written for these shapes."""
+    """`legal`, the reason why not, or `-` for what cannot be written for these shapes.
+
+    What is in the space but for its multiply-adds says `costs more than the layers`: nothing is gained by it.
+    """
     cells = {}
     for name in NAMED:
-        try:
-            graph = _core.named_operator(name, spec, parameters(spec))
-            way = explain(graph, spec)
-        except SynoError as error:
-            cells[name] = f"- {error}"
-            continue
-        if way.legal:
+        written = []
+        unwritten = ""
+        for sizes in parameters(spec):
+            try:
+                written.append(_core.named_operator(name, spec, sizes))
+            except SynoError as error:
+                unwritten = unwritten or f"- {error}"
+        if any(_core.allowed(spec, graph) for graph in written):
             cells[name] = "legal"
-            continue
-        reasons = [
-            n["pruned_by"]
-            for step in _core.derivation(spec, graph, 1)["steps"]
-            for n in step.get("neighbours", ())
-            if n.get("taken") and n.get("pruned_by")
-        ]
-        cells[name] = ", ".join(dict.fromkeys(reasons)) or way.finished_by or way.verdict
+        elif written:
+            cells[name] = min(
+                (why_not(graph, spec) for graph in written), key=lambda w: w != DEARER
+            )
+        else:
+            cells[name] = unwritten
     return cells
+
+
+def why_not(graph: Any, spec: Any) -> str:
+    """What refuses an operator, the first of it; `spec` allows as many multiply-adds as the layers have."""
+    try:
+        way = explain(graph, spec)
+    except SynoError as error:
+        return str(error)
+    if way.legal:
+        return "duplicate"  # allowed, and not by its own steps
+    if way.finished_by:
+        return DEARER if way.finished_by == "max_flops" else str(way.finished_by)
+    taken = (
+        n["pruned_by"]
+        for step in _core.derivation(spec, graph, 1)["steps"]
+        for n in step.get("neighbours", ())
+        # `order` is that of the steps as the operator was written, not a reason.
+        if n.get("taken") and n.get("pruned_by") not in (None, "", "order")
+    )
+    return ", ".join(dict.fromkeys(taken)) or str(way.verdict)
 
 
 def has_window(graph: Any) -> bool:
@@ -138,9 +170,11 @@ def main() -> int:
         raise SystemExit(str(error)) from None
     cells = [cell for r in found for cell in written(r).values()]
     legal = sum(cell == "legal" for cell in cells)
+    dearer = sum(cell == DEARER for cell in cells)
+    refused = len(cells) - legal - dearer
     if arguments.json:
-        print(json.dumps({"groups": found, "cells": len(cells), "legal": legal}))
-        return int(legal < len(cells))
+        print(json.dumps({"groups": found, "cells": len(cells), "legal": legal, "dearer": dearer}))
+        return int(refused > 0)
     for r in found:
         print(f"{r['network']}  {r['group']}  {r['sites']} sites")
         if "problem" in r:
@@ -153,8 +187,11 @@ def main() -> int:
         for name, cell in written(r).items():
             if cell != "legal":
                 print(f"    {name}: {cell}")
-    print(f"{legal} of {len(cells)} known operators that can be written are in the default spaces")
-    return int(legal < len(cells))
+    print(
+        f"of {len(cells)} known operators that can be written, {legal} are in the default spaces, {dearer} cost more "
+        f"than the layers at every size, {refused} are refused"
+    )
+    return int(refused > 0)
 
 
 if __name__ == "__main__":
