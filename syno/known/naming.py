@@ -31,7 +31,8 @@ _Block = tuple[str, str, str]
 
 TIED = " with tied weights"
 
-#: Most coordinates that weights lack. With all of them gone nothing is left of an operator that one would call by its name.
+#: Most coordinates that the weight of an operator lacks, and two of two weights. With all of them gone nothing is left of
+#: an operator that one would call by its name.
 _MOST_TIES = 3
 
 
@@ -103,7 +104,7 @@ def _forms(place: Place) -> Iterator[tuple[_Form, _Counts]]:
         sizes = extents(steps, graph, place.sizes)
         parts = [_parts(steps, weight) for weight in steps.weights]
         whole = _elements(parts, sizes, len(place.sizes.valuations))
-        ties = list(_ties(steps, parts))
+        ties = list(_ties(steps, parts, (_MOST_TIES if len(parts) == 1 else 2) if own else 1))
         for dropped in ties:
             counts = [_less(whole[i], dropped, i, sizes) for i in range(len(parts))]
             name = label + (TIED if dropped else "")
@@ -152,6 +153,10 @@ def _everything(place: Place) -> Iterator[tuple[str, _core.PGraph, bool]]:
     seen: set[str] = set()
     for window in windows:
         for kind in KINDS:
+            if kind.windowed and window == "1":
+                continue  # without a window it is another one
+            if len(kind.coefficients) > 1 and window not in (place.window, "1"):
+                continue
             for row in itertools.product(
                 _coefficients(kind, place, values), repeat=len(kind.coefficients)
             ):
@@ -168,7 +173,10 @@ def _everything(place: Place) -> Iterator[tuple[str, _core.PGraph, bool]]:
 
 
 def _coefficients(kind: Kind, place: Place, values: list[Value]) -> list[Value]:
-    """Of the groups of one weight also those that leave so many channels to each."""
+    """Of the groups of one weight also those that leave so many channels to each; of two coefficients, each value in one
+    form: there are as many pairs as values squared."""
+    if len(kind.coefficients) > 1:
+        return list({value.values: value for value in reversed(values)}.values())[::-1]
     if kind.coefficients != ("groups",):
         return values
     channels = {d["extent"] for d in _dims(place) if d.get("unordered")}
@@ -291,15 +299,15 @@ def _parts(steps: Steps, weight: Step) -> list[str]:
     return [part for name in weight.of for part in apart(name)] + list(weight.matched)
 
 
-def _ties(steps: Steps, parts: list[list[str]]) -> Iterator[_Dropped]:
-    """Sets of coordinates that a weight does not depend on any more; each weight keeps one at least.
+def _ties(steps: Steps, parts: list[list[str]], most: int) -> Iterator[_Dropped]:
+    """Sets of up to ``most`` coordinates that a weight does not depend on any more; each weight keeps one at least.
 
     What one weight sums of another stays: without it the two would be one.
     """
     matched = {n for weight in steps.weights for n in weight.matched}
     between = {n for n in matched if not _of_output(steps, n)}
     free = [(i, n) for i, row in enumerate(parts) for n in row if n not in between]
-    for count in range(min(len(free), _MOST_TIES + 1)):
+    for count in range(min(len(free), most + 1)):
         for dropped in itertools.combinations(free, count):
             if all({n for k, n in dropped if k == i} < set(row) for i, row in enumerate(parts)):
                 yield dropped

@@ -183,6 +183,20 @@ def test_every_known_operator_is_called_by_its_name_however_its_sizes_are_writte
             assert names.of(one.graph), one.label
 
 
+def test_layers_without_a_window_have_simple_names() -> None:
+    tokens = site(max_steps=5)
+    tokens["fixed"] = [[0, 0], [2, 2], [3, 3]]
+    place = Place(_core.Spec.from_json(json.dumps(tokens)), "1")
+    alone = Names(place)
+    cases = {"conv1x1": "pointwise", "bottleneck_conv": "bottleneck(s=2)"}
+    for name, label in cases.items():
+        sizes = {"kernel": "1", "shrink": "s"}
+        assert alone.of(_core.named_operator(name, place.spec, sizes)) == label
+    assert [
+        one.label for one in known_operators(place, ("separable", "dilated")) if one.graph
+    ] == []
+
+
 def test_no_operator_is_called_what_has_another_key(names: Names) -> None:
     """Of all operators of the space: a name that stands for a coefficient's values is that operator's alone."""
     keys = {
