@@ -69,7 +69,7 @@ def check_fields(
     for name, annotation in inspect.get_annotations(kind).items():
         value = getattr(made, name)
         if name not in but and not _rule(_parsed(annotation), scope)(value):
-            raise wrong(f"{name}={shown(value)} is a {type(value).__name__}", f"give {annotation}")
+            raise wrong(f"{name}={shown(value)} is {_kind(value)}", f"give {annotation}")
 
 
 def in_sentences(kind: type) -> None:
@@ -121,9 +121,14 @@ def _named(signature: inspect.Signature) -> list[str]:
 
 
 def _misfit(where: str, name: str, value: Any, wanted: str) -> ArgumentError:
-    return ArgumentError(
-        f"{where}: {name}={shown(value)} is a {type(value).__name__}", fix=f"give {wanted}"
-    )
+    return ArgumentError(f"{where}: {name}={shown(value)} is {_kind(value)}", fix=f"give {wanted}")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, type):
+        return "a class, not an object of it"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
 
 
 def _rules(function: Any, signature: inspect.Signature) -> dict[str, tuple[Rule, str]]:

@@ -243,6 +243,9 @@ def bench(
             raise ShapeError(
                 f"[bench] compile={name!r} is not one of the models: {', '.join(models)}"
             )
+    for name, model in models.items():
+        if isinstance(model, type):
+            raise ShapeError(f"[bench] {name!r} is a class: give an object of it, such as MyNet()")
     check_threads(threads)
     before = torch.get_num_threads()
     torch.set_num_threads(int(threads))

@@ -237,7 +237,7 @@ def _attributes(layer: Layer | None) -> str:
     return " ".join(parts)
 
 
-@checked(but=("repeats", "threads"))
+@checked(but=("model", "repeats", "threads"))
 def sites(
     model: nn.Module,
     *example: Any,

@@ -173,6 +173,11 @@ def test_a_wrong_example_says_what_to_pass(model: Any, example: Any, words: str)
         syno.sites(model, *example, repeats=1)
 
 
+def test_a_class_is_not_timed() -> None:
+    with pytest.raises(ShapeError, match="'a' is a class"):
+        syno.bench({"a": nn.Conv2d}, torch.randn(1, 3))
+
+
 class Two(nn.Module):
     def __init__(self) -> None:
         super().__init__()
