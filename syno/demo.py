@@ -23,7 +23,7 @@ def run_demo(
 
     The network, the recipe and the data are those of the task ``fashion-mnist``; the space is that of its
     stride-1 convolutions at three widths. Plain grouped convolutions are trained beside the operators found, and the
-    best of each again, on six seeds, with the original: the same recipe, steps and seeds for all.
+    best of each again, on four seeds, with the original: the same recipe, steps and seeds for all.
 
     Args:
         directory: of the session; running again continues or, when it is finished, only reports.
@@ -49,7 +49,7 @@ def run_demo(
         # The best found, the best of the plain grouped convolutions and the original, on as many seeds as tell them apart.
         known="grouped",
         finalists=2,
-        final_seeds=6,
+        final_seeds=4,
         groups=1,
         progress=progress,
         command=command,
