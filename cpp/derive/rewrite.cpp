@@ -14,19 +14,19 @@ constexpr std::array kRewrites{
     Rewrite{
         "factor",
         "y[i] = sum[r] f(i) * g(i,r) is t[i] = sum[r] g(i,r); y[i] = f(i) * t[i]: sums and means are linear",
-        find_factors, take_out_factors},
+        find_factors, take_out_factors, true, true},
     Rewrite{"inline",
             "a scope without a reduction takes the place of its reads: what is read is what it computes",
-            find_inlinable, inline_scope},
+            find_inlinable, inline_scope, true, true},
     Rewrite{"share",
             "an elementary function that two scopes compute of the same values is a scope that both read",
-            find_shares, share},
+            find_shares, share, true, true},
     Rewrite{
         "solve",
         "a sum of which only terms with (a*r + e) % m = 0 are not zero runs over those: r = m*r' + first(e)",
-        find_solvable, solve},
+        find_solvable, solve, true, true},
     Rewrite{"turn", "y[w] = f((w+a) % m) is t[u] = f(u); y[w] = t[(w+a) % m]: w -> (w+a) % m is one to one",
-            find_turns, turn},
+            find_turns, turn, true, true},
 };
 
 }  // namespace

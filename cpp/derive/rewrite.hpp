@@ -5,6 +5,7 @@
 // row `factor`: y. Applied there, t[i] = sum[r] x[i + r] and y[i] = t[i] * k[i].
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,8 +19,9 @@ namespace syno::derive {
 struct Site {
   std::string scope;     ///< the scope that changes, by its output
   std::string iterator;  ///< of that scope, where the row is about one
-  std::string other;     ///< the output of another scope, where the row is about two
+  std::string other;     ///< the output of another scope or another iterator, where the row is about two
   std::string made;      ///< the tensor that comes into being, if any; empty: a name nobody has
+  std::vector<std::int64_t> numbers = {};  ///< what the row lets one choose: a factor, a size of tiles
   bool operator==(const Site&) const = default;
 };
 
@@ -31,9 +33,11 @@ struct Rewrite {
   /// ScheduleError where find() does not give the site; the program computes what it did then, by the same
   /// scopes.
   void (*apply)(Program& program, const Site& site);
+  bool exact = true;       ///< false: equal over the reals alone, for finite data
+  bool schedules = false;  ///< schedules are constructed with it, too
 };
 
-/// The rows, by name: factor, inline, share, solve, turn.
+/// The rows, by name. Those that schedules are constructed with: factor, inline, share, solve, turn.
 std::span<const Rewrite> rewrites();
 const Rewrite& rewrite_named(std::string_view name);  ///< UnknownName lists them
 
