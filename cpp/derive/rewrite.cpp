@@ -27,6 +27,17 @@ constexpr std::array kRewrites{
         find_solvable, solve, true, true},
     Rewrite{"turn", "y[w] = f((w+a) % m) is t[u] = f(u); y[w] = t[(w+a) % m]: w -> (w+a) % m is one to one",
             find_turns, turn, true, true},
+    Rewrite{
+        "split_sum",
+        "y[i] = sum[r,c] f(i,r,c) is t[r,i] = sum[c] f(i,r,c); y[i] = sum[r] t[r,i]: sums are associative",
+        find_sum_splits, split_sum},
+    Rewrite{"merge_sum",
+            "t[i,r] = sum[c] f(i,r,c); y[i] = sum[r] t[i,r] * g(i,r) is y[i] = sum[r,c] f(i,r,c) * g(i,r)",
+            find_sum_merges, merge_sum},
+    Rewrite{"substitute",
+            "t[i,r] = f(a*i+b*r,r), read at t[i,r], is t[u,r] = f(u,r), read at t[a*i+b*r,r]: of u there are "
+            "fewer than of (i,r)",
+            find_substitutions, substitute},
 };
 
 }  // namespace
