@@ -38,6 +38,13 @@ constexpr std::array kRewrites{
             "t[i,r] = f(a*i+b*r,r), read at t[i,r], is t[u,r] = f(u,r), read at t[a*i+b*r,r]: of u there are "
             "fewer than of (i,r)",
             find_substitutions, substitute},
+    Rewrite{"split_iterator",
+            "t[i] = f(i) is t[q,p] = f(m*q+p), read at t[i/m,i%m]; y = sum[r] f(r) is y = sum[q,p] f(m*q+p)",
+            find_splits, split_iterator},
+    Rewrite{"merge_iterators",
+            "t[q,p] = f(q,p) is t[z] = f(z/m,z%m), read at t[m*q+p]; y = sum[q,p] f(q,p) is y = sum[z] "
+            "f(z/m,z%m)",
+            find_merges, merge_iterators},
 };
 
 }  // namespace

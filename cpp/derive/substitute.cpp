@@ -1,9 +1,9 @@
 // What is computed for each (i, r), but of tensors at i + r, is computed over the range of i + r: an
 // intermediate result that is read at offsets.
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
+#include "derive/forms.hpp"
 #include "derive/moved.hpp"
 #include "derive/tools.hpp"
 #include "support/checked.hpp"
@@ -18,31 +18,6 @@ namespace {
 struct Form {
   std::int64_t of = 1, by = 1, offset = 0;
 };
-
-/// Visits an index expression and the operands of its quotients, remainders and guards: each affine.
-void over_forms(const symbolic::Arena& arena, ExprId e,
-                const std::function<void(const symbolic::AffineForm<ExprId>&)>& visit) {
-  const auto form = symbolic::affine_form(arena, e);
-  visit(form);
-  for (const auto& [atom, coefficient] : form.terms) {
-    const Op op = arena[atom].op;
-    if (op == Op::Divide || op == Op::Modulo || op == Op::Inside) over_forms(arena, arena[atom].a, visit);
-  }
-}
-
-std::int64_t coefficient_in(const symbolic::Arena& arena, const symbolic::AffineForm<ExprId>& form,
-                            std::uint32_t slot) {
-  for (const auto& [atom, coefficient] : form.terms)
-    if (symbolic::slot_of(arena, atom) == slot) return coefficient;
-  return 0;
-}
-
-/// Calls `visit` for the affine forms of all indices in a body.
-void over_body(const Program& program, ScalarId body,
-               const std::function<void(const symbolic::AffineForm<ExprId>&)>& visit) {
-  for (const ScalarId id : program::scalars_of(program, body))
-    program::over_indices(program.scalar(id), [&](ExprId index) { over_forms(program.arena, index, visit); });
-}
 
 /// A term a * i of an affine form that also has b * r becomes (a / of) * u + (b - a / of * by) * r.
 bool can_replace(std::int64_t a, const Form& form) { return a % form.of == 0; }
@@ -78,7 +53,7 @@ ExprId replaced(Program& program, ExprId e, std::uint32_t i, const Form& form, E
 /// What index there is that holds both of two iterators; the first one in the body.
 std::vector<Form> forms_of(const Program& program, const Scope& scope, std::uint32_t i, std::uint32_t r) {
   std::vector<Form> found;
-  over_body(program, scope.body, [&](const symbolic::AffineForm<ExprId>& affine) {
+  over_forms(program, scope.body, [&](const Affine& affine, std::int64_t) {
     const std::int64_t a = coefficient_in(program.arena, affine, i),
                        b = coefficient_in(program.arena, affine, r);
     if (a == 0 || b == 0) return;
@@ -89,7 +64,7 @@ std::vector<Form> forms_of(const Program& program, const Scope& scope, std::uint
   });
   std::erase_if(found, [&](const Form& form) {
     bool possible = true;
-    over_body(program, scope.body, [&](const symbolic::AffineForm<ExprId>& affine) {
+    over_forms(program, scope.body, [&](const Affine& affine, std::int64_t) {
       possible = possible && can_replace(coefficient_in(program.arena, affine, i), form);
     });
     return !possible;

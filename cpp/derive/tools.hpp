@@ -38,5 +38,9 @@ std::vector<Site> find_sum_merges(const Program& program, std::size_t scope);
 void merge_sum(Program& program, const Site& site);
 std::vector<Site> find_substitutions(const Program& program, std::size_t scope);
 void substitute(Program& program, const Site& site);
+std::vector<Site> find_splits(const Program& program, std::size_t scope);
+void split_iterator(Program& program, const Site& site);
+std::vector<Site> find_merges(const Program& program, std::size_t scope);
+void merge_iterators(Program& program, const Site& site);
 
 }  // namespace syno::derive

@@ -22,7 +22,7 @@ std::vector<Site> some_of(std::vector<Site> all, std::size_t most, Random& rando
 
 TEST(Rewrites, KeepWhatIsComputedAtEverySite) {
   std::map<std::string_view, int> times;
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Random random(seed);
     Program p = random_program(random);
     for (int step = 0; step < 3; ++step) {
@@ -41,7 +41,7 @@ TEST(Rewrites, KeepWhatIsComputedAtEverySite) {
       p = tidy(applied(*row, std::move(p), site));
     }
   }
-  for (const Rewrite& row : rewrites()) EXPECT_GE(times[row.name], 30) << row.name;
+  for (const Rewrite& row : rewrites()) EXPECT_GE(times[row.name], 20) << row.name;
 }
 
 TEST(Rewrites, AreRefusedWhereFindGivesNoSite) {

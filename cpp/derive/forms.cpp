@@ -1,0 +1,35 @@
+#include "derive/forms.hpp"
+
+namespace syno::derive {
+
+namespace {
+
+void over_index(const symbolic::Arena& arena, ExprId e, std::int64_t divisor,
+                const std::function<void(const Affine&, std::int64_t)>& visit) {
+  const Affine form = symbolic::affine_form(arena, e);
+  visit(form, divisor);
+  for (const auto& [atom, coefficient] : form.terms) {
+    const symbolic::Expr& node = arena[atom];
+    if (node.op == Op::Divide || node.op == Op::Modulo)
+      over_index(arena, node.a, symbolic::integer_of(arena, node.size), visit);
+    else if (node.op == Op::Inside)
+      over_index(arena, node.a, 1, visit);
+  }
+}
+
+}  // namespace
+
+void over_forms(const Program& program, ScalarId body,
+                const std::function<void(const Affine&, std::int64_t)>& visit) {
+  for (const ScalarId id : program::scalars_of(program, body))
+    program::over_indices(program.scalar(id),
+                          [&](ExprId index) { over_index(program.arena, index, 1, visit); });
+}
+
+std::int64_t coefficient_in(const symbolic::Arena& arena, const Affine& form, std::uint32_t slot) {
+  for (const auto& [atom, coefficient] : form.terms)
+    if (symbolic::slot_of(arena, atom) == slot) return coefficient;
+  return 0;
+}
+
+}  // namespace syno::derive

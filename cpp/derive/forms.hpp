@@ -1,0 +1,21 @@
+// derive/forms.hpp — the affine forms that the indices of a body consist of.
+#pragma once
+
+#include <functional>
+
+#include "derive/names.hpp"
+#include "symbolic/affine.hpp"
+
+namespace syno::derive {
+
+using Affine = symbolic::AffineForm<ExprId>;
+
+/// Visits the indices of a body, and in them the operands of quotients, remainders and guards: each an affine
+/// form, with what it is divided by, 1 where it is not.
+void over_forms(const Program& program, ScalarId body,
+                const std::function<void(const Affine& form, std::int64_t divisor)>& visit);
+
+/// How much a form grows with an iterator, beside what its quotients, remainders and guards do.
+std::int64_t coefficient_in(const symbolic::Arena& arena, const Affine& form, std::uint32_t slot);
+
+}  // namespace syno::derive
