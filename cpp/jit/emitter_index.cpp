@@ -18,10 +18,6 @@ namespace {
 
 enum Tag : std::int64_t { kAtom, kSum, kPointer, kCondition, kMask, kBoth };
 
-std::int64_t bits(llvm::Value* value) {
-  return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(value));
-}
-
 }  // namespace
 
 Emitter::Key Emitter::key_of(std::int64_t tag, const Form& form) const {

@@ -19,9 +19,6 @@ namespace {
 
 enum Tag : std::int64_t { kBlock = 200 };
 
-std::int64_t bits(llvm::Value* value) {
-  return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(value));
-}
 std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
 
 std::int64_t down_to(std::int64_t value, std::int64_t multiple) {
