@@ -21,6 +21,7 @@ void bind_jit(py::module_& m);
 void bind_torch(py::module_& m);
 void bind_emit(py::module_& m);
 void bind_tune(py::module_& m);
+void bind_derive(py::module_& m);
 
 namespace {
 
@@ -103,5 +104,6 @@ PYBIND11_MODULE(_core, m) {
   bind_torch(m);
   bind_emit(m);
   bind_tune(m);
+  bind_derive(m);
   show_in_notebooks(m);
 }

@@ -1,0 +1,271 @@
+#include "derive/search.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include "derive/folded.hpp"
+#include "derive/tools.hpp"
+#include "equality/keys.hpp"
+#include "lower/compacted.hpp"
+#include "program/verify.hpp"
+#include "support/error.hpp"
+
+namespace syno::derive {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What one step may add to: programs beyond are no better for anyone who has to read or compile them.
+constexpr std::size_t kMostScopes = 24;
+constexpr int kWatchEvery = 32;  // applications
+
+/// A program by how it came to be; the program itself is made again when its turn comes.
+struct Node {
+  std::size_t parent = 0;
+  const Rewrite* row = nullptr;
+  Site site;
+  int depth = 0;
+  bool exact = true;
+  Estimate estimate;
+  Hash128 key;
+  std::shared_ptr<const Program> from;  ///< the parent's, until this one is made
+};
+
+class Search {
+ public:
+  Search(const Program& program, const SearchOptions& options, const Watch& watch)
+      : options_(options), watch_(watch), began_(Clock::now()) {
+    program::verify(program);
+    if (!program.concrete())
+      fail<VerifyError>(kWhere, "a program of several sizes is derived at one valuation: at() gives it");
+    for (const std::string& name : options.rows) rewrite_named(name);
+    for (const Rewrite& row : rewrites()) {
+      const bool named = options.rows.empty() ||
+                         std::find(options.rows.begin(), options.rows.end(), row.name) != options.rows.end();
+      if (named && (row.exact || options.reassociating)) rows_.push_back(&row);
+    }
+    given_ = tidy(program);
+    constants_before_ = constant_bytes(given_, options.constants).before;
+  }
+
+  Found run() {
+    Node first;
+    first.estimate = estimated(given_);
+    first.key = equality::structural_key(given_);
+    first.from = std::make_shared<const Program>(given_);
+    depths_[first.key] = 0;
+    found_.states = 1;
+    best_ = first.estimate.seconds;
+    nodes_.push_back(std::move(first));
+    queue(0);
+    while (!done()) {
+      const std::size_t next = pop();
+      if (next == kNone) break;
+      expand(next);
+    }
+    return finished();
+  }
+
+ private:
+  using Ranked = std::pair<double, std::size_t>;  // by cost, then by age
+  using Queue = std::priority_queue<Ranked, std::vector<Ranked>, std::greater<>>;
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  /// Inputs stay as they are even where a step made one superfluous.
+  static Program tidy(const Program& program) {
+    const auto inputs = program.inputs();
+    return lower::compacted(program, {inputs.begin(), inputs.end()});
+  }
+
+  Estimate estimated(const Program& program) const {
+    std::set<TensorId> once;
+    if (!options_.constants.empty()) once = constant_tensors(program, options_.constants);
+    for (const TensorId output : program.outputs) once.erase(output);
+    return estimate(program, options_.rates, once);
+  }
+
+  void queue(std::size_t node) {
+    const auto depth = static_cast<std::size_t>(nodes_[node].depth);
+    if (queues_.size() <= depth) queues_.resize(depth + 1);
+    queues_[depth].emplace(nodes_[node].estimate.seconds, node);
+    found_.deepest = std::max(found_.deepest, nodes_[node].depth);
+  }
+
+  /// The best of each depth in turn: a step that pays only with the next one is not left behind.
+  std::size_t pop() {
+    for (std::size_t tried = 0; tried < queues_.size(); ++tried) {
+      turn_ = (turn_ + 1) % queues_.size();
+      if (queues_[turn_].empty()) continue;
+      const std::size_t node = queues_[turn_].top().second;
+      queues_[turn_].pop();
+      return node;
+    }
+    return kNone;
+  }
+
+  bool done() {
+    if (options_.states > 0 && found_.states >= options_.states) found_.ended = Ended::States;
+    if (found_.ended != Ended::Exhausted) return true;
+    if (++since_ < kWatchEvery) return false;
+    since_ = 0;
+    const double seconds = elapsed();
+    if (options_.seconds > 0 && seconds >= options_.seconds) found_.ended = Ended::Seconds;
+    if (watch_ && !watch_({found_.states, seconds, best_})) found_.ended = Ended::Stopped;
+    return found_.ended != Ended::Exhausted;
+  }
+
+  double elapsed() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
+
+  std::shared_ptr<const Program> made(Node& node) {
+    std::shared_ptr<const Program> from = std::move(node.from);
+    node.from.reset();
+    if (!node.row) return from;
+    Program program = *from;
+    node.row->apply(program, node.site);
+    return std::make_shared<const Program>(tidy(program));
+  }
+
+  void expand(std::size_t at) {
+    const int depth = nodes_[at].depth;
+    if (options_.depth > 0 && depth >= options_.depth) return;
+    const std::shared_ptr<const Program> program = made(nodes_[at]);
+    for (const Rewrite* row : rows_)
+      for (Site& site : sites(*row, *program)) {
+        if (done()) return;
+        apply(at, program, *row, std::move(site));
+      }
+  }
+
+  void apply(std::size_t parent, const std::shared_ptr<const Program>& from, const Rewrite& row, Site site) {
+    ++found_.applications;
+    Program program = *from;
+    try {
+      row.apply(program, site);
+    } catch (const ScheduleError&) {  // too many parts where it is inlined
+      ++found_.costly;
+      return;
+    }
+    program = tidy(program);
+    Node node;
+    node.depth = nodes_[parent].depth + 1;
+    node.key = equality::structural_key(program);
+    const auto [seen, added] = depths_.try_emplace(node.key, node.depth);
+    if (!added) {
+      // Seen deeper: with a limit on steps, more can be reached from here.
+      if (options_.depth == 0 || seen->second <= node.depth) {
+        ++found_.repeats;
+        return;
+      }
+      seen->second = node.depth;
+    } else {
+      ++found_.states;
+    }
+    node.estimate = estimated(program);
+    if (program.scopes.size() > kMostScopes || too_large(program) ||
+        node.estimate.seconds > options_.cost_growth * nodes_.front().estimate.seconds) {
+      ++found_.costly;
+      return;
+    }
+    node.parent = parent;
+    node.row = &row;
+    node.site = std::move(site);
+    node.exact = nodes_[parent].exact && row.exact;
+    node.from = from;
+    best_ = std::min(best_, node.estimate.seconds);
+    nodes_.push_back(std::move(node));
+    queue(nodes_.size() - 1);
+    keep(nodes_.size() - 1);
+  }
+
+  bool too_large(const Program& program) const {
+    if (options_.constants.empty() || constants_before_ == 0) return false;
+    const auto after = constant_bytes(program, options_.constants).after;
+    return static_cast<double>(after) > options_.growth * static_cast<double>(constants_before_);
+  }
+
+  /// Of programs made alike the best one.
+  void keep(std::size_t node) {
+    std::vector<std::string> made;
+    for (std::size_t n = node; nodes_[n].row; n = nodes_[n].parent) {
+      std::string step(nodes_[n].row->name);
+      for (const std::int64_t number : nodes_[n].site.numbers) step += ' ' + std::to_string(number);
+      made.push_back(std::move(step));
+    }
+    std::sort(made.begin(), made.end());
+    const auto [best, added] = kept_.try_emplace(std::move(made), node);
+    if (!added && nodes_[node].estimate.seconds < nodes_[best->second].estimate.seconds) best->second = node;
+  }
+
+  Found finished() {
+    std::vector<Ranked> ranked;
+    for (const auto& [made, node] : kept_) ranked.emplace_back(nodes_[node].estimate.seconds, node);
+    std::sort(ranked.begin(), ranked.end());
+    if (ranked.size() > static_cast<std::size_t>(std::max(options_.keep, 0)))
+      ranked.resize(static_cast<std::size_t>(std::max(options_.keep, 0)));
+    found_.derivations.push_back(derivation(0));
+    std::set<Hash128> given = {nodes_.front().key};
+    for (const auto& [seconds, node] : ranked)
+      if (given.insert(nodes_[node].key).second) found_.derivations.push_back(derivation(node));
+    found_.seconds = elapsed();
+    return std::move(found_);
+  }
+
+  Derivation derivation(std::size_t at) const {
+    Derivation result;
+    for (std::size_t n = at; nodes_[n].row; n = nodes_[n].parent)
+      result.steps.push_back({std::string(nodes_[n].row->name), nodes_[n].site});
+    std::reverse(result.steps.begin(), result.steps.end());
+    result.program = given_;
+    for (const Step& step : result.steps) {
+      rewrite_named(step.row).apply(result.program, step.site);
+      result.program = tidy(result.program);
+    }
+    result.estimate = nodes_[at].estimate;
+    result.exact = nodes_[at].exact;
+    result.key = nodes_[at].key;
+    return result;
+  }
+
+  const SearchOptions& options_;
+  const Watch& watch_;
+  Clock::time_point began_;
+  Program given_;
+  std::int64_t constants_before_ = 0;
+  std::vector<const Rewrite*> rows_;
+  std::vector<Node> nodes_;
+  std::vector<Queue> queues_;  // by depth
+  std::size_t turn_ = 0;
+  std::map<Hash128, int> depths_;                         // the least, of programs seen
+  std::map<std::vector<std::string>, std::size_t> kept_;  // by what made them
+  Found found_;
+  double best_ = 0;
+  int since_ = kWatchEvery;
+};
+
+}  // namespace
+
+std::string_view name_of(Ended ended) {
+  switch (ended) {
+    case Ended::Exhausted:
+      return "exhausted";
+    case Ended::Seconds:
+      return "seconds";
+    case Ended::States:
+      return "states";
+    case Ended::Stopped:
+      return "stopped";
+  }
+  return "";
+}
+
+Found search(const Program& program, const SearchOptions& options, const Watch& watch) {
+  return Search(program, options, watch).run();
+}
+
+}  // namespace syno::derive

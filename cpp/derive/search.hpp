@@ -1,0 +1,69 @@
+// derive/search.hpp — the search among equivalent programs: rows of rewrites applied again and again, the
+// most promising programs of every depth first, each program once (EINNET §5 without its target table).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "derive/estimate.hpp"
+#include "derive/rewrite.hpp"
+#include "support/hash.hpp"
+
+namespace syno::derive {
+
+struct SearchOptions {
+  std::vector<std::string> rows;       ///< names; empty: all rows
+  std::vector<std::string> constants;  ///< inputs that stay the same over calls; what depends on them is free
+  bool reassociating = true;           ///< also rows that are equal over the reals only
+  int depth = 0;                       ///< most steps; 0: any number
+  double seconds = 2;                  ///< 0: until nothing is left
+  std::int64_t states = 0;             ///< programs seen, at most; 0: any number. Repeatable, unlike seconds
+  double growth = 4;                   ///< of the constants' bytes, at most
+  double cost_growth = 4;              ///< no program on the way costs more than this times the first one
+  int keep = 16;                       ///< programs that are given back, the given one not counted
+  Rates rates;
+};
+
+struct Step {
+  std::string row;
+  Site site;
+};
+
+struct Derivation {
+  Program program;
+  std::vector<Step> steps;  ///< from the given program on
+  Estimate estimate;
+  bool exact = true;  ///< every step is; else it is equal for finite data, up to rounding
+  Hash128 key;        ///< the structural key of `program`
+};
+
+enum class Ended : std::uint8_t { Exhausted, Seconds, States, Stopped };
+std::string_view name_of(Ended ended);
+
+struct Found {
+  std::vector<Derivation> derivations;  ///< the given program first, then by what they are guessed to cost
+  std::int64_t states = 0;              ///< different programs
+  std::int64_t applications = 0;        ///< of rows
+  std::int64_t repeats = 0;             ///< that came to a program seen before
+  std::int64_t costly = 0;              ///< that were left out for their cost, constants or number of scopes
+  int deepest = 0;
+  double seconds = 0;
+  Ended ended = Ended::Exhausted;
+};
+
+/// How far a search is; false stops it, and what there is comes back.
+struct Progress {
+  std::int64_t states = 0;
+  double seconds = 0;
+  double best = 0;  ///< seconds of a call, guessed
+};
+using Watch = std::function<bool(const Progress&)>;
+
+/// The same for the same program and options while `seconds` does not end it. Of programs that the same rows
+/// with the same numbers make, in whatever order and place, the one guessed fastest is kept. VerifyError
+/// where the program is not concrete; UnknownName for rows and inputs there are not.
+Found search(const Program& program, const SearchOptions& options, const Watch& watch = {});
+
+}  // namespace syno::derive

@@ -1,0 +1,256 @@
+// The search among equivalent programs, and the part of a program that is computed once: whatever they give
+// computes what was given, for random programs.
+#include "derive/search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "derive/folded.hpp"
+#include "equality/keys.hpp"
+#include "lower/compacted.hpp"
+#include "program/interpret.hpp"
+#include "program/text.hpp"
+#include "program/verify.hpp"
+#include "support/error.hpp"
+#include "support/random.hpp"
+#include "whole/random_chain.hpp"
+
+namespace syno::derive {
+namespace {
+
+using Inputs = std::map<std::string, program::Values<double>>;
+
+Inputs small_inputs(const Program& p, Random random) {
+  Inputs inputs;
+  for (const TensorId id : p.inputs()) {
+    program::Values<double> values{program::shape_of(p, id), {}};
+    std::int64_t count = 1;
+    for (const std::int64_t extent : values.shape) count *= extent;
+    for (std::int64_t i = 0; i < count; ++i) values.data.push_back(static_cast<double>(random.below(7)) - 3);
+    inputs.emplace(p.tensor(id).name, std::move(values));
+  }
+  return inputs;
+}
+
+void expect_same(const Inputs& wanted, const Inputs& got, const std::string& about) {
+  ASSERT_EQ(wanted.size(), got.size()) << about;
+  for (const auto& [name, values] : wanted) {
+    ASSERT_TRUE(got.contains(name)) << about;
+    const auto& found = got.at(name);
+    ASSERT_EQ(found.shape, values.shape) << about;
+    for (std::size_t i = 0; i < values.data.size(); ++i) {
+      const double a = values.data[i], b = found.data[i];
+      const bool same =
+          a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-9 * std::max(1.0, std::abs(a));
+      ASSERT_TRUE(same) << about << "\nelement " << i << " of " << name << ": " << a << " and " << b;
+    }
+  }
+}
+
+Program random_program(std::uint64_t seed) {
+  for (std::uint64_t more = 0;; ++more) {
+    try {
+      return program::parse(testing::RandomChain(seed + 1'000'003 * more)());
+    } catch (const Error&) {  // sizes at which a tensor would be empty
+    }
+  }
+}
+
+SearchOptions short_search() {
+  SearchOptions options;
+  options.seconds = 0;
+  options.states = 40;
+  options.cost_growth = 50;
+  return options;
+}
+
+TEST(DerivationSearch, EveryProgramComputesWhatWasGiven) {
+  std::size_t compared = 0;
+  std::set<std::string> rows;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    const Program p = random_program(seed);
+    const Inputs inputs = small_inputs(p, Random(seed));
+    const Inputs wanted = program::interpret(p, inputs);
+    const Found found = search(p, short_search());
+    ASSERT_TRUE(found.derivations.front().steps.empty());
+    for (const Derivation& derivation : found.derivations) {
+      program::verify(derivation.program);
+      const std::string text = program::to_text(derivation.program);
+      expect_same(wanted, program::interpret(derivation.program, inputs), program::to_text(p) + "\n" + text);
+      for (const Step& step : derivation.steps) rows.insert(step.row);
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 300u);
+  EXPECT_GE(rows.size(), 3u);
+}
+
+TEST(DerivationSearch, FindsTheSameEachTime) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Program p = random_program(seed);
+    const Found a = search(p, short_search()), b = search(p, short_search());
+    ASSERT_EQ(a.derivations.size(), b.derivations.size());
+    EXPECT_EQ(a.states, b.states);
+    for (std::size_t i = 0; i < a.derivations.size(); ++i)
+      EXPECT_EQ(program::to_text(a.derivations[i].program), program::to_text(b.derivations[i].program));
+  }
+}
+
+/// Every program that at most `depth` steps lead to, level by level.
+std::set<Hash128> all_programs(const Program& given, int depth) {
+  const auto tidy = [](const Program& p) {
+    const auto inputs = p.inputs();
+    return lower::compacted(p, {inputs.begin(), inputs.end()});
+  };
+  std::set<Hash128> seen = {equality::structural_key(tidy(given))};
+  std::vector<Program> level = {tidy(given)};
+  for (int d = 0; d < depth; ++d) {
+    std::vector<Program> next;
+    for (const Program& p : level)
+      for (const Rewrite& row : rewrites())
+        for (const Site& site : sites(row, p)) {
+          Program made = p;
+          row.apply(made, site);
+          made = tidy(made);
+          if (seen.insert(equality::structural_key(made)).second) next.push_back(std::move(made));
+        }
+    level = std::move(next);
+    if (seen.size() > 400) break;
+  }
+  return seen;
+}
+
+// A memo that forgets at which depth a program was seen loses what lies behind it: the search goes deep
+// before it is done with what is near.
+TEST(DerivationSearch, SeesEveryProgramWithinItsDepth) {
+  int compared = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Program p = random_program(seed);
+    for (int depth = 1; depth <= 3; ++depth) {
+      SearchOptions options = short_search();
+      options.states = 0;
+      options.depth = depth;
+      options.cost_growth = 1e9;
+      const std::set<Hash128> all = all_programs(p, depth);
+      if (all.size() > 400) break;
+      const Found found = search(p, options);
+      EXPECT_EQ(found.ended, Ended::Exhausted);
+      EXPECT_EQ(found.states, static_cast<std::int64_t>(all.size())) << depth << "\n" << program::to_text(p);
+      for (const Derivation& each : found.derivations) EXPECT_TRUE(all.contains(each.key));
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 100);
+}
+
+TEST(DerivationSearch, StopsWhereItIsTold) {
+  const Program p = program::parse("y[i: 8,j: 9] = exp(x[i,j]) / sum[k: 9] exp(x[i,k])");
+  SearchOptions options = short_search();
+  options.states = 2;
+  EXPECT_EQ(search(p, options).ended, Ended::States);
+  options.states = 0;
+  const Found stopped = search(p, options, [](const Progress&) { return false; });
+  EXPECT_EQ(stopped.ended, Ended::Stopped);
+  EXPECT_EQ(stopped.derivations.size(), 1u);
+  options.depth = 1;
+  for (const Derivation& each : search(p, options).derivations) EXPECT_LE(each.steps.size(), 1u);
+}
+
+TEST(DerivationSearch, RefusesWhatItCannotSearch) {
+  const Program p = program::parse("y[i: 8] = x[i] * 2");
+  SearchOptions options;
+  options.rows = {"factr"};
+  EXPECT_THROW(search(p, options), UnknownName);
+  options.rows = {};
+  options.constants = {"z"};
+  EXPECT_THROW(search(p, options), UnknownName);
+}
+
+TEST(DerivationSearch, KeepsToTheRowsItIsGiven) {
+  const Program p = program::parse("y[i: 8,j: 9] = exp(x[i,j]) / sum[k: 9] exp(x[i,k])");
+  SearchOptions options = short_search();
+  options.rows = {"share"};
+  const Found found = search(p, options);
+  EXPECT_GE(found.derivations.size(), 2u);
+  for (const Derivation& each : found.derivations)
+    for (const Step& step : each.steps) EXPECT_EQ(step.row, "share");
+}
+
+// Folding
+
+Inputs run_folded(const Folded& parts, const Inputs& inputs) {
+  const auto chosen = [](const Program& p, const Inputs& from) {
+    Inputs result;
+    for (const TensorId id : p.inputs()) result.emplace(p.tensor(id).name, from.at(p.tensor(id).name));
+    return result;
+  };
+  Inputs all = inputs;
+  for (auto& [name, values] : program::interpret(parts.once, chosen(parts.once, inputs)))
+    all.insert_or_assign(name, values);
+  return program::interpret(parts.call, chosen(parts.call, all));
+}
+
+TEST(Folding, TheTwoProgramsComputeTheOne) {
+  std::size_t folds = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const Program p = random_program(seed);
+    Random random(seed);
+    std::vector<std::string> constants;
+    for (const TensorId input : p.inputs())
+      if (random.below(2) == 0) constants.push_back(p.tensor(input).name);
+    const auto parts = folded(p, constants);
+    if (!parts) continue;
+    ++folds;
+    program::verify(parts->once);
+    program::verify(parts->call);
+    for (const TensorId id : parts->once.inputs())
+      EXPECT_NE(std::find(constants.begin(), constants.end(), parts->once.tensor(id).name), constants.end());
+    const Inputs inputs = small_inputs(p, random);
+    expect_same(program::interpret(p, inputs), run_folded(*parts, inputs), program::to_text(p));
+    EXPECT_GE(constant_bytes(p, constants).after, 0);
+  }
+  EXPECT_GE(folds, 60u);
+}
+
+TEST(Folding, LeavesWhatCallsNeed) {
+  const auto parse = [](const char* text) { return program::parse(text); };
+  // No constants; nothing computed of constants alone; an output, which every call writes.
+  EXPECT_FALSE(folded(parse("t[i: 4] = k[i]*2; y[i: 4] = x[i]*t[i]; return y"), {}));
+  EXPECT_FALSE(folded(parse("t[i: 4] = x[i]*2; y[i: 4] = k[i]*t[i]; return y"), {"k"}));
+  EXPECT_FALSE(folded(parse("t[i: 4] = k[i]*2; y[i: 4] = x[i]*t[i]; return y, t"), {"k"}));
+  const auto parts = folded(parse("t[i: 4] = k[i]*2; y[i: 4] = x[i]*t[i]; return y"), {"k"});
+  ASSERT_TRUE(parts);
+  EXPECT_EQ(parts->once.scopes.size(), 1u);
+  EXPECT_EQ(parts->call.scopes.size(), 1u);
+  EXPECT_EQ(parts->call.inputs().size(), 2u);
+  EXPECT_THROW(folded(parse("y[i: 4] = x[i]"), {"z"}), UnknownName);
+}
+
+TEST(Folding, CountsTheBytesThatCallsRead) {
+  const Program p = program::parse("t[i: 4,j: 3] = k[i]*j; y[i: 4] = sum[j: 3] x[j]*t[i,j]*b[i]; return y");
+  const ConstantBytes bytes = constant_bytes(p, {"k", "b"});
+  EXPECT_EQ(bytes.before, 4 * (4 + 4));
+  EXPECT_EQ(bytes.after, 4 * (12 + 4));
+}
+
+// Estimating
+
+TEST(Estimating, ProductsAreCheaperAPointThanShortSums) {
+  const Rates rates;
+  const auto cost = [&](const char* text) { return estimate(program::parse(text), rates, {}); };
+  const Estimate product = cost("y[i: 64,j: 64] = sum[k: 64] a[i,k] * b[k,j]");
+  const Estimate sums = cost("y[i: 4096,j: 16] = sum[k: 4] a[i,4*j+k] * b[k]");
+  EXPECT_EQ(product.multiply_adds, sums.multiply_adds);
+  EXPECT_LT(product.seconds, sums.seconds);
+  EXPECT_EQ(product.bytes, 4 * 3 * 4096);
+  const Program copy = program::parse("y[i: 8] = x[7-i]");
+  EXPECT_EQ(estimate(copy, rates, {}).multiply_adds, 0);
+  EXPECT_EQ(estimate(copy, rates, {copy.scopes[0].output}).seconds, 0);
+}
+
+}  // namespace
+}  // namespace syno::derive
