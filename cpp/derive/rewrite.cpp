@@ -45,6 +45,11 @@ constexpr std::array kRewrites{
             "t[q,p] = f(q,p) is t[z] = f(z/m,z%m), read at t[m*q+p]; y = sum[q,p] f(q,p) is y = sum[z] "
             "f(z/m,z%m)",
             find_merges, merge_iterators},
+    Rewrite{
+        "toom_cook",
+        "y[i] = sum[r: n] x[i+r] * k[r] is y[i] = sum[p] A[i%m,p] * ((sum[r] G[p,r] * k[r]) * (sum[a] B[p,a] "
+        "* x[m*(i/m)+a])): polynomials multiplied by their values at m+n-1 points",
+        find_toom_cook, toom_cook, false},
 };
 
 }  // namespace

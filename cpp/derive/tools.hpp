@@ -42,5 +42,7 @@ std::vector<Site> find_splits(const Program& program, std::size_t scope);
 void split_iterator(Program& program, const Site& site);
 std::vector<Site> find_merges(const Program& program, std::size_t scope);
 void merge_iterators(Program& program, const Site& site);
+std::vector<Site> find_toom_cook(const Program& program, std::size_t scope);
+void toom_cook(Program& program, const Site& site);
 
 }  // namespace syno::derive

@@ -1,0 +1,155 @@
+// Windows that slide, with fewer products: Toom–Cook's algorithm, which in two dimensions is Winograd's for
+// convolutions.
+#include <algorithm>
+
+#include "derive/bilinear.hpp"
+#include "derive/forms.hpp"
+#include "derive/tools.hpp"
+#include "support/error.hpp"
+
+namespace syno::derive {
+
+namespace {
+
+/// The body of a scope as data(i + r) * window(r) * rest, or data(i - r) where `reversed`.
+struct Sliding {
+  std::vector<ScalarId> data, window, rest;
+  bool reversed = false;
+};
+
+/// Whether all indices of a factor hold i and r as multiples of i + r (of i - r where `reversed`).
+bool slides(const Program& program, ScalarId factor, std::uint32_t i, std::uint32_t r, bool reversed) {
+  bool all = true;
+  over_forms(program, factor, [&](const Affine& form, std::int64_t) {
+    const std::int64_t a = coefficient_in(program.arena, form, i), b = coefficient_in(program.arena, form, r);
+    all = all && a == (reversed ? -b : b);
+  });
+  return all;
+}
+
+std::optional<Sliding> sliding(const Program& program, const Scope& scope, std::uint32_t i, std::uint32_t r) {
+  Sliding found;
+  for (const ScalarId factor : program::factors_of(program, scope.body)) {
+    const bool by_i = depends_on(program, factor, i), by_r = depends_on(program, factor, r);
+    if (by_i && !by_r) return std::nullopt;
+    (by_i ? found.data : by_r ? found.window : found.rest).push_back(factor);
+  }
+  if (found.data.empty() || found.window.empty()) return std::nullopt;
+  for (const bool reversed : {false, true}) {
+    found.reversed = reversed;
+    if (std::all_of(found.data.begin(), found.data.end(),
+                    [&](ScalarId factor) { return slides(program, factor, i, r, reversed); }))
+      return found;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::int64_t> tiles_for(std::int64_t extent, std::int64_t window) {
+  std::vector<std::int64_t> tiles;
+  for (const std::int64_t m : {2, 3, 4, 5, 6}) {
+    const bool fits = m <= extent && m + window - 1 <= kMostPoints;
+    if (fits && (m % 2 == 0 || extent % m == 0)) tiles.push_back(m);
+  }
+  return tiles;
+}
+
+ScalarId product_of(Program& program, const std::vector<ScalarId>& factors) {
+  ScalarId product = factors[0];
+  for (std::size_t k = 1; k < factors.size(); ++k)
+    product = program.binary(Function::Multiply, product, factors[k]);
+  return product;
+}
+
+}  // namespace
+
+std::vector<Site> find_toom_cook(const Program& program, std::size_t at) {
+  const Scope& scope = program.scopes[at];
+  if (scope.reduction != program::Reduction::Sum || !scope.target.empty() || !total(program, scope.body))
+    return {};
+  std::vector<Site> found;
+  for (const Iterator& i : scope.traversal)
+    for (const Iterator& r : scope.sums) {
+      const auto [r_begin, r_end] = range_of(program, r.range);
+      const std::int64_t window = r_end - r_begin;
+      if (window < 2 || window >= kMostPoints || !named_once(scope, i) || !named_once(scope, r)) continue;
+      if (!sliding(program, scope, i.slot, r.slot)) continue;
+      const auto [begin, end] = range_of(program, i.range);
+      for (const std::int64_t m : tiles_for(end - begin, window))
+        found.push_back({name_of(program, scope), i.name, r.name, {}, {m, window}});
+    }
+  return found;
+}
+
+void toom_cook(Program& program, const Site& site) {
+  std::size_t at = place_of(program, rewrite_named("toom_cook"), site);
+  auto& arena = program.arena;
+  const Scope scope = program.scopes[at];
+  const Iterator i = *iterator_named(scope, site.iterator), r = *iterator_named(scope, site.other);
+  const Sliding parts = *sliding(program, scope, i.slot, r.slot);
+  const auto [i_begin, i_end] = range_of(program, i.range);
+  const auto [r_begin, r_end] = range_of(program, r.range);
+  const std::int64_t m = site.numbers[0], n = site.numbers[1], products = m + n - 1;
+  const std::string name = derived_name(program, site, "products");
+  const ToomCook matrices = toom_cook_matrices(m, n);
+  const std::string size = fmt::format("{}x{}", m, n);
+  const auto constant = [&](const char* letter, const Matrix& matrix) {
+    return constant_matrix(program, letter + size, matrix);
+  };
+
+  // i = i_begin + m * t + j. Data at i + r does not tell r from j: it is taken at r's end and at j + r.
+  const Iterator p = program.new_iterator(fresh_iterator_name(scope, "p"), make_range(program, 0, products));
+  const Iterator t = program.new_iterator(i.name, make_range(program, 0, (i_end - i_begin + m - 1) / m));
+  const Iterator a = program.new_iterator("a", make_range(program, 0, products));
+  const Iterator q = program.new_iterator("a", make_range(program, 0, n));
+  const ExprId taken = arena.add(arena.add(arena.multiply(arena.iterator(t.slot), m), arena.iterator(a.slot)),
+                                 arena.constant(i_begin));
+  const ExprId end = arena.constant(parts.reversed ? r_end - 1 : r_begin);
+  const ExprId weighed = arena.add(end, arena.multiply(arena.iterator(q.slot), parts.reversed ? -1 : 1));
+  const ScalarId data = transform(program, at, site.scope + "_data",
+                                  {product_of(program, parts.data),
+                                   constant("B", matrices.input),
+                                   p,
+                                   {t},
+                                   {a},
+                                   {{i.slot, taken}, {r.slot, end}}});
+  const ScalarId window = transform(
+      program, at, site.scope + "_window",
+      {product_of(program, parts.window), constant("G", matrices.weights), p, {}, {q}, {{r.slot, weighed}}});
+
+  Scope whole = scope, made = scope;
+  made.traversal = {p};
+  std::vector<std::pair<std::uint32_t, ExprId>> own;
+  Iterators kept = scope.traversal;
+  for (const Iterator& iterator : kept) {
+    if (iterator.slot == i.slot) {
+      made.traversal.push_back(t);
+      continue;
+    }
+    made.traversal.push_back(copies_of(program, {iterator}, own)[0]);
+  }
+  std::erase_if(made.sums, [&](const Iterator& sum) { return sum.slot == r.slot; });
+  if (made.sums.empty()) made.reduction = program::Reduction::None;
+  std::vector<ScalarId> factors{window, data};
+  factors.insert(factors.end(), parts.rest.begin(), parts.rest.end());
+  made.body = program::with_iterators(program, product_of(program, factors), own);
+  made.output = add_computed(program, name, made.traversal);
+
+  const Iterator sum = program.new_iterator(p.name, p.range);
+  const ExprId from_begin = arena.subtract(arena.iterator(i.slot), arena.constant(i_begin));
+  const symbolic::Size tile(m);
+  std::vector<ExprId> places{arena.iterator(sum.slot)};
+  for (const Iterator& iterator : scope.traversal)
+    places.push_back(iterator.slot == i.slot ? arena.divide(from_begin, tile)
+                                             : arena.iterator(iterator.slot));
+  whole.sums = {sum};
+  whole.body = program.binary(
+      Function::Multiply,
+      program.read(constant("A", matrices.output), {arena.modulo(from_begin, tile), places[0]}),
+      program.read(made.output, places));
+  program.scopes[at] = std::move(whole);
+  program.scopes.insert(program.scopes.begin() + static_cast<std::ptrdiff_t>(at), std::move(made));
+  simplify_scope(program, at);
+  simplify_scope(program, at + 1);
+}
+
+}  // namespace syno::derive
