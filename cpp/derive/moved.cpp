@@ -86,11 +86,16 @@ program::Range make_range(Program& program, std::int64_t begin, std::int64_t end
 }
 
 std::string derived_name(const Program& program, const Site& site, std::string_view suffix) {
+  static const std::set<std::string, std::less<>> kSuffixes{
+      "terms", "moved", "split", "merged", "products", "data", "window", "operand", "left", "right"};
   std::string base = site.scope;
   while (!base.empty() && std::isdigit(static_cast<unsigned char>(base.back()))) base.pop_back();
-  const std::string end = std::string("_") + std::string(suffix);
-  if (!base.ends_with(end)) base = site.scope + end;
-  return name_for(program, site, base);
+  const std::size_t last = base.rfind('_');
+  if (last == std::string::npos || last == 0 || !kSuffixes.contains(base.substr(last + 1)))
+    base = site.scope;
+  else
+    base.resize(last);
+  return name_for(program, site, base + "_" + std::string(suffix));
 }
 
 Iterators copies_of(Program& program, const Iterators& iterators,

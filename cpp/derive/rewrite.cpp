@@ -45,6 +45,13 @@ constexpr std::array kRewrites{
             "t[q,p] = f(q,p) is t[z] = f(z/m,z%m), read at t[m*q+p]; y = sum[q,p] f(q,p) is y = sum[z] "
             "f(z/m,z%m)",
             find_merges, merge_iterators},
+    Rewrite{"tighten",
+            "t[i: -1..n+1] = x[i] * k, 0 outside of x, is t[i: n] = x[i] * k: what is read outside is 0, too",
+            find_tightenings, tighten},
+    Rewrite{"relax",
+            "y = sum[r: 5] x[r] * k[r], 0 outside of k, is y = sum[r: 6] x[r] * k[r]: terms that are 0 come "
+            "to it",
+            find_relaxations, relax},
     Rewrite{
         "toom_cook",
         "y[i] = sum[r: n] x[i+r] * k[r] is y[i] = sum[p] A[i%m,p] * ((sum[r] G[p,r] * k[r]) * (sum[a] B[p,a] "

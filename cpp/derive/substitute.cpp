@@ -97,8 +97,7 @@ void substitute(Program& program, const Site& site) {
                                            arena.multiply(arena.iterator(r.slot), form.by)),
                                  arena.constant(form.offset));
   const symbolic::Interval reach = symbolic::bounds(arena, value, program::context_of(program), 0);
-  const Iterator u = program.new_iterator(fresh_iterator_name(scope, "u"),
-                                          make_range(program, reach.least, reach.greatest + 1));
+  const Iterator u = program.new_iterator(i.name, make_range(program, reach.least, reach.greatest + 1));
   Moved moved;
   moved.body = program::rebuild(
       program, scope.body, [](ScalarId) { return std::optional<ScalarId>(); },

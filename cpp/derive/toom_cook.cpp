@@ -96,6 +96,10 @@ void toom_cook(Program& program, const Site& site) {
     return constant_matrix(program, letter + size, matrix);
   };
 
+  const auto part_name = [&](const char* part) {
+    return derived_name(program, {site.scope, {}, {}, {}}, part);
+  };
+
   // i = i_begin + m * t + j. Data at i + r does not tell r from j: it is taken at r's end and at j + r.
   const Iterator p = program.new_iterator(fresh_iterator_name(scope, "p"), make_range(program, 0, products));
   const Iterator t = program.new_iterator(i.name, make_range(program, 0, (i_end - i_begin + m - 1) / m));
@@ -105,7 +109,7 @@ void toom_cook(Program& program, const Site& site) {
                                  arena.constant(i_begin));
   const ExprId end = arena.constant(parts.reversed ? r_end - 1 : r_begin);
   const ExprId weighed = arena.add(end, arena.multiply(arena.iterator(q.slot), parts.reversed ? -1 : 1));
-  const ScalarId data = transform(program, at, site.scope + "_data",
+  const ScalarId data = transform(program, at, part_name("data"),
                                   {product_of(program, parts.data),
                                    constant("B", matrices.input),
                                    p,
@@ -113,7 +117,7 @@ void toom_cook(Program& program, const Site& site) {
                                    {a},
                                    {{i.slot, taken}, {r.slot, end}}});
   const ScalarId window = transform(
-      program, at, site.scope + "_window",
+      program, at, part_name("window"),
       {product_of(program, parts.window), constant("G", matrices.weights), p, {}, {q}, {{r.slot, weighed}}});
 
   Scope whole = scope, made = scope;

@@ -67,8 +67,9 @@ ToomCook toom_cook_matrices(std::int64_t m, std::int64_t n) {
     const bool infinite = k + 1 == static_cast<std::size_t>(count);
     Polynomial lagrange = product_without(points, k);
     lagrange.resize(static_cast<std::size_t>(count));
-    const Rational scale = to_integers(lagrange);
-    const Rational norm = (infinite ? Rational(1) : value_at(lagrange, points[k])) * scale;
+    Rational norm = infinite ? Rational(1) : value_at(lagrange, points[k]);
+    const Rational scale = to_integers(lagrange) * (norm < 0 ? -1 : 1);
+    norm = norm * scale;
     for (Rational& value : lagrange) value = value * scale;
     std::vector<Rational> weights(static_cast<std::size_t>(n)), output(static_cast<std::size_t>(m));
     if (infinite) {
