@@ -104,7 +104,7 @@ def search(
     mix_tokens: bool = False,
     space: Space | str | Path | Mapping[str, Any] | None = None,
     known: str | Sequence[str] | None = None,
-    finalists: int = 3,
+    finalists: int | Mapping[str, int | Sequence[int]] = 3,
     final_seeds: int = 3,
     batch_width: int = 4,
     workers: int | None = None,
@@ -168,7 +168,8 @@ def search(
             layers' sizes allow: names of :data:`syno.known.NAMES`, ``"all"`` or ``()``; default grouped, bottleneck
             and separable, or as before. They take a quarter of the trainings at most, and what they are worth is told to
             the policy. What turns out to be a known operator is called so in any case.
-        finalists, final_seeds: the best are trained again, with the original, on that many new seeds.
+        finalists, final_seeds: the best are trained again, with the original, on that many new seeds; or those that are
+            named, each on so many seeds: ``finalists={"c7": 8, "c3": 3, "baseline": 8}``.
         batch_width: candidates proposed together; decides the search, ``workers`` does not.
         native: train on native kernels, else on emitted PyTorch functions. Timing is always native.
         pretrained: whether every training, the original's too, begins with the model's weights, operators fitted to
@@ -199,7 +200,7 @@ def search(
     _check_numbers(
         seed=(seed, 0, MOST_SEED),
         workers=(workers, 1, MOST_THREADS),
-        finalists=(finalists, 0, MOST_COUNT),
+        finalists=(len(finalists) if isinstance(finalists, Mapping) else finalists, 0, MOST_COUNT),
         final_seeds=(final_seeds, 1, MOST_COUNT),
         batch_width=(batch_width, 1, MOST_COUNT),
         groups=(groups, 1, MOST_COUNT),
@@ -281,7 +282,7 @@ def search_task(
     budget: str | int | Budget,
     seed: int = 0,
     workers: int | None = None,
-    finalists: int = 3,
+    finalists: int | Mapping[str, int | Sequence[int]] = 3,
     final_seeds: int = 3,
     batch: int = 1,
     groups: int | None = None,
@@ -316,7 +317,7 @@ def search_task(
     _check_numbers(
         seed=(seed, 0, MOST_SEED),
         workers=(workers, 1, MOST_THREADS),
-        finalists=(finalists, 0, MOST_COUNT),
+        finalists=(len(finalists) if isinstance(finalists, Mapping) else finalists, 0, MOST_COUNT),
         final_seeds=(final_seeds, 1, MOST_COUNT),
         batch=(batch, 1, MOST_COUNT),
         batch_width=(batch_width, 1, MOST_COUNT),
@@ -348,7 +349,7 @@ def search_task(
             command += f" -O {shlex.quote(f'{name}={text}')}"
         if not isinstance(budget, Budget):
             command += f" --budget {shlex.quote(str(budget))}"
-        if finalists != 3:
+        if isinstance(finalists, int) and finalists != 3:
             command += f" --finalists {finalists}"
         if policy != DEFAULT_POLICY:
             command += f" --policy {policy}"
@@ -650,7 +651,7 @@ def _run(
     batch: int,
     budget: str | int | Budget,
     seed: int,
-    finalists: int,
+    finalists: int | Mapping[str, int | Sequence[int]],
     final_seeds: int,
     batch_width: int,
     workers: int | None,

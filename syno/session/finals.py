@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from syno.errors import SessionError
 from syno.session.files import checkpoint_path, weights_path
 from syno.session.pruning import not_worth_training
 from syno.session.records import Candidate
@@ -16,6 +17,7 @@ from syno.train import TrainResult
 
 if TYPE_CHECKING:
     from syno.session.loop import Loop
+    from syno.session.view import SessionView
 
 
 def finals_cost_s(loop: Loop, finalists: int, seeds: int) -> float:
@@ -82,12 +84,87 @@ def train_finalists(loop: Loop, count: int, seeds: Sequence[int]) -> None:
 
     The search's own score chose them, so it is not counted again.
     """
-    chosen = choose_finalists(loop, count)
-    rows = []
-    for seed in seeds:
-        for candidate in [loop.baseline(), *chosen]:
-            if seed not in {score.seed for score in candidate.finals}:
-                rows.append((candidate, seed))
+    chosen = [loop.baseline(), *choose_finalists(loop, count)]
+    train_again(loop, [(candidate, seed) for seed in seeds for candidate in chosen])
+
+
+def chosen_seeds(
+    view: SessionView, chosen: Mapping[str, int | Sequence[int]]
+) -> dict[int, list[int]]:
+    """The seeds of candidates that a caller chose, each with so many or those themselves; the original has those of all
+    where it is not named.
+
+    Raises:
+        UnknownName: there is no such candidate.
+        SessionError: one of them cannot be trained, or has no seed.
+    """
+    seeds: dict[int, list[int]] = {}
+    for name, wanted in chosen.items():
+        candidate = view.candidate(name)
+        own = further_seeds(view.config.seed, wanted)
+        if not own:
+            raise SessionError(
+                f"{candidate.id} is to be trained again on {wanted!r} seeds",
+                fix="give a number of seeds, at least 1, or the seeds themselves, 0 or more",
+                code="R017",
+            )
+        if candidate.state in ("failed", "lost"):
+            raise SessionError(
+                f"{candidate.id} cannot be trained again: {candidate.reason or candidate.state}",
+                fix="leave it out of the finalists",
+                code="R012",
+            )
+        seeds[candidate.number] = own
+    baseline = view.baseline
+    if baseline is not None and baseline.number not in seeds:
+        everyone = [seed for own in seeds.values() for seed in own]
+        seeds[baseline.number] = list(dict.fromkeys(everyone))
+    return seeds
+
+
+def train_chosen(loop: Loop, chosen: Mapping[str, int | Sequence[int]]) -> None:
+    """Trains candidates that a caller chose on their seeds, judged on the test part; the first seeds of all come first.
+
+    Raises:
+        UnknownName, SessionError: see :func:`chosen_seeds`.
+    """
+    seeds = chosen_seeds(loop.view, chosen)
+    rows = {c.number: c for c in loop.store.candidates() if c.number in seeds}
+    before = loop.store.finalists()
+    new = [n for n in seeds if n not in before and n != loop.baseline().number]
+    if new:
+        with loop.store.transaction():
+            loop.store.set_finalists([*before, *new])
+            for number in new:
+                loop.store.event(f"candidate {number} is a finalist: it was asked for")
+    most = max(len(own) for own in seeds.values())
+    train_again(
+        loop,
+        [
+            (rows[number], own[turn])
+            for turn in range(most)
+            for number, own in sorted(seeds.items())
+            if turn < len(own)
+        ],
+    )
+
+
+def further_seeds(seed: int, wanted: int | Sequence[int]) -> list[int]:
+    """The seeds themselves, or so many that begin after the session's; empty where that makes none."""
+    if isinstance(wanted, int):
+        return [] if isinstance(wanted, bool) else [seed + 1 + i for i in range(wanted)]
+    if any(isinstance(s, bool) or s < 0 for s in wanted):
+        return []
+    return list(dict.fromkeys(wanted))
+
+
+def train_again(loop: Loop, pairs: Sequence[tuple[Candidate, int]]) -> None:
+    """Trains candidates on seeds, in this order, those that were not trained on them before."""
+    rows = [
+        (candidate, seed)
+        for candidate, seed in pairs
+        if seed not in {score.seed for score in candidate.finals}
+    ]
     calls = []
     for candidate, seed in rows:
         weights = weights_path(loop.directory, candidate.key, seed)

@@ -33,7 +33,7 @@ from syno.session.config import (
 )
 from syno.session.executors import Executor, ProcessExecutor
 from syno.session.files import operator_path
-from syno.session.finals import finals_cost_s, train_finalists
+from syno.session.finals import chosen_seeds, finals_cost_s, train_chosen, train_finalists
 from syno.session.lock import SessionLock
 from syno.session.loop import Loop
 from syno.session.progress import make_progress
@@ -313,7 +313,7 @@ class Session(SessionView):
         self,
         *,
         budget: str | int | Budget,
-        finalists: int = 0,
+        finalists: int | Mapping[str, int | Sequence[int]] = 0,
         final_seeds: int | Sequence[int] = 3,
         executor: Executor | None = None,
         callbacks: Sequence[Callback] = (),
@@ -328,8 +328,9 @@ class Session(SessionView):
 
         Args:
             budget: in total over all runs of the session; see :meth:`Budget.parse`.
-            finalists: candidates trained again, beside the original, to be judged on the test part.
-            final_seeds: how many seeds, beginning after the session's, or which.
+            finalists: candidates trained again, beside the original, to be judged on the test part: how many of the
+                best, or which, each with how many seeds or which: ``{"c7": 8, "c3": 3, "baseline": 8}``.
+            final_seeds: how many seeds, beginning after the session's, or which; of the best.
             executor: left out, ``limits.workers`` processes.
             callbacks: told of each event in turn, see :data:`syno.session.callbacks.EVENTS`; what they raise ends the run.
             progress: ``"auto"``, ``"bar"``, ``"log"`` or ``"off"``.
@@ -341,10 +342,16 @@ class Session(SessionView):
         Raises:
             SessionError: the original cannot be measured or trained, or the disk is full.
             BudgetError: the budget is not understood.
+            UnknownName: a finalist that is named is not there.
         """
         allowed = Budget.parse(budget)
         if isinstance(final_seeds, int):
             final_seeds = [self.config.seed + 1 + i for i in range(final_seeds)]
+        asked = finalists if isinstance(finalists, Mapping) else None
+        count = len(finalists) if isinstance(finalists, Mapping) else finalists
+        planned = len(final_seeds)
+        if asked is not None:
+            planned = max(map(len, chosen_seeds(self, asked).values()), default=0)
         limits = self.config.limits
         own = executor is None
         runner: Executor = executor or ProcessExecutor(
@@ -357,15 +364,17 @@ class Session(SessionView):
         loop = self._loop(runner, [*callbacks, shown])
         with self._store.transaction():
             self._store.set_meta("run_ended", "running")
-            self._store.set_meta("finals_planned", str(len(final_seeds) if finalists else 0))
+            self._store.set_meta("finals_planned", str(planned if count else 0))
             self._store.event(f"run begins: {allowed}")
         try:
             with fixed_kernels(self.config.machine), shown:
                 if given is not None:
                     loop.judge_given(given)
-                why = self._search(loop, allowed, finalists, len(final_seeds))
-                if finalists:
-                    train_finalists(loop, finalists, final_seeds)
+                why = self._search(loop, allowed, count, planned)
+                if asked:
+                    train_chosen(loop, asked)
+                elif count:
+                    train_finalists(loop, count, final_seeds)
                 if compare is not None:
                     compare()
                 with self._store.transaction():

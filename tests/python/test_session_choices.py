@@ -13,7 +13,7 @@ from test_session import run, start, story
 from typer.testing import CliRunner
 
 from syno.cli.main import app
-from syno.errors import SpecError
+from syno.errors import ArgumentError, SessionError, SpecError, UnknownName
 from syno.report import Report
 from syno.result import report_of
 from syno.session import (
@@ -250,3 +250,66 @@ def test_an_interrupted_search_says_so_wherever_it_is_read(tmp_path: Path) -> No
         assert run(session).why == session.ended == "budget"
         assert "interrupted" not in report(session).conclusion
     assert "continues it" not in CliRunner().invoke(app, ["status", str(tmp_path)]).output
+
+
+# --- finalists by name
+
+
+def test_chosen_candidates_are_trained_again_each_on_its_own_seeds(tmp_path: Path) -> None:
+    with start(tmp_path / "a") as session:
+        run(session, budget=6)
+        chosen = {"c5": 2, "c2": [7, 1], "baseline": 3}
+        run(session, budget=6, finalists=chosen)
+        seeds = {c.id: [s.seed for s in c.finals] for c in session.candidates() if c.finals}
+        assert seeds == {"c5": [1, 2], "c2": [1, 7]}
+        assert session.baseline is not None
+        assert [s.seed for s in session.baseline.finals] == [1, 2, 3]
+        assert sorted(session.finalists) == [2, 5]
+        run(session, budget=6, finalists={"c5": 4})
+        assert [s.seed for s in session.candidate("c5").finals] == [1, 2, 3, 4]
+        assert [s.seed for s in session.baseline.finals] == [1, 2, 3, 4], "as many as any"
+        assert len(session.candidates()) == 6
+
+
+def test_chosen_finalists_are_the_same_after_an_interruption(tmp_path: Path) -> None:
+    def finals(session: Any) -> list[Any]:
+        return [(c.id, [(s.seed, s.value) for s in c.finals]) for c in session.candidates()]
+
+    chosen = {"c1": 3, "c4": 1}
+    with start(tmp_path / "whole") as session:
+        run(session, budget=5)
+        run(session, budget=5, finalists=chosen)
+        expected = finals(session)
+    with start(tmp_path / "pieces") as session:
+        run(session, budget=5)
+        for _ in range(20):
+
+            def interrupt(what: str, candidate: Any, view: Any) -> None:
+                if what == "finalist":
+                    raise KeyboardInterrupt
+
+            if not run(session, budget=5, finalists=chosen, callbacks=[interrupt]).interrupted:
+                break
+        assert finals(session) == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "error", "words"),
+    [
+        ({"c77": 2}, UnknownName, "c77"),
+        ({"c1": 0}, SessionError, "0 seeds"),
+        ({"c1": [2, -1]}, SessionError, "the seeds themselves"),
+        ({"c1": "many"}, ArgumentError, "finalists="),
+        ({"c3": 1}, SessionError, "c3 cannot be trained again"),
+    ],
+)
+def test_finalists_that_cannot_be_are_refused(
+    tmp_path: Path, chosen: Any, error: Any, words: str
+) -> None:
+    with start(tmp_path, trainer={"nan": [29, 30, 31]}) as session:
+        run(session, budget=5)
+        failed = next(c for c in session.candidates() if c.state == "failed")
+        named = {failed.id if id == "c3" else id: seeds for id, seeds in chosen.items()}
+        with pytest.raises(error, match=words.replace("c3", failed.id)):
+            run(session, budget=5, finalists=named)
+        assert not any(c.finals for c in session.candidates())
