@@ -4,6 +4,8 @@
     python benchmarks/paper_syno.py layers --json
     python benchmarks/paper_syno.py trained --operators conv operator1 --seeds 0 1 2
     python benchmarks/paper_syno.py gpt --text FILE --steps 300
+    python benchmarks/paper_syno.py searched images --small
+    python benchmarks/paper_syno.py transfer --networks resnet18
 
 Every run adds to `benchmarks/results/paper_NAME.json` what it measured, with machine, date and
 command, and draws `paper_NAME.svg` again: a long experiment can be made in pieces. `--output`
@@ -18,13 +20,15 @@ import json
 import sys
 from pathlib import Path
 
-from paper import end_to_end, gpt, layers, store, trained
+from paper import end_to_end, gpt, layers, searched, store, trained, transfer
 
 EXPERIMENTS = {
     "end-to-end": end_to_end,
     "layers": layers,
     "trained": trained,
     "gpt": gpt,
+    "searched": searched,
+    "transfer": transfer,
 }
 
 
@@ -48,8 +52,9 @@ def main() -> None:
     options = parser.parse_args()
     module = EXPERIMENTS[options.experiment]
     if options.output is None:
+        own = getattr(module, "output", None)
         name = options.experiment.replace("-", "_")
-        options.output = store.RESULTS / f"paper_{name}.json"
+        options.output = own(options) if own else store.RESULTS / f"paper_{name}.json"
     # Tables and progress go where they do not mix with the document.
     with contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):
         document = module.run(options)

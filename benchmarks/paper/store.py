@@ -17,13 +17,17 @@ from syno.machine import describe_machine
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
+#: Options that say where things lie on a machine, and how many of its cores are used.
+_LOCAL = ("--output", "--directory", "--data", "--workers")
+
+
 def command() -> str:
-    """The command that is running, as one would type it; where it writes is left out."""
+    """The command that is running, as one would type it; where it reads and writes is left out."""
     words, skip = [], False
     for word in sys.argv[1:]:
-        if not skip and word != "--json" and not word.startswith("--output"):
+        if not skip and word != "--json" and word.partition("=")[0] not in _LOCAL:
             words.append(word)
-        skip = word == "--output"
+        skip = word in _LOCAL
     return " ".join(["python benchmarks/paper_syno.py", *words])
 
 

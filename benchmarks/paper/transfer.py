@@ -1,0 +1,255 @@
+"""(f) Operators that a search found, in other networks: legality, multiply-adds, parameters, latency, untrained.
+
+The operators are those on the front of `searched` (its results file), or any pGraph or operator file. Each is written
+again for every group of layers of another network: the same steps, that group's shapes and coefficients. Where that
+makes an operator, it takes the place of the group's layers. Networks are untrained; a network with operators is
+compared with the same one on plain PyTorch, and all take turns with the original.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import networks
+import torch
+from torch import nn
+
+from paper import peers, searched_report, store
+from paper.end_to_end import _facts
+from syno import _core
+from syno.bench import measure
+from syno.errors import SynoError
+from syno.operator import Operator
+from syno.pipeline import default_sites
+from syno.torch import replace
+from syno.torch import sites as find_sites
+from syno.torch.groups import SiteGroup
+
+NETWORKS = ("resnet18", "resnet34", "resnext29", "densenet121", "efficientnet_v2_s", "gpt2")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--found",
+        nargs="*",
+        type=Path,
+        help="results of `searched`, operator files or pGraphs; default the results of `searched images`",
+    )
+    parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=networks.names())
+    parser.add_argument("--peers", nargs="*", default=["compile"], choices=list(peers.PEERS))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--no-timing", action="store_true", help="legality and sizes only")
+
+
+def operators_of(path: Path) -> dict[str, str]:
+    """pGraphs by name: of a results file the found operators of its front, else the one that is there.
+
+    Raises:
+        SystemExit: there is none, or the file is something else.
+    """
+    try:
+        if path.suffix != ".json":
+            return {path.stem: str(_core.PGraph.parse(path.read_text()).text())}
+        content = json.loads(path.read_text())
+        if not isinstance(content, dict) or "rows" not in content:
+            graph = Operator.load(path).pgraph
+            if graph is None:
+                raise SystemExit(f"{path} has no pGraph: it cannot be written for other layers")
+            return {path.stem: str(graph.text())}
+    except (OSError, ValueError, SynoError) as error:
+        raise SystemExit(f"{path}: {error}") from None
+    rows = content["rows"]
+    chosen = [id for id in searched_report.front_of(rows) if rows[id]["origin"] == "found"]
+    found = {}
+    for id in chosen:
+        for stage, text in rows[id]["operators"].items():
+            found[id if len(rows[id]["operators"]) == 1 else f"{id}, {stage}"] = text
+    if not found:
+        raise SystemExit(f"{path} has no found operator on its front")
+    return found
+
+
+def written_for(text: str, spec: _core.Spec) -> _core.PGraph:
+    """The same steps over the shapes and coefficients of another space.
+
+    Raises:
+        SynoError: these make no operator there; says why.
+    """
+    head = str(_core.named_operator("conv1x1", spec).text()).splitlines()
+    lines = [*_head(head), *_steps(text.splitlines())]
+    return _core.PGraph.parse("\n".join(lines) + "\n")
+
+
+def _first_step(lines: Sequence[str]) -> int:
+    """Where the steps begin: after what says the variables, valuations and dimensions."""
+    header = (
+        "#",
+        "syno-pgraph",
+        "variable ",
+        "valuation ",
+        "output ",
+        "input n",
+        "fixed ",
+        "data ",
+    )
+    return next(
+        i
+        for i, line in enumerate(lines)
+        if line.strip() and not line.startswith(header) and not _is_signature(line)
+    )
+
+
+def _is_signature(line: str) -> bool:
+    return line.startswith("input ") and "=" not in line
+
+
+def _head(lines: Sequence[str]) -> list[str]:
+    return list(lines[: _first_step(lines)])
+
+
+def _steps(lines: Sequence[str]) -> list[str]:
+    return list(lines[_first_step(lines) :])
+
+
+def placed(text: str, groups: Sequence[SiteGroup]) -> tuple[dict[str, str], dict[Any, Operator]]:
+    """What becomes of an operator in every group, and which sites it serves.
+
+    A group says ``legal``; ``refused by default: …`` where a search of it would not propose it; ``- …`` where it cannot
+    be written for these shapes.
+    """
+    said: dict[str, str] = {}
+    assigned: dict[Any, Operator] = {}
+    for group in groups:
+        try:
+            spec = group.spec()
+            graph = written_for(text, spec)
+            operator = Operator.from_pgraph(graph)
+            for index in range(operator.valuation_count):
+                operator.at(index)
+        except SynoError as error:
+            said[group.key] = "- " + " ".join(str(error).split())[:200]
+            continue
+        said[group.key] = "legal" if _core.allowed(spec, graph) else "refused by default"
+        assigned.update((site, operator) for site in group.sites)
+    return said, assigned
+
+
+def run_network(
+    name: str, operators: Mapping[str, str], options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """Rows by `network/operator`."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model, x = networks.make(name)
+    if x.is_floating_point():
+        x = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+        model.train()(torch.cat([x, -x]))  # statistics as after a training: activations of size one
+    model = model.eval()
+    found = find_sites(model, x, repeats=1)
+    worth = {site.name for site in default_sites(model, x)}
+    groups = found.where(predicate=lambda site: site.name in worth).groups()
+    whole = sum(site.flops for site in found)
+    facts: dict[str, dict[str, Any]] = {"original": _facts(model, found, {})}
+    runs: dict[str, peers.Run] = {"original": peers.eager(model, x, options.threads)}
+    wanted = model(x).clone()
+    if not options.no_timing:
+        for peer in options.peers:
+            try:
+                runs[f"original, {peer}"] = peers.PEERS[peer](model, x, options.threads)
+            except peers.Absent as reason:
+                print(f"{name}: {peer} left out: {reason}")
+                continue
+            facts[f"original, {peer}"] = facts["original"]
+            peers.agree(f"{name}, {peer}", runs[f"original, {peer}"], wanted)
+    for label, text in operators.items():
+        said, assigned = placed(text, groups)
+        replaced = sum(site.flops for site in assigned) / whole
+        facts[label] = {**_facts(model, found, assigned), "groups": said, "replaced": replaced}
+        if not assigned or options.no_timing:
+            continue
+        torch.manual_seed(2)
+        swapped: nn.Module = replace(model, assigned).eval()
+        plain = replace(model, assigned, native=False).eval()
+        plain.load_state_dict(swapped.state_dict())
+        runs[label] = peers.eager(swapped, x, options.threads)
+        facts[label]["max_rel_err"] = peers.agree(f"{name} with {label}", runs[label], plain(x))
+        facts[label]["params"] = sum(p.numel() for p in swapped.parameters())
+    rows = {
+        f"{name}/{label}": {"network": name, "contestant": label, **fact}
+        for label, fact in facts.items()
+    }
+    if not options.no_timing:
+        for timing in measure(runs, turns=options.turns, threads=options.threads):
+            rows[f"{name}/{timing.name}"] |= {
+                "ms": timing.median_us / 1e3,
+                "iqr_ms": timing.iqr_us / 1e3,
+                "samples": timing.samples,
+                "speed_up": timing.speed_up,
+                "threads": options.threads,
+            }
+    return rows
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    torch.set_num_threads(options.threads)
+    files = options.found or [store.RESULTS / "paper_searched_images.json"]
+    operators = {name: text for path in files for name, text in operators_of(path).items()}
+    document: dict[str, Any] = {}
+    with torch.inference_mode():
+        for name in options.networks:
+            rows = run_network(name, operators, options)
+            document = store.add(options.output, rows)
+            columns = [name, "ms", "IQR", "speed-up", "MMACs", "params", "replaced", "groups"]
+            print(store.table(columns, [_cells(row) for row in rows.values()]), flush=True)
+    return document
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    timed = "ms" in row
+    words = row.get("groups", {})
+    legal = sum(word == "legal" for word in words.values())
+    unwritten = sum(word.startswith("-") for word in words.values())
+    groups = f"{legal} legal, {len(words) - legal - unwritten} refused, {unwritten} unwritten"
+    return [
+        str(row["contestant"]),
+        f"{row['ms']:.2f}" if timed else "-",
+        f"{row['iqr_ms']:.2f}" if timed else "-",
+        f"{row['speed_up']:.2f}x" if timed else "-",
+        f"{row['flops'] / 1e6:.0f}",
+        f"{row['params']:,}",
+        f"{row['replaced']:.0%}" if "replaced" in row else "-",
+        groups if words else "-",
+    ]
+
+
+def plot(document: dict[str, Any], path: Path) -> None:
+    """Speed-up over the original in eager PyTorch by network."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in document["rows"].values() if "speed_up" in row]
+    rows = [row for row in rows if row["contestant"] != "original"]
+    if not rows:
+        return
+    names = list(dict.fromkeys(row["network"] for row in rows))
+    who = list(dict.fromkeys(row["contestant"] for row in rows))
+    figure, axes = plt.subplots(figsize=(2 + 1.6 * len(names), 4))
+    width = 0.85 / len(who)
+    for i, one in enumerate(who):
+        own = {row["network"]: row["speed_up"] for row in rows if row["contestant"] == one}
+        places = [n + (i - (len(who) - 1) / 2) * width for n in range(len(names))]
+        axes.bar(places, [own.get(name, 0.0) for name in names], width, label=one)
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylabel("speed-up over the original in eager PyTorch")
+    axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
