@@ -48,5 +48,9 @@ std::vector<Site> find_tightenings(const Program& program, std::size_t scope);
 void tighten(Program& program, const Site& site);
 std::vector<Site> find_relaxations(const Program& program, std::size_t scope);
 void relax(Program& program, const Site& site);
+std::vector<Site> find_strassen(const Program& program, std::size_t scope);
+void strassen(Program& program, const Site& site);
+std::vector<Site> find_operands(const Program& program, std::size_t scope);
+void lay_out_operand(Program& program, const Site& site);
 
 }  // namespace syno::derive
