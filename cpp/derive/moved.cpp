@@ -238,28 +238,32 @@ void redirect(Program& program, const Scope& was, TensorId made, const std::vect
 
 }  // namespace
 
-void move_scope(Program& program, std::size_t at, Moved moved, const std::string& name) {
+void read_instead(Program& program, std::size_t at, TensorId made, std::vector<ExprId> places) {
   const Scope was = program.scopes[at];
-  Scope made = was;
-  made.output = add_computed(program, name, moved.traversal);
-  made.traversal = std::move(moved.traversal);
-  made.body = moved.body;
-  if (!is_output(program, was.output) && !moved.places.empty()) {
-    redirect(program, was, made.output, moved.places);  // while the slots of what was have ranges
-    program.scopes[at] = std::move(made);
-    simplify_scope(program, at);
+  if (!is_output(program, was.output) && !places.empty()) {
+    redirect(program, was, made, places);  // while the slots of what was have ranges
+    program.scopes.erase(program.scopes.begin() + static_cast<std::ptrdiff_t>(at));
     return;
   }
   Scope copy;
   copy.output = was.output;
   Pairs values;
   copy.traversal = copies_of(program, was.traversal, values);
-  for (ExprId& place : moved.places) place = with_values(program, place, values);
-  copy.body = program.read(made.output, std::move(moved.places));
-  program.scopes[at] = std::move(made);
-  program.scopes.insert(program.scopes.begin() + static_cast<std::ptrdiff_t>(at) + 1, std::move(copy));
+  for (ExprId& place : places) place = with_values(program, place, values);
+  copy.body = program.read(made, std::move(places));
+  program.scopes[at] = std::move(copy);
   simplify_scope(program, at);
-  simplify_scope(program, at + 1);
+}
+
+void move_scope(Program& program, std::size_t at, Moved moved, const std::string& name) {
+  Scope made = program.scopes[at];
+  made.output = add_computed(program, name, moved.traversal);
+  made.traversal = std::move(moved.traversal);
+  made.body = moved.body;
+  const TensorId tensor = made.output;
+  read_instead(program, at, tensor, std::move(moved.places));
+  program.scopes.insert(program.scopes.begin() + static_cast<std::ptrdiff_t>(at), std::move(made));
+  simplify_scope(program, at);
 }
 
 }  // namespace syno::derive

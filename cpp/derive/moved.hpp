@@ -52,9 +52,13 @@ ScalarId where(Program& program, ScalarId body, const std::vector<symbolic::Cond
 /// What a producer writes at the place that `read` reads, its fill outside.
 ScalarId in_place_of(Program& program, const Scope& producer, const Scalar& read);
 
+/// The scope y at `at` has been computed elsewhere: y[X] = made[places], `places` over y's iterators X, at
+/// least one. Who reads y reads that, guarded where it may read outside y; y is left, as a copy, where it is
+/// an output, and goes otherwise. `made` is written before who reads y.
+void read_instead(Program& program, std::size_t at, TensorId made, std::vector<ExprId> places);
+
 /// What takes the place of the scope y at `at`: a scope over `traversal`, which may hold y's iterators, with
-/// `body`, and y[X] = made[places], `places` over y's iterators X. Who reads y reads that, guarded where it
-/// may read outside y; y itself is left, as a copy, where it is an output.
+/// `body`, and y[X] = made[places], as for read_instead().
 struct Moved {
   Iterators traversal;
   ScalarId body{};

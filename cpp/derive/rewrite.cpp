@@ -66,6 +66,12 @@ constexpr std::array kRewrites{
         "y[i] = sum[r] x[2*i+r] * k[r] is t[i,r] = x[2*i+r]; y[i] = sum[r] t[i,r] * k[r]: what is read is "
         "copied as it is read",
         find_operands, lay_out_operand},
+    Rewrite{"reuse", "t[i] = f(i); u[j] = f(j): who reads u reads t", find_reuses, reuse},
+    Rewrite{
+        "merge_scopes",
+        "t[o] = sum[c] x[c] * k[o,c]; u[o] = sum[c] x[c] * l[o,c] is one product with rows for both; without "
+        "an x in common, a batch of two",
+        find_scope_merges, merge_scopes},
 };
 
 }  // namespace

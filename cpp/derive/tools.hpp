@@ -52,5 +52,9 @@ std::vector<Site> find_strassen(const Program& program, std::size_t scope);
 void strassen(Program& program, const Site& site);
 std::vector<Site> find_operands(const Program& program, std::size_t scope);
 void lay_out_operand(Program& program, const Site& site);
+std::vector<Site> find_reuses(const Program& program, std::size_t scope);
+void reuse(Program& program, const Site& site);
+std::vector<Site> find_scope_merges(const Program& program, std::size_t scope);
+void merge_scopes(Program& program, const Site& site);
 
 }  // namespace syno::derive

@@ -128,6 +128,11 @@ inline std::string about_a_row(Random& random) {
       "t[r: {n},h: {a}] = sum[c: 2] x[c,h+r-1] * k[c,r]\ny[h: {a}] = sum[r: {n}] t[r,h+r-2]\nreturn y",
       "t[r: {n},h: {a}] = sum[c: 2] x[c,{m}*h+2*r] * k[c,r]\ny[h: {b}] = mean[r: {n}] (t[r,h+1] fill {t})\n"
       "return y",
+      "t[o: {m},h: {a}] = sum[c: {b}] x[c,h] * k[o,c]\nu[o: {n},h: {a}] = sum[c: {b}] x[c,h] * l[o,c]\n"
+      "y[o: {m},h: {a}] = t[o,h] * sum[p: {n}] u[p,h-1] * w[o,p]\nreturn y",
+      "t[i: {a},j: {m}] = sum[c: {b}] x[i,c] * k[c,j]\nu[i: {a},j: {m}] = sum[d: {b}] z[i,d] * l[d,j]\n"
+      "v[i: {a},j: {m}] = sum[c: {b}] x[i,c] * k[c,j]\ny[i: {a},j: {m}] = t[i,j] * u[i,j] - v[i,j+1]\n"
+      "return y, t",
       "y[h: {a}] = max[r: {n},c: {b}] x[c,h+r-1] + h",
       "y[h: {a}] = sum[r: {n},c: {b}] x[c,h+r-1] * (2 + r) * k[c,r] * g[c]",
   };
