@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from syno.kernel import (
     DTYPES,
     KEPT_KERNELS,
     KEPT_LAYOUTS,
+    Kernel,
     _layout_of,
     _row_major,
     _view,
@@ -40,6 +42,10 @@ from syno.tuning.construct import Chosen, construct
 Array = np.ndarray[Any, Any]
 
 _ALIGNMENT = 64
+
+# Folded constants take at most so many times the memory of those given: Winograd's F(6x6, 3x3) takes 7.1 times.
+_MOST_GROWTH = 8
+_SMALL_BYTES = 4096
 
 
 class PrepackedKernel:
@@ -58,6 +64,7 @@ class PrepackedKernel:
         prepack: _core.Kernel | None,
         call: _core.Kernel,
         verification: _core.Verification,
+        folded: _Folded | None = None,
     ) -> None:
         self.operator = operator
         self.constants = constants
@@ -68,17 +75,22 @@ class PrepackedKernel:
         self._dtype = DTYPES[dtype]
         self._prepack = prepack
         self._call = call
+        self._folded = folded
+        # What a call computes of its data and of `_kept`, once the constants are folded.
+        self._rest = operator if folded is None else folded.call
+        self._kept = constants if folded is None else folded.constants
         self._layouts: Bounded[Any, bool] = Bounded(KEPT_LAYOUTS)
         self.data = tuple(name for name in operator.inputs if name not in constants)
         """Names of the inputs that a call takes, in order."""
         read = " ".join(name for name, written, _ in call.arguments if not written)
-        self.packing = f"{prepack.key if prepack else ''} {read}"
+        before = "" if folded is None else folded.once.key
+        self.packing = f"{before} {prepack.key if prepack else ''} {read}"
         """Equal for kernels of one operator's constants that can share what `pack` makes of them."""
 
     @property
     def packs(self) -> bool:
         """Whether a call is spared anything; else it reads the constants as they are."""
-        return self._prepack is not None
+        return self._prepack is not None or self._folded is not None
 
     @property
     def call(self) -> _core.Kernel:
@@ -96,7 +108,9 @@ class PrepackedKernel:
 
     def loops(self) -> str:
         """The loop nests as text: what is done once, then what a call does."""
-        before = [] if self._prepack is None else [self._prepack.loops()]
+        before = [] if self._folded is None else [self._folded.once.loops()]
+        if self._prepack is not None:
+            before.append(self._prepack.loops())
         return "\n".join([*before, self._call.loops()])
 
     def check_layout(self, arrays: Sequence[Any], out: Any) -> None:
@@ -108,7 +122,7 @@ class PrepackedKernel:
         layout = _layout_of(arrays, out)
         if layout is None or self._layouts.get(layout) is not None:
             return
-        code, program = self._call.for_arrays(*arrays, out=out), self.operator.program
+        code, program = self._call.for_arrays(*arrays, out=out), self._rest.program
         if self._prepack is None:
             result = code.verify(program)
         else:
@@ -151,6 +165,8 @@ class PrepackedKernel:
                     f"[pack] `{name}` is {array.dtype}; the kernel takes {self._dtype.name}"
                 )
             given[name] = np.asarray(array, order="C")
+        if self._folded is not None:
+            given = self._folded.values(given)
         buffers = dict(given)
         if self._prepack is not None:
             arguments = zip(self._prepack.arguments, self._prepack.dtypes, strict=True)
@@ -162,7 +178,7 @@ class PrepackedKernel:
             )
         names = [name for name, written, _ in self._call.arguments if not written]
         kept = {name: buffers[name] for name in names if name in buffers}
-        for name in self.constants:
+        for name in self._kept:
             if name in kept:  # a call reads it itself: it must not change
                 kept[name] = kept[name].copy()
         return Packed(self, self._call, kept)
@@ -239,6 +255,50 @@ class Packed:
         return sum(buffer.nbytes for buffer in self._buffers.values())
 
 
+@dataclass(frozen=True)
+class _Folded:
+    """What of an operator depends on its constants alone, compiled, and the operator of what is left."""
+
+    once: Kernel
+    call: Operator
+    constants: tuple[str, ...]
+    """The inputs of `call` that stay the same: constants of the operator, and what `once` computes."""
+
+    def values(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Of `constants`, by name, from values of the operator's."""
+        inputs = [given[name] for name in self.once.operator.inputs]
+        made = self.once(*inputs)
+        outputs = self.once.operator.outputs
+        computed = dict(zip(outputs, [made] if len(outputs) == 1 else made, strict=True))
+        return {
+            name: computed[name] if name in computed else given[name] for name in self.constants
+        }
+
+
+def _parts_of(
+    operator: Operator, names: tuple[str, ...], dtype: str
+) -> tuple[Operator, Operator] | None:
+    """What is computed once, and what every call computes of that; None where nothing is computed once.
+
+    bfloat16 is not parted: between two kernels a value would be rounded that one kernel keeps in float32. Nor is
+    what grows much: an image of a weight that a call computes faster than it reads.
+    """
+    if dtype == "bfloat16":
+        return None
+    parts = _core.fold_constants(operator.program, list(names))
+    if parts is None:
+        return None
+    before, after = _core.constant_bytes(operator.program, list(names))
+    if after > _MOST_GROWTH * max(before, _SMALL_BYTES):
+        return None
+    return Operator(parts[0]), Operator(parts[1])
+
+
+def _left(once: Operator, call: Operator, constants: tuple[str, ...]) -> tuple[str, ...]:
+    """The inputs of `call` that stay the same over calls."""
+    return tuple(name for name in call.inputs if name in constants or name in once.outputs)
+
+
 _kernels: Bounded[tuple[Any, ...], PrepackedKernel] = Bounded(KEPT_KERNELS)
 
 
@@ -290,21 +350,27 @@ def prepacked(
     if (known := _kernels.get(key)) is not None:
         return known
     codes: list[_core.Kernel] = []  # alive until the chosen one is linked again
+    parts = _parts_of(concrete, names, dtype) if schedule is None else None
+    folded = None
+    if parts is not None:
+        once, call = parts
+        folded = _Folded(once.compile(dtype, cache=cache), call, _left(once, call, names))
+    rest, kept = (concrete, names) if folded is None else (folded.call, folded.constants)
 
     def choose(anew: bool) -> Chosen:
         codes.clear()
         return schedule_of(
-            concrete,
+            rest,
             dtype=dtype,
             threads=threads,
-            constants=names,
+            constants=kept,
             cache=cache,
             codes=codes,
             anew=anew,
         )
 
     def make(choice: Chosen) -> PrepackedKernel:
-        return _compiled(concrete, names, choice.schedule, dtype, threads, where)
+        return _compiled(concrete, names, choice.schedule, dtype, threads, where, folded)
 
     made = make(Chosen(schedule, "given")) if schedule is not None else made_with(choose, make)
     return _kernels.setdefault(key, made)
@@ -317,8 +383,9 @@ def _compiled(
     dtype: str,
     threads: int,
     where: str,
+    folded: _Folded | None = None,
 ) -> PrepackedKernel:
-    program = concrete.program
+    program = concrete.program if folded is None else folded.call.program
     nests = _core.apply_prepacked(program, chosen)
     prepack: _core.Kernel | None = None
     if nests is None:
@@ -333,18 +400,24 @@ def _compiled(
             f"[kernel] prepacked kernel {call.key[:12]} gave max_rel_err {checked.max_rel_err:.1e} "
             f"(limit {checked.limit:.0e}) against the reference; it was discarded. {checked.detail}"
         )
-    return PrepackedKernel(concrete, names, dtype, threads, chosen, prepack, call, checked)
+    return PrepackedKernel(concrete, names, dtype, threads, chosen, prepack, call, checked, folded)
 
 
-def prepacked_seconds(operator: Operator, *, dtype: str, threads: int) -> float:
-    """What the machine model says of one call of `prepacked` for the operator's weights.
+def prepacked_seconds(
+    operator: Operator, *, dtype: str, threads: int, constants: Sequence[str] | None = None
+) -> float:
+    """What the machine model says of one call of `prepacked`.
 
     Args:
         operator: concrete.
+        constants: default the operator's weights.
     """
-    made = construct(
-        operator, dtype=dtype, threads=threads, constants=list(operator.weights), explain=False
-    )
+    kept = tuple(operator.weights if constants is None else constants)
+    parts = _parts_of(operator, kept, dtype)
+    if parts is not None:
+        once, operator = parts
+        kept = _left(once, operator, kept)
+    made = construct(operator, dtype=dtype, threads=threads, constants=list(kept), explain=False)
     return made.predicted_s
 
 
