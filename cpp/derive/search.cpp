@@ -24,6 +24,9 @@ using Clock = std::chrono::steady_clock;
 // What one step may add to: programs beyond are no better for anyone who has to read or compile them.
 constexpr std::size_t kMostScopes = 24;
 constexpr int kWatchEvery = 32;  // applications
+// A program must be guessed to be so much faster for each step more that leads to it; else steps that change
+// nothing, such as one iterator in two, would be tried behind one another for ever.
+constexpr double kOfAStep = 0.03;
 
 /// A program by how it came to be; the program itself is made again when its turn comes.
 struct Node {
@@ -91,20 +94,29 @@ class Search {
   }
 
   void queue(std::size_t node) {
-    const auto depth = static_cast<std::size_t>(nodes_[node].depth);
-    if (queues_.size() <= depth) queues_.resize(depth + 1);
-    queues_[depth].emplace(nodes_[node].estimate.seconds, node);
-    found_.deepest = std::max(found_.deepest, nodes_[node].depth);
+    const int depth = nodes_[node].depth;
+    const double cost = nodes_[node].estimate.seconds;
+    promising_.emplace(cost * (1 + kOfAStep * depth), node);
+    if (near_.size() <= static_cast<std::size_t>(depth)) near_.resize(static_cast<std::size_t>(depth) + 1);
+    near_[static_cast<std::size_t>(depth)].emplace(cost, node);
+    found_.deepest = std::max(found_.deepest, depth);
   }
 
-  /// The best of each depth in turn: a step that pays only with the next one is not left behind.
+  /// In turns the most promising program, and the best one of those that the fewest steps lead to: a step
+  /// that pays only with the next one is not left behind.
   std::size_t pop() {
-    for (std::size_t tried = 0; tried < queues_.size(); ++tried) {
-      turn_ = (turn_ + 1) % queues_.size();
-      if (queues_[turn_].empty()) continue;
-      const std::size_t node = queues_[turn_].top().second;
-      queues_[turn_].pop();
-      return node;
+    wide_ = !wide_;
+    if (!wide_) return popped(promising_);
+    for (Queue& queue : near_)
+      if (const std::size_t node = popped(queue); node != kNone) return node;
+    return kNone;
+  }
+
+  std::size_t popped(Queue& queue) {
+    while (!queue.empty()) {
+      const std::size_t node = queue.top().second;
+      queue.pop();
+      if (nodes_[node].from) return node;  // else the other queue had it before
     }
     return kNone;
   }
@@ -189,8 +201,19 @@ class Search {
     return static_cast<double>(after) > options_.growth * static_cast<double>(constants_before_);
   }
 
-  /// Of programs made alike the best one.
-  void keep(std::size_t node) {
+  /// Whether further steps than those to one of `chosen` gain nothing.
+  bool in_vain(std::size_t node, const std::vector<std::size_t>& chosen) const {
+    const std::vector<std::string> made = made_by(node);
+    return std::any_of(chosen.begin(), chosen.end(), [&](std::size_t other) {
+      const std::vector<std::string> less = made_by(other);
+      const Estimate &a = nodes_[other].estimate, &b = nodes_[node].estimate;
+      return a.seconds <= b.seconds * (1 + 1e-9) && a.multiply_adds <= b.multiply_adds &&
+             std::includes(made.begin(), made.end(), less.begin(), less.end());
+    });
+  }
+
+  /// The rows and numbers of the steps to a program, in alphabetical order.
+  std::vector<std::string> made_by(std::size_t node) const {
     std::vector<std::string> made;
     for (std::size_t n = node; nodes_[n].row; n = nodes_[n].parent) {
       std::string step(nodes_[n].row->name);
@@ -198,7 +221,12 @@ class Search {
       made.push_back(std::move(step));
     }
     std::sort(made.begin(), made.end());
-    const auto [best, added] = kept_.try_emplace(std::move(made), node);
+    return made;
+  }
+
+  /// Of programs made alike the best one.
+  void keep(std::size_t node) {
+    const auto [best, added] = kept_.try_emplace(made_by(node), node);
     if (!added && nodes_[node].estimate.seconds < nodes_[best->second].estimate.seconds) best->second = node;
   }
 
@@ -206,12 +234,15 @@ class Search {
     std::vector<Ranked> ranked;
     for (const auto& [made, node] : kept_) ranked.emplace_back(nodes_[node].estimate.seconds, node);
     std::sort(ranked.begin(), ranked.end());
-    if (ranked.size() > static_cast<std::size_t>(std::max(options_.keep, 0)))
-      ranked.resize(static_cast<std::size_t>(std::max(options_.keep, 0)));
     found_.derivations.push_back(derivation(0));
     std::set<Hash128> given = {nodes_.front().key};
-    for (const auto& [seconds, node] : ranked)
-      if (given.insert(nodes_[node].key).second) found_.derivations.push_back(derivation(node));
+    std::vector<std::size_t> chosen = {0};
+    for (const auto& [seconds, node] : ranked) {
+      if (chosen.size() > static_cast<std::size_t>(std::max(options_.keep, 0))) break;
+      if (!given.insert(nodes_[node].key).second || in_vain(node, chosen)) continue;
+      chosen.push_back(node);
+      found_.derivations.push_back(derivation(node));
+    }
     found_.seconds = elapsed();
     return std::move(found_);
   }
@@ -239,8 +270,9 @@ class Search {
   std::int64_t constants_before_ = 0;
   std::vector<const Rewrite*> rows_;
   std::vector<Node> nodes_;
-  std::vector<Queue> queues_;  // by depth
-  std::size_t turn_ = 0;
+  Queue promising_;
+  std::vector<Queue> near_;  // by depth
+  bool wide_ = true;
   std::map<Hash128, int> depths_;                         // the least, of programs seen
   std::map<std::vector<std::string>, std::size_t> kept_;  // by what made them
   Found found_;

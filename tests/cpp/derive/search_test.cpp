@@ -176,13 +176,27 @@ TEST(DerivationSearch, RefusesWhatItCannotSearch) {
 }
 
 TEST(DerivationSearch, KeepsToTheRowsItIsGiven) {
-  const Program p = program::parse("y[i: 8,j: 9] = exp(x[i,j]) / sum[k: 9] exp(x[i,k])");
+  const Program p = program::parse("y[o: 32,h: 40] = sum[c: 32,r: 3] x[c,h+r-1] * k[o,c,r]");
   SearchOptions options = short_search();
-  options.rows = {"share"};
+  options.rows = {"toom_cook"};
   const Found found = search(p, options);
   EXPECT_GE(found.derivations.size(), 2u);
   for (const Derivation& each : found.derivations)
-    for (const Step& step : each.steps) EXPECT_EQ(step.row, "share");
+    for (const Step& step : each.steps) EXPECT_EQ(step.row, "toom_cook");
+  options.reassociating = false;
+  EXPECT_EQ(search(p, options).derivations.size(), 1u);
+}
+
+// Among others, a program that costs more and does no less than one with fewer steps is none to look at.
+TEST(DerivationSearch, GivesNoStepsInVain) {
+  const Program p = program::parse("y[o: 32,h: 40] = sum[c: 32,r: 3] x[c,h+r-1] * k[o,c,r]");
+  SearchOptions options = short_search();
+  options.states = 300;
+  const Found found = search(p, options);
+  for (std::size_t i = 1; i < found.derivations.size(); ++i) {
+    const Estimate &first = found.derivations[0].estimate, &own = found.derivations[i].estimate;
+    EXPECT_TRUE(own.seconds < first.seconds || own.multiply_adds < first.multiply_adds);
+  }
 }
 
 // Folding
