@@ -36,6 +36,7 @@ _EXPORTS = {
     "Space": "syno.space",
     "sample": "syno.drawn",
     "enumerate": "syno.drawn",
+    "derive": "syno.deriving",
     "sites": "syno.torch",
     "replace": "syno.torch",
     "search": "syno.pipeline",

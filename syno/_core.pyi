@@ -4,7 +4,7 @@ The engine of syno: tensor programs, pGraphs, synthesis, schedules and native ke
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rules', 'run_on_openmp', 'sample_operators', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1376,6 +1376,105 @@ class ScheduleSpace:
         """
         Where a search begins: every sketch of every reduction by its counted numbers, the others as counted; what is predicted to be fastest first.
         """
+class RewriteSite:
+    """
+    Where a rewrite applies, by names.
+    """
+    __hash__: typing.ClassVar[None] = None
+    def __eq__(self, arg0: RewriteSite) -> bool:
+        ...
+    def __init__(self, scope: str, iterator: str = '', other: str = '', made: str = '', numbers: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = []) -> None:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def iterator(self) -> str:
+        """
+        Of that scope; empty where the rewrite is not about one.
+        """
+    @property
+    def made(self) -> str:
+        """
+        The tensor that comes into being; empty: a name nobody has.
+        """
+    @property
+    def numbers(self) -> list[int]:
+        """
+        What the rewrite lets one choose: a factor, a tile's size.
+        """
+    @property
+    def other(self) -> str:
+        """
+        Another scope or iterator; empty where it is about one only.
+        """
+    @property
+    def scope(self) -> str:
+        """
+        The scope that changes, by its output.
+        """
+class Derivation:
+    """
+    A program that rewrites made of another one.
+    """
+    @property
+    def bytes(self) -> float:
+        """
+        Each tensor that a scope of a call touches, once.
+        """
+    @property
+    def exact(self) -> bool:
+        ...
+    @property
+    def guessed_s(self) -> float:
+        ...
+    @property
+    def key(self) -> str:
+        ...
+    @property
+    def multiply_adds(self) -> float:
+        """
+        Of a call; what constants alone decide is not counted.
+        """
+    @property
+    def program(self) -> Program:
+        ...
+    @property
+    def steps(self) -> list[tuple[str, RewriteSite]]:
+        """
+        (rewrite, site), from the given program on.
+        """
+class DerivationSearch:
+    """
+    What a search among equivalent programs found.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def applications(self) -> int:
+        ...
+    @property
+    def costly(self) -> int:
+        ...
+    @property
+    def deepest(self) -> int:
+        ...
+    @property
+    def derivations(self) -> list[Derivation]:
+        ...
+    @property
+    def ended(self) -> str:
+        ...
+    @property
+    def repeats(self) -> int:
+        ...
+    @property
+    def seconds(self) -> float:
+        ...
+    @property
+    def states(self) -> int:
+        ...
 def adopt_cache_entry(entry: bytes) -> bytes:
     """
     The same compiled object under this process's secret, for code that is trusted; b'' where it is none.
@@ -1432,6 +1531,10 @@ def compile_nest(nest: LoopNest, *, cache_directory: str = '', cpu: Cpu | None =
         Raises:
             ScheduleError: the nest does not verify.
             KernelError: no code can be made of it.
+    """
+def constant_bytes(program: Program, constants: collections.abc.Sequence[str]) -> tuple[int, int]:
+    """
+    Bytes at 4 an element: of the constant inputs, and of what a call reads once they are folded.
     """
 def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], explain: bool = True) -> Constructed:
     """
@@ -1665,6 +1768,15 @@ def feature_names() -> list[str]:
     """
     Names of the numbers that ``nest_features`` returns.
     """
+def fold_constants(program: Program, constants: collections.abc.Sequence[str]) -> tuple[Program, Program] | None:
+    """
+        A program in two: what depends on constant inputs alone, and what every call computes of that and the data.
+    
+        None where nothing that no caller reads depends on constants alone.
+    
+        Raises:
+            UnknownName: no input has one of the names.
+    """
 def g2bmm(*, batch: typing.SupportsInt | typing.SupportsIndex, length: typing.SupportsInt | typing.SupportsIndex, features: typing.SupportsInt | typing.SupportsIndex, width: typing.SupportsInt | typing.SupportsIndex, dilation: typing.SupportsInt | typing.SupportsIndex) -> Program:
     """
         EINNET's general-to-band matrix product (§6).
@@ -1771,6 +1883,22 @@ def predict_nest(nest: LoopNest, machine: MachineModel, *, threads: typing.Suppo
             threads: of a call.
             cold: arguments come from main memory instead of the nearest level that holds them.
     """
+def rewrite(program: Program, name: str, site: RewriteSite) -> Program:
+    """
+        The program that a rewrite makes: the same inputs and outputs, the same values.
+    
+        Raises:
+            ScheduleError: the rewrite does not apply there.
+            UnknownName: no rewrite has this name.
+    """
+def rewrite_rows() -> list[tuple[str, str, bool]]:
+    """
+    (name, statement, exact) of each rewrite; not exact: equal over the reals only.
+    """
+def rewrite_sites(program: Program, name: str) -> list[RewriteSite]:
+    """
+    Where a rewrite applies to a concrete program.
+    """
 def rules() -> list:
     """
         The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar`` or ``futile``),
@@ -1802,6 +1930,21 @@ def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex
                 without a limit.
         Raises:
             SpecError: ``min_steps`` exceeds ``max_steps``, or ``seconds`` is negative.
+    """
+def search_derivations(program: Program, machine: MachineModel, *, rules: collections.abc.Sequence[str] = [], constants: collections.abc.Sequence[str] = [], reassociating: bool = True, depth: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 2.0, states: typing.SupportsInt | typing.SupportsIndex = 0, growth: typing.SupportsFloat | typing.SupportsIndex = 4.0, keep: typing.SupportsInt | typing.SupportsIndex = 16, element_bytes: typing.SupportsInt | typing.SupportsIndex = 4, watch: typing.Any = None) -> DerivationSearch:
+    """
+        Search programs equal to a concrete one; Ctrl-C returns what there is.
+    
+        Args:
+            rules: names of rewrites; default all.
+            constants: inputs that stay the same over calls.
+            reassociating: rewrites that are equal over the reals only, too.
+            depth: most steps; 0: any number.
+            seconds: 0: until nothing is left.
+            states: most different programs; 0: any number.
+            growth: most bytes of constants, times those given.
+            keep: most programs that come back.
+            watch: called with (states, seconds, guessed seconds of the best); False stops the search.
     """
 def set_cache_secret(secret: bytes) -> None:
     """

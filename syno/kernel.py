@@ -22,7 +22,7 @@ from syno import _core
 from syno.arguments import checked
 from syno.bounded import Bounded
 from syno.cache import read_entry, usable_cache, write_entry
-from syno.errors import KernelError, ShapeError, SynoError, unknown_name
+from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, unknown_name
 from syno.files import remove
 from syno.machine_code import MachineCode
 from syno.notebook import Printed
@@ -497,6 +497,7 @@ def compile(
     dtype: str = "float32",
     threads: int = 1,
     schedule: _core.Schedule | None = None,
+    derive: bool = False,
     cache: bool = True,
 ) -> Kernel:
     """Compiles an operator for this CPU and checks the kernel before anyone can use it.
@@ -507,10 +508,12 @@ def compile(
         threads: the constructed schedule spreads work over this many, where it gains by them; calls may ask
             for fewer or more.
         schedule: decisions to use instead of the constructed ones.
+        derive: of the fastest equivalent program that `syno.derive` finds in its default time; what was found
+            is kept in the cache. Its `operator` is that program. All inputs may change from call to call.
         cache: read and write compiled objects under `syno.config.cache_directory()`.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
-        ScheduleError: `schedule` does not apply to this operator.
+        ScheduleError: `schedule` does not apply to this operator, or is given with `derive`.
         KernelError: the kernel computes something else; it is discarded, not cached.
         UnknownName: no such dtype.
     """
@@ -519,6 +522,14 @@ def compile(
     threads = whole("compile", "threads", threads, 1, MOST_THREADS)
     concrete = operator._one_valuation("kernels")
     directory = usable_cache() if cache else None
+    if derive:
+        if schedule is not None:
+            raise ScheduleError(
+                "[compile] a schedule is of one program: give derive=True or a schedule, not both"
+            )
+        from syno.deriving.kept import fastest
+
+        concrete = fastest(concrete, constants=(), dtype=dtype, threads=threads, cache=cache)
     if schedule is not None:
         return _compiled(concrete, Chosen(schedule, "given"), dtype, threads, directory)
     codes: list[_core.Kernel] = []  # alive until the chosen one is linked again

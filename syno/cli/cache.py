@@ -18,6 +18,8 @@ from syno.secret import derived
 
 # The engine names every entry by its 128-bit key; nothing else is read from or written to the cache.
 _ENTRY = re.compile(r"[0-9a-f]{32}\.(kernel|schedule|verified)")
+# Archives hold no derivations: they are found again, and measured, where they are used.
+_OWN = re.compile(r"[0-9a-f]{32}\.(kernel|schedule|verified|derived)")
 _LARGEST = 256 << 20
 _LARGEST_ARCHIVE = 4 << 30
 
@@ -26,7 +28,7 @@ def _entries(directory: Path | None) -> list[Path]:
     """Of whatever kind: a directory in the place of an entry is cleared away, too."""
     if directory is None or not directory.is_dir():
         return []
-    return sorted(p for p in directory.iterdir() if _ENTRY.fullmatch(p.name))
+    return sorted(p for p in directory.iterdir() if _OWN.fullmatch(p.name))
 
 
 def _kernels(names: list[str]) -> int:

@@ -21,6 +21,7 @@ from syno.cli.common import (
     suffix_of,
     target_cpu,
 )
+from syno.cli.derive import derive
 from syno.policies import DEFAULT_POLICY
 
 app = typer.Typer(
@@ -746,6 +747,9 @@ def tune(
         show=not json,
     )
     print_json(result.to_dict()) if json else typer.echo(str(result))
+
+
+app.command()(derive)
 
 
 @app.command()

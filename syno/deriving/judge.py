@@ -1,0 +1,118 @@
+"""How wrong and how fast a derived program is, beside the original in the same turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from syno.operator import Operator
+from syno.prepack import PrepackedKernel
+
+Array = np.ndarray[Any, Any]
+
+_SPIKE = 1e4
+
+
+def _normal(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    return rng.standard_normal(shape)
+
+
+def _positive(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    return rng.random(shape)
+
+
+def _smooth(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """A wave along every axis: neighbours are nearly equal, as pixels are."""
+    total = np.ones(shape)
+    for axis, extent in enumerate(shape):
+        phase, waves = rng.random(), 1 + rng.random()
+        wave = np.sin(2 * np.pi * (waves * np.arange(extent) / max(extent, 1) + phase))
+        total = total + wave.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return total
+
+
+def _spike(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """One value of ten thousand among normal ones: what a tile of it spoils shows."""
+    values = rng.standard_normal(shape)
+    if values.size:
+        values.reshape(-1)[int(rng.integers(values.size))] = _SPIKE
+    return values
+
+
+KINDS: dict[str, Callable[[tuple[int, ...], np.random.Generator], Array]] = {
+    "normal": _normal,
+    "positive": _positive,
+    "smooth": _smooth,
+    "spike": _spike,
+}
+
+
+class Judge:
+    """Data of every kind and what the original makes of it in float64."""
+
+    def __init__(self, original: Operator, dtype: str, threads: int) -> None:
+        self.original = original
+        self._threads = threads
+        reference = original.compile("float64", threads=threads)
+        self._cases: dict[str, tuple[dict[str, Array], list[Array]]] = {}
+        for number, (kind, make) in enumerate(KINDS.items()):
+            rng = np.random.default_rng([number, 20])
+            data = {
+                name: make(shape, rng).astype(np.float64 if dtype == "float64" else np.float32)
+                for name, shape in original.shapes.items()
+                if name in original.inputs
+            }
+            wanted = _listed(reference(*[data[n].astype(np.float64) for n in original.inputs]))
+            # An exponential of the spike is beyond float64: that kind says nothing about this operator.
+            if all(np.isfinite(each).all() for each in wanted):
+                self._cases[kind] = (data, wanted)
+
+    def errors(self, kernel: PrepackedKernel) -> dict[str, float]:
+        """By kind of data the largest difference from float64, as a part of the output's largest value."""
+        result = {}
+        for kind, (data, wanted) in self._cases.items():
+            packed = kernel.pack(**{name: data[name] for name in kernel.constants})
+            got = _listed(packed(*[data[name] for name in kernel.data]))
+            result[kind] = max(map(_difference, got, wanted), default=0.0)
+        return result
+
+    def times(self, kernels: Sequence[PrepackedKernel], turns: int) -> list[float]:
+        """Median microseconds of a call of each, in turns, on data in cache."""
+        from syno.bench import measure
+
+        data = next(iter(self._cases.values()), None)
+        arrays = self._any() if data is None else data[0]
+        calls: dict[str, Callable[[], Any]] = {}
+        for number, kernel in enumerate(kernels):
+            packed = kernel.pack(**{name: arrays[name] for name in kernel.constants})
+            given = [arrays[name] for name in kernel.data]
+            outs = _listed(packed(*given))
+            calls[str(number)] = _call(packed, given, outs if len(outs) > 1 else outs[0])
+        timings = measure(calls, turns=turns, threads=self._threads)
+        return [timing.median_us for timing in timings]
+
+    def _any(self) -> dict[str, Array]:
+        rng = np.random.default_rng(0)
+        shapes = self.original.shapes
+        return {name: rng.random(shapes[name]).astype(np.float32) for name in self.original.inputs}
+
+
+def _call(packed: Any, given: list[Array], out: Any) -> Callable[[], Any]:
+    return lambda: packed(*given, out=out)
+
+
+def _listed(result: Any) -> list[Array]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _difference(got: Array, wanted: Array) -> float:
+    if not np.isfinite(got).all():
+        return math.inf
+    if not wanted.size:
+        return 0.0
+    largest = float(np.abs(wanted).max())
+    apart = float(np.abs(got.astype(np.float64) - wanted).max())
+    return apart / largest if largest else apart

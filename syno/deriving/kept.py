@@ -1,0 +1,190 @@
+"""Derivations on disk: as the steps that lead to them. What is read is made again from the original by these steps; a
+file says nothing that is believed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from syno import _core
+from syno.cache import read_entry, usable_cache, write_entry
+from syno.deriving.derivations import Derivations, Derived, made_by
+from syno.errors import FormatError, SynoError, shown, told
+from syno.files import read_input, write_output
+from syno.operator import Operator
+from syno.tuning.machine import machine_key
+
+FORMAT = "syno derivations"
+VERSION = 1
+_LARGEST_BYTES = 16 << 20
+
+
+class _Step(msgspec.Struct, forbid_unknown_fields=True):
+    rule: str
+    scope: str
+    iterator: str = ""
+    other: str = ""
+    made: str = ""
+    numbers: list[int] = []
+
+
+class _Derived(msgspec.Struct, forbid_unknown_fields=True):
+    steps: list[_Step]
+    exact: bool
+    program: str
+    multiply_adds: int
+    bytes: int
+    constant_bytes: list[int]
+    guessed_us: float
+    predicted_us: float | None = None
+    measured_us: float | None = None
+    errors: dict[str, float] = {}
+    note: str = ""
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    version: int
+    original: str
+    constants: list[str]
+    dtype: str
+    threads: int
+    states: int
+    seconds: float
+    ended: str
+    max_rel_err: float
+    derived: list[_Derived]
+
+
+def to_dict(found: Derivations) -> dict[str, Any]:
+    original = found.original
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "original": original.original.to_json(),
+        "constants": list(original.constants),
+        "dtype": original.dtype,
+        "threads": original.threads,
+        "states": found.states,
+        "seconds": found.seconds,
+        "ended": found.ended,
+        "max_rel_err": found.max_rel_err,
+        "derived": [found[number].to_dict() for number in range(len(found))],
+    }
+
+
+def save(found: Derivations, path: Path) -> Path:
+    text = msgspec.json.format(msgspec.json.encode(to_dict(found)), indent=1)
+    write_output(path, text + b"\n", "derive")
+    return path
+
+
+def load(path: Path) -> Derivations:
+    text = read_input(path, "derive", _LARGEST_BYTES)
+    try:
+        file = msgspec.json.decode(text, type=_File)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise FormatError(f"[derive] {path}: {told(error)}") from error
+    if file.format != FORMAT or file.version != VERSION:
+        raise FormatError(
+            f"[derive] {path} is {shown(file.format)} version {file.version}; "
+            f"this syno reads {FORMAT!r} version {VERSION}"
+        )
+    original = Operator.from_json(file.original)
+    if not file.derived or file.derived[0].steps:
+        raise FormatError(f"[derive] {path}: `derived` begins with the original, without steps")
+    return Derivations(
+        [_made_again(one, original, file, path) for one in file.derived],
+        states=file.states,
+        seconds=file.seconds,
+        ended=file.ended,
+        max_rel_err=file.max_rel_err,
+    )
+
+
+def fastest(
+    operator: Operator,
+    *,
+    constants: Sequence[str],
+    dtype: str,
+    threads: int,
+    cache: bool = True,
+) -> Operator:
+    """The fastest program that computes an operator, as `derive` finds it; from the cache where it was found before.
+
+    Raises:
+        UnknownName: dtypes other than float32 and float64 are not derived.
+    """
+    from syno.deriving.search import derive
+
+    directory = usable_cache() if cache else None
+    path = None
+    if directory is not None:
+        names = (operator.program.structural_key(), *constants, dtype, str(threads), machine_key())
+        digest = hashlib.blake2b(repr((*names, _core.build_id())).encode(), digest_size=16)
+        path = directory / f"{digest.hexdigest()}.derived"
+        remembered = _remembered(path, operator)
+        if remembered is not None:
+            return remembered
+    found = derive(operator, constants=list(constants), dtype=dtype, threads=threads)
+    if found.ended == "interrupted":
+        raise KeyboardInterrupt
+    best = found.best()
+    if path is not None:
+        write_entry(path, msgspec.json.encode(best.to_dict()["steps"]))
+    return best.operator
+
+
+def _remembered(path: Path, operator: Operator) -> Operator | None:
+    """What the steps in an entry make of the operator; None where there is no entry that still applies."""
+    body = read_entry(path)
+    if body is None:
+        return None
+    try:
+        return made_by(operator, _path(msgspec.json.decode(body, type=list[_Step])))
+    except (msgspec.DecodeError, SynoError):
+        return None
+
+
+def _path(steps: Sequence[_Step]) -> tuple[tuple[str, _core.RewriteSite], ...]:
+    return tuple(
+        (
+            step.rule,
+            _core.RewriteSite(step.scope, step.iterator, step.other, step.made, step.numbers),
+        )
+        for step in steps
+    )
+
+
+def _made_again(one: _Derived, original: Operator, file: _File, path: Path) -> Derived:
+    steps = _path(one.steps)
+    try:
+        operator = made_by(original, steps)
+    except SynoError as error:
+        raise FormatError(f"[derive] {path}: {error}") from error
+    if operator.program.structural_key() != _core.Program.parse(one.program).structural_key():
+        raise FormatError(
+            f"[derive] {path}: the steps {[s.rule for s in one.steps]} make another program"
+        )
+    exact = {str(name): bool(is_exact) for name, _, is_exact in _core.rewrite_rows()}
+    for name in file.constants:
+        if name not in original.inputs:
+            raise FormatError(f"[derive] {path}: there is no input {shown(name)} to be constant")
+    return Derived(
+        operator=operator,
+        path=steps,
+        exact=all(exact[rule] for rule, _ in steps),
+        original=original,
+        constants=tuple(file.constants),
+        dtype=file.dtype,
+        threads=file.threads,
+        guessed_us=one.guessed_us,
+        predicted_us=one.predicted_us,
+        measured_us=one.measured_us,
+        errors=dict(one.errors),
+        note=one.note,
+    )

@@ -1,0 +1,217 @@
+"""`syno.derive`: search, predict, measure, choose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from syno import _core
+from syno.arguments import checked
+from syno.deriving.derivations import Derivations, Derived
+from syno.deriving.judge import Judge
+from syno.errors import ShapeError, SynoError, UnknownName, unknown_name
+from syno.kernel import DTYPES
+from syno.numbers import MOST_THREADS, whole
+from syno.operator import Operator
+from syno.prepack import prepacked_seconds
+from syno.tuning.machine import machine_model
+
+#: What of a search is predicted: schedules of so many programs are constructed.
+_PREDICTED = 12
+_KEPT = 24
+_TURNS = 15
+#: Programs predicted to take longer than so many times the best one are not measured.
+_HOPELESS = 1.5
+
+
+def rules() -> list[tuple[str, str, bool]]:
+    """(name, what it does, whether it is exact) of each rewrite that a search may use."""
+    return [(str(name), str(text), bool(exact)) for name, text, exact in _core.rewrite_rows()]
+
+
+@checked(but=("dtype", "threads", "depth", "states", "measure", "seconds", "growth", "max_rel_err"))
+def derive(
+    operator: Operator | _core.Program,
+    /,
+    *,
+    seconds: float = 2.0,
+    depth: int | None = None,
+    states: int | None = None,
+    rules: Sequence[str] | None = None,
+    reassociate: bool = True,
+    constants: Sequence[str] | None = None,
+    dtype: str = "float32",
+    threads: int = 1,
+    measure: int = 3,
+    growth: float = 4.0,
+    max_rel_err: float = 1e-5,
+    progress: Callable[[str], None] | None = None,
+) -> Derivations:
+    """Searches programs that compute what an operator computes, by rewriting it, and times the best.
+
+    The search is guided by a guess of each program's cost; of the best guesses schedules are constructed and
+    predicted, and the fastest of those are compiled, compared with the original in float64 on four kinds of data, and
+    timed in turns with it. Ctrl-C ends it with what there is.
+
+    Args:
+        operator: at one valuation.
+        seconds: of the search; 0: until nothing is left (or `states` are seen). What is found in the same time differs
+            from run to run; with `states` and `seconds=0` it does not.
+        depth: most rewrites one after the other; default any number.
+        states: most different programs; default any number.
+        rules: names of rewrites, of `syno.deriving.rules()`; default all.
+        reassociate: rewrites that are equal over the reals, up to rounding and for finite data (Winograd's), too.
+        constants: inputs that stay the same over calls, whose transformation costs nothing; default the operator's
+            weights. `()`: every call gives all inputs, as in training.
+        dtype: "float32" or "float64".
+        threads: of a call.
+        measure: most derived programs that are compiled and timed; 0: none, and the original is the best.
+        growth: constants may take so many times the memory after their transformation. Winograd's F(4x4, 3x3) needs 4.
+        max_rel_err: largest difference from float64 as a part of the output's largest value; twice what the original
+            itself has is always allowed.
+        progress: called with a line now and then.
+    Returns:
+        The original and what was made of it; `best()` is the fastest.
+    Raises:
+        ShapeError: the operator is symbolic with several valuations, or a number is out of its range.
+        UnknownName: no such rule, input or dtype.
+    """
+    whole_operator = Operator(operator) if isinstance(operator, _core.Program) else operator
+    concrete = whole_operator._one_valuation("derivations")
+    if dtype not in ("float32", "float64"):
+        if dtype in DTYPES:
+            raise UnknownName(f"[derive] dtype {dtype!r}: derived are 'float32' and 'float64'")
+        raise unknown_name("dtype", dtype, ("float32", "float64"))
+    threads = whole("derive", "threads", threads, 1, MOST_THREADS)
+    measure = whole("derive", "measure", measure, 0, 1000)
+    depth = 0 if depth is None else whole("derive", "depth", depth, 0, 10_000)
+    states = 0 if states is None else whole("derive", "states", states, 1, 10**12)
+    seconds = _at_least("seconds", seconds, 0.0)
+    growth = _at_least("growth", growth, 1.0)
+    max_rel_err = _at_least("max_rel_err", max_rel_err, 0.0)
+    named = tuple(concrete.weights if constants is None else constants)
+    for name in named:
+        if name not in concrete.inputs:
+            raise unknown_name("input", name, concrete.inputs)
+    known = [name for name, _, _ in _core.rewrite_rows()]
+    for name in rules or ():
+        if name not in known:
+            raise unknown_name("rule", name, known)
+    say = progress or (lambda line: None)
+    if depth == 0 and rules is not None and not rules:
+        raise ShapeError(
+            "[derive] rules=[]: there is nothing to rewrite with; leave it out for all rules"
+        )
+    found = _core.search_derivations(
+        concrete.program,
+        machine_model(measure=True),
+        rules=list(rules or ()),
+        constants=list(named),
+        reassociating=reassociate,
+        depth=depth,
+        seconds=seconds,
+        states=states,
+        growth=growth,
+        keep=_KEPT,
+        element_bytes=8 if dtype == "float64" else 4,
+        watch=_watch(say) if progress else None,
+    )
+    all_found = [
+        Derived(
+            operator=Operator(each.program) if each.steps else concrete,
+            path=tuple((str(rule), site) for rule, site in each.steps),
+            exact=each.exact,
+            original=concrete,
+            constants=named,
+            dtype=dtype,
+            threads=threads,
+            guessed_us=each.guessed_s * 1e6,
+        )
+        for each in found.derivations
+    ]
+    ended = found.ended
+    if ended != "interrupted" and measure > 0 and len(all_found) > 1:
+        try:
+            _judged(all_found, measure, max_rel_err, say)
+        except KeyboardInterrupt:
+            ended = "interrupted"
+    ordered = [all_found[0], *sorted(all_found[1:], key=_rank)]
+    return Derivations(
+        ordered,
+        states=found.states,
+        seconds=found.seconds,
+        ended=ended,
+        max_rel_err=max_rel_err,
+    )
+
+
+def _judged(
+    found: list[Derived], measure: int, max_rel_err: float, say: Callable[[str], None]
+) -> None:
+    """Predicts what is guessed best, and compiles, compares and times what is predicted best."""
+    original, *derived = found
+    for number, one in enumerate([original, *derived[:_PREDICTED]]):
+        say(f"predicting {number + 1} of {min(len(derived), _PREDICTED) + 1}")
+        try:
+            one.predicted_us = 1e6 * prepacked_seconds(
+                one.operator, dtype=one.dtype, threads=one.threads, constants=one.constants
+            )
+        except SynoError as error:
+            one.note = f"no schedule: {error}"
+    ranked = sorted((one for one in derived if one.predicted_us is not None), key=_rank)
+    if not ranked:
+        return
+    limit = _HOPELESS * min(ranked[0].predicted_us or 0.0, original.predicted_us or math.inf)
+    finalists = [one for one in ranked if (one.predicted_us or 0.0) <= limit][:measure]
+    judge = Judge(original.original, original.dtype, original.threads)
+    kernels = []
+    for number, one in enumerate([original, *finalists]):
+        say(f"compiling {number + 1} of {len(finalists) + 1}")
+        try:
+            kernel = one.prepack()
+            one.errors = judge.errors(kernel)
+        except SynoError as error:
+            one.note = f"no kernel: {error}"
+            continue
+        kernels.append((one, kernel))
+    allowed = max(max_rel_err, 2 * (original.max_rel_err or 0.0))
+    for one, _ in kernels[1:]:
+        wrong = one.max_rel_err
+        if wrong is not None and wrong > allowed:
+            one.note = f"error {wrong:.1e} above {allowed:.1e}"
+    say("timing")
+    for (one, _), us in zip(
+        kernels, judge.times([kernel for _, kernel in kernels], _TURNS), strict=True
+    ):
+        one.measured_us = us
+
+
+def _rank(one: Derived) -> tuple[float, float, float]:
+    return (
+        one.measured_us if one.measured_us is not None else math.inf,
+        one.predicted_us if one.predicted_us is not None else math.inf,
+        one.guessed_us,
+    )
+
+
+def _watch(say: Callable[[str], None]) -> Callable[[int, float, float], bool]:
+    shown = [0.0]
+
+    def watch(states: int, seconds: float, best: float) -> bool:
+        if seconds - shown[0] >= 0.2:
+            shown[0] = seconds
+            say(f"{states:,} programs, best guess {best * 1e6:,.0f} us")
+        return True
+
+    return watch
+
+
+def _at_least(name: str, value: float, least: float) -> float:
+    number = (
+        float(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        else math.nan
+    )
+    if not math.isfinite(number) or number < least:
+        raise ShapeError(f"[derive] {name}={value}: it is a number of at least {least:g}")
+    return number

@@ -1,0 +1,330 @@
+"""Derivation: what is found computes the same, is judged against the original, is kept as steps, and proves itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import syno
+from syno import _core, deriving
+from syno.cli.main import app
+from syno.deriving.judge import KINDS, Judge
+from syno.errors import FormatError, ScheduleError, ShapeError, SynoError, UnknownName
+from syno.operator import Operator
+from syno.prepack import prepacked
+
+Sizes = dict[str, int]
+
+#: Operators and their sizes: windows of every kind that derivation knows, and some it has nothing for.
+OPERATORS: dict[str, tuple[str, Sizes]] = {
+    "conv2d": (
+        "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+        {"o": 5, "c": 6, "h": 9, "w": 7, "r": 3, "s": 3},
+    ),
+    "conv1d, five taps, batch": (
+        "y[n,o,h] = sum[c,r] x[n,c,h+r-2] * k[o,c,r]",
+        {"n": 2, "o": 4, "c": 3, "h": 13, "r": 5},
+    ),
+    "strided": (
+        "y[o,h] = sum[c,r] x[c,2*h+r-1] * k[o,c,r]",
+        {"o": 4, "c": 4, "h": 8, "r": 3},
+    ),
+    "dilated": (
+        "y[o,h] = sum[c,r] x[c,h+2*r-2] * k[o,c,r]",
+        {"o": 4, "c": 4, "h": 12, "r": 3},
+    ),
+    "grouped": (
+        "y[o,h] = sum[c,r] x[c+o/4*4,h+r-1] * k[o,c,r]",
+        {"o": 8, "c": 4, "h": 10, "r": 3},
+    ),
+    "depthwise": ("y[c,h] = sum[r] x[c,h+r-1] * k[c,r]", {"c": 6, "h": 11, "r": 3}),
+    "matmul": ("y[i,j] = sum[k] a[i,k] * b[k,j]", {"i": 6, "j": 8, "k": 10}),
+    "softmax": ("y[i,j] = exp(x[i,j]) / sum[k] exp(x[i,k])", {"i": 5, "j": 7, "k": 7}),
+    "copy": ("y[i] = x[9-i]", {"i": 10}),
+}
+
+
+def _operator(name: str) -> Operator:
+    expr, sizes = OPERATORS[name]
+    return Operator.parse(expr, shapes=None, weights=None, data=None, **sizes)
+
+
+def _data(operator: Operator, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {n: rng.integers(-3, 4, operator.shapes[n]).astype(float) for n in operator.inputs}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_derivation_computes_the_operator(name: str) -> None:
+    operator = _operator(name)
+    data = _data(operator)
+    wanted = operator.reference(**data)
+    found = syno.derive(operator, states=300, seconds=0, measure=0)
+    assert found.original.operator is operator and found.original.rules == ()
+    for number in range(len(found)):
+        one = found[number]
+        assert one.operator.inputs == operator.inputs
+        got = one.operator.reference(**data)
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9, err_msg=str(one))
+        assert len(one.steps) == len(one.rules)
+        assert one.exact == all(step.exact for step in one.steps)
+
+
+def test_the_same_states_find_the_same() -> None:
+    operator = _operator("conv2d")
+    first, again = (syno.derive(operator, states=200, seconds=0, measure=0) for _ in range(2))
+    assert [str(first[i]) for i in range(len(first))] == [str(again[i]) for i in range(len(again))]
+    assert first.ended == "states" and first.states == 200
+
+
+def test_a_window_becomes_fewer_products_and_a_kernel() -> None:
+    operator = Operator.parse(OPERATORS["conv2d"][0], o=24, c=32, h=18, w=19, r=3, s=3)
+    found = syno.derive(operator, rules=["toom_cook"], depth=2, seconds=0, growth=10)
+    twice = [found[i] for i in range(1, len(found)) if found[i].rules == ("toom_cook",) * 2]
+    assert twice and not twice[0].exact
+    assert min(one.multiply_adds for one in twice) < operator.flops
+    measured = [found[i] for i in range(len(found)) if found[i].measured_us is not None]
+    assert found.original in measured and len(measured) >= 2
+    for one in measured:
+        assert set(one.errors) == set(KINDS)
+        assert one.max_rel_err is not None and one.max_rel_err < 1e-4
+    data = {n: v.astype(np.float32) for n, v in _data(operator).items()}
+    wanted = operator.reference(**data)
+    for one in measured:
+        np.testing.assert_allclose(one.compile()(data["x"], data["k"]), wanted, atol=1e-2)
+        packed = one.prepack().pack(k=data["k"])
+        np.testing.assert_allclose(packed(data["x"]), wanted, atol=1e-2)
+    assert found.best().measured_us == min(
+        one.measured_us for one in measured if one.measured_us and not one.note
+    )
+
+
+def test_what_is_less_accurate_than_allowed_is_not_the_best() -> None:
+    found = syno.derive(
+        _operator("conv2d"), rules=["toom_cook"], depth=1, seconds=0, max_rel_err=0.0
+    )
+    for number in range(1, len(found)):
+        one = found[number]
+        own = 2 * (found.original.max_rel_err or 0)
+        if one.max_rel_err is not None and one.max_rel_err > own:
+            assert "error" in one.note and found.best() is not one
+
+
+def test_exact_derivations_only() -> None:
+    found = syno.derive(_operator("conv2d"), reassociate=False, states=200, seconds=0, measure=0)
+    assert all(found[i].exact for i in range(len(found)))
+    assert all("toom_cook" not in found[i].rules for i in range(len(found)))
+
+
+def test_constants_that_grow_too_much_are_left_out() -> None:
+    operator = _operator("conv2d")
+    for growth in (1.0, 1.5, 2.5, 8.0):
+        found = syno.derive(
+            operator, rules=["toom_cook"], depth=2, seconds=0, measure=0, growth=growth
+        )
+        for number in range(1, len(found)):
+            before, after = found[number].constant_bytes
+            assert after <= growth * before
+
+
+def test_a_file_is_made_again_by_its_steps(tmp_path: Path) -> None:
+    found = syno.derive(_operator("conv2d"), states=200, seconds=0, measure=0)
+    path = found.save(tmp_path / "found.json")
+    again = deriving.Derivations.load(path)
+    assert str(again) == str(found) and again.to_dict() == found.to_dict()
+
+
+def _first_step(content: dict[str, object]) -> dict[str, object]:
+    derived = content["derived"]
+    assert isinstance(derived, list)
+    return dict(next(one for one in derived if one["steps"])["steps"][0])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["step", "program", "rule", "format", "original", "constants", "first", "text", "unknown"],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
+    found = syno.derive(_operator("conv2d"), states=100, seconds=0, measure=0)
+    content = found.to_dict()
+    derived = next(one for one in content["derived"] if one["steps"])
+    if damage == "step":
+        derived["steps"][0]["iterator"] = "nobody"
+    elif damage == "program":
+        derived["program"] = content["derived"][0]["program"]
+    elif damage == "rule":
+        derived["steps"][0]["rule"] = "magic"
+    elif damage == "format":
+        content["version"] = 99
+    elif damage == "original":
+        content["original"] = "{}"
+    elif damage == "constants":
+        content["constants"] = ["nobody"]
+    elif damage == "first":
+        content["derived"] = content["derived"][1:]
+    elif damage == "unknown":
+        content["more"] = 1
+    path = tmp_path / "found.json"
+    path.write_text("no JSON" if damage == "text" else json.dumps(content))
+    with pytest.raises(FormatError, match=r"found\.json|operator"):
+        deriving.Derivations.load(path)
+
+
+def test_compile_derives_and_remembers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import syno.deriving.search as search
+
+    monkeypatch.setenv("SYNO_CACHE", str(tmp_path))
+    operator = _operator("conv2d")
+    data = {n: v.astype(np.float32) for n, v in _data(operator).items()}
+    calls = []
+    whole = search.derive
+
+    def short(*args: object, **options: object) -> object:
+        calls.append(options)
+        return whole(*args, **{**options, "seconds": 0, "states": 60})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(search, "derive", short)
+    for _ in range(2):
+        kernel = operator.compile(derive=True)
+        wanted = operator.reference(**data)
+        np.testing.assert_allclose(kernel(data["x"], data["k"]), wanted, atol=1e-3)
+    assert len(calls) == 1 and calls[0]["constants"] == []
+    entry = next(tmp_path.glob("*.derived"))
+    entry.write_bytes(b"damaged")
+    operator.compile(derive=True)
+    assert len(calls) == 2
+    with pytest.raises(ScheduleError, match="not both"):
+        operator.compile(derive=True, schedule=operator.compile().schedule)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"rules": ["toom"]}, UnknownName, "toom_cook"),
+        ({"rules": []}, ShapeError, "nothing to rewrite"),
+        ({"constants": ["z"]}, UnknownName, "a, b"),
+        ({"dtype": "bfloat16"}, UnknownName, "float32"),
+        ({"dtype": "f32"}, UnknownName, "float32"),
+        ({"seconds": -1}, ShapeError, "seconds"),
+        ({"growth": 0.5}, ShapeError, "growth"),
+        ({"threads": 0}, SynoError, "threads"),
+        ({"depth": -1}, SynoError, "depth"),
+        ({"states": 0}, SynoError, "states"),
+        ({"measure": -1}, SynoError, "measure"),
+        ({"seconds": float("nan")}, ShapeError, "seconds"),
+    ],
+)
+def test_wrong_options_are_named(
+    options: dict[str, object], error: type[SynoError], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        syno.derive(_operator("matmul"), **options)  # type: ignore[arg-type]
+
+
+def test_no_depth_is_no_derivation_and_the_number_is_checked() -> None:
+    found = syno.derive(_operator("copy"), states=20, seconds=0, measure=0)
+    with pytest.raises(UnknownName, match="there are 0"):
+        found[len(found)]
+
+
+def test_an_operator_of_several_sizes_is_refused() -> None:
+    spec = _core.spec_named("resnet18")
+    symbolic = Operator.from_pgraph(_core.sample_operators(spec, n=1, seed=0)[0])
+    if symbolic.valuation_count > 1:
+        with pytest.raises(ShapeError, match="valuation"):
+            syno.derive(symbolic)
+
+
+def test_the_judge_sees_a_wrong_kernel() -> None:
+    operator = _operator("conv1d, five taps, batch")
+    judge = Judge(operator, "float32", 1)
+    right = judge.errors(prepacked(operator, ["k"]))
+    other = Operator.parse(
+        "y[n,o,h] = sum[c,r] x[n,c,h+r-2] * k[o,c,4-r]", n=2, o=4, c=3, h=13, r=5
+    )
+    wrong = judge.errors(prepacked(other, ["k"]))
+    assert max(right.values()) < 1e-5 < 1e-2 < min(wrong.values())
+
+
+def test_a_watcher_that_raises_ends_the_search_with_what_it_raised() -> None:
+    def tired(line: str) -> None:
+        raise RuntimeError("tired")
+
+    def watch(states: int, seconds: float, best: float) -> bool:
+        raise RuntimeError("tired")
+
+    machine = _core.describe_machine()
+    with pytest.raises(RuntimeError, match="tired"):
+        _core.search_derivations(_operator("conv2d").program, machine, watch=watch)
+
+
+def test_command_line(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    conv = ["derive", OPERATORS["conv2d"][0]]
+    for name, extent in OPERATORS["conv2d"][1].items():
+        conv += ["-s", f"{name}={extent}"]
+    short = ["--states", "100", "--seconds", "0", "--measure", "0"]
+    shown = run(app, [*conv, *short, "-o", str(tmp_path / "found.json")])
+    assert shown.exit_code == 0 and "toom_cook" in shown.output, shown.output
+    assert (tmp_path / "found.json").is_file()
+    told = run(app, [*conv, *short, "--explain", "1"])
+    assert told.exit_code == 0 and "multiply-adds" in told.output
+    as_json = run(app, [*conv, *short, "--json"])
+    assert json.loads(as_json.output)["derived"][0]["steps"] == []
+    listed = run(app, ["derive", "--rules", "--json"])
+    assert {"rule", "statement", "exact"} == set(json.loads(listed.output)[0])
+    assert run(app, ["derive"]).exit_code == 1
+    unknown = run(app, [*conv, "--rule", "magic"])
+    assert unknown.exit_code == 2 and "toom_cook" in unknown.output
+    saved = _operator("matmul").save(tmp_path / "matmul.json")
+    assert run(app, ["derive", str(saved), *short]).exit_code == 0
+
+
+# Folding of constants in prepacked kernels
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_what_depends_on_constants_alone_is_computed_once(dtype: str) -> None:
+    operator = Operator.parse(
+        "input x[4,8]; weight k[6,8]; weight b[6]; s[o: 6] = sum[c: 8] k[o,c]*k[o,c]; "
+        "y[n: 4, o: 6] = sum[c: 8] x[n,c]*k[o,c] / s[o] + b[o]; return y"
+    )
+    kernel = prepacked(operator, dtype=dtype)
+    rng = np.random.default_rng(0)
+    given = {n: rng.standard_normal(operator.shapes[n]) for n in operator.inputs}
+    if dtype == "bfloat16":
+        pytest.importorskip("torch")
+        import torch
+
+        values = {n: torch.from_numpy(v).bfloat16() for n, v in given.items()}
+        got = kernel.pack(k=values["k"], b=values["b"])(values["x"]).float().numpy()
+        given = {n: v.double().numpy() for n, v in values.items()}
+    else:
+        values = {n: v.astype(dtype) for n, v in given.items()}
+        got = kernel.pack(k=values["k"], b=values["b"])(values["x"])
+    tolerance = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2e-2}[dtype]
+    np.testing.assert_allclose(got, operator.reference(**given), rtol=tolerance, atol=tolerance)
+    assert ("s[o]" in kernel.call.loops()) == (dtype == "bfloat16") or "s[" in kernel.loops()
+
+
+def test_folded_kernels_take_arguments_of_any_layout_and_name_their_constants() -> None:
+    operator = Operator.parse(
+        "input x[6,8]; weight k[6,8]; t[c: 8, o: 6] = k[o,c]*2; "
+        "y[n: 6, o: 6] = sum[c: 8] x[n,c]*t[c,o]; return y"
+    )
+    kernel = prepacked(operator)
+    assert kernel.constants == ("k",) and kernel.data == ("x",)
+    rng = np.random.default_rng(0)
+    x, k = (rng.standard_normal((6, 8)).astype(np.float32) for _ in range(2))
+    packed = kernel.pack(k=k)
+    np.testing.assert_allclose(packed(x), x @ (2 * k).T, rtol=1e-5, atol=1e-5)
+    turned = np.asfortranarray(x)
+    np.testing.assert_allclose(packed(turned), x @ (2 * k).T, rtol=1e-5, atol=1e-5)
+    with pytest.raises(UnknownName, match="k"):
+        kernel.pack(t=k)
+    with pytest.raises(ShapeError, match="k"):
+        kernel.pack()
