@@ -6,6 +6,7 @@
 
 #include "derive/tools.hpp"
 #include "support/error.hpp"
+#include "symbolic/affine.hpp"
 #include "symbolic/simplify.hpp"
 
 namespace syno::derive {
@@ -116,6 +117,12 @@ TensorId add_computed(Program& program, std::string name, const Iterators& trave
   return program.add_tensor(std::move(tensor));
 }
 
+void apply(const Rewrite& row, Program& program, const Site& site) {
+  row.apply(program, site);
+  if (row.schedules)  // which simplify what they lower
+    for (std::size_t s = 0; s < program.scopes.size(); ++s) simplify_scope(program, s);
+}
+
 void simplify_scope(Program& program, std::size_t at) {
   symbolic::Simplifier simplify(program.arena, program::context_of(program));
   Scope& scope = program.scopes[at];
@@ -153,13 +160,41 @@ ScalarId chosen(Program& program, ScalarId body, const std::vector<symbolic::Con
 
 }  // namespace
 
+namespace {
+
+bool zero_outside(const Scalar& factor) {
+  return factor.kind == ScalarKind::Read && factor.fill == Rational(0) && !factor.indices.empty();
+}
+
+/// Whether a read is outside of its tensor, hence 0, wherever the condition fails.
+bool implied_by(const Program& program, const Scalar& read, const symbolic::Condition& condition) {
+  const auto wanted = symbolic::affine_form(program.arena, condition.expr);
+  for (std::size_t d = 0; d < read.indices.size(); ++d) {
+    const auto index = symbolic::affine_form(program.arena, read.indices[d]);
+    if (index.terms != wanted.terms) continue;
+    const std::int64_t further = index.constant - wanted.constant;
+    const auto [begin, end] = range_of(program, program.tensor(read.tensor).dims[d]);
+    if (begin - further >= condition.begin && end - further <= condition.end) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 ScalarId where(Program& program, ScalarId body, const std::vector<symbolic::Condition>& conditions) {
-  const auto open = open_ones(program, conditions);
+  auto open = open_ones(program, conditions);
+  const auto factors = program::factors_of(program, body);
+  std::erase_if(open, [&](const symbolic::Condition& condition) {
+    return total(program, body) && std::any_of(factors.begin(), factors.end(), [&](ScalarId factor) {
+             const Scalar& read = program.scalar(factor);
+             return zero_outside(read) && implied_by(program, read, condition);
+           });
+  });
   if (open.empty()) return body;
   if (!total(program, body)) return chosen(program, body, open, 0);
-  for (const ScalarId factor : program::factors_of(program, body)) {
+  for (const ScalarId factor : factors) {
     Scalar read = program.scalar(factor);
-    if (read.kind != ScalarKind::Read || !(read.fill == Rational(0)) || read.indices.empty()) continue;
+    if (!zero_outside(read)) continue;
     auto& arena = program.arena;
     for (const auto& c : open) {
       const ExprId guard =

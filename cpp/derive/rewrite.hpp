@@ -41,6 +41,9 @@ struct Rewrite {
 std::span<const Rewrite> rewrites();
 const Rewrite& rewrite_named(std::string_view name);  ///< UnknownName lists them
 
+/// Applies a row, and simplifies the indices that it leaves: a step of a derivation.
+void apply(const Rewrite& row, Program& program, const Site& site);
+
 /// The sites in a whole program.
 std::vector<Site> sites(const Rewrite& row, const Program& program);
 

@@ -139,7 +139,7 @@ class Search {
     node.from.reset();
     if (!node.row) return from;
     Program program = *from;
-    node.row->apply(program, node.site);
+    derive::apply(*node.row, program, node.site);
     return std::make_shared<const Program>(tidy(program));
   }
 
@@ -158,7 +158,7 @@ class Search {
     ++found_.applications;
     Program program = *from;
     try {
-      row.apply(program, site);
+      derive::apply(row, program, site);
     } catch (const ScheduleError&) {  // too many parts where it is inlined
       ++found_.costly;
       return;
@@ -254,7 +254,7 @@ class Search {
     std::reverse(result.steps.begin(), result.steps.end());
     result.program = given_;
     for (const Step& step : result.steps) {
-      rewrite_named(step.row).apply(result.program, step.site);
+      derive::apply(rewrite_named(step.row), result.program, step.site);
       result.program = tidy(result.program);
     }
     result.estimate = nodes_[at].estimate;

@@ -57,7 +57,7 @@ std::string difference_in(const Program& before, const Program& after, const Ran
 }
 
 inline Program applied(const Rewrite& row, Program program, const Site& site) {
-  row.apply(program, site);
+  derive::apply(row, program, site);
   return program;
 }
 

@@ -56,5 +56,95 @@ TEST(Derivations, MakeAProductOfMatricesOfAConvolution) {
                                          {"merge_iterators", "y_merged", "r", "s"}});
 }
 
+TEST(Derivations, MakeWinogradOfEveryKindOfConvolution) {
+  const auto products = [](const char* text, std::vector<Step> before, std::vector<Step> tiles) {
+    Program p = derived(program::parse(text), before);
+    for (const Step& step : tiles) p = derived(p, {step});
+    return p;
+  };
+  // One dimension, of windows as they are in practice; tiles that do not divide.
+  products("y[o: 2,h: 3,w: 9] = sum[c: 2,s: 7] x[c,h,w+s-3] * k[o,c,s]", {},
+           {{"toom_cook", "y", "w", "s", {4, 7}}});
+  products("y[o: 2,w: 7] = sum[c: 2,s: 3] x[c,w+s-1] * k[o,c,s]", {}, {{"toom_cook", "y", "w", "s", {6, 3}}});
+  // Three dimensions.
+  products("y[o: 2,d: 4,h: 4,w: 5] = sum[c: 2,q: 3,r: 3,s: 3] x[c,d+q-1,h+r-1,w+s-1] * k[o,c,q,r,s]", {},
+           {{"toom_cook", "y", "d", "q", {2, 3}},
+            {"toom_cook", "y_products", "h", "r", {2, 3}},
+            {"toom_cook", "y_products2", "w", "s", {2, 3}}});
+  // Groups, and one channel a group.
+  products("y[g: 2,o: 2,h: 5,w: 4] = sum[c: 3,r: 3,s: 3] x[3*g+c,h+r-1,w+s-1] * k[g,o,c,r,s]", {},
+           {{"toom_cook", "y", "h", "r", {4, 3}}, {"toom_cook", "y_products", "w", "s", {4, 3}}});
+  products("y[c: 3,h: 6,w: 6] = sum[r: 3,s: 3] x[c,h+r-1,w+s-1] * k[c,r,s]", {},
+           {{"toom_cook", "y", "h", "r", {6, 3}}, {"toom_cook", "y_products", "w", "s", {2, 3}}});
+  // Stride 2: the even and the odd columns of the window.
+  products("y[o: 2,h: 6,w: 3] = sum[c: 2,r: 4,s: 3] x[c,2*h+r-1,2*w+s-1] * k[o,c,r,s]",
+           {{"split_iterator", "y", "r", "", {2}}, {"split_iterator", "y", "s", "", {2}}},
+           {{"toom_cook", "y", "h", "r", {2, 2}}, {"toom_cook", "y_products", "w", "s", {2, 2}}});
+  // Dilation 2: a batch of dense ones.
+  products("y[o: 2,h: 8,w: 6] = sum[c: 2,r: 3,s: 3] x[c,h+2*r-2,w+2*s-2] * k[o,c,r,s]",
+           {{"split_iterator", "y", "h", "", {2}}, {"split_iterator", "y_split", "w", "", {2}}},
+           {{"toom_cook", "y_split2", "h", "r", {4, 3}}, {"toom_cook", "y_products", "w", "s", {2, 3}}});
+  // Transposed with stride 2: what is not zero of it, by where the results lie.
+  products("y[o: 2,h: 7] = sum[c: 2,r: 4] x[c,(h+1-r)/2 + inside((h+1-r)%2,1)] * k[c,o,r]",
+           {{"split_iterator", "y", "h", "", {2}}, {"solve", "y_split", "r", ""}},
+           {{"toom_cook", "y_split", "h", "r", {2, 2}}});
+  products("y[o: 1,h: 8,w: 8] = sum[c: 2,r: 5,s: 5] x[c,h+2-r,w+2-s] * k[c,o,r,s]", {},
+           {{"toom_cook", "y", "h", "r", {4, 5}}, {"toom_cook", "y_products", "w", "s", {2, 5}}});
+  // 5x5 as windows of three: the sixth column is zero.
+  products("y[o: 2,h: 8] = sum[c: 2,r: 5] x[c,h+r-2] * k[o,c,r]",
+           {{"relax", "y", "r", "", {0, 6}}, {"split_iterator", "y", "r", "", {3}}},
+           {{"toom_cook", "y", "h", "rm", {4, 3}}});
+  // The gradient of a convolution's weights: a window as large as the image, in parts.
+  products("g[o: 2,c: 2,r: 3] = sum[n: 2,h: 8] x[n,c,h+r-1] * d[n,o,h]",
+           {{"split_iterator", "g", "h", "", {4}}}, {{"toom_cook", "g", "r", "hm", {3, 4}}});
+}
+
+TEST(Derivations, MakeProductsOfMatricesOfOtherOperators) {
+  // A transposed convolution: products, then results added where they belong.
+  derived(program::parse("y[o: 2,h: 8] = sum[c: 3,r: 4] x[c,(h+1-r)/2 + inside((h+1-r)%2,1)] * k[c,o,r]"),
+          {{"split_iterator", "y", "h", "", {2}},
+           {"solve", "y_split", "r", ""},
+           {"split_sum", "y_split", "r", "", {1}},
+           {"merge_iterators", "y_terms", "r", "o"}});
+  // A dilated band of a product: a batch of bands that are not dilated.
+  derived(program::parse("y[b: 2,m: 8,w: 5] = sum[k: 3] p[b,m,k] * q[b,m+2*w-4,k]"),
+          {{"split_iterator", "y", "m", "", {2}},
+           {"operand", "y_split", "", "q", {1}},
+           {"substitute", "y_operand", "m", "w", {1, 1, -2}}});
+  derived(program::parse("y[i: 6,j: 4] = sum[k: 8] p[i,k] * q[k,j]"), {{"strassen", "y", "i", "j", {0}}});
+  // One operand, three products: queries, keys and values.
+  const Program merged = derived(
+      program::parse("a[i: 4,o: 3] = sum[c: 5] x[i,c] * q[o,c]\nb[i: 4,o: 3] = sum[c: 5] x[i,c] * k[o,c]\n"
+                     "v[i: 4,o: 6] = sum[c: 5] x[i,c] * l[o,c]\nreturn a, b, v"),
+      {{"merge_scopes", "a", "o", "b"}, {"merge_scopes", "a_b", "o", "v"}});
+  EXPECT_EQ(std::count_if(merged.scopes.begin(), merged.scopes.end(),
+                          [](const Scope& scope) { return !scope.sums.empty(); }),
+            1);
+}
+
+TEST(Derivations, AreRefusedWhereTheyWouldNotHold) {
+  const auto none = [](const char* row, const char* text) {
+    const Program p = program::parse(text);
+    EXPECT_TRUE(sites(rewrite_named(row), p).empty()) << row << "\n" << text;
+  };
+  none("toom_cook", "y[h: 8] = max[r: 3] x[h+r] * k[r]");           // no sum
+  none("toom_cook", "y[h: 8] = sum[r: 3] x[2*h+r] * k[r]");         // nothing slides by one
+  none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r] * k[r] * g[h]");    // a factor of h alone
+  none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r] * z[h-r] * k[r]");  // two ways at once
+  none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r]");                  // no products
+  none("toom_cook", "y[h: 8] = sum[r: 10] x[h+r] * k[r]");          // too many points
+  none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r] * (k[r] / l[r])");  // may be no number
+  none("strassen", "y[i: 3,j: 4] = sum[k: 4] a[i,k] * b[k,j]");     // no two halves
+  none("strassen", "y[i: 4,j: 4] = sum[k: 4] a[i,k+j] * b[k,j]");   // no product of matrices
+  none("split_sum", "y[i: 3] = sum[k: 4] a[i,k]");
+  none("merge_sum", "t[i: 3] = max[k: 4] a[i,k]\ny[] = sum[i: 3] t[i]\nreturn y");
+  none("merge_sum", "t[i: 3] = sum[k: 4] a[i,k]\ny[] = sum[i: 3] (t[i+1] fill 2)\nreturn y");
+  none("substitute", "y[h: 3,r: 3] = 1 / x[h+r]");       // no value where nobody reads
+  none("tighten", "y[h: 5] = sum[c: 2] x[c,h] * k[c]");  // nothing is zero
+  none("tighten", "t[h: 9] = a[h-2]\ny[h: 9] = (t[h+1] fill 3)\nreturn y");
+  none("reuse", "t[i: 3] = sum[k: 4] a[i,k]\nu[i: 3] = sum[k: 4] b[i,k]\nreturn t, u");
+  none("merge_scopes", "t[i: 4] = sum[k: 4] a[i,k]\nu[i: 4] = sum[k: 4] a[i,k] * t[k]\nreturn u");
+}
+
 }  // namespace
 }  // namespace syno::derive

@@ -118,7 +118,7 @@ std::set<Hash128> all_programs(const Program& given, int depth) {
       for (const std::string& name : kFewRows)
         for (const Site& site : sites(rewrite_named(name), p)) {
           Program made = p;
-          rewrite_named(name).apply(made, site);
+          derive::apply(rewrite_named(name), made, site);
           made = tidy(made);
           if (seen.insert(equality::structural_key(made)).second) next.push_back(std::move(made));
         }
