@@ -298,11 +298,8 @@ Ways Connections::operator()(std::span<const Piece> pieces, std::span<const Size
   wanted_product_ = PackedSize();
   for (const SizeNumber extent : wanted) wanted_product_ = wanted_product_ * sizes_[extent].packed;
   // Where many Merges or any Expand may follow, ways branch far more often.
-  const int deepest = around.merges > 2 || around.expands > 0 ? kDeepestOfMany : kDeepest;
-  Around without = around;
-  without.strides = 0;
-  Ways ways = solve(group, without, std::min(limit, deepest));
-  if (limit > deepest) ways.add(StepCounts(static_cast<std::uint64_t>(deepest) + 1));
+  int deepest = around.merges > 2 || around.expands > 0 ? kDeepestOfMany : kDeepest;
+  Ways strided;
   // A Stride of a window is taken only to dilate it: as it is, the window slides in a step less.
   if (around.strides > 0 && freedom_.strides && primaries_match(group, around)) {
     // A Stride may have any of many extents: it makes up for whatever is missing. A window fills its gaps:
@@ -311,8 +308,19 @@ Ways Connections::operator()(std::span<const Piece> pieces, std::span<const Size
     const unsigned fill = joins > 0 || freedom_.gaps ? 0 : 2;
     const StepCounts way = StepCounts(joins + fill) + StepCounts::of(StepCounts::Strides) +
                            StepCounts::of(StepCounts::Merges, static_cast<unsigned>(wanted_count_) - 1);
-    if (way.steps() <= limit) ways.add(way);
+    // It is little longer than any other: these are not worth a deep search.
+    deepest = std::min({deepest, kDeepestOfMany, way.steps() - 1});
+    if (way.steps() <= limit) strided.add(way);
   }
+  Around without = around;
+  without.strides = 0;
+  Ways ways = solve(group, without, std::min(limit, deepest));
+  if (limit > deepest) {
+    // Each join and each fork is a step but for parts that a weight matches.
+    const int joins = around.contractions > 0 ? 0 : group.count - 1;
+    ways.add(StepCounts(static_cast<std::uint64_t>(std::max(deepest + 1, joins))));
+  }
+  for (std::uint8_t i = 0; i < strided.count; ++i) ways.add(strided.way[i]);
   return ways;
 }
 

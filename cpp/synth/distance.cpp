@@ -43,16 +43,15 @@ ShapeDistance::MemoEntry& ShapeDistance::memo_slot(std::uint64_t key) {
   for (std::size_t at = (key ^ key >> 32) & (memo_.size() - 1);; at = (at + 1) & (memo_.size() - 1)) {
     if (memo_[at].key == key) return memo_[at];
     if (memo_[at].key == 0) {
-      memo_[at].key = key;
-      memo_[at].limit = 0;
-      memo_[at].value = 0;
+      memo_[at] = {.key = key};
       ++memo_used_;
       return memo_[at];
     }
   }
 }
 
-int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& remaining, int limit) {
+/// Sorts the items and names the question.
+std::uint64_t ShapeDistance::prepare(std::span<const Piece> pieces, const Remaining& remaining) {
   item_count_ = pieces.size();
   frozen_count_ = 0;
   for (std::size_t k = 0; k < item_count_; ++k) {
@@ -69,38 +68,66 @@ int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& re
   std::sort(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(item_count_),
             [](const Item& a, const Item& b) { return a.frozen != b.frozen ? a.frozen : a.order < b.order; });
   remaining_ = remaining;
+  // Strides of windows only dilate them; what they make slides as well without.
+  if (!freedom_.strides && !freedom_.gaps) remaining_.strides = 0;
   std::uint64_t key = 0x243f6a8885a308d3ULL;
   for (std::size_t k = 0; k < item_count_; ++k) key = join_key(key, items_[k].order);
   const auto few = [](int count) { return static_cast<std::uint64_t>(std::clamp(count, 0, 15)); };
   key = join_key(key, few(remaining.merges) | few(remaining.splits) << 4 | few(remaining.unfolds) << 8 |
-                          few(remaining.strides) << 12 | few(remaining.expands) << 16 |
+                          few(remaining_.strides) << 12 | few(remaining.expands) << 16 |
                           few(remaining.contractions) << 20 | few(remaining.reduces) << 24 |
                           static_cast<std::uint64_t>(remaining.must_contract) << 28 |
                           few(remaining.shifts) << 32);
   // Of coefficient variables only Reduces to come ask how often they may still occur.
   all_left_ = std::bit_cast<PackedSize>(remaining.left);
   left_ = all_left_ & sizes_.primary_lanes();
-  sizes_decide_ = remaining.strides == 0 && remaining.expands == 0;
+  primaries_decide_ = remaining_.expands == 0;  // a Stride's factor is a coefficient
+  sizes_decide_ = primaries_decide_ && remaining_.strides == 0;
   const PackedSize left = remaining.reduces == 0 ? left_ : all_left_;
   for (const std::uint64_t word : {left.low, left.high, remaining.frozen.low, remaining.frozen.high})
     key = join_key(key, word);
-  key |= 1;
-  const MemoEntry known = memo_slot(key);
-  if (known.limit != 0 && (known.value < known.limit || limit < known.limit)) return known.value;
+  return key | 1;
+}
+
+/// The least steps of at most `limit`, or any so few.
+void ShapeDistance::measure(int limit, bool any) {
   best_ = limit + 1;
+  found_.reset();
+  any_ = any;
   // A third contraction makes nothing possible that two do not.
-  const int most = std::min(remaining.contractions, 2);
-  for (contractions_ = remaining.must_contract ? 1 : 0; contractions_ <= most && contractions_ < best_;
+  const int most = std::min(remaining_.contractions, 2);
+  for (contractions_ = remaining_.must_contract ? 1 : 0; contractions_ <= most && contractions_ < best_;
        ++contractions_) {
     group_count_ = 0;
     partition_wanted(0, 0);
   }
-  // `limit` is stored one up, so that 0 means unknown: a value below it is exact, others only exceed the
-  // limit.
+}
+
+int ShapeDistance::operator()(std::span<const Piece> pieces, const Remaining& remaining, int limit) {
+  const std::uint64_t key = prepare(pieces, remaining);
+  const MemoEntry known = memo_slot(key);
+  if (known.least > limit || known.least == known.most) return known.least;
+  measure(limit, false);
   MemoEntry& entry = memo_slot(key);
-  entry.value = static_cast<std::uint8_t>(best_);
-  entry.limit = static_cast<std::uint8_t>(limit + 1);
+  entry.least = static_cast<std::uint8_t>(best_);
+  if (found_) entry.most = entry.least;
   return best_;
+}
+
+bool ShapeDistance::within(std::span<const Piece> pieces, const Remaining& remaining, int limit) {
+  if (limit < 0) return false;
+  const std::uint64_t key = prepare(pieces, remaining);
+  const MemoEntry known = memo_slot(key);
+  if (known.least > limit) return false;
+  if (known.most <= limit) return true;
+  measure(limit, true);
+  MemoEntry& entry = memo_slot(key);
+  if (found_) {
+    entry.most = static_cast<std::uint8_t>(*found_);
+  } else {
+    entry.least = static_cast<std::uint8_t>(limit + 1);
+  }
+  return found_.has_value();
 }
 
 /// Of equal dimensions none goes to an earlier group than the one before it.
@@ -160,7 +187,7 @@ void ShapeDistance::place_item(std::size_t at, const Partial& so_far, std::size_
     const PackedSize after = before * item.size;
     Partial partial = so_far;
     partial.least_steps += group.item_count > 0;
-    if (sizes_decide_) {
+    if (primaries_decide_) {
       const PackedSize primary = after & sizes_.primary_lanes();
       if (any_negative(left_ / primary)) continue;
       if (any_positive(primary)) {  // only a weight takes primary variables out, and only of parts
@@ -222,11 +249,12 @@ void ShapeDistance::close(const Partial& placed) {
       ++group.least_steps;
     } else {
       group.least_steps += group.item_count - 1;
-      if (sizes_decide_ && any_negative(primary)) {
+      if (primaries_decide_ && any_negative(primary)) {
         if (remaining_.reduces == 0 || any_negative(left_ * primary)) return;
         group.least_steps += 2;  // a Reduce, and what joins it
       }
-      if (sizes_decide_ && group.wanted_count == 1 && any_positive(primary)) ++group.least_steps;  // a Merge
+      if (primaries_decide_ && group.wanted_count == 1 && any_positive(primary))
+        ++group.least_steps;  // a Merge
     }
     rest += group.least_steps;
     if (steps + rest >= best_) return;
@@ -269,7 +297,8 @@ bool ShapeDistance::reduce_completes(const Group& group, int reduces) {
 void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_rest) {
   if (counts.steps() + least_rest >= best_) return;
   if (at == group_count_) {
-    best_ = counts.steps();
+    found_ = counts.steps();
+    best_ = any_ ? 0 : *found_;  // nothing is less than 0
     return;
   }
   const Group& group = groups_[at];
@@ -298,7 +327,8 @@ void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_re
           StepCounts::of(StepCounts::Shifts, sums ? 1 : 0));
     }
   }
-  if (group.item_count == 0) return;
+  const int limit = best_ - 1 - counts.steps() - (least_rest - own);
+  if (group.item_count == 0 || limit < own) return;
   std::array<Piece, kMaxItems> pieces{};
   for (std::size_t k = 0; k < group.item_count; ++k) pieces[k] = items_[group.item[k]].given;
   const Connections::Around around{.contractions = contractions_,
@@ -308,7 +338,7 @@ void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_re
                                    .expands = remaining_.expands,
                                    .left = remaining_.left};
   const Ways ways = connections_({pieces.data(), group.item_count}, {group.wanted.data(), group.wanted_count},
-                                 around, best_ - 1 - counts.steps() - (least_rest - own));
+                                 around, limit);
   for (std::uint8_t i = 0; i < ways.count; ++i) use(ways.way[i]);
 }
 

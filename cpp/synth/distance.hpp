@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,8 @@ class ShapeDistance {
 
   /// The distance, or any number greater than `limit` when it exceeds that.
   int operator()(std::span<const Piece> pieces, const Remaining& remaining, int limit);
+  /// Whether the distance is at most `limit`: the search for it ends at the first way that is short enough.
+  bool within(std::span<const Piece> pieces, const Remaining& remaining, int limit);
 
   std::size_t bytes() const { return memo_.capacity() * sizeof(MemoEntry) + connections_.bytes(); }
 
@@ -70,11 +73,15 @@ class ShapeDistance {
     int expands = 0;
     Removed removed;
   };
+  /// What is known of the distance so far.
   struct MemoEntry {
+    static constexpr std::uint8_t kUnknown = 0xff;
     std::uint64_t key = 0;
-    std::uint8_t value = 0;  ///< the distance, or a lower bound above `limit`
-    std::uint8_t limit = 0;
+    std::uint8_t least = 0;
+    std::uint8_t most = kUnknown;
   };
+  std::uint64_t prepare(std::span<const Piece> pieces, const Remaining& remaining);
+  void measure(int limit, bool any);
   void partition_wanted(std::size_t at, std::size_t least_group);
   void place_item(std::size_t at, const Partial& so_far, std::size_t least_choice);
   void close(const Partial& placed);
@@ -94,14 +101,17 @@ class ShapeDistance {
   std::size_t item_count_ = 0;
   std::size_t frozen_count_ = 0;
   Remaining remaining_;
-  PackedSize all_left_;        ///< remaining_.left in bytes
-  PackedSize left_;            ///< of the primary variables
-  bool sizes_decide_ = false;  ///< nothing changes sizes at will
-  int contractions_ = 0;       ///< supposed to follow
+  PackedSize all_left_;            ///< remaining_.left in bytes
+  PackedSize left_;                ///< of the primary variables
+  bool primaries_decide_ = false;  ///< nothing drops primary variables at will
+  bool sizes_decide_ = false;      ///< ... nor changes sizes by coefficients at will
+  int contractions_ = 0;           ///< supposed to follow
   StepCounts limits_;
   std::array<Group, 8> groups_{};
   std::size_t group_count_ = 0;
-  int best_ = 0;
+  int best_ = 0;              ///< least steps found, or one above the limit
+  std::optional<int> found_;  ///< the last of these that are steps found
+  bool any_ = false;          ///< the first that is found will do
 };
 
 }  // namespace syno::synth

@@ -168,7 +168,7 @@ void Engine::moves(const State& state, std::vector<Move>& out, std::optional<int
       out.push_back({.primitive = P::Reduce, .parameter = extent});
     }
     // Reduces come first: where nothing but another one leads on, the rest need not be looked at.
-    if (steps_left && use_distance && distance(state, *steps_left, false) > *steps_left) return;
+    if (steps_left && use_distance && !within_distance(state, *steps_left, false)) return;
   }
   for (std::uint8_t i = 0; i < state.dim_count; ++i) {
     if (room && may(state.used[index(P::Merge)], budgets.max_merges)) {
@@ -467,10 +467,14 @@ Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
   return traits;
 }
 
-int Engine::distance(const State& state, int limit, bool more_reduces) {
-  std::array<Piece, kMaxFrontier> pieces;
+Engine::Pieces Engine::pieces_of(const State& state) const {
+  Pieces pieces;
   for (std::size_t k = 0; k < state.dim_count; ++k)
     pieces[k] = {state.dims[k].extent, traits_of(state, state.dims[k])};
+  return pieces;
+}
+
+Remaining Engine::remaining_of(const State& state, bool more_reduces) const {
   const Budgets& budgets = spec_.budgets;
   Remaining remaining;
   remaining.merges = open_count(state.used[index(P::Merge)], budgets.max_merges);
@@ -481,14 +485,30 @@ int Engine::distance(const State& state, int limit, bool more_reduces) {
   remaining.expands = open_count(state.used[index(P::Expand)], budgets.max_expands);
   remaining.contractions = weights_left(state);
   remaining.reduces = more_reduces && reduces_open(state) ? budgets.max_reductions - state.step_count : 0;
-  const std::uint8_t missing = further_->missing(state);
-  remaining.must_contract = missing == 0 && must_contract(state);
+  remaining.must_contract = further_->missing(state) == 0 && must_contract(state);
   for (std::size_t i = 0; i < spec_.occurrences.size(); ++i) {
     remaining.left[i] = state.left[i];
     if (sizes_.primary_lanes().exponent(i) != 0 && state.left[i] <= 0) remaining.frozen.set(i, -1);
   }
-  if (missing != 0) return further_->distance(missing, {pieces.data(), state.dim_count}, remaining, limit);
-  return (*distance_)({pieces.data(), state.dim_count}, remaining, limit);
+  return remaining;
+}
+
+int Engine::distance(const State& state, int limit, bool more_reduces) {
+  const Pieces pieces = pieces_of(state);
+  const std::span<const Piece> frontier{pieces.data(), state.dim_count};
+  const Remaining remaining = remaining_of(state, more_reduces);
+  const std::uint8_t missing = further_->missing(state);
+  if (missing != 0) return further_->distance(missing, frontier, remaining, limit);
+  return (*distance_)(frontier, remaining, limit);
+}
+
+bool Engine::within_distance(const State& state, int limit, bool more_reduces) {
+  const Pieces pieces = pieces_of(state);
+  const std::span<const Piece> frontier{pieces.data(), state.dim_count};
+  const Remaining remaining = remaining_of(state, more_reduces);
+  const std::uint8_t missing = further_->missing(state);
+  if (missing != 0) return further_->within(missing, frontier, remaining, limit);
+  return distance_->within(frontier, remaining, limit);
 }
 
 Reason Engine::take(const State& state, const Move& move, int steps_left, State& next) {
@@ -507,7 +527,7 @@ Reason Engine::take(const State& state, const Move& move, int steps_left, State&
     return reject(reason_of(Limit::ReductionRatio));
   apply(state, move, next);
   if (const Reason reason = check_budgets(next, move); reason != kAccepted) return reject(reason);
-  if (use_distance && distance(next, steps_left) > steps_left) return reject(reason_of(Limit::Distance));
+  if (use_distance && !within_distance(next, steps_left)) return reject(reason_of(Limit::Distance));
   const bool enlarges = move.primitive == P::Contraction || move.primitive == P::Unfold;
   if (enlarges && spec_.budgets.max_flops < kUnbounded &&
       work_->least_flops(next, pool_, largest_stride_) > spec_.budgets.max_flops) {

@@ -69,6 +69,8 @@ class Engine {
   std::vector<Coordinate> root_coordinates(const State& root) const;  ///< coordinate_of for the outputs
   /// Shape distance, or any number above `limit`; without `more_reduces`, to what needs no further Reduce.
   int distance(const State& state, int limit, bool more_reduces = true);
+  /// Whether it is at most `limit`, which takes less than to find it.
+  bool within_distance(const State& state, int limit, bool more_reduces = true);
   /// True when the frontier's sizes are the input's and every further input was brought in.
   bool finished(const State& state) const;
   /// Calls back for each assignment to the inputs that the rules and budgets keep; others are counted. For
@@ -93,6 +95,9 @@ class Engine {
 
  private:
   void contraction_moves(const State& state, std::vector<Move>& out);
+  Remaining remaining_of(const State& state, bool more_reduces) const;
+  using Pieces = std::array<Piece, kMaxFrontier>;
+  Pieces pieces_of(const State& state) const;
   Traits traits_of(const State& state, const FrontierDim& dim) const;
   bool reduces_open(const State& state) const;
   bool within_reduction_ratio(const State& state, SizeNumber extent) const;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -52,6 +53,8 @@ class Walk {
   /// The state's descendants without the state itself.
   void below(const State& state, int steps_left) {
     if (++looked_ % kTick == 0) tick_();
+    ended_ = ended_ || engine_.counters.children > most_children_;
+    if (ended_) return;
     std::vector<Move>& moves = moves_[state.step_count];
     engine_.moves(state, moves, steps_left);
     State next;
@@ -62,6 +65,9 @@ class Walk {
       path_.pop_back();
     }
   }
+  /// Looks no further once the engine counts more steps than this.
+  void end_at(std::uint64_t children) { most_children_ = children; }
+  bool ended() const { return ended_; }
   /// `path` leads to where the walk begins.
   void cut_at(int depth, std::vector<Branch>& branches, std::vector<Move> path = {}) {
     cut_ = depth;
@@ -74,6 +80,8 @@ class Walk {
   std::vector<Found>& found_;
   const std::function<void()>& tick_;
   std::size_t looked_ = 0;
+  std::uint64_t most_children_ = std::numeric_limits<std::uint64_t>::max();
+  bool ended_ = false;
   std::array<std::vector<Move>, kMaxSteps + 1> moves_;
   std::vector<Move> path_;
   int cut_ = -1;
@@ -225,9 +233,16 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
     check_memory();
     poll();
   };
+  std::atomic<bool> ended = false;
+  const auto children_left = [&](std::uint64_t so_far) {
+    if (options.most_children == 0) return std::numeric_limits<std::uint64_t>::max();
+    return options.most_children - std::min(options.most_children, so_far);
+  };
   Walk walk(shallow, found, look);
   walk.cut_at(kFirstCut, branches);
+  walk.end_at(children_left(0));
   walk.from(shallow.root(), max_steps);
+  ended = walk.ended();
   met += found.size();
   hold(found);
   look();
@@ -237,8 +252,10 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   // A branch with all below it, or down to a cut.
   const auto explore = [&](Branch& branch, std::vector<Branch>* finer) {
     Worker worker;
+    std::uint64_t left = 0;
     {
       const std::lock_guard lock(mutex);
+      left = children_left(counters.children);
       if (!workers.empty()) {
         worker = std::move(workers.back());
         workers.pop_back();
@@ -270,12 +287,14 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
       poll();
     };
     Walk deep(engine, done.found, tick);
+    deep.end_at(left);
     if (finer != nullptr) deep.cut_at(kSecondCut, *finer, branch.path);
     deep.below(state, max_steps - state.step_count);
     tick();
     met += done.found.size();
     done.counters = std::exchange(engine.counters, Counters());
-    if (checkpoint) {
+    if (deep.ended()) ended = true;
+    if (checkpoint && !deep.ended()) {
       done.number = static_cast<std::size_t>(&branch - branches.data());
       checkpoint->append(done);
     }
@@ -329,7 +348,7 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
   } else {
     result.operators = distinct(std::move(found), options.operator_keys, threads);
   }
-  const bool truncated = result.statistics.truncated;
+  const bool truncated = result.statistics.truncated || ended;
   result.statistics = statistics_of(counters, result.operators);
   result.statistics.truncated = truncated;
   result.statistics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

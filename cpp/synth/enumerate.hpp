@@ -27,7 +27,7 @@ struct SearchStatistics {
   std::map<std::string, std::uint64_t> rejected;  ///< by rule, budget, `distance` or `order`
   std::vector<std::uint64_t> by_steps;            ///< operators kept, by number of steps
   double seconds = 0;
-  bool truncated = false;  ///< there are more than the limit let through
+  bool truncated = false;  ///< there are, or may be, more than a limit let through
 };
 
 struct EnumerationOptions {
@@ -37,7 +37,10 @@ struct EnumerationOptions {
   std::optional<std::size_t> limit;
   /// Recognise duplicates by what operators compute, not only by how they are built.
   bool operator_keys = true;
-  bool shape_distance = true;    ///< false: an ablation
+  bool shape_distance = true;  ///< false: an ablation
+  /// Look at about this many steps, then end with what was found (`truncated`); 0: no limit. With one thread
+  /// the same every time.
+  std::uint64_t most_children = 0;
   std::size_t memory_limit = 0;  ///< bytes for the search and what it found; 0: no limit
   /// A file that keeps what is finished: an enumeration that was interrupted, however it was, goes on from
   /// there and gives what it would have given (see Checkpoint). Empty: none.

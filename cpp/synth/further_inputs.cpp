@@ -72,29 +72,33 @@ void FurtherInputs::moves(const State& state, std::vector<Move>& out) const {
   }
 }
 
-int FurtherInputs::distance(std::uint8_t missing, std::span<const Piece> pieces, const Remaining& remaining,
-                            int limit) {
-  const int contractions = std::popcount(missing);
-  if (contractions > limit) return contractions;
+const std::vector<std::unique_ptr<ShapeDistance>>& FurtherInputs::targets_of(std::uint8_t missing) {
+  auto& targets = targets_[missing];
   std::vector<SizeNumber> dims;
   for (std::size_t input = 0; input < extents_.size(); ++input) {
     if ((missing >> input & 1) != 0) dims.insert(dims.end(), extents_[input].begin(), extents_[input].end());
   }
-  if (wanted_.size() + dims.size() > kMostWanted) return contractions;
-  auto& targets = targets_[missing];
-  if (targets.empty()) {
-    std::set<std::vector<SizeNumber>> seen;
-    for (std::uint32_t matched = 0; matched < 1U << dims.size(); ++matched) {
-      std::vector<SizeNumber> target;
-      for (std::size_t d = 0; d < dims.size(); ++d) {
-        if ((matched >> d & 1) != 0) target.push_back(dims[d]);
-      }
-      std::sort(target.begin(), target.end());
-      if (!seen.insert(target).second) continue;
-      target.insert(target.end(), wanted_.begin(), wanted_.end());
-      targets.push_back(std::make_unique<ShapeDistance>(sizes_, spec_, std::move(target), freedom_));
+  if (!targets.empty() || wanted_.size() + dims.size() > kMostWanted) return targets;
+  std::set<std::vector<SizeNumber>> seen;
+  for (std::uint32_t matched = 0; matched < 1U << dims.size(); ++matched) {
+    std::vector<SizeNumber> target;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      if ((matched >> d & 1) != 0) target.push_back(dims[d]);
     }
+    std::sort(target.begin(), target.end());
+    if (!seen.insert(target).second) continue;
+    target.insert(target.end(), wanted_.begin(), wanted_.end());
+    targets.push_back(std::make_unique<ShapeDistance>(sizes_, spec_, std::move(target), freedom_));
   }
+  return targets;
+}
+
+int FurtherInputs::distance(std::uint8_t missing, std::span<const Piece> pieces, const Remaining& remaining,
+                            int limit) {
+  const int contractions = std::popcount(missing);
+  if (contractions > limit) return contractions;
+  const auto& targets = targets_of(missing);
+  if (targets.empty()) return contractions;
   int best = limit + 1;
   for (const auto& target : targets) {
     const int rest = best - 1 - contractions;
@@ -102,6 +106,16 @@ int FurtherInputs::distance(std::uint8_t missing, std::span<const Piece> pieces,
     best = std::min(best, contractions + (*target)(pieces, remaining, rest));
   }
   return best;
+}
+
+bool FurtherInputs::within(std::uint8_t missing, std::span<const Piece> pieces, const Remaining& remaining,
+                           int limit) {
+  const int rest = limit - std::popcount(missing);
+  if (rest < 0) return false;
+  const auto& targets = targets_of(missing);
+  return targets.empty() || std::any_of(targets.begin(), targets.end(), [&](const auto& target) {
+           return target->within(pieces, remaining, rest);
+         });
 }
 
 std::size_t FurtherInputs::bytes() const {

@@ -29,6 +29,8 @@ class FurtherInputs {
   /// have to be made too. What it matches could as well leave last, so that together they are one wanted
   /// multiset; the least over all such multisets is a lower bound. What it shares costs nothing here.
   int distance(std::uint8_t missing, std::span<const Piece> pieces, const Remaining& remaining, int limit);
+  /// Whether it is at most `limit`.
+  bool within(std::uint8_t missing, std::span<const Piece> pieces, const Remaining& remaining, int limit);
 
   /// Positions in an input's WeightRecord, shared coordinates first, for each of its open dimensions in
   /// order; calls back once for each assignment of equal extents.
@@ -41,6 +43,8 @@ class FurtherInputs {
 
  private:
   static constexpr std::size_t kMostWanted = 8;  ///< dimensions one ShapeDistance takes
+  /// None where there are more dimensions than one ShapeDistance takes.
+  const std::vector<std::unique_ptr<ShapeDistance>>& targets_of(std::uint8_t missing);
 
   SizePool& sizes_;
   const Spec& spec_;

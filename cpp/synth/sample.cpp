@@ -5,6 +5,8 @@
 #include <bit>
 #include <chrono>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -88,8 +90,11 @@ class Aims {
   void add(Found found) {
     known_.push_back(std::move(found));
     const Found* origin = &known_.back();
+    std::uint32_t kind = 0;
+    for (const pgraph::Step& step : origin->graph.graph.steps())
+      kind |= 1U << static_cast<unsigned>(step.primitive);
     for (int kept = 1; kept <= std::min(origin->steps, max_steps_); ++kept)
-      longer_than_[kept].push_back(origin);
+      longer_than_[kept][kind].push_back(origin);
   }
   /// Nothing is left of this number of steps.
   void close(int steps) { closed_[steps] = true; }
@@ -123,7 +128,9 @@ class Aims {
       aim.kept = kept;
     });
     if (aim.kept > 0) {
-      const auto& origins = longer_than_[aim.kept];
+      const auto& kinds = longer_than_[aim.kept];
+      const auto& origins =
+          std::next(kinds.begin(), static_cast<std::ptrdiff_t>(random.below(kinds.size())))->second;
       aim.origin = origins[random.below(origins.size())];
     }
     aim.patience = kRestart * luby(++effort_[aim.steps][aim.kept].draws);
@@ -138,8 +145,9 @@ class Aims {
   };
   int min_steps_;
   int max_steps_;
-  std::deque<Found> known_;                             ///< stays in place as it grows
-  std::vector<std::vector<const Found*>> longer_than_;  ///< known operators of at least so many steps
+  std::deque<Found> known_;  ///< stays in place as it grows
+  /// Known operators of at least so many steps, by the primitives that they have, as bits.
+  std::vector<std::map<std::uint32_t, std::vector<const Found*>>> longer_than_;
   std::array<bool, kMaxSteps + 1> closed_{};
   std::array<std::array<Effort, kMaxSteps + 1>, kMaxSteps + 1> effort_{};
 };

@@ -24,7 +24,8 @@ struct SampleOptions {
 /// patience ends, or time.
 ///
 /// A draw takes a number of steps and a partial operator to start from: the first few steps of an operator
-/// drawn uniformly from those known (all with few steps, see scout(), and those drawn before). It walks on
+/// drawn from those known (all with few steps, see scout(), and those drawn before): first which primitives
+/// it has, uniformly, so that those are often begun that few operators have; then one of these. It walks on
 /// (see Walker) to an operator of exactly so many steps that was not drawn before. How many steps to keep,
 /// for which number of steps, is random so that every such pair gets the same share of the search; each
 /// pair's walks give up after as many partial operators as Luby's sequence says.

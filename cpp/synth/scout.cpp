@@ -114,20 +114,21 @@ std::vector<Found> known_operators(const Spec& spec, int max_steps) {
   return found;
 }
 
-std::vector<Found> scout(const Spec& spec, int max_steps, std::size_t enough) {
-  constexpr std::uint64_t kAffordable = 5'000;  // states; one step more means a few times as many
+std::vector<Found> scout(const Spec& spec, int max_steps, std::size_t enough, std::uint64_t affordable) {
   std::vector<Found> found;
   std::uint64_t before = 0;
   for (int depth = 1; depth <= max_steps; ++depth) {
     EnumerationOptions options;
     options.max_steps = depth;
     options.operator_keys = false;
+    options.most_children = affordable;
     Enumeration all = enumerate(spec, options);
-    found = std::move(all.operators);
-    const std::uint64_t states = all.statistics.states;
-    const bool grows = before > 0 && states * states / before > kAffordable;
-    if (found.size() >= enough || states > kAffordable || (grows && !found.empty())) break;
-    before = states;
+    const std::uint64_t children = all.statistics.children;
+    // What ends in the middle holds what begins with the first steps only.
+    if (!all.statistics.truncated || found.empty()) found = std::move(all.operators);
+    const bool grows = before > 0 && children * children / before > affordable;
+    if (found.size() >= enough || all.statistics.truncated || (grows && !found.empty())) break;
+    before = children;
   }
   return found;
 }

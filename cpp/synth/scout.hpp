@@ -9,9 +9,11 @@
 namespace syno::synth {
 
 /// All operators of at most d steps, for the least d at which there are `enough`, at most `max_steps`; fewer
-/// where looking further would take seconds. Nearly every partial operator leads nowhere, and those that
-/// begin an operator of few steps mostly begin one of many.
-std::vector<Found> scout(const Spec& spec, int max_steps, std::size_t enough);
+/// where one step more means to look at more than `affordable` steps; no more are ever looked at for a d.
+/// Nearly every partial operator leads nowhere, and those that begin an operator of few steps mostly begin
+/// one of many.
+std::vector<Found> scout(const Spec& spec, int max_steps, std::size_t enough,
+                         std::uint64_t affordable = 400'000);
 
 /// Operators that people know, as far as the space has them: long ones, too, which only few partial operators
 /// lead to. Coefficients of the spec take the places of their sizes, in every combination.

@@ -13,7 +13,9 @@
 #include "program/verify.hpp"
 #include "small_specs.hpp"
 #include "support/error.hpp"
+#include "support/random.hpp"
 #include "synth/duplicates.hpp"
+#include "synth/engine.hpp"
 #include "synth/explain.hpp"
 
 namespace syno::synth {
@@ -108,7 +110,13 @@ TEST(Enumerate, ShapeDistanceLosesNothing) {
   dilated.name = "dilated";
   dilated.budgets.max_strides = 2;
   dilated.extensions = {"dilated_windows"};
-  std::vector<Spec> specs = {testing::line_spec(5), testing::rich_line_spec(4), repeats, dilated};
+  // The layer strides: what a stride changes are coefficients, never primary variables.
+  Spec strided = testing::line_spec(5);
+  strided.name = "strided";
+  strided.signature.input[1].extent = strided.signature.sizes.parse("s*H");
+  strided.budgets.max_strides = 2;
+  strided.extensions = {"dilated_windows", "strided_inputs", "depthwise"};
+  std::vector<Spec> specs = {testing::line_spec(5), testing::rich_line_spec(4), repeats, dilated, strided};
   for (const char* name : {"resnet18", "test", "simple"}) {
     specs.push_back(spec_named(name));
     specs.back().budgets.max_steps = 4;
@@ -123,6 +131,57 @@ TEST(Enumerate, ShapeDistanceLosesNothing) {
     EXPECT_LT(with.statistics.states, without.statistics.states) << spec.name;
     EXPECT_GT(with.operators.size(), 10U) << spec.name;
   }
+}
+
+TEST(ShapeDistance, IsWithinALimitWhereItIsNoGreater) {
+  for (Spec spec : {testing::rich_line_spec(6), testing::strided_spec(9), spec_named("attention")}) {
+    Engine once(spec);  // is asked for the distance first
+    Engine twice(spec);
+    Random random(7);
+    std::size_t near = 0, far = 0;
+    for (int walk = 0; walk < 60; ++walk) {
+      State state = once.root(), other = twice.root();
+      std::vector<Move> moves, others;
+      for (int steps = 0; steps < 5; ++steps) {
+        const int limit = static_cast<int>(random.below(7));
+        const int distance = once.distance(state, 8);
+        EXPECT_EQ(once.within_distance(state, limit), distance <= limit) << spec.name;
+        EXPECT_EQ(twice.within_distance(other, limit), distance <= limit) << spec.name;
+        EXPECT_EQ(twice.distance(other, 8), distance) << spec.name;
+        ++(distance <= limit ? near : far);
+        once.moves(state, moves);
+        twice.moves(other, others);
+        ASSERT_EQ(moves.size(), others.size());
+        if (moves.empty()) break;
+        const std::size_t chosen = random.below(moves.size());
+        State next;
+        once.apply(state, moves[chosen], next);
+        state = next;
+        twice.apply(other, others[chosen], next);
+        other = next;
+      }
+    }
+    EXPECT_GT(near, 10U) << spec.name;
+    EXPECT_GT(far, 10U) << spec.name;
+  }
+}
+
+TEST(Enumerate, EndsAfterAsManyStepsAsItMayLookAt) {
+  const Spec spec = testing::line_spec(6);
+  const Enumeration all = enumerate(spec);
+  for (const std::uint64_t most : {1ULL, 500ULL, 5'000ULL}) {
+    EnumerationOptions options;
+    options.most_children = most;
+    const Enumeration some = enumerate(spec, options);
+    EXPECT_TRUE(some.statistics.truncated);
+    EXPECT_LT(some.statistics.children, all.statistics.children / 2 + most);
+    EXPECT_LT(some.operators.size(), all.operators.size());
+    EXPECT_EQ(built(some), built(enumerate(spec, options)));
+  }
+  EnumerationOptions enough;
+  enough.most_children = all.statistics.children;
+  EXPECT_FALSE(enumerate(spec, enough).statistics.truncated);
+  EXPECT_EQ(built(enumerate(spec, enough)), built(all));
 }
 
 TEST(Enumerate, EveryOperatorIsLegalWhereWindowsMayBeLarge) {
