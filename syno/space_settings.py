@@ -35,6 +35,7 @@ BUDGETS = {
     "min_weight_params": "elements of each weight at least",
     "max_variables_in_size": "variables in the size of a coordinate",
     "max_powers_in_size": "sum of the exponents in the size of a coordinate",
+    "max_tree_mb": "megabytes of the nodes of a tree search (policy mcts), which then grow no further",
 }
 
 THRESHOLDS = {
@@ -43,8 +44,8 @@ THRESHOLDS = {
     "max_stride": "extent above a Stride",
     "shift_ratio": "a Shift of a block counts as none where the block is more than so many times as wide",
     "max_matched": "product of the extents that one weight has of the output",
-    "min_matched_reduce": "width of a bottleneck between two weights, at least",
-    "max_matched_reduce": "width of a bottleneck between two weights",
+    "min_matched_reduce": "extent of a sum in which two weights meet, at least",
+    "max_matched_reduce": "extent of a sum in which two weights meet",
     "max_repeat": "times that data are repeated by Expands",
     "similar_share": "share of elements that may differ where two operators count as similar",
     "promising_share": "share of the multiply-adds where limits that judge promise must hold",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 namespace syno::synth {
 namespace {
@@ -313,6 +314,36 @@ bool weights_larger_than_product(const Candidate& c) {
     });
   });
 }
+/// The Reduces that a coordinate is made of, each once.
+void add_reduces(const CoordinatePool& pool, Coordinate coordinate, std::vector<Coordinate>& reduces) {
+  const CoordinateNode& node = pool[coordinate];
+  if (node.kind == Kind::Reduce && std::find(reduces.begin(), reduces.end(), coordinate) == reduces.end())
+    reduces.push_back(coordinate);
+  if (node.a != 0) add_reduces(pool, node.a, reduces);
+  if (node.b != 0) add_reduces(pool, node.b, reduces);
+}
+/// What passes from the new weight to one below it is all that the one below sums: the Reduces that they meet
+/// in, windows and groups besides.
+bool weight_only_scales(const Candidate& c) {
+  if (c.move.source != 0) return false;
+  std::vector<Coordinate> reduces;
+  for (std::size_t w = 0; w < c.state.weight_count; ++w) {
+    const WeightRecord& below = c.state.weights[w];
+    bool meet = false;
+    for (std::size_t k = 0; k < c.state.dim_count && below.source == 0; ++k) {
+      const FrontierDim& dim = c.state.dims[k];
+      meet = meet || ((c.move.outer >> k & 1) != 0 && (dim.shared >> w & 1) != 0 &&
+                      c.pool[dim.coordinate].kind == Kind::Reduce);
+    }
+    if (!meet) continue;
+    reduces.clear();
+    for (std::size_t k = 0; k < below.inner_count; ++k) add_reduces(c.pool, below.inner[k], reduces);
+    if (std::all_of(reduces.begin(), reduces.end(),
+                    [&](Coordinate one) { return greatest(c, c.pool[one].extent) < 2; }))
+      return true;
+  }
+  return false;
+}
 /// A further input drops the data at gaps that it matches as well.
 bool weight_shares_gaps(const Candidate& c) {
   const int indexes = c.move.source == 0 ? c.move.inner : c.move.inner | c.move.outer;
@@ -472,6 +503,8 @@ constexpr std::array kRules = {
          "two weights that meet in a sum are, with as many elements as their product, less than it as one "
          "weight",
          weights_larger_than_product, nullptr},
+    Rule{"weight-only-scales", Futile, P::Contraction,
+         "a weight that sums one value of another only scales it", weight_only_scales, nullptr},
     Rule{"weight-shares-gaps", Futile, P::Contraction,
          "elements of a weight or a further input at a Stride's gaps are never used", weight_shares_gaps,
          nullptr},

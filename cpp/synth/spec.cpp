@@ -53,7 +53,8 @@ void check_budgets(const Budgets& b, int further_inputs) {
                                     {"max_params", b.max_params},
                                     {"max_bytes", b.max_bytes},
                                     {"max_reduction_ratio", b.max_reduction_ratio},
-                                    {"max_pooling", b.max_pooling}}) {
+                                    {"max_pooling", b.max_pooling},
+                                    {"max_tree_mb", b.max_tree_mb}}) {
     if (!(value > 0))
       fail<SpecError>("spec", "{} is {}; it must be positive, or null for no limit", name, value);
   }

@@ -42,6 +42,8 @@ struct Budgets {
   double min_weight_params = 100;  ///< elements of each weight, mostly
   int max_variables_in_size = 3;
   int max_powers_in_size = 16;  ///< sum of |exponents|
+  /// Of no operator but of a Tree's nodes, in millions of bytes: a full tree grows no further, see Tree.
+  double max_tree_mb = 512;
   bool operator==(const Budgets&) const = default;
 };
 
@@ -52,9 +54,10 @@ struct Thresholds {
   double max_stride = 30;     ///< extent above a Stride at most this, mostly
   double shift_ratio = 2.0;   ///< a Shift and a block: similar when block / shift exceeds this
   double max_matched = 2048;  ///< product of the extents a weight matches from outputs, mostly
-  /// Extent of a Reduce that one weight shares and a second one matches: the width of a bottleneck, which the
-  /// rules weights-without-bottleneck and weights-larger-than-product bound from above.
-  double min_matched_reduce = 2;           ///< at the largest valuation
+  /// Extent of a Reduce that one weight shares and a second one matches. What passes between two weights is
+  /// all that they meet in, groups and windows besides: its width is bounded by the rules weight-only-scales,
+  /// weights-without-bottleneck and weights-larger-than-product.
+  double min_matched_reduce = 1;           ///< at the largest valuation
   double max_matched_reduce = kUnbounded;  ///< mostly
   double max_repeat = 1;                   ///< product of the extents of Expands
   double similar_share = 1.0;              ///< a similar rule fires when at most this share of points differs

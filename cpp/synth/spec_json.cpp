@@ -106,6 +106,7 @@ void visit_budgets(Visit&& visit, B& b) {
   visit("min_weight_params", b.min_weight_params);
   visit("max_variables_in_size", b.max_variables_in_size);
   visit("max_powers_in_size", b.max_powers_in_size);
+  visit("max_tree_mb", b.max_tree_mb);
 }
 template <class Visit, class T>
 void visit_thresholds(Visit&& visit, T& t) {

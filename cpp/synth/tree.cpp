@@ -37,7 +37,8 @@ Tree::Impl::Impl(Spec spec_in, std::uint64_t seed_in, TreeOptions options_in)
       walker(engine),
       novelty(true) {
   nodes.emplace_back();
-  nodes.back().state = engine.root();
+  nodes.back().body->state = engine.root();
+  held = kNodeBytes + kBodyBytes;
   for (const Found& found : scout(spec, spec.budgets.max_steps, kScouted))
     remember_beginnings(found.graph.graph);
 }
@@ -51,10 +52,17 @@ void Tree::Impl::remember_beginnings(const pgraph::PGraph& graph) {
   }
 }
 
+std::size_t Tree::Impl::bytes_of(const Body& body) {
+  std::size_t hidden = 0;
+  for (const Branch& branch : body.branches) hidden += branch.hidden.size();
+  return kBodyBytes + kChoiceBytes * hidden + kArcBytes * body.rave.size();
+}
+
 /// Lists what may follow a node. Orders come from the engine, so that they are the same in every run.
-void Tree::Impl::expand(Node& node) {
+void Tree::Impl::expand(Body& node) {
   if (node.expanded) return;
   node.expanded = true;
+  const std::size_t before = bytes_of(node);
   const int steps_left = spec.budgets.max_steps - node.state.step_count;
   if (engine.finished(node.state)) {
     std::uint32_t completions = 0;
@@ -62,54 +70,62 @@ void Tree::Impl::expand(Node& node) {
                        [&](const State&, std::span<const std::uint8_t>, const Work&) { ++completions; });
     for (std::uint32_t c = 0; c < completions; ++c) node.branches[kStop].hidden.push_back({Move(), c, c, 0});
   }
-  if (steps_left == 0) return;
-  std::vector<Move> moves;
-  engine.moves(node.state, moves, steps_left);
-  State next;
-  for (const Move& move : moves) {
-    if (engine.take(node.state, move, steps_left - 1, next) != kAccepted) continue;
-    node.branches[static_cast<std::size_t>(move.primitive)].hidden.push_back(
-        {move, 0, engine.arc_of(next, next.step_count - 1U), Walker::state_key(engine, next)});
+  if (steps_left > 0) {
+    std::vector<Move> moves;
+    engine.moves(node.state, moves, steps_left);
+    State next;
+    for (const Move& move : moves) {
+      if (engine.take(node.state, move, steps_left - 1, next) != kAccepted) continue;
+      node.branches[static_cast<std::size_t>(move.primitive)].hidden.push_back(
+          {move, 0, engine.arc_of(next, next.step_count - 1U), Walker::state_key(engine, next)});
+    }
   }
+  held += bytes_of(node) - before;
 }
 
-std::size_t Tree::Impl::shown(const Node& node, std::size_t type, bool narrow) const {
+std::size_t Tree::Impl::shown(const Body& node, std::size_t type, bool narrow) const {
   const auto& children = node.branches[type].children;
   return static_cast<std::size_t>(std::count_if(children.begin(), children.end(), [&](std::uint32_t c) {
-    return !nodes[c].dead && (!narrow || promising(type, nodes[c].choice));
+    return !nodes[c].dead() && (!narrow || promising(type, nodes[c].choice));
   }));
 }
 
-bool Tree::Impl::hides(const Node& node, std::size_t type, bool narrow) const {
+bool Tree::Impl::hides(const Body& node, std::size_t type, bool narrow) const {
   const auto& hidden = node.branches[type].hidden;
   return std::any_of(hidden.begin(), hidden.end(),
                      [&](const Choice& choice) { return !narrow || promising(type, choice); });
 }
 
-bool Tree::Impl::alive(const Node& node, std::size_t type, bool narrow) const {
+bool Tree::Impl::alive(const Body& node, std::size_t type, bool narrow) const {
   return hides(node, type, narrow) || shown(node, type, narrow) > 0;
 }
 
 void Tree::Impl::bury(std::uint32_t at) {
   for (;;) {
-    nodes[at].dead = true;
+    drop_body(at);
     const std::uint32_t parent = nodes[at].parent;
-    if (parent == kNone) return;
+    if (parent == kNone || nodes[parent].dead()) return;
     for (std::size_t type = 0; type < kTypes; ++type) {
-      if (alive(nodes[parent], type)) return;
+      if (alive(*nodes[parent].body, type)) return;
     }
     at = parent;
   }
+}
+
+void Tree::Impl::drop_body(std::uint32_t node) {
+  held -= bytes_of(*nodes[node].body);
+  nodes[node].body.reset();
 }
 
 std::size_t Tree::Impl::choose_type(const Node& node, bool narrow, Random& random) const {
   std::size_t best = kTypes;
   double best_value = -1e300;
   std::uint64_t ties = 0;
-  double total = node.score.count + node.pending;
+  const Body& body = *node.body;
+  const double total = node.score.count + node.pending;
   for (std::size_t type = 0; type < kTypes; ++type) {
-    if (!alive(node, type, narrow)) continue;
-    const double value = upper_bound(node.type_score[type], total, node.type_pending[type], options);
+    if (!alive(body, type, narrow)) continue;
+    const double value = upper_bound(body.type_score[type], total, body.type_pending[type], options);
     if (value > best_value) {
       best_value = value;
       best = type;
@@ -121,7 +137,7 @@ std::size_t Tree::Impl::choose_type(const Node& node, bool narrow, Random& rando
   return best;
 }
 
-double Tree::Impl::rave_value(const Node& node, std::uint64_t arc) const {
+double Tree::Impl::rave_value(const Body& node, std::uint64_t arc) const {
   // Optimistic while little is known: mean + deviation - 1/n.
   const auto value = [](const std::unordered_map<std::uint64_t, Score>& table,
                         std::uint64_t key) -> std::pair<double, double> {
@@ -136,7 +152,7 @@ double Tree::Impl::rave_value(const Node& node, std::uint64_t arc) const {
   return (1 - beta) * local + beta * global;
 }
 
-std::size_t Tree::Impl::choose_hidden(const Node& node, std::size_t type, bool narrow, Random& random) const {
+std::size_t Tree::Impl::choose_hidden(const Body& node, std::size_t type, bool narrow, Random& random) const {
   const auto& hidden = node.branches[type].hidden;
   const bool at_random = random.unit() < options.rave_random;
   std::size_t best = 0;
@@ -156,12 +172,12 @@ std::size_t Tree::Impl::choose_hidden(const Node& node, std::size_t type, bool n
   return best;
 }
 
-std::uint32_t Tree::Impl::choose_child(const Node& node, std::size_t type, bool narrow) const {
+std::uint32_t Tree::Impl::choose_child(const Body& node, std::size_t type, bool narrow) const {
   std::uint32_t best = kNone;
   double best_value = -1e300;
   const double total = node.type_score[type].count + node.type_pending[type];
   for (const std::uint32_t child : node.branches[type].children) {
-    if (nodes[child].dead || (narrow && !promising(type, nodes[child].choice))) continue;
+    if (nodes[child].dead() || (narrow && !promising(type, nodes[child].choice))) continue;
     const double value = upper_bound(nodes[child].score, total, nodes[child].pending, options);
     if (best == kNone || value > best_value) {
       best_value = value;
@@ -173,32 +189,37 @@ std::uint32_t Tree::Impl::choose_child(const Node& node, std::size_t type, bool 
 
 std::uint32_t Tree::Impl::add_node(std::uint32_t parent, std::size_t type, std::size_t hidden) {
   const auto id = static_cast<std::uint32_t>(nodes.size());
-  Branch& branch = nodes[parent].branches[type];
+  Branch& branch = nodes[parent].body->branches[type];
   Node node;
   node.parent = parent;
   node.type = type;
   node.choice = branch.hidden[hidden];
   branch.hidden.erase(branch.hidden.begin() + static_cast<std::ptrdiff_t>(hidden));
   branch.children.push_back(id);
+  const State& before = nodes[parent].body->state;
   if (type == kStop) {
-    node.state = nodes[parent].state;
+    node.body->state = before;
   } else {
-    engine.apply(nodes[parent].state, node.choice.move, node.state);
+    engine.apply(before, node.choice.move, node.body->state);
   }
   nodes.push_back(std::move(node));
+  held += kNodeBytes + kBodyBytes - kChoiceBytes;
   return id;
 }
 
 std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
   std::uint32_t at = 0;
   for (;;) {
-    expand(nodes[at]);
-    const Node& node = nodes[at];
+    // A node is expanded when it gets its first child.
+    if (at != 0 && !nodes[at].body->expanded && full())
+      return walk_from(at, nodes[at].body->state, std::nullopt, random);
+    expand(*nodes[at].body);
+    const Body& node = *nodes[at].body;
     bool narrow = random.unit() >= kElsewhere;
-    std::size_t type = narrow ? choose_type(node, narrow, random) : kTypes;
+    std::size_t type = narrow ? choose_type(nodes[at], narrow, random) : kTypes;
     if (type == kTypes) {
       narrow = false;
-      type = choose_type(node, narrow, random);
+      type = choose_type(nodes[at], narrow, random);
     }
     if (type == kTypes) {
       bury(at);
@@ -209,7 +230,14 @@ std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
     const auto target =
         static_cast<std::size_t>(std::max(1.0, std::floor(std::pow(visits + 1, options.widening))));
     if (hides(node, type, narrow) && children < target) {
-      at = add_node(at, type, choose_hidden(node, type, narrow, random));
+      const std::size_t hidden = choose_hidden(node, type, narrow, random);
+      // A whole operator is a node in any case: it is handed out once.
+      if (type != kStop && at != 0 && full()) {
+        State next;
+        engine.apply(node.state, node.branches[type].hidden[hidden].move, next);
+        return walk_from(at, next, Hidden{type, hidden}, random);
+      }
+      at = add_node(at, type, hidden);
       break;
     }
     at = choose_child(node, type, narrow);
@@ -218,23 +246,29 @@ std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
       return std::nullopt;
     }
   }
-  Record record{0, pgraph::CompleteGraph{pgraph::PGraph(spec.signature), {}}, at, {}, std::nullopt, false};
-  const State state = nodes[at].state;
-  if (nodes[at].type == kStop) {
-    std::optional<pgraph::CompleteGraph> graph;
-    std::uint32_t number = 0;
-    engine.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work&) {
-      if (number++ == nodes[at].choice.completion) graph = engine.to_graph(s, position);
-    });
-    const bool is_new = graph && novelty.is_new(*graph);
-    if (!is_new) {
-      bury(at);
-      return std::nullopt;
-    }
-    record.graph = std::move(*graph);
-    for (std::size_t t = 0; t < state.step_count; ++t) record.arcs.push_back(engine.arc_of(state, t));
-    return record;
+  const State state = nodes[at].body->state;
+  return nodes[at].type == kStop ? hand_out(at, state, nodes[at].choice.completion)
+                                 : walk_from(at, state, std::nullopt, random);
+}
+
+std::optional<Tree::Impl::Record> Tree::Impl::hand_out(std::uint32_t at, const State& state,
+                                                       std::uint32_t completion) {
+  std::optional<pgraph::CompleteGraph> graph;
+  std::uint32_t number = 0;
+  engine.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work&) {
+    if (number++ == completion) graph = engine.to_graph(s, position);
+  });
+  if (!graph || !novelty.is_new(*graph)) {
+    bury(at);
+    return std::nullopt;
   }
+  Record record{0, std::move(*graph), at, {}, std::nullopt, false};
+  for (std::size_t t = 0; t < state.step_count; ++t) record.arcs.push_back(engine.arc_of(state, t));
+  return record;
+}
+
+std::optional<Tree::Impl::Record> Tree::Impl::walk_from(std::uint32_t at, const State& state,
+                                                        std::optional<Hidden> child, const Random& random) {
   const WalkOptions walk{
       .min_steps = 0, .max_steps = spec.budgets.max_steps, .patience = kWalkPatience, .charge_known = true};
   const auto is_new = [&](const Found& found) { return novelty.is_new(found.graph); };
@@ -242,31 +276,35 @@ std::optional<Tree::Impl::Record> Tree::Impl::try_once(Random random) {
   looked += walker.looked();
   for (const Barren& fact : walker.learnt()) barren.add(fact);
   if (outcome == Outcome::Found) {
-    record.graph = walker.found().graph;
+    Record record{0, walker.found().graph, at, {}, std::nullopt, false};
     for (std::size_t t = 0; t < walker.met().step_count; ++t)
       record.arcs.push_back(engine.arc_of(walker.met(), t));
     return record;
   }
   if (outcome == Outcome::Barren) {
-    bury(at);
+    // That a child leads nowhere is kept in any case: a dead node takes little.
+    bury(child ? add_node(at, child->type, child->place) : at);
   } else {
-    nodes[at].fruitless = true;
+    ++nodes[at].fruitless;
     count_fruitless(at);
   }
   return std::nullopt;
 }
 
-void Tree::Impl::count_fruitless(std::uint32_t leaf) {
+void Tree::Impl::count_fruitless(std::uint32_t leaf, std::uint32_t times) {
   for (std::uint32_t at = leaf; at != kNone; at = nodes[at].parent) {
-    nodes[at].score.add(0);
-    if (nodes[at].parent != kNone) nodes[nodes[at].parent].type_score[nodes[at].type].add(0);
+    const std::uint32_t parent = nodes[at].parent;
+    nodes[at].score.count += times;
+    if (parent != kNone && !nodes[parent].dead())
+      nodes[parent].body->type_score[nodes[at].type].count += times;
   }
 }
 
 void Tree::Impl::count_pending(std::uint32_t leaf, int by) {
   for (std::uint32_t at = leaf; at != kNone; at = nodes[at].parent) {
     nodes[at].pending += by;
-    if (nodes[at].parent != kNone) nodes[nodes[at].parent].type_pending[nodes[at].type] += by;
+    const std::uint32_t parent = nodes[at].parent;
+    if (parent != kNone && !nodes[parent].dead()) nodes[parent].body->type_pending[nodes[at].type] += by;
   }
 }
 
@@ -278,8 +316,13 @@ void Tree::Impl::fold(Record& record) {
   for (std::uint32_t at = record.leaf; at != kNone; at = nodes[at].parent) {
     Node& node = nodes[at];
     node.score.add(reward);
-    for (const std::uint64_t arc : record.arcs) node.rave[arc].add(reward);
-    if (node.parent != kNone) nodes[node.parent].type_score[node.type].add(reward);
+    if (!node.dead()) {
+      const std::size_t before = node.body->rave.size();
+      for (const std::uint64_t arc : record.arcs) node.body->rave[arc].add(reward);
+      held += kArcBytes * (node.body->rave.size() - before);
+    }
+    if (node.parent != kNone && !nodes[node.parent].dead())
+      nodes[node.parent].body->type_score[node.type].add(reward);
   }
 }
 
@@ -299,7 +342,7 @@ std::vector<Tree::Ticket> Tree::ask(std::size_t count) {
   const Random stream = Random(tree.seed).fork("tree");
   std::vector<Ticket> tickets;
   tree.looked = 0;
-  while (tickets.size() < count && tree.looked < kAskPatience && !tree.nodes[0].dead) {
+  while (tickets.size() < count && tree.looked < kAskPatience && !tree.nodes[0].dead()) {
     auto record = tree.try_once(stream.fork(tree.attempts++));
     ++tree.looked;
     if (!record) continue;
@@ -346,5 +389,6 @@ std::vector<Tree::Result> Tree::results() const {
 }
 
 std::size_t Tree::node_count() const { return impl_->nodes.size(); }
+std::size_t Tree::bytes() const { return impl_->held; }
 
 }  // namespace syno::synth

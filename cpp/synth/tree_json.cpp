@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
+constexpr std::uint64_t kMostFruitless = 0xffffffffU;
 
 std::string spec_key(const Spec& spec) { return to_hex(hash_text(spec_to_json(spec))); }
 
@@ -48,9 +49,9 @@ std::string Tree::to_json() const {
   for (std::size_t n = 1; n < tree.nodes.size(); ++n) {
     const auto& node = tree.nodes[n];
     json["nodes"].push_back(
-        {node.parent, node.type, fmt::format("{:016x}", node.choice.arc), node.dead, node.fruitless});
+        {node.parent, node.type, fmt::format("{:016x}", node.choice.arc), node.dead(), node.fruitless});
   }
-  json["root_dead"] = tree.nodes[0].dead;
+  json["root_dead"] = tree.nodes[0].dead();
   json["tickets"] = Json::array();
   for (const auto& record : tree.records) {
     std::vector<std::string> arcs;
@@ -91,30 +92,45 @@ Tree Tree::from_json(const Spec& spec, std::string_view text) {
   };
   auto impl = std::make_unique<Impl>(spec, number(field<std::string>(json, "seed"), 10), options);
   impl->attempts = field<std::uint64_t>(json, "attempts");
-  for (const Json& row : field<Json>(json, "nodes")) {
+  const Json rows = field<Json>(json, "nodes");
+  if (!rows.is_array()) fail<FormatError>("tree", "'nodes' is {}, not a list", described(rows));
+  std::vector<std::uint32_t> to_come(rows.size() + 1);  // children not read yet, by node
+  const auto checked = [&](std::size_t n) -> const Json& {
+    const Json& row = rows[n - 1];
     if (!row.is_array() || row.size() != 5 || !row[0].is_number_unsigned() || !row[1].is_number_unsigned() ||
-        !row[2].is_string() || !row[3].is_boolean() || !row[4].is_boolean()) {
-      fail<FormatError>("tree", "node {} is malformed", impl->nodes.size());
+        !row[2].is_string() || !row[3].is_boolean() || !row[4].is_number_unsigned() ||
+        row[4].get<std::uint64_t>() > kMostFruitless) {
+      fail<FormatError>("tree", "node {} is malformed", n);
     }
+    if (row[0].get<std::uint64_t>() >= n || row[1].get<std::uint64_t>() >= Impl::kTypes)
+      fail<FormatError>("tree", "node {} has no such parent or type", n);
+    return row;
+  };
+  for (std::size_t n = 1; n <= rows.size(); ++n) ++to_come[checked(n)[0].get<std::size_t>()];
+  std::vector<bool> dead(rows.size() + 1);
+  const auto drop_when_done = [&](std::uint32_t node) {
+    if (dead[node] && to_come[node] == 0) impl->drop_body(node);
+  };
+  for (std::size_t n = 1; n <= rows.size(); ++n) {
+    const Json& row = checked(n);
     const auto parent = row[0].get<std::uint32_t>();
     const auto type = row[1].get<std::size_t>();
     const std::uint64_t arc = number(row[2].get<std::string>(), 16);
-    if (parent >= impl->nodes.size() || type >= Impl::kTypes) {
-      fail<FormatError>("tree", "node {} has no such parent or type", impl->nodes.size());
-    }
-    impl->expand(impl->nodes[parent]);
-    const auto& hidden = impl->nodes[parent].branches[type].hidden;
+    impl->expand(*impl->nodes[parent].body);
+    const auto& hidden = impl->nodes[parent].body->branches[type].hidden;
     const auto found =
         std::find_if(hidden.begin(), hidden.end(), [&](const auto& choice) { return choice.arc == arc; });
-    if (found == hidden.end()) {
-      fail<FormatError>("tree", "node {} is not a step of its parent in this build", impl->nodes.size());
-    }
+    if (found == hidden.end())
+      fail<FormatError>("tree", "node {} is not a step of its parent in this build", n);
     const std::uint32_t id = impl->add_node(parent, type, static_cast<std::size_t>(found - hidden.begin()));
-    impl->nodes[id].dead = row[3].get<bool>();
-    impl->nodes[id].fruitless = row[4].get<bool>();
-    if (impl->nodes[id].fruitless) impl->count_fruitless(id);
+    dead[id] = row[3].get<bool>();
+    --to_come[parent];
+    impl->nodes[id].fruitless = row[4].get<std::uint32_t>();
+    impl->count_fruitless(id, impl->nodes[id].fruitless);
+    drop_when_done(id);
+    drop_when_done(parent);
   }
-  impl->nodes[0].dead = field<bool>(json, "root_dead");
+  if (field<bool>(json, "root_dead")) impl->drop_body(0);
   for (const Json& ticket : field<Json>(json, "tickets")) {
     Impl::Record record{impl->records.size(),
                         pgraph::parse(field<std::string>(ticket, "graph")),

@@ -458,6 +458,13 @@ constexpr Case kCases[] = {
      "c1 = reduce q\nc2 = reduce B\nweight w1 = share c1 match c0\nweight w2 = share c2 match c1\ninput = c2",
      "c1 = reduce k\nc2 = reduce B\nweight w1 = share c1 match c0\nweight w2 = share c2 match c1\ninput = c2",
      ""},
+    // N/B/k is one point: alone it is all that passes; beside a window or a group it is not.
+    {"weight-only-scales", "N", "N k",
+     "c1 = reduce N/B/k\nc2 = reduce N\nc3 = reduce k\nweight w1 = share c1 match c0\n"
+     "weight w2 = share c2 c3 match c1\ninput = c2 c3",
+     "c1 = reduce N/B/k\nc2 = reduce N\nc3 = reduce k\nweight w1 = share c1 c3 match c0\n"
+     "weight w2 = share c2 c3 match c1\ninput = c2 c3",
+     ""},
     {"weight-shares-gaps", "N k", "s*N",
      "c2 = stride c0 by s\nweight w1 = share c1 c2\nc3 = unfold c2 window c1\ninput = c3",
      "weight w1 = share c0 c1\nc2 = stride c0 by s\nc3 = unfold c2 window c1\ninput = c3", ""},
@@ -474,6 +481,7 @@ class FutileRule : public ::testing::TestWithParam<Case> {
     result.budgets.min_weight_params = 1;
     result.budgets.max_reduction_ratio = kUnbounded;
     result.thresholds.max_repeat = 4;
+    result.occurrences[0] = 6;
     if (std::string_view(GetParam().rule) == "discards-data") result.disabled_rules.clear();
     result.extensions.erase(std::string(GetParam().without));
     return result;

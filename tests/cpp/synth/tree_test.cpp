@@ -102,6 +102,54 @@ TEST_P(StridedTree, FindsOperatorsAndContinuesFromItsJson) {
 }
 INSTANTIATE_TEST_SUITE_P(Steps, StridedTree, ::testing::Values(8, 9, 10));
 
+TEST(FullTree, GrowsNoFurtherAndGoesOnFindingOperators) {
+  Spec spec = testing::line_spec(6);
+  const auto run = [](Tree& tree, int rounds) {
+    std::vector<std::string> found;
+    for (int round = 0; round < rounds; ++round) {
+      for (const auto& ticket : tree.ask(4)) {
+        found.push_back(pgraph::to_text(ticket.graph));
+        tree.tell(ticket.number, reward(ticket.graph));
+      }
+    }
+    return found;
+  };
+  Tree free(spec, 3);
+  run(free, 60);
+  spec.budgets.max_tree_mb = static_cast<double>(free.bytes()) / 4e6;
+  Tree small(spec, 3);
+  std::vector<std::string> found = run(small, 20);
+  const std::size_t nodes = small.node_count();
+  Tree again = Tree::from_json(spec, small.to_json());
+  EXPECT_EQ(again.to_json(), small.to_json());
+  EXPECT_EQ(again.bytes(), small.bytes());
+  const std::vector<std::string> more = run(small, 40);
+  EXPECT_EQ(run(again, 40), more) << "goes on as if nothing had happened";
+  EXPECT_EQ(again.to_json(), small.to_json());
+  found.insert(found.end(), more.begin(), more.end());
+  EXPECT_EQ(std::set<std::string>(found.begin(), found.end()).size(), 240U);
+  EXPECT_LT(small.node_count(), nodes + 100);
+  EXPECT_LT(small.node_count(), free.node_count() / 2);
+  // What rewards tell of steps is kept in any case.
+  EXPECT_LT(static_cast<double>(small.bytes()), 1e6 * spec.budgets.max_tree_mb + 240 * 12 * 12 * 64);
+  EXPECT_EQ(small.results().size(), 240U);
+}
+
+TEST(FullTree, HandsOutAllThereIs) {
+  Spec spec = testing::line_spec(3);
+  const Enumeration all = enumerate(spec);
+  spec.budgets.max_tree_mb = 1e-3;  // no more than the root
+  Tree tree(spec, 1);
+  std::set<std::string> seen;
+  for (std::vector<Tree::Ticket> tickets = tree.ask(5); !tickets.empty(); tickets = tree.ask(5)) {
+    for (const auto& ticket : tickets) {
+      EXPECT_TRUE(seen.insert(pgraph::to_text(ticket.graph)).second);
+      tree.tell(ticket.number, reward(ticket.graph));
+    }
+  }
+  EXPECT_EQ(seen.size(), all.operators.size());
+}
+
 TEST(Tree, FindsMoreOfWhatIsRewardedThanItWouldWithoutRewards) {
   const Spec spec = testing::line_spec(6);
   double learnt = 0;
@@ -144,7 +192,7 @@ TEST(Tree, DamagedTextsAreRefused) {
   EXPECT_THROW(Tree::from_json(spec, "{}"), FormatError);
   EXPECT_THROW(Tree::from_json(testing::line_spec(5), json), SpecError);
   std::string newer = json;
-  newer.replace(newer.find("\"format\":2"), 10, "\"format\":7");
+  newer.replace(newer.find("\"format\":3"), 10, "\"format\":7");
   EXPECT_THROW(Tree::from_json(spec, newer), FormatError);
 }
 
