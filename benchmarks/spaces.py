@@ -13,7 +13,6 @@ shapes: it is not counted. Exit code 1 when one that can be written, and costs n
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import sys
 import time
@@ -30,59 +29,41 @@ import networks
 from syno import _core
 from syno.errors import SynoError
 from syno.explain import explain
+from syno.known.operators import KINDS, Place, at_every_size
 from syno.pipeline import default_sites
 from syno.torch import SiteGroup
 
-#: Known operators; `stacked` and Operator 2 have windows along two dimensions and say so where there are not.
-NAMED = (
-    "grouped_conv",
-    "bottleneck_conv",
-    "separable_conv",
-    "dilated_conv",
-    "operator1",
-    "operator2",
-    "stacked_conv",
+#: Operators that people have named, of `syno.known`; those with a window make no sense where layers have none.
+NAMED = tuple(
+    dict.fromkeys(
+        kind.label for kind in KINDS if kind.name not in ("pointwise", "depthwise", "dense", "pool")
+    )
 )
 
 DEARER = "costs more than the layers"
 
-
-def parameters(spec: Any) -> list[dict[str, str]]:
-    """Sizes of known operators from a group's coefficients, in every combination, the usual one first."""
-    variables = json.loads(spec.to_json())["variables"]
-    names = [v["name"] for v in variables if v["kind"] == "coefficient"]
-    windows = [name for name in names if name.startswith("k")][:1] or ["1"]
-    others = [name for name in names if not name.startswith("k")]
-    groups = sorted(others, key=lambda name: name != "g") or ["1"]
-    shrinks = sorted(others, key=lambda name: name == "g") or ["1"]
-    return [
-        {"kernel": window, "groups": group, "shrink": shrink, "dilation": shrink}
-        for window, group, shrink in itertools.product(windows, groups, shrinks)
-    ]
+#: Sizes of an operator that is refused at all of them, looked at for the reason.
+_EXPLAINED = 8
 
 
-def named_in(spec: Any) -> dict[str, str]:
+def named_in(spec: Any, window: str = "") -> dict[str, str]:
     """`legal`, the reason why not, or `-` for what cannot be written for these shapes.
 
     What is in the space but for its multiply-adds says `costs more than the layers`: nothing is gained by it.
     """
+    place = Place(spec, window)
     cells = {}
-    for name in NAMED:
-        written = []
-        unwritten = ""
-        for sizes in parameters(spec):
-            try:
-                written.append(_core.named_operator(name, spec, sizes))
-            except SynoError as error:
-                unwritten = unwritten or f"- {error}"
+    for label in NAMED:
+        made = [one for kind in KINDS if kind.label == label for one in at_every_size(kind, place)]
+        written = [one.graph for one in made if one.graph is not None]
         if any(_core.allowed(spec, graph) for graph in written):
-            cells[name] = "legal"
+            cells[label] = "legal"
         elif written:
-            cells[name] = min(
-                (why_not(graph, spec) for graph in written), key=lambda w: w != DEARER
+            cells[label] = min(
+                (why_not(graph, spec) for graph in written[:_EXPLAINED]), key=lambda w: w != DEARER
             )
         else:
-            cells[name] = unwritten
+            cells[label] = f"- {made[0].problem if made else 'no size fits'}"
     return cells
 
 

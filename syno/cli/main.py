@@ -233,6 +233,13 @@ SpaceRules = Annotated[
         help="A rule of the space, 'pools-too-much=off'; repeat.",
     ),
 ]
+MixTokens = Annotated[
+    bool,
+    typer.Option(
+        "--mix-tokens",
+        help="Let operators in place of linear layers mix tokens; a causal model then sees the future.",
+    ),
+]
 
 
 def _version(show: bool) -> None:
@@ -374,6 +381,7 @@ def sites(
     space: SpaceFile = None,
     settings: SpaceSettings = None,
     rules: SpaceRules = None,
+    mix_tokens: MixTokens = False,
     json: AsJson = False,
 ) -> None:
     """What could be replaced in a model: layers, shapes, FLOPs, share of time; what cannot, and why."""
@@ -386,7 +394,7 @@ def sites(
     inputs, named = example_inputs(example, made)
     wanted = asked(settings or [], rules or [], space)
     found = find_sites(made, *inputs, **named)
-    searched = sizes(found, wanted) if spaces or wanted else None
+    searched = sizes(found, wanted, mix_tokens) if spaces or wanted or mix_tokens else None
     if json:
         more = {} if searched is None else {"spaces": searched.to_dict()}
         print_json({**found.to_dict(), **more})
@@ -457,13 +465,7 @@ def search(
             help="Short trainings that come first, as shares of the steps: '0.1,0.3'. The best of each go on.",
         ),
     ] = None,
-    mix_tokens: Annotated[
-        bool,
-        typer.Option(
-            "--mix-tokens",
-            help="Let operators in place of linear layers mix tokens; a causal model then sees the future.",
-        ),
-    ] = False,
+    mix_tokens: MixTokens = False,
     space: SpaceFile = None,
     settings: SpaceSettings = None,
     rules: SpaceRules = None,

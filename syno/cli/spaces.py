@@ -40,7 +40,7 @@ def asked(sets: list[str], rules: list[str], source: str | None = None) -> dict[
     return wanted or None
 
 
-def sizes(found: Sites, wanted: dict[str, Any] | None) -> SpaceSizes:
+def sizes(found: Sites, wanted: dict[str, Any] | None, mix_tokens: bool = False) -> SpaceSizes:
     """What a search of a model with these sites would search; ``wanted``: what :func:`asked` gave.
 
     Raises:
@@ -49,7 +49,7 @@ def sizes(found: Sites, wanted: dict[str, Any] | None) -> SpaceSizes:
     from syno.search_space import SearchSpace
     from syno.space_overview import sizes_of
 
-    return sizes_of(found, SearchSpace().asked(wanted, None))
+    return sizes_of(found, SearchSpace(mix_tokens=mix_tokens).asked(wanted, None))
 
 
 def _pair(option: str, text: str, example: str) -> tuple[str, str]:

@@ -261,13 +261,16 @@ def known_operators(place: Place, names: Sequence[str]) -> list[Known]:
     """
     rows: dict[str, list[Known]] = {}
     for name in names:
-        kinds = [list(_of(kind, place)) for kind in KINDS if kind.name == name and kind.trained]
+        kinds = [
+            list(at_every_size(kind, place)) for kind in KINDS if kind.name == name and kind.trained
+        ]
         rows[name] = [one for turn in itertools.zip_longest(*kinds) for one in turn if one]
     turns = itertools.zip_longest(*rows.values())
     return [one for turn in turns for one in turn if one is not None]
 
 
-def _of(kind: Kind, place: Place) -> Iterator[Known]:
+def at_every_size(kind: Kind, place: Place) -> Iterator[Known]:
+    """An operator at every value that the space gives its coefficients; those that cannot be built say why."""
     if place.window == MIXED:
         yield Known(
             kind.label, kind.name, problem="the layers' window is not the same along every axis"
@@ -316,6 +319,7 @@ __all__ = [
     "Known",
     "Place",
     "Value",
+    "at_every_size",
     "built",
     "chosen",
     "known_operators",

@@ -515,6 +515,21 @@ def test_sites_show_the_spaces_that_a_search_searches(tmp_path: Path) -> None:
     assert set(plain["spaces"]["not_searched"]) == {"0", "4"}
 
 
+def test_sites_show_the_spaces_of_a_search_that_mixes_tokens(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n\ndef model():\n    return nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))\n"
+    )
+    words = ["sites", f"{tmp_path / 'own.py'}:model", "--example", "2,16,32", "--json"]
+    words += ["--set", "max_steps=3"]
+
+    def variables(*options: str) -> list[str]:
+        plain = json.loads(CliRunner().invoke(app, [*words, *options]).output)
+        return [v["name"] for v in plain["spaces"]["groups"][0]["space"]["variables"]]
+
+    # A window over tokens belongs to the space of a search that mixes them.
+    assert "k" in variables("--mix-tokens") and "k" not in variables()
+
+
 def test_sites_show_spaces_that_hold_nothing_or_are_for_some_layers(tmp_path: Path) -> None:
     options = ("--set", "max_params=1", "--set", "max_steps=4")
     assert "max_params is at least" in sites_of(tmp_path, "--spaces", *options).output

@@ -23,18 +23,19 @@ def spec() -> Any:
     return syno.sites(layer, randn(1, 64, 8, 8)).groups()[0].spec()
 
 
-def test_a_known_operator_counts_at_any_size_that_the_group_has(
-    spec: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, *others = spaces.parameters(spec)
-    assert first == {"kernel": "k", "groups": "g", "shrink": "s", "dilation": "s"}
-    assert len(others) == 3 and all(one["kernel"] == "k" for one in others)
-    monkeypatch.setattr(spaces, "NAMED", ("grouped_conv", "bottleneck_conv"))
-    assert spaces.named_in(spec) == {"grouped_conv": "legal", "bottleneck_conv": "legal"}
+def test_a_known_operator_counts_at_any_size_that_the_group_has(spec: Any) -> None:
+    cells = spaces.named_in(spec)
+    assert list(cells) == list(spaces.NAMED)
+    for label in ("bottleneck", "bottleneck inside", "bottleneck in space", "shift + pointwise"):
+        assert label in cells
+    for label in ("grouped", "bottleneck", "separable", "Operator 1", "Operator 2", "stacked"):
+        assert cells[label] == "legal", cells
+    line = syno.sites(nn.Linear(64, 64), randn(1, 64)).groups()[0].spec()
+    assert spaces.named_in(line)["separable"].startswith("- ")  # has no window to slide
 
 
 def test_a_refused_operator_has_the_reason_that_refuses_it(spec: Any) -> None:
-    sizes = spaces.parameters(spec)[0]
+    sizes = {"kernel": "k", "groups": "g"}
     for name, limits, words in (
         ("grouped_conv", {"max_flops": 5000}, spaces.DEARER),
         ("grouped_conv", {"max_params": 10}, "max_params"),
