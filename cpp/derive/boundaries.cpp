@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "derive/finite.hpp"
 #include "derive/forms.hpp"
 #include "derive/moved.hpp"
 #include "derive/tools.hpp"
@@ -13,7 +14,8 @@ namespace syno::derive {
 
 namespace {
 
-constexpr std::int64_t kSmall = 8;  ///< points that a range may always get
+constexpr std::int64_t kShortSum = 16;  ///< extent up to which terms that are zero may come to one
+constexpr std::int64_t kSmall = 8;      ///< points that a range may always get
 
 /// Half open; all integers where nothing is known.
 struct Part {
@@ -177,7 +179,7 @@ void set_range(Program& program, std::size_t at, const std::string& name, std::i
 
 std::vector<Site> find_tightenings(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
-  if (!scope.target.empty() || !total(program, scope.body)) return {};
+  if (!scope.target.empty() || !finite(program, scope.body)) return {};
   std::vector<Site> found;
   const auto consider = [&](const Iterator& i) {
     if (!named_once(scope, i)) return;
@@ -202,7 +204,7 @@ void tighten(Program& program, const Site& site) {
 
 std::vector<Site> find_relaxations(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
-  if (!scope.target.empty() || !total(program, scope.body)) return {};
+  if (!scope.target.empty() || !finite(program, scope.body)) return {};
   std::vector<Site> found;
   const auto add = [&](const Iterator& i, Part wider) {
     Site site{name_of(program, scope), i.name, {}, {}, {wider.begin, wider.end}};
@@ -227,7 +229,10 @@ std::vector<Site> find_relaxations(const Program& program, std::size_t at) {
       const bool little = wider.end - wider.begin <= 2 * (end - begin) + kSmall;
       if ((wider.begin < begin || wider.end > end) && little && allowed(wider)) add(i, wider);
     }
-    for (const std::int64_t f : {2, 3, 4, 8}) {
+    // Multiples of what lanes hold, and of the windows and tiles that short sums are made of.
+    static const std::vector<std::int64_t> kLanes{8}, kWindows{2, 3, 4};
+    if (reading == nullptr && end - begin > kShortSum) return;
+    for (const std::int64_t f : reading == nullptr ? kWindows : kLanes) {
       const Part wider{begin, begin + (end - begin + f - 1) / f * f};
       const bool little = wider.end - begin <= 2 * (end - begin);
       if (wider.end > end && little && allowed(wider)) add(i, wider);

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <optional>
 
+#include "derive/finite.hpp"
 #include "derive/tools.hpp"
 #include "support/error.hpp"
 #include "symbolic/affine.hpp"
@@ -184,14 +185,15 @@ bool implied_by(const Program& program, const Scalar& read, const symbolic::Cond
 ScalarId where(Program& program, ScalarId body, const std::vector<symbolic::Condition>& conditions) {
   auto open = open_ones(program, conditions);
   const auto factors = program::factors_of(program, body);
+  const bool zero = !open.empty() && finite(program, body);  // times 0
   std::erase_if(open, [&](const symbolic::Condition& condition) {
-    return total(program, body) && std::any_of(factors.begin(), factors.end(), [&](ScalarId factor) {
+    return zero && std::any_of(factors.begin(), factors.end(), [&](ScalarId factor) {
              const Scalar& read = program.scalar(factor);
              return zero_outside(read) && implied_by(program, read, condition);
            });
   });
   if (open.empty()) return body;
-  if (!total(program, body)) return chosen(program, body, open, 0);
+  if (!zero) return chosen(program, body, open, 0);
   for (const ScalarId factor : factors) {
     Scalar read = program.scalar(factor);
     if (!zero_outside(read)) continue;

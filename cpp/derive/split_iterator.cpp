@@ -43,7 +43,8 @@ std::vector<std::int64_t> factors_for(const Program& program, const Scope& scope
   const std::int64_t extent = end - begin;
   const bool sum = is_sum(scope, i);
   std::vector<std::int64_t> factors = suggested(program, scope, i);
-  for (const std::int64_t f : {2, 3, 4, 6})
+  static const std::vector<std::int64_t> kTraversal{2, 3, 4}, kShort{2, 3, 4, 6}, kLong{4, 6};
+  for (const std::int64_t f : !sum ? kTraversal : extent <= kSmallSum ? kShort : kLong)
     if (extent % f == 0 || (sum && extent <= kSmallSum)) factors.push_back(f);
   std::sort(factors.begin(), factors.end());
   factors.erase(std::unique(factors.begin(), factors.end()), factors.end());

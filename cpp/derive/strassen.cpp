@@ -3,12 +3,15 @@
 #include <array>
 
 #include "derive/bilinear.hpp"
+#include "derive/finite.hpp"
 #include "derive/tools.hpp"
 #include "support/error.hpp"
 
 namespace syno::derive {
 
 namespace {
+
+constexpr std::int64_t kLeast = 8;  ///< extent of what is worth halves
 
 using Coefficients = std::array<std::array<int, 4>, 7>;  ///< by product, of blocks 11, 12, 21, 22
 
@@ -66,7 +69,7 @@ ScalarId product_of(Program& program, const std::vector<ScalarId>& factors) {
 
 bool even(const Program& program, const Scope& scope, const Iterator& i) {
   const auto [begin, end] = range_of(program, i.range);
-  return (end - begin) % 2 == 0 && named_once(scope, i);
+  return end - begin >= kLeast && (end - begin) % 2 == 0 && named_once(scope, i);
 }
 
 std::vector<Rational> by_products(const Coefficients& coefficients) {
@@ -86,7 +89,7 @@ std::vector<Rational> by_blocks(const Coefficients& coefficients) {
 
 std::vector<Site> find_strassen(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
-  if (scope.reduction != program::Reduction::Sum || !scope.target.empty() || !total(program, scope.body))
+  if (scope.reduction != program::Reduction::Sum || !scope.target.empty() || !finite(program, scope.body))
     return {};
   std::vector<Site> found;
   for (const Iterator& i : scope.traversal)

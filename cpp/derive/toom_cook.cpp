@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "derive/bilinear.hpp"
+#include "derive/finite.hpp"
 #include "derive/forms.hpp"
 #include "derive/tools.hpp"
 #include "support/error.hpp"
@@ -64,7 +65,7 @@ ScalarId product_of(Program& program, const std::vector<ScalarId>& factors) {
 
 std::vector<Site> find_toom_cook(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
-  if (scope.reduction != program::Reduction::Sum || !scope.target.empty() || !total(program, scope.body))
+  if (scope.reduction != program::Reduction::Sum || !scope.target.empty() || !finite(program, scope.body))
     return {};
   std::vector<Site> found;
   for (const Iterator& i : scope.traversal)

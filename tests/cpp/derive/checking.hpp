@@ -122,6 +122,11 @@ inline std::string about_a_row(Random& random) {
       "y[o: 2,h: {a}] = sum[c: 2,r: {n}] x[c,h+{t}-r] * k[c,o,r]",
       "y[m: {a},w: {n}] = sum[k: 3] p[m,k] * q[m+{m}*w-{m},k]",
       "y[i: {a},j: {b}] = sum[k: 4] p[i,k] * q[k,j]",
+      "y[i: 8,b: {m},j: 10] = sum[k: 8] p[b,i,k] * q[b,j,k]",
+      "y[i: 8,j: 8] = sum[k: 8] p[i,k] * q[k,j]",
+      "y[i: 8,j: 12] = sum[k: 8,l: {m}] p[i,k] * q[l,k+1,j] * z[l] * w[k]",
+      "t[i: {a}] = max[r: 3] x[i+r-1] fill -inf\ny[i: {a}] = sum[r: {n}] t[i+r-1] * k[r]\nreturn y",
+      "t[i: {a}] = max[r: {n}] x[2*i+r-{t}] fill -inf\ny[i: {a}] = sum[r: 3] t[i+r-1] * k[r]\nreturn y",
       "y[b: 2,i: 4,j: {m}] = sum[k: {a}] p[b,i,k] * q[b,j,k]",
       "t[o: 2,h: {a}] = sum[c: 2,r: 3] x[c,h+r-1] * k[o,c,r]\nu[o: 2,h: {a}] = relu(t[o,h])\n"
       "y[o: 2,h: {a}] = sum[c: 2,r: 3] u[c,h+r-1] * l[o,c,r]\nreturn y",

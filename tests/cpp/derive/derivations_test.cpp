@@ -111,7 +111,7 @@ TEST(Derivations, MakeProductsOfMatricesOfOtherOperators) {
           {{"split_iterator", "y", "m", "", {2}},
            {"operand", "y_split", "", "q", {1}},
            {"substitute", "y_operand", "m", "w", {1, 1, -2}}});
-  derived(program::parse("y[i: 6,j: 4] = sum[k: 8] p[i,k] * q[k,j]"), {{"strassen", "y", "i", "j", {0}}});
+  derived(program::parse("y[i: 12,j: 8] = sum[k: 10] p[i,k] * q[k,j]"), {{"strassen", "y", "i", "j", {0}}});
   // One operand, three products: queries, keys and values.
   const Program merged = derived(
       program::parse("a[i: 4,o: 3] = sum[c: 5] x[i,c] * q[o,c]\nb[i: 4,o: 3] = sum[c: 5] x[i,c] * k[o,c]\n"
@@ -134,13 +134,19 @@ TEST(Derivations, AreRefusedWhereTheyWouldNotHold) {
   none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r]");                  // no products
   none("toom_cook", "y[h: 8] = sum[r: 10] x[h+r] * k[r]");          // too many points
   none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r] * (k[r] / l[r])");  // may be no number
-  none("strassen", "y[i: 3,j: 4] = sum[k: 4] a[i,k] * b[k,j]");     // no two halves
-  none("strassen", "y[i: 4,j: 4] = sum[k: 4] a[i,k+j] * b[k,j]");   // no product of matrices
+  none("strassen", "y[i: 9,j: 8] = sum[k: 8] a[i,k] * b[k,j]");     // no two halves
+  none("strassen", "y[i: 8,j: 8] = sum[k: 8] a[i,k+j] * b[k,j]");   // no product of matrices
   none("split_sum", "y[i: 3] = sum[k: 4] a[i,k]");
   none("merge_sum", "t[i: 3] = max[k: 4] a[i,k]\ny[] = sum[i: 3] t[i]\nreturn y");
   none("merge_sum", "t[i: 3] = sum[k: 4] a[i,k]\ny[] = sum[i: 3] (t[i+1] fill 2)\nreturn y");
   none("substitute", "y[h: 3,r: 3] = 1 / x[h+r]");       // no value where nobody reads
   none("tighten", "y[h: 5] = sum[c: 2] x[c,h] * k[c]");  // nothing is zero
+  // An infinity times zero is no number: no element may be in a window.
+  const std::string pool =
+      "t[h: 8] = max[r: 3] x[h+r-{}] fill -inf\ny[h: 8] = sum[r: 3] t[h+r-1] * k[r]\n"
+      "input x[8]; return y";
+  EXPECT_FALSE(sites(rewrite_named("toom_cook"), program::parse(fmt::format(fmt::runtime(pool), 1))).empty());
+  none("toom_cook", fmt::format(fmt::runtime(pool), 4).c_str());
   none("tighten", "t[h: 9] = a[h-2]\ny[h: 9] = (t[h+1] fill 3)\nreturn y");
   none("reuse", "t[i: 3] = sum[k: 4] a[i,k]\nu[i: 3] = sum[k: 4] b[i,k]\nreturn t, u");
   none("merge_scopes", "t[i: 4] = sum[k: 4] a[i,k]\nu[i: 4] = sum[k: 4] a[i,k] * t[k]\nreturn u");
