@@ -76,6 +76,7 @@ std::optional<Pair> pair_of(const Program& program, std::size_t first, std::size
   if (shared != along.has_value() || (along && !longer) || !iterators.complete()) return std::nullopt;
   made.iterators = iterators.pairs();
   if (reads_any(program, b, first, second)) {
+    if (is_output(program, a.output)) return std::nullopt;  // a copy of it would stand before
     made.late = true;
     for (std::size_t s = first + 1; s <= second; ++s)
       if (reads_any(program, program.scopes[s], first, first + 1)) return std::nullopt;

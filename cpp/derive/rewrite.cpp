@@ -66,6 +66,11 @@ constexpr std::array kRewrites{
         "y[i] = sum[r] x[2*i+r] * k[r] is t[i,r] = x[2*i+r]; y[i] = sum[r] t[i,r] * k[r]: what is read is "
         "copied as it is read",
         find_operands, lay_out_operand},
+    Rewrite{
+        "split_range",
+        "y[i: 7] = sum[r] f(i,r) is t[i: 4] = sum[r] f(i,r); u[i: 4..7] = sum[r] f(i,r); y[i] = i < 4 ? t[i] "
+        ": u[i]",
+        find_range_splits, split_range},
     Rewrite{"reuse", "t[i] = f(i); u[j] = f(j): who reads u reads t", find_reuses, reuse},
     Rewrite{
         "merge_scopes",

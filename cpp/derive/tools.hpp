@@ -56,5 +56,7 @@ std::vector<Site> find_reuses(const Program& program, std::size_t scope);
 void reuse(Program& program, const Site& site);
 std::vector<Site> find_scope_merges(const Program& program, std::size_t scope);
 void merge_scopes(Program& program, const Site& site);
+std::vector<Site> find_range_splits(const Program& program, std::size_t scope);
+void split_range(Program& program, const Site& site);
 
 }  // namespace syno::derive

@@ -63,7 +63,13 @@ struct Chains {
         break;
       }
     }
-    ASSERT_EQ(difference(before, p, random), "") << "seed " << seed << "\n" << trace;
+    std::string wrong;
+    try {
+      wrong = difference(before, p, random);
+    } catch (const Error& error) {
+      wrong = error.what();
+    }
+    ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << trace;
   }
 };
 

@@ -66,6 +66,9 @@ TEST(Derivations, MakeWinogradOfEveryKindOfConvolution) {
   products("y[o: 2,h: 3,w: 9] = sum[c: 2,s: 7] x[c,h,w+s-3] * k[o,c,s]", {},
            {{"toom_cook", "y", "w", "s", {4, 7}}});
   products("y[o: 2,w: 7] = sum[c: 2,s: 3] x[c,w+s-1] * k[o,c,s]", {}, {{"toom_cook", "y", "w", "s", {6, 3}}});
+  // Tiles of two sizes, 7 = 4 + 3.
+  products("y[o: 2,w: 7] = sum[c: 2,s: 3] x[c,w+s-1] * k[o,c,s]", {{"split_range", "y", "w", "", {4}}},
+           {{"toom_cook", "y_low", "w", "s", {4, 3}}, {"toom_cook", "y_high", "w", "s", {3, 3}}});
   // Three dimensions.
   products("y[o: 2,d: 4,h: 4,w: 5] = sum[c: 2,q: 3,r: 3,s: 3] x[c,d+q-1,h+r-1,w+s-1] * k[o,c,q,r,s]", {},
            {{"toom_cook", "y", "d", "q", {2, 3}},
@@ -149,6 +152,9 @@ TEST(Derivations, AreRefusedWhereTheyWouldNotHold) {
   none("toom_cook", fmt::format(fmt::runtime(pool), 4).c_str());
   none("tighten", "t[h: 9] = a[h-2]\ny[h: 9] = (t[h+1] fill 3)\nreturn y");
   none("reuse", "t[i: 3] = sum[k: 4] a[i,k]\nu[i: 3] = sum[k: 4] b[i,k]\nreturn t, u");
+  none("merge_scopes",  // t would be a copy of what needs u, which stands behind it
+       "t[i: 4] = sum[k: 4] a[i,k] * c[k]\nu[k: 4] = 2 * b[k]\ny[i: 4] = sum[k: 4] p[i,k] * u[k]\nreturn t, "
+       "y");
   none("merge_scopes", "t[i: 4] = sum[k: 4] a[i,k]\nu[i: 4] = sum[k: 4] a[i,k] * t[k]\nreturn u");
 }
 
