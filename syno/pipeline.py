@@ -43,6 +43,7 @@ from syno.session import (
     open_view,
 )
 from syno.session.callbacks import as_callbacks
+from syno.session.combining import SHARE
 from syno.session.config import read_config
 from syno.session.protocols import Callback
 from syno.session.require import required
@@ -114,6 +115,7 @@ def search(
     prune: Prune | None = None,
     latency: str | None = None,
     rungs: Sequence[float | Rung] | None = None,
+    combine: float | None = None,
     timeout_s: float | None = None,
     callbacks: Any = None,
     progress: str = "auto",
@@ -152,6 +154,8 @@ def search(
         rungs: shares of the steps, such as ``(0.1, 0.3)``, of short trainings that come before whole ones: every candidate is
             trained on the first, the best quarter and some at random go on; see :class:`syno.session.Rung`. What ranks
             of a rung are worth is in ``status`` and the report. Default: every candidate is trained as a whole.
+        combine: where several groups of layers are searched, the share of the budget for networks that have the best
+            operators of different groups together, trained as candidates of their own; default a fifth.
         flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces. The
             least FLOPs are the paper's (0.15): below them, operators without any window crowd out
             the others.
@@ -242,6 +246,7 @@ def search(
         deterministic=deterministic,
         latency=latency,
         rungs=rungs,
+        combine=combine,
         note="syno.search(...)",
         first=first,
         given=model,
@@ -299,6 +304,7 @@ def search_task(
     prune: Prune | None = None,
     latency: str | None = None,
     rungs: Sequence[float | Rung] | None = None,
+    combine: float | None = None,
     timeout_s: float | None = None,
     callbacks: Any = None,
     progress: str = "auto",
@@ -362,6 +368,7 @@ def search_task(
             command += f" {shlex.quote(word)}"
         command += " --deterministic" if deterministic else ""
         command += f" --latency {latency}" if latency is not None else ""
+        command += f" --combine {combine:g}" if combine is not None else ""
         if rungs is not None:
             command += " --rungs " + ",".join(f"{rung.share:g}" for rung in _rungs(rungs) or ())
     return _run(
@@ -387,6 +394,7 @@ def search_task(
         deterministic=deterministic,
         latency=latency,
         rungs=rungs,
+        combine=combine,
         note=command,
     )
 
@@ -633,6 +641,14 @@ def _predicted_on(directory: Path, latency: str | None, fixed: str | None) -> st
     return machine_model().to_json() if fixed is None else fixed
 
 
+def _combined(directory: Path, asked: float | None) -> float | None:
+    """The share of combinations: as in the session that is there, else what was asked for, or the usual one."""
+    path = directory / "session.toml"
+    if asked is not None:
+        return asked
+    return read_config(path).combine if path.exists() else SHARE
+
+
 def _rungs(given: Sequence[float | Rung] | None) -> list[Rung] | None:
     """Rungs by their shares alone, or as they are."""
     if given is None:
@@ -664,6 +680,7 @@ def _run(
     deterministic: bool,
     latency: str | None,
     rungs: Sequence[float | Rung] | None,
+    combine: float | None,
     note: str,
     first: First | None = None,
     given: nn.Module | None = None,
@@ -702,6 +719,7 @@ def _run(
         prune=prune,
         space=space.recorded(),
         rungs=_rungs(rungs),
+        combine=_combined(directory, combine),
         limits=limits,
         note=note,
         machine=machine,

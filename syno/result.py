@@ -17,6 +17,7 @@ from syno.numbers import significant
 from syno.original_file import KeptOriginal
 from syno.report.build import build_report
 from syno.session import Candidate, SessionView, open_view
+from syno.session.records import COMBINED
 from syno.session.trust import check_trust
 from syno.session.verdict import Verdict
 
@@ -52,7 +53,11 @@ class Found:
 
     @property
     def operator(self) -> Any:
-        """The :class:`syno.Operator`, with all its valuations."""
+        """The :class:`syno.Operator`, with all its valuations.
+
+        Raises:
+            SessionError: it combines operators of several groups of layers: :attr:`operators` are these.
+        """
         return self._result.view.operator(self.candidate)
 
     @property
@@ -112,7 +117,8 @@ class Found:
             for name, value in facts.items()
             if value is not None
         )
-        picture = (self.operator._repr_svg_() or "") if c.key else ""
+        own = self.operators if c.kind == COMBINED else {c.stage: self.operator} if c.key else {}
+        picture = "".join(operator._repr_svg_() or "" for operator in own.values())
         return f"<p>{c.id}: <code>{html.escape(c.expr)}</code></p><table>{rows}</table>{picture}"
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from syno.numbers import significant
 from syno.result import Result, in_dtype_of
 from syno.session import Candidate, Score, SessionView, open_view
 from syno.session.protocols import AS_TIMED
+from syno.session.records import COMBINED
 from syno.tuning.machine import fixed_kernels
 
 if TYPE_CHECKING:
@@ -371,7 +372,7 @@ def explain_candidate(
 ) -> tuple[str, Explanation | None]:
     """How a candidate was chosen and judged, in lines of text, and its derivation.
 
-    There is no derivation for the baseline and for operators that were given as formulas.
+    There is no derivation for the baseline, for combinations and for operators that were given as formulas.
     """
     from syno import _core
     from syno.explain import explain
@@ -379,6 +380,8 @@ def explain_candidate(
     with open_view(directory) as view:
         candidate = view.candidate(id)
         text = view.explain(candidate)
+        if candidate.kind == COMBINED:
+            return text, None  # each of its operators is a candidate of its own
         operator = view.operator(candidate) if candidate.key else None
         if operator is None or operator.pgraph is None:
             return text, None

@@ -11,6 +11,7 @@ import typer
 from syno.cli.common import print_json, print_table
 from syno.numbers import significant
 from syno.session import Candidate, SessionView, open_view
+from syno.session.records import COMBINED
 
 
 def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str]:
@@ -89,12 +90,21 @@ def candidate_details(directory: Path, id: str) -> dict[str, Any]:
         details["history"] = view.explain(candidate)
         if candidate.key:
             details["formulas"] = view.formulas(candidate)
-            operator = view.operator(candidate)
-            details["stages"] = str(operator.program.short_text())
-            details["pgraph"] = None if operator.pgraph is None else str(operator.pgraph.text())
-            concrete = operator.at(0)
-            details["loops"] = concrete.compile().loops()
+            own = view.operators(candidate)
+            if candidate.kind != COMBINED:
+                own = {candidate.stage: own[candidate.stage]}
+            graphs = {stage: one.pgraph for stage, one in own.items()}
+            details["stages"] = _each({s: str(one.program.short_text()) for s, one in own.items()})
+            details["pgraph"] = _each({s: str(g.text()) for s, g in graphs.items() if g}) or None
+            details["loops"] = _each({s: one.at(0).compile().loops() for s, one in own.items()})
         return details
+
+
+def _each(texts: dict[str, str]) -> str:
+    """Texts by stage, each under its stage where there are several."""
+    if len(texts) < 2:
+        return "".join(texts.values())
+    return "\n".join(f"# {stage}\n{text}" for stage, text in texts.items())
 
 
 def print_details(details: dict[str, Any]) -> None:

@@ -465,6 +465,14 @@ def search(
             help="Short trainings that come first, as shares of the steps: '0.1,0.3'. The best of each go on.",
         ),
     ] = None,
+    combine: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            min=0.0,
+            max=0.99,
+            help="Share of the budget for networks with the best operators of several groups together; default 0.2.",
+        ),
+    ] = None,
     mix_tokens: MixTokens = False,
     space: SpaceFile = None,
     settings: SpaceSettings = None,
@@ -521,6 +529,7 @@ def search(
         deterministic=deterministic,
         latency=latency,
         rungs=None if rungs is None else _shares(rungs),
+        combine=combine,
     )
     _finish(result.report, output, json)
 

@@ -11,6 +11,7 @@ from syno.report.details import (
     code_to_use,
     replaced_layers,
     why_finalists,
+    words_of,
 )
 from syno.report.model import Comparison, Entry, Given, Replaced, Report
 from syno.session.final_bench import FINAL_FILE as FINAL_FILE
@@ -157,6 +158,7 @@ def build_report(
     batch = final.batch if final else (measured[0].batch if measured else 1)
     if final:
         remarks += [f"{name}: {why}" for name, why in final.skipped.items()]
+    words = {c.id: text for c in candidates if (text := words_of(view, c))}
     return Report(
         title=title,
         task=task,
@@ -174,8 +176,8 @@ def build_report(
         verdict=verdict,
         replaced=_replaced(view, [c for c in candidates if c.finals]),
         finalists=why_finalists(view),
-        words={c.id: view.words[c.key] for c in candidates if c.key in view.words},
-        formulas=_formulas(view, [c for c in candidates if c.finals or c.key in view.words]),
+        words=words,
+        formulas=_formulas(view, [c for c in candidates if c.finals or c.id in words]),
         code=code_to_use(view, verdict),
         conclusion=_conclusion(view, verdict),
         ended=view.ended,

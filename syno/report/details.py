@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from syno.errors import SynoError
 from syno.numbers import significant
 from syno.report.model import Replaced
-from syno.session.records import Candidate
+from syno.session.records import COMBINED, Candidate
 from syno.session.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -89,7 +89,12 @@ def operators_in_words(view: SessionView, most: int = 8) -> dict[str, str]:
     finalists = [c for c in view.candidates() if c.finals]
     chosen = [*finalists, *view.pareto("test"), *view.pareto()]
     done = view.words
-    wanted = {c.key: c for c in chosen if c.stage in specs and c.key not in done}
+    wanted = {
+        key: stage
+        for c in chosen
+        for stage, key in view.assignment(c).items()
+        if stage in specs and key not in done
+    }
     if not wanted:
         return {}
     from syno import _core
@@ -97,18 +102,27 @@ def operators_in_words(view: SessionView, most: int = 8) -> dict[str, str]:
 
     known: dict[str, Any] = {}
     found = {}
-    for candidate in list(wanted.values())[:most]:
-        graph = view.operator(candidate).pgraph
+    for key, stage in list(wanted.items())[:most]:
+        graph = view.operator_of(key).pgraph
         if graph is None:
             continue
         try:
-            if candidate.stage not in known:
-                spec = _core.Spec.from_json(specs[candidate.stage])
-                known[candidate.stage] = (spec, known_operators(spec))
-            found[candidate.key] = in_words(graph, *known[candidate.stage])
+            if stage not in known:
+                spec = _core.Spec.from_json(specs[stage])
+                known[stage] = (spec, known_operators(spec))
+            found[key] = in_words(graph, *known[stage])
         except SynoError:
             continue  # an operator that reads nothing, say
     return found
+
+
+def words_of(view: SessionView, candidate: Candidate) -> str:
+    """A candidate's operators in plain sentences, as far as they are described; empty where none is."""
+    words = view.words
+    if candidate.kind != COMBINED:
+        return words.get(candidate.key, "")
+    said = {s: words[k] for s, k in view.assignment(candidate).items() if k in words}
+    return " ".join(f"In {stage}: {text}" for stage, text in said.items())
 
 
 def code_to_use(view: SessionView, verdict: Verdict) -> str:

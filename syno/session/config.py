@@ -135,6 +135,8 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         rungs: short trainings, ascending, that come before whole ones: every candidate is trained on the first, and when
             a stage's budget is used up, the best and some at random go on from rung to rung. What policies are told is
             what the first rung gave. ``None``: every candidate is trained as a whole at once.
+        combine: share of the budget for networks that have the best operators of several stages together, trained as
+            candidates of their own once the stages are searched; ``None``: none.
         space: free text or numbers that describe the space, compared like all other fields.
         predicted_on: machine file (JSON) that latencies are predicted from. Proposals, pruning and what comes of
             rungs then follow from seed, predictions and trainings, and measured latencies decide nothing but the
@@ -155,6 +157,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     reward: Component = Component(reference="syno.session:QualityTimesSpeed")
     prune: Prune = Prune()
     rungs: tuple[Rung, ...] | None = None
+    combine: float | None = None
     space: dict[str, Any] = {}
     predicted_on: str | None = None
     limits: Limits = Limits()
@@ -188,6 +191,11 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 self.predicted_on is not None and self.measurer is None,
                 "predicted_on without a measurer",
                 "give a measurer: it predicts as well",
+            ),
+            (
+                self.combine is not None and not 0 <= self.combine < 1,
+                f"combine={self.combine}",
+                "give a share of the budget, from 0 to below 1",
             ),
             (
                 self.rungs is not None and not _ascending(self.rungs),

@@ -51,7 +51,7 @@ class _Batch(msgspec.Struct):
 
 class _Candidate(msgspec.Struct):
     number: _Count
-    kind: Literal["baseline", "proposed", "enqueued"]
+    kind: Literal["baseline", "proposed", "enqueued", "combined"]
     stage: str
     operator: str | None
     batch: _Count | None
@@ -164,6 +164,7 @@ _META: dict[str, Callable[[str], Any]] = {
     "elapsed_s": float,
     "time_up_s": float,
     "finals_planned": int,
+    "combinations_ended": int,
     "rungs": msgspec.json.Decoder(RungState).decode,
     "climbed_s": msgspec.json.Decoder(dict[str, float]).decode,
     "stage_ends": msgspec.json.Decoder(dict[str, StageEnd]).decode,
@@ -186,7 +187,8 @@ _RULES = (
         "a candidate has no operator, or the original has one",
     ),
     (
-        "SELECT count(*) FROM candidate WHERE kind != 'baseline' AND stage NOT IN (SELECT name FROM stage)",
+        "SELECT count(*) FROM candidate WHERE kind NOT IN ('baseline', 'combined')"
+        " AND stage NOT IN (SELECT name FROM stage)",
         "a candidate is of no stage",
     ),
 )

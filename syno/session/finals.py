@@ -167,7 +167,7 @@ def train_again(loop: Loop, pairs: Sequence[tuple[Candidate, int]]) -> None:
     ]
     calls = []
     for candidate, seed in rows:
-        weights = weights_path(loop.directory, candidate.key, seed)
+        weights = weights_path(loop.directory, candidate.files, seed)
         calls.append(loop.training_call(candidate, seed, "test", [], "", weights))
     numbers = [candidate.number for candidate, _ in rows]
     own_seeds = [seed for _, seed in rows]
@@ -178,8 +178,8 @@ def train_again(loop: Loop, pairs: Sequence[tuple[Candidate, int]]) -> None:
                 result = msgspec.convert(outcome.value, TrainResult)
                 if result.state == "done":
                     loop.add_result(number, "final", result)
-                    key = rows[index][0].key
-                    loop.store.add_file(weights_path(loop.directory, key, own_seeds[index]))
+                    files = rows[index][0].files
+                    loop.store.add_file(weights_path(loop.directory, files, own_seeds[index]))
                 else:
                     loop.store.event(
                         f"candidate {number}, seed {own_seeds[index]}: {result.reason}", "warning"

@@ -527,7 +527,7 @@ class Loop:
             if phase == "final" and result.examples:
                 candidate = self.store.candidate(number)
                 assert candidate is not None
-                path = examples_path(self.directory, candidate.key, phase, result.seed)
+                path = examples_path(self.directory, candidate.files, phase, result.seed)
                 self._keep_examples(path, result)
 
     def _keep_examples(self, path: Path, result: TrainResult) -> None:
@@ -723,12 +723,12 @@ class Loop:
                 if not self.members(batch):
                     self.fold(batch)  # the proposer has only what is known already
                     return "exhausted"
-            for work in self._costs(baseline):
+            for work in self.costs(baseline):
                 work(self.members(batch))
             self.train(self.members(batch), baseline)
             self.fold(batch)
 
-    def _costs(self, baseline: Candidate) -> list[Callable[[Sequence[Candidate]], None]]:
+    def costs(self, baseline: Candidate) -> list[Callable[[Sequence[Candidate]], None]]:
         """How costs become known and rule candidates out; what is predicted, before anything is timed."""
 
         def prune(candidates: Sequence[Candidate]) -> None:

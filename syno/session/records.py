@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+
+#: Kind of a candidate whose network has operators of several stages, each the best or nearly so of its own.
+COMBINED = "combined"
 
 STATES = ("queued", "running", "done", "pruned", "failed", "lost")
 
@@ -72,6 +75,14 @@ class StageEnd(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Combination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a session keeps of operators that are together in one network: that of each stage, by key."""
+
+    operators: dict[str, str]
+    format: Literal["syno-combination"] = "syno-combination"
+    version: Literal[1] = 1
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded latency; ``site`` is empty for the whole network, ``runner`` says who ran it."""
 
@@ -92,7 +103,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """An operator in the network, or the original (``kind`` is ``"baseline"``).
 
-    ``flops`` and ``params`` are the whole network's where it was measured, else the operator's.
+    Of a combination (``kind`` is ``"combined"``) ``key`` names the operators of several stages together, and ``stage`` is
+    empty. ``flops`` and ``params`` are the whole network's where it was measured, else the operator's.
     ``notes`` say what may have disturbed the latencies. ``score`` is the search's training, judged on the validation part; ``finals`` are the trainings on the
     finalists' seeds, judged on the test part.
     """
@@ -130,6 +142,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """What was found when the network was asked, before its training, which examples and tokens it mixes."""
     known: str = ""
     """Which known operator it is, such as ``"grouped(g=4)"``; empty for one that is found, and for the original."""
+    files: str = ""
+    """What its files are called by: the operator's key, and its number where an earlier candidate has the same operator."""
 
     @property
     def id(self) -> str:

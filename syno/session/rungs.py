@@ -253,7 +253,7 @@ def climb(loop: Loop, stage: Stage) -> None:
             p for p in loop.view.rung_state.passed if (p.stage, p.rung) == (stage.name, number)
         ]
         on = {n for passed in decisions for n in passed.on}
-        _train(loop, sorted(on), following, share)
+        train_in(loop, sorted(on), following, share)
     _leave_out_useless(loop)
 
 
@@ -297,7 +297,7 @@ def _decide(loop: Loop, stage: Stage, number: int) -> None:
     loop.tell_callbacks("rung")
 
 
-def _train(loop: Loop, numbers: Sequence[int], phase: str, share: float) -> None:
+def train_in(loop: Loop, numbers: Sequence[int], phase: str, share: float) -> None:
     """Trains those who went on and have not been trained in this phase yet; their rewards are then those of it."""
     chosen = []
     for number in numbers:

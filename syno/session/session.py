@@ -16,6 +16,7 @@ from syno.errors import SessionError, SynoError
 from syno.files import write_whole
 from syno.notebook import Printed
 from syno.session.budget import Budget
+from syno.session.combining import combine, combine_in_time, trained_combinations
 from syno.session.config import (
     CHANGEABLE,
     FIXED,
@@ -38,7 +39,7 @@ from syno.session.lock import SessionLock
 from syno.session.loop import Loop
 from syno.session.progress import make_progress
 from syno.session.protocols import Callback, Measurement, OperatorText
-from syno.session.records import Candidate, Score
+from syno.session.records import COMBINED, Candidate, Score
 from syno.session.rungs import climb
 from syno.session.spaces import is_empty, propose_or_skip, skip_empty
 from syno.session.store import Store, explained
@@ -170,6 +171,7 @@ class Session(SessionView):
         threads_per_measurement: int | None = None,
         prune: Prune | None = None,
         rungs: Sequence[Rung] | None = None,
+        combine: float | None = None,
         space: Mapping[str, Any] | None = None,
         predicted_on: str | None = None,
         limits: Limits | None = None,
@@ -184,7 +186,8 @@ class Session(SessionView):
             directory: made when it does not exist.
             proposer: the search policy of a session with one stage; give ``stages`` for several.
             evaluator, measurer, reward: parts by name, see :class:`SessionConfig`.
-            rungs: short trainings before whole ones, see :class:`SessionConfig`.
+            rungs, combine: short trainings before whole ones, and networks with the best operators of several stages; see
+                :class:`SessionConfig`.
             predicted_on: machine file (JSON) that latencies are predicted from, see :class:`SessionConfig`.
             machine: machine file (JSON) of a deterministic session, see :class:`SessionConfig`.
             parts: factories for references that are no importable names; for parts of the coordinator
@@ -215,6 +218,7 @@ class Session(SessionView):
             "threads_per_measurement": threads_per_measurement,
             "prune": prune,
             "rungs": None if rungs is None else tuple(rungs),
+            "combine": combine,
             "space": None if space is None else dict(space),
             "predicted_on": predicted_on,
             "limits": limits,
@@ -416,7 +420,10 @@ class Session(SessionView):
         shares = [stage.share for stage in stages]
         total = sum(shares)
         why = "budget"
-        left = None if budget.candidates is None else budget.candidates
+        share = (self.config.combine or 0.0) if len(stages) > 1 else 0.0
+        together = 0 if budget.candidates is None else math.floor(share * budget.candidates)
+        left = None if budget.candidates is None else budget.candidates - together
+        searching_s = None if budget.time_s is None else budget.time_s * (1 - share)
         for index, stage in enumerate(stages):
             last = index == len(stages) - 1
             if not loop.is_open(stage):
@@ -424,9 +431,9 @@ class Session(SessionView):
                     left -= loop.used(stage)
                 continue
             part = sum(shares[: index + 1]) / total
-            time_s = None if budget.time_s is None else budget.time_s * part
-            if last and budget.time_s is not None and finalists:
-                time_s = max(1e-3, budget.time_s - finals_cost_s(loop, finalists, seeds))
+            time_s = None if searching_s is None else searching_s * part
+            if last and searching_s is not None and finalists:
+                time_s = max(1e-3, searching_s - finals_cost_s(loop, finalists, seeds))
             most = None
             if left is not None:
                 rest = sum(shares[index:])
@@ -436,10 +443,32 @@ class Session(SessionView):
                 left -= loop.used(stage)
             if not last and why != "empty":
                 loop.choose(stage)
+        if share and budget.candidates is not None:
+            why = self._combine(loop, budget, together, stages[-1]) or why
+        elif share and budget.time_s is not None:
+            kept_s = finals_cost_s(loop, finalists, seeds) if finalists else 0.0
+            combine_in_time(loop, budget.time_s - kept_s)
         if budget.time_s is not None and loop.time_up:
             with self._store.transaction():
                 self._store.set_meta("time_up_s", repr(budget.time_s))
         return why
+
+    def _combine(self, loop: Loop, budget: Budget, together: int, last: Stage) -> str:
+        """Trains ``together`` combinations within the budget; what they leave of it goes to the last stage, whose end it
+        returns."""
+        assert budget.candidates is not None
+        ended = int(self._store.meta("combinations_ended", "0"))
+        if budget.candidates > ended:
+            left = budget.candidates - self.trained
+            before = trained_combinations(loop)
+            if combine(loop, before + min(left, together - before)):
+                return ""
+            with self._store.transaction():
+                self._store.set_meta("combinations_ended", str(budget.candidates))
+        left = budget.candidates - self.trained
+        if left < 1 or not loop.is_open(last):
+            return ""
+        return self._search_stage(loop, last, budget, loop.used(last) + left)
 
     def _search_stage(self, loop: Loop, stage: Stage, budget: Budget, most: int | None) -> str:
         """Searches a stage, then takes its candidates from rung to rung; once begun with that, no further one is
@@ -618,12 +647,19 @@ class Session(SessionView):
         return candidate
 
     def warm_start(self, other: SessionView) -> list[Candidate]:
-        """Enqueues the operators on another session's Pareto front."""
-        return [
-            self.enqueue(other._store.operator(candidate.key))
-            for candidate in other.pareto()
-            if candidate.key
-        ]
+        """Enqueues the operators on another session's Pareto front, each in the stage of its name where there is one."""
+        stages = [stage.name for stage in self.config.stages]
+        found: dict[int, Candidate] = {}
+        for candidate in other.pareto():
+            own = other.assignment(candidate)
+            if candidate.key and candidate.kind != COMBINED:
+                own = {candidate.stage: candidate.key}
+            for stage, key in own.items():
+                made = self.enqueue(
+                    other._store.operator(key), stage=stage if stage in stages else None
+                )
+                found.setdefault(made.number, made)
+        return list(found.values())
 
     def _repr_html_(self) -> str:
         return super()._repr_html_()

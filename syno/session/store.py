@@ -558,6 +558,7 @@ class Store:
         *,
         batch: int | None = None,
         proposal: Proposal | None = None,
+        why: str = "",
     ) -> int:
         if operator is not None:
             self.add_operator(operator)
@@ -569,7 +570,7 @@ class Store:
             operator.key if operator else None,
             batch,
             proposal.ticket if proposal else None,
-            proposal.why if proposal else "",
+            proposal.why if proposal else why,
             operator.flops if operator else None,
             operator.params if operator else None,
         )
@@ -728,6 +729,12 @@ class Store:
                 else:
                     notes.setdefault(row["candidate"], []).append(row["what"])
         known = self.known()
+        first = {
+            row[0]: int(row[1])
+            for row in self.execute(
+                "SELECT operator, min(number) FROM candidate WHERE operator IS NOT NULL GROUP BY operator"
+            )
+        }
         return [
             _candidate(
                 row,
@@ -736,6 +743,7 @@ class Store:
                 notes.get(row["number"], []),
                 mixing.get(row["number"], ""),
                 known.get(row["operator"] or "", ""),
+                first.get(row["operator"]),
             )
             for row in rows
         ]
@@ -774,6 +782,7 @@ def _candidate(
     notes: list[str],
     mixing: str,
     known: str,
+    first: int | None,
 ) -> Candidate:
     predicted = next((t.latency_us for t in timings if t.runner == PREDICTED), None)
     timings = [t for t in timings if t.runner != PREDICTED]
@@ -812,4 +821,10 @@ def _candidate(
         predicted_us=predicted,
         mixing=mixing,
         known=known,
+        files=_files(row["operator"] or "", row["number"], first),
     )
+
+
+def _files(key: str, number: int, first: int | None) -> str:
+    """One operator may serve several stages: each of these networks has weights of its own."""
+    return key if first in (None, number) else f"{key}-c{number}"

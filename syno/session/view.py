@@ -18,8 +18,10 @@ from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
 from syno.session.interval import Interval, Sample, difference, residuals, stderr_of_median
 from syno.session.lock import locked
 from syno.session.records import (
+    COMBINED,
     STATES,
     Candidate,
+    Combination,
     RungState,
     Score,
     StageEnd,
@@ -189,7 +191,7 @@ class SessionView:
         """A network's trainings: the finalists' seeds where it has them, else the search's one."""
         scores = candidate.finals or ([candidate.score] if candidate.score else [])
         rows = [
-            self._examples(examples_path(self.directory, candidate.key, s.phase, s.seed), s)
+            self._examples(examples_path(self.directory, candidate.files, s.phase, s.seed), s)
             for s in scores
         ]
         whole = [row for row in rows if row is not None]
@@ -242,16 +244,27 @@ class SessionView:
         """The operator of a candidate, rebuilt from its text and checked against its hash.
 
         Raises:
-            SessionError: the baseline was asked for.
+            SessionError: the baseline was asked for, or what combines several operators.
         """
-        from syno.operator import Operator
-
         candidate = id if isinstance(id, Candidate) else self.candidate(id)
         if not candidate.key:
             raise SessionError(
                 "the baseline has no operator", fix="ask for a candidate, such as c1", code="R012"
             )
-        return Operator.from_json(self._store.operator(candidate.key).text)
+        if candidate.kind == COMBINED:
+            stages = ", ".join(self.assignment(candidate))
+            raise SessionError(
+                f"{candidate.id} has operators in several stages ({stages})",
+                fix="ask for all of them: operators(candidate)",
+                code="R012",
+            )
+        return self.operator_of(candidate.key)
+
+    def operator_of(self, key: str) -> Operator:
+        """The operator of a key, see :meth:`assignment`."""
+        from syno.operator import Operator
+
+        return Operator.from_json(self._store.operator(key).text)
 
     def operator_text(self, candidate: Candidate) -> str:
         """The text of a candidate's operator file."""
@@ -259,6 +272,8 @@ class SessionView:
 
     def assignment(self, candidate: Candidate) -> dict[str, str]:
         """Which operator (by key) serves which stage's sites in a candidate's network."""
+        if candidate.kind == COMBINED:
+            return self._combination(candidate)
         chosen: dict[str, str] = {}
         for row in self._store.execute(
             "SELECT s.name, c.operator FROM stage s LEFT JOIN candidate c ON c.number = s.chosen"
@@ -271,14 +286,21 @@ class SessionView:
                 chosen[row["name"]] = row["operator"]
         return chosen if candidate.key else {}
 
+    def _combination(self, candidate: Candidate) -> dict[str, str]:
+        try:
+            found = msgspec.json.decode(self._store.operator(candidate.key).text, type=Combination)
+        except msgspec.MsgspecError as error:
+            raise SessionError(
+                f"{self.directory}: what {candidate.id} combines cannot be read: {error}",
+                fix="restore the session from a copy",
+                code="R005",
+            ) from None
+        return found.operators
+
     def operators(self, candidate: Candidate) -> dict[str, Operator]:
         """By stage, all operators in a candidate's network, rebuilt: its own, and those chosen before."""
-        from syno.operator import Operator
-
         keys = self.assignment(candidate)
-        return {
-            stage: Operator.from_json(self._store.operator(key).text) for stage, key in keys.items()
-        }
+        return {stage: self.operator_of(key) for stage, key in keys.items()}
 
     def formulas(self, candidate: Candidate) -> dict[str, str]:
         """By stage, the formulas of all operators in a candidate's network: its own, and those chosen before."""
@@ -298,7 +320,7 @@ class SessionView:
 
         found = {}
         for score in candidate.finals:
-            path = weights_path(self.directory, candidate.key, score.seed)
+            path = weights_path(self.directory, candidate.files, score.seed)
             if path.exists():
                 found[score.seed] = path
         return found
@@ -531,11 +553,17 @@ class SessionView:
         if candidate.known:
             lines.append(f"known operator: {candidate.known}")
         if candidate.key:
-            lines.append(f"operator {candidate.key} for stage {candidate.stage!r}")
-            steps = _steps(self._store.operator(candidate.key).text)
-            lines += [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
+            own = self.assignment(candidate)
+            if candidate.kind != COMBINED:
+                own = {candidate.stage: candidate.key}
+            for stage, key in own.items():
+                lines.append(f"operator {key} for stage {stage!r}")
+                steps = _steps(self._store.operator(key).text)
+                lines += [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
+            if candidate.kind == COMBINED:
+                lines.append(candidate.why)
             for stage, expr in self.formulas(candidate).items():
-                if stage != candidate.stage:
+                if stage not in own:
                     lines.append(f"beside it, in the sites of stage {stage!r}: {expr}")
         if candidate.ticket is not None:
             why = f": {candidate.why}" if candidate.why else ""

@@ -313,3 +313,15 @@ def test_finalists_that_cannot_be_are_refused(
         with pytest.raises(error, match=words.replace("c3", failed.id)):
             run(session, budget=5, finalists=named)
         assert not any(c.finals for c in session.candidates())
+
+
+def test_one_operator_in_two_stages_has_two_networks_weights(tmp_path: Path) -> None:
+    small = Component(reference="session_fakes:Climber", options={"size": 3})
+    stages = [Stage(name=name, proposer=small) for name in ("a", "b")]
+    with start(tmp_path, proposer=None, stages=stages) as session:
+        run(session, budget=6)
+        rows = session.candidates()
+        assert {c.key for c in rows if c.stage == "a"} == {c.key for c in rows if c.stage == "b"}
+        run(session, budget=6, finalists={c.id: 1 for c in rows})
+        paths = [path for c in session.candidates() for path in session.weights(c).values()]
+        assert len(paths) == len(rows) == len(set(paths))
