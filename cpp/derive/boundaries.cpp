@@ -32,8 +32,8 @@ struct Part {
 /// Where along one iterator a body may be other than 0, whatever the other iterators are.
 class NonZero {
  public:
-  NonZero(const Program& program, std::uint32_t slot)
-      : program_(program), context_(program::context_of(program)), slot_(slot) {}
+  NonZero(const Program& program, const symbolic::Context& context, std::uint32_t slot)
+      : program_(program), context_(context), slot_(slot) {}
 
   Part of(ScalarId id) {
     const Scalar scalar = program_.scalar(id);
@@ -121,32 +121,32 @@ class NonZero {
   }
 
   const Program& program_;
-  symbolic::Context context_;
+  const symbolic::Context& context_;
   std::uint32_t slot_;
 };
 
-/// How the results of a scope are read along one dimension.
-struct Reading {
-  bool filled = false;  ///< some read may go outside its range and does not take 0 there
-  Part reach{0, 0};     ///< all indices there are
+/// How the results of a scope are read.
+struct Readings {
+  bool filled = false;      ///< some read may go outside and does not take 0 there
+  std::vector<Part> reach;  ///< by dimension: all indices there are
 };
 
-Reading reading_of(const Program& program, const Scope& scope, std::size_t dimension) {
-  Reading found;
-  const auto context = program::context_of(program);
+Readings readings_of(const Program& program, const Scope& scope, const symbolic::Context& context) {
+  Readings found{false, std::vector<Part>(scope.traversal.size(), Part{0, 0})};
   for (const Scope& reader : program.scopes)
-    program::over_reads(program, reader.body, [&](ScalarId, const Scalar& read) {
-      if (read.tensor != scope.output) return;
+    for (const ScalarId id : program::reads_in(program, reader.body)) {
+      const Scalar& read = program.scalar(id);
+      if (read.tensor != scope.output) continue;
       bool outside = false;
       for (std::size_t d = 0; d < read.indices.size(); ++d) {
         const auto [begin, end] = range_of(program, scope.traversal[d].range);
         const symbolic::Interval reach = symbolic::bounds(program.arena, read.indices[d], context, 0);
         outside = outside || reach.least < begin || reach.greatest >= end ||
                   program.arena.has_inside(read.indices[d]);
-        if (d == dimension) found.reach = Part::either(found.reach, {reach.least, reach.greatest + 1});
+        found.reach[d] = Part::either(found.reach[d], {reach.least, reach.greatest + 1});
       }
       found.filled = found.filled || (outside && !(read.fill == Rational(0)));
-    });
+    }
   return found;
 }
 
@@ -180,17 +180,17 @@ void set_range(Program& program, std::size_t at, const std::string& name, std::i
 std::vector<Site> find_tightenings(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
   if (!scope.target.empty() || !finite(program, scope.body)) return {};
+  const symbolic::Context context = program::context_of(program);
   std::vector<Site> found;
   const auto consider = [&](const Iterator& i) {
     if (!named_once(scope, i)) return;
     const auto [begin, end] = range_of(program, i.range);
-    const Part part = Part::both({begin, end}, NonZero(program, i.slot).of(scope.body));
+    const Part part = Part::both({begin, end}, NonZero(program, context, i.slot).of(scope.body));
     if (!part.empty() && (part.begin > begin || part.end < end))
       found.push_back({name_of(program, scope), i.name, {}, {}, {part.begin, part.end}});
   };
-  if (!is_output(program, scope.output))
-    for (std::size_t d = 0; d < scope.traversal.size(); ++d)
-      if (!reading_of(program, scope, d).filled) consider(scope.traversal[d]);
+  if (!is_output(program, scope.output) && !readings_of(program, scope, context).filled)
+    for (const Iterator& i : scope.traversal) consider(i);
   if (scope.reduction == program::Reduction::Sum)
     for (const Iterator& sum : scope.sums) consider(sum);
   return found;
@@ -205,44 +205,44 @@ void tighten(Program& program, const Site& site) {
 std::vector<Site> find_relaxations(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
   if (!scope.target.empty() || !finite(program, scope.body)) return {};
+  const symbolic::Context context = program::context_of(program);
   std::vector<Site> found;
   const auto add = [&](const Iterator& i, Part wider) {
     Site site{name_of(program, scope), i.name, {}, {}, {wider.begin, wider.end}};
     if (std::find(found.begin(), found.end(), site) == found.end()) found.push_back(std::move(site));
   };
-  const auto consider = [&](const Iterator& i, const Reading* reading) {
+  const auto consider = [&](const Iterator& i, const Part* read) {
     if (!named_once(scope, i)) return;
     const auto [begin, end] = range_of(program, i.range);
     const Part here{begin, end};
     const auto zero_outside = [&](Part wider) {
-      const Part part = Part::both(wider, NonZero(program, i.slot).of(scope.body));
+      const Part part = Part::both(wider, NonZero(program, context, i.slot).of(scope.body));
       return part.empty() || (part.begin >= begin && part.end <= end);
     };
     const auto allowed = [&](Part wider) {
-      if (reading != nullptr && reading->filled) return false;
-      const bool unread = reading != nullptr && Part::either(here, reading->reach).begin == begin &&
-                          Part::either(here, reading->reach).end == end;
+      const bool unread =
+          read != nullptr && Part::either(here, *read).begin == begin && Part::either(here, *read).end == end;
       return unread || zero_outside(wider);
     };
-    if (reading != nullptr) {
-      const Part wider = Part::either(here, reading->reach);
+    if (read != nullptr) {
+      const Part wider = Part::either(here, *read);
       const bool little = wider.end - wider.begin <= 2 * (end - begin) + kSmall;
       if ((wider.begin < begin || wider.end > end) && little && allowed(wider)) add(i, wider);
     }
     // Multiples of what lanes hold, and of the windows and tiles that short sums are made of.
     static const std::vector<std::int64_t> kLanes{8}, kWindows{2, 3, 4};
-    if (reading == nullptr && end - begin > kShortSum) return;
-    for (const std::int64_t f : reading == nullptr ? kWindows : kLanes) {
+    if (read == nullptr && end - begin > kShortSum) return;
+    for (const std::int64_t f : read == nullptr ? kWindows : kLanes) {
       const Part wider{begin, begin + (end - begin + f - 1) / f * f};
       const bool little = wider.end - begin <= 2 * (end - begin);
       if (wider.end > end && little && allowed(wider)) add(i, wider);
     }
   };
-  if (!is_output(program, scope.output))
-    for (std::size_t d = 0; d < scope.traversal.size(); ++d) {
-      const Reading reading = reading_of(program, scope, d);
-      consider(scope.traversal[d], &reading);
-    }
+  if (!is_output(program, scope.output)) {
+    const Readings readings = readings_of(program, scope, context);
+    for (std::size_t d = 0; d < scope.traversal.size() && !readings.filled; ++d)
+      consider(scope.traversal[d], &readings.reach[d]);
+  }
   if (scope.reduction == program::Reduction::Sum)
     for (const Iterator& sum : scope.sums) consider(sum, nullptr);
   return found;

@@ -26,6 +26,13 @@ void over_forms(const Program& program, ScalarId body,
                           [&](ExprId index) { over_index(program.arena, index, 1, visit); });
 }
 
+std::vector<DividedForm> forms_in(const Program& program, ScalarId body) {
+  std::vector<DividedForm> forms;
+  over_forms(program, body,
+             [&](const Affine& form, std::int64_t divisor) { forms.push_back({form, divisor}); });
+  return forms;
+}
+
 std::int64_t coefficient_in(const symbolic::Arena& arena, const Affine& form, std::uint32_t slot) {
   for (const auto& [atom, coefficient] : form.terms)
     if (symbolic::slot_of(arena, atom) == slot) return coefficient;

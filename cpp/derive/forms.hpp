@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "derive/names.hpp"
 #include "symbolic/affine.hpp"
@@ -14,6 +15,13 @@ using Affine = symbolic::AffineForm<ExprId>;
 /// form, with what it is divided by, 1 where it is not.
 void over_forms(const Program& program, ScalarId body,
                 const std::function<void(const Affine& form, std::int64_t divisor)>& visit);
+
+/// All of them, as they come.
+struct DividedForm {
+  Affine form;
+  std::int64_t divisor = 1;
+};
+std::vector<DividedForm> forms_in(const Program& program, ScalarId body);
 
 /// How much a form grows with an iterator, beside what its quotients, remainders and guards do.
 std::int64_t coefficient_in(const symbolic::Arena& arena, const Affine& form, std::uint32_t slot);

@@ -17,19 +17,20 @@ constexpr std::int64_t kSmallSum = 16;  ///< extent up to which factors need not
 
 /// Factors that the indices suggest: strides and dilations that other iterators have where i occurs, and what
 /// sums with it are divided by.
-std::vector<std::int64_t> suggested(const Program& program, const Scope& scope, const Iterator& i) {
+std::vector<std::int64_t> suggested(const Program& program, const std::vector<DividedForm>& indices,
+                                    const Iterator& i) {
   std::vector<std::int64_t> factors;
   const auto& arena = program.arena;
   const auto suggest = [&](std::int64_t a, std::int64_t whole) {
     if (a != 0 && whole != 0) factors.push_back(std::abs(whole) / std::gcd(a, whole));
   };
-  over_forms(program, scope.body, [&](const Affine& form, std::int64_t divisor) {
+  for (const auto& [form, divisor] : indices) {
     const std::int64_t a = coefficient_in(arena, form, i.slot);
-    if (a == 0) return;
+    if (a == 0) continue;
     suggest(a, divisor);
     for (const auto& [atom, coefficient] : form.terms)
       if (symbolic::slot_of(arena, atom) != i.slot) suggest(a, coefficient);
-  });
+  }
   return factors;
 }
 
@@ -38,11 +39,12 @@ bool is_sum(const Scope& scope, const Iterator& i) {
                      [&](const Iterator& sum) { return sum.slot == i.slot; });
 }
 
-std::vector<std::int64_t> factors_for(const Program& program, const Scope& scope, const Iterator& i) {
+std::vector<std::int64_t> factors_for(const Program& program, const Scope& scope,
+                                      const std::vector<DividedForm>& indices, const Iterator& i) {
   const auto [begin, end] = range_of(program, i.range);
   const std::int64_t extent = end - begin;
   const bool sum = is_sum(scope, i);
-  std::vector<std::int64_t> factors = suggested(program, scope, i);
+  std::vector<std::int64_t> factors = suggested(program, indices, i);
   static const std::vector<std::int64_t> kTraversal{2, 3, 4}, kShort{2, 3, 4, 6}, kLong{4, 6};
   for (const std::int64_t f : !sum ? kTraversal : extent <= kSmallSum ? kShort : kLong)
     if (extent % f == 0 || (sum && extent <= kSmallSum)) factors.push_back(f);
@@ -61,10 +63,11 @@ std::vector<Site> find_splits(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
   if (!scope.target.empty()) return {};
   std::vector<Site> found;
+  const std::vector<DividedForm> indices = forms_in(program, scope.body);
   for (const Iterators* list : {&scope.traversal, &scope.sums})
     for (const Iterator& i : *list)
       if (named_once(scope, i))
-        for (const std::int64_t f : factors_for(program, scope, i))
+        for (const std::int64_t f : factors_for(program, scope, indices, i))
           found.push_back({name_of(program, scope), i.name, {}, {}, {f}});
   return found;
 }
@@ -116,15 +119,14 @@ void split_iterator(Program& program, const Site& site) {
 namespace {
 
 /// Whether i is read as the high and p as the low digit of one number.
-bool digits(const Program& program, const Scope& scope, const Iterator& i, const Iterator& p) {
+bool digits(const Program& program, const std::vector<DividedForm>& indices, const Iterator& i,
+            const Iterator& p) {
   const auto [begin, end] = range_of(program, p.range);
-  bool found = false;
-  over_forms(program, scope.body, [&](const Affine& form, std::int64_t) {
-    const std::int64_t high = coefficient_in(program.arena, form, i.slot),
-                       low = coefficient_in(program.arena, form, p.slot);
-    found = found || (low != 0 && high % low == 0 && high / low == end - begin);
+  return std::any_of(indices.begin(), indices.end(), [&, extent = end - begin](const DividedForm& index) {
+    const std::int64_t high = coefficient_in(program.arena, index.form, i.slot),
+                       low = coefficient_in(program.arena, index.form, p.slot);
+    return low != 0 && high % low == 0 && high / low == extent;
   });
-  return found;
 }
 
 }  // namespace
@@ -133,12 +135,13 @@ std::vector<Site> find_merges(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
   if (!scope.target.empty()) return {};
   std::vector<Site> found;
+  const std::vector<DividedForm> indices = forms_in(program, scope.body);
   for (const Iterators* list : {&scope.traversal, &scope.sums})
     for (std::size_t a = 0; a < list->size(); ++a)
       for (std::size_t b = 0; b < list->size(); ++b) {
         const Iterator &i = (*list)[a], &p = (*list)[b];
         if (a == b || !named_once(scope, i) || !named_once(scope, p)) continue;
-        if (b == a + 1 || digits(program, scope, i, p))
+        if (b == a + 1 || digits(program, indices, i, p))
           found.push_back({name_of(program, scope), i.name, p.name, {}});
       }
   return found;

@@ -50,24 +50,23 @@ ExprId replaced(Program& program, ExprId e, std::uint32_t i, const Form& form, E
                                  symbolic::affine_form(arena, arena.add(sum, arena.constant(constant))));
 }
 
-/// What index there is that holds both of two iterators; the first one in the body.
-std::vector<Form> forms_of(const Program& program, const Scope& scope, std::uint32_t i, std::uint32_t r) {
+/// How two iterators occur together in indices, each way once, the first one in the body first.
+std::vector<Form> forms_of(const Program& program, const std::vector<DividedForm>& indices, std::uint32_t i,
+                           std::uint32_t r) {
   std::vector<Form> found;
-  over_forms(program, scope.body, [&](const Affine& affine, std::int64_t) {
-    const std::int64_t a = coefficient_in(program.arena, affine, i),
-                       b = coefficient_in(program.arena, affine, r);
-    if (a == 0 || b == 0) return;
+  for (const auto& [index, divided_by] : indices) {
+    const std::int64_t a = coefficient_in(program.arena, index, i),
+                       b = coefficient_in(program.arena, index, r);
+    if (a == 0 || b == 0) continue;
     const std::int64_t divisor = std::gcd(a, b) * (a < 0 ? -1 : 1);
-    const Form form{a / divisor, b / divisor, affine.constant % divisor == 0 ? affine.constant / divisor : 0};
+    const Form form{a / divisor, b / divisor, index.constant % divisor == 0 ? index.constant / divisor : 0};
     const auto same = [&](const Form& other) { return other.of == form.of && other.by == form.by; };
     if (std::none_of(found.begin(), found.end(), same)) found.push_back(form);
-  });
+  }
   std::erase_if(found, [&](const Form& form) {
-    bool possible = true;
-    over_forms(program, scope.body, [&](const Affine& affine, std::int64_t) {
-      possible = possible && can_replace(coefficient_in(program.arena, affine, i), form);
+    return !std::all_of(indices.begin(), indices.end(), [&](const DividedForm& index) {
+      return can_replace(coefficient_in(program.arena, index.form, i), form);
     });
-    return !possible;
   });
   return found;
 }
@@ -78,10 +77,11 @@ std::vector<Site> find_substitutions(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
   if (!scope.target.empty() || !total(program, scope.body)) return {};
   std::vector<Site> found;
+  const std::vector<DividedForm> indices = forms_in(program, scope.body);
   for (const Iterator& i : scope.traversal)
     for (const Iterator& r : scope.traversal)
       if (i.slot != r.slot && named_once(scope, i) && named_once(scope, r))
-        for (const Form& form : forms_of(program, scope, i.slot, r.slot))
+        for (const Form& form : forms_of(program, indices, i.slot, r.slot))
           found.push_back({name_of(program, scope), i.name, r.name, {}, {form.of, form.by, form.offset}});
   return found;
 }

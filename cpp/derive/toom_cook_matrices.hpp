@@ -11,7 +11,8 @@ namespace syno::derive {
 using Matrix = std::vector<std::vector<Rational>>;  ///< by rows
 
 /// y[j] = sum[r: n] x[j + r] * k[r] for j in [0, m) is output * ((weights * k) ⊙ (input * x)), exactly.
-/// m + n - 1 products: one a point, of 0, 1, -1, 2, -2, 1/2, ... and infinity. `input` holds integers.
+/// m + n - 1 products: one a point, of 0, 1, -1, 2, -2, 1/2, ... and infinity; m = n = 2 is Karatsuba's
+/// algorithm. `input` holds integers.
 /// (A. L. Toom 1963; S. Winograd, Arithmetic Complexity of Computations, 1980.)
 struct ToomCook {
   Matrix output;   ///< m x points
