@@ -1,0 +1,162 @@
+"""Derived programs against their originals and against the libraries.
+
+    python benchmarks/derive.py --json
+    python benchmarks/derive.py --classes window transposed --peers eager,onnxruntime --seconds 5
+    python benchmarks/derive.py --cases mine.json
+
+Each case is searched for `--seconds`; the best program is compiled with its weights prepacked, compared with the original,
+and timed in turns with our kernel of the original (`ratio_to_underived`) and with every peer (`ratio_to_best_peer`: the
+fastest form of any of them). Above 1 the derived program is faster; where nothing derived is faster, the original
+stands for it. Files of cases are those of kernels.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+from derivebench.cases import CLASSES
+from derivebench.run import Result, run_case
+from kernelbench.cases import Case, read_cases
+from kernelbench.peers import PEERS
+from kernelbench.run import Settings, geomean
+
+from syno.errors import SynoError, unknown_name
+from syno.machine import describe_machine
+from syno.tuning.machine import describe, machine_model
+
+
+def arguments() -> argparse.ArgumentParser:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", type=Path, metavar="FILE", help="cases instead of the built-in")
+    parser.add_argument("--classes", nargs="*", default=[], help=f"of {', '.join(CLASSES)}")
+    parser.add_argument("--filter", nargs="*", default=[], help="parts of names of cases")
+    parser.add_argument(
+        "--peers", default="eager,onnxruntime,openvino", help=f"of {','.join(PEERS)}"
+    )
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each search")
+    parser.add_argument(
+        "--finalists", type=int, default=4, help="derived programs compiled and timed"
+    )
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=11, help="samples of each; at least 3")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def chosen_cases(options: argparse.Namespace) -> list[Case]:
+    """The cases of a run, in order. Raises SynoError for a bad file or name."""
+    if options.cases is not None:
+        cases = read_cases(options.cases)
+    else:
+        for name in options.classes:
+            if name not in CLASSES:
+                raise unknown_name("class", name, CLASSES)
+        cases = [case for name in options.classes or CLASSES for case in CLASSES[name]()]
+    words = [word.lower() for word in options.filter]
+    chosen = [case for case in cases if not words or any(w in case.name.lower() for w in words)]
+    if not chosen:
+        raise unknown_name("case", " ".join(options.filter), [case.name for case in cases])
+    return chosen
+
+
+def main() -> int:
+    """Prints a table, or one JSON document with `--json`; 0 if every case was measured."""
+    options = arguments().parse_args()
+    try:
+        peers = [name for name in options.peers.split(",") if name]
+        for name in peers:
+            if name not in PEERS:
+                raise unknown_name("peer", name, PEERS)
+        cases = chosen_cases(options)
+        if options.threads < 1 or options.turns < 3:
+            raise SynoError("[derive] --threads must be at least 1 and --turns at least 3")
+    except SynoError as error:
+        print(error, file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, interrupted)
+    settings = Settings(
+        peers, options.threads, options.turns, machine_model(measure=True).to_json()
+    )
+    results: list[Result] = []
+    failed: dict[str, str] = {}
+    try:
+        for case in cases:
+            try:
+                results.append(run_case(case, settings, options.seconds, options.finalists))
+            except SynoError as error:
+                failed[case.name] = str(error)
+                print(f"{case.name}: {error}", file=sys.stderr, flush=True)
+                continue
+            if not options.json:
+                print(line(results[-1]), flush=True)
+    except KeyboardInterrupt:
+        print(f"interrupted: {len(results)} of {len(cases)} cases", file=sys.stderr)
+        failed |= {c.name: "interrupted" for c in cases[len(results) + len(failed) :]}
+    document: dict[str, Any] = {
+        "machine": {
+            **msgspec.to_builtins(describe_machine()),
+            "model": describe(settings.machine),
+        },
+        "command": "python benchmarks/derive.py " + " ".join(sys.argv[1:]),
+        "threads": options.threads,
+        "cases": [result.to_dict() for result in results],
+        "failed": failed,
+        "classes": summary(results),
+    }
+    if options.json:
+        print(json.dumps(document, indent=1))
+    else:
+        for name, entry in document["classes"].items():
+            print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in entry.items()))
+    return 1 if failed else 0
+
+
+def interrupted(number: int, frame: FrameType | None) -> None:
+    """A signal that ends the run as Ctrl-C does: what was measured is printed."""
+    raise KeyboardInterrupt
+
+
+def summary(results: Sequence[Result]) -> dict[str, dict[str, Any]]:
+    """By class: geometric means and least ratios, and how often a derived program was the fastest of ours."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(result.klass for result in results):
+        own = [r for r in results if r.klass == name]
+        entry: dict[str, Any] = {"cases": len(own), "derived": sum(bool(r.steps) for r in own)}
+        for key in ("ratio_to_underived", "ratio_to_best_peer"):
+            ratios = [getattr(r, key) for r in own if getattr(r, key)]
+            mean = geomean(ratios)
+            if mean is not None:
+                entry[key] = round(mean, 3)
+                entry[f"least {key}"] = round(min(ratios), 3)
+        found[name] = entry
+    return found
+
+
+def line(result: Result) -> str:
+    """A row of the table."""
+    rules = ", ".join(step.split(" ", 1)[0] for step in result.steps) or "the original"
+    peer = (
+        f"{result.ratio_to_best_peer:5.2f}x {result.best_peer}"
+        if result.ratio_to_best_peer
+        else "     -"
+    )
+    error = f"{result.max_rel_err:.1e}" if result.max_rel_err is not None else "-"
+    return (
+        f"{result.name:44} {result.derived_us:9.1f} us  {result.ratio_to_underived:5.2f}x ours  {peer:44} "
+        f"error {error}  {rules}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Cases and measurement of the derivation benchmark."""
