@@ -251,6 +251,13 @@ std::string Construction::stage_read(const std::string& scope, const ReadFacts& 
   const auto reads = plan.reads_of(index(scope), read.tensor);
   const auto which = std::find(reads.begin(), reads.end(), read.id) - reads.begin();
   add({"stage", scope, {}, {which}, source, {copy}});
+  // Loops that run further than the analysed ones, as a tile's do, may leave t[i / 18, i % 18] a copy by i
+  // alone.
+  const auto staged = plan.program.find_tensor(copy);
+  const std::size_t rank = plan.program.tensor(*staged).dims.size();
+  if (rank != read.copy.extents.size())
+    fail<ScheduleError>("construct", "a copy of '{}' for '{}' has {} dimensions where {} were analysed",
+                        source, scope, rank, read.copy.extents.size());
   return copy;
 }
 

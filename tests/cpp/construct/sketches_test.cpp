@@ -1,4 +1,5 @@
 // Any sketch with any of its numbers keeps the meaning of a program: what policies may rely on.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,6 +51,39 @@ TEST_P(EverySketch, KeepsTheMeaning) {
 
 INSTANTIATE_TEST_SUITE_P(Programs, EverySketch, testing::ValuesIn(templates()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+/// Reads by quotients and remainders of a divisor about as long as the loop: whether a copy of them has a
+/// dimension for each depends on how far a tile's loops run.
+program::Program in_blocks_as_long_as_loops(Random& random) {
+  const std::int64_t a = draw(random, 2, 40), m = std::max<std::int64_t>(1, a + draw(random, -2, 6));
+  const std::int64_t rows = draw(random, 1, 8), sums = draw(random, 1, 9);
+  const bool beside = random.below(2) == 0;
+  const std::string sum = random.below(2) == 0 ? "max" : "sum";
+  const std::string read = beside ? "x[i/{m},i%{m},j]" : "x[j,i%{m},i/{m}]";
+  const std::string text = "input z[{a}]\nt[i: {a}, h: {h}] = " + sum + "[j: {j}] (" + read +
+                           " fill -3)\ny[i: {a}, h: {h}] = 2 * (t[i,h] * z[i])\nreturn y";
+  const std::int64_t blocks = (a + m - 1) / m;
+  const auto shape =
+      beside ? std::vector<std::int64_t>{blocks, m, sums} : std::vector<std::int64_t>{sums, m, blocks};
+  return program::parse(fmt::format(fmt::runtime(text), fmt::arg("a", a), fmt::arg("m", m),
+                                    fmt::arg("h", rows), fmt::arg("j", sums)),
+                        {.shapes = {{"x", shape}}});
+}
+
+TEST(Sketches, KeepTheMeaningWhereTilesRunFurtherThanTheirBlocks) {
+  Random random(45);
+  std::size_t seen = 0;
+  for (int trial = 0; trial < 400; ++trial) {
+    const auto p = in_blocks_as_long_as_loops(random);
+    const Target target{128 << static_cast<int>(random.below(3)), 16, 1};
+    const Schedule schedule = construct(p, Dtype::F32, target, by_lot(random, seen));
+    const LoopNest nest = apply(p, schedule);
+    ASSERT_NO_THROW(verify(nest)) << to_text(schedule) << to_text(nest);
+    expect_same(p, nest, random_arguments(p, random), to_text(schedule));
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(seen, 500U);
+}
 
 program::Program square_product(std::int64_t size) {
   return program::parse("y[m,n] = sum[k] a[m,k] * b[k,n]",
