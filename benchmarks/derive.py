@@ -28,6 +28,7 @@ from kernelbench.cases import Case, read_cases
 from kernelbench.peers import PEERS
 from kernelbench.run import Settings, geomean
 
+import syno
 from syno.errors import SynoError, unknown_name
 from syno.machine import describe_machine
 from syno.tuning.machine import describe, machine_model
@@ -50,6 +51,11 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--turns", type=int, default=11, help="samples of each; at least 3")
+    parser.add_argument(
+        "--tiles",
+        action="store_true",
+        help="instead: every tile of toom_cook on the first case chosen",
+    )
     parser.add_argument("--json", action="store_true")
     return parser
 
@@ -85,6 +91,10 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, interrupted)
+    if options.tiles:
+        rows = tiles(cases[0], options.threads)
+        print(json.dumps(rows, indent=1) if options.json else "\n".join(map(str, rows)))
+        return 0
     settings = Settings(
         peers, options.threads, options.turns, machine_model(measure=True).to_json()
     )
@@ -120,6 +130,37 @@ def main() -> int:
         for name, entry in document["classes"].items():
             print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in entry.items()))
     return 1 if failed else 0
+
+
+def tiles(case: Case, threads: int) -> list[dict[str, Any]]:
+    """What each tile of Toom-Cook's algorithm costs in accuracy and gains in time, on one window or two."""
+    found = syno.derive(
+        case.operator,
+        rules=["toom_cook"],
+        depth=2,
+        seconds=0,
+        constants=case.constant,
+        threads=threads,
+        measure=100,
+        growth=100,
+        max_rel_err=1.0,
+    )
+    original = found.original
+    rows = []
+    for one in (found[number] for number in range(len(found))):
+        if one.measured_us is None or original.measured_us is None:
+            continue
+        rows.append(
+            {
+                "tiles": [f"F({site.numbers[0]},{site.numbers[1]})" for _, site in one.path],
+                "multiply_adds": one.multiply_adds,
+                "constant_bytes": list(one.constant_bytes),
+                "us": round(one.measured_us, 1),
+                "speed_up": round(original.measured_us / one.measured_us, 3),
+                "errors": {kind: float(f"{error:.2e}") for kind, error in one.errors.items()},
+            }
+        )
+    return rows
 
 
 def interrupted(number: int, frame: FrameType | None) -> None:

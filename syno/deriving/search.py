@@ -13,13 +13,15 @@ from syno.errors import ShapeError, SynoError, UnknownName, unknown_name
 from syno.kernel import DTYPES
 from syno.numbers import MOST_THREADS, whole
 from syno.operator import Operator
-from syno.prepack import prepacked_seconds
+from syno.prepack import PrepackedKernel, prepacked_seconds
 from syno.tuning.machine import machine_model
 
 #: What of a search is predicted: schedules of so many programs are constructed.
 _PREDICTED = 12
 _KEPT = 24
 _TURNS = 15
+#: Programs compiled for each that is asked for, where others prove too inaccurate.
+_TRIES = 3
 #: Programs predicted to take longer than so many times the best one are not measured.
 _HOPELESS = 1.5
 
@@ -65,7 +67,8 @@ def derive(
             weights. `()`: every call gives all inputs, as in training.
         dtype: "float32" or "float64".
         threads: of a call.
-        measure: most derived programs that are compiled and timed; 0: none, and the original is the best.
+        measure: accurate derived programs that are compiled and timed, at most; inaccurate ones met on the way are
+            timed, too. 0: none, and the original is the best.
         growth: constants may take so many times the memory after their transformation. Winograd's F(4x4, 3x3) needs 4.
         max_rel_err: largest difference from float64 as a part of the output's largest value; twice what the original
             itself has is always allowed.
@@ -150,8 +153,9 @@ def _judged(
 ) -> None:
     """Predicts what is guessed best, and compiles, compares and times what is predicted best."""
     original, *derived = found
-    for number, one in enumerate([original, *derived[:_PREDICTED]]):
-        say(f"predicting {number + 1} of {min(len(derived), _PREDICTED) + 1}")
+    tried = max(_PREDICTED, measure)
+    for number, one in enumerate([original, *derived[:tried]]):
+        say(f"predicting {number + 1} of {min(len(derived), tried) + 1}")
         try:
             one.predicted_us = 1e6 * prepacked_seconds(
                 one.operator, dtype=one.dtype, threads=one.threads, constants=one.constants
@@ -162,23 +166,26 @@ def _judged(
     if not ranked:
         return
     limit = _HOPELESS * min(ranked[0].predicted_us or 0.0, original.predicted_us or math.inf)
-    finalists = [one for one in ranked if (one.predicted_us or 0.0) <= limit][:measure]
+    promising = [one for one in ranked if (one.predicted_us or 0.0) <= limit]
     judge = Judge(original.original, original.dtype, original.threads)
-    kernels = []
-    for number, one in enumerate([original, *finalists]):
-        say(f"compiling {number + 1} of {len(finalists) + 1}")
+    kernels: list[tuple[Derived, PrepackedKernel]] = []
+    accurate = -1  # the original is none of those asked for
+    for number, one in enumerate([original, *promising[: _TRIES * measure]]):
+        if accurate == measure:
+            break
+        say(f"compiling {number}, {accurate} of {measure} accurate" if number else "compiling")
         try:
             kernel = one.prepack()
             one.errors = judge.errors(kernel)
         except SynoError as error:
             one.note = f"no kernel: {error}"
             continue
+        allowed = max(max_rel_err, 2 * (original.max_rel_err or 0.0))
+        if one is not original and (one.max_rel_err or 0.0) > allowed:
+            one.note = f"error {one.max_rel_err:.1e} above {allowed:.1e}"
+        else:
+            accurate += 1
         kernels.append((one, kernel))
-    allowed = max(max_rel_err, 2 * (original.max_rel_err or 0.0))
-    for one, _ in kernels[1:]:
-        wrong = one.max_rel_err
-        if wrong is not None and wrong > allowed:
-            one.note = f"error {wrong:.1e} above {allowed:.1e}"
     say("timing")
     for (one, _), us in zip(
         kernels, judge.times([kernel for _, kernel in kernels], _TURNS), strict=True

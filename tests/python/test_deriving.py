@@ -98,9 +98,12 @@ def test_a_window_becomes_fewer_products_and_a_kernel() -> None:
         np.testing.assert_allclose(one.compile()(data["x"], data["k"]), wanted, atol=1e-2)
         packed = one.prepack().pack(k=data["k"])
         np.testing.assert_allclose(packed(data["x"]), wanted, atol=1e-2)
-    assert found.best().measured_us == min(
-        one.measured_us for one in measured if one.measured_us and not one.note
-    )
+    best, first = found.best(), found.original.measured_us
+    assert best.measured_us is not None and first is not None
+    for one in measured[1:]:
+        if not one.note and (one.measured_us or 0) * 1.02 <= first:
+            assert best.measured_us <= (one.measured_us or 0)
+    assert best is found.original or best.measured_us * 1.02 <= first
 
 
 def test_what_is_less_accurate_than_allowed_is_not_the_best() -> None:

@@ -1,0 +1,96 @@
+"""The derivation benchmark: cases that are windows, ratios of times it has, and refusals of names it has not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patience import PATIENCE_S
+
+from syno.operator import Operator
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from derivebench.cases import CLASSES  # noqa: E402
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks/derive.py"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    path = tmp_path / "cases.json"
+    path.write_text(
+        json.dumps(
+            [
+                {
+                    "name": "window",
+                    "expr": "y[o,h] = sum[c,r] x[c,h+r-1] * k[o,c,r]",
+                    "sizes": {"o": 16, "c": 16, "h": 60, "r": 3},
+                    "constant": ["k"],
+                },
+                {"name": "copy", "expr": "y[i] = x[9-i]", "sizes": {"i": 10}},
+            ]
+        )
+    )
+    return path
+
+
+def test_a_file_of_cases_is_derived_and_timed(cases: Path) -> None:
+    done = run(
+        "--cases", str(cases), "--peers", "eager", "--seconds", "0.3", "--turns", "3", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    window, copy = document["cases"]
+    for case in (window, copy):
+        assert (
+            case["derived_us"] > 0 and case["underived_us"] > 0 and case["ratio_to_underived"] > 0
+        )
+        # On a busy machine a peer may be so slow once that it takes no turns; then it says so.
+        assert case["ratio_to_best_peer"] if case["peers_us"] else case["absent"]
+        assert (
+            bool(case["steps"]) == (case["max_rel_err"] is not None and not case["exact"])
+            or case["exact"]
+        )
+    assert copy["steps"] == [] and copy["ratio_to_underived"] == 1
+    assert not document["failed"] and document["classes"]["file"]["cases"] == 2
+
+
+def test_tiles_of_a_window(cases: Path) -> None:
+    done = run("--cases", str(cases), "--filter", "window", "--tiles", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert rows[0]["tiles"] == [] and rows[0]["speed_up"] == 1
+    assert all(row["errors"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--classes", "magic"], "window"),
+        (["--peers", "magic"], "eager"),
+        (["--filter", "magic"], "InfoGAN"),
+        (["--turns", "1"], "at least 3"),
+    ],
+)
+def test_wrong_names_are_refused(arguments: list[str], says: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2 and says in done.stderr
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_case_is_an_operator(name: str) -> None:
+    for case in CLASSES[name]():
+        assert isinstance(case.operator, Operator) and case.operator.flops > 0
