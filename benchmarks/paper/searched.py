@@ -350,15 +350,18 @@ def results(view: SessionView, config: Kind, steps: Mapping[str, Any] | None) ->
 
 
 def times_of(view: SessionView, ids: Mapping[str, Any]) -> dict[str, contest.Timed]:
-    """Latencies of whole networks, in turns."""
+    """Latencies of whole networks: each as a part of the original's, with which it took turns."""
     final = view.final
-    if final is None:
+    if final is None or "baseline" not in final.latencies_us:
         return {}
-    return {
-        id: contest.Timed(final.latencies_us[id], final.iqrs_us.get(id, 0.0), final.samples)
-        for id in ids
-        if id in final.latencies_us
-    }
+    base = final.latencies_us["baseline"]
+    found = {"baseline": contest.Timed(base, final.iqrs_us.get("baseline", 0.0), final.samples)}
+    for id in ids:
+        ratio = final.speedups.get(id)
+        if ratio and id != "baseline":
+            iqr = base / ratio * final.speedup_iqrs.get(id, 0.0) / ratio
+            found[id] = contest.Timed(base / ratio, iqr, final.samples)
+    return found
 
 
 def row_of(
