@@ -56,7 +56,7 @@ def named_in(spec: Any, window: str = "") -> dict[str, str]:
     for label in NAMED:
         made = [one for kind in KINDS if kind.label == label for one in at_every_size(kind, place)]
         written = [one.graph for one in made if one.graph is not None]
-        if any(_core.allowed(spec, graph) for graph in written):
+        if any(allowed(graph, spec) for graph in written):
             cells[label] = "legal"
         elif written:
             cells[label] = min(
@@ -65,6 +65,14 @@ def named_in(spec: Any, window: str = "") -> dict[str, str]:
         else:
             cells[label] = f"- {made[0].problem if made else 'no size fits'}"
     return cells
+
+
+def allowed(graph: Any, spec: Any) -> bool:
+    """Whether an operator is in a space; one of more steps than any search takes is not."""
+    try:
+        return bool(_core.allowed(spec, graph))
+    except SynoError:
+        return False
 
 
 def why_not(graph: Any, spec: Any) -> str:

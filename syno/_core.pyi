@@ -1912,7 +1912,7 @@ def run_on_openmp(parallel: typing.SupportsInt | typing.SupportsIndex, thread_nu
             parallel: address of libgomp's ``GOMP_parallel``; 0: kernels run on a pool of their own again.
             thread_number: address of its ``omp_get_thread_num``.
     """
-def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex, seed: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, max_steps: typing.SupportsInt | typing.SupportsIndex = 0, min_steps: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0) -> list[PGraph]:
+def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex, seed: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, max_steps: typing.SupportsInt | typing.SupportsIndex = 0, min_steps: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0, patience: typing.SupportsInt | typing.SupportsIndex = 300000) -> list[PGraph]:
     """
         Up to ``n`` different random operators of a spec; fewer when there are no more, when none was met for long, or when
         time is up.
@@ -1928,6 +1928,7 @@ def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex
             min_steps: least number of steps.
             seconds: draw no further after so many; 0 for no limit. What came until then is the beginning of the sample
                 without a limit.
+            patience: partial operators to look at without meeting a new operator before giving up.
         Raises:
             SpecError: ``min_steps`` exceeds ``max_steps``, or ``seconds`` is negative.
     """

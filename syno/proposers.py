@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from syno.policies.space import SpecSpace
 
 
-#: Partial operators looked at for the first operator of a space, before a sample is asked for one.
+#: Steps looked at for the first operator of a space, before a sample is asked for one.
 _ONE_LOOKED_FOR = 500_000
+
+#: Partial operators that the sample looks at, and steps for the reason why there is none: some seconds together.
+_SAMPLED_FOR = 20_000
+_EXPLAINED_BY = 2_000_000
 
 
 def operator_text(graph: _core.PGraph, **provenance: Any) -> OperatorText:
@@ -46,16 +50,16 @@ def why_empty(spec: _core.Spec) -> str | None:
     The smallest operator is looked for first: a space that has one is known to in moments.
     """
     from syno import _core
+    from syno.policies.space import deepening
 
-    for steps in range(1, spec.max_steps + 1):
-        found = _core.enumerate_operators(spec, max_steps=steps, limit=1, operator_keys=False)
+    for steps, found, coming in deepening(spec, spec.max_steps, limit=1, operator_keys=False):
         if found.operators:
             return None
-        if found.stats["children"] > _ONE_LOOKED_FOR and steps < spec.max_steps:
-            if _core.sample_operators(spec, n=1, seed=0):
+        if coming > _ONE_LOOKED_FOR and steps < spec.max_steps:
+            if _core.sample_operators(spec, n=1, seed=0, patience=_SAMPLED_FOR):
                 return None
             break
-    reason = _core.why_empty(spec) or "no operator was found"
+    reason = _core.why_empty(spec, most_children=_EXPLAINED_BY) or "no operator was found"
     return re.sub(r"^The space of '[^']*' is empty[^:]*: ", "", reason)
 
 

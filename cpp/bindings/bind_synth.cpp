@@ -208,7 +208,7 @@ void bind_synth(py::module_& m) {
   m.def(
       "sample_operators",
       [](const Spec& spec, std::size_t n, std::uint64_t seed, int threads, int max_steps, int min_steps,
-         double seconds) {
+         double seconds, std::size_t patience) {
         if (!(seconds >= 0)) fail<SpecError>("sample", "seconds is {}; give 0 or more", seconds);
         const Enumeration result = unlocked([&] {
           SampleOptions options;
@@ -217,13 +217,14 @@ void bind_synth(py::module_& m) {
           options.seed = seed;
           options.threads = threads;
           options.seconds = seconds;
+          options.patience = patience;
           options.poll = &check_signals;
           return sample(spec, n, options);
         });
         return graphs_of(result);
       },
       "spec"_a, py::kw_only(), "n"_a, "seed"_a, "threads"_a = 1, "max_steps"_a = 0, "min_steps"_a = 0,
-      "seconds"_a = 0.0, R"doc(
+      "seconds"_a = 0.0, "patience"_a = SampleOptions().patience, R"doc(
     Up to ``n`` different random operators of a spec; fewer when there are no more, when none was met for long, or when
     time is up.
 
@@ -238,6 +239,7 @@ void bind_synth(py::module_& m) {
         min_steps: least number of steps.
         seconds: draw no further after so many; 0 for no limit. What came until then is the beginning of the sample
             without a limit.
+        patience: partial operators to look at without meeting a new operator before giving up.
     Raises:
         SpecError: ``min_steps`` exceeds ``max_steps``, or ``seconds`` is negative.
 )doc");

@@ -139,9 +139,12 @@ std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint6
     }
     EnumerationOptions options;
     options.max_steps = steps;
+    // Those of one step are few, and looked at whole.
+    if (steps > 1) options.most_children = most_children - std::min(children, most_children - 1);
     options.poll = poll;
     Enumeration found = enumerate(changed, options);
     children += found.statistics.children;
+    if (found.statistics.truncated) children = std::max(children, most_children);
     return std::move(found.operators);
   };
   std::vector<std::string> remedies;
@@ -151,6 +154,7 @@ std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint6
   int steps = 1;
   for (; steps <= asked && remedies.empty() && children < most_children; ++steps) {
     if (!found_in(spec, steps).empty()) return std::nullopt;
+    if (steps > 1 && children >= most_children) break;  // in the middle of them
     for (const Ladder& ladder : ladders(spec)) {
       for (const Change& change : ladder) {
         if (change.spec == spec) continue;  // the limit is none already
@@ -178,7 +182,9 @@ std::optional<std::string> why_empty(const Spec& spec, int max_steps, std::uint6
     const std::uint64_t growth = before == 0 ? 1 : std::clamp<std::uint64_t>(last / before, 1, kMostGrowth);
     if (children + last * growth > most_children) break;
     const std::uint64_t until = children;
-    if (!found_in(spec, ++deep).empty()) return std::nullopt;
+    if (!found_in(spec, deep + 1).empty()) return std::nullopt;
+    if (children >= most_children) break;
+    ++deep;
     before = std::exchange(last, children - until);
   }
   const bool whole = deep == asked;

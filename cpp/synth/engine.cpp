@@ -70,11 +70,13 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
     return std::any_of(names.begin(), names.end(),
                        [&](std::string_view name) { return spec_.disabled_rules.contains(name); });
   };
-  freedom_.merges = off({"merge-above-reduce", "merge-above-share", "merge-above-split",
-                         "merge-above-uneven-split", "merge-left-chain", "merge-above-shift"});
-  freedom_.shifts = off({"shift-above-reduce", "shift-above-share", "shift-above-shift", "shift-unordered",
-                         "shift-above-split"});
-  freedom_.slides = off({"unfold-above-split", "unfold-above-shift", "unfold-of-reduces"});
+  // Where similar rules remove little, the distance takes it that they remove nothing.
+  const bool any = spec_.thresholds.similar_share < 1;
+  freedom_.merges = any || off({"merge-above-reduce", "merge-above-share", "merge-above-split",
+                                "merge-above-uneven-split", "merge-left-chain", "merge-above-shift"});
+  freedom_.shifts = any || off({"shift-above-reduce", "shift-above-share", "shift-above-shift",
+                                "shift-unordered", "shift-above-split"});
+  freedom_.slides = any || off({"unfold-above-split", "unfold-above-shift", "unfold-of-reduces"});
   freedom_.expands = off({"expand-not-above-merge"});
   freedom_.windows = off({"unfold-window-unshared"}) || spec_.extensions.contains("weightless");
   freedom_.large_windows = off({"unfold-large-window"});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 namespace syno::synth {
@@ -28,6 +29,33 @@ bool divides_everywhere(const Candidate& c, SizeNumber divisor, SizeNumber size)
   return true;
 }
 
+/// What a rule takes for the same differs at no more than the stated share of points, at every valuation.
+template <class Share>
+bool similar_everywhere(const Candidate& c, Share&& share) {
+  for (std::size_t v = 0; v < c.sizes.valuation_count(); ++v) {
+    if (share(v) > c.spec.thresholds.similar_share) return false;
+  }
+  return true;
+}
+/// Of windows of `extent` taps that slide over `block` places: the share of taps that lie beyond them.
+double beyond(double extent, double block) {
+  const double reach = std::floor(extent / 2);
+  return std::min(1.0, reach * (reach + 1) / (extent * block));
+}
+/// Two windows over `extent` places in either order: the share of points at which one order leaves them and
+/// comes back.
+double swapped(double one, double other, double extent) {
+  double points = 0;
+  for (double a = 1; a <= std::floor(one / 2); ++a)
+    for (double b = 1; b <= std::floor(other / 2); ++b) points += 4 * std::min(a, b);
+  return points / (one * other * extent);
+}
+/// A Shift by one place leaves most of a block within it, at the largest valuation.
+bool hardly_shifts(const Candidate& c, SizeNumber block) {
+  return greatest(c, block) > c.spec.thresholds.shift_ratio &&
+         similar_everywhere(c, [&](std::size_t v) { return 1 / c.sizes.value(block, v); });
+}
+
 // --- Shift
 // -----------------------------------------------------------------------------------------------------
 
@@ -37,9 +65,7 @@ bool shift_above_shift(const Candidate& c) { return c.node_i().kind == Kind::Shi
 bool shift_unordered(const Candidate& c) { return c.node_i().unordered && !c.read_below(c.i()); }
 /// (B*i + j + a) % (G*B) and B*i + (j + a) % B differ where j wraps: a share a/B of the points.
 bool shift_above_split(const Candidate& c) {
-  if (c.node_i().kind != Kind::Split || c.read(c.i())) return false;
-  const double block = greatest(c, c.pool[c.node_i().b].extent);
-  return block > c.spec.thresholds.shift_ratio && 1 / block <= c.spec.thresholds.similar_share;
+  return c.node_i().kind == Kind::Split && !c.read(c.i()) && hardly_shifts(c, c.pool[c.node_i().b].extent);
 }
 
 // --- Merge
@@ -65,16 +91,19 @@ bool merge_above_uneven_split(const Candidate& c) {
 }
 bool merge_left_chain(const Candidate& c) { return c.node_i().kind == Kind::MergeMajor && !c.read(c.i()); }
 bool merge_above_shift(const Candidate& c) {
-  return c.node_i().kind == Kind::Shift && !c.read(c.i()) &&
-         greatest(c, c.move.parameter) > c.spec.thresholds.shift_ratio &&
-         1 / greatest(c, c.move.parameter) <= c.spec.thresholds.similar_share;
+  return c.node_i().kind == Kind::Shift && !c.read(c.i()) && hardly_shifts(c, c.move.parameter);
 }
 bool merge_above_unfold(const Candidate& c) {
-  return c.node_i().kind == Kind::Unfold && !c.read(c.i()) &&
-         at_least(c, c.move.parameter, c.pool[c.node_i().b].extent);
+  if (c.node_i().kind != Kind::Unfold || c.read(c.i())) return false;
+  const SizeNumber window = c.pool[c.node_i().b].extent;
+  return at_least(c, c.move.parameter, window) && similar_everywhere(c, [&](std::size_t v) {
+           return beyond(c.sizes.value(window, v), c.sizes.value(c.move.parameter, v));
+         });
 }
 bool merge_within_window(const Candidate& c) {
-  if (c.node_i().kind != Kind::Unfold || c.read(c.i()) || merge_above_unfold(c)) return false;
+  if (c.node_i().kind != Kind::Unfold || c.read(c.i()) ||
+      at_least(c, c.move.parameter, c.pool[c.node_i().b].extent))
+    return false;
   const symbolic::Size ratio = c.sizes[c.pool[c.node_i().b].extent].size / c.sizes[c.move.parameter].size;
   const auto& variables = c.spec.signature.sizes.variables();
   for (std::size_t v = 0; v < variables.size(); ++v) {
@@ -165,8 +194,18 @@ bool split_unordered_parts(const Candidate& c) {
 // --- Unfold
 // ----------------------------------------------------------------------------------------------------
 
-bool unfold_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split && c.i().shared == 0; }
-bool unfold_above_shift(const Candidate& c) { return c.node_i().kind == Kind::Shift && c.i().shared == 0; }
+bool unfold_above_split(const Candidate& c) {
+  return c.node_i().kind == Kind::Split && c.i().shared == 0 && similar_everywhere(c, [&](std::size_t v) {
+           return beyond(c.sizes.value(c.j().extent, v), c.sizes.value(c.pool[c.node_i().b].extent, v));
+         });
+}
+/// They differ where the last place wraps, and beside it where a window ends at the border.
+bool unfold_above_shift(const Candidate& c) {
+  return c.node_i().kind == Kind::Shift && c.i().shared == 0 && similar_everywhere(c, [&](std::size_t v) {
+           const double window = c.sizes.value(c.j().extent, v);
+           return 2 * (window - 1) / (window * c.sizes.value(c.i().extent, v));
+         });
+}
 bool unfold_window_unshared(const Candidate& c) {
   return c.node_j().kind == Kind::Reduce && c.j().shared == 0 && !c.extension("weightless");
 }
@@ -182,7 +221,11 @@ bool unfold_large_window(const Candidate& c) { return !c.sizes.promising_window(
 bool unfold_window_order(const Candidate& c) {
   if (c.node_i().kind != Kind::Unfold || c.i().shared != 0) return false;
   const SizeNumber below = c.pool[c.node_i().b].extent;
-  return below != c.j().extent && !at_least(c, c.j().extent, below);
+  return below != c.j().extent && !at_least(c, c.j().extent, below) &&
+         similar_everywhere(c, [&](std::size_t v) {
+           return swapped(c.sizes.value(below, v), c.sizes.value(c.j().extent, v),
+                          c.sizes.value(c.i().extent, v));
+         });
 }
 
 // --- Stride and Expand

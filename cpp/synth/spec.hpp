@@ -52,7 +52,7 @@ struct Thresholds {
   double unfold_ratio = 2.0;  ///< dimension / window at least this, mostly
   double max_window = 30;     ///< window of an Unfold at most this, mostly
   double max_stride = 30;     ///< extent above a Stride at most this, mostly
-  double shift_ratio = 2.0;   ///< a Shift and a block: similar when block / shift exceeds this
+  double shift_ratio = 2.0;   ///< a Shift and a block: similar when block / shift exceeds this at the largest
   double max_matched = 2048;  ///< product of the extents a weight matches from outputs, mostly
   /// Extent of a Reduce that one weight shares and a second one matches. What passes between two weights is
   /// all that they meet in, groups and windows besides: its width is bounded by the rules weight-only-scales,
@@ -60,7 +60,8 @@ struct Thresholds {
   double min_matched_reduce = 1;           ///< at the largest valuation
   double max_matched_reduce = kUnbounded;  ///< mostly
   double max_repeat = 1;                   ///< product of the extents of Expands
-  double similar_share = 1.0;              ///< a similar rule fires when at most this share of points differs
+  double similar_share =
+      1.0;  ///< a similar rule fires where at most this share of points differs, everywhere
   double promising_share = 0.5;  ///< `mostly`: where at least this share of the layers' work is done
   bool operator==(const Thresholds&) const = default;
 };

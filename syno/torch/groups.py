@@ -411,8 +411,9 @@ def _build(key: str, sites: Sequence[Site]) -> SiteGroup:
     if layer.depthwise:
         variables.append(("C", "primary", 3))
     else:
-        # Summed over once and indexed by each weight; outputs also between the weights.
-        variables += [("C_in", "primary", 1 + _WEIGHTS), ("C_out", "primary", 2 + _WEIGHTS)]
+        # Summed over once and indexed by each weight; what is between two weights, a part of the inputs or of the outputs,
+        # is summed over and indexed by both.
+        variables += [("C_in", "primary", 3 + _WEIGHTS), ("C_out", "primary", 2 + _WEIGHTS)]
     variables += [(name, "primary", 0) for name in fit.spatial]
     variables += [
         (name, "coefficient", _occurrences(name, strides, len(fit.spatial)))

@@ -277,7 +277,7 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     ),
     "sample_operators": (
         lambda **given: _core.sample_operators(spec(), **given, seconds=0.1),
-        {"n": 2, "seed": 0, "threads": 1, "max_steps": 2, "min_steps": 1},
+        {"n": 2, "seed": 0, "threads": 1, "max_steps": 2, "min_steps": 1, "patience": 9},
     ),
     "softmax": (lambda **given: used(_core.softmax(**given)), {"shape": [2, 3], "dim": 1}),
     "verify_prepacked": (None, {}),  # type: ignore[dict-item]  # as Kernel.verify

@@ -116,7 +116,14 @@ TEST(Enumerate, ShapeDistanceLosesNothing) {
   strided.signature.input[1].extent = strided.signature.sizes.parse("s*H");
   strided.budgets.max_strides = 2;
   strided.extensions = {"dilated_windows", "strided_inputs", "depthwise"};
-  std::vector<Spec> specs = {testing::line_spec(5), testing::rich_line_spec(4), repeats, dilated, strided};
+  Spec alike = testing::line_spec(4);  // nothing is similar
+  alike.name = "alike";
+  alike.thresholds.similar_share = 0.01;
+  alike.thresholds.shift_ratio = 1;
+  alike.budgets.max_pooling = kUnbounded;
+  alike.extensions = {"weightless"};
+  std::vector<Spec> specs = {
+      testing::line_spec(5), testing::rich_line_spec(4), repeats, dilated, strided, alike};
   for (const char* name : {"resnet18", "test", "simple"}) {
     specs.push_back(spec_named(name));
     specs.back().budgets.max_steps = 4;

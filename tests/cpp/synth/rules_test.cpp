@@ -417,6 +417,133 @@ TEST(SimilarRules, FireOnlyBelowTheShareTheSpecStates) {
   EXPECT_EQ(refusal(spec, graph), "");
 }
 
+/// One step above another as a similar rule sees it: what is above, of what is below, and their sizes.
+struct Above {
+  pgraph::Primitive upper, lower;
+  std::int64_t first = 1;   ///< of the lower step's operands
+  std::int64_t second = 1;  ///< ... and of a Split or window
+  std::int64_t size = 1;    ///< the upper step's block or window
+  std::int64_t places = 0;  ///< the Shift's
+};
+
+/// The share of points at which the two steps differ from what the rule keeps in their place, counted.
+double counted_share(const Above& at) {
+  using P = pgraph::Primitive;
+  constexpr std::int64_t kZero = -1;
+  const auto wrapped = [](std::int64_t i, std::int64_t n) { return ((i % n) + n) % n; };
+  const auto slid = [](std::int64_t i, std::int64_t tap, std::int64_t window, std::int64_t n) {
+    const std::int64_t at = i == kZero ? kZero : i + tap - window / 2;
+    return i == kZero || at < 0 || at >= n ? kZero : at;
+  };
+  const std::int64_t taps = at.lower == P::Unfold ? at.second : 1;
+  const std::int64_t minor = at.lower == P::Split ? at.second : 1;
+  const std::int64_t above = at.upper == P::Unfold ? at.size : 1;
+  const std::int64_t whole = at.first * minor;
+  std::int64_t points = 0, different = 0;
+  for (std::int64_t i = 0; i < at.first; ++i)
+    for (std::int64_t j = 0; j < minor; ++j)
+      for (std::int64_t k = 0; k < taps; ++k)
+        for (std::int64_t l = 0; l < above; ++l) {
+          const std::int64_t flat = i * minor + j;
+          std::int64_t removed = 0, kept = 0;
+          if (at.lower == P::Split && at.upper == P::Shift) {
+            removed = wrapped(flat + at.places, whole);
+            kept = i * minor + wrapped(j + at.places, minor);
+          } else if (at.lower == P::Shift && at.upper == P::Merge) {
+            removed = wrapped(i + at.places, whole);
+            kept = i / at.size * at.size + wrapped(i % at.size + at.places, at.size);
+          } else if (at.lower == P::Unfold && at.upper == P::Merge) {
+            removed = slid(i, k, taps, whole);
+            const std::int64_t inside = slid(i % at.size, k, taps, at.size);
+            kept = inside == kZero ? kZero : i / at.size * at.size + inside;
+          } else if (at.lower == P::Split) {
+            removed = slid(flat, l, above, whole);
+            const std::int64_t inside = slid(j, l, above, minor);
+            kept = inside == kZero ? kZero : i * minor + inside;
+          } else if (at.lower == P::Shift) {
+            const std::int64_t first = slid(wrapped(i + at.places, whole), l, above, whole);
+            const std::int64_t later = slid(i, l, above, whole);
+            removed = first;
+            kept = later == kZero ? kZero : wrapped(later + at.places, whole);
+          } else {
+            removed = slid(slid(i, k, taps, whole), l, above, whole);
+            kept = slid(slid(i, l, above, whole), k, taps, whole);
+          }
+          ++points;
+          different += removed != kept;
+        }
+  return static_cast<double>(different) / static_cast<double>(points);
+}
+
+/// Everywhere in an operator where one such step stands above the other: the greatest share over the
+/// valuations.
+std::vector<double> shares_of(const CompleteGraph& complete, pgraph::Primitive upper,
+                              pgraph::Primitive lower) {
+  using P = pgraph::Primitive;
+  const pgraph::PGraph& graph = complete.graph;
+  const Sizes& sizes = graph.signature().sizes;
+  std::vector<double> shares;
+  for (const pgraph::Step& step : graph.steps()) {
+    if (step.primitive != upper || !graph.coordinate(step.operands[0]).step) continue;
+    const pgraph::Step& below = graph.steps()[*graph.coordinate(step.operands[0]).step];
+    if (below.primitive != lower) continue;
+    double greatest = 0;
+    for (std::size_t v = 0; v < sizes.valuation_count(); ++v) {
+      const auto value = [&](const Size& size) { return sizes.value(size, v).num(); };
+      const auto extent = [&](pgraph::CoordinateId id) { return value(graph.coordinate(id).extent); };
+      Above at{upper, lower};
+      at.first = extent(below.operands[0]);
+      if (below.operands.size() > 1) at.second = extent(below.operands[1]);
+      at.size = upper == P::Merge ? value(step.size) : upper == P::Unfold ? extent(step.operands[1]) : 1;
+      at.places = upper == P::Shift ? step.amount : lower == P::Shift ? below.amount : 0;
+      greatest = std::max(greatest, counted_share(at));
+    }
+    shares.push_back(greatest);
+  }
+  return shares;
+}
+
+struct Similar {
+  const char* rule;
+  pgraph::Primitive upper, lower;
+};
+constexpr Similar kSimilar[] = {
+    {"shift-above-split", pgraph::Primitive::Shift, pgraph::Primitive::Split},
+    {"merge-above-shift", pgraph::Primitive::Merge, pgraph::Primitive::Shift},
+    {"merge-above-unfold", pgraph::Primitive::Merge, pgraph::Primitive::Unfold},
+    {"unfold-above-split", pgraph::Primitive::Unfold, pgraph::Primitive::Split},
+    {"unfold-above-shift", pgraph::Primitive::Unfold, pgraph::Primitive::Shift},
+    {"unfold-window-order", pgraph::Primitive::Unfold, pgraph::Primitive::Unfold},
+};
+class SimilarRule : public ::testing::TestWithParam<Similar> {};
+
+/// Layers of two sizes, the smaller with the nearer borders: what fits the rule's pattern is removed only
+/// where it differs at no more than the share that the spec states, at both.
+TEST_P(SimilarRule, RemovesOnlyWhatDiffersAtNoMoreThanTheShareEverywhere) {
+  const Similar& rule = GetParam();
+  const Pair& pair = *std::find_if(std::begin(kPairs), std::end(kPairs),
+                                   [&](const Pair& p) { return std::string_view(p.rule) == rule.rule; });
+  Spec spec = pair_spec(pair);
+  for (const std::int64_t size : {48, 24, 12}) {  // a layer with more room comes beside, and changes nothing
+    const auto row = [](std::int64_t n) { return std::vector<std::int64_t>{n, n / 3, 3, 5, 2}; };
+    spec.signature.sizes = Sizes(spec.signature.sizes.variables(), {row(size), row(96)});
+    const CompleteGraph graph = graph_of(spec, pair.removed);
+    const std::vector<double> shares = shares_of(graph, rule.upper, rule.lower);
+    ASSERT_EQ(shares.size(), 1U);
+    const auto refused_at = [&](double share) {
+      spec.thresholds.similar_share = share;
+      return refusal(spec, graph) == rule.rule;
+    };
+    EXPECT_FALSE(refused_at(0.99 * shares[0])) << size;
+    EXPECT_TRUE(refused_at(std::min(1.0, 3 * shares[0]))) << size;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Table, SimilarRule, ::testing::ValuesIn(kSimilar), [](const auto& info) {
+  std::string name = info.param.rule;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
 // --- futile
 // ------------------------------------------------------------------------------------------------------
 
