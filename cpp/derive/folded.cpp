@@ -23,10 +23,20 @@ struct Parts {
   std::set<TensorId> frontier;  ///< of those, what the rest reads
 };
 
-Parts parts_of(const Program& program, const std::set<TensorId>& constant) {
+Parts parts_of(const Program& program, const std::set<TensorId>& constant,
+               const std::vector<std::string>& named) {
+  // What depends on none of the named inputs, such as powers of an index, is no cheaper to read than to
+  // compute.
+  std::set<TensorId> moved;
+  for (const std::string& name : named) moved.insert(*program.find_tensor(name));
   Parts parts;
-  for (const Scope& scope : program.scopes)
-    if (constant.contains(scope.output) && !is_output(program, scope.output)) parts.once.insert(scope.output);
+  for (const Scope& scope : program.scopes) {
+    program::over_reads(program, scope.body, [&](ScalarId, const Scalar& read) {
+      if (moved.contains(read.tensor)) moved.insert(scope.output);
+    });
+    if (constant.contains(scope.output) && moved.contains(scope.output) && !is_output(program, scope.output))
+      parts.once.insert(scope.output);
+  }
   // What the rest reads must start at 0; where it does not, its readers' side computes it.
   for (bool changed = true; changed;) {
     changed = false;
@@ -82,7 +92,7 @@ std::set<TensorId> constant_tensors(const Program& program, const std::vector<st
 }
 
 std::optional<Folded> folded(const Program& program, const std::vector<std::string>& constants) {
-  const Parts parts = parts_of(program, constant_tensors(program, constants));
+  const Parts parts = parts_of(program, constant_tensors(program, constants), constants);
   if (parts.frontier.empty()) return std::nullopt;
   Folded result{program, program};
   result.once.outputs.assign(parts.frontier.begin(), parts.frontier.end());
@@ -101,7 +111,7 @@ std::optional<Folded> folded(const Program& program, const std::vector<std::stri
 
 ConstantBytes constant_bytes(const Program& program, const std::vector<std::string>& constants) {
   const std::set<TensorId> constant = constant_tensors(program, constants);
-  const Parts parts = parts_of(program, constant);
+  const Parts parts = parts_of(program, constant, constants);
   ConstantBytes bytes;
   for (const std::string& name : constants) bytes.before += bytes_of(program, *program.find_tensor(name));
   std::set<TensorId> read_then = parts.frontier;

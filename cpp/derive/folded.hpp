@@ -23,8 +23,8 @@ struct Folded {
 /// inputs, and what is computed of them alone.
 std::set<TensorId> constant_tensors(const Program& program, const std::vector<std::string>& constants);
 
-/// Nothing where no scope depends on constants alone, but for outputs, which each call writes. A tensor whose
-/// legal indices do not start at 0 stays where it is computed, for inputs start there.
+/// Nothing where no scope depends on these inputs and constants alone, but for outputs, which each call
+/// writes. A tensor whose legal indices do not start at 0 stays where it is computed, for inputs start there.
 /// UnknownName where no input has one of the names.
 std::optional<Folded> folded(const Program& program, const std::vector<std::string>& constants);
 

@@ -241,6 +241,9 @@ TEST(Folding, LeavesWhatCallsNeed) {
   EXPECT_FALSE(folded(parse("t[i: 4] = k[i]*2; y[i: 4] = x[i]*t[i]; return y"), {}));
   EXPECT_FALSE(folded(parse("t[i: 4] = x[i]*2; y[i: 4] = k[i]*t[i]; return y"), {"k"}));
   EXPECT_FALSE(folded(parse("t[i: 4] = k[i]*2; y[i: 4] = x[i]*t[i]; return y, t"), {"k"}));
+  // What depends on the place alone.
+  EXPECT_FALSE(folded(parse("t[i: 4] = i*i; y[i: 4] = x[i]*t[i]*k[i]; return y"), {"k"}));
+  EXPECT_FALSE(folded(parse("t[i: 4] = sum[j: 9] j; y[i: 4] = x[i]*t[i]; return y"), {}));
   const auto parts = folded(parse("t[i: 4] = k[i]*2; y[i: 4] = x[i]*t[i]; return y"), {"k"});
   ASSERT_TRUE(parts);
   EXPECT_EQ(parts->once.scopes.size(), 1u);
