@@ -28,10 +28,10 @@ struct TreeOptions {
 /// step anywhere, below this node and in the whole tree. From a new child a random walk finds an operator.
 ///
 /// Operators are handed out as numbered tickets; rewards fold in the order of tickets, however they arrive.
-/// Nodes hold Budgets::max_tree_mb at most, by a count that is the same everywhere; what is known to hold nothing
-/// new is given up at once. A full tree keeps every node and statistic and goes on without new ones: from where it
-/// ends, walks find operators, and their rewards count there. Beside it each operator handed out takes some
-/// kilobytes.
+/// Nodes hold Budgets::max_tree_mb at most, by a count that is the same everywhere; what is known to hold
+/// nothing new is given up at once. A full tree keeps every node and statistic and goes on without new ones:
+/// from where it ends, walks find operators, and their rewards count there. Beside it each operator handed
+/// out takes some kilobytes.
 ///
 /// What ask() returns depends on the seed, on the numbers asked for and on the rewards folded, on nothing
 /// else.
