@@ -92,6 +92,8 @@ struct Result {
 Result search(const Program& program, const machine::Machine& machine, const std::vector<std::string>& rules,
               const std::vector<std::string>& constants, bool reassociating, int depth, double seconds,
               std::int64_t states, double growth, int keep, int element_bytes, const py::object& watch) {
+  if (element_bytes != 2 && element_bytes != 4 && element_bytes != 8)
+    fail<ShapeError>("derive", "element_bytes={}; numbers have 2, 4 or 8 bytes", element_bytes);
   SearchOptions options;
   options.rows = rules;
   options.constants = constants;

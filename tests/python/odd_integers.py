@@ -125,6 +125,22 @@ def dispatched(**given: Any) -> object:
     return made((torch.ones(4, 3), torch.ones(3, 8)))
 
 
+WINDOW = "y[o,h] = sum[c,r] x[c,h+r-1] * k[o,c,r]"
+
+
+def rewritten(numbers: list[int]) -> object:
+    """Every rewrite wherever it applies, with other numbers than its own."""
+    window = _core.Program.parse(WINDOW, sizes={"o": 8, "h": 12, "c": 8, "r": 3})
+    for rule, _, _ in _core.rewrite_rows():
+        for site in _core.rewrite_sites(window, rule)[:4]:
+            other = _core.RewriteSite(site.scope, site.iterator, site.other, "", numbers)
+            try:
+                used(_core.rewrite(window, rule, other))
+            except SynoError:
+                continue
+    return None
+
+
 def spatial(**changed: Any) -> dict[str, Any]:
     usual = {"batch": 1, "in_size": [6], "kernel": [3], "stride": [1], "dilation": [1]}
     return {**usual, "pad_begin": [1], "pad_end": [1], **changed}
@@ -179,6 +195,7 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "Tree.__init__": (tree, {"seed": 0}),
     "Tree.ask": (lambda k: _core.Tree(spec(), seed=0).ask(k), {"k": 2}),
     "Tree.tell": (told, {"ticket": 0}),
+    "RewriteSite.__init__": (rewritten, {"numbers": [4, 3]}),
     "Schedule.add": (
         applied,
         {"name": "split", "loops": ["i"], "numbers": [2]},
@@ -278,6 +295,10 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "sample_operators": (
         lambda **given: _core.sample_operators(spec(), **given, seconds=0.1),
         {"n": 2, "seed": 0, "threads": 1, "max_steps": 2, "min_steps": 1, "patience": 9},
+    ),
+    "search_derivations": (
+        lambda **given: _core.search_derivations(program(), machine(), **given, seconds=0.02),
+        {"depth": 1, "states": 20, "keep": 2, "element_bytes": 4},
     ),
     "softmax": (lambda **given: used(_core.softmax(**given)), {"shape": [2, 3], "dim": 1}),
     "verify_prepacked": (None, {}),  # type: ignore[dict-item]  # as Kernel.verify
