@@ -1,0 +1,95 @@
+"""What a network computes, node by node in PyTorch: the yardstick that compiled networks are held to.
+
+Programs run as their emitted text (`syno.torch.aten`), which knows nothing of schedules and kernels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syno.graph.building import Network, Node
+from syno.operator import Operator
+from syno.torch.aten import AtenFunction
+
+_TYPES = {
+    name: getattr(torch, name)
+    for name in (
+        "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"
+    )
+}  # fmt: skip
+
+
+def run_reference(
+    network: Network,
+    inputs: Mapping[str, Tensor],
+    *,
+    dtype: torch.dtype | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+    keep: bool = False,
+) -> dict[str, Tensor]:
+    """The outputs by name.
+
+    Args:
+        inputs: by name.
+        dtype: of all floating point numbers; default that of each tensor.
+        weights: values in place of the network's own.
+        keep: every tensor by name, in place of the outputs alone.
+    """
+
+    def as_wanted(tensor: Tensor) -> Tensor:
+        return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+
+    held: dict[str, Tensor] = {}
+    for name, array in network.weights.items():
+        given = weights[name] if weights and name in weights else tensor_of(array)
+        held[name] = as_wanted(given)
+    for value in network.inputs:
+        held[value.name] = as_wanted(inputs[value.name])
+    with torch.no_grad():
+        for node in network.nodes:
+            made = _run(network, node, [held[name] for name in node.inputs], dtype)
+            held.update(zip(node.outputs, made, strict=True))
+    return held if keep else {value.name: held[value.name] for value in network.outputs}
+
+
+def _run(
+    network: Network, node: Node, given: list[Tensor], dtype: torch.dtype | None
+) -> list[Tensor]:
+    if node.program is not None:
+        kind = dtype or _TYPES[network.values[node.outputs[0]].dtype]
+        operator = Operator(node.program)
+        function = AtenFunction(operator, operator.inputs, kind, torch.device("cpu"))
+        result: Any = function(*given)
+    elif node.host is not None:
+        result = node.host(*given)
+    else:
+        result = _builtin(node, given, network, dtype)
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    return results
+
+
+def _builtin(node: Node, given: list[Tensor], network: Network, dtype: torch.dtype | None) -> Tensor:
+    attributes: dict[str, Any] = json.loads(node.attributes)
+    if node.function == "gather":
+        return given[0][given[1].long()]
+    if node.function == "cast":
+        wanted = _TYPES[network.values[node.outputs[0]].dtype]
+        if dtype is not None and wanted.is_floating_point:
+            wanted = dtype
+        return given[0].to(wanted)
+    if node.function == "argmax":
+        return given[0].argmax(attributes["axis"], attributes.get("keepdim", False))
+    assert node.function == "copy", node.function
+    return given[0].clone()
+
+
+def tensor_of(array: Any) -> Tensor:
+    """A torch tensor of an array's memory where that is possible."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view("int16").copy()).view(torch.bfloat16)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
