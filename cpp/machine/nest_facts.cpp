@@ -1,6 +1,7 @@
 #include "machine/nest_facts.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -51,6 +52,20 @@ double polynomial_of(Function function, bool wide) {
     default:
       return 0;
   }
+}
+
+/// Instructions beyond one, and beyond those of `costly` ones, of x to the power of a literal that code is
+/// made of products for: exponents that are whole and small, and 0.5.
+struct PowerCost {
+  double more = 0, costly = 0;
+};
+std::optional<PowerCost> cost_of_power(double exponent) {
+  constexpr double kMostProducts = 16;
+  if (exponent == 0.5) return PowerCost{2, cost_of(Function::Sqrt)};
+  if (exponent != std::floor(exponent) || std::abs(exponent) > kMostProducts) return std::nullopt;
+  const auto n = static_cast<unsigned>(std::abs(exponent));
+  const int products = n == 0 ? 0 : std::bit_width(n) - 1 + std::popcount(n) - 1;
+  return PowerCost{std::max(0.0, products - 1.0), exponent < 0 ? cost_of(Function::Divide) : 0};
 }
 
 /// Vectors of few lanes are put together by insertions, which take this part of a gather.
@@ -476,7 +491,13 @@ class Reader {
           return;
         }
         // By what is the same in all lanes, a division is a product with its reciprocal.
-        const double more = polynomial_of(v.function, wide_), costly = cost_of(v.function);
+        double more = polynomial_of(v.function, wide_), costly = cost_of(v.function);
+        if (const nest::Value& exponent = nest_.value(v.b);
+            v.function == Function::Power && exponent.kind == ValueKind::Literal)
+          if (const auto power = cost_of_power(exponent.literal)) {
+            more = power->more;
+            costly = power->costly;
+          }
         const double times =
             more + costly > 0 ? executions(v.function == Function::Divide ? v.b : id, around) : count;
         block.work.fma += count + times * more;

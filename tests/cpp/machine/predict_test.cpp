@@ -346,6 +346,19 @@ TEST(Predict, IndependentSumsOverlap) {
   EXPECT_GT(feature(nest(""), machine, "latency"), 3 * feature(nest(" unroll"), machine, "latency"));
 }
 
+TEST(Predict, PowersThatAreProductsCostProducts) {
+  const auto seconds = [](const char* body) {
+    const auto nest =
+        nest::parse_loop_nest(fmt::format("nest powers\ninput x: f32[16]\noutput y: f32[16]\nfor i in 0..64\n"
+                                          "  for l in 0..16 vector\n    y[l] = {}\n",
+                                          body));
+    return predict(nest, describe_machine(jit::cpu_named("x86-64-v3"))).seconds;
+  };
+  EXPECT_NEAR(seconds("power(x[l], 2)"), seconds("(x[l] * x[l])"), 0.05 * seconds("power(x[l], 2)"));
+  EXPECT_LT(3 * seconds("power(x[l], 7)"), seconds("power(x[l], 2.5)"));
+  EXPECT_LT(3 * seconds("power(x[l], -3)"), seconds("power(x[l], x[l])"));
+}
+
 TEST(Predict, TheLargestBlockIsWhatOneIterationExecutes) {
   const auto nest = [](int rows, int vectors) {
     return nest::parse_loop_nest(
