@@ -1,0 +1,151 @@
+#include "graph/views.hpp"
+
+#include <algorithm>
+
+#include "program/evaluator.hpp"
+#include "program/scalars.hpp"
+#include "symbolic/affine.hpp"
+#include "symbolic/simplify.hpp"
+
+namespace syno::graph {
+
+namespace {
+
+using program::Scalar;
+using program::ScalarKind;
+using program::Scope;
+using symbolic::ExprId;
+
+constexpr std::int64_t kMostEnumerated = std::int64_t{1} << 20;
+
+enum class Answer { No, Yes, Unknown };
+
+/// The one read that a program consists of.
+const Scalar* sole_read(const Program& program) {
+  if (program.scopes.size() != 1 || program.inputs().size() != 1 || !program.concrete()) return nullptr;
+  const Scope& scope = program.scopes[0];
+  if (scope.reduction != program::Reduction::None || !scope.target.empty()) return nullptr;
+  const Scalar& body = program.scalar(scope.body);
+  if (body.kind != ScalarKind::Read || body.tensor != program.inputs()[0]) return nullptr;
+  return &body;
+}
+
+/// Calls `use(offset in the input)` for each element of the output in row-major order, with nothing where
+/// the read is outside; until it says false.
+template <class Use>
+void over_elements(const Program& program, Use&& use) {
+  const Scope& scope = program.scopes[0];
+  program::detail::Evaluator<double> evaluator(program, scope);
+  const auto& code = evaluator.code();
+  std::vector<std::int64_t> point(code.begin), extents(code.extent);
+  do {
+    evaluator.move_to(point.data());
+    std::optional<std::int64_t> place;
+    evaluator.value([&](std::uint32_t, std::int64_t offset) {
+      place = offset;
+      return 0.0;
+    });
+    if (!use(place)) return;
+  } while (program::detail::advance(point, code.begin, extents));
+}
+
+/// Simplified indices of the read over the iterators, in an arena of their own.
+struct Indices {
+  symbolic::Arena arena;
+  symbolic::Context context;
+  std::vector<ExprId> all;
+  bool inside = true;  ///< each is sure to be within the input
+
+  Indices(const Program& program, const Scalar& read) : arena(program.arena), context(context_of(program)) {
+    symbolic::Simplifier simplify(arena, context);
+    const auto& dims = program.tensor(read.tensor).dims;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      all.push_back(simplify(read.indices[d]));
+      const auto extent = program::extent_of(program, dims[d], 0);
+      const auto reach = symbolic::bounds(arena, all[d], context, 0);
+      inside = inside && !arena.has_inside(all[d]) && reach.least >= extent.begin && reach.greatest < extent.end;
+    }
+  }
+};
+
+std::int64_t elements_of(const Program& program, program::TensorId tensor) {
+  return program::checked_product("graph", program::shape_of(program, tensor));
+}
+
+Answer proven_view(const Program& program, const Scalar& read) {
+  Indices indices(program, read);
+  if (!indices.inside) return Answer::Unknown;
+  auto& arena = indices.arena;
+  const auto linear = [&](const std::vector<ExprId>& at, const std::vector<std::int64_t>& shape) {
+    ExprId sum = arena.constant(0);
+    std::int64_t stride = 1;
+    for (std::size_t d = shape.size(); d-- > 0; stride *= shape[d])
+      sum = arena.add(sum, arena.multiply(at[d], stride));
+    return sum;
+  };
+  std::vector<ExprId> place;
+  for (const program::Iterator& iterator : program.scopes[0].traversal)
+    place.push_back(arena.iterator(iterator.slot));
+  const ExprId apart =
+      arena.subtract(linear(indices.all, program::shape_of(program, read.tensor)),
+                     linear(place, program::shape_of(program, program.scopes[0].output)));
+  const ExprId simple = symbolic::simplify(arena, apart, indices.context);
+  if (simple == arena.constant(0)) return Answer::Yes;
+  // An affine form in which iterators of several values are left is not 0 everywhere.
+  if (!symbolic::is_affine(arena, simple)) return Answer::Unknown;
+  for (const std::uint32_t slot : arena.iterators(simple)) {
+    const auto extent = program::extent_of(program, indices.context.range(slot), 0);
+    if (extent.end - extent.begin < 2) return Answer::Unknown;
+  }
+  return Answer::No;
+}
+
+}  // namespace
+
+bool only_reads(const Program& program) {
+  const Scalar* read = sole_read(program);
+  if (read == nullptr) return false;
+  if (Indices(program, *read).inside) return true;
+  if (elements_of(program, program.scopes[0].output) > kMostEnumerated) return false;
+  bool all = true;
+  over_elements(program, [&](const std::optional<std::int64_t>& place) { return all = place.has_value(); });
+  return all;
+}
+
+bool is_view(const Program& program) {
+  const Scalar* read = sole_read(program);
+  if (read == nullptr) return false;
+  const std::int64_t elements = elements_of(program, program.scopes[0].output);
+  if (elements != elements_of(program, read->tensor)) return false;
+  const Answer proven = proven_view(program, *read);
+  if (proven != Answer::Unknown) return proven == Answer::Yes;
+  if (elements > kMostEnumerated) return false;
+  bool same = true;
+  std::int64_t next = 0;
+  over_elements(program,
+                [&](const std::optional<std::int64_t>& place) { return same = place == std::optional(next++); });
+  return same;
+}
+
+bool is_copy(const Program& program) {
+  const Scalar* read = sole_read(program);
+  return read != nullptr &&
+         program::shape_of(program, read->tensor) == program::shape_of(program, program.scopes[0].output) &&
+         is_view(program);
+}
+
+std::vector<std::string> constant_nodes(const Graph& graph) {
+  std::vector<bool> constant(graph.tensors().size());
+  for (std::size_t t = 0; t < constant.size(); ++t) constant[t] = graph.tensors()[t].role == Role::Weight;
+  std::vector<std::string> found;
+  for (const Node& node : graph.nodes()) {
+    const bool all = std::all_of(node.inputs.begin(), node.inputs.end(),
+                                 [&](TensorId input) { return constant[static_cast<std::size_t>(input)]; });
+    if (!all || is_random(node)) continue;
+    found.push_back(node.name);
+    for (const TensorId output : node.outputs) constant[static_cast<std::size_t>(output)] = true;
+  }
+  return found;
+}
+
+}  // namespace syno::graph
