@@ -22,6 +22,7 @@ void bind_torch(py::module_& m);
 void bind_emit(py::module_& m);
 void bind_tune(py::module_& m);
 void bind_derive(py::module_& m);
+void bind_graph(py::module_& m);
 
 namespace {
 
@@ -105,5 +106,6 @@ PYBIND11_MODULE(_core, m) {
   bind_emit(m);
   bind_tune(m);
   bind_derive(m);
+  bind_graph(m);
   show_in_notebooks(m);
 }

@@ -21,7 +21,8 @@ std::string described(const Operand& operand) { return graph::described(operand.
 Json read_attributes(std::string_view where, std::string_view attributes,
                      const std::vector<std::string>& valid) {
   Json json = parse_json(where, attributes);
-  if (!json.is_object()) fail<FormatError>(where, "the attributes are a JSON object, not {}", syno::described(json));
+  if (!json.is_object())
+    fail<FormatError>(where, "the attributes are a JSON object, not {}", syno::described(json));
   for (const auto& [key, value] : json.items())
     if (std::find(valid.begin(), valid.end(), key) == valid.end())
       throw UnknownName(where, unknown_name("attribute", key, valid));
@@ -31,23 +32,26 @@ Json read_attributes(std::string_view where, std::string_view attributes,
 bool flag(std::string_view where, const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end()) return false;
-  if (!found->is_boolean()) fail<FormatError>(where, "{} is true or false, not {}", key, syno::described(*found));
+  if (!found->is_boolean())
+    fail<FormatError>(where, "{} is true or false, not {}", key, syno::described(*found));
   return found->get<bool>();
 }
 
 void require_inputs(std::string_view where, const std::vector<Operand>& inputs, std::size_t count) {
-  if (inputs.size() != count) fail<ShapeError>(where, "it takes {} tensors; {} are given", count, inputs.size());
+  if (inputs.size() != count)
+    fail<ShapeError>(where, "it takes {} tensors; {} are given", count, inputs.size());
 }
 
 std::int64_t product(std::string_view where, const Shape& shape, std::size_t first, std::size_t last) {
-  return program::checked_product(
-      where, Shape(shape.begin() + static_cast<std::ptrdiff_t>(first), shape.begin() + static_cast<std::ptrdiff_t>(last)));
+  return program::checked_product(where, Shape(shape.begin() + static_cast<std::ptrdiff_t>(first),
+                                               shape.begin() + static_cast<std::ptrdiff_t>(last)));
 }
 std::int64_t elements(std::string_view where, const Operand& operand) {
   return product(where, operand.shape, 0, operand.shape.size());
 }
 
-// gather -------------------------------------------------------------------------------------------------------
+// gather
+// -------------------------------------------------------------------------------------------------------
 
 constexpr std::string_view kGather = "gather";
 
@@ -69,8 +73,8 @@ Operand gather_result(const std::vector<Operand>& inputs, std::string_view attri
 
 std::int64_t row_at(std::int64_t index, std::int64_t rows, bool negative) {
   if (index < (negative ? -rows : 0) || index >= rows)
-    fail<ShapeError>(kGather, "index {} is outside of {}..{}: the table has {} rows", index, negative ? -rows : 0,
-                     rows, rows);
+    fail<ShapeError>(kGather, "index {} is outside of {}..{}: the table has {} rows", index,
+                     negative ? -rows : 0, rows, rows);
   return index < 0 ? index + rows : index;
 }
 
@@ -105,12 +109,14 @@ Values gather_interpret(const std::vector<Operand>& inputs, std::string_view att
   for (const double index : values[1].data) {
     const std::int64_t first =
         row_at(static_cast<std::int64_t>(index), shape[0], counts_from_the_end(attributes)) * row;
-    result.data.insert(result.data.end(), values[0].data.begin() + first, values[0].data.begin() + first + row);
+    result.data.insert(result.data.end(), values[0].data.begin() + first,
+                       values[0].data.begin() + first + row);
   }
   return result;
 }
 
-// cast ---------------------------------------------------------------------------------------------------------
+// cast
+// ---------------------------------------------------------------------------------------------------------
 
 constexpr std::string_view kCast = "cast";
 
@@ -137,7 +143,8 @@ Values cast_interpret(const std::vector<Operand>& inputs, std::string_view attri
   return result;
 }
 
-// argmax -------------------------------------------------------------------------------------------------------
+// argmax
+// -------------------------------------------------------------------------------------------------------
 
 constexpr std::string_view kArgmax = "argmax";
 
@@ -263,7 +270,8 @@ Values argmax_interpret(const std::vector<Operand>& inputs, std::string_view att
   return result;
 }
 
-// copy ---------------------------------------------------------------------------------------------------------
+// copy
+// ---------------------------------------------------------------------------------------------------------
 
 constexpr std::string_view kCopy = "copy";
 
@@ -273,7 +281,8 @@ Operand copy_result(const std::vector<Operand>& inputs, std::string_view attribu
   const auto given = json.find("shape");
   if (given == json.end()) return inputs[0];
   Operand result{inputs[0].type, {}};
-  if (!given->is_array()) fail<FormatError>(kCopy, "shape is a list of extents, not {}", syno::described(*given));
+  if (!given->is_array())
+    fail<FormatError>(kCopy, "shape is a list of extents, not {}", syno::described(*given));
   for (const Json& extent : *given) {
     if (!extent.is_number_unsigned() || extent.get<std::uint64_t>() > (std::uint64_t{1} << 62))
       fail<FormatError>(kCopy, "an extent is an integer from 0 on, not {}", syno::described(extent));

@@ -39,8 +39,8 @@ void check_tensor(const Tensor& tensor) {
     if (extent < 0)
       fail<VerifyError>(kWhere, "tensor '{}' has shape [{}]; extents are at least 0", shown(tensor.name),
                         fmt::join(tensor.shape, ", "));
-    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(extent, 1), &bytes) ||
-        bytes > std::int64_t{1} << 62)
+    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(extent, 1), &bytes) || bytes > std::int64_t{1}
+                                                                                                << 62)
       fail<VerifyError>(kWhere, "tensor '{}' of shape [{}] has more elements than can be counted",
                         shown(tensor.name), fmt::join(tensor.shape, ", "));
   }
@@ -199,8 +199,12 @@ std::size_t Graph::add_program(std::string node_name, ProgramPointer program, st
 
 std::size_t Graph::add_call(std::string node_name, std::string function, std::string_view attributes,
                             std::vector<TensorId> inputs, std::vector<Tensor> results) {
-  return add_node({std::move(node_name), nullptr, std::move(function), checked_attributes(attributes),
-                   std::move(inputs), {}},
+  return add_node({std::move(node_name),
+                   nullptr,
+                   std::move(function),
+                   checked_attributes(attributes),
+                   std::move(inputs),
+                   {}},
                   std::move(results));
 }
 
@@ -211,8 +215,10 @@ ProgramPointer shared_program(const Program& program) {
   for (const program::TensorId output : program.outputs)
     for (const program::Range& dim : program.tensor(output).dims)
       if (const auto extent = program::extent_of(program, dim, 0); extent.begin != 0)
-        fail<VerifyError>(kWhere, "output '{}' of the program has indices from {} on; a tensor between nodes "
-                          "starts at 0", program.tensor(output).name, extent.begin);
+        fail<VerifyError>(kWhere,
+                          "output '{}' of the program has indices from {} on; a tensor between nodes "
+                          "starts at 0",
+                          program.tensor(output).name, extent.begin);
   return std::make_shared<const SharedProgram>(SharedProgram{program, program::to_text(program)});
 }
 
@@ -221,7 +227,7 @@ ElementType type_of(const Graph& graph, const Node& node) { return graph.tensor(
 std::string checked_attributes(std::string_view attributes) {
   const auto json = parse_json("graph", attributes);
   if (!json.is_object())
-    fail<FormatError>("graph", "the attributes of a call are a JSON object, not {}", described(json));
+    fail<FormatError>("graph", "the attributes of a call are a JSON object, not {}", syno::described(json));
   std::string line(attributes);
   // Outside of its strings, which hold none, control characters are spaces.
   std::replace_if(line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
@@ -263,9 +269,12 @@ void verify(const Graph& graph) {
       if (there.at(static_cast<std::size_t>(input))) continue;
       const auto producer = made[static_cast<std::size_t>(input)];
       const std::string name = shown(graph.tensor(input).name);
-      if (!producer) fail<VerifyError>(kWhere, "{} reads '{}', which nothing computes", call_or_node(node), name);
-      if (*producer == n) fail<VerifyError>(kWhere, "{} reads '{}', which it computes itself", call_or_node(node), name);
-      fail<VerifyError>(kWhere, "{} reads '{}', which {} computes only after it; nodes stand in an order in "
+      if (!producer)
+        fail<VerifyError>(kWhere, "{} reads '{}', which nothing computes", call_or_node(node), name);
+      if (*producer == n)
+        fail<VerifyError>(kWhere, "{} reads '{}', which it computes itself", call_or_node(node), name);
+      fail<VerifyError>(kWhere,
+                        "{} reads '{}', which {} computes only after it; nodes stand in an order in "
                         "which each reads what those before it compute, and form no cycle",
                         call_or_node(node), name, call_or_node(graph.nodes()[*producer]));
     }

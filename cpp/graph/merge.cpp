@@ -126,8 +126,10 @@ Border border_of(const Graph& graph, const std::vector<std::size_t>& nodes, cons
   for (const std::size_t n : nodes)
     for (const TensorId output : graph.nodes()[n].outputs) {
       const auto& all = read_by[static_cast<std::size_t>(output)];
-      const bool returned = std::find(graph.outputs.begin(), graph.outputs.end(), output) != graph.outputs.end();
-      if (returned || std::any_of(all.begin(), all.end(), [&](std::size_t reader) { return !member[reader]; }))
+      const bool returned =
+          std::find(graph.outputs.begin(), graph.outputs.end(), output) != graph.outputs.end();
+      if (returned ||
+          std::any_of(all.begin(), all.end(), [&](std::size_t reader) { return !member[reader]; }))
         border.outputs.push_back(output);
       else if (all.empty())
         unread.push_back(output);
@@ -225,7 +227,8 @@ std::variant<Graph, std::string> merged(const Graph& graph, std::vector<std::siz
   std::vector<TensorId> inputs;
   for (const TensorId input : border.inputs) inputs.push_back(result.at(input));
   std::string wanted = name.empty() ? name_of_all(graph, nodes) : name;
-  if (const auto taken = graph.find_node(wanted); taken && !member[*taken]) wanted = graph.fresh_node_name(wanted);
+  if (const auto taken = graph.find_node(wanted); taken && !member[*taken])
+    wanted = graph.fresh_node_name(wanted);
   const std::size_t made =
       result.graph.add_program(wanted, joined(graph, nodes, border), inputs, output_names, type);
   for (std::size_t i = 0; i < border.outputs.size(); ++i)

@@ -80,7 +80,8 @@ class Parser {
     return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
   }
 
-  // Lines ----------------------------------------------------------------------------------------------------
+  // Lines
+  // ----------------------------------------------------------------------------------------------------
 
   bool raw_line() {
     if (position_ >= text_.size()) return false;
@@ -101,7 +102,8 @@ class Parser {
     if (at_ != line_.size()) wrong("this is more than the line says");
   }
 
-  // Tokens ---------------------------------------------------------------------------------------------------
+  // Tokens
+  // ---------------------------------------------------------------------------------------------------
 
   void skip() {
     while (at_ < line_.size() && line_[at_] == ' ') ++at_;
@@ -175,7 +177,8 @@ class Parser {
     std::int64_t value = 0;
     const char* begin = line_.data() + at_;
     const auto [end, error] = std::from_chars(begin, line_.data() + line_.size(), value);
-    if (error != std::errc() || value < 0) wrong("expected an extent: an integer from 0 on that fits 64 bits");
+    if (error != std::errc() || value < 0)
+      wrong("expected an extent: an integer from 0 on that fits 64 bits");
     at_ += static_cast<std::size_t>(end - begin);
     return value;
   }
@@ -206,7 +209,8 @@ class Parser {
     return found;
   }
 
-  // Statements -----------------------------------------------------------------------------------------------
+  // Statements
+  // -----------------------------------------------------------------------------------------------
 
   void declare(Graph& graph, bool input) {
     Tensor made = tensor();
@@ -226,9 +230,11 @@ class Parser {
     const std::size_t begin = number_;
     std::string body;
     for (;;) {
-      if (!raw_line()) wrong(fmt::format("program {}, from line {} on, is never closed", program_name, begin));
+      if (!raw_line())
+        wrong(fmt::format("program {}, from line {} on, is never closed", program_name, begin));
       if (line_ == "}") break;
-      if (!line_.starts_with("  ")) wrong("lines of a program begin with two spaces; it ends with a `}` alone");
+      if (!line_.starts_with("  "))
+        wrong("lines of a program begin with two spaces; it ends with a `}` alone");
       body += line_.substr(2);
       body += '\n';
     }
@@ -245,9 +251,10 @@ class Parser {
 
   TensorId known(const Graph& graph, const std::string& tensor_name) {
     if (const auto found = graph.find_tensor(tensor_name)) return *found;
-    wrong(fmt::format("nothing before computes '{}'; nodes stand in an order in which each reads what those "
-                      "before it compute, and form no cycle",
-                      shown(tensor_name)));
+    wrong(
+        fmt::format("nothing before computes '{}'; nodes stand in an order in which each reads what those "
+                    "before it compute, and form no cycle",
+                    shown(tensor_name)));
   }
 
   void add_node(Graph& graph, bool call) {
@@ -264,7 +271,8 @@ class Parser {
       expect('=');
       const std::string program_name(word());
       const auto found = programs_.find(program_name);
-      if (found == programs_.end()) wrong(fmt::format("no program before is named '{}'", shown(program_name)));
+      if (found == programs_.end())
+        wrong(fmt::format("no program before is named '{}'", shown(program_name)));
       found->second.used = true;
       program = found->second.program;
     }

@@ -22,8 +22,8 @@ struct Block {
 
 struct Blocks {
   std::vector<Block> all;
-  std::vector<std::size_t> of_item;       ///< which block an item lies in
-  std::vector<std::int64_t> within;       ///< at which byte of it
+  std::vector<std::size_t> of_item;                ///< which block an item lies in
+  std::vector<std::int64_t> within;                ///< at which byte of it
   std::vector<std::vector<std::uint32_t>> beside;  ///< blocks that live at a step of this one
 };
 
@@ -45,7 +45,8 @@ Blocks blocks_of(const std::vector<MemoryItem>& items, std::int64_t alignment) {
         fail<ShapeError>(kWhere, "item {} lies in item {}, but there are {}", root, *part.of, items.size());
       if (hops > items.size()) fail<ShapeError>(kWhere, "item {} lies in itself", i);
       const MemoryItem& whole = items[*part.of];
-      if (part.offset < 0 || part.bytes < 0 || part.offset > whole.bytes || part.bytes > whole.bytes - part.offset)
+      if (part.offset < 0 || part.bytes < 0 || part.offset > whole.bytes ||
+          part.bytes > whole.bytes - part.offset)
         fail<ShapeError>(kWhere, "item {} of {} bytes at byte {} reaches beyond item {} of {} bytes", root,
                          part.bytes, part.offset, *part.of, whole.bytes);
       made.within[i] = checked_add(made.within[i], part.offset);
@@ -72,7 +73,8 @@ Blocks blocks_of(const std::vector<MemoryItem>& items, std::int64_t alignment) {
   std::stable_sort(by_start.begin(), by_start.end(),
                    [&](auto a, auto b) { return made.all[a].first < made.all[b].first; });
   for (std::size_t i = 0; i < by_start.size(); ++i)
-    for (std::size_t j = i + 1; j < by_start.size() && made.all[by_start[j]].first <= made.all[by_start[i]].last; ++j) {
+    for (std::size_t j = i + 1;
+         j < by_start.size() && made.all[by_start[j]].first <= made.all[by_start[i]].last; ++j) {
       made.beside[by_start[i]].push_back(by_start[j]);
       made.beside[by_start[j]].push_back(by_start[i]);
     }
@@ -140,7 +142,9 @@ Order ordered(std::size_t count, Less&& less) {
 
 std::vector<Order> greedy_orders(const std::vector<Block>& blocks) {
   const std::size_t count = blocks.size();
-  const auto steps = [&](std::uint32_t b) { return static_cast<double>(blocks[b].last - blocks[b].first + 1); };
+  const auto steps = [&](std::uint32_t b) {
+    return static_cast<double>(blocks[b].last - blocks[b].first + 1);
+  };
   const auto area = [&](std::uint32_t b) { return steps(b) * static_cast<double>(blocks[b].bytes); };
   return {
       ordered(count, [&](auto a, auto b) { return blocks[a].bytes > blocks[b].bytes; }),
@@ -166,7 +170,8 @@ Placed improved(const Blocks& blocks, Order order, Placed best, std::int64_t bou
     const std::size_t from = highest[random.below(highest.size())];
     const std::size_t to = random.below(from);
     Order tried = order;
-    std::rotate(tried.begin() + static_cast<std::ptrdiff_t>(to), tried.begin() + static_cast<std::ptrdiff_t>(from),
+    std::rotate(tried.begin() + static_cast<std::ptrdiff_t>(to),
+                tried.begin() + static_cast<std::ptrdiff_t>(from),
                 tried.begin() + static_cast<std::ptrdiff_t>(from) + 1);
     Placed made = place(blocks, tried);
     if (made.bytes > best.bytes) continue;

@@ -22,9 +22,9 @@ struct MemoryPlan {
 };
 
 /// Items that live at the same step do not overlap, but for those that lie in one another; offsets of others
-/// than those are multiples of `alignment`, as their sizes count in `largest_live`. The best of several greedy
-/// orders and of changes to them: the same for the same items. ShapeError where an item ends before it begins
-/// or has fewer than 0 bytes, lies in itself or reaches beyond the item it lies in.
+/// than those are multiples of `alignment`, as their sizes count in `largest_live`. The best of several
+/// greedy orders and of changes to them: the same for the same items. ShapeError where an item ends before it
+/// begins or has fewer than 0 bytes, lies in itself or reaches beyond the item it lies in.
 MemoryPlan plan_memory(const std::vector<MemoryItem>& items, std::int64_t alignment = 64);
 
 }  // namespace syno::graph

@@ -38,7 +38,8 @@ void Rebuilt::keep(std::size_t node, const std::vector<TensorId>& old_inputs) {
     for (const TensorId output : old.outputs) names.push_back(from_.tensor(output).name);
     made = graph.add_program(old.name, old.program, std::move(inputs), names, type_of(from_, old));
   }
-  for (std::size_t i = 0; i < old.outputs.size(); ++i) stands_for(old.outputs[i], graph.nodes()[made].outputs[i]);
+  for (std::size_t i = 0; i < old.outputs.size(); ++i)
+    stands_for(old.outputs[i], graph.nodes()[made].outputs[i]);
 }
 
 Graph Rebuilt::finish() {

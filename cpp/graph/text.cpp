@@ -18,9 +18,7 @@ bool is_plain(std::string_view name) {
 }
 
 std::string quoted(const std::string& name) { return nlohmann::json(name).dump(); }
-std::string spelled(const std::string& name) {
-  return !name.empty() && is_plain(name) ? name : quoted(name);
-}
+std::string spelled(const std::string& name) { return !name.empty() && is_plain(name) ? name : quoted(name); }
 
 std::string names_of(const Graph& graph, const std::vector<TensorId>& ids) {
   std::vector<std::string> names;
@@ -107,9 +105,9 @@ std::string to_dot(const Graph& graph) {
   }
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
     const Tensor& tensor = graph.tensor(graph.outputs[i]);
-    text += fmt::format("  r{} [label=\"{}\\n{}\", shape=ellipse, style=bold];\n  {} -> r{};\n", i,
-                        dot_text(tensor.name), described(tensor.shape, tensor.type),
-                        source(graph.outputs[i]), i);
+    text +=
+        fmt::format("  r{} [label=\"{}\\n{}\", shape=ellipse, style=bold];\n  {} -> r{};\n", i,
+                    dot_text(tensor.name), described(tensor.shape, tensor.type), source(graph.outputs[i]), i);
   }
   return text + "}\n";
 }

@@ -23,8 +23,8 @@ namespace syno::graph {
 ///     return t1, v
 std::string to_text(const Graph& graph);
 
-/// Strict: parse(to_text(g)) prints as g does. Nodes may stand before what they read, but then verify(), which
-/// is called, says so. ParseError names the line.
+/// Strict: parse(to_text(g)) prints as g does. Nodes may stand before what they read, but then verify(),
+/// which is called, says so. ParseError names the line.
 Graph parse(std::string_view text);
 
 /// For Graphviz: a box a node, an edge a tensor with its type and shape.

@@ -63,7 +63,8 @@ struct Indices {
       all.push_back(simplify(read.indices[d]));
       const auto extent = program::extent_of(program, dims[d], 0);
       const auto reach = symbolic::bounds(arena, all[d], context, 0);
-      inside = inside && !arena.has_inside(all[d]) && reach.least >= extent.begin && reach.greatest < extent.end;
+      inside =
+          inside && !arena.has_inside(all[d]) && reach.least >= extent.begin && reach.greatest < extent.end;
     }
   }
 };
@@ -86,9 +87,8 @@ Answer proven_view(const Program& program, const Scalar& read) {
   std::vector<ExprId> place;
   for (const program::Iterator& iterator : program.scopes[0].traversal)
     place.push_back(arena.iterator(iterator.slot));
-  const ExprId apart =
-      arena.subtract(linear(indices.all, program::shape_of(program, read.tensor)),
-                     linear(place, program::shape_of(program, program.scopes[0].output)));
+  const ExprId apart = arena.subtract(linear(indices.all, program::shape_of(program, read.tensor)),
+                                      linear(place, program::shape_of(program, program.scopes[0].output)));
   const ExprId simple = symbolic::simplify(arena, apart, indices.context);
   if (simple == arena.constant(0)) return Answer::Yes;
   // An affine form in which iterators of several values are left is not 0 everywhere.
@@ -122,8 +122,9 @@ bool is_view(const Program& program) {
   if (elements > kMostEnumerated) return false;
   bool same = true;
   std::int64_t next = 0;
-  over_elements(program,
-                [&](const std::optional<std::int64_t>& place) { return same = place == std::optional(next++); });
+  over_elements(program, [&](const std::optional<std::int64_t>& place) {
+    return same = place == std::optional(next++);
+  });
   return same;
 }
 

@@ -20,7 +20,8 @@ inline std::uint16_t to_float16(float value) {
   if (magnitude < 0x33000000) return static_cast<std::uint16_t>(sign);  // below half of the least one
   const std::uint32_t shift = 126 - (magnitude >> 23);
   const std::uint32_t fraction = (magnitude & 0x7fffff) | 0x800000;
-  const std::uint32_t kept = fraction >> shift, rest = fraction & ((1u << shift) - 1), half = 1u << (shift - 1);
+  const std::uint32_t kept = fraction >> shift, rest = fraction & ((1u << shift) - 1),
+                      half = 1u << (shift - 1);
   return static_cast<std::uint16_t>(sign | (kept + (rest > half || (rest == half && (kept & 1) != 0))));
 }
 

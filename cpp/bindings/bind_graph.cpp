@@ -1,0 +1,386 @@
+// bindings/bind_graph.cpp — whole networks in Python: graphs of programs, where their tensors lie, and what
+// runs them.
+#include <fmt/format.h>
+#include <pybind11/functional.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <variant>
+
+#include "graph/executable.hpp"
+#include "graph/graph.hpp"
+#include "graph/merge.hpp"
+#include "graph/plan.hpp"
+#include "graph/text.hpp"
+#include "graph/views.hpp"
+#include "support/error.hpp"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace {
+
+using namespace syno;
+using graph::Argument;
+using graph::ElementType;
+using graph::Executable;
+using graph::Graph;
+using graph::Operand;
+using graph::Shape;
+using program::Program;
+
+/// A node by what Python asks of it, apart from its graph.
+struct NodeView {
+  std::string name;
+  graph::ProgramPointer program;
+  std::string function, attributes;
+  std::vector<std::string> inputs, outputs;
+};
+
+std::vector<std::string> names_of(const Graph& g, const std::vector<graph::TensorId>& ids) {
+  std::vector<std::string> names;
+  for (const graph::TensorId id : ids) names.push_back(g.tensor(id).name);
+  return names;
+}
+
+std::vector<graph::TensorId> ids_of(const Graph& g, const std::vector<std::string>& names) {
+  std::vector<graph::TensorId> ids;
+  for (const std::string& name : names) ids.push_back(g.tensor_named(name));
+  return ids;
+}
+
+NodeView view_of(const Graph& g, const graph::Node& node) {
+  return {node.name,
+          node.program,
+          node.function,
+          node.attributes,
+          names_of(g, node.inputs),
+          names_of(g, node.outputs)};
+}
+
+std::vector<std::string> names_with(const Graph& g, graph::Role role) {
+  return names_of(g, g.with_role(role));
+}
+
+const char* word_for(graph::Role role) {
+  switch (role) {
+    case graph::Role::Input:
+      return "input";
+    case graph::Role::Weight:
+      return "weight";
+    case graph::Role::Computed:
+      return "computed";
+  }
+  return "";
+}
+
+std::variant<Graph, std::string> merged(const Graph& g, const std::vector<std::string>& nodes,
+                                        const std::string& name) {
+  std::vector<std::size_t> places;
+  for (const std::string& node : nodes) places.push_back(g.node_named(node));
+  const py::gil_scoped_release unlocked;
+  return graph::merged(g, std::move(places), name);
+}
+
+void bind_graphs(py::module_& m) {
+  py::class_<NodeView>(m, "GraphNode", "A node of a graph: a program, or a call of a function.")
+      .def_readonly("name", &NodeView::name, "Of the node.")
+      .def_property_readonly(
+          "program",
+          [](const NodeView& node) -> std::optional<Program> {
+            if (!node.program) return std::nullopt;
+            return node.program->program;
+          },
+          "What it computes; None for a call.")
+      .def_property_readonly(
+          "program_text",
+          [](const NodeView& node) { return node.program ? node.program->text : std::string(); },
+          "The full text of its program; empty for a call.")
+      .def_readonly("function", &NodeView::function, "Of a call: whom.")
+      .def_readonly("attributes", &NodeView::attributes, "Of a call: a JSON object.")
+      .def_readonly("inputs", &NodeView::inputs, "Names of the tensors that it reads.")
+      .def_readonly("outputs", &NodeView::outputs, "Names of the tensors that it computes.")
+      .def("__repr__", [](const NodeView& node) {
+        return fmt::format("<GraphNode {}: {}({}) -> {}>", node.name,
+                           node.program ? "program" : node.function, fmt::join(node.inputs, ", "),
+                           fmt::join(node.outputs, ", "));
+      });
+  py::class_<Graph> bound(m, "Graph", R"doc(
+    A network: nodes that are tensor programs, or calls of functions, and tensors between them.
+
+    Example:
+        >>> from syno._core import Graph, Program
+        >>> graph = Graph("small")
+        >>> graph.add_input("x", [2, 3], "float32")
+        >>> graph.add_program("relu", Program.parse("y[i,j] = relu(x[i,j])", shapes={"x": [2, 3]}), ["x"], ["t"])
+        >>> graph.set_outputs(["t"])
+        >>> graph.tensor("t")
+        ([2, 3], 'float32', 'computed')
+)doc");
+  bound.def(py::init<std::string>(), "name"_a = "graph")
+      .def_readonly("name", &Graph::name, "Of the network.")
+      .def(
+          "add_input",
+          [](Graph& g, std::string name, Shape shape, const std::string& dtype) {
+            g.add_input(std::move(name), std::move(shape), graph::element_type_named(dtype));
+          },
+          "name"_a, "shape"_a, "dtype"_a = "float32", "A tensor that the caller gives.")
+      .def(
+          "add_weight",
+          [](Graph& g, std::string name, Shape shape, const std::string& dtype) {
+            g.add_weight(std::move(name), std::move(shape), graph::element_type_named(dtype));
+          },
+          "name"_a, "shape"_a, "dtype"_a = "float32", "A tensor that stays the same over calls.")
+      .def(
+          "add_program",
+          [](Graph& g, std::string name, const Program& program, const std::vector<std::string>& inputs,
+             const std::vector<std::string>& outputs, const std::string& dtype) {
+            g.add_program(std::move(name), program, ids_of(g, inputs), outputs,
+                          graph::element_type_named(dtype));
+          },
+          "name"_a, "program"_a, "inputs"_a, "outputs"_a, "dtype"_a = "float32", R"doc(
+    A node that computes a program.
+
+    Args:
+        inputs: names of tensors, in the order of the program's inputs.
+        outputs: names of new tensors, in the order of its outputs.
+        dtype: of all of them: "float32", "float64" or "bfloat16".
+    Raises:
+        VerifyError: they do not fit the program.
+        UnknownName: there is no such tensor or type.
+)doc")
+      .def(
+          "add_call",
+          [](Graph& g, std::string name, std::string function, const std::string& attributes,
+             const std::vector<std::string>& inputs,
+             const std::vector<std::tuple<std::string, Shape, std::string>>& outputs) {
+            std::vector<graph::Tensor> results;
+            for (const auto& [output, shape, dtype] : outputs)
+              results.push_back({output, shape, graph::element_type_named(dtype), graph::Role::Computed});
+            g.add_call(std::move(name), std::move(function), attributes, ids_of(g, inputs),
+                       std::move(results));
+          },
+          "name"_a, "function"_a, "attributes"_a, "inputs"_a, "outputs"_a, R"doc(
+    A node that a function computes: `gather`, `cast`, `argmax` and `copy` are the engine's, others the host's.
+
+    Args:
+        attributes: a JSON object; ``{"random": true}`` keeps two equal calls apart.
+        outputs: (name, shape, dtype) of new tensors.
+    Raises:
+        FormatError: attributes that are no JSON object.
+        VerifyError, UnknownName: as for `add_program`.
+)doc")
+      .def(
+          "set_outputs",
+          [](Graph& g, const std::vector<std::string>& names) { g.outputs = ids_of(g, names); }, "names"_a,
+          "What the network returns: any tensors, in order.")
+      .def_property_readonly(
+          "inputs", [](const Graph& g) { return names_with(g, graph::Role::Input); }, "Names, in order.")
+      .def_property_readonly(
+          "weights", [](const Graph& g) { return names_with(g, graph::Role::Weight); }, "Names, in order.")
+      .def_property_readonly(
+          "outputs", [](const Graph& g) { return names_of(g, g.outputs); }, "Names, in order.")
+      .def_property_readonly(
+          "nodes",
+          [](const Graph& g) {
+            std::vector<NodeView> views;
+            for (const graph::Node& node : g.nodes()) views.push_back(view_of(g, node));
+            return views;
+          },
+          "In an order in which each reads what is computed before it.")
+      .def(
+          "tensor",
+          [](const Graph& g, const std::string& name) {
+            const graph::Tensor& tensor = g.tensor(g.tensor_named(name));
+            return std::make_tuple(tensor.shape, std::string(graph::name_of(tensor.type)),
+                                   word_for(tensor.role));
+          },
+          "name"_a, "(shape, dtype, role) of a tensor; the role is input, weight or computed.")
+      .def_static("parse", &graph::parse, "text"_a, py::call_guard<py::gil_scoped_release>(), R"doc(
+    Read the text that `text` writes.
+
+    Raises:
+        ParseError: the text is malformed, naming the line.
+        VerifyError: nodes and tensors do not fit each other.
+)doc")
+      .def("text", &graph::to_text, "The full text form; parsing it gives the same graph.")
+      .def("__str__", &graph::to_text)
+      .def("dot", &graph::to_dot, "For Graphviz.")
+      .def(
+          "verify", [](const Graph& g) { graph::verify(g); },
+          "Checks every invariant; VerifyError says which one does not hold.")
+      .def(
+          "copy", [](const Graph& g) { return Graph(g); }, "Another graph with the same content.")
+      .def(
+          "is_view",
+          [](const Graph& g, const std::string& node) {
+            const auto& found = g.nodes()[g.node_named(node)];
+            return found.program && graph::is_view(found.program->program);
+          },
+          "node"_a, "Whether a node's output has its one input's elements in the same row-major order.")
+      .def("constant_nodes", &graph::constant_nodes, "Names of the nodes that depend on weights alone.")
+      .def("try_merged", &merged, "nodes"_a, "name"_a = "",
+           "The graph with these program nodes as one, or the reason why they cannot be one.")
+      .def(
+          "merged",
+          [](const Graph& g, const std::vector<std::string>& nodes, const std::string& name) {
+            auto made = merged(g, nodes, name);
+            if (const auto* reason = std::get_if<std::string>(&made))
+              fail<ScheduleError>("graph", "{}", *reason);
+            return std::get<Graph>(std::move(made));
+          },
+          "nodes"_a, "name"_a = "", R"doc(
+    The graph with these program nodes as one.
+
+    Raises:
+        ScheduleError: they cannot be one, and why.
+        ShapeError: no node, or one twice.
+)doc")
+      .def("__repr__", [](const Graph& g) {
+        return fmt::format("<Graph {}: {} nodes, {} weights>", g.name, g.nodes().size(),
+                           g.with_role(graph::Role::Weight).size());
+      });
+}
+
+Argument argument_of(const py::handle& given) {
+  const auto pair = py::cast<std::pair<std::string, py::int_>>(given);
+  Argument argument;
+  if (pair.first == "fixed") {
+    argument.kind = Argument::Kind::Fixed;
+    argument.address = PyLong_AsVoidPtr(pair.second.ptr());
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  } else if (pair.first == "arena" || pair.first == "external") {
+    argument.kind = pair.first == "arena" ? Argument::Kind::Arena : Argument::Kind::External;
+    argument.at = py::cast<std::int64_t>(pair.second);
+  } else {
+    fail<UnknownName>("network", "no place is named '{}'; there are: arena, external, fixed", pair.first);
+  }
+  return argument;
+}
+
+/// ("kernel", kernel, threads, arguments), ("builtin", name, attributes, [(shape, dtype)], inputs, arguments)
+/// or
+/// ("host", arguments).
+graph::Step step_of(const py::tuple& given) {
+  graph::Step step;
+  const auto kind = py::cast<std::string>(given[0]);
+  const std::size_t wanted = kind == "kernel" ? 4 : kind == "builtin" ? 6 : 2;
+  if (given.size() != wanted || (wanted == 2 && kind != "host"))
+    fail<ShapeError>("network", "a step '{}' of {} parts", kind, given.size());
+  if (kind == "kernel") {
+    step.kernel = py::cast<std::shared_ptr<jit::Kernel>>(given[1]);
+    step.threads = py::cast<int>(given[2]);
+  } else if (kind == "builtin") {
+    const auto name = py::cast<std::string>(given[1]);
+    const auto kinds = py::cast<std::vector<std::pair<Shape, std::string>>>(given[3]);
+    const auto inputs = py::cast<std::size_t>(given[4]);
+    const graph::Builtin* builtin = graph::find_builtin(name);
+    if (builtin == nullptr) fail<UnknownName>("network", "the engine has no function '{}'", name);
+    if (inputs + 1 != kinds.size())
+      fail<ShapeError>("network", "{} takes {} tensors and gives one; {} are described", name, inputs,
+                       kinds.size());
+    std::vector<Operand> operands;
+    for (const auto& [shape, dtype] : kinds) operands.push_back({graph::element_type_named(dtype), shape});
+    const Operand written = operands.back();
+    operands.pop_back();
+    const auto attributes = py::cast<std::string>(given[2]);
+    if (const Operand made = builtin->result(operands, attributes);
+        made.type != written.type || (made.shape != written.shape && name != "copy"))
+      fail<ShapeError>("network", "{} gives {}, not {}", name, graph::described(made.shape, made.type),
+                       graph::described(written.shape, written.type));
+    step.builtin = builtin->bind(operands, attributes);
+  }
+  for (const py::handle argument : py::cast<py::sequence>(given[wanted - 1]))
+    step.arguments.push_back(argument_of(argument));
+  return step;
+}
+
+std::vector<void*> pointers_of(const Executable& executable, const py::sequence& addresses) {
+  if (py::len(addresses) != executable.external_count())
+    fail<ShapeError>("network", "{} addresses for {} inputs and outputs", py::len(addresses),
+                     executable.external_count());
+  std::vector<void*> pointers;
+  for (const py::handle address : addresses) {
+    pointers.push_back(PyLong_AsVoidPtr(address.ptr()));
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  }
+  return pointers;
+}
+
+void bind_executable(py::module_& m) {
+  py::class_<Executable>(m, "Executable", "A network's steps, run one after the other in one call.")
+      .def(py::init([](const std::vector<py::tuple>& given, std::int64_t arena_bytes, std::size_t externals,
+                       std::optional<py::function> host) {
+             std::vector<graph::Step> steps;
+             for (const py::tuple& each : given) steps.push_back(step_of(each));
+             graph::Host call;
+             if (host)
+               call = [function = std::make_shared<py::function>(std::move(*host))](
+                          std::size_t step, std::span<void* const> arguments) {
+                 const py::gil_scoped_acquire lock;
+                 py::list addresses;
+                 for (void* const each : arguments) addresses.append(reinterpret_cast<std::uintptr_t>(each));
+                 (*function)(step, addresses);
+               };
+             return std::make_unique<Executable>(std::move(steps), arena_bytes, externals, std::move(call));
+           }),
+           "steps"_a, "arena_bytes"_a, "externals"_a, "host"_a = py::none(), R"doc(
+    Steps in order.
+
+    Args:
+        steps: ``("kernel", kernel, threads, arguments)``, ``("builtin", name, attributes, [(shape, dtype)], inputs,
+            arguments)`` or ``("host", arguments)``; an argument is ``("arena", byte)``, ``("external", number)`` or
+            ``("fixed", address)``, inputs first.
+        externals: how many buffers a caller gives: inputs, then outputs.
+        host: called with the step's number and its arguments' addresses.
+    Raises:
+        ShapeError, UnknownName: a step that does not fit.
+)doc")
+      .def(
+          "run",
+          [](const Executable& executable, const py::sequence& addresses, int threads) {
+            const std::vector<void*> pointers = pointers_of(executable, addresses);
+            const py::gil_scoped_release unlocked;
+            executable.run(pointers, threads);
+          },
+          "addresses"_a, "threads"_a = 1,
+          "One run on the caller's row-major buffers; nothing about them is checked. Thread-safe.")
+      .def(
+          "profile",
+          [](const Executable& executable, const py::sequence& addresses, int threads, int turns) {
+            if (turns < 1) fail<ShapeError>("network", "turns={}; at least one run is timed", turns);
+            const std::vector<void*> pointers = pointers_of(executable, addresses);
+            const py::gil_scoped_release unlocked;
+            return executable.profile(pointers, threads, turns);
+          },
+          "addresses"_a, "threads"_a = 1, "turns"_a = 15, "Median seconds of each step.")
+      .def_property_readonly("step_count", &Executable::step_count, "Of all kinds.")
+      .def_property_readonly("arena_bytes", &Executable::arena_bytes, "Between the steps of one run.");
+  m.def(
+      "plan_memory",
+      [](const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>& given) {
+        std::vector<graph::MemoryItem> items;
+        for (const auto& [bytes, first, last] : given) items.push_back({bytes, first, last, {}, 0});
+        const py::gil_scoped_release unlocked;
+        const graph::MemoryPlan plan = graph::plan_memory(items);
+        return std::make_tuple(plan.offsets, plan.bytes, plan.largest_live);
+      },
+      "items"_a, R"doc(
+    Offsets in one arena of items that live from one step to another.
+
+    Args:
+        items: (bytes, first step, last step) of each.
+    Returns:
+        The offsets, the bytes of the arena, and those of the items that live at one step at most.
+    Raises:
+        ShapeError: fewer than 0 bytes, or an end before the beginning.
+)doc");
+}
+
+}  // namespace
+
+void bind_graph(py::module_& m) {
+  bind_graphs(m);
+  bind_executable(m);
+}

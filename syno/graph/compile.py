@@ -1,0 +1,261 @@
+"""From an imported network to a compiled one: folded, cleaned, fused, compiled kernel by kernel, checked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from syno import _core
+from syno.errors import KernelError, ScheduleError
+from syno.graph.building import DTYPES, Array, Network
+from syno.graph.compiled import Check, CompiledNetwork
+from syno.graph.folding import Folded, array_of, folded
+from syno.graph.fusing import Cost, Joined, PredictedCost, fused
+from syno.graph.reference import run_reference, tensor_of
+from syno.graph.stages import ENGINE, Stage, call_stage, kernel_stage, view_stage
+from syno.numbers import MOST_THREADS, whole
+from syno.operator import Operator
+
+_log = logging.getLogger("syno.graph")
+
+#: By how much a compiled network may differ from float64, of an output's largest value, where the network itself differs
+#: less: sums are added in other orders.
+_ROUNDING = {"float32": 2e-5, "float64": 1e-12, "bfloat16": 3e-2}
+#: How many times the error of the uncompiled network may grow.
+_GROWTH = 8.0
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """Settings of one compilation."""
+
+    threads: int = 1
+    fuse: bool = True
+    derive: bool = False
+    max_rel_err: float = 1e-5
+    """Of one derived kernel, of its output's largest value."""
+    seconds: float = 30.0
+    """For all derivations together."""
+    cache: bool = True
+    verify: bool = True
+
+
+def compile_network(
+    network: Network,
+    example: Sequence[Any] | None = None,
+    *,
+    settings: Compiling | None = None,
+    cost: Cost | None = None,
+) -> tuple[CompiledNetwork, Folded]:
+    """Compiles what an importer built.
+
+    Args:
+        example: values of the inputs in order, by which the result is checked; default random ones.
+        cost: what fusion is decided by; default the machine model.
+    Returns:
+        The compiled network, and its parts before and after folding, for when weights change.
+    Raises:
+        KernelError: no kernel can be made of a node, or the network computes something else than float64 says.
+    """
+    settings = settings or Compiling()
+    threads = whole("compile", "threads", settings.threads, 1, MOST_THREADS)
+    parts = folded(network)
+    graph = cleaned(parts.call.graph())
+    dtype = _main_type(graph)
+    names = {node.name: (node.name,) for node in graph.nodes}
+    decisions: list[Joined] = []
+    if settings.fuse:
+        graph, names, decisions = fused(
+            graph, cost or PredictedCost(dtype, threads), dtype=dtype
+        )
+    for decision in decisions:
+        _log.debug("joined %s", decision)
+    compiled = CompiledNetwork(
+        graph, _stages(graph, parts.call, names, settings, threads), parts.call.weights, threads=threads
+    )
+    compiled.notes = tuple(network.notes)
+    if settings.verify:
+        compiled.verification = check(compiled, network, example)
+        if not compiled.verification:
+            raise KernelError(f"[network] {network.name}: {compiled.verification}")
+    return compiled, parts
+
+
+def cleaned(graph: _core.Graph) -> _core.Graph:
+    """Without nodes that nobody reads, that another one computes, too, or that copy what they read."""
+    rows = ("dead", "common", "same", "transposes")
+    while True:
+        for row in rows:
+            sites = _core.graph_sites(graph, row)
+            if sites:
+                graph = _core.graph_rewrite(graph, row, sites[0])
+                break
+        else:
+            return graph
+
+
+def _main_type(graph: _core.Graph) -> str:
+    """The element type that most programs compute in."""
+    counts: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.program is not None:
+            dtype = str(graph.tensor(node.outputs[0])[1])
+            counts[dtype] = counts.get(dtype, 0) + 1
+    return max(counts, key=lambda name: (counts[name], name), default="float32")
+
+
+def _stages(
+    graph: _core.Graph,
+    network: Network,
+    names: Mapping[str, tuple[str, ...]],
+    settings: Compiling,
+    threads: int,
+) -> list[Stage]:
+    hosts = {node.name: node.host for node in network.nodes}
+    derive = Deriving(settings, threads) if settings.derive else None
+    options = {"threads": threads, "cache": settings.cache, "derive": derive}
+    stages = []
+    for node in graph.nodes:
+        if node.program is None:
+            host = hosts.get(node.name)
+            if host is None and node.function not in ENGINE:
+                raise KernelError(f"[network] no function computes {node.function} ({node.name})")
+            stages.append(call_stage(node, host, "PyTorch computes it"))
+        elif graph.is_view(node.name) and not _reads_nothing(graph, node):
+            stages.append(view_stage(node, names[node.name]))
+        else:
+            stages.append(kernel_stage(graph, node, network.weights, names[node.name], options))
+    return stages
+
+
+def _reads_nothing(graph: _core.Graph, node: _core.GraphNode) -> bool:
+    return any(0 in graph.tensor(name)[0] for name in node.inputs)
+
+
+class Deriving:
+    """Equal programs by `syno.derive`, faster when measured, within an error and a time for all of them."""
+
+    def __init__(self, settings: Compiling, threads: int) -> None:
+        self._settings, self._threads = settings, threads
+        self._left = settings.seconds
+        self._known: dict[tuple[str, tuple[str, ...], str], tuple[Operator, str, float] | None] = {}
+
+    def __call__(
+        self, operator: Operator, constants: Sequence[str], dtype: str
+    ) -> tuple[Operator, str, float] | None:
+        key = (str(operator.program.text()), tuple(constants), dtype)
+        if key not in self._known:
+            self._known[key] = self._search(operator, constants, dtype)
+        return self._known[key]
+
+    def _search(
+        self, operator: Operator, constants: Sequence[str], dtype: str
+    ) -> tuple[Operator, str, float] | None:
+        from time import monotonic
+
+        from syno.deriving import derive
+
+        if self._left <= 0 or operator.flops < 2**16 or not constants:
+            return None
+        begin = monotonic()
+        try:
+            found = derive(
+                operator,
+                seconds=min(2.0, self._left),
+                constants=list(constants),
+                dtype=dtype,
+                threads=self._threads,
+                max_rel_err=self._settings.max_rel_err,
+                cache=self._settings.cache,
+                progress="off",
+            )
+            best = found.best()
+        except (ScheduleError, KernelError) as error:
+            _log.debug("no derivation of %s: %s", operator.expr, error)
+            return None
+        finally:
+            self._left -= monotonic() - begin
+        if not best.steps:
+            return None
+        rules = ", ".join(dict.fromkeys(step.rule for step in best.steps))
+        return best.operator, rules, max(best.errors.values(), default=0.0)
+
+
+# Checking
+
+
+def check(
+    compiled: CompiledNetwork, network: Network, example: Sequence[Any] | None = None, seed: int = 0
+) -> Check:
+    """Holds a compiled network against float64.
+
+    Args:
+        example: values of the inputs; default random ones of this seed.
+    """
+    inputs = example_of(network, seed) if example is None else list(example)
+    tensors = {
+        value.name: each.detach() if hasattr(each, "detach") else tensor_of(np.asarray(each))
+        for value, each in zip(network.inputs, inputs, strict=True)
+    }
+    ours = [as_array(each) for each in compiled.run(list(tensors.values()))]
+    exact = run_reference(network, tensors, dtype=torch.float64)
+    eager = run_reference(network, tensors)
+    worst = (-1.0, 0.0, float("nan"), "no output")
+    for value, array in zip(network.outputs, ours, strict=True):
+        wanted = as_array(exact[value.name])
+        limit = _ROUNDING.get(value.dtype, 0.0)
+        own = _error(as_array(eager[value.name]), wanted)
+        limit = max(limit, _GROWTH * own) + sum(stage.derived_error for stage in compiled.stages)
+        error = _error(array, wanted)
+        if error - limit > worst[0] - worst[1] or worst[0] < 0:
+            worst = (error, limit, own, value.name)
+    error, limit, own, name = worst
+    return Check(error <= limit, max(error, 0.0), limit, own, name)
+
+
+def _error(ours: Array, exact: Array) -> float:
+    """The largest difference, of the largest finite exact value; infinite where one is no number and the other is."""
+    if exact.size == 0:
+        return 0.0
+    a, b = ours.astype(np.float64), exact.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    apart = np.abs(a[finite] - b[finite]).max()
+    if np.isnan(apart):
+        return float("inf")
+    scale = np.abs(b[finite]).max()
+    return float(apart / scale) if scale > 0 else float(apart)
+
+
+def example_of(network: Network, seed: int = 0) -> list[Array]:
+    """Random inputs: normal numbers; whole numbers of 0 and 1, which every table has rows for."""
+    rng = np.random.default_rng(seed)
+    made: list[Array] = []
+    for value in network.inputs:
+        kind = DTYPES[value.dtype]
+        if np.issubdtype(kind, np.integer) or kind == np.bool_:
+            made.append(rng.integers(0, 2, value.shape).astype(kind))
+        else:
+            made.append(rng.standard_normal(value.shape).astype(kind))
+    return made
+
+
+def as_array(value: Any) -> Array:
+    """As NumPy counts: bfloat16 as that of `ml_dtypes`."""
+    return array_of(value) if hasattr(value, "detach") else np.asarray(value)
+
+
+def refreshed(compiled: CompiledNetwork, parts: Folded, weights: Mapping[str, Array]) -> None:
+    """Takes other values of the imported network's weights (by its names) into a compiled one."""
+    compiled.update_weights(parts.weights({**parts.once.weights, **parts.call.weights, **weights}))
+
+
+__all__ = ["Compiling", "check", "cleaned", "compile_network", "refreshed"]

@@ -1,0 +1,411 @@
+"""A network as one native call: its steps in order, its tensors in one planned piece of memory, its weights packed."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from syno import _core
+from syno.errors import KernelError, ShapeError
+from syno.graph.building import DTYPES, Array
+from syno.graph.stages import Stage, order_of, packed_anew
+from syno.graph.storage import Place, Storage, bytes_of, stored
+from syno.notebook import Printed, facts, table
+from syno.numbers import MOST_THREADS, whole
+
+
+@dataclass(frozen=True)
+class Check(Printed):
+    """A compiled network against float64 on an example; true when it passed."""
+
+    passed: bool
+    max_rel_err: float
+    """The largest |y - reference|, of the largest |reference| of that output."""
+    limit: float
+    eager_rel_err: float
+    """The same of the uncompiled network in its own precision; nan where there is none."""
+    output: str
+    """Where it is largest."""
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        return (
+            f"{'verified' if self.passed else 'WRONG'}: max_rel_err {self.max_rel_err:.1e} in {self.output} (limit "
+            f"{self.limit:.1e}; the network as it was: {self.eager_rel_err:.1e})"
+        )
+
+
+class CompiledNetwork:
+    """A network for one set of shapes. Thread-safe; `syno.compile` makes it.
+
+    Attributes:
+        stages: the steps, in order.
+        graph: what they compute, as a graph of programs after fusion.
+    """
+
+    def __init__(
+        self,
+        graph: _core.Graph,
+        stages: Sequence[Stage],
+        weights: Mapping[str, Array],
+        *,
+        threads: int = 1,
+    ) -> None:
+        self.graph = graph
+        self.stages = tuple(stages)
+        self.threads = threads
+        self.verification: Check | None = None
+        self.notes: tuple[str, ...] = ()
+        self._weights = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.items()}
+        self._storage: Storage = stored(graph, self.stages)
+        self._inputs = [(name, *_kind(graph, name)) for name in graph.inputs]
+        self._outputs = [(name, *_kind(graph, name)) for name in graph.outputs]
+        self._running = [stage for stage in self.stages if stage.kind != "view"]
+        self._lock = threading.Lock()
+        self._executable = self._linked()
+
+    # Calling
+
+    def __call__(self, *arrays: Any, out: Any = None, num_threads: int | None = None) -> Any:
+        """Computes the network's outputs, and no gradients.
+
+        Args:
+            arrays: its inputs in order: torch tensors or arrays of the shapes and element types of `inputs`, with any
+                strides (what is not row-major is copied).
+            out: row-major arrays to write to, one for each output; default new ones.
+            num_threads: default `threads`.
+        Returns:
+            One output, or a tuple of them; torch tensors when the first input is one, else NumPy arrays.
+        Raises:
+            ShapeError: an array is missing, or of another shape.
+            KernelError: of another element type or device, or requires a gradient while torch records them.
+        """
+        results = self.run(arrays, out=out, num_threads=num_threads)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(
+        self, arrays: Sequence[Any], *, out: Any = None, num_threads: int | None = None
+    ) -> list[Any]:
+        """As a call; always a list."""
+        threads = self.threads
+        if num_threads is not None:
+            threads = whole("network", "num_threads", num_threads, 1, MOST_THREADS)
+        if len(arrays) != len(self._inputs):
+            names = ", ".join(name for name, _, _ in self._inputs)
+            raise ShapeError(f"[network] {len(arrays)} arrays for {len(self._inputs)} inputs: {names}")
+        held = [
+            _given(array, *wanted) for array, wanted in zip(arrays, self._inputs, strict=True)
+        ]
+        tensors = bool(arrays) and hasattr(arrays[0], "detach")
+        if out is None:
+            made = [_fresh(shape, dtype, tensors) for _, shape, dtype in self._outputs]
+        else:
+            made = list(out) if isinstance(out, (tuple, list)) else [out]
+            if len(made) != len(self._outputs):
+                raise ShapeError(f"[network] {len(made)} arrays for {len(self._outputs)} outputs")
+            for array, wanted in zip(made, self._outputs, strict=True):
+                if _given(array, *wanted) is not array and not _is_row_major(array):
+                    raise KernelError(f"[network] out for {wanted[0]} is not row-major")
+        addresses = [_address(array) for array in (*held, *made)]
+        self._executable.run(addresses, threads)
+        return made
+
+    # Looking inside
+
+    @property
+    def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shapes and element types by name, in order."""
+        return {name: (shape, dtype) for name, shape, dtype in self._inputs}
+
+    @property
+    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {name: (shape, dtype) for name, shape, dtype in self._outputs}
+
+    @property
+    def fallbacks(self) -> dict[str, str]:
+        """Steps that PyTorch computes, and why."""
+        return {stage.name: stage.reason for stage in self.stages if stage.kind == "host"}
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory of a running call for what lies between its steps."""
+        return self._storage.arena_bytes
+
+    @property
+    def live_bytes(self) -> int:
+        """The least that any plan of this memory needs."""
+        return self._storage.live_bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the weights as they are kept: packed, and those that steps read as they are."""
+        packed = sum(stage.packed.bytes for stage in self.stages if stage.packed is not None)
+        return packed + sum(self._weights[name].nbytes for name in self._read_as_they_are())
+
+    def profile(self, *arrays: Any, turns: int = 15) -> Profile:
+        """Times each step on these inputs, and the whole; microseconds, medians."""
+        turns = whole("profile", "turns", turns, 1, 10_000)
+        held = [_given(a, *wanted) for a, wanted in zip(arrays, self._inputs, strict=True)]
+        made = [_fresh(shape, dtype, False) for _, shape, dtype in self._outputs]
+        addresses = [_address(array) for array in (*held, *made)]
+        steps = list(self._executable.profile(addresses, self.threads, turns))
+        from time import perf_counter
+
+        whole_us = []
+        for _ in range(turns):
+            begin = perf_counter()
+            self._executable.run(addresses, self.threads)
+            whole_us.append((perf_counter() - begin) * 1e6)
+        times = {
+            stage.name: 1e6 * seconds
+            for stage, seconds in zip(self._running, steps, strict=False)
+        }
+        return Profile(self, times, float(np.median(whole_us)))
+
+    def dot(self) -> str:
+        """The fused graph in Graphviz's language."""
+        return str(self.graph.dot())
+
+    def __repr__(self) -> str:
+        kernels = sum(stage.kind == "kernel" for stage in self.stages)
+        return (
+            f"<CompiledNetwork {self.graph.name}: {kernels} kernels, {len(self.fallbacks)} PyTorch functions, "
+            f"{sum(stage.flops for stage in self.stages):,} multiply-adds>"
+        )
+
+    def __str__(self) -> str:
+        return _printed(self, {}, 0.0)
+
+    def _repr_html_(self) -> str:
+        return facts({"network": repr(self), "check": self.verification}) + table(
+            _COLUMNS, _rows(self, {}, 0.0)
+        )
+
+    # Weights
+
+    def update_weights(self, weights: Mapping[str, Array]) -> None:
+        """Takes other values of weights (by the graph's names), for this and all later calls. No call may run meanwhile."""
+        with self._lock:
+            for name, array in weights.items():
+                if name in self._weights:
+                    self._weights[name][...] = array
+            self.stages = tuple(packed_anew(stage, self._weights) for stage in self.stages)
+
+    # Linking
+
+    def _read_as_they_are(self) -> set[str]:
+        read = {
+            name
+            for stage in self._running
+            for name in stage.inputs
+            if stage.kind != "kernel" and name in self._weights
+        }
+        for stage in self._running:
+            if stage.kind == "kernel":
+                read |= {name for name, address in order_of(stage) if address is None} & set(self._weights)
+        return read | {name for name, _ in self._storage.copies if name in self._weights}
+
+    def _argument(self, name: str) -> tuple[str, int]:
+        place: Place = self._storage.places[name]
+        if place.kind == "fixed":
+            return ("fixed", self._weights[place.name].ctypes.data)
+        return (place.kind, place.at)
+
+    def _linked(self) -> _core.Executable:
+        steps: list[Any] = []
+        hosts: dict[int, Stage] = {}
+        for stage in self._running:
+            if stage.kind == "kernel":
+                assert stage.kernel is not None
+                arguments = [
+                    ("fixed", address) if address is not None else self._argument(name)
+                    for name, address in order_of(stage)
+                ]
+                steps.append(("kernel", stage.kernel.call, stage.kernel.runs_on, arguments))
+                continue
+            arguments = [self._argument(name) for name in (*stage.inputs, *stage.outputs)]
+            if stage.kind == "engine":
+                kinds = [self._described(name) for name in (*stage.inputs, *stage.outputs)]
+                steps.append(("builtin", stage.what, stage.attributes, kinds, len(stage.inputs), arguments))
+            else:
+                hosts[len(steps)] = stage
+                steps.append(("host", arguments))
+        for name, number in self._storage.copies:
+            kind = self._described(name)
+            arguments = [self._argument(name), ("external", number)]
+            steps.append(("builtin", "copy", "{}", [kind, kind], 1, arguments))
+        self._hosts = hosts
+        return _core.Executable(
+            steps,
+            self._storage.arena_bytes,
+            len(self._inputs) + len(self._outputs),
+            self._run_host if hosts else None,
+        )
+
+    def _described(self, name: str) -> tuple[list[int], str]:
+        shape, dtype, _ = self.graph.tensor(name)
+        return (list(shape), dtype)
+
+    def _run_host(self, step: int, addresses: Sequence[int]) -> None:
+        from syno.graph.hosting import run_on_host
+
+        stage = self._hosts[step]
+        kinds = [self._described(name) for name in (*stage.inputs, *stage.outputs)]
+        run_on_host(stage, kinds, addresses)
+
+
+class Profile(Printed):
+    """Times of a compiled network's steps on this machine, beside what is predicted."""
+
+    def __init__(self, network: CompiledNetwork, times_us: Mapping[str, float], total_us: float) -> None:
+        self.network = network
+        self.times_us = dict(times_us)
+        self.total_us = total_us
+        """Of a whole call."""
+
+    @property
+    def kernels_share(self) -> float:
+        """The sum of the steps' own times, of the time of a call."""
+        return sum(self.times_us.values()) / self.total_us if self.total_us else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "total_us": self.total_us,
+            "steps": [
+                {"name": stage.name, "what": stage.what, "us": self.times_us.get(stage.name, 0.0),
+                 "predicted_us": stage.predicted_us, "multiply_adds": stage.flops}
+                for stage in self.network.stages
+            ],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return _printed(self.network, self.times_us, self.total_us)
+
+    def _repr_html_(self) -> str:
+        return table(_COLUMNS, _rows(self.network, self.times_us, self.total_us))
+
+
+_COLUMNS = ("step", "by", "us", "share", "predicted", "of peak", "limit", "computes")
+
+
+def _rows(
+    network: CompiledNetwork, times: Mapping[str, float], total_us: float
+) -> list[tuple[str, ...]]:
+    rows = []
+    predicted = sum(stage.predicted_us for stage in network.stages) or 1.0
+    for stage in network.stages:
+        us = times.get(stage.name)
+        share = us / total_us if us is not None and total_us else stage.predicted_us / predicted
+        by = {"kernel": "kernel", "view": "view", "engine": "engine", "host": "PyTorch"}[stage.kind]
+        more = f"; derived by {stage.derived}, error {stage.derived_error:.1e}" if stage.derived else ""
+        rows.append(
+            (
+                stage.name,
+                by,
+                "" if us is None else f"{us:.1f}",
+                "" if stage.kind == "view" else f"{100 * share:.1f} %",
+                f"{stage.predicted_us:.1f}" if stage.predicted_us else "",
+                f"{stage.of_peak:.2f}" if stage.flops else "",
+                stage.limit,
+                _one_line(stage.what) + (f" ({stage.reason})" if stage.reason else "") + more,
+            )
+        )
+    return rows
+
+
+def _one_line(text: str, most: int = 100) -> str:
+    line = "; ".join(part.strip() for part in text.splitlines() if part.strip())
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
+def _printed(network: CompiledNetwork, times: Mapping[str, float], total_us: float) -> str:
+    rows = [_COLUMNS, *_rows(network, times, total_us)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS) - 1)]
+    lines = [
+        "  ".join(
+            [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]
+        ).rstrip()
+        for row in rows
+    ]
+    total = f"; {total_us:.1f} us a call" if total_us else ""
+    lines.insert(0, repr(network)[1:-1] + total)
+    lines.append(
+        f"memory between steps {network.arena_bytes / 2**20:.2f} MB, weights {network.weight_bytes / 2**20:.2f} MB"
+    )
+    if network.verification is not None:
+        lines.append(str(network.verification))
+    return "\n".join(lines)
+
+
+# Arrays
+
+
+def _kind(graph: _core.Graph, name: str) -> tuple[tuple[int, ...], str]:
+    shape, dtype, _ = graph.tensor(name)
+    return tuple(shape), str(dtype)
+
+
+def _given(array: Any, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+    """The array where it lies, or a row-major copy."""
+    if hasattr(array, "detach"):
+        if array.requires_grad and _records():
+            raise KernelError(
+                f"[network] {name} requires a gradient, and a compiled network computes none: call it under "
+                "torch.no_grad(), or pass a detached tensor"
+            )
+        if array.device.type != "cpu":
+            raise KernelError(f"[network] {name} is on the device {array.device}; pass .cpu()")
+        kind = str(array.dtype).removeprefix("torch.")
+        if tuple(array.shape) == shape and kind == dtype:
+            array = array.detach()
+            return (array.resolve_neg() if array.is_neg() else array).contiguous()
+        found = tuple(array.shape)
+    else:
+        array = np.asarray(array)
+        found, kind = array.shape, array.dtype.name
+        if found == shape and kind == dtype:
+            return np.ascontiguousarray(array).reshape(shape)
+    if found != shape:
+        raise ShapeError(
+            f"[network] {name} has shape {list(found)}; the network was compiled for {list(shape)}: compile it again "
+            "with an example of this shape"
+        )
+    raise KernelError(f"[network] {name} is {kind}; the network takes {dtype}")
+
+
+def _records() -> bool:
+    import torch
+
+    return torch.is_grad_enabled()
+
+
+def _is_row_major(array: Any) -> bool:
+    return bool(array.is_contiguous() if hasattr(array, "is_contiguous") else array.flags.c_contiguous)
+
+
+def _fresh(shape: tuple[int, ...], dtype: str, tensors: bool) -> Any:
+    if not tensors:
+        return np.empty(shape, DTYPES[dtype])
+    import torch
+
+    return torch.empty(shape, dtype=getattr(torch, dtype))
+
+
+def _address(array: Any) -> int:
+    return int(array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data)
+
+
+def memory_at(address: int, shape: Sequence[int], dtype: str) -> Array:
+    """The array that lies there; who made the memory keeps it alive."""
+    count = bytes_of(shape, dtype)
+    if count == 0:
+        return np.empty(tuple(shape), DTYPES[dtype])
+    held = (ctypes.c_char * count).from_address(address)
+    return np.frombuffer(held, DTYPES[dtype]).reshape(tuple(shape))

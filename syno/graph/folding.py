@@ -1,0 +1,69 @@
+"""What depends on a network's weights alone: computed once, and again when they change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from syno.graph.building import Array, Network, Node
+from syno.graph.reference import run_reference, tensor_of
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A network in two: `once`, of weights alone, and `call`, whose weights are those and what `once` makes."""
+
+    once: Network
+    call: Network
+
+    def weights(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """The weights of `call`, from values of the network's own weights."""
+        values = {name: given[name] for name in self.call.weights if name in given}
+        if self.once.nodes:
+            tensors = {name: tensor_of(given[name]) for name in self.once.weights}
+            made = run_reference(self.once, {}, weights=tensors)
+            values |= {name: array_of(tensor) for name, tensor in made.items()}
+        return values
+
+
+def array_of(tensor: object) -> Array:
+    """A NumPy array of a torch tensor's memory, row-major."""
+    import ml_dtypes
+    import torch
+
+    assert isinstance(tensor, torch.Tensor)
+    plain = tensor.detach().contiguous()
+    if plain.dtype == torch.bfloat16:
+        array: Array = plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return array
+    return plain.numpy()
+
+
+def folded(network: Network) -> Folded:
+    """Parts a network; all its nodes are of `call` where none depends on weights alone.
+
+    A node of the host that has no input at all may be anything (a random number): it is computed in every call.
+    """
+    constant = set(network.weights)
+    once: list[Node] = []
+    call: list[Node] = []
+    for node in network.nodes:
+        if constant.issuperset(node.inputs) and (node.inputs or node.program is not None):
+            constant.update(node.outputs)
+            once.append(node)
+        else:
+            call.append(node)
+    wanted = {name for node in call for name in node.inputs}
+    wanted |= {value.name for value in network.outputs}
+    made = [name for node in once for name in node.outputs if name in wanted]
+    read = {name for node in once for name in node.inputs}
+    before = replace(
+        network,
+        inputs=[],
+        outputs=[network.values[name] for name in made],
+        nodes=once,
+        weights={name: array for name, array in network.weights.items() if name in read},
+    )
+    given = {name: array for name, array in network.weights.items() if name in wanted}
+    values = Folded(before, replace(network, nodes=call, weights=given)).weights(network.weights)
+    return Folded(before, replace(network, nodes=call, weights={**given, **values}))

@@ -1,0 +1,168 @@
+"""Which nodes of a network become one kernel: decided by what the machine model says of each way.
+
+Two nodes are joined where the program of both is predicted to take less than the two programs one after the other: the
+activation behind a convolution, the permutation before a product of matrices, the sum before a normalisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from syno import _core
+from syno.errors import SynoError
+from syno.operator import Operator
+from syno.prepack import prepacked_seconds
+
+#: What a call of a further kernel costs beside its work, in seconds.
+_CALL_S = 0.3e-6
+
+#: A program of more scopes is not joined with others: constructing its schedule takes long, and gains by then are small.
+_MOST_SCOPES = 16
+
+#: Multiply-adds for each element that is read or written, from which on a node counts as bound by computing. Two of
+#: those are not joined: neither spares the other a trip to memory that would count.
+_BUSY = 8.0
+
+Cost = Callable[[_core.Program, Sequence[str]], float]
+"""Predicted seconds of one call of a program; the inputs named stay the same over calls."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A decision: these nodes, one kernel; the predictions that it rests on."""
+
+    nodes: tuple[str, ...]
+    apart_us: float
+    joined_us: float
+
+    def __str__(self) -> str:
+        return f"{' + '.join(self.nodes)}: {self.apart_us:.1f} us apart, {self.joined_us:.1f} us joined"
+
+
+class PredictedCost:
+    """Predicted seconds by the machine model, kept for programs seen before."""
+
+    def __init__(self, dtype: str = "float32", threads: int = 1) -> None:
+        self.dtype, self.threads = dtype, threads
+        self._known: dict[tuple[str, tuple[str, ...]], float] = {}
+
+    def __call__(self, program: _core.Program, constants: Sequence[str]) -> float:
+        key = (str(program.text()), tuple(constants))
+        if key not in self._known:
+            try:
+                self._known[key] = prepacked_seconds(
+                    Operator(program), dtype=self.dtype, threads=self.threads, constants=constants
+                )
+            except SynoError:  # what no schedule is found for is no better than anything
+                self._known[key] = float("inf")
+        return self._known[key]
+
+
+def fused(
+    graph: _core.Graph, cost: Cost, *, dtype: str = "float32"
+) -> tuple[_core.Graph, dict[str, tuple[str, ...]], list[Joined]]:
+    """The graph with nodes joined where that is predicted to be faster.
+
+    Args:
+        graph: nodes that depend on weights alone are computed already.
+        cost: of one program.
+        dtype: nodes of another element type stay alone.
+    Returns:
+        The graph; the names of the original nodes that each node holds; the decisions in order.
+    """
+    holds = {node.name: (node.name,) for node in graph.nodes}
+    decisions: list[Joined] = []
+    refused: set[tuple[str, str]] = set()
+    while True:
+        found = _first_gain(graph, cost, dtype, refused, holds)
+        if found is None:
+            return graph, holds, decisions
+        graph, name, decision, pair = found
+        holds[name] = tuple(node for each in pair for node in holds.pop(each))
+        decisions.append(Joined(holds[name], decision[0] * 1e6, decision[1] * 1e6))
+
+
+def _first_gain(
+    graph: _core.Graph,
+    cost: Cost,
+    dtype: str,
+    refused: set[tuple[str, str]],
+    holds: dict[str, tuple[str, ...]],
+) -> tuple[_core.Graph, str, tuple[float, float], tuple[str, str]] | None:
+    nodes = {node.name: node for node in graph.nodes}
+    for first, second in _neighbours(graph):
+        pair = (first, second)
+        if pair in refused:
+            continue
+        one, other = nodes[first], nodes[second]
+        if not _may_join(graph, one, other, dtype):
+            refused.add(pair)
+            continue
+        joined = graph.try_merged([first, second])
+        if isinstance(joined, str):
+            refused.add(pair)
+            continue
+        name = next(node.name for node in joined.nodes if node.name not in nodes or node.name in pair)
+        apart = _seconds(graph, one, cost) + _seconds(graph, other, cost)
+        made = next(node for node in joined.nodes if node.name == name)
+        together = _seconds(joined, made, cost)
+        if together < apart:
+            return joined, name, (apart, together), pair
+        refused.add(pair)
+    return None
+
+
+def _neighbours(graph: _core.Graph) -> Iterator[tuple[str, str]]:
+    """Producers and their readers, in the order of the readers."""
+    made_by = {name: node.name for node in graph.nodes for name in node.outputs}
+    for node in graph.nodes:
+        for name in dict.fromkeys(node.inputs):
+            if name in made_by:
+                yield made_by[name], node.name
+
+
+def _may_join(
+    graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode, dtype: str
+) -> bool:
+    if one.program is None or other.program is None:
+        return False
+    if _scopes(one.program) + _scopes(other.program) > _MOST_SCOPES:
+        return False
+    types = {graph.tensor(name)[1] for node in (one, other) for name in node.outputs}
+    if types != {dtype}:
+        return False
+    return not (_is_busy(one.program) and _is_busy(other.program))
+
+
+def _scopes(program: _core.Program) -> int:
+    return len(program.tensors) - len(program.inputs)
+
+
+def _is_busy(program: _core.Program) -> bool:
+    moved = sum(_elements(program, name) for name in (*program.inputs, *program.outputs))
+    return float(program.cost(0).flops) >= _BUSY * max(moved, 1)
+
+
+def _elements(program: _core.Program, name: str) -> int:
+    count = 1
+    for extent in program.shape(name):
+        count *= extent
+    return count
+
+
+def _seconds(graph: _core.Graph, node: _core.GraphNode, cost: Cost) -> float:
+    if graph.is_view(node.name):
+        return 0.0
+    assert node.program is not None
+    return cost(node.program, constants_of(graph, node)) + _CALL_S
+
+
+def constants_of(graph: _core.Graph, node: _core.GraphNode) -> list[str]:
+    """The inputs of a node's program that are weights of the graph."""
+    assert node.program is not None
+    return [
+        mine
+        for mine, name in zip(node.program.inputs, node.inputs, strict=True)
+        if graph.tensor(name)[2] == "weight"
+    ]

@@ -1,0 +1,87 @@
+"""Where each tensor of a compiled network lies: in a caller's array, beside the weights, or in the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from syno import _core
+from syno.graph.building import DTYPES
+from syno.graph.stages import Stage
+
+
+@dataclass(frozen=True)
+class Place:
+    """`kind` "arena": at the offset `at` (bytes). "external": the caller's array number `at`. "fixed": the weight `name`."""
+
+    kind: str
+    at: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Storage:
+    places: dict[str, Place]
+    copies: tuple[tuple[str, int], ...]
+    """(tensor, number of the caller's array): outputs that lie elsewhere and are copied at the end."""
+    arena_bytes: int
+    live_bytes: int
+    """Of the tensors that are alive together at most: no plan needs less."""
+
+
+def bytes_of(shape: Sequence[int], dtype: str) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * DTYPES[dtype].itemsize
+
+
+def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
+    """Places for all tensors; the caller's arrays are the graph's inputs, then its outputs."""
+    inputs, outputs = list(graph.inputs), list(graph.outputs)
+    weights = set(graph.weights)
+    root: dict[str, str] = {}
+
+    def root_of(name: str) -> str:
+        while name in root:
+            name = root[name]
+        return name
+
+    for stage in stages:
+        if stage.kind == "view":
+            root[stage.outputs[0]] = stage.inputs[0]
+    places = {name: Place("external", number) for number, name in enumerate(inputs)}
+    places |= {name: Place("fixed", name=name) for name in weights}
+    copies: list[tuple[str, int]] = []
+    for number, name in enumerate(outputs, len(inputs)):
+        held = root_of(name)
+        if held in places:
+            copies.append((name, number))
+        else:
+            places[held] = Place("external", number)
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for step, stage in enumerate(stages):
+        if stage.kind == "view":
+            continue
+        for name in stage.outputs:
+            if name not in places:
+                shape, dtype, _ = graph.tensor(name)
+                first[name] = last[name] = step
+                sizes[name] = bytes_of(shape, dtype)
+        for name in stage.inputs:
+            held = root_of(name)
+            if held in last:
+                last[held] = step
+    for name, _ in copies:
+        held = root_of(name)
+        if held in last:
+            last[held] = len(stages)
+    names = list(first)
+    offsets, arena, live = _core.plan_memory(
+        [(sizes[name], first[name], last[name]) for name in names]
+    )
+    places |= {name: Place("arena", at) for name, at in zip(names, offsets, strict=True)}
+    for name in list(root):
+        places[name] = places[root_of(name)]
+    return Storage(places, tuple(copies), int(arena), int(live))
