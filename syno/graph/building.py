@@ -267,7 +267,7 @@ class Builder:
             outputs: shapes and element types.
             host: of a function of the host: from torch tensors to torch tensors.
         """
-        given = [self.as_itself(value) for value in inputs]
+        given = [v if function == "cast" else self.as_itself(v) for v in inputs]
         made = tuple(
             self._new(name or function.split(".")[-1] or "call", shape, dtype)
             for shape, dtype in outputs

@@ -1,0 +1,1 @@
+"""What importers build their rows from: functions of tensors as nodes."""
