@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,14 @@ from syno.graph.building import Builder, Value
 from syno.graph.reference import run_reference
 
 
-def computed(function: Callable[..., Any], *tensors: torch.Tensor) -> Any:
-    """What `function(build, *values)` gives for these tensors: a tensor, or a list of them."""
+def computed(function: Callable[..., Any], *tensors: torch.Tensor, more: Sequence[Any] = ()) -> Any:
+    """What `function(build, *values, *more)` gives for these tensors: a tensor, or a list of them."""
     build = Builder("check")
     given = [
         build.input(f"x{number}", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
         for number, tensor in enumerate(tensors)
     ]
-    made = function(build, *given)
+    made = function(build, *given, *more)
     values: list[Value] = made if isinstance(made, list) else [made]
     network = build.network(values)
     held = run_reference(
@@ -40,7 +40,9 @@ def same(result: torch.Tensor, expected: torch.Tensor, tolerance: float = 0.0) -
         result,
         expected,
         rtol=tolerance,
-        atol=tolerance * max(1.0, float(expected.abs().nan_to_num(0, 0, 0).max())) if tolerance else 0.0,
+        atol=tolerance * max(1.0, float(expected.abs().nan_to_num(0, 0, 0).max()))
+        if tolerance
+        else 0.0,
         equal_nan=True,
     )
 
@@ -49,5 +51,7 @@ def shape_of(rng: np.random.Generator, rank: int, most: int = 5) -> tuple[int, .
     return tuple(int(extent) for extent in rng.integers(1, most + 1, rank))
 
 
-def tensor(rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def tensor(
+    rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
     return torch.from_numpy(rng.standard_normal(shape)).to(dtype)

@@ -59,7 +59,10 @@ def test_views_agree(seed: int) -> None:
     same(computed(lambda b, v: shapes.squeeze(b, v), x), x.squeeze())
     low, high = sorted(int(d) for d in rng.integers(0, rank, 2))
     same(computed(lambda b, v: shapes.flatten(b, v, low, high - rank), x), x.flatten(low, high))
-    same(computed(lambda b, v: shapes.flip(b, v, order[: rank // 2 + 1]), x), x.flip(order[: rank // 2 + 1]))
+    same(
+        computed(lambda b, v: shapes.flip(b, v, order[: rank // 2 + 1]), x),
+        x.flip(order[: rank // 2 + 1]),
+    )
     shifts = [int(s) for s in rng.integers(-7, 8, rank)]
     same(computed(lambda b, v: shapes.roll(b, v, shifts, order), x), x.roll(shifts, order))
     same(computed(lambda b, v: shapes.roll(b, v, shifts[0]), x), x.roll(shifts[0]))
@@ -81,16 +84,18 @@ def test_slices_agree_with_numpy_with_steps_of_both_signs(seed: int) -> None:
     x = tensor(rng, 3, 9, 2)
     for _ in range(8):
         d = int(rng.integers(-3, 3))
-        start, stop = (None if rng.integers(5) == 0 else int(rng.integers(-11, 12)) for _ in range(2))
+        start, stop = (
+            None if rng.integers(5) == 0 else int(rng.integers(-11, 12)) for _ in range(2)
+        )
         step = int(rng.choice([-3, -2, -1, 1, 1, 2, 3]))
         part = [slice(None)] * 3
         part[d] = slice(start, stop, step)
         expected = torch.from_numpy(x.numpy()[tuple(part)].copy())
         if 0 in expected.shape:
             with pytest.raises(NotCovered):
-                computed(lambda b, v: shapes.slice(b, v, d, start, stop, step), x)
+                computed(shapes.slice, x, more=(d, start, stop, step))
         else:
-            same(computed(lambda b, v: shapes.slice(b, v, d, start, stop, step), x), expected)
+            same(computed(shapes.slice, x, more=(d, start, stop, step)), expected)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -118,9 +123,7 @@ def test_joined_and_split_tensors_agree(seed: int) -> None:
     alike = [tensor(rng, *shape) for _ in range(int(rng.integers(1, 6)))]
     place = int(rng.integers(-rank - 1, rank + 1))
     same(computed(lambda b, *v: shapes.stack(b, v, place), *alike), torch.stack(alike, place))
-    same(
-        computed(lambda b, v: shapes.cat(b, [v, v, v], d), alike[0]), torch.cat([alike[0]] * 3, d)
-    )
+    same(computed(lambda b, v: shapes.cat(b, [v, v, v], d), alike[0]), torch.cat([alike[0]] * 3, d))
 
 
 def test_many_tensors_are_joined() -> None:
@@ -140,7 +143,11 @@ def test_padding_agrees(mode: str, seed: int) -> None:
     begin = [0, 0, *(int(p) for p in rng.integers(least, 4, n))]
     end = [0, 0, *(int(p) for p in rng.integers(least, 4, n))]
     flat = [p for pair in zip(begin[:1:-1], end[:1:-1], strict=True) for p in pair]
-    more = {"value": float(rng.choice([0, 0.1, -np.inf, np.nan, 1e-30, 3e38]))} if mode == "constant" else {}
+    more = (
+        {"value": float(rng.choice([0, 0.1, -np.inf, np.nan, 1e-30, 3e38]))}
+        if mode == "constant"
+        else {}
+    )
     expected = F.pad(x, flat, mode, **more)
     same(computed(lambda b, v: shapes.pad(b, v, begin, end, mode, **more), x), expected)
 
@@ -152,9 +159,7 @@ def test_padding_of_any_dimensions_agrees_with_numpy(mode: str) -> None:
     begin, end = [1, 0, 2, 0], [0, 3, 1, 2]
     expected = np.pad(x.numpy(), list(zip(begin, end, strict=True)), mode)  # type: ignore[call-overload]
     name = "replicate" if mode == "edge" else mode
-    same(
-        computed(lambda b, v: shapes.pad(b, v, begin, end, name), x), torch.from_numpy(expected)
-    )
+    same(computed(lambda b, v: shapes.pad(b, v, begin, end, name), x), torch.from_numpy(expected))
 
 
 @pytest.mark.parametrize("diagonal", [-7, -2, 0, 1, 6])
@@ -221,16 +226,16 @@ def test_rows_are_picked_by_data_and_by_constants(seed: int) -> None:
     d = int(rng.integers(-3, 3))
     at = torch.from_numpy(rng.integers(0, x.shape[d], 5))
     same(computed(lambda b, v, i: shapes.index_select(b, v, d, i), x, at), x.index_select(d, at))
-    same(
-        computed(lambda b, v: shapes.index_select(b, v, d, at.numpy()), x), x.index_select(d, at)
-    )
+    same(computed(lambda b, v: shapes.index_select(b, v, d, at.numpy()), x), x.index_select(d, at))
     many = torch.from_numpy(rng.integers(0, x.shape[d], (2, 3)))
     expected = torch.from_numpy(np.take(x.numpy(), many.numpy(), d))
     same(computed(lambda b, v, i: shapes.take(b, v, i, d), x, many), expected)
     table = tensor(rng, 7, 4)
     rows = torch.from_numpy(rng.integers(0, 7, (2, 3)).astype(np.int32))
     same(computed(shapes.embedding, table, rows), F.embedding(rows, table))
-    each = rng.integers(0, x.shape[d], (3, 2, 3) if d % 3 == 1 else (2, 5, 3) if d % 3 == 0 else (4, 6, 7))
+    each = rng.integers(
+        0, x.shape[d], (3, 2, 3) if d % 3 == 1 else (2, 5, 3) if d % 3 == 0 else (4, 6, 7)
+    )
     expected = torch.gather(x, d, torch.from_numpy(each))
     same(computed(lambda b, v: shapes.gather(b, v, d, each), x), expected)
 
@@ -251,14 +256,14 @@ def test_up_sampling_agrees(n: int, mode: str, seed: int) -> None:
     for align in corners:
         size = [int(s) for s in rng.integers(1, 15, n)]
         expected = F.interpolate(x, size=size, mode=mode, align_corners=align)
-        result = computed(lambda b, v: shapes.upsample(b, v, size, mode, align), x)
+        result = computed(shapes.upsample, x, more=(size, mode, align))
         same(result, expected, 1e-6)
         scales = [float(rng.choice([2, 3, 1.5, 0.5, 2.3, 1 / 3, 4])) for _ in range(n)]
         size = [int(e * s) for e, s in zip(x.shape[2:], scales, strict=True)]
         if min(size) == 0:
             continue
         expected = F.interpolate(x, scale_factor=scales, mode=mode, align_corners=align)
-        result = computed(lambda b, v: shapes.upsample(b, v, size, mode, align, scales), x)
+        result = computed(shapes.upsample, x, more=(size, mode, align, scales))
         same(result, expected, 1e-6)
 
 

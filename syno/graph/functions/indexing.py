@@ -120,7 +120,13 @@ def index(build: Builder, x: Value, indices: Sequence[Array | None]) -> Value:
     found = {d: _expression(array, grid, of_grid) for d, array in whole.items()}
     if known(build, x) is None and any(each is None for each in found.values()):
         return _gathered(build, x, whole, grid, place)
-    kept = dict(zip([*before, *behind], [*names[: len(before)], *names[len(before) + len(grid) :]], strict=True))
+    kept = dict(
+        zip(
+            [*before, *behind],
+            [*names[: len(before)], *names[len(before) + len(grid) :]],
+            strict=True,
+        )
+    )
 
     def at(i: list[str]) -> list[str]:
         assert i == names
@@ -171,7 +177,8 @@ def _expression(array: Array, grid: Sequence[int], names: Sequence[str]) -> str 
         if not parts:
             return str(corner)
         written = [
-            as_index(line if k == 0 else line - corner, name) for k, (name, line) in enumerate(parts)
+            as_index(line if k == 0 else line - corner, name)
+            for k, (name, line) in enumerate(parts)
         ]
         if all(each is not None for each in written):
             return " + ".join(f"({each})" for each in written)
@@ -212,7 +219,9 @@ def gather(build: Builder, x: Value, dim: int, indices: Array | Value) -> Value:
             raise NotCovered("[graph] single elements at indices of the input")
         indices = array
     if x.rank == 0 or indices.ndim != x.rank:
-        raise ShapeError(f"[graph] indices with {indices.ndim} dimensions of a tensor with {x.rank}")
+        raise ShapeError(
+            f"[graph] indices with {indices.ndim} dimensions of a tensor with {x.rank}"
+        )
     d = dimension(dim, x.rank)
     if any(a > b for e, (a, b) in enumerate(zip(indices.shape, x.shape, strict=True)) if e != d):
         raise ShapeError(f"[graph] indices of shape {list(indices.shape)} of {list(x.shape)}")

@@ -210,8 +210,7 @@ def _padded(
     widths = [(max(a, 0), max(b, 0)) for a, b in zip(begin, end, strict=True)]
     padded: Array = np.pad(array, widths, mode, **more)  # type: ignore[call-overload]
     part = tuple(
-        slice(max(-a, 0), n - max(-b, 0))
-        for a, b, n in zip(begin, end, padded.shape, strict=True)
+        slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(begin, end, padded.shape, strict=True)
     )
     return padded[part]
 

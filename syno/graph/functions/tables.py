@@ -69,7 +69,7 @@ def _slopes(table: Array) -> tuple[Fraction, Fraction]:
 
 def _fractions_between(low: Fraction, high: Fraction) -> list[Fraction]:
     """The simplest fractions in an open interval, simplest first."""
-    result = []
+    result: list[Fraction] = []
     wanted, divisor = 24, 1
     while len(result) < wanted and divisor <= _MOST_DIVISOR:
         numerator = (low * divisor).__floor__() + 1
@@ -118,7 +118,9 @@ def _digits(table: Array, i: str, depth: int = 3) -> str | None:
         if not 1 < period < n:
             continue
         rows = -(-n // period)
-        padded = np.concatenate([table, np.zeros(rows * period - n, np.int64)]).reshape(rows, period)
+        padded = np.concatenate([table, np.zeros(rows * period - n, np.int64)]).reshape(
+            rows, period
+        )
         inner = padded[0]
         outer = padded[:, 0] - padded[0, 0]
         expected = (outer[:, None] + inner[None, :]).reshape(-1)[:n]

@@ -96,11 +96,12 @@ def _weighted(build: Builder, x: Value, taps: Mapping[int, tuple[str, Taps]]) ->
 def _orthogonal(build: Builder, x: Value, tables: list[Array | None]) -> Value:
     """One dimension after the other where a table is no index expression, otherwise at once."""
     picked = [d for d, table in enumerate(tables) if table is not None]
-    if picked == list(range(picked[0], picked[-1] + 1)):
-        if all(_is_formula(table) for table in tables if table is not None):
-            return index(build, x, tables)
-    for d in picked:
-        x = index(build, x, [None] * d + [np.ravel(tables[d])])  # type: ignore[list-item]
+    adjacent = picked == list(range(picked[0], picked[-1] + 1))
+    if adjacent and all(_is_formula(table) for table in tables if table is not None):
+        return index(build, x, tables)
+    for d, table in enumerate(tables):
+        if table is not None:
+            x = index(build, x, [None] * d + [table.reshape(-1)])
     return x
 
 
@@ -129,7 +130,9 @@ def upsample(
     if mode not in MODES:
         raise NotCovered(f"[graph] up-sampling by {shown(mode)}")
     if n < 1 or len(size) != n or min(size) < 1 or (scales is not None and len(scales) != n):
-        raise ShapeError(f"[graph] spatial size {shown(list(size))} of a tensor of shape {list(x.shape)}")
+        raise ShapeError(
+            f"[graph] spatial size {shown(list(size))} of a tensor of shape {list(x.shape)}"
+        )
     check_elements(x.shape)
     taps = {}
     for k, out in enumerate(size):
@@ -138,7 +141,9 @@ def upsample(
             each = Taps(nearest(extent, out, scale, exact=mode == "nearest-exact"))
         else:
             positions = _positions(extent, out, bool(align_corners), scale)
-            each = cubic(positions, extent, -0.75) if mode == "bicubic" else linear(positions, extent)
+            each = (
+                cubic(positions, extent, -0.75) if mode == "bicubic" else linear(positions, extent)
+            )
         if not _keeps(each, extent):
             taps[2 + k] = each
     return resample(build, x, taps) if taps else x
@@ -168,7 +173,8 @@ def nearest(extent: int, out: int, scale: float | None, *, exact: bool) -> Array
     else:
         step = np.float32(extent) / np.float32(out)
     at = k.astype(np.float32) + np.float32(0.5) if exact else k.astype(np.float32)
-    return np.minimum(np.floor(at * step).astype(np.int64), extent - 1)
+    result: Array = np.minimum(np.floor(at * step), extent - 1).astype(np.int64)
+    return result
 
 
 def _positions(extent: int, out: int, align_corners: bool, scale: float | None) -> list[Fraction]:
@@ -190,9 +196,7 @@ def linear(positions: Sequence[Fraction], extent: int) -> Taps:
     return _folded(first, np.stack([1 - part, part]), extent)
 
 
-def cubic(
-    positions: Sequence[Fraction], extent: int, a: float, *, inside: bool = False
-) -> Taps:
+def cubic(positions: Sequence[Fraction], extent: int, a: float, *, inside: bool = False) -> Taps:
     """Weights of the four neighbours of each position by Keys' convolution; outside, the border's.
 
     Args:

@@ -242,10 +242,8 @@ def slice(
     first, n = positions.start, len(positions)
     if (first, n, step) == (0, x.shape[d], 1):
         return x
-    whole = (builtins.slice(None),) * d
-    return along(
-        build, x, d, n, lambda i: multiple(step, i, first), lambda a: a[(*whole, part)]
-    )
+    at = (builtins.slice(None),) * d + (part,)
+    return along(build, x, d, n, lambda i: multiple(step, i, first), lambda a: a[at])
 
 
 def multiple(step: int, i: str, first: int) -> str:
@@ -282,9 +280,7 @@ def split(build: Builder, x: Value, sizes: int | Sequence[int], dim: int) -> lis
             f"[graph] parts of sizes {shown(list(sizes))} of a dimension of extent {extent}"
         )
     ends = np.cumsum(sizes).tolist()
-    return [
-        slice(build, x, d, end - size, end) for size, end in zip(sizes, ends, strict=True)
-    ]
+    return [slice(build, x, d, end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
 def flip(build: Builder, x: Value, dims: Sequence[int]) -> Value:
@@ -297,7 +293,7 @@ def flip(build: Builder, x: Value, dims: Sequence[int]) -> Value:
             for d, (name, extent) in enumerate(zip(i, x.shape, strict=True))
         ]
 
-    return copy(build, x, x.shape, indices, lambda a: np.flip(a, turned))
+    return copy(build, x, x.shape, indices, lambda a: np.flip(a, tuple(turned)))
 
 
 def roll(

@@ -81,9 +81,8 @@ def conv_transposed(
     )
     batched, x = _batched(build, x, n)
     _check_channels(x, w, b, w.shape[1] * groups, w.shape[0], groups)
-    # Padding takes elements off the result: what is negative adds zeros there, as output_padding does behind.
-    more = [a + max(0, -e) for a, e in zip(more, end, strict=True)]
-    off = [max(0, -e) for e in begin]
+    if min(*begin, *end) < 0:
+        raise NotCovered("[graph] a transposed convolution with negative padding")
     program = _core.conv_transposed(
         batch=x.shape[0],
         in_channels=x.shape[1],
@@ -92,20 +91,16 @@ def conv_transposed(
         kernel=w.shape[2:],
         stride=stride,
         dilation=dilation,
-        pad_begin=[max(0, e) for e in begin],
-        pad_end=[max(0, e) for e in end],
+        pad_begin=begin,
+        pad_end=end,
         output_padding=more,
         groups=groups,
         bias=b is not None,
     )
-    if any(off):
-        raise NotCovered("[graph] a transposed convolution with negative padding in front")
     return batched(_of(build, program, x, w, b))
 
 
-def _of(
-    build: Builder, program: _core.Program, x: Value, w: Value, b: Value | None
-) -> Value:
+def _of(build: Builder, program: _core.Program, x: Value, w: Value, b: Value | None) -> Value:
     given = {"x": x, "w": w} | ({"b": b} if b is not None else {})
     return build.program(program, [given[name] for name in program.inputs])[0]
 
@@ -141,9 +136,7 @@ def _batched(build: Builder, x: Value, n: int) -> tuple[_Batched, Value]:
     return _Batched(build, False), x
 
 
-def _check_channels(
-    x: Value, w: Value, b: Value | None, out: int, into: int, groups: int
-) -> None:
+def _check_channels(x: Value, w: Value, b: Value | None, out: int, into: int, groups: int) -> None:
     check_elements(w.shape)
     if groups < 1 or x.shape[1] != into or out % groups or into % groups:
         raise ShapeError(
@@ -159,9 +152,7 @@ def _cropped(
     """Negative paddings taken from `x`."""
     if min(*begin, *end) < 0:
         lead = [0] * (x.rank - len(begin))
-        stops = [
-            n - max(0, -e) for n, e in zip(x.shape, [*lead, *end], strict=True)
-        ]
+        stops = [n - max(0, -e) for n, e in zip(x.shape, [*lead, *end], strict=True)]
         x = crop(build, x, [*lead, *(max(0, -a) for a in begin)], stops)
     return x, [max(0, a) for a in begin], [max(0, e) for e in end]
 
@@ -184,14 +175,12 @@ def pooled_extents(
         ShapeError: not one fits.
     """
     result = []
-    for n, k, s, a, e, d in zip(
-        in_size, kernel, stride, pad_begin, pad_end, dilation, strict=True
-    ):
+    for n, k, s, a, e, d in zip(in_size, kernel, stride, pad_begin, pad_end, dilation, strict=True):
         room = n + a + e - d * (k - 1) - 1
         count = (-(-room // s) if ceil_mode else room // s) + 1
         if ceil_mode and (count - 1) * s >= n + a:
             count -= 1
-        if count < 1 or k < 1 or s < 1 or d < 1:
+        if count < 1:
             raise ShapeError(
                 f"[graph] no window of {k} elements (dilation {d}, stride {s}) fits {n} elements with {a} + {e} around"
             )
@@ -210,9 +199,7 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Value:
     """The greatest element of each window; `stride` may be empty for the kernel's extents."""
-    kernel, stride, begin, end, dilation = _windows(
-        kernel, stride, pad_begin, pad_end, dilation
-    )
+    kernel, stride, begin, end, dilation = _windows(kernel, stride, pad_begin, pad_end, dilation)
     batched, x = _batched(build, x, len(kernel))
     out = pooled_extents(x.shape[2:], kernel, stride, begin, end, dilation, ceil_mode)
     program = _core.pool(
@@ -229,13 +216,14 @@ def max_pool(
     return batched(build.program(program, [x])[0])
 
 
-def _windows(
-    kernel: Sequence[int], stride: Sequence[int], *more: Sequence[int]
-) -> list[list[int]]:
+def _windows(kernel: Sequence[int], stride: Sequence[int], *more: Sequence[int]) -> list[list[int]]:
     n = len(kernel)
     lists = _lists(n, kernel, stride or kernel, *more)
-    if min(min(each) for each in lists[2:4]) < 0:
-        raise ShapeError("[graph] pooling with negative padding")
+    if min(map(min, lists[2:4])) < 0 or min(*map(min, lists[:2]), *lists[4]) < 1:
+        raise ShapeError(
+            f"[graph] pooling with kernel {lists[0]}, stride {lists[1]}, padding {lists[2]} and {lists[3]}, "
+            f"dilation {lists[4]}"
+        )
     return lists
 
 
@@ -272,9 +260,7 @@ def avg_pool(
         count_include_pad: whether padding counts as elements (what lies behind it, which `ceil_mode` reaches, never does).
         divisor: what sums are divided by in place of the number of elements.
     """
-    kernel, stride, begin, end, dilation = _windows(
-        kernel, stride, pad_begin, pad_end, dilation
-    )
+    kernel, stride, begin, end, dilation = _windows(kernel, stride, pad_begin, pad_end, dilation)
     batched, x = _batched(build, x, len(kernel))
     size = x.shape[2:]
     out = pooled_extents(size, kernel, stride, begin, end, dilation, ceil_mode)
@@ -282,9 +268,7 @@ def avg_pool(
         raise ShapeError("[graph] the divisor of a mean is 0")
     counts = [
         _count(n, k, s, a, e if count_include_pad else 0, d, o, count_include_pad)
-        for n, k, s, a, e, d, o in zip(
-            size, kernel, stride, begin, end, dilation, out, strict=True
-        )
+        for n, k, s, a, e, d, o in zip(size, kernel, stride, begin, end, dilation, out, strict=True)
     ]
     full = all((count == k).all() for count, k in zip(counts, kernel, strict=True))
     if full and divisor is None:
@@ -311,9 +295,7 @@ def avg_pool(
     return batched(build.formula(text, tensors))
 
 
-def _count(
-    n: int, k: int, s: int, a: int, e: int, d: int, out: int, include: bool
-) -> Array:
+def _count(n: int, k: int, s: int, a: int, e: int, d: int, out: int, include: bool) -> Array:
     """How many elements of each window count, along one dimension."""
     at = s * np.arange(out)[:, None] - a + d * np.arange(k)
     low, high = (-a, n + e) if include else (0, n)
@@ -360,9 +342,7 @@ def lp_pool(
     dilation: Sequence[int] = (1,),
 ) -> Value:
     """The p-norm of each window: (sum |x|^p)^(1/p)."""
-    kernel, stride, begin, end, dilation = _windows(
-        kernel, stride, pad_begin, pad_end, dilation
-    )
+    kernel, stride, begin, end, dilation = _windows(kernel, stride, pad_begin, pad_end, dilation)
     if p not in (1, 2, 3, 4):
         raise NotCovered(f"[graph] pooling by the {p}-norm")
     batched, x = _batched(build, x, len(kernel))
@@ -404,25 +384,26 @@ def _adaptive(build: Builder, x: Value, out_size: Sequence[int | None], kind: st
             kernel=[extent // o for extent, o in zip(size, out, strict=True)],
         )
         return batched(build.program(program, [x])[0])
+    # Bin k holds the elements from floor(k * extent / o) to ceil((k + 1) * extent / o), excluded.
     i, r = iterators(2 + n), iterators(n, "r")
-    at, widths, counts = [], [], []
-    for d, (extent, o) in enumerate(zip(size, out, strict=True)):
-        # Bin k holds the elements from floor(k * extent / o) to ceil((k + 1) * extent / o), excluded.
-        k = np.arange(o)
-        begin, end = k * extent // o, -(-(k + 1) * extent // o)
-        counts.append(end - begin)
-        widths.append(int((end - begin).max()))
-        first = f"({extent} * {i[2 + d]}) / {o}"
-        last = f"({extent} * {i[2 + d]} + {extent + o - 1}) / {o}"
-        if (end - begin == widths[-1]).all():
-            at.append(f"{first} + {r[d]}")
-        else:
-            at.append(f"{first} + {r[d]} + 0 * inside({last} - {first} - {r[d]} - 1, {extent})")
+    begins = [np.arange(o) * extent // o for extent, o in zip(size, out, strict=True)]
+    ends = [-(-np.arange(1, o + 1) * extent // o) for extent, o in zip(size, out, strict=True)]
+    counts = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    widths = [int(count.max()) for count in counts]
+    at = [
+        f"({extent} * {i[2 + d]}) / {o} + {r[d]}"
+        for d, (extent, o) in enumerate(zip(size, out, strict=True))
+    ]
+    by, tensors = _divisor(build, x, counts, i[2:], {"x": x})
+    inside = [f"index({r[d]}) < n{d}[{i[2 + d]}]" for d in range(n) if f"n{d}" in tensors]
     read = f"x[{', '.join([*i[:2], *at])}]"
+    if inside:
+        read = f"select({' and '.join(inside)}, {read}, {'-inf' if kind == 'max' else '0'})"
     extents = over(i, [x.shape[0], x.shape[1], *out])
     if kind == "max":
-        text = f"y[{extents}] = max[{over(r, widths)}] {read} fill -inf"
-        return batched(build.formula(text, {"x": x}))
-    by, tensors = _divisor(build, x, counts, i[2:], {"x": x})
-    text = f"t[{extents}] = sum[{over(r, widths)}] {read}; y[{extents}] = t[{', '.join(i)}] / {by}"
+        text = f"y[{extents}] = max[{over(r, widths)}] {read}"
+    else:
+        text = (
+            f"t[{extents}] = sum[{over(r, widths)}] {read}; y[{extents}] = t[{', '.join(i)}] / {by}"
+        )
     return batched(build.formula(text, tensors))
