@@ -167,6 +167,10 @@ class Builder:
         """The values of a weight or literal; None of what is computed or given."""
         return self._weights.get(value.name)
 
+    def fixed(self, value: Value) -> Array | None:
+        """The values of a literal; None of what is the model's own, and may change, or is computed or given."""
+        return None if value.name in self._sources else self._weights.get(value.name)
+
     # Nodes
 
     def formula(
