@@ -122,6 +122,23 @@ class BudgetError(_Coded):
     code = "B000"
 
 
+class UnsupportedOp(_Coded):
+    """A model has operators that syno does not compute: `operators` lists them with the reasons."""
+
+    code = "O000"
+
+    def __init__(
+        self, what: str, *, fix: str = "", code: str | None = None, operators: Iterable[str] = ()
+    ) -> None:
+        super().__init__(what, fix=fix, code=code)
+        self.operators = tuple(operators)
+        self.needed: tuple[str, ...] = ()
+        """Inputs whose values must be known beforehand."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"operators": self.operators, "needed": self.needed})
+
+
 class TrustError(_Coded):
     """What somebody else may have written would be run, or the secret that tells it is not safe."""
 

@@ -327,6 +327,20 @@ class Builder:
             list(self.notes),
         )
 
+    # Attempts
+
+    def mark(self) -> tuple[int, ...]:
+        """Where an attempt begins that may come to nothing."""
+        return tuple(map(len, (self._nodes, self._values, self._weights, self._literals)))
+
+    def back_to(self, mark: tuple[int, ...]) -> None:
+        """Forgets the nodes and tensors since `mark`."""
+        nodes, *others = mark
+        del self._nodes[nodes:]
+        for kept, names in zip(others, (self._values, self._weights, self._literals), strict=True):
+            while len(names) > kept:
+                names.popitem()
+
     # Names
 
     def _new(self, name: str, shape: Sequence[int], dtype: str, boolean: bool = False) -> Value:

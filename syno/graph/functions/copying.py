@@ -66,12 +66,12 @@ def is_number(x: Value) -> bool:
 
 def known(build: Builder, x: Value) -> Array | None:
     """The values of a constant tensor that programs do not read (whole numbers) or need not (truth values)."""
-    return None if x.dtype in FLOATS else build.array(x)
+    return None if x.dtype in FLOATS else build.fixed(x)
 
 
 def check_readable(build: Builder, x: Value) -> None:
     """Raises: NotCovered: whole numbers that the graph computes or is given."""
-    if not is_number(x) and build.array(x) is None:
+    if not is_number(x) and build.fixed(x) is None:
         raise NotCovered(f"[graph] {x.name} holds numbers of type {x.dtype}")
 
 

@@ -45,7 +45,7 @@ def take(
     """
     d = dimension(dim, x.rank)
     if isinstance(indices, Value):
-        array = build.array(indices)
+        array = build.fixed(indices)
         if array is None:
             return _rows_at(build, x, indices, d)
         indices = array
@@ -214,7 +214,7 @@ def gather(build: Builder, x: Value, dim: int, indices: Array | Value) -> Value:
         NotCovered: indices that are no constants.
     """
     if isinstance(indices, Value):
-        array = build.array(indices)
+        array = build.fixed(indices)
         if array is None:
             raise NotCovered("[graph] single elements at indices of the input")
         indices = array

@@ -144,12 +144,12 @@ def upsample(
             each = (
                 cubic(positions, extent, -0.75) if mode == "bicubic" else linear(positions, extent)
             )
-        if not _keeps(each, extent):
+        if not keeps(each, extent):
             taps[2 + k] = each
     return resample(build, x, taps) if taps else x
 
 
-def _keeps(taps: Taps, extent: int) -> bool:
+def keeps(taps: Taps, extent: int) -> bool:
     """Whether every position is its own only neighbour."""
     if len(taps.first) != extent:
         return False
@@ -193,7 +193,7 @@ def linear(positions: Sequence[Fraction], extent: int) -> Taps:
     """Weights of the two neighbours of each position; outside, the border's."""
     first = np.array([math.floor(each) for each in positions], np.int64)
     part = np.array([float(each - math.floor(each)) for each in positions])
-    return _folded(first, np.stack([1 - part, part]), extent)
+    return within(first, np.stack([1 - part, part]), extent)
 
 
 def cubic(positions: Sequence[Fraction], extent: int, a: float, *, inside: bool = False) -> Taps:
@@ -217,10 +217,10 @@ def cubic(positions: Sequence[Fraction], extent: int, a: float, *, inside: bool 
         at = first + np.arange(4)[:, None]
         weights = np.where((at >= 0) & (at < extent), weights, 0)
         weights = weights / weights.sum(0)
-    return _folded(first, weights, extent)
+    return within(first, weights, extent)
 
 
-def _folded(first: Array, weights: Array, extent: int) -> Taps:
+def within(first: Array, weights: Array, extent: int) -> Taps:
     """Taps at `first` and behind it, the weights of those outside given to the border's elements.
 
     `first` stays as it is as long as the border is among the taps, so that one expression says it everywhere.

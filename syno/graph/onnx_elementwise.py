@@ -1,0 +1,250 @@
+"""Rows of ONNX operators on each element."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from syno.graph.building import FLOATS, Builder, NotCovered, Value
+from syno.graph.functions import elementwise
+from syno.graph.functions.formulas import float_of, formula_of, is_truth, pointwise
+from syno.graph.functions.shapes import reshape
+from syno.graph.onnx_file import type_name
+from syno.graph.onnx_op import Op, Tensor, ones, row
+
+#: Operators of one tensor by the names of functions.
+UNARY = {
+    "Abs": "abs", "Acosh": "acosh", "Asinh": "asinh", "Atanh": "atanh", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
+    "HardSwish": "hardswish", "IsNaN": "isnan", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Relu": "relu", "Sigmoid": "sigmoid", "Sign": "sign", "Sinh": "sinh",
+    "Softsign": "softsign", "Sqrt": "sqrt", "Tanh": "tanh",
+}  # fmt: skip
+
+#: Operators of two tensors that give truth values.
+COMPARISONS = {
+    "Equal": "eq", "Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le", "And": "logical_and",
+    "Or": "logical_or", "Xor": "logical_xor",
+}  # fmt: skip
+
+BINARY: dict[str, Callable[..., Value]] = {
+    "Add": elementwise.add,
+    "Sub": elementwise.sub,
+    "Mul": elementwise.mul,
+}
+
+#: Operators with attributes: the formula, and the attributes' usual values.
+FORMULAS: dict[str, tuple[str, dict[str, float]]] = {
+    "Elu": ("select({x} > 0, {x}, {alpha} * (tanh(0.5 * {x}) * (exp({x}) + 1)))", {"alpha": 1.0}),
+    "LeakyRelu": ("select({x} < 0, {alpha} * {x}, {x})", {"alpha": 0.01}),
+    "HardSigmoid": ("max(0, min(1, {alpha} * {x} + {beta}))", {"alpha": 0.2, "beta": 0.5}),
+    "Selu": (
+        "{gamma} * select({x} > 0, {x}, {alpha} * (tanh(0.5 * {x}) * (exp({x}) + 1)))",
+        {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+    ),
+    "Celu": (
+        "max(0, {x}) + min(0, {alpha} * (tanh(0.5 * ({x} / {alpha})) * (exp({x} / {alpha}) + 1)))",
+        {"alpha": 1.0},
+    ),
+    "Shrink": (
+        "select({x} < -{lambd}, {x} + {bias}, select({x} > {lambd}, {x} - {bias}, 0))",
+        {"bias": 0.0, "lambd": 0.5},
+    ),
+    "Swish": ("{x} * sigmoid({alpha} * {x})", {"alpha": 1.0}),
+    "ThresholdedRelu": ("select({x} > {alpha}, {x}, 0)", {"alpha": 1.0}),
+}
+
+
+def _unary(op: Op) -> Tensor:
+    return elementwise.unary(UNARY[op.kind])(op.build, op.x())
+
+
+def _comparison(op: Op) -> Tensor:
+    return elementwise.comparison(COMPARISONS[op.kind])(op.build, op.x(0), op.x(1))
+
+
+def _binary(op: Op) -> Tensor:
+    return BINARY[op.kind](op.build, op.x(0), op.x(1))
+
+
+def _formula(op: Op) -> Tensor:
+    text, usual = FORMULAS[op.kind]
+    numbers: dict[str, Any] = {name: float(op.get(name, value)) for name, value in usual.items()}
+    return pointwise(op.build, text, name=op.kind.lower(), x=op.x(), **numbers)
+
+
+row(*UNARY)(_unary)
+row(*COMPARISONS)(_comparison)
+row(*BINARY)(_binary)
+row(*FORMULAS)(_formula)
+
+
+@row("Div")
+def _div(op: Op) -> Tensor:
+    x, y = op.x(0), op.x(1)
+    if x.dtype not in FLOATS:
+        raise NotCovered(f"[onnx] quotients of whole numbers ({x.dtype})")
+    return elementwise.div(op.build, x, y)
+
+
+@row("Softplus")
+def _softplus(op: Op) -> Tensor:
+    return elementwise.softplus(op.build, op.x(), threshold=float("inf"))
+
+
+@row("Gelu")
+def _gelu(op: Op) -> Tensor:
+    return elementwise.gelu(op.build, op.x(), op.get("approximate", "none"))
+
+
+@row("PRelu")
+def _prelu(op: Op) -> Tensor:
+    body = "select({x} < 0, {w} * {x}, {x})"
+    return pointwise(op.build, body, name="prelu", x=op.x(0), w=op.x(1))
+
+
+@row("Pow")
+def _pow(op: Op) -> Tensor:
+    x, y, power = op.x(0), op.tensor(1), op.known(1)
+    if x.dtype not in FLOATS:
+        raise NotCovered(f"[onnx] powers of whole numbers ({x.dtype})")
+    if power is not None and power.size == 1 and power.ndim <= x.rank:
+        return elementwise.pow(op.build, x, float(power.reshape(-1)[0]))
+    if isinstance(y, Value) and y.dtype not in FLOATS:
+        return elementwise.pow(op.build, x, op.build.cast(y, x.dtype))
+    return elementwise.pow(op.build, x, op.build.cast(op.x(1), x.dtype))
+
+
+@row("Max", "Min", "Sum", "Mean")
+def _of_many(op: Op) -> Tensor:
+    functions = {"Max": elementwise.maximum, "Min": elementwise.minimum}
+    values = op.values()
+    if len(values) == 1:
+        return values[0]
+    result = functools.reduce(
+        lambda x, y: functions.get(op.kind, elementwise.add)(op.build, x, y), values
+    )
+    if op.kind == "Mean":
+        return elementwise.div(op.build, result, float(len(values)))
+    return result
+
+
+@row("Clip")
+def _clip(op: Op) -> Tensor:
+    x = op.x()
+    low, high = op.x_or_none(1), op.x_or_none(2)
+    if low is None and high is None:
+        return x
+    body = "{x}" if low is None else "max({x}, {low})"
+    body = body if high is None else f"min({body}, {{high}})"
+    bounds = {name: v for name, v in (("low", low), ("high", high)) if v is not None}
+    return pointwise(op.build, body, name="clip", x=x, **bounds)
+
+
+@row("Where")
+def _where(op: Op) -> Tensor:
+    return elementwise.where(op.build, op.x(0), op.x(1), op.x(2))
+
+
+@row("IsInf")
+def _is_inf(op: Op) -> Tensor:
+    above, below = op.get("detect_positive", 1), op.get("detect_negative", 1)
+    tests = {(1, 1): "abs({x}) == inf", (1, 0): "{x} == inf", (0, 1): "{x} == -inf"}
+    body = tests.get((above, below), "{x} != {x} and {x} == {x}")
+    return pointwise(op.build, body, name="isinf", boolean=True, x=op.x())
+
+
+@row("Identity")
+def _identity(op: Op) -> Tensor:
+    return op.tensor(0)
+
+
+@row("Dropout")
+def _dropout(op: Op) -> tuple[Tensor, Tensor]:
+    training = op.has(2) and bool(op.constant(2).any())
+    ratio = op.number(1) if op.has(1) and training else 0.0
+    if training and ratio != 0:
+        raise NotCovered("[onnx] dropout while training")
+    return op.tensor(0), ones(op.shape(), "bool")
+
+
+@row("Cast", "CastLike")
+def _cast(op: Op) -> Tensor:
+    x = op.x()
+    if op.kind == "Cast":
+        wanted = type_name(op.get("to", 0))
+    else:
+        like = op.tensor(1)
+        wanted = like.dtype if isinstance(like, Value) else str(like.dtype)
+        wanted = "bool" if isinstance(like, Value) and like.boolean else wanted
+    if wanted is None:
+        raise NotCovered("[onnx] a cast to an element type that graphs have not")
+    return cast(op.build, x, wanted)
+
+
+def cast(build: Builder, x: Value, wanted: str) -> Value:
+    """The elements in another type: towards zero where they become whole, truth where they are not 0."""
+    if wanted == ("bool" if is_truth(x) else x.dtype):
+        return x
+    if wanted == "bool":
+        return pointwise(build, "{x} != 0", name="cast", boolean=True, whole="truth", x=x)
+    if {x.dtype, wanted} & {"float16"} and {x.dtype, wanted} & {"int8", "uint8", "int16"}:
+        raise NotCovered(f"[onnx] a cast from {x.dtype} to {wanted}")
+    return build.cast(x, wanted)
+
+
+# Rounding: by whole numbers and back; what is too large for them is whole already, or not a number.
+
+
+def truncated(build: Builder, x: Value) -> Value:
+    """The whole number next to each element towards zero."""
+    dtype = float_of(build, [x])
+    limit = "4503599627370496" if dtype == "float64" else "8388608"
+    whole = build.cast(build.cast(x, "int64"), dtype)
+    body = f"select(abs({{x}}) < {limit}, {{whole}}, {{x}})"
+    return formula_of(build, body, {"x": x, "whole": whole}, dtype=dtype, name="trunc")
+
+
+@row("Floor", "Ceil")
+def _floor(op: Op) -> Tensor:
+    x = op.x()
+    body = {"Floor": "{t} - ({t} > {x})", "Ceil": "{t} + ({t} < {x})"}[op.kind]
+    t = truncated(op.build, x)
+    return pointwise(op.build, body, name=op.kind.lower(), x=x, t=t)
+
+
+@row("Round")
+def _round(op: Op) -> Tensor:
+    x = op.x()
+    t = truncated(op.build, x)
+    half = truncated(op.build, elementwise.mul(op.build, t, 0.5))
+    # Halves to the even neighbour.
+    body = (
+        "select(abs({x} - {t}) < 0.5, {t}, select(abs({x} - {t}) == 0.5 and {t} == 2 * {h}, {t}, "
+        "select({x} == {t}, {t}, {t} + select({x} < 0, -1, 1))))"
+    )
+    return pointwise(op.build, body, name="round", x=x, t=t, h=half)
+
+
+@row("DequantizeLinear")
+def _dequantize(op: Op) -> Tensor:
+    x, scale = op.x(0), op.x(1)
+    if (
+        op.get("block_size", 0)
+        or x.dtype not in ("int8", "uint8", "int16")
+        or scale.dtype not in FLOATS
+    ):
+        raise NotCovered(f"[onnx] quantised numbers of type {x.dtype}")
+    axis = op.get("axis", 1)
+    rank = x.rank
+    shape = [1] * rank
+    if scale.rank == 1 and scale.shape != (1,):
+        shape[axis % rank if rank else 0] = scale.shape[0]
+    scale = reshape(op.build, scale, shape if scale.rank else [])
+    operands = {"x": op.build.cast(x, scale.dtype), "s": scale}
+    body = "{x} * {s}"
+    if op.has(2):
+        zero = op.build.cast(op.x(2), scale.dtype)
+        operands["z"] = reshape(op.build, zero, shape if zero.rank else [])
+        body = "({x} - {z}) * {s}"
+    return pointwise(op.build, body, name="dequantize", **operands)

@@ -1,0 +1,557 @@
+"""ONNX graphs node by node: known values are computed at once, the rest becomes nodes by the rows of operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from syno.errors import FormatError, ParseError, ShapeError, SynoError, shown
+from syno.graph.building import Array, Builder, NotCovered, Value
+from syno.graph.onnx_file import MOST_ELEMENTS, STANDARD, array_of, bad, shown_text, type_name
+from syno.graph.onnx_op import NeedsConstant, Op, Tensor, floats
+from syno.graph.onnx_rows import ROWS
+
+#: Most elements of a result that is computed while importing, and most terms of a sum of products.
+MOST_FOLDED = 1 << 28
+_HEAVY = {
+    "Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN", "Attention", "DeformConv",
+    "LinearAttention", "QLinearConv", "ConvInteger", "MatMulInteger", "QLinearMatMul", "FlexAttention",
+}  # fmt: skip
+_MOST_HEAVY = 1 << 12
+#: Results that are drawn, or that need more than NumPy: never computed while importing.
+_NEVER = {
+    "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
+    "ImageDecoder", "If", "Loop", "Scan", "SequenceMap", "Optional", "Gradient",
+}  # fmt: skip
+_MOST_STEPS = 1 << 10
+_MOST_DEPTH = 16
+
+
+class Missing:
+    """What a tensor is that could not be built: the inputs that it would be made of are remembered."""
+
+    def __init__(self, sources: frozenset[str]) -> None:
+        self.sources = sources
+
+
+Scope = dict[str, "Tensor | Missing"]
+
+
+class Importer:
+    """Builds a network of a checked model; failures are gathered, so that all are told at once."""
+
+    def __init__(self, build: Builder, opsets: dict[str, int], folder: Path | None) -> None:
+        self.build, self.opsets, self.folder = build, opsets, folder
+        self.failures: dict[str, str] = {}
+        """Reasons by operator."""
+        self.needed: set[str] = set()
+        """Inputs of the model whose values rows must know."""
+        self.sources: dict[str, frozenset[str]] = {}
+        """Inputs of the model that tensors are made of, by name."""
+        self._initial: dict[str, Array] = {}
+        self._made: dict[int, tuple[Array, Value]] = {}
+
+    # Graphs
+
+    def initialise(self, graph: Any, scope: Scope) -> None:
+        """The initialisers of a graph."""
+        if len(graph.sparse_initializer):
+            self.failures.setdefault("SparseTensor", "sparse initialisers")
+            for sparse in graph.sparse_initializer:
+                scope[sparse.values.name] = Missing(frozenset())
+        for tensor in graph.initializer:
+            if tensor.data_type == onnx.TensorProto.STRING:
+                scope[tensor.name] = Missing(frozenset())
+                self.failures.setdefault("String", "tensors of text")
+                continue
+            array = array_of(tensor, self.folder)
+            self._initial.setdefault(tensor.name, array)
+            scope[tensor.name] = array
+
+    def run(self, nodes: Iterable[Any], scope: Scope, used: set[str], depth: int = 0) -> None:
+        """Adds the results of nodes to a scope.
+
+        Args:
+            used: names that the graph gives or that its nodes read.
+        """
+        if depth > _MOST_DEPTH:
+            raise bad(f"functions and graphs are nested more than {_MOST_DEPTH} deep")
+        for node in nodes:
+            self._node(node, scope, used, depth)
+
+    def subgraph(self, graph: Any, scope: Scope, given: dict[str, Tensor], depth: int) -> list[Any]:
+        """The outputs of a graph inside another, whose names it sees."""
+        inner: Scope = {**scope, **given}
+        self.initialise(graph, inner)
+        self.run(graph.node, inner, names_used(graph), depth + 1)
+        return [inner.get(output.name, Missing(frozenset())) for output in graph.output]
+
+    # Nodes
+
+    def _node(self, node: Any, scope: Scope, used: set[str], depth: int) -> None:
+        domain = "" if node.domain in STANDARD else node.domain
+        told = f"{domain}::{node.op_type}" if domain else node.op_type
+        inputs: list[Tensor | Missing | None] = []
+        for name in node.input:
+            if name and name not in scope:
+                raise bad(
+                    f"node {shown(node.name)} ({told}) reads {shown(name)}, which nothing gives"
+                )
+            inputs.append(scope[name] if name else None)
+        sources = frozenset().union(
+            *(self.sources.get(name, frozenset()) for name in node.input if name)
+        )
+        outputs = list(node.output)
+        for name in outputs:
+            if name:
+                self.sources[name] = sources
+        known_op = (domain, node.op_type) in ROWS or node.op_type in ("If", "Loop", "Constant")
+        if any(isinstance(each, Missing) for each in inputs):
+            if not known_op and self._body(node, domain, [], check=True) is None:
+                self.failures.setdefault(told, "there is no row for it")
+            self._fail(outputs, scope, sources)
+            return
+        try:
+            results = self._results(node, domain, inputs, scope, used, depth)  # type: ignore[arg-type]
+        except NotCovered as error:
+            if isinstance(error, NeedsConstant):
+                self.needed |= self.sources.get(error.tensor, sources)
+            self.failures.setdefault(told, _reason(error))
+            self._fail(outputs, scope, sources)
+            return
+        except FormatError:
+            raise
+        except (ShapeError, ParseError) as error:
+            raise type(error)(
+                f"[onnx] node {shown(node.name)} ({told}): {_reason(error)}"
+            ) from error
+        except SynoError as error:
+            raise bad(f"node {shown(node.name)} ({told}): {_reason(error)}") from error
+        for name, result in zip(outputs, results, strict=False):
+            if not name:
+                continue
+            if result is None:
+                result = Missing(sources)
+            scope[name] = result
+        if len(results) < len(outputs):
+            if any(name in used for name in outputs[len(results) :]):
+                self.failures.setdefault(told, f"only {len(results)} of its outputs are computed")
+            self._fail(outputs[len(results) :], scope, sources)
+
+    @staticmethod
+    def _fail(outputs: Sequence[str], scope: Scope, sources: frozenset[str]) -> None:
+        for name in outputs:
+            if name:
+                scope[name] = Missing(sources)
+
+    def _results(
+        self,
+        node: Any,
+        domain: str,
+        inputs: Sequence[Tensor | None],
+        scope: Scope,
+        used: set[str],
+        depth: int,
+    ) -> Sequence[Any]:
+        if not domain and node.op_type == "Constant":
+            return [self._constant(node)]
+        if not domain and node.op_type == "If":
+            return self._if(node, inputs, scope, depth)
+        if not domain and node.op_type == "Loop":
+            return self._loop(node, inputs, scope, depth)
+        arrays = [self.build.fixed(each) if isinstance(each, Value) else each for each in inputs]
+        every = all(
+            array is not None
+            for array, each in zip(arrays, inputs, strict=True)
+            if each is not None
+        )
+        if every and not domain and node.op_type not in _NEVER:
+            folded = self._folded(node, domain, arrays)
+            if folded is not None:
+                return folded
+        written = ROWS.get((domain, node.op_type))
+        refused: NotCovered | None = None
+        if written is not None:
+            op = Op(
+                self.build,
+                node.op_type,
+                self.opsets.get(domain, 1),
+                _attributes(node),
+                list(node.input),
+                inputs,
+                len(node.output),
+                [bool(name) and name in used for name in node.output],
+                self.value_of,
+            )
+            mark = self.build.mark()
+            try:
+                made = written(op)
+                return made if isinstance(made, (list, tuple)) else [made]
+            except NeedsConstant:
+                raise
+            except NotCovered as error:
+                self._back_to(mark)
+                refused = error
+        body = self._body(node, domain, inputs)
+        if body is None:
+            raise refused or NotCovered("[onnx] there is no row for it")
+        return self._of_body(node, body, inputs, used, depth, refused)
+
+    def value_of(self, name: str, array: Array) -> Value:
+        """Known values as a tensor of the graph."""
+        made = self._made.get(id(array))
+        if made is not None:
+            return made[1]
+        if array.dtype == object or array.dtype.kind in "SUc":
+            raise NotCovered(f"[onnx] tensors of type {array.dtype}")
+        label = name or "constant"
+        if self._initial.get(name) is array and floats(array) and array.size > 1:
+            value = self.build.weight(label, array, source=name)
+        elif array.size > 1 << 16:
+            value = self.build.weight(label, array)
+        else:
+            value = self.build.literal(array, _dtype(array), label)
+        self._made[id(array)] = (array, value)
+        return value
+
+    def _back_to(self, mark: tuple[int, ...]) -> None:
+        """Forgets what an attempt built."""
+        self.build.back_to(mark)
+        self._made = {
+            key: (array, value)
+            for key, (array, value) in self._made.items()
+            if self.build.array(value) is not None
+        }
+
+    # Known values
+
+    def _constant(self, node: Any) -> Array:
+        (attribute,) = node.attribute if len(node.attribute) == 1 else (None,)
+        if attribute is None:
+            raise bad(f"constant {shown(node.name)} has {len(node.attribute)} attributes, not one")
+        name = attribute.name
+        if name == "value":
+            if attribute.t.data_type == onnx.TensorProto.STRING:
+                raise NotCovered("[onnx] constants of text")
+            return array_of(attribute.t, self.folder)
+        types = {
+            "value_float": np.float32,
+            "value_floats": np.float32,
+            "value_int": np.int64,
+            "value_ints": np.int64,
+        }
+        if name not in types:
+            raise NotCovered(f"[onnx] constants by {shown(name)}")
+        return np.array(onnx.helper.get_attribute_value(attribute), types[name])
+
+    def _folded(self, node: Any, domain: str, arrays: Sequence[Array | None]) -> list[Any] | None:
+        """The outputs of a node of known values by the standard's own evaluator; None where it has none, or too large."""
+        total = sum(array.size for array in arrays if array is not None)
+        if node.op_type in _HEAVY and total > _MOST_HEAVY:
+            return None
+        if total > MOST_FOLDED or _size_made(node, arrays) > MOST_FOLDED:
+            if _size_made(node, arrays) > MOST_ELEMENTS:
+                raise bad(
+                    f"node {shown(node.name)} ({node.op_type}) makes more than {MOST_ELEMENTS} elements"
+                )
+            return None
+        names = [f"i{k}" if array is not None else "" for k, array in enumerate(arrays)]
+        single = onnx.NodeProto()
+        single.CopyFrom(node)
+        del single.input[:]
+        single.input.extend(names)
+        outputs = [f"o{k}" if name else "" for k, name in enumerate(node.output)]
+        del single.output[:]
+        single.output.extend(outputs)
+        function = onnx.helper.make_function(
+            "syno",
+            "folded",
+            [name for name in names if name],
+            [name for name in outputs if name],
+            [single],
+            [onnx.helper.make_opsetid(key, version) for key, version in self.opsets.items()],
+        )
+        feeds = {
+            name: array for name, array in zip(names, arrays, strict=True) if array is not None
+        }
+        try:
+            with np.errstate(all="ignore"):
+                made = ReferenceEvaluator(function).run(None, feeds)
+        except NotImplementedError:
+            return None
+        except Exception as error:  # it raises whatever NumPy does
+            if (domain, node.op_type) in ROWS:
+                return None
+            raise bad(f"node {shown(node.name)} ({node.op_type}): {shown_text(error)}") from error
+        results = iter(made)
+        found = [next(results) if name else None for name in outputs]
+        if not all(each is None or isinstance(each, (np.ndarray, np.generic)) for each in found):
+            raise NotCovered(f"[onnx] {node.op_type} gives no tensor")
+        return [None if each is None else np.asarray(each) for each in found]
+
+    # Functions of the standard
+
+    def _body(
+        self, node: Any, domain: str, inputs: Sequence[Tensor | None], check: bool = False
+    ) -> Any:
+        """The nodes that the standard defines an operator by; None where it defines it otherwise."""
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self.opsets.get(domain, 1), domain)
+        except onnx.defs.SchemaError:
+            return None
+        if schema.has_function:
+            return schema.function_body
+        if not schema.has_context_dependent_function:
+            return None
+        if check:
+            return schema
+        types = []
+        for each in inputs:
+            kind = onnx.TypeProto()
+            if each is not None:
+                dtype = each.dtype if isinstance(each, Value) else str(each.dtype)
+                if isinstance(each, Value) and each.boolean:
+                    dtype = "bool"
+                element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+                kind = onnx.helper.make_tensor_type_proto(element, list(each.shape))
+            types.append(kind.SerializeToString())
+        try:
+            text = schema.get_context_dependent_function(node.SerializeToString(), types)
+        except (RuntimeError, ValueError):
+            return None
+        body = onnx.FunctionProto()
+        body.ParseFromString(text)
+        return body if len(body.node) else None
+
+    def _of_body(
+        self,
+        node: Any,
+        body: Any,
+        inputs: Sequence[Tensor | None],
+        used: set[str],
+        depth: int,
+        refused: NotCovered | None,
+    ) -> list[Any]:
+        """A node by its definition; what fails inside is told of the node."""
+        given = {attribute.name: attribute for attribute in node.attribute}
+        usual = {each.name: each for each in body.attribute_proto}
+        if not len(body.attribute_proto):
+            schema = onnx.defs.get_schema(
+                node.op_type, self.opsets.get("", 1), "" if node.domain in STANDARD else node.domain
+            )
+            usual = {
+                name: each.default_value
+                for name, each in schema.attributes.items()
+                if each.default_value.name
+            }
+        inner: Scope = {}
+        for k, name in enumerate(body.input):
+            each = inputs[k] if k < len(inputs) else None
+            if each is not None:
+                inner[name] = each
+                source = node.input[k]
+                self.sources[name] = self.sources.get(source, frozenset())
+        nodes = [_bound(each, {**usual, **given}, set(inner)) for each in body.node]
+        wanted = [
+            name
+            for name, outer in zip(body.output, node.output, strict=False)
+            if outer and outer in used
+        ]
+        kept = _live(nodes, wanted)
+        opsets, failures, mark = self.opsets, self.failures, self.build.mark()
+        self.opsets = {**opsets, **{o.domain: o.version for o in body.opset_import}}
+        self.failures = {}
+        try:
+            self.run(kept, inner, {n for each in kept for n in each.input} | set(wanted), depth + 1)
+            inside = self.failures
+        finally:
+            self.opsets, self.failures = opsets, failures
+        if inside:
+            self._back_to(mark)
+            kind, reason = next(iter(inside.items()))
+            raise refused or NotCovered(f"[onnx] its part {kind}: {reason}")
+        return [
+            inner.get(name) if name in wanted else None
+            for name, _ in zip(body.output, node.output, strict=False)
+        ]
+
+    # Control flow
+
+    def _if(
+        self, node: Any, inputs: Sequence[Tensor | None], scope: Scope, depth: int
+    ) -> list[Any]:
+        attributes = {attribute.name: attribute for attribute in node.attribute}
+        condition = self._known(inputs[0], node.input[0])
+        if condition is None or condition.size != 1:
+            raise NeedsConstant("[onnx] a condition that only the run gives", node.input[0])
+        branch = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+        if branch not in attributes:
+            raise bad(f"node {shown(node.name)} (If) has no {branch}")
+        return self.subgraph(attributes[branch].g, scope, {}, depth)
+
+    def _known(self, each: Tensor | None, name: str) -> Array | None:
+        if isinstance(each, Value):
+            return self.build.fixed(each)
+        return each
+
+    def _loop(
+        self, node: Any, inputs: Sequence[Tensor | None], scope: Scope, depth: int
+    ) -> list[Any]:
+        """A loop whose steps are known, one after the other."""
+        graph = next((a.g for a in node.attribute if a.name == "body"), None)
+        if graph is None or len(inputs) < 2:
+            raise bad(f"node {shown(node.name)} (Loop) has no body")
+        count = self._known(inputs[0], node.input[0])
+        condition = self._known(inputs[1], node.input[1])
+        if (inputs[0] is not None and count is None) or (
+            inputs[1] is not None and condition is None
+        ):
+            name = node.input[0] if count is None and inputs[0] is not None else node.input[1]
+            raise NeedsConstant("[onnx] a loop whose end only the run gives", name)
+        most = int(count.reshape(-1)[0]) if count is not None else _MOST_STEPS + 1
+        goes_on = bool(condition.reshape(-1)[0]) if condition is not None else True
+        carried: list[Any] = list(inputs[2:])
+        names = [each.name for each in graph.input]
+        if len(names) != len(carried) + 2 or len(graph.output) < len(carried) + 1:
+            raise bad(f"the body of {shown(node.name)} (Loop) has {len(names)} inputs")
+        scanned: list[list[Any]] = [[] for _ in graph.output[1 + len(carried) :]]
+        step = 0
+        while goes_on and step < most:
+            if step >= _MOST_STEPS:
+                raise NotCovered(f"[onnx] a loop of more than {_MOST_STEPS} steps")
+            given = dict(
+                zip(names, [np.array(step, np.int64), np.array(True), *carried], strict=True)
+            )
+            made = self.subgraph(graph, scope, given, depth)
+            if any(isinstance(each, Missing) for each in made):
+                raise NotCovered("[onnx] a loop whose body is not covered")
+            after = self._known(made[0], "")
+            if after is None:
+                raise NotCovered("[onnx] a loop whose end only the run gives")
+            goes_on = bool(after.reshape(-1)[0])
+            carried = made[1 : 1 + len(carried)]
+            for each, value in zip(scanned, made[1 + len(carried) :], strict=True):
+                each.append(value)
+            step += 1
+        return [*carried, *(self._stacked(each) for each in scanned)]
+
+    def _stacked(self, parts: list[Any]) -> Any:
+        from syno.graph.functions.shapes import stack
+
+        if not parts:
+            raise NotCovered("[onnx] a loop without a step")
+        if all(isinstance(part, np.ndarray) for part in parts):
+            return np.stack(parts)
+        values = [self.value_of("", p) if isinstance(p, np.ndarray) else p for p in parts]
+        return stack(self.build, values, 0)
+
+
+def names_used(graph: Any) -> set[str]:
+    """Names that a graph gives, or that nodes in it or in graphs inside it read."""
+    names = {output.name for output in graph.output}
+    for node in graph.node:
+        names |= set(node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                names |= names_used(attribute.g)
+    return names
+
+
+def _live(nodes: Sequence[Any], wanted: Iterable[str]) -> list[Any]:
+    """Nodes that outputs depend on, in their order."""
+    needed, kept = set(wanted), []
+    for node in reversed(nodes):
+        if needed & set(node.output):
+            kept.append(node)
+            needed |= {name for name in node.input if name}
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    needed |= names_used(attribute.g)
+    return kept[::-1]
+
+
+def _bound(node: Any, attributes: dict[str, Any], there: set[str]) -> Any:
+    """A node of a function with its caller's attributes, and without inputs that the caller left out."""
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    del result.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            result.attribute.append(attribute)
+        elif attribute.ref_attr_name in attributes:
+            given = onnx.AttributeProto()
+            given.CopyFrom(attributes[attribute.ref_attr_name])
+            given.name = attribute.name
+            result.attribute.append(given)
+    return result
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    """Attributes by name; text decoded."""
+    result = {}
+    for attribute in node.attribute:
+        try:
+            value = onnx.helper.get_attribute_value(attribute)
+            if isinstance(value, bytes):
+                value = value.decode()
+            elif isinstance(value, (list, tuple)):
+                value = [v.decode() if isinstance(v, bytes) else v for v in value]
+        except (ValueError, UnicodeDecodeError) as error:
+            raise bad(
+                f"attribute {shown(attribute.name)} of node {shown(node.name)}: {shown_text(error)}"
+            ) from error
+        result[attribute.name] = value
+    return result
+
+
+def _dtype(array: Array) -> str:
+    name = type_name(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+    if name is None:
+        raise NotCovered(f"[onnx] tensors of type {array.dtype}")
+    return name
+
+
+def _size_made(node: Any, arrays: Sequence[Array | None]) -> int:
+    """About how many elements a node makes."""
+    sizes = [array for array in arrays if array is not None]
+    kind = node.op_type
+    try:
+        if kind in ("ConstantOfShape",) and sizes:
+            return math.prod(int(n) for n in sizes[0].reshape(-1))
+        if kind == "Tile" and len(sizes) > 1:
+            return sizes[0].size * math.prod(int(n) for n in sizes[1].reshape(-1))
+        if kind == "Expand" and len(sizes) > 1:
+            return math.prod(np.broadcast_shapes(sizes[0].shape, tuple(sizes[1].tolist())))
+        if kind == "Range" and len(sizes) > 2:
+            start, limit, delta = (float(each.reshape(-1)[0]) for each in sizes[:3])
+            return int(abs(limit - start) / abs(delta)) + 1 if delta else 0
+        if kind == "OneHot" and len(sizes) > 1:
+            return sizes[0].size * abs(int(sizes[1].reshape(-1)[0]))
+        if kind == "Pad" and len(sizes) > 1:
+            pads = np.abs(sizes[1].reshape(-1).astype(np.float64))
+            return int((np.max(sizes[0].shape, initial=1) + pads.max(initial=0)) ** sizes[0].ndim)
+        if kind in (
+            "Resize",
+            "CenterCropPad",
+            "BlackmanWindow",
+            "HannWindow",
+            "HammingWindow",
+            "MelWeightMatrix",
+        ):
+            last = np.abs(sizes[-1].reshape(-1).astype(np.float64))
+            return int(min(np.prod(np.maximum(last, 1)) * max(1, sizes[0].size), 1 << 62))
+        return math.prod(np.broadcast_shapes(*(each.shape for each in sizes)))
+    except (ValueError, OverflowError, ZeroDivisionError, IndexError, TypeError):
+        return 0
+
+
+def _reason(error: Exception) -> str:
+    """An error's sentence without the part that complains."""
+    text = str(error)
+    return text.split("] ", 1)[1] if text.startswith("[") and "] " in text else text

@@ -1,0 +1,24 @@
+"""The table of ONNX operators: one row each, which builds nodes (rows by kind are in the modules named here)."""
+
+from __future__ import annotations
+
+from syno.graph import (
+    onnx_elementwise,
+    onnx_layers,
+    onnx_recurrent,
+    onnx_reductions,
+    onnx_resize,
+    onnx_shapes,
+)
+from syno.graph.onnx_op import ROWS, Row
+
+__all__ = ["ROWS", "Row"]
+
+_MODULES = (
+    onnx_elementwise,
+    onnx_layers,
+    onnx_recurrent,
+    onnx_reductions,
+    onnx_resize,
+    onnx_shapes,
+)
