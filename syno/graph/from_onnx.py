@@ -119,6 +119,10 @@ def build_onnx(
             scope[each.name] = value if value is not None else Missing(frozenset())
             if value is not None:
                 inputs[each.name] = value
+    for each in graph.value_info:
+        extents = _extents(each)
+        if extents is not None:
+            importer.said[each.name] = [e if isinstance(e, int) else None for e in extents]
     importer.initialise(graph, scope)
     importer.run(graph.node, scope, names_used(graph))
     results = {output.name: scope.get(output.name) for output in graph.output}

@@ -14,7 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
-from syno.errors import FormatError, shown
+from syno.errors import FormatError, UnsupportedOp, shown
 from syno.graph.building import DTYPES
 
 Array = np.ndarray[Any, Any]
@@ -23,8 +23,6 @@ Array = np.ndarray[Any, Any]
 MOST_ELEMENTS = 1 << 31
 MOST_NODES = 200_000
 MOST_DIMS = 32
-#: Models above this size are not given to `onnx.shape_inference`, which copies them.
-_MOST_INFERRED = 1 << 29
 #: The domain of standard operators has two names.
 STANDARD = ("", "ai.onnx")
 #: Oldest operator set that is read as it is; older models are converted to it.
@@ -66,8 +64,6 @@ def check(model: Any, path: Path | None) -> None:
     """What the standard's own checker finds, and what it leaves."""
     if not model.HasField("graph"):
         raise bad("the model has no graph")
-    if not any(opset.domain in STANDARD for opset in model.opset_import):
-        raise bad("the model does not say which version of the standard operators it uses")
     newest = onnx.defs.onnx_opset_version()
     for opset in model.opset_import:
         if opset.domain in STANDARD and not 1 <= opset.version <= newest:
@@ -89,11 +85,6 @@ def check(model: Any, path: Path | None) -> None:
         raise bad(shown_text(error)) from error
     except (ValueError, RuntimeError, UnicodeDecodeError, OSError) as error:
         raise bad(shown_text(error)) from error
-    if model.ByteSize() <= _MOST_INFERRED:
-        try:
-            onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-            raise bad(shown_text(error)) from error
 
 
 def shown_text(error: Exception) -> str:
@@ -106,16 +97,21 @@ def modern(model: Any) -> Any:
     """The model with an operator set of `OLDEST` or later, by the standard's own converter.
 
     Raises:
-        FormatError: it cannot be converted.
+        UnsupportedOp: it cannot be converted.
     """
-    (version,) = {o.version for o in model.opset_import if o.domain in STANDARD}
+    version = min((o.version for o in model.opset_import if o.domain in STANDARD), default=OLDEST)
     if version >= OLDEST:
         return model
     try:
-        return onnx.version_converter.convert_version(model, OLDEST)
+        converted = onnx.version_converter.convert_version(model, OLDEST)
+        if [each.type for each in converted.graph.input] != [e.type for e in model.graph.input]:
+            raise ValueError("its inputs get other shapes")
+        return converted
     except Exception as error:  # the converter's C++ raises whatever it finds
-        raise bad(
-            f"operator set {version} could not be converted to {OLDEST}: {shown_text(error)}"
+        raise UnsupportedOp(
+            f"operator set {version} could not be converted to {OLDEST}: {shown_text(error)}",
+            fix=f"export the model with operator set {OLDEST} or later",
+            operators=sorted({node.op_type for node in model.graph.node}),
         ) from error
 
 

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from syno.errors import FormatError, ParseError, ShapeError, SynoError, shown
 from syno.graph.building import Array, Builder, NotCovered, Value
 from syno.graph.onnx_file import MOST_ELEMENTS, STANDARD, array_of, bad, shown_text, type_name
-from syno.graph.onnx_op import NeedsConstant, Op, Tensor, floats
+from syno.graph.onnx_op import NeedsConstant, Op, Tensor, check_attributes, floats
 from syno.graph.onnx_rows import ROWS
 
 #: Most elements of a result that is computed while importing, and most terms of a sum of products.
@@ -29,6 +29,8 @@ _NEVER = {
     "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
     "ImageDecoder", "If", "Loop", "Scan", "SequenceMap", "Optional", "Gradient",
 }  # fmt: skip
+#: Operators that give elements of types of their own.
+_OF_ANY_TYPE = {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Identity"}
 _MOST_STEPS = 1 << 10
 _MOST_DEPTH = 16
 
@@ -54,6 +56,8 @@ class Importer:
         """Inputs of the model whose values rows must know."""
         self.sources: dict[str, frozenset[str]] = {}
         """Inputs of the model that tensors are made of, by name."""
+        self.said: dict[str, list[int | None]] = {}
+        """Shapes that the model gives tensors."""
         self._initial: dict[str, Array] = {}
         self._made: dict[int, tuple[Array, Value]] = {}
 
@@ -139,10 +143,25 @@ class Importer:
             if result is None:
                 result = Missing(sources)
             scope[name] = result
+            self._check(name, result, told)
         if len(results) < len(outputs):
             if any(name in used for name in outputs[len(results) :]):
                 self.failures.setdefault(told, f"only {len(results)} of its outputs are computed")
             self._fail(outputs[len(results) :], scope, sources)
+
+    def _check(self, name: str, result: Tensor | Missing, told: str) -> None:
+        """Raises: FormatError: the model says another shape of a tensor."""
+        said = self.said.get(name)
+        if said is None or isinstance(result, Missing):
+            return
+        shape = tuple(result.shape)
+        if len(said) != len(shape) or any(
+            a is not None and a != b for a, b in zip(said, shape, strict=True)
+        ):
+            wanted = ["?" if a is None else a for a in said]
+            raise bad(
+                f"{shown(name)} ({told}) has shape {list(shape)}; the model says [{', '.join(map(str, wanted))}]"
+            )
 
     @staticmethod
     def _fail(outputs: Sequence[str], scope: Scope, sources: frozenset[str]) -> None:
@@ -177,6 +196,9 @@ class Importer:
                 return folded
         written = ROWS.get((domain, node.op_type))
         refused: NotCovered | None = None
+        half = node.op_type not in _OF_ANY_TYPE and any(
+            each is not None and str(each.dtype) == "float16" for each in inputs
+        )
         if written is not None:
             op = Op(
                 self.build,
@@ -184,7 +206,7 @@ class Importer:
                 self.opsets.get(domain, 1),
                 _attributes(node),
                 list(node.input),
-                inputs,
+                [self._widened(each) for each in inputs] if half else inputs,
                 len(node.output),
                 [bool(name) and name in used for name in node.output],
                 self.value_of,
@@ -192,7 +214,9 @@ class Importer:
             mark = self.build.mark()
             try:
                 made = written(op)
-                return made if isinstance(made, (list, tuple)) else [made]
+                check_attributes(op)
+                results = list(made) if isinstance(made, (list, tuple)) else [made]
+                return [self._halved(each) for each in results] if half else results
             except NeedsConstant:
                 raise
             except NotCovered as error:
@@ -202,6 +226,20 @@ class Importer:
         if body is None:
             raise refused or NotCovered("[onnx] there is no row for it")
         return self._of_body(node, body, inputs, used, depth, refused)
+
+    # Programs do not compute in half precision: each operator does in single precision and rounds its result.
+
+    def _widened(self, each: Tensor | None) -> Tensor | None:
+        if each is None or str(each.dtype) != "float16":
+            return each
+        if isinstance(each, Value):
+            return self.build.cast(each, "float32")
+        return each.astype(np.float32)
+
+    def _halved(self, each: Tensor | None) -> Tensor | None:
+        if isinstance(each, Value) and each.dtype == "float32" and not each.boolean:
+            return self.build.cast(each, "float16")
+        return each
 
     def value_of(self, name: str, array: Array) -> Value:
         """Known values as a tensor of the graph."""
@@ -282,13 +320,15 @@ class Importer:
         }
         try:
             with np.errstate(all="ignore"):
-                made = ReferenceEvaluator(function).run(None, feeds)
+                made = ReferenceEvaluator(function).run(None, feeds, attributes={})
         except NotImplementedError:
             return None
         except Exception as error:  # it raises whatever NumPy does
             if (domain, node.op_type) in ROWS:
                 return None
-            raise bad(f"node {shown(node.name)} ({node.op_type}): {shown_text(error)}") from error
+            raise NotCovered(
+                f"[onnx] its inputs are known, but it cannot be computed: {shown_text(error)}"
+            ) from error
         results = iter(made)
         found = [next(results) if name else None for name in outputs]
         if not all(each is None or isinstance(each, (np.ndarray, np.generic)) for each in found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syno.errors import ShapeError, shown
-from syno.graph.building import NotCovered
+from syno.graph.building import NotCovered, Value
 from syno.graph.functions import elementwise, norms, products, reductions, shapes, windows
 from syno.graph.functions.copying import dimension
 from syno.graph.functions.formulas import Tensors, float_of, pointwise, reading
@@ -195,6 +195,43 @@ def _einsum(op: Op) -> Tensor:
     if not isinstance(equation, str):
         raise ShapeError("[onnx] Einsum without an equation")
     return products.einsum(op.build, equation, op.values())
+
+
+@row("Attention")
+def _attention(op: Op) -> list[Tensor | None]:
+    """The usual case; masks that end early and states with causal masks are left to the definition."""
+    build = op.build
+    causal = bool(op.get("is_causal", 0))
+    past = op.has(4) or op.has(5)
+    if op.has(6) or op.get("softcap", 0.0) or (causal and past) or any(op.used[3:]):
+        raise NotCovered("[onnx] attention of this kind")
+    q, k, v = op.x(0), op.x(1), op.x(2)
+    flat = q.rank == 3
+    if flat:
+        q = _heads(op, q, op.get("q_num_heads"))
+        k, v = (_heads(op, each, op.get("kv_num_heads")) for each in (k, v))
+    if {q.rank, k.rank, v.rank} != {4}:
+        raise ShapeError(f"[onnx] attention of {q.rank}, {k.rank} and {v.rank} dimensions")
+    if past:
+        k = shapes.cat(build, [op.x(4), k], 2)
+        v = shapes.cat(build, [op.x(5), v], 2)
+    mask = op.x_or_none(3)
+    if mask is not None and (mask.shape[-1] != k.shape[2] or causal):
+        raise NotCovered("[onnx] attention with this mask")
+    y = products.scaled_dot_product_attention(
+        build, q, k, v, mask, 0.0, causal, op.get("scale"), q.shape[1] != k.shape[1]
+    )
+    if flat:
+        y = shapes.permute(build, y, [0, 2, 1, 3])
+        y = shapes.flatten(build, y, 2, 3)
+    return [y, k, v]
+
+
+def _heads(op: Op, x: Value, count: int | None) -> Value:
+    if not count or x.shape[2] % count:
+        raise ShapeError(f"[onnx] attention of {list(x.shape)} with {count} heads")
+    split = [*x.shape[:2], count, x.shape[2] // count]
+    return shapes.permute(op.build, shapes.reshape(op.build, x, split), [0, 2, 1, 3])
 
 
 # Normalisations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Op:
     outputs: int
     used: Sequence[bool]
     value_of: Callable[[str, Array], Value]
+    read: set[str] = field(default_factory=set)
+    """Attributes that the row has looked at."""
 
     def has(self, i: int) -> bool:
         return i < len(self.inputs) and self.inputs[i] is not None
@@ -109,6 +111,7 @@ class Op:
 
     def get(self, name: str, default: Any = None) -> Any:
         """An attribute."""
+        self.read.add(name)
         return self.attributes.get(name, default)
 
     def only_first(self) -> None:
@@ -122,6 +125,21 @@ class Op:
             return self.ints(i)
         given = self.get(attribute)
         return None if given is None else [int(d) for d in given]
+
+
+#: Attributes that say nothing about results, or that rows look at only where they matter.
+_HARMLESS = {
+    "antialias", "cubic_coeff_a", "exclude_outside", "extrapolation_value", "fmod", "hidden_size", "keep_aspect_ratio_policy",
+    "kv_num_heads", "momentum", "nearest_mode", "num_outputs", "q_num_heads", "qk_matmul_output_mode", "saturate",
+    "softmax_precision", "stash_type", "storage_order", "coordinate_transformation_mode", "noop_with_empty_axes", "seed",
+}  # fmt: skip
+
+
+def check_attributes(op: Op) -> None:
+    """Raises: NotCovered: an attribute that the row does not know."""
+    unknown = sorted(set(op.attributes) - op.read - _HARMLESS)
+    if unknown:
+        raise NotCovered(f"[onnx] attribute {', '.join(unknown)} of {op.kind}")
 
 
 Row = Callable[[Op], Sequence[Tensor | None] | Tensor]

@@ -85,7 +85,7 @@ def _builtin(node: Node, given: list[Tensor], network: Network, dtype: torch.dty
     if node.function == "argmax":
         return given[0].argmax(attributes["axis"], attributes.get("keepdim", False))
     assert node.function == "copy", node.function
-    return given[0].clone()
+    return given[0].clone().reshape(network.values[node.outputs[0]].shape)
 
 
 def tensor_of(array: Any) -> Tensor:

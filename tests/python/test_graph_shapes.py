@@ -274,7 +274,7 @@ def test_truth_values_keep_their_kind() -> None:
     same(computed(lambda b, v: shapes.tril(b, v), x), x.tril())
 
 
-def test_whole_numbers_are_moved_only_as_constants() -> None:
+def test_constant_whole_numbers_are_moved_at_once() -> None:
     numbers = np.arange(12, dtype=np.int64).reshape(3, 4)
 
     def moved(build: Builder, x: object) -> object:
@@ -286,13 +286,22 @@ def test_whole_numbers_are_moved_only_as_constants() -> None:
     expected = np.concatenate([numbers.T] * 2, 1)[::-1]
     expected = np.tile(np.pad(expected, [(1, 0), (0, 0)], "edge"), (2, 1))[:, ::-2]
     same(computed(moved, torch.zeros(1)), torch.from_numpy(expected.copy()))
-    x = torch.from_numpy(numbers)
+
+
+def test_whole_numbers_of_the_input_are_moved_by_the_engine() -> None:
+    x = torch.from_numpy(np.arange(2**62, 2**62 + 12, dtype=np.int64).reshape(3, 4))
+    same(computed(shapes.permute, x, more=([1, 0],)), x.T)
+    same(computed(shapes.reshape, x, more=([2, -1],)), x.reshape(2, 6))
+    same(computed(shapes.slice, x, more=(1, None, None, -2)), x.flip(1)[:, ::2])
+    same(computed(shapes.index, x, more=([np.array([0, 2, 1])],)), x[[0, 2, 1]])
+    same(computed(shapes.repeat, x, more=([1, 2],)), x.repeat(1, 2))
+    at = torch.tensor([[3, 0], [-1, 1]])
+    expected = torch.from_numpy(np.take(x.numpy(), at.numpy(), 1))
+    same(computed(lambda b, v, i: shapes.take(b, v, i, 1), x, at), expected)
     for function in (
-        lambda b, v: shapes.permute(b, v, [1, 0]),
         lambda b, v: shapes.cat(b, [v, v], 0),
         lambda b, v: shapes.tril(b, v),
-        lambda b, v: shapes.pad(b, v, [1, 1], [0, 0], "reflect"),
-        lambda b, v: shapes.index(b, v, [np.array([0, 2, 1])]),
+        lambda b, v: shapes.pad(b, v, [1, 1], [0, 0], "constant", 3),
     ):
         with pytest.raises(NotCovered):
             computed(function, x)

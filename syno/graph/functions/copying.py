@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -12,6 +14,9 @@ from syno.errors import ShapeError, shown
 from syno.graph.building import FLOATS, Array, Builder, NotCovered, Value
 
 _MOST = 2**63 - 1
+
+#: Most elements of whole numbers that are copied by a table of their places.
+MOST_MOVED = 1 << 20
 
 
 def iterators(rank: int, letter: str = "i") -> list[str]:
@@ -90,7 +95,7 @@ def copy(
         values: the same of an array, for constants.
         fill: what is read where an index is outside `x`, as the language writes it; empty for 0.
     Raises:
-        NotCovered: whole numbers, unless they are constants; a tensor without elements.
+        NotCovered: very many whole numbers, or beside a fill, unless they are constants; a tensor without elements.
     """
     array = known(build, x)
     if array is not None:
@@ -98,12 +103,32 @@ def copy(
         if result.shape != tuple(extents):
             raise AssertionError(f"{result.shape} is not {tuple(extents)}")
         return build.literal(result, x.dtype, x.name)
+    if not is_number(x) and not fill and math.prod(x.shape) <= MOST_MOVED:
+        return moved(build, x, values)
     check_readable(build, x)
     check_elements(x.shape, extents)
     names = iterators(len(extents))
     where = ", ".join(indices(names))
     text = f"y[{over(names, extents)}] = x[{where}]{' fill ' + fill if fill else ''}"
     return build.formula(text, {"x": x}, boolean=holds_truth(x))
+
+
+def moved(build: Builder, x: Value, values: Callable[[Array], Any]) -> Value:
+    """A copy of numbers that programs do not compute with, by the engine's functions on elements of any type."""
+    count = math.prod(x.shape)
+    table = np.asarray(values(np.arange(count).reshape(x.shape)))
+    if table.size == count and (table.reshape(-1) == np.arange(count)).all():
+        return _as_shape(build, x, table.shape)
+    flat = _as_shape(build, x, (count,))
+    indices = build.literal(table, "int64", "indices")
+    return build.call("gather", [flat, indices], [(table.shape, x.dtype)])[0]
+
+
+def _as_shape(build: Builder, x: Value, shape: Sequence[int]) -> Value:
+    if x.shape == tuple(shape):
+        return x
+    attributes = json.dumps({"shape": list(shape)})
+    return build.call("copy", [x], [(shape, x.dtype)], attributes=attributes)[0]
 
 
 def check_elements(*shapes: Sequence[int]) -> None:

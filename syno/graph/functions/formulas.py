@@ -97,6 +97,7 @@ class Tensors:
 
     def key(self, wanted: str, value: Value) -> str:
         value = in_type(self.build, value, self.dtype)
+        wanted = "other" if wanted == "y" else wanted  # results are y
         key = self._keys.setdefault(value.name, wanted)
         self.by_key[key] = value
         return key

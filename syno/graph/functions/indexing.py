@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from syno.errors import ShapeError, shown
-from syno.graph.building import FLOATS, Array, Builder, NotCovered, Value
-from syno.graph.functions.copying import check_elements, check_readable, copy, dimension, known
+from syno.graph.building import Array, Builder, NotCovered, Value
+from syno.graph.functions.copying import check_elements, copy, dimension, known
 from syno.graph.functions.tables import as_index
 from syno.graph.functions.views import permute, reshape
 
@@ -38,30 +38,30 @@ def take(
     """`x` at indices of any shape along dimension `dim`: their dimensions stand where it stood.
 
     Args:
-        negative: whether negative indices, where they are constants, count from the end.
+        negative: whether negative indices count from the end.
     Raises:
-        NotCovered: a tensor of whole numbers that is no constant; indices that are no whole numbers.
+        NotCovered: indices that are no whole numbers.
         ShapeError: a constant index is out of range.
     """
     d = dimension(dim, x.rank)
     if isinstance(indices, Value):
         array = build.fixed(indices)
         if array is None:
-            return _rows_at(build, x, indices, d)
+            return _rows_at(build, x, indices, d, negative)
         indices = array
     indices = _in_range(np.asarray(indices), x.shape[d], negative)
     return index(build, x, [None] * d + [indices])
 
 
-def _rows_at(build: Builder, x: Value, indices: Value, d: int) -> Value:
+def _rows_at(build: Builder, x: Value, indices: Value, d: int, negative: bool) -> Value:
     if indices.dtype not in _WHOLE:
         raise NotCovered(f"[graph] indices of type {indices.dtype}")
-    if x.dtype not in FLOATS or x.boolean:
-        raise NotCovered(f"[graph] elements of {x.name} (type {x.dtype}) at indices of the input")
     check_elements(x.shape, indices.shape)
-    rows = _to_front(build, x, [d])
-    (made,) = build.call("gather", [rows, indices], [([*indices.shape, *rows.shape[1:]], x.dtype)])
-    return _from_front(build, made, len(indices.shape), d)
+    rows = build.as_itself(_to_front(build, x, [d]))
+    made = [([*indices.shape, *rows.shape[1:]], rows.dtype)]
+    attributes = '{"negative": true}' if negative else "{}"
+    (result,) = build.call("gather", [rows, indices], made, attributes=attributes)
+    return _from_front(build, result, len(indices.shape), d)
 
 
 def _to_front(build: Builder, x: Value, dims: Sequence[int]) -> Value:
@@ -93,7 +93,7 @@ def index(build: Builder, x: Value, indices: Sequence[Array | None]) -> Value:
 
     Raises:
         ShapeError: an index out of range; shapes that do not broadcast.
-        NotCovered: picked whole numbers that are no constants.
+        NotCovered: a tensor without elements.
     """
     arrays = _of_whole_numbers(x, indices)
     picked = [d for d, array in enumerate(arrays) if array is not None]
@@ -112,7 +112,6 @@ def index(build: Builder, x: Value, indices: Sequence[Array | None]) -> Value:
     extents = [*(x.shape[d] for d in before), *grid, *(x.shape[d] for d in behind)]
     whole = {d: array for d, array in enumerate(arrays) if array is not None}
     if known(build, x) is None:
-        check_readable(build, x)
         check_elements(x.shape, extents)
 
     names = [f"i{k}" for k in range(len(extents))]
@@ -192,10 +191,8 @@ def _expression(array: Array, grid: Sequence[int], names: Sequence[str]) -> str 
 def _gathered(
     build: Builder, x: Value, indices: dict[int, Array], grid: Sequence[int], place: int
 ) -> Value:
-    if x.dtype not in FLOATS or x.boolean:
-        raise NotCovered(f"[graph] elements of {x.name} (type {x.dtype}) by a table of indices")
     dims = list(indices)
-    rows = _to_front(build, x, dims)
+    rows = build.as_itself(_to_front(build, x, dims))
     extents = [x.shape[d] for d in dims]
     if len(dims) > 1:
         rows = reshape(build, rows, [math.prod(extents), *rows.shape[len(dims) :]])
@@ -203,7 +200,7 @@ def _gathered(
     for d, extent in zip(dims, extents, strict=True):
         flat = flat * extent + indices[d]
     table = build.literal(flat, "int64", "indices")
-    (made,) = build.call("gather", [rows, table], [([*grid, *rows.shape[1:]], x.dtype)])
+    (made,) = build.call("gather", [rows, table], [([*grid, *rows.shape[1:]], rows.dtype)])
     return _from_front(build, made, len(grid), place)
 
 

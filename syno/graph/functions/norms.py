@@ -9,6 +9,7 @@ import numpy as np
 from syno.errors import ShapeError
 from syno.graph.building import Builder, NotCovered, Value
 from syno.graph.functions.formulas import Tensors, axes, dim_of, float_of
+from syno.graph.functions.reductions import Reduced
 
 def batch_norm(
     build: Builder,
@@ -88,6 +89,15 @@ def rms_norm(
         tensors.by_key,
         name="rms_norm",
     )
+
+
+def inverse_deviation(build: Builder, x: Value, dims: Sequence[int], eps: float) -> Value:
+    """1 / sqrt(variance + eps) over dimensions, which stay with extent 1."""
+    reduced = Reduced(build, x, dims, True)
+    before, middle = reduced.stage("middle", reduced.reduce("mean", reduced.x))
+    away = f"({reduced.x} - {middle})"
+    body = f"rsqrt({reduced.reduce('mean', f'{away} * {away}')} + {reduced.number(eps)})"
+    return reduced.node(body, name="inverse_deviation", before=before)
 
 
 def _split(x: Value, normalized_shape: Sequence[int]) -> tuple[list[str], list[str], list[str]]:
@@ -176,6 +186,11 @@ def softmax(build: Builder, x: Value, dim: int) -> Value:
     return _softmax(build, x, dim, "softmax")
 
 
+def safe_softmax(build: Builder, x: Value, dim: int) -> Value:
+    """As softmax; 0 where all elements are minus infinity."""
+    return _softmax(build, x, dim, "safe_softmax")
+
+
 def softmin(build: Builder, x: Value, dim: int) -> Value:
     return _softmax(build, x, dim, "softmin")
 
@@ -195,6 +210,15 @@ def _softmax(build: Builder, x: Value, dim: int, name: str) -> Value:
     whole, row = ",".join(at), ",".join(at[:dim] + at[dim + 1 :])
     read = f"-{key}[{whole}]" if name == "softmin" else f"{key}[{whole}]"
     over = at[dim]
+    if name == "safe_softmax":
+        power = f"select({read} == -inf, 0, exp({read} - greatest[{row}]))"
+        return build.formula(
+            f"greatest[{row}] = max[{over}] {read}; powers[{whole}] = {power}; "
+            f"total[{row}] = sum[{over}] powers[{whole}]; "
+            f"y[{whole}] = select(total[{row}] == 0, 0, powers[{whole}] / total[{row}])",
+            tensors.by_key,
+            name=name,
+        )
     away = f"{read} - greatest[{row}]"
     first = f"greatest[{row}] = max[{over}] {read}; "
     if name == "log_softmax":
@@ -206,3 +230,21 @@ def _softmax(build: Builder, x: Value, dim: int, name: str) -> Value:
         )
     return build.formula(first + rest, tensors.by_key, name=name)
 
+
+
+def softmax_backward(
+    build: Builder, gradient: Value, output: Value, dim: int, *, logarithm: bool
+) -> Value:
+    """The derivative of (log) softmax by its argument, of its result and the result's gradient."""
+    dim = dim_of(dim, output.rank)
+    if not output.rank:
+        raise NotCovered("[graph] the derivative of a softmax of one number")
+    tensors = Tensors(build, float_of(build, [gradient, output]))
+    at = axes(output.rank)
+    whole, row = ",".join(at), ",".join(at[:dim] + at[dim + 1 :])
+    g, y = f"{tensors.key('g', gradient)}[{whole}]", f"{tensors.key('y', output)}[{whole}]"
+    if logarithm:
+        text = f"total[{row}] = sum[{at[dim]}] {g}; y[{whole}] = {g} - exp({y}) * total[{row}]"
+    else:
+        text = f"total[{row}] = sum[{at[dim]}] {g} * {y}; y[{whole}] = {y} * ({g} - total[{row}])"
+    return build.formula(text, tensors.by_key, name="gradient")
