@@ -3,7 +3,7 @@
 >>> import numpy as np, onnx.parser
 >>> text = '<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
 >>> prepare(onnx.parser.parse_model(text)).run([np.array([-1, 2], np.float32)])
-[array([0., 2.], dtype=float32)]
+(array([0., 2.], dtype=float32),)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SynoRep(BackendRep):
         self._ready: dict[Any, tuple[OnnxModel, Any]] = {}
         self._needed: set[str] = set()
 
-    def run(self, inputs: Any, **_: Any) -> list[Any]:
+    def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """The outputs in the model's order.
 
         Args:
@@ -60,7 +60,7 @@ class SynoRep(BackendRep):
         feeds = {name: np.asarray(array) for name, array in inputs.items()}
         imported, function = self._prepared(feeds)
         results = function({name: feeds[name] for name in imported.inputs})
-        return [results[value.name] for value in imported.outputs.values()]
+        return tuple(results[value.name] for value in imported.outputs.values())
 
     def imported(self, inputs: Mapping[str, Array]) -> OnnxModel:
         """The network that inputs of these shapes run on."""
@@ -152,7 +152,7 @@ class SynoBackend(Backend):
     def run_model(
         cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any
     ) -> tuple[Any, ...]:
-        return tuple(cls.prepare(model, device, **kwargs).run(inputs))
+        return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
     def run_node(
@@ -172,20 +172,23 @@ class SynoBackend(Backend):
             )
             for name, a in zip(names, arrays, strict=True)
         ]
-        made = [
-            onnx.helper.make_tensor_value_info(
-                name,
-                onnx.helper.np_dtype_to_tensor_dtype(np.dtype(outputs_info[k][0]))
-                if outputs_info
-                else onnx.TensorProto.FLOAT,
-                outputs_info[k][1] if outputs_info else None,
-            )
-            for k, name in enumerate(node.output)
-            if name
-        ]
-        graph = onnx.helper.make_graph([node], "node", infos, made)
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
-        opset = onnx.helper.make_opsetid("", version)
+        opset = onnx.helper.make_opsetid(node.domain, version)
+        if outputs_info is None:
+            schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+            known = {info.name: info.type for info in infos}
+            types = onnx.shape_inference.infer_node_outputs(
+                schema, node, known, opset_imports=[opset]
+            )
+        else:
+            types = {
+                name: onnx.helper.make_tensor_type_proto(
+                    onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape
+                )
+                for name, (dtype, shape) in zip(node.output, outputs_info, strict=False)
+            }
+        made = [onnx.helper.make_value_info(name, types[name]) for name in node.output if name]
+        graph = onnx.helper.make_graph([node], "node", infos, made)
         model = onnx.helper.make_model(graph, opset_imports=[opset])
         return cls.run_model(model, arrays, device, **kwargs)
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import inliner
 
-from syno.errors import FormatError, ShapeError, UnsupportedOp, shown
+from syno.errors import FormatError, ShapeError, UnsupportedOp, shown, unknown_name
 from syno.graph.building import Array, Builder, Network, NotCovered, Value
 from syno.graph.onnx_file import (
     STANDARD,
@@ -22,7 +23,8 @@ from syno.graph.onnx_file import (
     shown_text,
     type_name,
 )
-from syno.graph.onnx_import import Importer, Missing, Scope, names_used
+from syno.graph.onnx_import import Importer, Missing, Scope
+from syno.graph.onnx_nodes import names_used
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,10 @@ def build_onnx(
     constants: Mapping[str, Array],
 ) -> OnnxModel:
     """The same of a model that `read_model` has checked."""
-    from syno.errors import unknown_name
-
     model = modern(model)
     if len(model.functions):
         try:
-            model = onnx.inliner.inline_local_functions(model)
+            model = inliner.inline_local_functions(model)
         except Exception as error:  # the inliner's C++ raises whatever it finds
             raise bad(f"the model's own functions: {shown_text(error)}") from error
     graph = model.graph

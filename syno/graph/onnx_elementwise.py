@@ -137,7 +137,9 @@ def _clip(op: Op) -> Tensor:
         return x
     body = "{x}" if low is None else "max({x}, {low})"
     body = body if high is None else f"min({body}, {{high}})"
-    bounds = {name: v for name, v in (("low", low), ("high", high)) if v is not None}
+    bounds: dict[str, Any] = {
+        name: v for name, v in (("low", low), ("high", high)) if v is not None
+    }
     return pointwise(op.build, body, name="clip", x=x, **bounds)
 
 
@@ -241,7 +243,7 @@ def _dequantize(op: Op) -> Tensor:
     if scale.rank == 1 and scale.shape != (1,):
         shape[axis % rank if rank else 0] = scale.shape[0]
     scale = reshape(op.build, scale, shape if scale.rank else [])
-    operands = {"x": op.build.cast(x, scale.dtype), "s": scale}
+    operands: dict[str, Any] = {"x": op.build.cast(x, scale.dtype), "s": scale}
     body = "{x} * {s}"
     if op.has(2):
         zero = op.build.cast(op.x(2), scale.dtype)

@@ -11,7 +11,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from syno.errors import FormatError, UnsupportedOp, shown
@@ -54,7 +53,7 @@ def read_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tupl
             model = onnx.load_model_from_string(content)
         except OSError as error:
             raise bad(f"{shown(str(source))} cannot be read: {error.strerror}") from error
-        except (DecodeError, ValueError, TypeError) as error:
+        except Exception as error:  # protobuf has its own
             raise bad(f"this is no ONNX model: {shown(str(error), 200)}") from error
     check(model, None if isinstance(source, (bytes, onnx.ModelProto)) else Path(source))
     return model, folder
@@ -106,6 +105,10 @@ def modern(model: Any) -> Any:
         converted = onnx.version_converter.convert_version(model, OLDEST)
         if [each.type for each in converted.graph.input] != [e.type for e in model.graph.input]:
             raise ValueError("its inputs get other shapes")
+        if version < 7 and any(node.op_type == "PRelu" for node in model.graph.node):
+            raise ValueError(
+                "slopes of PRelu were one for each channel then, which it does not convert"
+            )
         return converted
     except Exception as error:  # the converter's C++ raises whatever it finds
         raise UnsupportedOp(

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from syno.errors import FormatError, ParseError, ShapeError, SynoError, shown
 from syno.graph.building import Array, Builder, NotCovered, Value
-from syno.graph.onnx_file import MOST_ELEMENTS, STANDARD, array_of, bad, shown_text, type_name
+from syno.graph.onnx_file import STANDARD, array_of, bad, type_name
+from syno.graph.onnx_folding import folded
+from syno.graph.onnx_nodes import attributes_of, bound, live, names_used
 from syno.graph.onnx_op import NeedsConstant, Op, Tensor, check_attributes, floats
 from syno.graph.onnx_rows import ROWS
 
-#: Most elements of a result that is computed while importing, and most terms of a sum of products.
-MOST_FOLDED = 1 << 28
-_HEAVY = {
-    "Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN", "Attention", "DeformConv",
-    "LinearAttention", "QLinearConv", "ConvInteger", "MatMulInteger", "QLinearMatMul", "FlexAttention",
-}  # fmt: skip
-_MOST_HEAVY = 1 << 12
 #: Results that are drawn, or that need more than NumPy: never computed while importing.
 _NEVER = {
     "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
@@ -191,9 +184,9 @@ class Importer:
             if each is not None
         )
         if every and not domain and node.op_type not in _NEVER:
-            folded = self._folded(node, domain, arrays)
-            if folded is not None:
-                return folded
+            known = folded(node, arrays, self.opsets, has_row=(domain, node.op_type) in ROWS)
+            if known is not None:
+                return known
         written = ROWS.get((domain, node.op_type))
         refused: NotCovered | None = None
         half = node.op_type not in _OF_ANY_TYPE and any(
@@ -204,7 +197,7 @@ class Importer:
                 self.build,
                 node.op_type,
                 self.opsets.get(domain, 1),
-                _attributes(node),
+                attributes_of(node),
                 list(node.input),
                 [self._widened(each) for each in inputs] if half else inputs,
                 len(node.output),
@@ -215,7 +208,7 @@ class Importer:
             try:
                 made = written(op)
                 check_attributes(op)
-                results = list(made) if isinstance(made, (list, tuple)) else [made]
+                results: list[Any] = list(made) if isinstance(made, (list, tuple)) else [made]
                 return [self._halved(each) for each in results] if half else results
             except NeedsConstant:
                 raise
@@ -288,53 +281,6 @@ class Importer:
             raise NotCovered(f"[onnx] constants by {shown(name)}")
         return np.array(onnx.helper.get_attribute_value(attribute), types[name])
 
-    def _folded(self, node: Any, domain: str, arrays: Sequence[Array | None]) -> list[Any] | None:
-        """The outputs of a node of known values by the standard's own evaluator; None where it has none, or too large."""
-        total = sum(array.size for array in arrays if array is not None)
-        if node.op_type in _HEAVY and total > _MOST_HEAVY:
-            return None
-        if total > MOST_FOLDED or _size_made(node, arrays) > MOST_FOLDED:
-            if _size_made(node, arrays) > MOST_ELEMENTS:
-                raise bad(
-                    f"node {shown(node.name)} ({node.op_type}) makes more than {MOST_ELEMENTS} elements"
-                )
-            return None
-        names = [f"i{k}" if array is not None else "" for k, array in enumerate(arrays)]
-        single = onnx.NodeProto()
-        single.CopyFrom(node)
-        del single.input[:]
-        single.input.extend(names)
-        outputs = [f"o{k}" if name else "" for k, name in enumerate(node.output)]
-        del single.output[:]
-        single.output.extend(outputs)
-        function = onnx.helper.make_function(
-            "syno",
-            "folded",
-            [name for name in names if name],
-            [name for name in outputs if name],
-            [single],
-            [onnx.helper.make_opsetid(key, version) for key, version in self.opsets.items()],
-        )
-        feeds = {
-            name: array for name, array in zip(names, arrays, strict=True) if array is not None
-        }
-        try:
-            with np.errstate(all="ignore"):
-                made = ReferenceEvaluator(function).run(None, feeds, attributes={})
-        except NotImplementedError:
-            return None
-        except Exception as error:  # it raises whatever NumPy does
-            if (domain, node.op_type) in ROWS:
-                return None
-            raise NotCovered(
-                f"[onnx] its inputs are known, but it cannot be computed: {shown_text(error)}"
-            ) from error
-        results = iter(made)
-        found = [next(results) if name else None for name in outputs]
-        if not all(each is None or isinstance(each, (np.ndarray, np.generic)) for each in found):
-            raise NotCovered(f"[onnx] {node.op_type} gives no tensor")
-        return [None if each is None else np.asarray(each) for each in found]
-
     # Functions of the standard
 
     def _body(
@@ -342,7 +288,7 @@ class Importer:
     ) -> Any:
         """The nodes that the standard defines an operator by; None where it defines it otherwise."""
         try:
-            schema = onnx.defs.get_schema(node.op_type, self.opsets.get(domain, 1), domain)
+            schema: Any = onnx.defs.get_schema(node.op_type, self.opsets.get(domain, 1), domain)
         except onnx.defs.SchemaError:
             return None
         if schema.has_function:
@@ -397,13 +343,13 @@ class Importer:
                 inner[name] = each
                 source = node.input[k]
                 self.sources[name] = self.sources.get(source, frozenset())
-        nodes = [_bound(each, {**usual, **given}, set(inner)) for each in body.node]
+        nodes = [bound(each, {**usual, **given}, set(inner)) for each in body.node]
         wanted = [
             name
             for name, outer in zip(body.output, node.output, strict=False)
             if outer and outer in used
         ]
-        kept = _live(nodes, wanted)
+        kept = live(nodes, wanted)
         opsets, failures, mark = self.opsets, self.failures, self.build.mark()
         self.opsets = {**opsets, **{o.domain: o.version for o in body.opset_import}}
         self.failures = {}
@@ -492,103 +438,11 @@ class Importer:
         return stack(self.build, values, 0)
 
 
-def names_used(graph: Any) -> set[str]:
-    """Names that a graph gives, or that nodes in it or in graphs inside it read."""
-    names = {output.name for output in graph.output}
-    for node in graph.node:
-        names |= set(node.input)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                names |= names_used(attribute.g)
-    return names
-
-
-def _live(nodes: Sequence[Any], wanted: Iterable[str]) -> list[Any]:
-    """Nodes that outputs depend on, in their order."""
-    needed, kept = set(wanted), []
-    for node in reversed(nodes):
-        if needed & set(node.output):
-            kept.append(node)
-            needed |= {name for name in node.input if name}
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    needed |= names_used(attribute.g)
-    return kept[::-1]
-
-
-def _bound(node: Any, attributes: dict[str, Any], there: set[str]) -> Any:
-    """A node of a function with its caller's attributes, and without inputs that the caller left out."""
-    result = onnx.NodeProto()
-    result.CopyFrom(node)
-    del result.attribute[:]
-    for attribute in node.attribute:
-        if not attribute.ref_attr_name:
-            result.attribute.append(attribute)
-        elif attribute.ref_attr_name in attributes:
-            given = onnx.AttributeProto()
-            given.CopyFrom(attributes[attribute.ref_attr_name])
-            given.name = attribute.name
-            result.attribute.append(given)
-    return result
-
-
-def _attributes(node: Any) -> dict[str, Any]:
-    """Attributes by name; text decoded."""
-    result = {}
-    for attribute in node.attribute:
-        try:
-            value = onnx.helper.get_attribute_value(attribute)
-            if isinstance(value, bytes):
-                value = value.decode()
-            elif isinstance(value, (list, tuple)):
-                value = [v.decode() if isinstance(v, bytes) else v for v in value]
-        except (ValueError, UnicodeDecodeError) as error:
-            raise bad(
-                f"attribute {shown(attribute.name)} of node {shown(node.name)}: {shown_text(error)}"
-            ) from error
-        result[attribute.name] = value
-    return result
-
-
 def _dtype(array: Array) -> str:
     name = type_name(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     if name is None:
         raise NotCovered(f"[onnx] tensors of type {array.dtype}")
     return name
-
-
-def _size_made(node: Any, arrays: Sequence[Array | None]) -> int:
-    """About how many elements a node makes."""
-    sizes = [array for array in arrays if array is not None]
-    kind = node.op_type
-    try:
-        if kind in ("ConstantOfShape",) and sizes:
-            return math.prod(int(n) for n in sizes[0].reshape(-1))
-        if kind == "Tile" and len(sizes) > 1:
-            return sizes[0].size * math.prod(int(n) for n in sizes[1].reshape(-1))
-        if kind == "Expand" and len(sizes) > 1:
-            return math.prod(np.broadcast_shapes(sizes[0].shape, tuple(sizes[1].tolist())))
-        if kind == "Range" and len(sizes) > 2:
-            start, limit, delta = (float(each.reshape(-1)[0]) for each in sizes[:3])
-            return int(abs(limit - start) / abs(delta)) + 1 if delta else 0
-        if kind == "OneHot" and len(sizes) > 1:
-            return sizes[0].size * abs(int(sizes[1].reshape(-1)[0]))
-        if kind == "Pad" and len(sizes) > 1:
-            pads = np.abs(sizes[1].reshape(-1).astype(np.float64))
-            return int((np.max(sizes[0].shape, initial=1) + pads.max(initial=0)) ** sizes[0].ndim)
-        if kind in (
-            "Resize",
-            "CenterCropPad",
-            "BlackmanWindow",
-            "HannWindow",
-            "HammingWindow",
-            "MelWeightMatrix",
-        ):
-            last = np.abs(sizes[-1].reshape(-1).astype(np.float64))
-            return int(min(np.prod(np.maximum(last, 1)) * max(1, sizes[0].size), 1 << 62))
-        return math.prod(np.broadcast_shapes(*(each.shape for each in sizes)))
-    except (ValueError, OverflowError, ZeroDivisionError, IndexError, TypeError):
-        return 0
 
 
 def _reason(error: Exception) -> str:

@@ -161,7 +161,7 @@ def row(*kinds: str, domain: str = "") -> Callable[[Row], Row]:
 
 
 def floats(array: Array) -> bool:
-    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+    return bool(array.dtype.kind == "f" or array.dtype.name == "bfloat16")
 
 
 def ones(shape: Sequence[int], dtype: str) -> Array:

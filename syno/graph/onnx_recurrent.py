@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from syno.errors import ShapeError, shown
 from syno.graph.building import Builder, NotCovered, Value
@@ -59,7 +60,9 @@ def _function(body: str, a: float, b: float, clip: float) -> Function:
 
     def function(build: Builder, x: Value) -> Value:
         numbers = {"a": a, "b": b, "low": -clip, "high": clip}
-        used = {key: value for key, value in numbers.items() if "{" + key + "}" in body}
+        used: dict[str, Any] = {
+            key: value for key, value in numbers.items() if "{" + key + "}" in body
+        }
         return pointwise(build, body, name="activation", x=x, **used)
 
     return function

@@ -74,7 +74,8 @@ _NEAREST: dict[str, Callable[[Array], Array]] = {
 
 
 def _linear(x: Array) -> Array:
-    return np.clip(1 - np.abs(x), 0, 1)
+    result: Array = np.clip(1 - np.abs(x), 0, 1)
+    return result
 
 
 def _cubic(a: float) -> Callable[[Array], Array]:
@@ -84,7 +85,8 @@ def _cubic(a: float) -> Callable[[Array], Array]:
         x = np.abs(x)
         near = (a + 2) * x**3 - (a + 3) * x**2 + 1
         far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
-        return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+        result: Array = np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+        return result
 
     return function
 
@@ -124,8 +126,11 @@ def _taps(op: Op, axis: Axis, mode: str, positions: Array) -> Taps:
 @row("Resize", "Upsample")
 def _resize(op: Op) -> Tensor:
     x = op.x()
+    scales: Array | None
+    sizes: Array | None = None
+    roi: Array | None = None
     if op.kind == "Upsample":
-        scales, sizes, roi = op.constant(1), None, None
+        scales = op.constant(1)
     else:
         roi = (
             op.constant(1)
