@@ -337,9 +337,10 @@ class Builder:
         """Forgets the nodes and tensors since `mark`."""
         nodes, *others = mark
         del self._nodes[nodes:]
-        for kept, names in zip(others, (self._values, self._weights, self._literals), strict=True):
-            while len(names) > kept:
-                names.popitem()
+        tables: tuple[dict[Any, Any], ...] = (self._values, self._weights, self._literals)
+        for kept, table in zip(others, tables, strict=True):
+            while len(table) > kept:
+                table.popitem()
 
     # Names
 

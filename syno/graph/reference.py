@@ -41,15 +41,12 @@ def run_reference(
         keep: every tensor by name, in place of the outputs alone.
     """
 
-    def as_wanted(tensor: Tensor) -> Tensor:
-        return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
-
     held: dict[str, Tensor] = {}
     for name, array in network.weights.items():
         given = weights[name] if weights and name in weights else tensor_of(array)
-        held[name] = as_wanted(given)
+        held[name] = as_float(given, dtype)
     for value in network.inputs:
-        held[value.name] = as_wanted(inputs[value.name])
+        held[value.name] = as_float(inputs[value.name], dtype)
     with torch.no_grad():
         for node in network.nodes:
             made = _run(network, node, [held[name] for name in node.inputs], dtype)
@@ -66,14 +63,24 @@ def _run(
         function = AtenFunction(operator, operator.inputs, kind, torch.device("cpu"))
         result: Any = function(*given)
     elif node.host is not None:
-        result = node.host(*given)
+        made = node.host(*given)
+        result = [
+            as_float(each, dtype) for each in (made if isinstance(made, (tuple, list)) else [made])
+        ]
     else:
         result = _builtin(node, given, network, dtype)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
     return results
 
 
-def _builtin(node: Node, given: list[Tensor], network: Network, dtype: torch.dtype | None) -> Tensor:
+def as_float(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """The tensor in the type that all floating point numbers have."""
+    return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+
+
+def _builtin(
+    node: Node, given: list[Tensor], network: Network, dtype: torch.dtype | None
+) -> Tensor:
     attributes: dict[str, Any] = json.loads(node.attributes)
     if node.function == "gather":
         return given[0][given[1].long()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from syno.graph.functions.formulas import (
     formula_of,
     is_truth,
     pointwise,
+    sizes_of,
 )
 
 # Accurate forms. Each writes its argument several times: one expression is computed once.
@@ -233,19 +235,19 @@ def masked_fill(build: Builder, x: Value, mask: Value, value: Operand) -> Value:
     dtype = float_of(build, [x], whole="truth" if is_truth(x) and _is_zero_or_one(value) else "")
     operands = {"mask": mask, "value": value, "x": x}
     body = "select({mask} != 0, {value}, {x})"
-    return formula_of(
-        build, body, operands, dtype=dtype, name="masked_fill", boolean=is_truth(x)
-    )
+    return formula_of(build, body, operands, dtype=dtype, name="masked_fill", boolean=is_truth(x))
 
 
-def clamp(build: Builder, x: Value, low: Operand | None = None, high: Operand | None = None) -> Value:
+def clamp(
+    build: Builder, x: Value, low: Operand | None = None, high: Operand | None = None
+) -> Value:
     body = "{x}" if low is None else "max({x}, {low})"
     body = body if high is None else f"min({body}, {{high}})"
     if low is None and high is None:
         raise ShapeError("[graph] clamp takes a bound: min, max or both")
     bounds = {key: bound for key, bound in (("low", low), ("high", high)) if bound is not None}
     nans = [v for v in bounds.values() if isinstance(v, float) and math.isnan(v)]
-    operands = {"x": x, **({"bound": nans[0]} if nans else bounds)}
+    operands: dict[str, Any] = {"x": x, **({"bound": nans[0]} if nans else bounds)}
     return pointwise(build, "{bound} + 0 * {x}" if nans else body, name="clamp", **operands)
 
 
@@ -274,17 +276,25 @@ def prelu(build: Builder, x: Value, weight: Value) -> Value:
         x_at = f"{tensors.key('x', x)}[{','.join(iterators)}]"
         w_at = f"{tensors.key('w', weight)}[{iterators[1]}]"
         return build.formula(
-            f"y[{','.join(iterators)}] = {body.format(x=x_at, w=w_at)}", tensors.by_key, name="prelu"
+            f"y[{','.join(iterators)}] = {body.format(x=x_at, w=w_at)}",
+            tensors.by_key,
+            name="prelu",
         )
     return pointwise(build, body, name="prelu", x=x, w=weight)
 
 
-def elu(build: Builder, x: Value, alpha: Number = 1.0, scale: Number = 1.0, input_scale: Number = 1.0) -> Value:
+def elu(
+    build: Builder, x: Value, alpha: Number = 1.0, scale: Number = 1.0, input_scale: Number = 1.0
+) -> Value:
     inner = "{x}" if input_scale == 1 else "({rate} * {x})"
     body = f"select({{x}} > 0, {{positive}} * {{x}}, {{negative}} * {_expm1(inner)})"
     if scale == 1:
         body = body.replace("{positive} * ", "")
-    numbers = {"negative": float(alpha * scale), "rate": input_scale, "positive": scale}
+    numbers: dict[str, Any] = {
+        "negative": float(alpha * scale),
+        "rate": input_scale,
+        "positive": scale,
+    }
     return pointwise(build, body, name="elu", x=x, **_used(body, numbers))
 
 
@@ -308,7 +318,7 @@ def softplus(build: Builder, x: Value, beta: Number = 1.0, threshold: Number = 2
     inner, body = ("{x}", _softplus("{x}")) if beta == 1 else ("({x} * {beta})", "")
     body = body or f"{_softplus(inner)} / {{beta}}"
     body = f"select({inner} > {{threshold}}, {{x}}, {body})"
-    numbers = {"beta": beta, "threshold": threshold}
+    numbers: dict[str, Any] = {"beta": beta, "threshold": threshold}
     return pointwise(build, body, name="softplus", x=x, **_used(body, numbers))
 
 
@@ -327,28 +337,32 @@ def logit(build: Builder, x: Value, eps: Number | None = None) -> Value:
         return pointwise(build, "log({x} / (1 - {x}))", name="logit", whole="float", x=x)
     z = "min(max({x}, {low}), {high})"
     body = f"log({z} / (1 - {z}))"
-    bounds = {"low": eps, "high": 1 - eps}
+    bounds: dict[str, Any] = {"low": eps, "high": 1 - eps}
     return pointwise(build, body, name="logit", whole="float", x=x, **bounds)
 
 
 def nan_to_num(
-    build: Builder, x: Value, nan: Number | None = None, posinf: Number | None = None, neginf: Number | None = None
+    build: Builder,
+    x: Value,
+    nan: Number | None = None,
+    posinf: Number | None = None,
+    neginf: Number | None = None,
 ) -> Value:
     dtype = float_of(build, [x])
     greatest = 3.3895313892515355e38 if dtype == "bfloat16" else float(np.finfo(dtype).max)
-    numbers = {
+    numbers: dict[str, Any] = {
         "nan": 0.0 if nan is None else nan,
         "most": greatest if posinf is None else posinf,
         "least": -greatest if neginf is None else neginf,
     }
-    body = "select({x} != {x}, {nan}, select({x} == inf, {most}, select({x} == -inf, {least}, {x})))"
+    body = (
+        "select({x} != {x}, {nan}, select({x} == inf, {most}, select({x} == -inf, {least}, {x})))"
+    )
     return pointwise(build, body, name="nan_to_num", x=x, **numbers)
 
 
 def lerp(build: Builder, start: Value, end: Value, weight: Operand) -> Value:
-    body = (
-        "select(abs({w}) < 0.5, {x} + {w} * ({y} - {x}), {y} - ({y} - {x}) * (1 - {w}))"
-    )
+    body = "select(abs({w}) < 0.5, {x} + {w} * ({y} - {x}), {y} - ({y} - {x}) * (1 - {w}))"
     return pointwise(build, body, name="lerp", x=start, y=end, w=weight)
 
 
@@ -378,15 +392,15 @@ def glu(build: Builder, x: Value, dim: int = -1) -> Value:
         f"y[{','.join(iterators)}] = {key}[{','.join(iterators)}] * sigmoid({key}[{','.join(gate)}])",
         tensors.by_key,
         name="glu",
-        **dict(zip(iterators, extents, strict=True)),
+        **sizes_of(iterators, extents),
     )
 
 
-def _unless(usual: Number, **numbers: Number) -> dict[str, Number]:
+def _unless(usual: Number, **numbers: Number) -> dict[str, Any]:
     return {key: number for key, number in numbers.items() if number != usual}
 
 
-def _used(body: str, numbers: dict[str, Number]) -> dict[str, Number]:
+def _used(body: str, numbers: dict[str, Any]) -> dict[str, Any]:
     return {key: number for key, number in numbers.items() if "{" + key + "}" in body}
 
 

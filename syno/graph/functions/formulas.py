@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,11 @@ def broadcast(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
     except ValueError:
         told = " and ".join(str(list(shape)) for shape in shapes)
         raise ShapeError(f"[graph] shapes {told} do not broadcast") from None
+
+
+def sizes_of(iterators: Sequence[str], extents: Sequence[int]) -> dict[str, Any]:
+    """How far iterators run."""
+    return dict(zip(iterators, extents, strict=True))
 
 
 def reading(key: str, shape: Sequence[int], iterators: Sequence[str], whole: Sequence[int]) -> str:
@@ -211,5 +217,5 @@ def formula_of(
         name=name,
         dtype=dtype,
         boolean=boolean,
-        **dict(zip(iterators, whole, strict=True)),
+        **sizes_of(iterators, whole),
     )

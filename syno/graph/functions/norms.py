@@ -8,8 +8,9 @@ import numpy as np
 
 from syno.errors import ShapeError
 from syno.graph.building import Builder, NotCovered, Value
-from syno.graph.functions.formulas import Tensors, axes, dim_of, float_of
+from syno.graph.functions.formulas import Tensors, axes, dim_of, float_of, sizes_of
 from syno.graph.functions.reductions import Reduced
+
 
 def batch_norm(
     build: Builder,
@@ -165,7 +166,9 @@ def local_response_norm(
 ) -> Value:
     """Over `size` channels (dimension 1) around each; those outside are 0 and count."""
     if x.rank < 3:
-        raise ShapeError(f"[graph] local_response_norm of {list(x.shape)}: channels are dimension 1")
+        raise ShapeError(
+            f"[graph] local_response_norm of {list(x.shape)}: channels are dimension 1"
+        )
     tensors = Tensors(build, float_of(build, [x]))
     at = axes(x.rank)
     key = tensors.key("x", x)
@@ -178,7 +181,7 @@ def local_response_norm(
         tensors.by_key,
         name="local_response_norm",
         r=size,
-        **dict(zip(at, x.shape, strict=True)),
+        **sizes_of(at, x.shape),
     )
 
 
@@ -205,7 +208,9 @@ def _softmax(build: Builder, x: Value, dim: int, name: str) -> Value:
     key = tensors.key("x", x)
     if not x.rank:
         body = f"{key}[] - {key}[]"
-        return build.formula(f"y[] = {body if name == 'log_softmax' else f'exp({body})'}", tensors.by_key, name=name)
+        return build.formula(
+            f"y[] = {body if name == 'log_softmax' else f'exp({body})'}", tensors.by_key, name=name
+        )
     at = axes(x.rank)
     whole, row = ",".join(at), ",".join(at[:dim] + at[dim + 1 :])
     read = f"-{key}[{whole}]" if name == "softmin" else f"{key}[{whole}]"
@@ -229,7 +234,6 @@ def _softmax(build: Builder, x: Value, dim: int, name: str) -> Value:
             f"y[{whole}] = powers[{whole}] / total[{row}]"
         )
     return build.formula(first + rest, tensors.by_key, name=name)
-
 
 
 def softmax_backward(

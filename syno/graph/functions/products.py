@@ -16,6 +16,7 @@ from syno.graph.functions.formulas import (
     float_of,
     is_truth,
     reading,
+    sizes_of,
 )
 
 
@@ -32,7 +33,9 @@ def linear(build: Builder, x: Value, weight: Value, bias: Value | None = None) -
     right = f"{key}[{','.join([*out, 'k'])}]"
     body = f"sum[k] {left} * {right}"
     if bias is not None:
-        body += f" + {tensors.key('b', bias)}[{'o' if bias.rank and out else '0' if bias.rank else ''}]"
+        body += (
+            f" + {tensors.key('b', bias)}[{'o' if bias.rank and out else '0' if bias.rank else ''}]"
+        )
     return build.formula(f"y[{','.join([*rows, *out])}] = {body}", tensors.by_key, name="linear")
 
 
@@ -114,7 +117,7 @@ def _matmul(
         f"y[{','.join(iterators)}] = {body}",
         tensors.by_key,
         name=name,
-        **dict(zip(iterators, extents, strict=True)),
+        **sizes_of(iterators, extents),
     )
 
 
@@ -137,11 +140,16 @@ def einsum(build: Builder, equation: str, operands: Sequence[Value]) -> Value:
         for letter, extent in zip(term, operand.shape, strict=True):
             known = extents.setdefault(letter, extent)
             if known != extent and 1 not in (known, extent):
-                raise ShapeError(f"[graph] einsum {equation!r}: {letter} is both {known} and {extent}")
+                raise ShapeError(
+                    f"[graph] einsum {equation!r}: {letter} is both {known} and {extent}"
+                )
             extents[letter] = max(known, extent)
     reads, letters = [], []
     for number, (term, operand) in enumerate(zip(terms, operands, strict=True)):
-        at = ["0" if n == 1 and extents[a] != 1 else a for a, n in zip(term, operand.shape, strict=True)]
+        at = [
+            "0" if n == 1 and extents[a] != 1 else a
+            for a, n in zip(term, operand.shape, strict=True)
+        ]
         reads.append(f"{tensors.key(f'x{number}', operand)}[{','.join(at)}]")
         letters.append({a for a in at if a != "0"})
     statements: list[str] = []
@@ -169,7 +177,10 @@ def einsum(build: Builder, equation: str, operands: Sequence[Value]) -> Value:
         read, have = stage(f"{reads[0]} * {reads[1]}", own, wanted, len(reads) == 2)
         reads[:2], letters[:2] = [read], [have]
     return build.formula(
-        "; ".join(statements), tensors.by_key, name="einsum", **{a: extents[a] for a in extents}
+        "; ".join(statements),
+        tensors.by_key,
+        name="einsum",
+        **sizes_of(list(extents), list(extents.values())),
     )
 
 
@@ -206,7 +217,9 @@ def _letters(equation: str, operands: Sequence[Value]) -> tuple[list[list[str]],
         result = dots + [f"i_{a}" for a in sorted(count) if count[a] == 1]
     known = {a for term in terms for a in term}
     if len(set(result)) != len(result) or not set(result) <= known:
-        raise ShapeError(f"[graph] einsum {equation!r}: a letter of the result is there twice, or of no operand")
+        raise ShapeError(
+            f"[graph] einsum {equation!r}: a letter of the result is there twice, or of no operand"
+        )
     return terms, result
 
 
@@ -247,7 +260,9 @@ def scaled_dot_product_attention(
         text = _inner(tensors.key(word, of), of.shape[:-2], names, batch, last)
         if enable_gqa and word != "q" and of.shape[-3] != batch[-1] and of.shape[-3] != 1:
             shared = f"{names[-1]}/{batch[-1] // of.shape[-3]}"
-            text = text.replace(f"[{names[-1]},", f"[{shared},").replace(f",{names[-1]},", f",{shared},")
+            text = text.replace(f"[{names[-1]},", f"[{shared},").replace(
+                f",{names[-1]},", f",{shared},"
+            )
         return text
 
     rows, columns = query.shape[-2], key.shape[-2]
@@ -275,5 +290,5 @@ def scaled_dot_product_attention(
         f"total[{row}] = sum[t] powers[{at}]; share[{at}] = {share}; "
         f"y[{row},v] = sum[t] share[{at}] * {seen}"
     )
-    sizes = dict(zip([*names, "l", "t"], whole, strict=True))
+    sizes = sizes_of([*names, "l", "t"], whole)
     return build.formula(text, tensors.by_key, name="attention", **sizes)

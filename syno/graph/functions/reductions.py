@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from syno.graph.building import Builder, NotCovered, Value
 from syno.graph.functions.elementwise import unary
@@ -17,6 +18,7 @@ from syno.graph.functions.formulas import (
     exact,
     float_of,
     is_truth,
+    sizes_of,
 )
 
 Dims = int | Sequence[int] | None
@@ -28,7 +30,9 @@ MOST_RUNNING = 512
 class Reduced:
     """The iterators and texts of a reduction of `x` over some of its dimensions."""
 
-    def __init__(self, build: Builder, x: Value, dims: Dims, keepdim: bool, *, whole: str = "") -> None:
+    def __init__(
+        self, build: Builder, x: Value, dims: Dims, keepdim: bool, *, whole: str = ""
+    ) -> None:
         self.build, self.name = build, ""
         self.dtype = float_of(build, [x], whole=whole)
         self.tensors = Tensors(build, self.dtype)
@@ -41,7 +45,7 @@ class Reduced:
         self.left = names if keepdim else self.kept
         """Indices of the result."""
         self.over = ",".join(f"r{d}" for d in self.dims)
-        self.sizes = {
+        self.sizes: dict[str, Any] = {
             **{name: x.shape[d] for d, name in enumerate(self.at)},
             **({names[d]: 1 for d in self.dims} if keepdim else {}),
         }
@@ -123,10 +127,14 @@ def std(
 def _spread(
     build: Builder, x: Value, dim: Dims, correction: Number, keepdim: bool, name: str
 ) -> Value:
-    reduced = Reduced(build, x, dim if dim is None or isinstance(dim, int) or dim else None, keepdim)
+    reduced = Reduced(
+        build, x, dim if dim is None or isinstance(dim, int) or dim else None, keepdim
+    )
     left = reduced.count - correction
     if left <= 0 or not reduced.dims:
-        raise NotCovered(f"[graph] a variance of {reduced.count} elements with correction {correction}")
+        raise NotCovered(
+            f"[graph] a variance of {reduced.count} elements with correction {correction}"
+        )
     before, mean = reduced.stage("middle", reduced.reduce("mean", reduced.x))
     away = f"({reduced.x} - {mean})"
     body = f"{reduced.reduce('sum', f'{away} * {away}')} / {exact(left)}"
@@ -171,7 +179,7 @@ def normalize(build: Builder, x: Value, p: Number = 2.0, dim: int = 1, eps: floa
     whole = axes(x.rank)
     key = reduced.x.split("[")[0]
     reduced.left = whole
-    reduced.sizes |= dict(zip(whole, x.shape, strict=True))
+    reduced.sizes |= sizes_of(whole, x.shape)
     return reduced.node(f"{key}[{','.join(whole)}] / {norm}", name="normalize", before=before)
 
 
@@ -188,7 +196,14 @@ def cumprod(build: Builder, x: Value, dim: int) -> Value:
 
 
 def _running(
-    build: Builder, x: Value, dim: int, word: str, neutral: str, name: str, exclusive: bool, reverse: bool
+    build: Builder,
+    x: Value,
+    dim: int,
+    word: str,
+    neutral: str,
+    name: str,
+    exclusive: bool,
+    reverse: bool,
 ) -> Value:
     dim = dim_of(dim, x.rank)
     dtype = float_of(build, [x])
@@ -206,7 +221,7 @@ def _running(
         f"y[{','.join(names)}] = {word}[k] {body}",
         tensors.by_key,
         name=name,
-        **dict(zip(names, x.shape, strict=True)),
+        **sizes_of(names, x.shape),
     )
 
 

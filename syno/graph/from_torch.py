@@ -1,0 +1,681 @@
+"""PyTorch models as networks: what `torch.export` records, each function by its row or as a call of PyTorch.
+
+>>> import torch
+>>> made = from_module(torch.nn.Linear(3, 2), torch.ones(1, 3))
+>>> [node.program is not None for node in made.network.nodes]
+[True]
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, fx, nn
+
+from syno.errors import ShapeError, SynoError, told
+from syno.graph.aten_rows import Arguments, rows
+from syno.graph.building import DTYPES, Array, Builder, Network, NotCovered, Value
+from syno.graph.host import HostCall, Result, Slot
+from syno.inputs import arguments, described, unwrapped
+
+#: Element types of a graph's tensors by PyTorch's.
+_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in DTYPES}
+
+#: Functions without a result that matters.
+_CHECKS = re.compile(
+    r"aten\._assert|aten\.sym_constrain|aten\._functional_assert|profiler\.|inductor\."
+)
+
+#: Functions that read their first tensor's shape and type, and none of its elements.
+_OF_SHAPE = re.compile(r"aten\.(new_(zeros|ones|full)|(zeros|ones|full)_like)\.")
+
+
+class CannotImport(SynoError):
+    """Why a model cannot become a network, and what to do, in a sentence."""
+
+
+# --- what a model's call is made of
+
+
+@dataclass(frozen=True)
+class Given:
+    """One leaf of a call's arguments: a tensor, by its name in the network, or what has to stay as it was."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype | None = None
+    constant: Any = None
+
+
+@dataclass
+class Imported:
+    """A network, and how a call of the model it was becomes one of it."""
+
+    network: Network
+    given: list[Given]
+    """The arguments' leaves, in order."""
+    returned: list[int | None]
+    """For each leaf of what the model returns, which output of the network it is; None of a constant."""
+    constants: list[Any]
+    """The leaves that are no tensors; None in the place of outputs."""
+    in_spec: pytree.TreeSpec | None = None
+    """Of (args, kwargs)."""
+    out_spec: pytree.TreeSpec | None = None
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    """The model's own parameters and buffers by the names of the network's weights."""
+    frozen: list[tuple[str, Tensor, int]] = field(default_factory=list)
+    """Buffers of whole numbers whose values became part of programs: name, tensor, its version then."""
+    arrange: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The network's inputs by name.
+
+        Raises:
+            ShapeError: an argument has another structure, shape or dtype than in the example, or another value where
+                it is no tensor.
+        """
+        both = (tuple(args), dict(kwargs))
+        if self.arrange is not None:
+            both = self.arrange(*both)
+        leaves, spec = pytree.tree_flatten(both)
+        if self.in_spec is not None and spec != self.in_spec:
+            names = ", ".join(each.name for each in self.given)
+            raise ShapeError(
+                f"[call] the network takes {names}, as its example had them; got {described(args)} and "
+                f"{described(kwargs)}; compile again for other arguments"
+            )
+        return {
+            each.name: self._checked(each, leaf)
+            for each, leaf in zip(self.given, leaves, strict=True)
+            if each.dtype is not None or not self._is_same(each, leaf)
+        }
+
+    @staticmethod
+    def _checked(each: Given, leaf: Any) -> Tensor:
+        if isinstance(leaf, np.ndarray):
+            leaf = torch.from_numpy(leaf)
+        expected = f"{str(each.dtype).removeprefix('torch.')} {list(each.shape)}"
+        if (
+            not isinstance(leaf, Tensor)
+            or leaf.dtype != each.dtype
+            or tuple(leaf.shape) != each.shape
+            or leaf.device.type != "cpu"
+        ):
+            got = described(leaf)
+            if isinstance(leaf, Tensor) and leaf.device.type != "cpu":
+                got += f" on {leaf.device}"
+            raise ShapeError(
+                f"[call] input {each.name}: expected {expected} as in the example, got {got}; compile again for it"
+            )
+        return leaf
+
+    @staticmethod
+    def _is_same(each: Given, leaf: Any) -> bool:
+        if type(leaf) is not type(each.constant) or leaf != each.constant:
+            raise ShapeError(
+                f"[call] input {each.name}: expected {each.constant!r} as in the example, got {described(leaf)}; "
+                "compile again for it"
+            )
+        return True
+
+    def unflatten(self, outputs: Sequence[Tensor]) -> Any:
+        """What the model returns, of the network's outputs in order."""
+        leaves = [
+            constant if at is None else outputs[at]
+            for at, constant in zip(self.returned, self.constants, strict=True)
+        ]
+        return leaves if self.out_spec is None else pytree.tree_unflatten(leaves, self.out_spec)
+
+    def stale(self) -> str | None:
+        """The name of a buffer that is part of programs and was changed since; None where there is none."""
+        for name, tensor, version in self.frozen:
+            if tensor._version != version:
+                return name
+        return None
+
+
+def from_module(model: nn.Module, example: Any, *, name: str = "") -> Imported:
+    """The network that a model is in inference on inputs of the example's shapes.
+
+    Args:
+        example: what the model is called with: a tensor, a tuple of arguments, or a dictionary of named ones.
+    Raises:
+        CannotImport: `torch.export` does not take the model, or the model changes its buffers or its inputs.
+    """
+    model = unwrapped(model)
+    _check_devices(model)
+    inputs = pytree.tree_map(lambda t: t.detach().clone() if isinstance(t, Tensor) else t, example)
+    args, named = arguments(model, inputs)
+    program = _exported(model, args, named)
+    importer = _Importer(name or type(model).__name__)
+    return importer.of_program(model, program, args, named)
+
+
+def from_fx(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    name: str = "graph",
+    weights: Mapping[int, str] | None = None,
+) -> Imported:
+    """The network of a graph of ATen's functions, as Dynamo and AOTAutograd give it.
+
+    Args:
+        example_inputs: of each placeholder, a tensor (its shape and dtype matter) or a number.
+        weights: of which placeholders the tensors stay the same, by their positions: names for them.
+    Raises:
+        CannotImport: the graph changes its inputs, or has what no network has.
+    """
+    return _Importer(name).of_graph(module, list(example_inputs), dict(weights or {}))
+
+
+def _check_devices(model: nn.Module) -> None:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
+            kind = "quantised" if tensor.is_quantized else f"{tensor.layout} on {tensor.device}"
+            raise CannotImport(
+                f"[import] {name} is {kind.replace('torch.', '')}; networks are compiled for the CPU: model.to('cpu')"
+            )
+
+
+def _exported(model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of what the exporter uses of itself
+            program = torch.export.export(model, args, named, strict=False)
+            changed = _changed(program.graph_signature)
+            if changed:
+                raise CannotImport(
+                    f"[import] the model changes {', '.join(changed)} while it runs; return the new values instead"
+                )
+            table: Any = torch.export.default_decompositions()
+            for function in [f for f in table if str(f) in _rows()]:
+                table.pop(function)
+            program = program.run_decompositions(table)
+    except SynoError:
+        raise
+    except Exception as error:  # whatever a model's own code, and the exporter, raise
+        raise CannotImport(
+            f"[import] torch.export cannot record {type(model).__name__}: {_first_line(error)}"
+        ) from error
+    finally:
+        for module, training in modes:
+            module.training = training
+    changed = _changed(program.graph_signature)
+    if changed:
+        raise CannotImport(
+            f"[import] the model changes {', '.join(changed)} while it runs; return the new values instead"
+        )
+    return program
+
+
+def _changed(signature: Any) -> list[str]:
+    buffers = list(signature.buffers_to_mutate.values())
+    inputs = list(getattr(signature, "user_inputs_to_mutate", {}).values())
+    parameters = list((getattr(signature, "parameters_to_mutate", None) or {}).values())
+    return (
+        [f"its buffer {b}" for b in buffers]
+        + [f"its input {i}" for i in inputs]
+        + [f"its parameter {p}" for p in parameters]
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {(lines or [''])[0][:300]}"
+
+
+_ROWS: dict[str, Any] = {}
+
+
+def _rows() -> dict[str, Any]:
+    if not _ROWS:
+        _ROWS.update(rows())
+    return _ROWS
+
+
+# --- one graph
+
+
+class _Importer:
+    """Walks a graph; what each of its nodes is: a value, a constant tensor, a number, several of them, or what another
+    call of PyTorch gives."""
+
+    def __init__(self, name: str) -> None:
+        self.build = Builder(re.sub(r"\W", "_", name) or "network")
+        self.made: dict[fx.Node, Any] = {}
+        self.given: list[Given] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.frozen: list[tuple[str, Tensor, int]] = []
+        self.known: dict[tuple[Any, ...], Any] = {}
+        self.modules: dict[str, Any] = {}
+        self.holder: Any = None
+
+    def of_program(self, model: nn.Module, program: Any, args: Any, named: Any) -> Imported:
+        signature = program.graph_signature
+        held = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+        }
+        fixed = signature.inputs_to_lifted_tensor_constants
+        own: dict[str, Tensor] = {
+            **dict(model.named_buffers(remove_duplicate=False)),
+            **dict(model.named_parameters(remove_duplicate=False)),
+        }
+        spec = program.call_spec.in_spec
+        args, named = _in_order(spec, args, named)
+        leaves, in_spec = pytree.tree_flatten((args, named))
+        leaves_left = iter(leaves)
+        self.holder = program.graph_module
+        self.modules = dict(self.holder.named_children())
+        for node in program.graph.nodes:
+            if node.op != "placeholder":
+                continue
+            if node.name in held:
+                source = held[node.name]
+                tensor = own[source] if source in own else program.constants[source]
+                self.made[node] = self.weight(source, tensor)
+            elif node.name in fixed:
+                self.made[node] = program.constants[fixed[node.name]].detach()
+            else:
+                self.made[node] = self.input(node.name, next(leaves_left))
+        outputs = self.walk(program.graph)
+        arrange = _Arrangement(model, args, named)
+        return self.imported(outputs, in_spec, program.call_spec.out_spec, arrange)
+
+    def of_graph(
+        self, module: fx.GraphModule, example: list[Any], weights: dict[int, str]
+    ) -> Imported:
+        self.modules = dict(module.named_children())
+        self.holder = module
+        places = [node for node in module.graph.nodes if node.op == "placeholder"]
+        for n, (node, leaf) in enumerate(zip(places, example, strict=True)):
+            if n in weights and isinstance(leaf, Tensor):
+                self.made[node] = self.weight(weights[n], leaf)
+            else:
+                self.made[node] = self.input(node.name, leaf)
+        return self.imported(self.walk(module.graph), None, None, None)
+
+    def imported(self, outputs: list[Any], in_spec: Any, out_spec: Any, arrange: Any) -> Imported:
+        values: list[Value] = []
+        returned: list[int | None] = []
+        constants: list[Any] = []
+        places: dict[str, int] = {}
+        for each in outputs:
+            if isinstance(each, Tensor):
+                each = self.literal(each)
+            if isinstance(each, Result):
+                raise CannotImport(
+                    "[import] the model returns numbers of a type that no network holds, such as complex ones"
+                )
+            if not isinstance(each, Value):
+                returned.append(None)
+                constants.append(each)
+                continue
+            if each.name not in places:
+                places[each.name] = len(values)
+                values.append(self.own(each))
+            returned.append(places[each.name])
+            constants.append(None)
+        network = self.build.network(values)
+        return Imported(
+            network,
+            self.given,
+            returned,
+            constants,
+            in_spec,
+            out_spec,
+            self.tensors,
+            self.frozen,
+            arrange,
+        )
+
+    def own(self, value: Value) -> Value:
+        """An output that is no input or weight itself, so that nobody writes into those."""
+        computed = value.name in self.computed()
+        if computed:
+            return value
+        return self.build.call("copy", [value], [(value.shape, value.dtype)], name=value.name)[0]
+
+    def computed(self) -> set[str]:
+        return {name for node in self.build.network([]).nodes for name in node.outputs}
+
+    # Tensors
+
+    def input(self, name: str, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                raise CannotImport(f"[import] {name} is a size that is not known")
+            self.given.append(Given(name, constant=leaf))
+            return leaf
+        dtype = _NAMES.get(leaf.dtype)
+        if dtype is None:
+            raise CannotImport(
+                f"[import] input {name} is of type {leaf.dtype}, which no network holds"
+            )
+        if leaf.device.type != "cpu" or leaf.layout != torch.strided:
+            raise CannotImport(
+                f"[import] input {name} is {leaf.layout} on {leaf.device}; networks compute dense tensors on the CPU"
+            )
+        value = self.build.input(name, leaf.shape, dtype)
+        self.given.append(Given(value.name, tuple(leaf.shape), leaf.dtype))
+        return value
+
+    def weight(self, source: str, tensor: Tensor) -> Any:
+        """A parameter or buffer; the same memory is one weight."""
+        tensor = tensor.detach() if tensor.requires_grad else tensor
+        key = (
+            (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+            if tensor.numel()
+            else (source,)
+        )
+        if key in self.known:
+            return self.known[key]
+        kept = tensor.detach()
+        made: Any
+        if tensor.dtype not in _NAMES:
+            made = kept
+        elif not tensor.is_floating_point():
+            self.frozen.append((source, tensor, tensor._version))
+            made = kept.clone()
+        else:
+            made = self.build.weight(re.sub(r"\W", "_", source), array_of(kept), source)
+            self.tensors[made.name] = kept
+        self.known[key] = made
+        return made
+
+    def literal(self, tensor: Tensor) -> Value:
+        """A constant as a tensor of the graph."""
+        dtype = _NAMES.get(tensor.dtype)
+        if dtype is None:
+            raise NotCovered(f"[graph] no tensor has elements of type {tensor.dtype}")
+        return self.build.literal(array_of(tensor.detach().contiguous()), dtype, "constant")
+
+    # Nodes
+
+    def walk(self, graph: fx.Graph) -> list[Any]:
+        """The leaves of the graph's output."""
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                continue
+            if node.op == "output":
+                return [
+                    self.argument(leaf)
+                    for leaf in pytree.tree_leaves(node.args[0], is_leaf=_is_none)
+                ]
+            if node.op == "get_attr":
+                self.made[node] = self.attribute(str(node.target))
+            elif node.op == "call_function":
+                self.made[node] = self.call(node)
+            else:
+                raise CannotImport(f"[import] the graph holds a {node.op} of {node.target}")
+        raise CannotImport("[import] the graph has no output")
+
+    def attribute(self, path: str) -> Any:
+        found: Any = self.modules.get(path)
+        if found is None:
+            found = self.holder
+            for part in path.split("."):
+                found = getattr(found, part)
+        if isinstance(found, nn.Parameter):
+            return self.weight(path, found)
+        return found
+
+    def argument(self, value: Any) -> Any:
+        return self.made[value] if isinstance(value, fx.Node) else value
+
+    def call(self, node: fx.Node) -> Any:
+        target: Any = node.target
+        args, named = pytree.tree_map(
+            self.argument, (tuple(node.args), dict(node.kwargs)), is_leaf=_is_node
+        )
+        if target is operator.getitem:
+            return self.item(args[0], args[1])
+        if _CHECKS.match(str(target)):
+            return None
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self.higher_order(target, args, named)
+        leaves = pytree.tree_leaves((args, named))
+        fixed = not any(isinstance(leaf, (Value, Result)) for leaf in leaves)
+        if fixed and not _is_random(target):
+            with torch.no_grad():
+                return target(*args, **named)
+        if _OF_SHAPE.match(str(target)) and isinstance(args[0], Value):
+            like = torch.empty(args[0].shape, dtype=node.args[0].meta["val"].dtype)  # type: ignore[union-attr]
+            args = (like, *args[1:])
+            if not any(
+                isinstance(leaf, (Value, Result)) for leaf in pytree.tree_leaves((args, named))
+            ):
+                return target(*args, **named)
+        if not isinstance(target, torch._ops.OpOverload):
+            raise CannotImport(
+                f"[import] the graph calls {target}, which is none of PyTorch's own functions"
+            )
+        if target._schema.is_mutable:
+            raise CannotImport(
+                f"[import] the graph calls {target}, which writes into its arguments"
+            )
+        return self.of_row(node, target, args, named)
+
+    def item(self, of: Any, at: Any) -> Any:
+        if isinstance(of, Result):
+            return Result(of.call, at)
+        return of[at]
+
+    def higher_order(self, target: Any, args: Any, named: Any) -> Any:
+        name = str(target)
+        graphs = [a for a in args if isinstance(a, fx.GraphModule)]
+        if (
+            name in ("wrap_with_set_grad_enabled", "checkpoint", "tag_activation_checkpoint")
+            and len(graphs) == 1
+        ):
+            place = next(n for n, a in enumerate(args) if a is graphs[0])
+            return self.inline(graphs[0], args[place + 1 :])
+        raise CannotImport(
+            f"[import] the model's control flow depends on data ({name}); networks have none: compute both and choose "
+            "with torch.where"
+        )
+
+    def inline(self, module: fx.GraphModule, args: Sequence[Any]) -> Any:
+        outer, self.modules = self.modules, dict(module.named_children())
+        places = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self.made.update(zip(places, args, strict=True))
+        made = self.walk(module.graph)
+        self.modules = outer
+        return made
+
+    def of_row(self, node: fx.Node, target: Any, args: Any, named: Any) -> Any:
+        results: Any = node.meta.get("val")
+        many = isinstance(results, (tuple, list))
+        metas: list[Any] = list(results) if isinstance(results, (tuple, list)) else [results]
+        shapes = tuple(_sizes(target, m) if isinstance(m, Tensor) else None for m in metas)
+        dtypes = tuple(_NAMES.get(m.dtype) if isinstance(m, Tensor) else None for m in metas)
+        if any(
+            isinstance(m, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)) for m in metas
+        ):
+            raise CannotImport(
+                f"[import] {target} makes a number of the inputs' values, and the model goes on with it outside of "
+                "tensors; networks have no such control flow"
+            )
+        items: list[Any] = [u.args[1] for u in node.users if u.target is operator.getitem]
+        used = frozenset(items if many else [0])
+        row = _rows().get(str(target))
+        reason = "there is no row for it"
+        if row is not None and None not in [
+            d for m, d in zip(metas, dtypes, strict=True) if isinstance(m, Tensor)
+        ]:
+            mark = self.build.mark()
+            try:
+                given = self.by_name(target, args, named)
+                made = row(self.build, Arguments(given, shapes, dtypes, used))
+                results = list(made) if isinstance(made, (tuple, list)) else [made]
+                self.check(results, shapes, dtypes, used)
+                return results if many else results[0]
+            except (NotCovered, ShapeError) as why:  # PyTorch has accepted the shapes
+                self.build.back_to(mark)
+                reason = str(why).removeprefix("[graph] ")
+        return self.on_host(node, target, args, named, metas, many, reason)
+
+    def check(self, results: list[Any], shapes: Any, dtypes: Any, used: frozenset[int]) -> None:
+        """What a row gives has the shapes and types that PyTorch says.
+
+        Raises:
+            NotCovered: the types differ.
+        """
+        for n in sorted(used):
+            value, dtype = results[n], dtypes[n]
+            assert isinstance(value, Value), value
+            if value.shape != shapes[n]:
+                raise NotCovered(f"[graph] a result of shape {list(shapes[n])}")
+            kind = "bool" if value.boolean else value.dtype
+            if kind != dtype:
+                raise NotCovered(f"[graph] numbers of type {dtype}")
+
+    def by_name(self, target: Any, args: Any, named: Any) -> dict[str, Any]:
+        """Arguments by the schema's names, with what was left out; constants as tensors of the graph."""
+
+        def as_value(leaf: Any) -> Any:
+            if isinstance(leaf, Result):
+                raise NotCovered("[graph] numbers of a type that no network holds")
+            return self.literal(leaf) if isinstance(leaf, Tensor) else leaf
+
+        schema = target._schema.arguments
+        given = dict(zip((a.name for a in schema), args, strict=False)) | named
+        return {
+            a.name: pytree.tree_map(as_value, given[a.name]) if a.name in given else a.default_value
+            for a in schema
+        }
+
+    def on_host(
+        self,
+        node: fx.Node,
+        target: Any,
+        args: Any,
+        named: Any,
+        metas: list[Any],
+        many: bool,
+        reason: str,
+    ) -> Any:
+        def as_slot(leaf: Any) -> Any:
+            return Slot(leaf) if isinstance(leaf, Value) else leaf
+
+        args, named = pytree.tree_map(as_slot, (args, named))
+        call = HostCall(target, args, named, _strides(node, target))
+        tensors = [m for m in metas if isinstance(m, Tensor)]
+        if any(m.dtype not in _NAMES for m in tensors):
+            return Result(call, None)
+        note = f"{target} runs in PyTorch: {reason}"
+        if note not in self.build.notes:
+            self.build.notes.append(note)
+        values = iter(
+            self.build.call(
+                str(target),
+                call.values,
+                [(_sizes(target, m), _NAMES[m.dtype]) for m in tensors],
+                attributes=call.attributes(),
+                host=call,
+                name=node.name,
+            )
+        )
+        made = [next(values) if isinstance(m, Tensor) else None for m in metas]
+        return made if many else made[0]
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, fx.Node)
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _sizes(target: Any, meta: Tensor) -> tuple[int, ...]:
+    try:
+        return tuple(int(n) for n in meta.shape)
+    except Exception as error:  # several of torch's own
+        raise CannotImport(
+            f"[import] {target} gives as many elements as the inputs' values say; the shapes of networks are fixed"
+        ) from error
+
+
+def _is_random(target: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+def _strides(node: fx.Node, target: Any) -> tuple[int, ...] | None:
+    """Of what reads memory as it lies: how its tensor lay when the model was recorded."""
+    if "as_strided" not in str(target):
+        return None
+    of = node.args[0]
+    meta = of.meta.get("val") if isinstance(of, fx.Node) else None
+    return tuple(int(n) for n in meta.stride()) if isinstance(meta, Tensor) else None
+
+
+def array_of(tensor: Tensor) -> Array:
+    """A tensor's memory as an array."""
+    if tensor.dtype == torch.bfloat16:
+        made: Array = tensor.view(torch.int16).numpy().view(DTYPES["bfloat16"])
+        return made
+    return tensor.numpy()
+
+
+# --- a call's arguments
+
+
+def _in_order(
+    spec: Any, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Named arguments in the order in which the exporter has them."""
+    _, by_name = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    return tuple(args), {name: named[name] for name in by_name}
+
+
+class _Arrangement:
+    """Arguments of a later call as the example had them: by position or by name, with what the signature leaves out."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        try:
+            self.signature: inspect.Signature | None = inspect.signature(model.forward)
+        except (TypeError, ValueError):
+            self.signature = None
+        self.count, self.names = len(args), list(named)
+        self.kinds = (
+            {n: p.kind for n, p in self.signature.parameters.items()} if self.signature else {}
+        )
+        self.variadic = any(
+            k in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            for k in self.kinds.values()
+        )
+
+    def __call__(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if (
+            self.signature is None
+            or self.variadic
+            or (len(args) == self.count and list(named) == self.names)
+        ):
+            return args, {n: named[n] for n in self.names} if set(named) == set(
+                self.names
+            ) else named
+        try:
+            bound = self.signature.bind(*args, **named)
+        except TypeError as error:
+            raise ShapeError(f"[call] the model's arguments: {told(error)}") from None
+        usual = {n: p.default for n, p in self.signature.parameters.items()}
+        given = dict(bound.arguments)
+        wanted = [*list(usual)[: self.count], *self.names]
+        for name, value in given.items():
+            if name not in wanted and not (value is usual[name] or value == usual[name]):
+                raise ShapeError(f"[call] {name} was not in the example; compile again with it")
+        values = {n: given.get(n, usual[n]) for n in wanted}
+        return tuple(values[n] for n in wanted[: self.count]), {n: values[n] for n in self.names}

@@ -1,0 +1,106 @@
+"""Calls of PyTorch's own functions inside a graph: what no program computes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+from syno.graph.building import Value
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """The place of a tensor in arguments."""
+
+    value: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """In arguments, what another call gives that no edge of a graph can hold, such as complex numbers."""
+
+    call: HostCall
+    index: int | None
+
+
+@dataclass(eq=False)
+class HostCall:
+    """A function with its constant arguments, from torch tensors to torch tensors."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+    strides: tuple[int, ...] | None = None
+    """How the first tensor lies in memory, for what depends on it."""
+    values: list[Value] = field(init=False)
+    """The tensors to pass, in order."""
+
+    def __post_init__(self) -> None:
+        found = {slot.value.name: slot.value for slot in _slots((self.args, self.named))}
+        self.values = list(found.values())
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """The tensors it gives, without those that are None."""
+        given = {value.name: tensor for value, tensor in zip(self.values, tensors, strict=True)}
+        made = self.run(given, {})
+        if isinstance(made, (tuple, list)):
+            return [each for each in made if isinstance(each, Tensor)]
+        return made
+
+    def run(self, given: dict[str, Tensor], done: dict[int, Any]) -> Any:
+        """The result of tensors by name; those of other calls are made once."""
+
+        def fill(leaf: Any) -> Any:
+            if isinstance(leaf, Slot):
+                return given[leaf.value.name]
+            if isinstance(leaf, Result):
+                if id(leaf.call) not in done:
+                    done[id(leaf.call)] = leaf.call.run(given, done)
+                made = done[id(leaf.call)]
+                return made if leaf.index is None else made[leaf.index]
+            return leaf
+
+        args = list(pytree.tree_map(fill, self.args))
+        named = pytree.tree_map(fill, self.named)
+        if self.strides is not None:
+            lain = torch.empty_strided(args[0].shape, self.strides, dtype=args[0].dtype)
+            args[0] = lain.copy_(args[0])
+        return self.function(*args, **named)
+
+    def attributes(self) -> str:
+        """The constant arguments as JSON, for people."""
+        schema = getattr(self.function, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema is not None else []
+        names += [f"argument {n}" for n in range(len(names), len(self.args))]
+        both = {**dict(zip(names, self.args, strict=False)), **self.named}
+        plain = {name: _plain(value) for name, value in both.items() if not _holds_tensor(value)}
+        return json.dumps(plain)
+
+
+def _slots(arguments: Any) -> Iterator[Slot]:
+    for leaf in pytree.tree_leaves(arguments):
+        if isinstance(leaf, Slot):
+            yield leaf
+        elif isinstance(leaf, Result):
+            yield from _slots((leaf.call.args, leaf.call.named))
+
+
+def _holds_tensor(value: Any) -> bool:
+    return any(isinstance(leaf, (Slot, Result, Tensor)) for leaf in pytree.tree_leaves(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value).removeprefix("torch.")
