@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from syno.graph.building import FLOATS, Builder, NotCovered, Value
 from syno.graph.functions import elementwise
 from syno.graph.functions.formulas import float_of, formula_of, is_truth, pointwise
@@ -60,7 +62,27 @@ def _unary(op: Op) -> Tensor:
 
 
 def _comparison(op: Op) -> Tensor:
-    return elementwise.comparison(COMPARISONS[op.kind])(op.build, op.x(0), op.x(1))
+    x, y = _exact(op, op.x(0)), _exact(op, op.x(1))
+    return elementwise.comparison(COMPARISONS[op.kind])(op.build, x, y)
+
+
+#: Types of whole numbers that double precision holds exactly.
+_HELD = ("int8", "uint8", "int16", "int32")
+
+
+def _exact(op: Op, x: Value) -> Value:
+    """Whole numbers as double precision has them, if comparing these is comparing the numbers themselves."""
+    if not any(each.dtype in (*_HELD, "int64") for each in (op.x(0), op.x(1))):
+        return x
+    array = op.build.fixed(x)
+    small = array is not None and bool((np.abs(array.astype(np.float64)) < 2**53).all())
+    other = op.x(1) if x.name == op.x(0).name else op.x(0)
+    known = op.build.fixed(other)
+    near = known is not None and bool((np.abs(known.astype(np.float64)) < 2**53).all())
+    # What double precision rounds is beyond 2^53 and stays there: beside a smaller constant that is exact.
+    if x.dtype in _HELD or small or (x.dtype == "int64" and near):
+        return op.build.cast(x, "float64")
+    return x
 
 
 def _binary(op: Op) -> Tensor:
@@ -121,6 +143,11 @@ def _of_many(op: Op) -> Tensor:
     values = op.values()
     if len(values) == 1:
         return values[0]
+    kind = values[0].dtype
+    if op.kind in functions and kind in _HELD and all(v.dtype == kind for v in values):
+        wide = [op.build.cast(value, "float64") for value in values]
+        best = functools.reduce(lambda x, y: functions[op.kind](op.build, x, y), wide)
+        return op.build.cast(best, kind)
     result = functools.reduce(
         lambda x, y: functions.get(op.kind, elementwise.add)(op.build, x, y), values
     )

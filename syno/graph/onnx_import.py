@@ -11,7 +11,7 @@ import onnx
 
 from syno.errors import FormatError, ParseError, ShapeError, SynoError, shown
 from syno.graph.building import Array, Builder, NotCovered, Value
-from syno.graph.onnx_file import STANDARD, array_of, bad, type_name
+from syno.graph.onnx_file import STANDARD, array_of, bad, shown_text, type_name
 from syno.graph.onnx_folding import folded
 from syno.graph.onnx_nodes import attributes_of, bound, live, names_used
 from syno.graph.onnx_op import NeedsConstant, Op, Tensor, check_attributes, floats
@@ -130,6 +130,12 @@ class Importer:
             ) from error
         except SynoError as error:
             raise bad(f"node {shown(node.name)} ({told}): {_reason(error)}") from error
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # Attributes of a stranger's file may be anything; what no row looks for ends here.
+            raise bad(
+                f"node {shown(node.name)} ({told}): its attributes and tensors do not fit together "
+                f"({type(error).__name__}: {shown_text(error)})"
+            ) from error
         for name, result in zip(outputs, results, strict=False):
             if not name:
                 continue

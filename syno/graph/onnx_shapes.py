@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from syno.errors import ShapeError, shown
-from syno.graph.building import Array, NotCovered, Value
+from syno.graph.building import FLOATS, Array, NotCovered, Value
 from syno.graph.functions import shapes
-from syno.graph.functions.copying import dimension
+from syno.graph.functions.copying import dimension, iterators, over
 from syno.graph.onnx_file import MOST_ELEMENTS, bad
 from syno.graph.onnx_op import Op, Tensor, row
 from syno.graph.onnx_reductions import place_of_greatest
@@ -110,7 +110,9 @@ def _split(op: Op) -> list[Value]:
     sizes = op.dims(1, "split")
     if sizes is None:
         count = op.get("num_outputs", op.outputs)
-        size = -(-extent // count) if count > 0 else 0
+        if count != op.outputs:
+            raise ShapeError(f"[onnx] {count} parts as {op.outputs} outputs")
+        size = -(-extent // count)
         sizes = [min(size, max(0, extent - size * k)) for k in range(count)]
     return shapes.split(op.build, x, sizes, axis)
 
@@ -154,7 +156,34 @@ def _gather(op: Op) -> Tensor:
 
 @row("GatherElements")
 def _gather_elements(op: Op) -> Tensor:
-    return shapes.gather(op.build, op.x(), op.get("axis", 0), _indices(op, 1))
+    array = op.known(1)
+    at = op.x(1) if array is None else array
+    return shapes.gather(op.build, op.x(), op.get("axis", 0), at)
+
+
+@row("OneHot")
+def _one_hot(op: Op) -> Tensor:
+    places, depth, values = op.x(0), int(op.number(1)), op.tensor(2)
+    if tuple(values.shape) != (2,) or depth < 1 or depth >= 1 << 24:
+        raise ShapeError(
+            f"[onnx] OneHot of {depth} classes with values of shape {list(values.shape)}"
+        )
+    axis = dimension(op.get("axis", -1), places.rank + 1, "axis")
+    build, pair = op.build, op.x(2)
+    if pair.dtype not in FLOATS or places.dtype not in ("int64", "int32", "float32"):
+        raise NotCovered(f"[onnx] OneHot of {places.dtype} with values of type {pair.dtype}")
+    # Whole numbers below 2^24 are exact in single precision, and larger ones stay above every class.
+    p = build.cast(build.cast(places, "float32"), pair.dtype)
+    names = iterators(places.rank)
+    out = [*names[:axis], "k", *names[axis:]]
+    extents = [*places.shape[:axis], depth, *places.shape[axis:]]
+    check_size(extents)
+    read = f"p[{', '.join(names)}]"
+    text = (
+        f"y[{over(out, extents)}] = "
+        f"select({read} == index(k) or {read} + {depth} == index(k), v[1], v[0])"
+    )
+    return build.formula(text, {"p": p, "v": pair})
 
 
 def _indices(op: Op, i: int) -> Array:
@@ -254,7 +283,7 @@ def _reverse_sequence(op: Op) -> Tensor:
     return shapes.index(op.build, x, pair)
 
 
-@row("ConstantOfShape", "Range", "EyeLike", "NonZero", "Unique", "OneHot")
+@row("ConstantOfShape", "Range", "EyeLike", "NonZero", "Unique")
 def _constant(op: Op) -> Tensor:
     """What is folded where its inputs are known."""
     if op.kind == "EyeLike":

@@ -207,6 +207,41 @@ def test_conditions_and_loops_that_are_known_are_followed() -> None:
         load_onnx(unknown)
 
 
+def test_indices_and_whole_numbers_of_the_input() -> None:
+    model = parsed(
+        """g (float[4, 5] x, int64[2, 3] at, int64[4, 2] each) =>
+            (float[2, 3, 5] rows, float[4, 2] picked, float[4, 2, 5] hot, bool[4, 2] same, int64[2, 4] turned)
+            <int64 five = {5}, float[2] pair = {0, 2}, int64 three = {3}> {
+            rows = Gather(x, at)
+            picked = GatherElements<axis = 1>(x, each)
+            hot = OneHot(each, five, pair)
+            same = Equal(each, three)
+            turned = Transpose(each)
+        }"""
+    )
+    x = torch.randn(4, 5)
+    at, each = (
+        torch.tensor([[0, -1, 2], [3, -4, 1]]),
+        torch.tensor([[0, -1], [3, 4], [-5, 2], [1, 1]]),
+    )
+    rows, picked, hot, same, turned = results(load_onnx(model), x, at, each)
+    torch.testing.assert_close(rows, x[at])
+    torch.testing.assert_close(picked, x.gather(1, each % 5))
+    torch.testing.assert_close(hot, 2.0 * nn.functional.one_hot(each % 5, 5))
+    assert torch.equal(same, each == 3)
+    assert torch.equal(turned, each.T)
+    far = torch.full((4, 2), 2**53 + 1)
+    assert torch.equal(results(load_onnx(parsed(
+        "g (int64[4, 2] x) => (bool[4, 2] y) <int64 k = {9007199254740991}> { y = Equal(x, k) }"
+    )), far)[0], far == 2**53 - 1)  # fmt: skip
+    with pytest.raises(UnsupportedOp):  # double precision cannot tell these two numbers apart
+        load_onnx(
+            parsed(
+                "g (int64[2] x) => (bool[2] y) <int64 k = {9007199254740992}> { y = Equal(x, k) }"
+            )
+        )
+
+
 def test_outputs_that_are_inputs_or_constants_and_names_that_collide() -> None:
     model = parsed(
         """g (float[2] x, float[2] y_2) => (float[2] y, float[2] x_out, float[2] c) <float[2] c = {1, 2}> {
@@ -310,6 +345,9 @@ def lying() -> dict[str, Any]:
     )
     made["strides"] = parsed(
         "g (float[1, 1, 8] x) => (float[1, 1, 8] y) { y = MaxPool<kernel_shape = [3], strides = [0]>(x) }"
+    )
+    made["parts"] = parsed(
+        "g (float[4] x) => (float[2] y, float[2] z) { y, z = Split<num_outputs = 4611686018427387904>(x) }"
     )
     made["huge output"] = parsed(
         "g () => (float[N] y) <int64[2] n = {1099511627776, 4096}> { y = ConstantOfShape(n) }"

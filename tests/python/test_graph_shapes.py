@@ -238,6 +238,17 @@ def test_rows_are_picked_by_data_and_by_constants(seed: int) -> None:
     )
     expected = torch.gather(x, d, torch.from_numpy(each))
     same(computed(lambda b, v: shapes.gather(b, v, d, each), x), expected)
+    by_data = computed(lambda b, v, i: shapes.gather(b, v, d, i), x, torch.from_numpy(each))
+    same(by_data, expected)
+    from_behind = torch.from_numpy(each - x.shape[d])
+    same(computed(lambda b, v, i: shapes.gather(b, v, d, i), x, from_behind), expected)
+
+
+def test_elements_out_of_range_are_an_error_at_run_time() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    for wrong in (4, -5, 2**40):
+        with pytest.raises(IndexError):
+            computed(lambda b, v, i: shapes.gather(b, v, 1, i), x, torch.tensor([[wrong]]))
 
 
 MODES = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from syno.errors import ShapeError, shown
 from syno.graph.building import Array, Builder, NotCovered, Value
-from syno.graph.functions.copying import check_elements, copy, dimension, known
+from syno.graph.functions.copying import check_elements, copy, dimension, iterators, known, over
 from syno.graph.functions.tables import as_index
 from syno.graph.functions.views import permute, reshape
 
@@ -208,20 +208,44 @@ def gather(build: Builder, x: Value, dim: int, indices: Array | Value) -> Value:
     """The element of `x` at every index of `indices`, which replaces the position along `dim` (`torch.gather`).
 
     Raises:
-        NotCovered: indices that are no constants.
+        ShapeError: shapes that do not fit together; a constant index that is out of range.
     """
-    if isinstance(indices, Value):
-        array = build.fixed(indices)
-        if array is None:
-            raise NotCovered("[graph] single elements at indices of the input")
-        indices = array
-    if x.rank == 0 or indices.ndim != x.rank:
+    if x.rank == 0 or len(indices.shape) != x.rank:
         raise ShapeError(
-            f"[graph] indices with {indices.ndim} dimensions of a tensor with {x.rank}"
+            f"[graph] indices with {len(indices.shape)} dimensions of a tensor with {x.rank}"
         )
     d = dimension(dim, x.rank)
     if any(a > b for e, (a, b) in enumerate(zip(indices.shape, x.shape, strict=True)) if e != d):
         raise ShapeError(f"[graph] indices of shape {list(indices.shape)} of {list(x.shape)}")
+    if isinstance(indices, Value):
+        array = build.fixed(indices)
+        if array is None:
+            return _elements_at(build, x, d, indices)
+        indices = array
     positions: list[Array | None] = list(np.indices(indices.shape, sparse=True))
     positions[d] = _in_range(indices, x.shape[d])
     return index(build, x, positions)
+
+
+def _elements_at(build: Builder, x: Value, d: int, indices: Value) -> Value:
+    """Elements of all of `x` in a row at places that a program computes: exactly, in double precision."""
+    if indices.dtype not in _WHOLE:
+        raise NotCovered(f"[graph] indices of type {indices.dtype}")
+    check_elements(x.shape, indices.shape)
+    extent = x.shape[d]
+    names = iterators(x.rank)
+    places = [f"index({name})" for name in names]
+    read = f"p[{', '.join(names)}]"
+    places[d] = f"select({read} < 0, {read} + {extent}, {read})"
+    strides = [math.prod(x.shape[e + 1 :]) for e in range(x.rank)]
+    flat = " + ".join(f"{stride} * {place}" for stride, place in zip(strides, places, strict=True))
+    # What is out of range stays so, and is an error at run time.
+    text = (
+        f"y[{over(names, indices.shape)}] = "
+        f"select({read} >= {-extent} and {read} < {extent}, {flat}, {math.prod(x.shape)})"
+    )
+    place = build.cast(
+        build.formula(text, {"p": build.cast(indices, "float64")}, dtype="float64"), "int64"
+    )
+    elements = build.as_itself(reshape(build, x, [math.prod(x.shape)]))
+    return build.call("gather", [elements, place], [(indices.shape, elements.dtype)])[0]

@@ -9,6 +9,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+#: Longest table that is looked at.
+_LONGEST = 1 << 16
 #: Largest divisor worth an expression.
 _MOST_DIVISOR = 1 << 20
 
@@ -28,6 +30,8 @@ def as_index(table: Array, i: str) -> str | None:
     '(i + 2) % 4'
     """
     table = np.asarray(table, np.int64)
+    if len(table) > _LONGEST:
+        return None
     return _floor(table, i) or _rotation(table, i) or _digits(table, i)
 
 
@@ -38,7 +42,7 @@ def _floor(table: Array, i: str) -> str | None:
     steps = np.diff(table)
     if (steps == steps[0]).all():
         return _sum(int(steps[0]), i, int(table[0]))
-    if n > 4096 and np.ptp(steps) > 1:
+    if np.ptp(steps) > 1:
         return None
     # t = floor(a * k + b) for all k means that slopes between any two points are within one over their distance
     low, high = _slopes(table)
@@ -58,13 +62,22 @@ def _floor(table: Array, i: str) -> str | None:
 def _slopes(table: Array) -> tuple[Fraction, Fraction]:
     low, high = Fraction(-(1 << 40)), Fraction(1 << 40)
     n = len(table)
-    for distance in range(1, n):
+    for distance in _distances(n):
         difference = table[distance:] - table[:-distance]
         low = max(low, Fraction(int(difference.max()) - 1, distance))
         high = min(high, Fraction(int(difference.min()) + 1, distance))
         if low >= high:
             break
     return low, high
+
+
+def _distances(n: int) -> list[int]:
+    """Distances between points of a table: all small ones and few large ones, so that long tables take little time."""
+    result, distance = [], 1
+    while distance < n:
+        result.append(distance)
+        distance += max(1, distance // 64)
+    return [*result, n - 1] if result[-1] != n - 1 else result
 
 
 def _fractions_between(low: Fraction, high: Fraction) -> list[Fraction]:
