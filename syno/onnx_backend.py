@@ -88,18 +88,22 @@ class SynoRep(BackendRep):
                 raise UnsupportedOp(
                     "sums of sums in half precision, whose roundings differ by more than the standard's tests allow"
                 )
-            self._ready[key] = (imported, self._function(imported.network))
+            self._ready[key] = (imported, self._function(imported))
             return self._ready[key]
         raise UnsupportedOp("what this model's inputs decide about could not be found out")
 
-    def _function(self, network: Network) -> Any:
-        if self._compiled:
-            raise UnsupportedOp("networks of ONNX models are not compiled here")
+    def _function(self, imported: OnnxModel) -> Any:
+        network = imported.network
+        compiled = imported.compile() if self._compiled else None
 
         def function(feeds: Mapping[str, Array]) -> dict[str, Array]:
-            tensors = {name: tensor_of(np.ascontiguousarray(a)) for name, a in feeds.items()}
-            for name, array in feeds.items():
-                tensors[name] = tensors[name].reshape(array.shape)
+            if compiled is not None:
+                made = compiled.run([np.ascontiguousarray(feeds[v.name]) for v in network.inputs])
+                return dict(zip([value.name for value in network.outputs], made, strict=True))
+            tensors = {
+                name: tensor_of(np.ascontiguousarray(a)).reshape(a.shape)
+                for name, a in feeds.items()
+            }
             return {name: _array(t) for name, t in run_reference(network, tensors).items()}
 
         return function
@@ -138,6 +142,8 @@ class SynoBackend(Backend):
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> SynoRep:
         """A model ready to run; shapes that it leaves open are those of the inputs it is run with.
+
+        With `compiled=True` it runs compiled; otherwise node by node in PyTorch, which is ready at once.
 
         Raises:
             UnsupportedOp: the device is no CPU.

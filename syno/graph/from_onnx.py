@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,11 +41,18 @@ class OnnxModel:
     inputs: dict[str, Value]
     outputs: dict[str, Value]
 
-    def compile(self, **options: Any) -> Any:
-        """The network compiled: a callable of its inputs (see `syno.compile` for the options)."""
-        from syno.graph.compiled import compile_network
+    def compile(self, example: Sequence[Any] | None = None, **settings: Any) -> Any:
+        """The network compiled: a callable of its inputs in order.
 
-        return compile_network(self.network, **options)
+        Args:
+            example: values of the inputs, by which the result is checked; default random ones.
+            settings: as `syno.compile` takes them.
+        """
+        # Loaded when it is used: compiling needs the engine, importing does not.
+        compiler = importlib.import_module("syno.graph.compile")
+        return compiler.compile_network(
+            self.network, example, settings=compiler.Compiling(**settings)
+        )[0]
 
     def __repr__(self) -> str:
         def listed(values: Mapping[str, Value]) -> str:
