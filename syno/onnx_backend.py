@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import unittest
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,8 +24,16 @@ from syno.graph.onnx_file import read_model
 from syno.graph.reference import run_reference, tensor_of
 
 Array = np.ndarray[Any, Any]
-#: Makes a function of tensors by name from a network.
-Executor = Any
+
+
+class Refused(UnsupportedOp, unittest.SkipTest):
+    """What syno does not compute; runners of tests skip it."""
+
+
+def refused(error: UnsupportedOp) -> Refused:
+    result = Refused(error.what, fix=error.fix, operators=error.operators)
+    result.needed = error.needed
+    return result
 
 
 class SynoRep(BackendRep):
@@ -46,7 +55,7 @@ class SynoRep(BackendRep):
         Args:
             inputs: arrays in the order of the model's inputs, or by name.
         Raises:
-            UnsupportedOp: an operator that syno does not compute.
+            Refused: an operator that syno does not compute.
             ShapeError: another number of inputs.
         """
         if not isinstance(inputs, Mapping):
@@ -56,11 +65,21 @@ class SynoRep(BackendRep):
             inputs = dict(zip(self.names, given, strict=False))
         for name, array in inputs.items():
             if array is None or isinstance(array, (list, tuple, dict)):
-                raise UnsupportedOp(f"input {name} is no tensor", operators=["Input"])
+                raise Refused(f"input {name} is no tensor", operators=["Input"])
         feeds = {name: np.asarray(array) for name, array in inputs.items()}
         imported, function = self._prepared(feeds)
         results = function({name: feeds[name] for name in imported.inputs})
         return tuple(results[value.name] for value in imported.outputs.values())
+
+    def covered(self) -> bool:
+        """Whether the model can be imported as it stands, or lacks only shapes and values that a run gives."""
+        try:
+            build_onnx(self._model, self._folder, {}, {})
+        except UnsupportedOp as error:
+            return bool(error.needed)
+        except ShapeError:
+            return True
+        return True
 
     def imported(self, inputs: Mapping[str, Array]) -> OnnxModel:
         """The network that inputs of these shapes run on."""
@@ -81,16 +100,16 @@ class SynoRep(BackendRep):
             except UnsupportedOp as error:
                 missing = set(error.needed) - self._needed
                 if not missing or not missing <= set(feeds):
-                    raise
+                    raise refused(error) from error
                 self._needed |= missing
                 continue
             if rounds_often(imported.network):
-                raise UnsupportedOp(
+                raise Refused(
                     "sums of sums in half precision, whose roundings differ by more than the standard's tests allow"
                 )
             self._ready[key] = (imported, self._function(imported))
             return self._ready[key]
-        raise UnsupportedOp("what this model's inputs decide about could not be found out")
+        raise Refused("what this model's inputs decide about could not be found out")
 
     def _function(self, imported: OnnxModel) -> Any:
         network = imported.network
@@ -133,11 +152,12 @@ class SynoBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether all operators are covered, as far as the model itself says; what inputs decide shows when it runs."""
         try:
-            cls.prepare(model, device)
+            ready = cls.prepare(model, device)
+            return ready.covered()
         except UnsupportedOp:
             return False
-        return True
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> SynoRep:
@@ -146,11 +166,11 @@ class SynoBackend(Backend):
         With `compiled=True` it runs compiled; otherwise node by node in PyTorch, which is ready at once.
 
         Raises:
-            UnsupportedOp: the device is no CPU.
+            Refused: the device is no CPU; the model is of operators that cannot be converted.
             FormatError: the model contradicts itself.
         """
         if not cls.supports_device(device):
-            raise UnsupportedOp(f"device {device}: syno runs on the CPU")
+            raise Refused(f"device {device}: syno runs on the CPU")
         checked, folder = read_model(model)
         return SynoRep(checked, folder, bool(kwargs.get("compiled", False)))
 

@@ -7,7 +7,9 @@ everything.
 from __future__ import annotations
 
 import collections
+import io
 import os
+import unittest
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +123,23 @@ def test_models_of_the_package_agree_or_are_refused(cases: list[Any]) -> None:
             counts[case.kind, outcome(case)] += 1
     print(dict(counts))
     assert sum(n for (_, result), n in counts.items() if result == "computed") >= 30, counts
+
+
+def test_the_package_s_own_runner_passes_or_skips() -> None:
+    from onnx.backend.test import BackendTest
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runner = BackendTest(onnx_backend.SynoBackend, __name__)
+        suite = unittest.TestSuite()
+        for case in runner.test_cases.values():
+            loaded = unittest.defaultTestLoader.loadTestsFromTestCase(case)
+            tests = [test for test in loaded if test.id().endswith("_cpu")]
+            if "Real" not in case.__name__:
+                suite.addTests(tests if ALL else tests[::12])
+        result = unittest.TextTestRunner(stream=io.StringIO()).run(suite)
+    assert result.wasSuccessful(), [*result.failures, *result.errors][:3]
+    assert len(result.skipped) < result.testsRun / 2
 
 
 def test_a_case_that_must_not_pass_fails() -> None:
