@@ -1,0 +1,263 @@
+"""`torch.compile(model, backend="syno")`: the graphs that Dynamo finds, forward and backward, as compiled networks.
+
+>>> import torch
+>>> fast = torch.compile(torch.nn.Linear(3, 2), backend="syno", options={"threads": 1})  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from syno.errors import ArgumentError, SynoError, told, unknown_name
+from syno.graph.aten_rows import rows
+from syno.graph.building import Array
+from syno.graph.from_torch import Imported, array_of, from_fx
+from syno.graph.reference import run_reference
+
+_log = logging.getLogger("syno.graph")
+
+#: What `options` may hold, and of which type each is.
+OPTIONS: dict[str, type] = {
+    "threads": int, "derive": bool, "max_rel_err": float, "seconds": float, "fuse": bool, "verify": bool, "cache": bool,
+}  # fmt: skip
+
+
+def syno_backend(
+    graph: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: Any = None,
+) -> Any:
+    """The backend: AOTAutograd splits a graph into forward and backward, and each becomes a network.
+
+    A graph that no network is runs in PyTorch, with a warning that says why.
+
+    Args:
+        options: `threads`, `derive`, `max_rel_err`, `seconds`, `fuse`, `verify`, `cache`, as `syno.compile` takes them.
+    Raises:
+        UnknownName: another option.
+        ArgumentError: an option of another type.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+
+    settings = _settings(options)
+    inference = _compiler(settings, constant_weights=True)
+    training = _compiler(settings, constant_weights=False)
+    compiled = aot_autograd(
+        fw_compiler=training,
+        bw_compiler=training,
+        inference_compiler=inference,
+        decompositions=_decompositions(),
+    )
+    return compiled(graph, example_inputs)
+
+
+def _settings(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for name, value in (options or {}).items():
+        kind = OPTIONS.get(name)
+        if kind is None:
+            raise unknown_name("option", name, OPTIONS)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise ArgumentError(
+                f"[compile] option {name} is {value!r}", fix=f"pass a {kind.__name__}"
+            )
+        settings[name] = value
+    return settings
+
+
+def _decompositions() -> dict[Any, Any]:
+    """ATen's own, without those of functions that have rows."""
+    from torch._decomp import core_aten_decompositions
+
+    known = rows()
+    table: Any = core_aten_decompositions()
+    return {f: how for f, how in table.items() if str(f) not in known}
+
+
+def _compiler(settings: Mapping[str, Any], *, constant_weights: bool) -> Callable[..., Any]:
+    from functorch.compile import make_boxed_func
+
+    def compiler(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+        weights = _static(graph) if constant_weights else frozenset()
+        return make_boxed_func(_Graph(graph, settings, weights))
+
+    return compiler
+
+
+def _static(graph: fx.GraphModule) -> frozenset[int]:
+    """Which inputs are a model's parameters and buffers."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    count = sum(node.op == "placeholder" for node in graph.graph.nodes)
+    indices = getattr(metadata, "static_input_indices", None) or ()
+    return frozenset(int(n) for n in indices if int(n) < count)
+
+
+class _Graph:
+    """One graph of ATen's functions: a network for every set of shapes it is called with, made at the first call."""
+
+    def __init__(
+        self, graph: fx.GraphModule, settings: Mapping[str, Any], static: frozenset[int]
+    ) -> None:
+        self.graph, self.settings, self.static = graph, settings, static
+        self.made: dict[tuple[Any, ...], _Compiled | None] = {}
+        self.lock = threading.Lock()
+        self.symbolic = any(
+            isinstance(leaf, torch.SymInt)
+            or (isinstance(leaf, Tensor) and any(isinstance(n, torch.SymInt) for n in leaf.shape))
+            for node in graph.graph.nodes
+            if node.op == "placeholder"
+            for leaf in [node.meta.get("val")]
+        )
+
+    def __call__(self, *args: Any) -> Any:
+        key = tuple(_kind(a) for a in args) if self.symbolic else ()
+        if key not in self.made:
+            with self.lock:
+                if key not in self.made:
+                    self.made[key] = self.compiled(args)
+        network = self.made[key]
+        if network is not None:
+            return network(args)
+        with torch.no_grad():
+            return self.graph(*args)
+
+    def compiled(self, args: Sequence[Any]) -> _Compiled | None:
+        """The network of these arguments' shapes; None where there is none."""
+        try:
+            graph = self.graph
+            if self.symbolic:
+                from torch.fx.experimental.proxy_tensor import make_fx
+
+                with torch.no_grad():
+                    graph = make_fx(graph, tracing_mode="fake")(*args)
+            return _Compiled(graph, args, self.settings, self.static)
+        except SynoError as why:
+            _log.warning(
+                "a graph of %d nodes runs in PyTorch: %s", len(self.graph.graph.nodes), told(why)
+            )
+            return None
+
+
+def _kind(value: Any) -> Any:
+    return (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else value
+
+
+class _Compiled:
+    """A network, and the weights it was made with."""
+
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        args: Sequence[Any],
+        settings: Mapping[str, Any],
+        static: frozenset[int],
+    ) -> None:
+        first: dict[int, int] = {}
+        for n in sorted(static):
+            if _is_weight(args[n]):
+                first.setdefault(args[n].data_ptr(), n)
+        self.weights = {n: _state(args[n]) for n in first.values()}
+        self.imported = from_fx(graph, args, weights={n: f"weight_{n}" for n in self.weights})
+        self.runner = compile_imported(self.imported, settings)
+        self.others = [n for n in range(len(args)) if n not in self.weights]
+        self.lock = threading.Lock()
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        """The results, with the weights as they are now."""
+        if self.changed(args):
+            with self.lock:
+                changed = self.changed(args)
+                if changed:
+                    arrays = {f"weight_{n}": array_of(args[n].detach()) for n in changed}
+                    self.runner.refresh(arrays)
+                    self.weights.update({n: _state(args[n]) for n in changed})
+        inputs = self.imported.flatten([args[n] for n in self.others], {})
+        return self.imported.unflatten(self.runner.run([t.detach() for t in inputs.values()]))
+
+    def changed(self, args: Sequence[Any]) -> list[int]:
+        return [n for n, known in self.weights.items() if _state(args[n]) != known]
+
+
+def _is_weight(value: Any) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and value.is_floating_point()
+        and value.numel() > 0
+        and not value.is_inference()
+    )
+
+
+def _state(tensor: Tensor) -> tuple[int, int]:
+    return tensor.data_ptr(), tensor._version
+
+
+class Runner:
+    """An imported network, node by node in PyTorch."""
+
+    def __init__(self, imported: Imported) -> None:
+        self.network = imported.network
+
+    def run(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The outputs, of the inputs in order."""
+        names = [value.name for value in self.network.inputs]
+        made = run_reference(self.network, dict(zip(names, tensors, strict=True)))
+        return [made[value.name] for value in self.network.outputs]
+
+    def refresh(self, weights: Mapping[str, Array]) -> None:
+        """Takes other values of weights."""
+        self.network.weights.update(weights)
+
+
+class CompiledRunner(Runner):
+    """The same compiled."""
+
+    def __init__(self, imported: Imported, settings: Mapping[str, Any]) -> None:
+        from syno.graph import compile as compiling
+
+        super().__init__(imported)
+        known = {field.name for field in dataclasses.fields(compiling.Compiling)}
+        chosen = {name: value for name, value in settings.items() if name in known}
+        self.compiled, self.parts = compiling.compile_network(
+            self.network, settings=compiling.Compiling(**chosen)
+        )
+
+    def run(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        made = self.compiled.run(list(tensors))
+        return [each if isinstance(each, Tensor) else torch.from_numpy(each) for each in made]
+
+    def refresh(self, weights: Mapping[str, Array]) -> None:
+        from syno.graph.compile import refreshed
+
+        super().refresh(weights)
+        refreshed(self.compiled, self.parts, self.network.weights)
+
+
+def compile_imported(imported: Imported, settings: Mapping[str, Any]) -> Runner:
+    """What runs a network: compiled, but for one that computes nothing."""
+    if not imported.network.nodes or importlib.util.find_spec("syno.graph.compile") is None:
+        return Runner(imported)
+    return CompiledRunner(imported, settings)
+
+
+def register() -> None:
+    """Makes `backend="syno"` known where the package is not installed."""
+    from torch._dynamo.backends import registry
+
+    if "syno" not in registry._BACKENDS or registry._BACKENDS["syno"] is None:
+        registry.register_backend(compiler_fn=syno_backend, name="syno")
+
+
+register()

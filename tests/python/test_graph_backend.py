@@ -1,0 +1,164 @@
+"""`torch.compile(backend="syno")`: inference, training, graph breaks, other shapes, changed weights."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+from syno.errors import SynoError  # noqa: E402
+from syno.graph import backend  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 5),
+    )
+
+
+def compiled(model: Any, **options: Any) -> Any:
+    return torch.compile(model, backend="syno", options=options or None)
+
+
+def close(ours: Any, theirs: Any) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_inference_agrees_with_eager(grad: bool) -> None:
+    model, x = network().eval(), torch.randn(2, 1, 8, 8)
+    with torch.set_grad_enabled(grad):
+        close(compiled(model)(x), model(x))
+
+
+def test_the_networks_are_used(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    whole = backend.compile_imported
+    monkeypatch.setattr(backend, "compile_imported", lambda i, s: made.append(i) or whole(i, s))
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "syno.graph"):
+        compiled(network().eval())(torch.randn(2, 1, 8, 8))
+    (imported,) = made
+    assert imported.network.weights
+    assert [value.shape for value in imported.network.inputs] == [(2, 1, 8, 8)]
+    assert not [node for node in imported.network.nodes if node.host is not None]
+    assert not caplog.records
+
+
+def test_weights_that_change_are_seen() -> None:
+    model, x = network().eval(), torch.randn(2, 1, 8, 8)
+    fast = compiled(model)
+    with torch.no_grad():
+        close(fast(x), model(x))
+        model[0].weight.mul_(2)
+        close(fast(x), model(x))
+        model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()})
+        close(fast(x), model(x))
+
+
+def test_other_shapes_and_numbers() -> None:
+    def function(x: Tensor, k: int) -> Tensor:
+        return F.softmax(x * k, -1) + x.shape[0]
+
+    fast = compiled(function)
+    for rows, k in ((2, 1), (3, 2), (5, 7), (3, 2), (1, 4)):
+        x = torch.randn(rows, 4)
+        close(fast(x, k), function(x, k))
+
+
+def test_graph_breaks_and_control_flow() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = torch.tanh(x) * 2
+        if y.sum() > 0:
+            return y.exp()
+        return y - 1
+
+    fast = compiled(function)
+    for sign in (1, -1):
+        x = sign * torch.rand(3, 3)
+        close(fast(x), function(x))
+
+
+def test_inputs_that_are_written_to() -> None:
+    def function(x: Tensor) -> Tensor:
+        x.add_(1)
+        return x.view(-1) * 2
+
+    a, b = torch.ones(2, 3), torch.ones(2, 3)
+    close(compiled(function)(a), function(b))
+    close(a, b)
+
+
+def test_a_training_step_agrees_with_eager() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.GELU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.LayerNorm(36),
+        nn.Linear(36, 5),
+    )
+    twin = copy.deepcopy(model)
+    fast = compiled(model)
+    optimizers = [torch.optim.SGD(m.parameters(), 0.1) for m in (model, twin)]
+    for _ in range(3):
+        x, y = torch.randn(4, 1, 8, 8), torch.randint(5, (4,))
+        for run, optimizer in ((fast, optimizers[0]), (twin, optimizers[1])):
+            optimizer.zero_grad()
+            F.cross_entropy(run(x), y).backward()
+            optimizer.step()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        close(ours, theirs)
+        close(ours.grad, theirs.grad)
+    close(model[1].running_mean, twin[1].running_mean)
+
+
+def test_attention_trains() -> None:
+    model = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, activation="gelu")
+    twin = copy.deepcopy(model)
+    x = torch.randn(2, 5, 16)
+    compiled(model)(x).square().mean().backward()
+    twin(x).square().mean().backward()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        close(ours.grad, theirs.grad)
+
+
+def test_what_no_network_is_runs_in_pytorch(caplog: pytest.LogCaptureFixture) -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.fft.fft(x)
+
+    x = torch.randn(4)
+    with caplog.at_level(logging.WARNING, "syno.graph"):
+        close(compiled(function)(x), function(x))
+    assert "runs in PyTorch" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"thread": 1}, {"threads": "1"}, {"derive": 1}])
+def test_options_that_are_none_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(SynoError):
+        backend.syno_backend(torch.fx.symbolic_trace(nn.ReLU()), [torch.ones(1)], options=options)
