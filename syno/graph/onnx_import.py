@@ -11,6 +11,8 @@ import onnx
 
 from syno.errors import FormatError, ParseError, ShapeError, SynoError, shown
 from syno.graph.building import Array, Builder, NotCovered, Value
+from syno.graph.functions import shapes
+from syno.graph.functions.copying import dimension
 from syno.graph.onnx_file import STANDARD, array_of, bad, shown_text, type_name
 from syno.graph.onnx_folding import folded
 from syno.graph.onnx_nodes import attributes_of, bound, live, names_used
@@ -108,7 +110,12 @@ class Importer:
         for name in outputs:
             if name:
                 self.sources[name] = sources
-        known_op = (domain, node.op_type) in ROWS or node.op_type in ("If", "Loop", "Constant")
+        known_op = (domain, node.op_type) in ROWS or node.op_type in (
+            "If",
+            "Loop",
+            "Scan",
+            "Constant",
+        )
         if any(isinstance(each, Missing) for each in inputs):
             if not known_op and self._body(node, domain, [], check=True) is None:
                 self.failures.setdefault(told, "there is no row for it")
@@ -183,6 +190,8 @@ class Importer:
             return self._if(node, inputs, scope, depth)
         if not domain and node.op_type == "Loop":
             return self._loop(node, inputs, scope, depth)
+        if not domain and node.op_type == "Scan":
+            return self._scan(node, inputs, scope, depth)
         arrays = [self.build.fixed(each) if isinstance(each, Value) else each for each in inputs]
         every = all(
             array is not None
@@ -433,15 +442,73 @@ class Importer:
             step += 1
         return [*carried, *(self._stacked(each) for each in scanned)]
 
-    def _stacked(self, parts: list[Any]) -> Any:
-        from syno.graph.functions.shapes import stack
+    def _scan(
+        self, node: Any, inputs: Sequence[Tensor | None], scope: Scope, depth: int
+    ) -> list[Any]:
+        """States carried along slices of tensors, step by step."""
+        attributes = {a.name: a for a in node.attribute}
+        if "body" not in attributes or any(each is None for each in inputs):
+            raise bad(f"node {shown(node.name)} (Scan) has no body, or inputs left out")
+        graph = attributes["body"].g
+        count = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
+        states = len(inputs) - count
+        made = len(graph.output) - states
+        if not 0 < count <= len(inputs) or len(graph.input) != len(inputs) or made < 0:
+            raise bad(f"node {shown(node.name)} (Scan) has {len(inputs)} inputs, {count} to scan")
 
+        def listed(name: str, length: int) -> list[int]:
+            values = list(attributes[name].ints) if name in attributes else [0] * length
+            if len(values) != length:
+                raise bad(f"node {shown(node.name)} (Scan): {name} has {len(values)} numbers")
+            return values
+
+        tensors = [
+            self.value_of(name, each) if isinstance(each, np.ndarray) else each
+            for name, each in zip(node.input[states:], inputs[states:], strict=True)
+        ]
+        scanned = [each for each in tensors if each is not None]
+        axes = [
+            dimension(axis, each.rank, "axis")
+            for axis, each in zip(listed("scan_input_axes", count), scanned, strict=True)
+        ]
+        lengths = {each.shape[axis] for axis, each in zip(axes, scanned, strict=True)}
+        if len(lengths) != 1 or max(lengths) > _MOST_STEPS:
+            raise NotCovered(f"[onnx] a scan over {sorted(lengths)} steps")
+        (steps,) = lengths
+        backward = listed("scan_input_directions", count)
+        carried: list[Any] = list(inputs[:states])
+        gathered: list[list[Any]] = [[] for _ in range(made)]
+        for step in range(steps):
+            parts = [
+                shapes.select(self.build, each, axis, steps - 1 - step if way else step)
+                for each, axis, way in zip(scanned, axes, backward, strict=True)
+            ]
+            names = [each.name for each in graph.input]
+            given = dict(zip(names, [*carried, *parts], strict=True))
+            results = self.subgraph(graph, scope, given, depth)
+            if any(isinstance(each, Missing) for each in results):
+                raise NotCovered("[onnx] a scan whose body is not covered")
+            carried = results[:states]
+            for each, value in zip(gathered, results[states:], strict=True):
+                each.append(value)
+        outputs = []
+        for parts, axis, way in zip(
+            gathered,
+            listed("scan_output_axes", made),
+            listed("scan_output_directions", made),
+            strict=True,
+        ):
+            values = [self.value_of("", p) if isinstance(p, np.ndarray) else p for p in parts]
+            outputs.append(shapes.stack(self.build, values[::-1] if way else values, axis))
+        return [*carried, *outputs]
+
+    def _stacked(self, parts: list[Any]) -> Any:
         if not parts:
             raise NotCovered("[onnx] a loop without a step")
         if all(isinstance(part, np.ndarray) for part in parts):
             return np.stack(parts)
         values = [self.value_of("", p) if isinstance(p, np.ndarray) else p for p in parts]
-        return stack(self.build, values, 0)
+        return shapes.stack(self.build, values, 0)
 
 
 def _dtype(array: Array) -> str:

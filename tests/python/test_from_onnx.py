@@ -242,6 +242,31 @@ def test_indices_and_whole_numbers_of_the_input() -> None:
         )
 
 
+@pytest.mark.parametrize("backward", [0, 1])
+def test_scans_are_written_out(backward: int) -> None:
+    model = parsed(
+        """g (float[2] s, float[3, 5, 2] x) => (float[2] last, float[3, 2, 5] all) {
+            last, all = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [2],
+                scan_input_directions = [BACKWARD], scan_output_directions = [BACKWARD],
+                body = step (float[2] a, float[3, 2] b) => (float[2] c, float[3, 2] d) {
+                    m = ReduceMean<axes = [0], keepdims = 0>(b)
+                    c = Add(a, m)
+                    d = Mul(b, c)
+                }
+            >(s, x)
+        }""".replace("BACKWARD", str(backward))
+    )
+    model.opset_import[0].version = 17
+    s, x = torch.randn(2), torch.randn(3, 5, 2)
+    last, everything = results(load_onnx(model), s, x)
+    parts, state = [], s
+    for t in reversed(range(5)) if backward else range(5):
+        state = state + x[:, t].mean(0)
+        parts.append(x[:, t] * state)
+    torch.testing.assert_close(last, state)
+    torch.testing.assert_close(everything, torch.stack(parts[::-1] if backward else parts, 2))
+
+
 def test_outputs_that_are_inputs_or_constants_and_names_that_collide() -> None:
     model = parsed(
         """g (float[2] x, float[2] y_2) => (float[2] y, float[2] x_out, float[2] c) <float[2] c = {1, 2}> {

@@ -95,7 +95,7 @@ def copy(
         values: the same of an array, for constants.
         fill: what is read where an index is outside `x`, as the language writes it; empty for 0.
     Raises:
-        NotCovered: very many whole numbers, or beside a fill, unless they are constants; a tensor without elements.
+        NotCovered: very many whole numbers, or beside a fill, unless they are constants; of a tensor without elements.
     """
     array = known(build, x)
     if array is not None:
@@ -103,6 +103,8 @@ def copy(
         if result.shape != tuple(extents):
             raise AssertionError(f"{result.shape} is not {tuple(extents)}")
         return build.literal(result, x.dtype, x.name)
+    if 0 in extents:
+        return build.literal(np.zeros(tuple(extents)), "bool" if holds_truth(x) else x.dtype)
     if not is_number(x) and not fill and math.prod(x.shape) <= MOST_MOVED:
         return moved(build, x, values)
     check_readable(build, x)
