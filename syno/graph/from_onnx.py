@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,11 +47,9 @@ class OnnxModel:
             example: values of the inputs, by which the result is checked; default random ones.
             settings: as `syno.compile` takes them.
         """
-        # Loaded when it is used: compiling needs the engine, importing does not.
-        compiler = importlib.import_module("syno.graph.compile")
-        return compiler.compile_network(
-            self.network, example, settings=compiler.Compiling(**settings)
-        )[0]
+        from syno.graph.compile import Compiling, compile_network
+
+        return compile_network(self.network, example, settings=Compiling(**settings))[0]
 
     def __repr__(self) -> str:
         def listed(values: Mapping[str, Value]) -> str:
