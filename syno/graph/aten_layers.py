@@ -115,6 +115,15 @@ def _batch_norm_no_training(build: Builder, a: Arguments) -> Made:
     return made, None, None
 
 
+def _batch_norm_functional(build: Builder, a: Arguments) -> Made:
+    if not a.training or a.running_mean is None:
+        raise NotCovered("[graph] batch normalisation without running statistics")
+    x: Value = a.named["input"]
+    return norms.batch_norm_of_batch(
+        build, x, a.running_mean, a.running_var, a.weight, a.bias, a.momentum, a.eps
+    )
+
+
 def _layer_norm(build: Builder, a: Arguments) -> Value:
     return norms.layer_norm(build, a.named["input"], a.normalized_shape, a.weight, a.bias, a.eps)
 
@@ -326,6 +335,7 @@ LAYERS: dict[str, Row] = {
     "_scaled_dot_product_flash_attention_for_cpu.default": _attention_of_cpu,
     "batch_norm.default": _batch_norm,
     "_native_batch_norm_legit_no_training.default": _batch_norm_no_training,
+    "_native_batch_norm_legit_functional.default": _batch_norm_functional,
     "layer_norm.default": _layer_norm,
     "native_layer_norm.default": _native_layer_norm,
     "group_norm.default": _group_norm,

@@ -138,6 +138,20 @@ def test_a_training_step_agrees_with_eager() -> None:
     close(model[1].running_mean, twin[1].running_mean)
 
 
+def test_batch_normalisation_trains_as_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    whole = backend.compile_imported
+    monkeypatch.setattr(backend, "compile_imported", lambda i, s: made.append(i) or whole(i, s))
+    model = nn.BatchNorm2d(3, momentum=0.3)
+    twin = copy.deepcopy(model)
+    x = torch.randn(2, 3, 4, 5) * 2 + 1
+    close(compiled(model)(x), twin(x))
+    close(model.running_mean, twin.running_mean)
+    close(model.running_var, twin.running_var)
+    functions = {node.function for each in made for node in each.network.nodes if node.host}
+    assert functions <= {"aten.add.Tensor"}  # which counts the batches
+
+
 def test_attention_trains() -> None:
     model = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, activation="gelu")
     twin = copy.deepcopy(model)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from syno.errors import ShapeError
 from syno.graph.building import Builder, NotCovered, Value
-from syno.graph.functions.formulas import Tensors, axes, dim_of, float_of, sizes_of
+from syno.graph.functions import reductions
+from syno.graph.functions.formulas import Tensors, axes, dim_of, float_of, pointwise, sizes_of
 from syno.graph.functions.reductions import Reduced
 
 
@@ -40,6 +43,38 @@ def batch_norm(
     read = f"{tensors.key('x', x)}[{','.join(at)}]"
     body = f"{read} * {tensors.key('s', scale)}[{at[1]}] + {tensors.key('t', shift)}[{at[1]}]"
     return build.formula(f"y[{','.join(at)}] = {body}", tensors.by_key, name="batch_norm")
+
+
+def batch_norm_of_batch(
+    build: Builder,
+    x: Value,
+    running_mean: Value,
+    running_var: Value,
+    weight: Value | None,
+    bias: Value | None,
+    momentum: float,
+    eps: float,
+) -> list[Value]:
+    """In training: the result, the batch's mean and inverse deviation, and the running mean and variance after it."""
+    dims = [d for d in range(x.rank) if d != 1]
+    count = math.prod(x.shape[d] for d in dims)
+    if x.rank < 2 or count < 2:
+        raise NotCovered("[graph] the variance of one element a channel")
+    mean = reductions.mean(build, x, dims)
+    variance = reductions.var(build, x, dims, 0)
+    spread = pointwise(build, "rsqrt({v} + {eps})", name="inverse_deviation", v=variance, eps=eps)
+    tensors = Tensors(build, float_of(build, [x]))
+    at = axes(x.rank)
+    read = f"{tensors.key('x', x)}[{','.join(at)}]"
+    body = f"({read} - {tensors.key('m', mean)}[{at[1]}]) * {tensors.key('s', spread)}[{at[1]}]"
+    body += _affine(tensors, weight, bias, at[1])
+    made = build.formula(f"y[{','.join(at)}] = {body}", tensors.by_key, name="batch_norm")
+    step = "{new} * {momentum} + {old} * {rest}"
+    numbers: dict[str, Any] = {"momentum": momentum, "rest": 1 - momentum}
+    after = pointwise(build, step, name="running_mean", new=mean, old=running_mean, **numbers)
+    numbers["momentum"] = momentum * count / (count - 1)  # the running variance is unbiased
+    kept = pointwise(build, step, name="running_var", new=variance, old=running_var, **numbers)
+    return [made, mean, spread, after, kept]
 
 
 def layer_norm(
