@@ -8,24 +8,22 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, fx, nn
 
-from syno.errors import ShapeError, SynoError, told
+from syno.errors import ShapeError, SynoError
 from syno.graph.aten_rows import Arguments, rows
-from syno.graph.building import DTYPES, Array, Builder, Network, NotCovered, Value
+from syno.graph.building import DTYPES, Array, Builder, NotCovered, Value
+from syno.graph.calls import Arrangement, Given, Imported
 from syno.graph.host import HostCall, Result, Slot
-from syno.inputs import arguments, described, unwrapped
+from syno.inputs import arguments, unwrapped
 
 #: Element types of a graph's tensors by PyTorch's.
 _NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in DTYPES}
@@ -41,106 +39,6 @@ _OF_SHAPE = re.compile(r"aten\.(new_(zeros|ones|full)|(zeros|ones|full)_like)\."
 
 class CannotImport(SynoError):
     """Why a model cannot become a network, and what to do, in a sentence."""
-
-
-# --- what a model's call is made of
-
-
-@dataclass(frozen=True)
-class Given:
-    """One leaf of a call's arguments: a tensor, by its name in the network, or what has to stay as it was."""
-
-    name: str
-    shape: tuple[int, ...] = ()
-    dtype: torch.dtype | None = None
-    constant: Any = None
-
-
-@dataclass
-class Imported:
-    """A network, and how a call of the model it was becomes one of it."""
-
-    network: Network
-    given: list[Given]
-    """The arguments' leaves, in order."""
-    returned: list[int | None]
-    """For each leaf of what the model returns, which output of the network it is; None of a constant."""
-    constants: list[Any]
-    """The leaves that are no tensors; None in the place of outputs."""
-    in_spec: pytree.TreeSpec | None = None
-    """Of (args, kwargs)."""
-    out_spec: pytree.TreeSpec | None = None
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    """The model's own parameters and buffers by the names of the network's weights."""
-    frozen: list[tuple[str, Tensor, int]] = field(default_factory=list)
-    """Buffers of whole numbers whose values became part of programs: name, tensor, its version then."""
-    arrange: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
-
-    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The network's inputs by name.
-
-        Raises:
-            ShapeError: an argument has another structure, shape or dtype than in the example, or another value where
-                it is no tensor.
-        """
-        both = (tuple(args), dict(kwargs))
-        if self.arrange is not None:
-            both = self.arrange(*both)
-        leaves, spec = pytree.tree_flatten(both)
-        if self.in_spec is not None and spec != self.in_spec:
-            names = ", ".join(each.name for each in self.given)
-            raise ShapeError(
-                f"[call] the network takes {names}, as its example had them; got {described(args)} and "
-                f"{described(kwargs)}; compile again for other arguments"
-            )
-        return {
-            each.name: self._checked(each, leaf)
-            for each, leaf in zip(self.given, leaves, strict=True)
-            if each.dtype is not None or not self._is_same(each, leaf)
-        }
-
-    @staticmethod
-    def _checked(each: Given, leaf: Any) -> Tensor:
-        if isinstance(leaf, np.ndarray):
-            leaf = torch.from_numpy(leaf)
-        expected = f"{str(each.dtype).removeprefix('torch.')} {list(each.shape)}"
-        if (
-            not isinstance(leaf, Tensor)
-            or leaf.dtype != each.dtype
-            or tuple(leaf.shape) != each.shape
-            or leaf.device.type != "cpu"
-        ):
-            got = described(leaf)
-            if isinstance(leaf, Tensor) and leaf.device.type != "cpu":
-                got += f" on {leaf.device}"
-            raise ShapeError(
-                f"[call] input {each.name}: expected {expected} as in the example, got {got}; compile again for it"
-            )
-        return leaf
-
-    @staticmethod
-    def _is_same(each: Given, leaf: Any) -> bool:
-        if type(leaf) is not type(each.constant) or leaf != each.constant:
-            raise ShapeError(
-                f"[call] input {each.name}: expected {each.constant!r} as in the example, got {described(leaf)}; "
-                "compile again for it"
-            )
-        return True
-
-    def unflatten(self, outputs: Sequence[Tensor]) -> Any:
-        """What the model returns, of the network's outputs in order."""
-        leaves = [
-            constant if at is None else outputs[at]
-            for at, constant in zip(self.returned, self.constants, strict=True)
-        ]
-        return leaves if self.out_spec is None else pytree.tree_unflatten(leaves, self.out_spec)
-
-    def stale(self) -> str | None:
-        """The name of a buffer that is part of programs and was changed since; None where there is none."""
-        for name, tensor, version in self.frozen:
-            if tensor._version != version:
-                return name
-        return None
 
 
 def from_module(model: nn.Module, example: Any, *, name: str = "") -> Imported:
@@ -291,7 +189,7 @@ class _Importer:
             else:
                 self.made[node] = self.input(node.name, next(leaves_left))
         outputs = self.walk(program.graph)
-        arrange = _Arrangement(model, args, named)
+        arrange = Arrangement(model, args, named)
         return self.imported(outputs, in_spec, program.call_spec.out_spec, arrange)
 
     def of_graph(
@@ -630,9 +528,6 @@ def array_of(tensor: Tensor) -> Array:
     return tensor.numpy()
 
 
-# --- a call's arguments
-
-
 def _in_order(
     spec: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -641,41 +536,4 @@ def _in_order(
     return tuple(args), {name: named[name] for name in by_name}
 
 
-class _Arrangement:
-    """Arguments of a later call as the example had them: by position or by name, with what the signature leaves out."""
-
-    def __init__(self, model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        try:
-            self.signature: inspect.Signature | None = inspect.signature(model.forward)
-        except (TypeError, ValueError):
-            self.signature = None
-        self.count, self.names = len(args), list(named)
-        self.kinds = (
-            {n: p.kind for n, p in self.signature.parameters.items()} if self.signature else {}
-        )
-        self.variadic = any(
-            k in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-            for k in self.kinds.values()
-        )
-
-    def __call__(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if (
-            self.signature is None
-            or self.variadic
-            or (len(args) == self.count and list(named) == self.names)
-        ):
-            return args, {n: named[n] for n in self.names} if set(named) == set(
-                self.names
-            ) else named
-        try:
-            bound = self.signature.bind(*args, **named)
-        except TypeError as error:
-            raise ShapeError(f"[call] the model's arguments: {told(error)}") from None
-        usual = {n: p.default for n, p in self.signature.parameters.items()}
-        given = dict(bound.arguments)
-        wanted = [*list(usual)[: self.count], *self.names]
-        for name, value in given.items():
-            if name not in wanted and not (value is usual[name] or value == usual[name]):
-                raise ShapeError(f"[call] {name} was not in the example; compile again with it")
-        values = {n: given.get(n, usual[n]) for n in wanted}
-        return tuple(values[n] for n in wanted[: self.count]), {n: values[n] for n in self.names}
+__all__ = ["CannotImport", "Given", "Imported", "array_of", "from_fx", "from_module"]
