@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -247,7 +246,7 @@ class CompiledRunner(Runner):
 
 def compile_imported(imported: Imported, settings: Mapping[str, Any]) -> Runner:
     """What runs a network: compiled, but for one that computes nothing."""
-    if not imported.network.nodes or importlib.util.find_spec("syno.graph.compile") is None:
+    if not imported.network.nodes:
         return Runner(imported)
     return CompiledRunner(imported, settings)
 

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+from syno import _core  # noqa: E402
 from syno.errors import SynoError  # noqa: E402
 from syno.graph import backend  # noqa: E402
 
@@ -21,7 +22,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if not hasattr(_core, "Graph"):  # an engine without networks: node by node in PyTorch
+        monkeypatch.setattr(
+            backend, "CompiledRunner", lambda imported, settings: backend.Runner(imported)
+        )
     torch._dynamo.reset()
     torch.manual_seed(0)
     yield
