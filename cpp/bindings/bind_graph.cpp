@@ -1,7 +1,7 @@
 // bindings/bind_graph.cpp — whole networks in Python: graphs of programs, where their tensors lie, and what
 // runs them.
 #include <fmt/format.h>
-#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -10,8 +10,11 @@
 
 #include "graph/executable.hpp"
 #include "graph/graph.hpp"
+#include "graph/interpret.hpp"
+#include "graph/key.hpp"
 #include "graph/merge.hpp"
 #include "graph/plan.hpp"
+#include "graph/rewrites.hpp"
 #include "graph/text.hpp"
 #include "graph/views.hpp"
 #include "support/error.hpp"
@@ -81,6 +84,91 @@ std::variant<Graph, std::string> merged(const Graph& g, const std::vector<std::s
   for (const std::string& node : nodes) places.push_back(g.node_named(node));
   const py::gil_scoped_release unlocked;
   return graph::merged(g, std::move(places), name);
+}
+
+using Numbers = py::array_t<double, py::array::c_style | py::array::forcecast>;
+
+graph::Values values_of(const Numbers& array) {
+  graph::Values values;
+  values.shape.assign(array.shape(), array.shape() + array.ndim());
+  values.data.assign(array.data(), array.data() + array.size());
+  return values;
+}
+
+Numbers array_of(const graph::Values& values) {
+  Numbers array(values.shape);
+  std::copy(values.data.begin(), values.data.end(), array.mutable_data());
+  return array;
+}
+
+std::map<std::string, Numbers> interpreted(const Graph& g, const std::map<std::string, Numbers>& given,
+                                           const std::optional<py::function>& call) {
+  std::map<std::string, graph::Values> values;
+  for (const auto& [name, array] : given) values.emplace(name, values_of(array));
+  graph::CallFunction run;
+  if (call)
+    run = [&](const graph::Node& node, const std::vector<graph::Values>& inputs) {
+      const py::gil_scoped_acquire lock;
+      py::list arrays;
+      for (const graph::Values& each : inputs) arrays.append(array_of(each));
+      std::vector<graph::Values> made;
+      for (const py::handle each : py::cast<py::sequence>((*call)(view_of(g, node), arrays)))
+        made.push_back(values_of(Numbers::ensure(each)));
+      return made;
+    };
+  std::map<std::string, graph::Values> outputs;
+  {
+    const py::gil_scoped_release unlocked;
+    outputs = graph::interpret(g, values, run);
+  }
+  std::map<std::string, Numbers> arrays;
+  for (const auto& [name, each] : outputs) arrays.emplace(name, array_of(each));
+  return arrays;
+}
+
+void bind_rewrites(py::module_& m) {
+  py::class_<graph::GraphSite>(m, "GraphSite", "Where a rewrite of graphs applies, by the names of nodes.")
+      .def(py::init([](std::string node, std::string other) {
+             return graph::GraphSite{std::move(node), std::move(other)};
+           }),
+           "node"_a, "other"_a = "")
+      .def_readonly("node", &graph::GraphSite::node, "The one that goes or changes.")
+      .def_readonly("other", &graph::GraphSite::other, "A second one, if the rewrite is about two.")
+      .def(
+          "__eq__", [](const graph::GraphSite& a, const graph::GraphSite& b) { return a == b; },
+          py::is_operator())
+      .def("__repr__", [](const graph::GraphSite& site) {
+        return fmt::format("<GraphSite {}{}{}>", site.node, site.other.empty() ? "" : ", ", site.other);
+      });
+  m.def(
+      "graph_rows",
+      [] {
+        std::vector<std::tuple<std::string, std::string>> rows;
+        for (const graph::GraphRewrite& row : graph::graph_rewrites())
+          rows.emplace_back(std::string(row.name), std::string(row.statement));
+        return rows;
+      },
+      "(name, statement) of each rewrite of graphs.");
+  m.def(
+      "graph_sites",
+      [](const Graph& g, const std::string& row) {
+        const py::gil_scoped_release unlocked;
+        return graph::graph_rewrite_named(row).find(g);
+      },
+      "graph"_a, "row"_a, "Where a rewrite applies.");
+  m.def(
+      "graph_rewrite",
+      [](const Graph& g, const std::string& row, const graph::GraphSite& site) {
+        const py::gil_scoped_release unlocked;
+        return graph::graph_rewrite_named(row).apply(g, site);
+      },
+      "graph"_a, "row"_a, "site"_a, R"doc(
+    The graph that a rewrite makes: it computes the same outputs, in order, though maybe under other names.
+
+    Raises:
+        ScheduleError: the rewrite does not apply there.
+        UnknownName: no rewrite has this name.
+)doc");
 }
 
 void bind_graphs(py::module_& m) {
@@ -210,6 +298,21 @@ void bind_graphs(py::module_& m) {
       .def(
           "verify", [](const Graph& g) { graph::verify(g); },
           "Checks every invariant; VerifyError says which one does not hold.")
+      .def("key", &graph::structural_key,
+           "32 hexadecimal digits: equal for graphs that are equal up to names and the order of independent "
+           "nodes.")
+      .def("cleaned", &graph::cleaned, py::call_guard<py::gil_scoped_release>(),
+           "The graph after all rewrites of `graph_rows`, until none applies.")
+      .def("interpret", &interpreted, "values"_a, "call"_a = py::none(), R"doc(
+    The outputs by name, in double precision: slow, and what everything else is held to.
+
+    Args:
+        values: arrays of the inputs and weights by name.
+        call: from a node and its inputs' arrays to its outputs' ones, for functions of the host.
+    Raises:
+        ShapeError: a value is missing, or of another shape.
+        KernelError: a function of the host, and no `call`.
+)doc")
       .def(
           "copy", [](const Graph& g) { return Graph(g); }, "Another graph with the same content.")
       .def(
@@ -382,5 +485,6 @@ void bind_executable(py::module_& m) {
 
 void bind_graph(py::module_& m) {
   bind_graphs(m);
+  bind_rewrites(m);
   bind_executable(m);
 }

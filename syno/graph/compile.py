@@ -65,7 +65,7 @@ def compile_network(
     settings = settings or Compiling()
     threads = whole("compile", "threads", settings.threads, 1, MOST_THREADS)
     parts = folded(network)
-    graph = cleaned(parts.call.graph())
+    graph = parts.call.graph().cleaned()
     dtype = _main_type(graph)
     names = {node.name: (node.name,) for node in graph.nodes}
     decisions: list[Joined] = []
@@ -84,19 +84,6 @@ def compile_network(
         if not compiled.verification:
             raise KernelError(f"[network] {network.name}: {compiled.verification}")
     return compiled, parts
-
-
-def cleaned(graph: _core.Graph) -> _core.Graph:
-    """Without nodes that nobody reads, that another one computes, too, or that copy what they read."""
-    rows = ("dead", "common", "same", "transposes")
-    while True:
-        for row in rows:
-            sites = _core.graph_sites(graph, row)
-            if sites:
-                graph = _core.graph_rewrite(graph, row, sites[0])
-                break
-        else:
-            return graph
 
 
 def _main_type(graph: _core.Graph) -> str:
@@ -258,4 +245,4 @@ def refreshed(compiled: CompiledNetwork, parts: Folded, weights: Mapping[str, Ar
     compiled.update_weights(parts.weights({**parts.once.weights, **parts.call.weights, **weights}))
 
 
-__all__ = ["Compiling", "check", "cleaned", "compile_network", "refreshed"]
+__all__ = ["Compiling", "check", "compile_network", "refreshed"]
