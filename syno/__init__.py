@@ -22,7 +22,8 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "Operator": "syno.operator",
     "Kernel": "syno.kernel",
-    "compile": "syno.kernel",
+    "compile": "syno.compiling",
+    "load_onnx": "syno.graph.from_onnx",
     "config": "syno.config",
     "Program": "syno._core",
     "PGraph": "syno._core",

@@ -3,8 +3,10 @@ The engine of syno: tensor programs, pGraphs, synthesis, schedules and native ke
 """
 from __future__ import annotations
 import collections.abc
+import numpy
+import numpy.typing
 import typing
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'FormatError', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1475,6 +1477,250 @@ class DerivationSearch:
     @property
     def states(self) -> int:
         ...
+class GraphNode:
+    """
+    A node of a graph: a program, or a call of a function.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def attributes(self) -> str:
+        """
+        Of a call: a JSON object.
+        """
+    @property
+    def function(self) -> str:
+        """
+        Of a call: whom.
+        """
+    @property
+    def inputs(self) -> list[str]:
+        """
+        Names of the tensors that it reads.
+        """
+    @property
+    def name(self) -> str:
+        """
+        Of the node.
+        """
+    @property
+    def outputs(self) -> list[str]:
+        """
+        Names of the tensors that it computes.
+        """
+    @property
+    def program(self) -> Program | None:
+        """
+        What it computes; None for a call.
+        """
+    @property
+    def program_text(self) -> str:
+        """
+        The full text of its program; empty for a call.
+        """
+class Graph:
+    """
+        A network: nodes that are tensor programs, or calls of functions, and tensors between them.
+    
+        Example:
+            >>> from syno._core import Graph, Program
+            >>> graph = Graph("small")
+            >>> graph.add_input("x", [2, 3], "float32")
+            >>> graph.add_program("relu", Program.parse("y[i,j] = relu(x[i,j])", shapes={"x": [2, 3]}), ["x"], ["t"])
+            >>> graph.set_outputs(["t"])
+            >>> graph.tensor("t")
+            ([2, 3], 'float32', 'computed')
+    """
+    @staticmethod
+    def parse(text: str) -> Graph:
+        """
+            Read the text that `text` writes.
+        
+            Raises:
+                ParseError: the text is malformed, naming the line.
+                VerifyError: nodes and tensors do not fit each other.
+        """
+    def __init__(self, name: str = 'graph') -> None:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def add_call(self, name: str, function: str, attributes: str, inputs: collections.abc.Sequence[str], outputs: collections.abc.Sequence[tuple[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], str]]) -> None:
+        """
+            A node that a function computes: `gather`, `cast`, `argmax` and `copy` are the engine's, others the host's.
+        
+            Args:
+                attributes: a JSON object; ``{"random": true}`` keeps two equal calls apart.
+                outputs: (name, shape, dtype) of new tensors.
+            Raises:
+                FormatError: attributes that are no JSON object.
+                VerifyError, UnknownName: as for `add_program`.
+        """
+    def add_input(self, name: str, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], dtype: str = 'float32') -> None:
+        """
+        A tensor that the caller gives.
+        """
+    def add_program(self, name: str, program: Program, inputs: collections.abc.Sequence[str], outputs: collections.abc.Sequence[str], dtype: str = 'float32') -> None:
+        """
+            A node that computes a program.
+        
+            Args:
+                inputs: names of tensors, in the order of the program's inputs.
+                outputs: names of new tensors, in the order of its outputs.
+                dtype: of all of them: "float32", "float64" or "bfloat16".
+            Raises:
+                VerifyError: they do not fit the program.
+                UnknownName: there is no such tensor or type.
+        """
+    def add_weight(self, name: str, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], dtype: str = 'float32') -> None:
+        """
+        A tensor that stays the same over calls.
+        """
+    def cleaned(self) -> Graph:
+        """
+        The graph after all rewrites of `graph_rows`, until none applies.
+        """
+    def constant_nodes(self) -> list[str]:
+        """
+        Names of the nodes that depend on weights alone.
+        """
+    def copy(self) -> Graph:
+        """
+        Another graph with the same content.
+        """
+    def dot(self) -> str:
+        """
+        For Graphviz.
+        """
+    def interpret(self, values: collections.abc.Mapping[str, typing.Annotated[numpy.typing.ArrayLike, numpy.float64]], call: collections.abc.Callable | None = None) -> dict[str, numpy.typing.NDArray[numpy.float64]]:
+        """
+            The outputs by name, in double precision: slow, and what everything else is held to.
+        
+            Args:
+                values: arrays of the inputs and weights by name.
+                call: from a node and its inputs' arrays to its outputs' ones, for functions of the host.
+            Raises:
+                ShapeError: a value is missing, or of another shape.
+                KernelError: a function of the host, and no `call`.
+        """
+    def is_view(self, node: str) -> bool:
+        """
+        Whether a node's output has its one input's elements in the same row-major order.
+        """
+    def key(self) -> str:
+        """
+        32 hexadecimal digits: equal for graphs that are equal up to names and the order of independent nodes.
+        """
+    def merged(self, nodes: collections.abc.Sequence[str], name: str = '') -> Graph:
+        """
+            The graph with these program nodes as one.
+        
+            Raises:
+                ScheduleError: they cannot be one, and why.
+                ShapeError: no node, or one twice.
+        """
+    def set_outputs(self, names: collections.abc.Sequence[str]) -> None:
+        """
+        What the network returns: any tensors, in order.
+        """
+    def tensor(self, name: str) -> tuple[list[int], str, str]:
+        """
+        (shape, dtype, role) of a tensor; the role is input, weight or computed.
+        """
+    def text(self) -> str:
+        """
+        The full text form; parsing it gives the same graph.
+        """
+    def try_merged(self, nodes: collections.abc.Sequence[str], name: str = '') -> Graph | str:
+        """
+        The graph with these program nodes as one, or the reason why they cannot be one.
+        """
+    def verify(self) -> None:
+        """
+        Checks every invariant; VerifyError says which one does not hold.
+        """
+    @property
+    def inputs(self) -> list[str]:
+        """
+        Names, in order.
+        """
+    @property
+    def name(self) -> str:
+        """
+        Of the network.
+        """
+    @property
+    def nodes(self) -> list[GraphNode]:
+        """
+        In an order in which each reads what is computed before it.
+        """
+    @property
+    def outputs(self) -> list[str]:
+        """
+        Names, in order.
+        """
+    @property
+    def weights(self) -> list[str]:
+        """
+        Names, in order.
+        """
+class GraphSite:
+    """
+    Where a rewrite of graphs applies, by the names of nodes.
+    """
+    __hash__: typing.ClassVar[None] = None
+    def __eq__(self, arg0: GraphSite) -> bool:
+        ...
+    def __init__(self, node: str, other: str = '') -> None:
+        ...
+    def __repr__(self) -> str:
+        ...
+    @property
+    def node(self) -> str:
+        """
+        The one that goes or changes.
+        """
+    @property
+    def other(self) -> str:
+        """
+        A second one, if the rewrite is about two.
+        """
+class Executable:
+    """
+    A network's steps, run one after the other in one call.
+    """
+    def __init__(self, steps: collections.abc.Sequence[tuple], arena_bytes: typing.SupportsInt | typing.SupportsIndex, externals: typing.SupportsInt | typing.SupportsIndex, host: collections.abc.Callable | None = None) -> None:
+        """
+            Steps in order.
+        
+            Args:
+                steps: ``("kernel", kernel, threads, arguments)``, ``("builtin", name, attributes, [(shape, dtype)], inputs,
+                    arguments)`` or ``("host", arguments)``; an argument is ``("arena", byte)``, ``("external", number)`` or
+                    ``("fixed", address)``, inputs first.
+                externals: how many buffers a caller gives: inputs, then outputs.
+                host: called with the step's number and its arguments' addresses.
+            Raises:
+                ShapeError, UnknownName: a step that does not fit.
+        """
+    def profile(self, addresses: collections.abc.Sequence, threads: typing.SupportsInt | typing.SupportsIndex = 1, turns: typing.SupportsInt | typing.SupportsIndex = 15) -> list[float]:
+        """
+        Median seconds of each step.
+        """
+    def run(self, addresses: collections.abc.Sequence, threads: typing.SupportsInt | typing.SupportsIndex = 1) -> None:
+        """
+        One run on the caller's row-major buffers; nothing about them is checked. Thread-safe.
+        """
+    @property
+    def arena_bytes(self) -> int:
+        """
+        Between the steps of one run.
+        """
+    @property
+    def step_count(self) -> int:
+        """
+        Of all kinds.
+        """
 def adopt_cache_entry(entry: bytes) -> bytes:
     """
     The same compiled object under this process's secret, for code that is trusted; b'' where it is none.
@@ -1787,6 +2033,22 @@ def g2bmm(*, batch: typing.SupportsInt | typing.SupportsIndex, length: typing.Su
         Raises:
             ShapeError: an extent below 1.
     """
+def graph_rewrite(graph: Graph, row: str, site: GraphSite) -> Graph:
+    """
+        The graph that a rewrite makes: it computes the same outputs, in order, though maybe under other names.
+    
+        Raises:
+            ScheduleError: the rewrite does not apply there.
+            UnknownName: no rewrite has this name.
+    """
+def graph_rows() -> list[tuple[str, str]]:
+    """
+    (name, statement) of each rewrite of graphs.
+    """
+def graph_sites(graph: Graph, row: str) -> list[GraphSite]:
+    """
+    Where a rewrite applies.
+    """
 def host_cpu() -> Cpu:
     """
         This machine's CPU, or the one that the environment variable ``SYNO_CPU`` names.
@@ -1860,6 +2122,17 @@ def named_operators() -> dict[str, str]:
 def nest_features(nest: LoopNest, machine: MachineModel, *, threads: typing.SupportsInt | typing.SupportsIndex = 1) -> list[float]:
     """
     What a learned cost model sees of a nest: logarithms of counts, in the order of ``feature_names()``.
+    """
+def plan_memory(items: collections.abc.Sequence[tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex]]) -> tuple[list[int], int, int]:
+    """
+        Offsets in one arena of items that live from one step to another.
+    
+        Args:
+            items: (bytes, first step, last step) of each.
+        Returns:
+            The offsets, the bytes of the arena, and those of the items that live at one step at most.
+        Raises:
+            ShapeError: fewer than 0 bytes, or an end before the beginning.
     """
 def pool(kind: str, *, batch: typing.SupportsInt | typing.SupportsIndex = 1, channels: typing.SupportsInt | typing.SupportsIndex, in_size: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], kernel: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], stride: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], dilation: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_begin: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_end: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], count_include_pad: bool = True) -> Program:
     """

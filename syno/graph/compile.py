@@ -67,7 +67,7 @@ def compile_network(
     parts = folded(network)
     graph = parts.call.graph().cleaned()
     dtype = _main_type(graph)
-    names = {node.name: (node.name,) for node in graph.nodes}
+    names: dict[str, tuple[str, ...]] = {node.name: (node.name,) for node in graph.nodes}
     decisions: list[Joined] = []
     if settings.fuse:
         graph, names, decisions = fused(
@@ -158,8 +158,6 @@ class Deriving:
                 dtype=dtype,
                 threads=self._threads,
                 max_rel_err=self._settings.max_rel_err,
-                cache=self._settings.cache,
-                progress="off",
             )
             best = found.best()
         except (ScheduleError, KernelError) as error:

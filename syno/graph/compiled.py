@@ -136,7 +136,7 @@ class CompiledNetwork:
     @property
     def arena_bytes(self) -> int:
         """Memory of a running call for what lies between its steps."""
-        return self._storage.arena_bytes
+        return int(self._storage.arena_bytes)
 
     @property
     def live_bytes(self) -> int:
@@ -298,7 +298,7 @@ _COLUMNS = ("step", "by", "us", "share", "predicted", "of peak", "limit", "compu
 def _rows(
     network: CompiledNetwork, times: Mapping[str, float], total_us: float
 ) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     predicted = sum(stage.predicted_us for stage in network.stages) or 1.0
     for stage in network.stages:
         us = times.get(stage.name)
@@ -408,4 +408,5 @@ def memory_at(address: int, shape: Sequence[int], dtype: str) -> Array:
     if count == 0:
         return np.empty(tuple(shape), DTYPES[dtype])
     held = (ctypes.c_char * count).from_address(address)
-    return np.frombuffer(held, DTYPES[dtype]).reshape(tuple(shape))
+    array: Array = np.frombuffer(memoryview(held), DTYPES[dtype]).reshape(tuple(shape))
+    return array

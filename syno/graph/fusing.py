@@ -71,7 +71,7 @@ def fused(
     Returns:
         The graph; the names of the original nodes that each node holds; the decisions in order.
     """
-    holds = {node.name: (node.name,) for node in graph.nodes}
+    holds: dict[str, tuple[str, ...]] = {node.name: (node.name,) for node in graph.nodes}
     decisions: list[Joined] = []
     refused: set[tuple[str, str]] = set()
     while True:

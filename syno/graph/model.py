@@ -1,0 +1,127 @@
+"""A PyTorch model compiled whole: called as the model is."""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from syno.errors import KernelError
+from syno.graph.compile import Compiling, check, compile_network, refreshed
+from syno.graph.compiled import Check, CompiledNetwork, Profile
+from syno.graph.from_torch import Imported, array_of, from_module
+
+
+class CompiledModel:
+    """A model in inference, at the shapes of its example. Called with what the model is called with, it returns what the
+    model returns, without gradients. Thread-safe. `syno.compile(model, example)` makes it.
+
+    Values of parameters and buffers that change after compilation are seen at the next call, and packed again; a call
+    that runs meanwhile on another thread may see either.
+
+    Attributes:
+        network: the compiled network: its steps, memory, check.
+    """
+
+    def __init__(self, imported: Imported, network: CompiledNetwork, parts: Any, example: Any) -> None:
+        self.network = network
+        self._imported = imported
+        self._parts = parts
+        self._example = example
+        self._lock = threading.Lock()
+        self._tracked = list(imported.tensors.items())
+        self._state = self._now()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the model.
+
+        Raises:
+            ShapeError: arguments of another structure, shape or type than the example's.
+            KernelError: an argument requires a gradient while torch records them.
+        """
+        if self._now() != self._state:
+            self._refresh()
+        given = self._imported.flatten(args, kwargs)
+        made = self.network.run([given[name] for name in self.network.inputs])
+        return self._imported.unflatten([_tensor(each) for each in made])
+
+    def verify(self, *args: Any, seed: int = 0, **kwargs: Any) -> Check:
+        """Compares with float64, on these arguments or on random inputs of a seed."""
+        if not args and not kwargs:
+            return check(self.network, self._imported.network, None, seed)
+        given = self._imported.flatten(args, kwargs)
+        return check(self.network, self._imported.network, [given[n] for n in self.network.inputs])
+
+    def profile(self, *args: Any, turns: int = 15, **kwargs: Any) -> Profile:
+        """Times of each step on these arguments; the example's where none are given. Microseconds, medians."""
+        if not args and not kwargs:
+            args, kwargs = self._example
+        given = self._imported.flatten(args, kwargs)
+        return self.network.profile(*[given[name] for name in self.network.inputs], turns=turns)
+
+    def dot(self) -> str:
+        """The fused graph in Graphviz's language."""
+        return self.network.dot()
+
+    @property
+    def fallbacks(self) -> dict[str, str]:
+        """Steps that PyTorch computes, and why."""
+        return self.network.fallbacks
+
+    def __str__(self) -> str:
+        return str(self.network)
+
+    def __repr__(self) -> str:
+        return repr(self.network).replace("CompiledNetwork", "CompiledModel", 1)
+
+    def _repr_html_(self) -> str:
+        return self.network._repr_html_() or f"<pre>{html.escape(repr(self))}</pre>"
+
+    def _now(self) -> list[tuple[int, int]]:
+        return [(tensor._version, tensor.data_ptr()) for _, tensor in self._tracked]
+
+    def _refresh(self) -> None:
+        stale = self._imported.stale()
+        if stale is not None:
+            raise KernelError(
+                f"[network] the buffer {stale} became part of the compiled programs and was changed; compile again"
+            )
+        with self._lock:
+            now = self._now()
+            changed = {
+                name: array_of(tensor)
+                for (name, tensor), before, after in zip(
+                    self._tracked, self._state, now, strict=True
+                )
+                if before != after
+            }
+            weights = {**self._imported.network.weights, **changed}
+            self._imported.network.weights.update(changed)
+            refreshed(self.network, self._parts, weights)
+            self._state = now
+
+
+def compile_model(model: nn.Module, example: Any, settings: Mapping[str, Any]) -> CompiledModel:
+    """What `syno.compile` does with a module.
+
+    Raises:
+        CannotImport: the model is no graph of tensors that can be recorded.
+        KernelError: the compiled network computes something else.
+    """
+    from syno.inputs import arguments
+
+    with torch.no_grad():
+        imported = from_module(model, example)
+        args, named = arguments(model, example)
+        given = imported.flatten(args, named)
+        values = [given[value.name] for value in imported.network.inputs]
+        network, parts = compile_network(imported.network, values, settings=Compiling(**settings))
+    return CompiledModel(imported, network, parts, (args, named))
+
+
+def _tensor(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.from_numpy(value)
