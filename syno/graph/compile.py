@@ -70,13 +70,14 @@ def compile_network(
     names: dict[str, tuple[str, ...]] = {node.name: (node.name,) for node in graph.nodes}
     decisions: list[Joined] = []
     if settings.fuse:
-        graph, names, decisions = fused(
-            graph, cost or PredictedCost(dtype, threads), dtype=dtype
-        )
+        graph, names, decisions = fused(graph, cost or PredictedCost(dtype, threads), dtype=dtype)
     for decision in decisions:
         _log.debug("joined %s", decision)
     compiled = CompiledNetwork(
-        graph, _stages(graph, parts.call, names, settings, threads), parts.call.weights, threads=threads
+        graph,
+        _stages(graph, parts.call, names, settings, threads),
+        parts.call.weights,
+        threads=threads,
     )
     compiled.notes = tuple(network.notes)
     if settings.verify:

@@ -63,7 +63,8 @@ class CompiledNetwork:
         self.threads = threads
         self.verification: Check | None = None
         self.notes: tuple[str, ...] = ()
-        self._weights = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.items()}
+        self._weights = dict(weights)
+        self._kept: dict[str, Array] = {}  # what steps read as it is: memory of our own
         self._storage: Storage = stored(graph, self.stages)
         self._inputs = [(name, *_kind(graph, name)) for name in graph.inputs]
         self._outputs = [(name, *_kind(graph, name)) for name in graph.outputs]
@@ -99,10 +100,10 @@ class CompiledNetwork:
             threads = whole("network", "num_threads", num_threads, 1, MOST_THREADS)
         if len(arrays) != len(self._inputs):
             names = ", ".join(name for name, _, _ in self._inputs)
-            raise ShapeError(f"[network] {len(arrays)} arrays for {len(self._inputs)} inputs: {names}")
-        held = [
-            _given(array, *wanted) for array, wanted in zip(arrays, self._inputs, strict=True)
-        ]
+            raise ShapeError(
+                f"[network] {len(arrays)} arrays for {len(self._inputs)} inputs: {names}"
+            )
+        held = [_given(array, *wanted) for array, wanted in zip(arrays, self._inputs, strict=True)]
         tensors = bool(arrays) and hasattr(arrays[0], "detach")
         if out is None:
             made = [_fresh(shape, dtype, tensors) for _, shape, dtype in self._outputs]
@@ -147,7 +148,7 @@ class CompiledNetwork:
     def weight_bytes(self) -> int:
         """Of the weights as they are kept: packed, and those that steps read as they are."""
         packed = sum(stage.packed.bytes for stage in self.stages if stage.packed is not None)
-        return packed + sum(self._weights[name].nbytes for name in self._read_as_they_are())
+        return packed + sum(int(array.nbytes) for array in self._kept.values())
 
     def profile(self, *arrays: Any, turns: int = 15) -> Profile:
         """Times each step on these inputs, and the whole; microseconds, medians."""
@@ -164,8 +165,7 @@ class CompiledNetwork:
             self._executable.run(addresses, self.threads)
             whole_us.append((perf_counter() - begin) * 1e6)
         times = {
-            stage.name: 1e6 * seconds
-            for stage, seconds in zip(self._running, steps, strict=False)
+            stage.name: 1e6 * seconds for stage, seconds in zip(self._running, steps, strict=False)
         }
         return Profile(self, times, float(np.median(whole_us)))
 
@@ -195,27 +195,19 @@ class CompiledNetwork:
         with self._lock:
             for name, array in weights.items():
                 if name in self._weights:
-                    self._weights[name][...] = array
+                    self._weights[name] = array
+                if name in self._kept:
+                    self._kept[name][...] = array
             self.stages = tuple(packed_anew(stage, self._weights) for stage in self.stages)
 
     # Linking
 
-    def _read_as_they_are(self) -> set[str]:
-        read = {
-            name
-            for stage in self._running
-            for name in stage.inputs
-            if stage.kind != "kernel" and name in self._weights
-        }
-        for stage in self._running:
-            if stage.kind == "kernel":
-                read |= {name for name, address in order_of(stage) if address is None} & set(self._weights)
-        return read | {name for name, _ in self._storage.copies if name in self._weights}
-
     def _argument(self, name: str) -> tuple[str, int]:
         place: Place = self._storage.places[name]
         if place.kind == "fixed":
-            return ("fixed", self._weights[place.name].ctypes.data)
+            if place.name not in self._kept:
+                self._kept[place.name] = np.array(self._weights[place.name], order="C")
+            return ("fixed", self._kept[place.name].ctypes.data)
         return (place.kind, place.at)
 
     def _linked(self) -> _core.Executable:
@@ -233,7 +225,9 @@ class CompiledNetwork:
             arguments = [self._argument(name) for name in (*stage.inputs, *stage.outputs)]
             if stage.kind == "engine":
                 kinds = [self._described(name) for name in (*stage.inputs, *stage.outputs)]
-                steps.append(("builtin", stage.what, stage.attributes, kinds, len(stage.inputs), arguments))
+                steps.append(
+                    ("builtin", stage.what, stage.attributes, kinds, len(stage.inputs), arguments)
+                )
             else:
                 hosts[len(steps)] = stage
                 steps.append(("host", arguments))
@@ -264,7 +258,9 @@ class CompiledNetwork:
 class Profile(Printed):
     """Times of a compiled network's steps on this machine, beside what is predicted."""
 
-    def __init__(self, network: CompiledNetwork, times_us: Mapping[str, float], total_us: float) -> None:
+    def __init__(
+        self, network: CompiledNetwork, times_us: Mapping[str, float], total_us: float
+    ) -> None:
         self.network = network
         self.times_us = dict(times_us)
         self.total_us = total_us
@@ -304,7 +300,11 @@ def _rows(
         us = times.get(stage.name)
         share = us / total_us if us is not None and total_us else stage.predicted_us / predicted
         by = {"kernel": "kernel", "view": "view", "engine": "engine", "host": "PyTorch"}[stage.kind]
-        more = f"; derived by {stage.derived}, error {stage.derived_error:.1e}" if stage.derived else ""
+        more = (
+            f"; derived by {stage.derived}, error {stage.derived_error:.1e}"
+            if stage.derived
+            else ""
+        )
         rows.append(
             (
                 stage.name,
@@ -387,7 +387,9 @@ def _records() -> bool:
 
 
 def _is_row_major(array: Any) -> bool:
-    return bool(array.is_contiguous() if hasattr(array, "is_contiguous") else array.flags.c_contiguous)
+    return bool(
+        array.is_contiguous() if hasattr(array, "is_contiguous") else array.flags.c_contiguous
+    )
 
 
 def _fresh(shape: tuple[int, ...], dtype: str, tensors: bool) -> Any:

@@ -103,7 +103,9 @@ def _first_gain(
         if isinstance(joined, str):
             refused.add(pair)
             continue
-        name = next(node.name for node in joined.nodes if node.name not in nodes or node.name in pair)
+        name = next(
+            node.name for node in joined.nodes if node.name not in nodes or node.name in pair
+        )
         apart = _seconds(graph, one, cost) + _seconds(graph, other, cost)
         made = next(node for node in joined.nodes if node.name == name)
         together = _seconds(joined, made, cost)
@@ -122,9 +124,7 @@ def _neighbours(graph: _core.Graph) -> Iterator[tuple[str, str]]:
                 yield made_by[name], node.name
 
 
-def _may_join(
-    graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode, dtype: str
-) -> bool:
+def _may_join(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode, dtype: str) -> bool:
     if one.program is None or other.program is None:
         return False
     if _scopes(one.program) + _scopes(other.program) > _MOST_SCOPES:

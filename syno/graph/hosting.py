@@ -12,7 +12,9 @@ from syno.errors import KernelError
 from syno.graph.stages import Stage
 
 
-def run_on_host(stage: Stage, kinds: Sequence[tuple[list[int], str]], addresses: Sequence[int]) -> None:
+def run_on_host(
+    stage: Stage, kinds: Sequence[tuple[list[int], str]], addresses: Sequence[int]
+) -> None:
     """Calls the function on the tensors at these addresses (inputs, then outputs) and writes what it returns.
 
     Raises:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import html
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from syno.errors import KernelError
+from syno.errors import KernelError, ShapeError
+from syno.graph.building import Array
+from syno.graph.calls import Imported
 from syno.graph.compile import Compiling, check, compile_network, refreshed
 from syno.graph.compiled import Check, CompiledNetwork, Profile
-from syno.graph.from_torch import Imported, array_of, from_module
+from syno.graph.folding import Folded
+from syno.graph.from_torch import array_of, from_module
+from syno.inputs import arguments, described, unwrapped
 
 
 class CompiledModel:
@@ -27,13 +31,20 @@ class CompiledModel:
         network: the compiled network: its steps, memory, check.
     """
 
-    def __init__(self, imported: Imported, network: CompiledNetwork, parts: Any, example: Any) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        imported: Imported,
+        network: CompiledNetwork,
+        parts: Folded,
+        example: Any,
+    ) -> None:
         self.network = network
         self._imported = imported
         self._parts = parts
         self._example = example
         self._lock = threading.Lock()
-        self._tracked = list(imported.tensors.items())
+        self._tracked = list(_homes(model, imported))
         self._state = self._now()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -82,7 +93,11 @@ class CompiledModel:
         return self.network._repr_html_() or f"<pre>{html.escape(repr(self))}</pre>"
 
     def _now(self) -> list[tuple[int, int]]:
-        return [(tensor._version, tensor.data_ptr()) for _, tensor in self._tracked]
+        return [
+            (tensor._version, tensor.data_ptr())
+            for _, home, key in self._tracked
+            for tensor in (home[key],)
+        ]
 
     def _refresh(self) -> None:
         stale = self._imported.stale()
@@ -92,13 +107,14 @@ class CompiledModel:
             )
         with self._lock:
             now = self._now()
-            changed = {
-                name: array_of(tensor)
-                for (name, tensor), before, after in zip(
-                    self._tracked, self._state, now, strict=True
-                )
-                if before != after
-            }
+            changed = {}
+            for (name, home, key), before, after in zip(
+                self._tracked, self._state, now, strict=True
+            ):
+                if before != after:
+                    changed[name] = _same_kind(
+                        name, self._imported.network.weights[name], home[key]
+                    )
             weights = {**self._imported.network.weights, **changed}
             self._imported.network.weights.update(changed)
             refreshed(self.network, self._parts, weights)
@@ -112,15 +128,36 @@ def compile_model(model: nn.Module, example: Any, settings: Mapping[str, Any]) -
         CannotImport: the model is no graph of tensors that can be recorded.
         KernelError: the compiled network computes something else.
     """
-    from syno.inputs import arguments
-
     with torch.no_grad():
         imported = from_module(model, example)
         args, named = arguments(model, example)
         given = imported.flatten(args, named)
         values = [given[value.name] for value in imported.network.inputs]
         network, parts = compile_network(imported.network, values, settings=Compiling(**settings))
-    return CompiledModel(imported, network, parts, (args, named))
+    return CompiledModel(unwrapped(model), imported, network, parts, (args, named))
+
+
+def _homes(model: nn.Module, imported: Imported) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """(weight of the network, dictionary of the model that holds its tensor, key there): what is assigned there later is
+    seen, too."""
+    for name, source in imported.network.sources.items():
+        path, _, key = source.rpartition(".")
+        try:
+            owner = model.get_submodule(path)
+        except AttributeError:
+            continue
+        for home in (owner._parameters, owner._buffers):
+            if isinstance(home.get(key), Tensor):
+                yield name, home, key
+
+
+def _same_kind(name: str, old: Array, tensor: Any) -> Array:
+    if not isinstance(tensor, Tensor) or tuple(tensor.shape) != old.shape:
+        raise ShapeError(
+            f"[network] the model's {name} was {list(old.shape)} when it was compiled, and is {described(tensor)} now; "
+            "compile again"
+        )
+    return array_of(tensor.detach()).astype(old.dtype, copy=False)
 
 
 def _tensor(value: Any) -> Tensor:
