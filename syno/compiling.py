@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from syno.arguments import checked
 from syno.errors import ArgumentError, ShapeError
 from syno.kernel import Kernel
 from syno.kernel import compile as compile_operator
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 
 @overload
-def compile(what: Operator, /, **options: Any) -> Kernel: ...
+def compile(what: Operator, **options: Any) -> Kernel: ...
 @overload
 def compile(
     what: nn.Module | OnnxModel, example: Any = None, /, **options: Any
 ) -> CompiledModel: ...
-def compile(what: Any, example: Any = None, /, **options: Any) -> Any:
+@checked()
+def compile(what: Any, example: Any = None, **options: Any) -> Any:
     """Compiles an operator, or a whole model, for this CPU, and checks the result before anyone can use it.
 
     Args:

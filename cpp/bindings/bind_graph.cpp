@@ -452,7 +452,9 @@ void bind_executable(py::module_& m) {
       .def(
           "profile",
           [](const Executable& executable, const py::sequence& addresses, int threads, int turns) {
-            if (turns < 1) fail<ShapeError>("network", "turns={}; at least one run is timed", turns);
+            constexpr int kMostTurns = 1'000'000;
+            if (turns < 1 || turns > kMostTurns)
+              fail<ShapeError>("network", "turns={} must be from 1 to {}", turns, kMostTurns);
             const std::vector<void*> pointers = pointers_of(executable, addresses);
             const py::gil_scoped_release unlocked;
             return executable.profile(pointers, threads, turns);

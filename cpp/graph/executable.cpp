@@ -105,7 +105,7 @@ void Executable::run_step(std::size_t number, const Frame& frame, int threads) c
   const Step& step = steps_[number];
   void* const* pointers = frame.pointers.data() + begins_[number];
   if (step.kernel)
-    step.kernel->call_unchecked(pointers, std::min(threads, step.threads));
+    step.kernel->call_unchecked(pointers, std::clamp(threads, 1, std::max(1, step.threads)));
   else if (step.builtin)
     step.builtin(pointers);
   else

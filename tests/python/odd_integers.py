@@ -67,6 +67,30 @@ def call_pointers(threads: int) -> object:
     return None
 
 
+def executable(arena_bytes: int = 64, externals: int = 3, at: int = 0) -> _core.Executable:
+    """A product of matrices into the caller's third buffer."""
+    arguments = [("external", at), ("external", 1), ("external", 2)]
+    step = ("kernel", _core.compile_nest(nest()), 1, arguments)
+    return _core.Executable([step], arena_bytes, externals)
+
+
+def run_executable(threads: int = 1, turns: int = 0, **given: int) -> object:
+    arrays = [np.ones(s, np.float32) for s in ((4, 3), (3, 8), (4, 8))]
+    addresses = [a.ctypes.data for a in arrays]
+    made = executable(**given)
+    return made.profile(addresses, threads, turns) if turns else made.run(addresses, threads)
+
+
+def drawn_graph(shape: list[int], add: str) -> object:
+    graph = _core.Graph()
+    if add == "add_call":
+        graph.add_call("c", "host", "{}", [], [("t", shape, "float32")])
+    else:
+        getattr(graph, add)("t", shape, "float32")
+    graph.set_outputs(["t"])
+    return graph.key(), _core.Graph.parse(graph.text()).dot()
+
+
 def measured(**options: Any) -> object:
     made = _core.MeasureOptions()
     made.sample_s, made.samples, made.limit_s = 1e-4, 3, 20
@@ -195,6 +219,13 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "Tree.__init__": (tree, {"seed": 0}),
     "Tree.ask": (lambda k: _core.Tree(spec(), seed=0).ask(k), {"k": 2}),
     "Tree.tell": (told, {"ticket": 0}),
+    "Executable.__init__": (run_executable, {"arena_bytes": 64, "externals": 3, "at": 0}),
+    "Executable.run": (run_executable, {"threads": 1}),
+    "Executable.profile": (run_executable, {"threads": 1, "turns": 3}),
+    "Graph.add_call": (lambda shape: drawn_graph(shape, "add_call"), {"shape": [2, 3]}),
+    "Graph.add_input": (lambda shape: drawn_graph(shape, "add_input"), {"shape": [2, 3]}),
+    "Graph.add_weight": (lambda shape: drawn_graph(shape, "add_weight"), {"shape": [2, 3]}),
+    "plan_memory": (_core.plan_memory, {"items": [(64, 0, 1), (8, 1, 1)]}),
     "RewriteSite.__init__": (rewritten, {"numbers": [4, 3]}),
     "Schedule.add": (
         applied,

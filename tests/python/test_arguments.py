@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import dataclasses
 import itertools
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import syno  # noqa: E402
 from syno import _core  # noqa: E402
 from syno.arguments import checked  # noqa: E402
 from syno.errors import ArgumentError, ParseError, SynoError  # noqa: E402
+from syno.graph.compile import Compiling  # noqa: E402
 from syno.session import Budget  # noqa: E402
 
 VALUES = [
@@ -71,7 +73,14 @@ def functions(folder: Path) -> dict[str, tuple[Callable[..., Any], list[str]]]:
         "save": (OPERATOR.save, ["path"]),
         "Operator.load": (syno.Operator.load, ["path"]),
         "load": (syno.load, ["path"]),
-        "compile": (made(syno.compile, operator=OPERATOR), options(syno.compile)),
+        "compile": (
+            lambda **o: syno.compile(o.pop("what", OPERATOR), **o),
+            ["what", "example", "dtype", "threads", "schedule", "derive", "cache", "nonsense"],
+        ),
+        "compile a model": (
+            lambda **o: syno.compile(MODEL, o.pop("example", torch.ones(2, 8)), **o),
+            ["example", *(f.name for f in dataclasses.fields(Compiling)), "nonsense"],
+        ),
         "a kernel": (
             lambda **o: kernel(o.pop("a", A), o.pop("b", A), **o),
             ["a", "b", "out", "num_threads"],

@@ -168,8 +168,16 @@ def test_changed_weights_are_seen() -> None:
         after = fast(x)["y"]
         _close(after, model(x)["y"])
         assert not torch.equal(before, after)
+        old = model.last.weight.data
+        kept = old.clone()
         model.last.weight.data = torch.randn(5, 8)
         _close(fast(x)["y"], model(x)["y"])
+        model.last.weight = nn.Parameter(torch.randn(5, 8))
+        _close(fast(x)["y"], model(x)["y"])
+        assert torch.equal(old, kept)
+        model.last.weight = nn.Parameter(torch.randn(5, 9))
+        with pytest.raises(ShapeError, match="compile again"):
+            fast(x)
 
 
 def test_fusion_keeps_what_is_computed_and_saves_steps() -> None:
