@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @overload
 def compile(what: Operator, **options: Any) -> Kernel: ...
 @overload
-def compile(
-    what: nn.Module | OnnxModel, example: Any = None, /, **options: Any
-) -> CompiledModel: ...
+def compile(what: nn.Module | OnnxModel, example: Any = None, **options: Any) -> CompiledModel: ...
 @checked()
 def compile(what: Any, example: Any = None, **options: Any) -> Any:
     """Compiles an operator, or a whole model, for this CPU, and checks the result before anyone can use it.

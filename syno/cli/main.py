@@ -22,6 +22,7 @@ from syno.cli.common import (
     target_cpu,
 )
 from syno.cli.derive import derive
+from syno.cli.networks import compile_network
 from syno.policies import DEFAULT_POLICY
 
 app = typer.Typer(
@@ -761,6 +762,7 @@ def tune(
 
 
 app.command()(derive)
+app.command("compile")(compile_network)
 
 
 @app.command()

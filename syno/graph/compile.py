@@ -12,8 +12,8 @@ import torch
 
 from syno import _core
 from syno.errors import KernelError, ScheduleError
-from syno.graph.building import DTYPES, Array, Network
-from syno.graph.compiled import Check, CompiledNetwork
+from syno.graph.building import Array, Network
+from syno.graph.compiled import Check, CompiledNetwork, random_arrays
 from syno.graph.folding import Folded, array_of, folded
 from syno.graph.fusing import Cost, Joined, PredictedCost, fused
 from syno.graph.reference import run_reference, tensor_of
@@ -191,7 +191,8 @@ def check(
     Args:
         example: values of the inputs; default random ones of this seed.
     """
-    inputs = example_of(network, seed) if example is None else list(example)
+    kinds = [(value.shape, value.dtype) for value in network.inputs]
+    inputs = random_arrays(kinds, seed) if example is None else list(example)
     tensors = {
         value.name: each.detach() if hasattr(each, "detach") else tensor_of(np.asarray(each))
         for value, each in zip(network.inputs, inputs, strict=True)
@@ -228,19 +229,6 @@ def _error(ours: Array, exact: Array) -> float:
         return float("inf")
     scale = np.abs(b[finite]).max()
     return float(apart / scale) if scale > 0 else float(apart)
-
-
-def example_of(network: Network, seed: int = 0) -> list[Array]:
-    """Random inputs: normal numbers; whole numbers of 0 and 1, which every table has rows for."""
-    rng = np.random.default_rng(seed)
-    made: list[Array] = []
-    for value in network.inputs:
-        kind = DTYPES[value.dtype]
-        if np.issubdtype(kind, np.integer) or kind == np.bool_:
-            made.append(rng.integers(0, 2, value.shape).astype(kind))
-        else:
-            made.append(rng.standard_normal(value.shape).astype(kind))
-    return made
 
 
 def as_array(value: Any) -> Array:

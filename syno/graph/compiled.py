@@ -169,6 +169,36 @@ class CompiledNetwork:
         }
         return Profile(self, times, float(np.median(whole_us)))
 
+    def example(self, seed: int = 0) -> list[Array]:
+        """Random inputs: normal numbers; whole numbers of 0 and 1, which every table has rows for."""
+        return random_arrays([(shape, dtype) for _, shape, dtype in self._inputs], seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Steps, memory and check, for JSON."""
+        check = self.verification
+        return {
+            "name": self.graph.name,
+            "key": self.graph.key(),
+            "threads": self.threads,
+            "inputs": {name: [dtype, list(shape)] for name, shape, dtype in self._inputs},
+            "outputs": {name: [dtype, list(shape)] for name, shape, dtype in self._outputs},
+            "stages": [
+                {
+                    "name": stage.name, "by": stage.kind, "nodes": list(stage.nodes), "computes": stage.what,
+                    "reason": stage.reason, "predicted_us": stage.predicted_us, "multiply_adds": stage.flops,
+                    "of_peak": stage.of_peak, "limit": stage.limit, "derived": stage.derived,
+                    "derived_error": stage.derived_error,
+                }
+                for stage in self.stages
+            ],
+            "fallbacks": self.fallbacks,
+            "arena_bytes": self.arena_bytes,
+            "live_bytes": self.live_bytes,
+            "weight_bytes": self.weight_bytes,
+            "max_rel_err": None if check is None else check.max_rel_err,
+            "limit": None if check is None else check.limit,
+        }  # fmt: skip
+
     def dot(self) -> str:
         """The fused graph in Graphviz's language."""
         return str(self.graph.dot())
@@ -402,6 +432,19 @@ def _fresh(shape: tuple[int, ...], dtype: str, tensors: bool) -> Any:
 
 def _address(array: Any) -> int:
     return int(array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data)
+
+
+def random_arrays(kinds: Sequence[tuple[tuple[int, ...], str]], seed: int = 0) -> list[Array]:
+    """Normal numbers; whole numbers of 0 and 1."""
+    rng = np.random.default_rng(seed)
+    made: list[Array] = []
+    for shape, dtype in kinds:
+        kind = DTYPES[dtype]
+        if np.issubdtype(kind, np.integer) or kind == np.bool_:
+            made.append(rng.integers(0, 2, shape).astype(kind))
+        else:
+            made.append(rng.standard_normal(shape).astype(kind))
+    return made
 
 
 def memory_at(address: int, shape: Sequence[int], dtype: str) -> Array:

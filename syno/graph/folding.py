@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -39,16 +40,20 @@ def array_of(tensor: object) -> Array:
     return plain.numpy()
 
 
+def _is_random(node: Node) -> bool:
+    return node.program is None and json.loads(node.attributes).get("random") is True
+
+
 def folded(network: Network) -> Folded:
     """Parts a network; all its nodes are of `call` where none depends on weights alone.
 
-    A node of the host that has no input at all may be anything (a random number): it is computed in every call.
+    What draws random numbers is computed in every call.
     """
     constant = set(network.weights)
     once: list[Node] = []
     call: list[Node] = []
     for node in network.nodes:
-        if constant.issuperset(node.inputs) and (node.inputs or node.program is not None):
+        if constant.issuperset(node.inputs) and not _is_random(node):
             constant.update(node.outputs)
             once.append(node)
         else:

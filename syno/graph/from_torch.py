@@ -481,7 +481,7 @@ class _Importer:
                 str(target),
                 call.values,
                 [(_sizes(target, m), _NAMES[m.dtype]) for m in tensors],
-                attributes=call.attributes(),
+                attributes=call.attributes(random=_is_random(target)),
                 host=call,
                 name=node.name,
             )

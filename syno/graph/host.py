@@ -74,14 +74,18 @@ class HostCall:
             args[0] = lain.copy_(args[0])
         return self.function(*args, **named)
 
-    def attributes(self) -> str:
-        """The constant arguments as JSON, for people."""
+    def attributes(self, random: bool = False) -> str:
+        """The constant arguments as JSON, for people.
+
+        Args:
+            random: whether the function draws random numbers: two equal calls are never one.
+        """
         schema = getattr(self.function, "_schema", None)
         names = [argument.name for argument in schema.arguments] if schema is not None else []
         names += [f"argument {n}" for n in range(len(names), len(self.args))]
         both = {**dict(zip(names, self.args, strict=False)), **self.named}
         plain = {name: _plain(value) for name, value in both.items() if not _holds_tensor(value)}
-        return json.dumps(plain)
+        return json.dumps({**plain, "random": True} if random else plain)
 
 
 def _slots(arguments: Any) -> Iterator[Slot]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import dataclasses
+import inspect
 import itertools
 import traceback
 from collections.abc import Callable
