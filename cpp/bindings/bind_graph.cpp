@@ -416,7 +416,13 @@ void bind_executable(py::module_& m) {
       .def(py::init([](const std::vector<py::tuple>& given, std::int64_t arena_bytes, std::size_t externals,
                        std::optional<py::function> host) {
              std::vector<graph::Step> steps;
-             for (const py::tuple& each : given) steps.push_back(step_of(each));
+             for (const py::tuple& each : given) try {
+                 steps.push_back(step_of(each));
+               } catch (const py::cast_error&) {
+                 fail<ShapeError>("network",
+                                  "step {} holds what its kind does not have, or a number of over 64 bits",
+                                  steps.size());
+               }
              graph::Host call;
              if (host)
                call = [function = std::make_shared<py::function>(std::move(*host))](
