@@ -1,11 +1,19 @@
-"""Networks whose layers the benchmarks look at, each with an example input: the package's models and some more.
+"""Whole networks, compiled, against other systems that run them.
 
+    python benchmarks/networks.py --json
+    python benchmarks/networks.py --networks resnet18,conv1d --peers eager,onnxruntime --threads 2 -o mine.json
+
+Each network is compiled by us and made ready by each peer in its fair form, everybody's outputs are compared with
+float64, and all take turns. `ratio_to_best_peer` above 1: ours is faster than the fastest peer.
+
+The networks, which other benchmarks look at, too, are the package's models and some more, each with an example input.
 Those defined here have the published shapes of their layers and random weights; they are there for their shapes,
 not to be trained.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +22,7 @@ from torch import Tensor, nn
 
 from syno import models
 from syno.errors import unknown_name
+from syno.models.gpt import GPTBlock
 from syno.models.resnet import ResNet
 from syno.models.units import unit
 
@@ -163,6 +172,56 @@ def r3d_18() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(512, 400))
 
 
+def vgg16() -> nn.Module:
+    """Configuration D (Simonyan and Zisserman 2014), drawn as its activations keep their size."""
+    layers: list[nn.Module] = []
+    inputs = 3
+    for width, convolutions in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(convolutions):
+            layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU()]
+            inputs = width
+        layers.append(nn.MaxPool2d(2))
+    layers += [nn.Flatten(), nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), nn.Linear(4096, 4096)]
+    layers += [nn.ReLU(), nn.Linear(4096, 1000)]
+    for layer in layers:
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    return nn.Sequential(*layers)
+
+
+class UNet(nn.Module):
+    """Pairs of 3x3 convolutions down and up again, each level joined with its counterpart (Ronneberger et al. 2015)."""
+
+    def __init__(self, width: int = 32, levels: int = 4, classes: int = 2) -> None:
+        super().__init__()
+        widths = [width * 2**level for level in range(levels)]
+        self.down = nn.ModuleList(
+            self._pair(a, b) for a, b in zip([3, *widths], widths, strict=False)
+        )
+        self.lowest = self._pair(widths[-1], 2 * widths[-1])
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2) for w in widths)
+        self.joined = nn.ModuleList(self._pair(2 * w, w) for w in widths)
+        self.pool = nn.MaxPool2d(2)
+        self.head = nn.Conv2d(width, classes, 1)
+
+    @staticmethod
+    def _pair(inputs: int, width: int) -> nn.Sequential:
+        first = unit(inputs, width, 3, activation=nn.ReLU)
+        return nn.Sequential(first, unit(width, width, 3, activation=nn.ReLU))
+
+    def forward(self, x: Tensor) -> Tensor:
+        beside = []
+        for pair in self.down:
+            x = pair(x)
+            beside.append(x)
+            x = self.pool(x)
+        x = self.lowest(x)
+        for level in reversed(range(len(beside))):
+            x = self.joined[level](torch.cat([beside[level], self.up[level](x)], 1))
+        labels: Tensor = self.head(x)
+        return labels
+
+
 def cifar_resnet34() -> nn.Module:
     return ResNet((3, 4, 6, 3), 10, 3, small_images=True)
 
@@ -197,6 +256,9 @@ _NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
         _model("gpt", vocabulary=1000, context=128, width=768, heads=12, layers=12),
         lambda: _tokens(128),
     ),
+    "gpt2_block": (lambda: GPTBlock(768, 12), lambda: torch.zeros(1, 128, 768)),
+    "vgg16": (vgg16, lambda: _images(224)),
+    "unet": (UNet, lambda: _images(128)),
     "conv1d": (conv1d, lambda: torch.zeros(1, 1, 1024)),
     "r3d_18": (r3d_18, lambda: torch.zeros(1, 3, 8, 56, 56)),
 }
@@ -217,3 +279,14 @@ def make(name: str) -> tuple[nn.Module, Tensor]:
         raise unknown_name("network", name, _NETWORKS)
     model, example = _NETWORKS[name]
     return model(), example()
+
+
+def main() -> int:
+    """Runs the benchmark; its exit code."""
+    from networkbench.command import main as run
+
+    return run(__doc__ or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -153,17 +153,29 @@ def _onnx(form: nn.Module, tensors: Sequence[Tensor]) -> bytes:
         # The exporter takes no inference tensors.
         with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                form, tuple(tensors), dynamo=True, verbose=False, external_data=False
-            )
-        assert program is not None
-        file = io.BytesIO()
-        program.save(file)
-        return file.getvalue()
+            return _exported(form, tensors)
     except Exception as error:  # whatever the exporter throws is the reason
         raise Unavailable(f"no ONNX export: {first_line(error)}") from error
     finally:
         loud.setLevel(level)
+
+
+def _exported(form: nn.Module, tensors: Sequence[Tensor]) -> bytes:
+    """By the exporter of graphs; what that refuses, by the one of traces."""
+    file = io.BytesIO()
+    try:
+        program = torch.onnx.export(
+            form, tuple(tensors), dynamo=True, verbose=False, external_data=False
+        )
+        assert program is not None
+        program.save(file)
+    except Exception as error:
+        file = io.BytesIO()
+        try:
+            torch.onnx.export(form, tuple(tensors), file, dynamo=False)
+        except Exception:
+            raise error from None
+    return file.getvalue()
 
 
 def first_line(error: BaseException) -> str:

@@ -1,0 +1,1 @@
+"""Whole networks, compiled, against other compilers of them: what `networks.py` runs."""
