@@ -1,6 +1,6 @@
 """PyTorch's own samples of its operators, through the importer's rows: they agree, or PyTorch runs them; never wrong.
 
-`SYNO_OPINFO=all` runs every sample in place of the first few of each operator.
+`OPINFO_SAMPLES=all` runs every sample in place of the first few of each operator.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from syno.graph.reference import run_reference  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-MOST = None if os.environ.get("SYNO_OPINFO") == "all" else 6
+MOST = None if os.environ.get("OPINFO_SAMPLES") == "all" else 6
 #: Samples of more elements than this add time and nothing else.
 MOST_ELEMENTS = 20_000
 
