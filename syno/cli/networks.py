@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from syno.cli.common import guarded, parsed_by, print_json
+from syno.cli.common import guarded, parsed_by, print_json, suffix_of
 
 
 def _shapes(texts: Optional[list[str]]) -> None:  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
@@ -49,7 +49,11 @@ def compile_network(
     ] = False,
     dot: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--dot", help="Also write the fused graph, in Graphviz's language."),
+        typer.Option(
+            "--dot",
+            callback=suffix_of(lambda: (".dot", ".gv")),
+            help="Also write the fused graph, in Graphviz's language: a .dot.",
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON document instead of text.")

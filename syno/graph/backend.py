@@ -86,7 +86,7 @@ def _decompositions() -> dict[Any, Any]:
 
 
 def _compiler(settings: Mapping[str, Any], *, constant_weights: bool) -> Callable[..., Any]:
-    from functorch.compile import make_boxed_func
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     def compiler(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         weights = _static(graph) if constant_weights else frozenset()

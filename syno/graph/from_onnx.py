@@ -25,10 +25,11 @@ from syno.graph.onnx_file import (
 )
 from syno.graph.onnx_import import Importer, Missing, Scope
 from syno.graph.onnx_nodes import names_used
+from syno.notebook import Printed
 
 
 @dataclass(frozen=True)
-class OnnxModel:
+class OnnxModel(Printed):
     """An ONNX model as a network.
 
     Attributes:
