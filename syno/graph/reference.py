@@ -11,10 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from syno.graph.building import Network, Node
 from syno.operator import Operator
 from syno.torch.aten import AtenFunction
+
+#: A program whose emitted text needs a larger tensor than this runs as its kernel in the same precision.
+_MOST_BYTES = 1 << 30
 
 _TYPES = {
     name: getattr(torch, name)
@@ -54,14 +58,47 @@ def run_reference(
     return held if keep else {value.name: held[value.name] for value in network.outputs}
 
 
+class _Sizes(TorchDispatchMode):
+    """Notes the largest tensor that functions make."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for each in made if isinstance(made, (tuple, list)) else [made]:
+            if isinstance(each, Tensor):
+                self.bytes = max(self.bytes, each.numel() * each.element_size())
+        return made
+
+
+def _largest_bytes(operator: Operator, given: list[Tensor], kind: torch.dtype) -> int:
+    """Of a tensor that the emitted text makes on its way, found without making it: some programs' text writes out every
+    term of their sums."""
+    meta = torch.device("meta")
+    sizes = _Sizes()  # type: ignore[no-untyped-call]
+    try:
+        function = AtenFunction(operator, operator.inputs, kind, meta)
+        with sizes:
+            function(*[torch.empty(each.shape, dtype=kind, device=meta) for each in given])
+    except (RuntimeError, NotImplementedError):  # a function that has no form without data
+        return 0
+    return sizes.bytes
+
+
 def _run(
     network: Network, node: Node, given: list[Tensor], dtype: torch.dtype | None
 ) -> list[Tensor]:
     if node.program is not None:
         kind = dtype or _TYPES[network.values[node.outputs[0]].dtype]
         operator = Operator(node.program)
-        function = AtenFunction(operator, operator.inputs, kind, torch.device("cpu"))
-        result: Any = function(*given)
+        result: Any
+        if _largest_bytes(operator, given, kind) > _MOST_BYTES:
+            name = str(kind).removeprefix(
+                "torch."
+            )  # verified against the interpreter, point by point
+            result = operator.compile(name)(*[each.to(kind).contiguous() for each in given])
+        else:
+            result = AtenFunction(operator, operator.inputs, kind, torch.device("cpu"))(*given)
     elif node.host is not None:
         made = node.host(*given)
         result = [

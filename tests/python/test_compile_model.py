@@ -14,9 +14,11 @@ import syno
 from syno import _core
 from syno.errors import ArgumentError, KernelError, ShapeError, UnknownName
 from syno.graph import compile as compiling
+from syno.graph import reference
 from syno.graph.building import Builder
 from syno.graph.compile import Compiling, compile_network
 from syno.graph.folding import folded
+from syno.graph.from_torch import from_module
 from syno.graph.fusing import PredictedCost, fused
 
 
@@ -364,3 +366,25 @@ def test_an_executable_refuses_what_does_not_fit() -> None:
         _core.Executable([("host", [("heap", 0)])], 0, 0, lambda *_: None)
     with pytest.raises(ShapeError, match="addresses"):
         _core.Executable([], 0, 1).run([], 1)
+
+
+def test_programs_whose_text_needs_much_memory_are_checked_by_their_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = nn.ConvTranspose2d(8, 6, 2, 2).eval()
+    x = torch.randn(1, 8, 10, 10)
+    network = from_module(model, x).network
+    before = reference.run_reference(network, {network.inputs[0].name: x}, dtype=torch.float64)
+    made: list[str] = []
+    compiled = syno.Operator.compile
+
+    def noted(operator: Any, *args: Any, **kwargs: Any) -> Any:
+        made.append(operator.expr)
+        return compiled(operator, *args, **kwargs)
+
+    monkeypatch.setattr(syno.Operator, "compile", noted)
+    monkeypatch.setattr(reference, "_MOST_BYTES", 100)
+    after = reference.run_reference(network, {network.inputs[0].name: x}, dtype=torch.float64)
+    assert made
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name], tensor)
