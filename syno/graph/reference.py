@@ -58,7 +58,7 @@ def run_reference(
     return held if keep else {value.name: held[value.name] for value in network.outputs}
 
 
-class _Sizes(TorchDispatchMode):
+class _Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the largest tensor that functions make."""
 
     bytes = 0
