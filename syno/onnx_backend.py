@@ -21,7 +21,8 @@ from syno.errors import ShapeError, UnsupportedOp
 from syno.graph.building import Network
 from syno.graph.from_onnx import OnnxModel, build_onnx
 from syno.graph.onnx_file import read_model
-from syno.graph.reference import run_reference, tensor_of
+from syno.graph.reference import run_reference
+from syno.graph.tensors import tensor_of
 
 Array = np.ndarray[Any, Any]
 

@@ -18,8 +18,9 @@ from torch import Tensor, fx
 from syno.errors import ArgumentError, SynoError, told, unknown_name
 from syno.graph.aten_rows import rows
 from syno.graph.building import Array
-from syno.graph.from_torch import Imported, array_of, from_fx
+from syno.graph.from_torch import Imported, from_fx
 from syno.graph.reference import run_reference
+from syno.graph.tensors import array_of, tensor_of
 
 _log = logging.getLogger("syno.graph")
 
@@ -235,7 +236,7 @@ class CompiledRunner(Runner):
 
     def run(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         made = self.compiled.run(list(tensors))
-        return [each if isinstance(each, Tensor) else torch.from_numpy(each) for each in made]
+        return [each if isinstance(each, Tensor) else tensor_of(each) for each in made]
 
     def refresh(self, weights: Mapping[str, Array]) -> None:
         from syno.graph.compile import refreshed

@@ -132,6 +132,7 @@ class Builder:
         self._sources: dict[str, str] = {}
         self._literals: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
         self._programs: dict[tuple[Any, ...], _core.Program] = {}
+        self._node_names: set[str] = set()
         self.notes: list[str] = []
 
     # Tensors
@@ -247,7 +248,7 @@ class Builder:
         )
         self._nodes.append(
             Node(
-                self._fresh(made[0].name, {node.name for node in self._nodes}),
+                self._node_name(made[0].name),
                 program,
                 tuple(value.name for value in given),
                 tuple(value.name for value in made),
@@ -278,7 +279,7 @@ class Builder:
         )
         self._nodes.append(
             Node(
-                self._fresh(made[0].name, {node.name for node in self._nodes}),
+                self._node_name(made[0].name),
                 None,
                 tuple(value.name for value in given),
                 tuple(value.name for value in made),
@@ -336,6 +337,7 @@ class Builder:
     def back_to(self, mark: tuple[int, ...]) -> None:
         """Forgets the nodes and tensors since `mark`."""
         nodes, *others = mark
+        self._node_names -= {node.name for node in self._nodes[nodes:]}
         del self._nodes[nodes:]
         tables: tuple[dict[Any, Any], ...] = (self._values, self._weights, self._literals)
         for kept, table in zip(others, tables, strict=True):
@@ -349,6 +351,11 @@ class Builder:
         value = Value(fresh, tuple(int(extent) for extent in shape), dtype, boolean)
         self._values[fresh] = value
         return value
+
+    def _node_name(self, wanted: str) -> str:
+        name = self._fresh(wanted, self._node_names)
+        self._node_names.add(name)
+        return name
 
     @staticmethod
     def _fresh(wanted: str, taken: Any) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from syno import _core
 from syno.errors import KernelError, ShapeError
 from syno.graph.building import DTYPES, Array
-from syno.graph.stages import Stage, order_of, packed_anew
+from syno.graph.stages import Stage, order_of, pack_anew
 from syno.graph.storage import Place, Storage, bytes_of, stored
 from syno.notebook import Printed, facts, table
 from syno.numbers import MOST_THREADS, whole
@@ -112,8 +112,12 @@ class CompiledNetwork:
             if len(made) != len(self._outputs):
                 raise ShapeError(f"[network] {len(made)} arrays for {len(self._outputs)} outputs")
             for array, wanted in zip(made, self._outputs, strict=True):
-                if _given(array, *wanted) is not array and not _is_row_major(array):
-                    raise KernelError(f"[network] out for {wanted[0]} is not row-major")
+                _given(array, *wanted)
+                if not _is_row_major(array) or not _is_writable(array):
+                    raise KernelError(
+                        f"[network] out for {wanted[0]} is not row-major, or read-only"
+                    )
+            _check_apart(made, held)
         addresses = [_address(array) for array in (*held, *made)]
         self._executable.run(addresses, threads)
         return made
@@ -228,7 +232,8 @@ class CompiledNetwork:
                     self._weights[name] = array
                 if name in self._kept:
                     self._kept[name][...] = array
-            self.stages = tuple(packed_anew(stage, self._weights) for stage in self.stages)
+            for stage in self.stages:
+                pack_anew(stage, self._weights)
 
     # Linking
 
@@ -420,6 +425,21 @@ def _is_row_major(array: Any) -> bool:
     return bool(
         array.is_contiguous() if hasattr(array, "is_contiguous") else array.flags.c_contiguous
     )
+
+
+def _is_writable(array: Any) -> bool:
+    return not isinstance(array, np.ndarray) or bool(array.flags.writeable)
+
+
+def _check_apart(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+    """ShapeError where an output shares memory with another argument: steps read inputs after they wrote outputs."""
+    spans = [(_address(array), _address(array) + array.nbytes) for array in (*outputs, *inputs)]
+    for number, (begin, end) in enumerate(spans[: len(outputs)]):
+        for first, last in spans[number + 1 :]:
+            if begin < last and first < end:
+                raise ShapeError(
+                    "[network] out overlaps another argument; pass arrays of their own"
+                )
 
 
 def _fresh(shape: tuple[int, ...], dtype: str, tensors: bool) -> Any:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from syno.graph.building import Array, Network, Node
-from syno.graph.reference import run_reference, tensor_of
+from syno.graph.reference import run_reference
+from syno.graph.tensors import array_of, tensor_of
 
 
 @dataclass(frozen=True)
@@ -27,20 +28,8 @@ class Folded:
         return values
 
 
-def array_of(tensor: object) -> Array:
-    """A NumPy array of a torch tensor's memory, row-major."""
-    import ml_dtypes
-    import torch
-
-    assert isinstance(tensor, torch.Tensor)
-    plain = tensor.detach().contiguous()
-    if plain.dtype == torch.bfloat16:
-        array: Array = plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        return array
-    return plain.numpy()
-
-
-def _is_random(node: Node) -> bool:
+def is_random(node: Node) -> bool:
+    """Whether a function of the host draws random numbers."""
     return node.program is None and json.loads(node.attributes).get("random") is True
 
 
@@ -53,7 +42,7 @@ def folded(network: Network) -> Folded:
     once: list[Node] = []
     call: list[Node] = []
     for node in network.nodes:
-        if constant.issuperset(node.inputs) and not _is_random(node):
+        if constant.issuperset(node.inputs) and not is_random(node):
             constant.update(node.outputs)
             once.append(node)
         else:

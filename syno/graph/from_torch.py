@@ -20,9 +20,10 @@ from torch import Tensor, fx, nn
 
 from syno.errors import ShapeError, SynoError
 from syno.graph.aten_rows import Arguments, rows
-from syno.graph.building import DTYPES, Array, Builder, NotCovered, Value
+from syno.graph.building import DTYPES, Builder, NotCovered, Value
 from syno.graph.calls import Arrangement, Given, Imported
 from syno.graph.host import HostCall, Result, Slot
+from syno.graph.tensors import array_of
 from syno.inputs import arguments, unwrapped
 
 #: Element types of a graph's tensors by PyTorch's.
@@ -520,14 +521,6 @@ def _strides(node: fx.Node, target: Any) -> tuple[int, ...] | None:
     return tuple(int(n) for n in meta.stride()) if isinstance(meta, Tensor) else None
 
 
-def array_of(tensor: Tensor) -> Array:
-    """A tensor's memory as an array."""
-    if tensor.dtype == torch.bfloat16:
-        made: Array = tensor.view(torch.int16).numpy().view(DTYPES["bfloat16"])
-        return made
-    return tensor.numpy()
-
-
 def _in_order(
     spec: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -536,4 +529,4 @@ def _in_order(
     return tuple(args), {name: named[name] for name in by_name}
 
 
-__all__ = ["CannotImport", "Given", "Imported", "array_of", "from_fx", "from_module"]
+__all__ = ["CannotImport", "Given", "Imported", "from_fx", "from_module"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from syno.errors import KernelError
 from syno.graph.stages import Stage
+from syno.graph.tensors import tensor_of
 
 
 def run_on_host(
@@ -43,6 +43,4 @@ def _tensor_at(address: int, shape: Sequence[int], dtype: str) -> torch.Tensor:
     from syno.graph.compiled import memory_at
 
     array = memory_at(address, shape, dtype)
-    if dtype == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    return tensor_of(array)

@@ -16,7 +16,8 @@ from syno.graph.calls import Imported
 from syno.graph.compile import Compiling, check, compile_network, refreshed
 from syno.graph.compiled import Check, CompiledNetwork, Profile
 from syno.graph.folding import Folded
-from syno.graph.from_torch import array_of, from_module
+from syno.graph.from_torch import from_module
+from syno.graph.tensors import array_of, tensor_of
 from syno.inputs import arguments, described, unwrapped
 
 
@@ -56,6 +57,10 @@ class CompiledModel:
         """
         if self._now() != self._state:
             self._refresh()
+        if (stale := self._imported.stale()) is not None:
+            raise KernelError(
+                f"[network] the buffer {stale} became part of the compiled programs and was changed; compile again"
+            )
         given = self._imported.flatten(args, kwargs)
         made = self.network.run([given[name] for name in self.network.inputs])
         return self._imported.unflatten([_tensor(each) for each in made])
@@ -92,19 +97,14 @@ class CompiledModel:
     def _repr_html_(self) -> str:
         return self.network._repr_html_() or f"<pre>{html.escape(repr(self))}</pre>"
 
-    def _now(self) -> list[tuple[int, int]]:
+    def _now(self) -> list[tuple[int, int] | None]:
         return [
-            (tensor._version, tensor.data_ptr())
+            (tensor._version, tensor.data_ptr()) if isinstance(tensor, Tensor) else None
             for _, home, key in self._tracked
-            for tensor in (home[key],)
+            for tensor in (home.get(key),)
         ]
 
     def _refresh(self) -> None:
-        stale = self._imported.stale()
-        if stale is not None:
-            raise KernelError(
-                f"[network] the buffer {stale} became part of the compiled programs and was changed; compile again"
-            )
         with self._lock:
             now = self._now()
             changed = {}
@@ -113,7 +113,7 @@ class CompiledModel:
             ):
                 if before != after:
                     changed[name] = _same_kind(
-                        name, self._imported.network.weights[name], home[key]
+                        name, self._imported.network.weights[name], home.get(key)
                     )
             weights = {**self._imported.network.weights, **changed}
             self._imported.network.weights.update(changed)
@@ -161,4 +161,4 @@ def _same_kind(name: str, old: Array, tensor: Any) -> Array:
 
 
 def _tensor(value: Any) -> Tensor:
-    return value if isinstance(value, Tensor) else torch.from_numpy(value)
+    return value if isinstance(value, Tensor) else tensor_of(value)

@@ -14,18 +14,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from syno.graph.building import Network, Node
+from syno.graph.tensors import TYPES, tensor_of
 from syno.operator import Operator
 from syno.torch.aten import AtenFunction
 
 #: A program whose emitted text needs a larger tensor than this runs as its kernel in the same precision.
 _MOST_BYTES = 1 << 30
-
-_TYPES = {
-    name: getattr(torch, name)
-    for name in (
-        "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"
-    )
-}  # fmt: skip
 
 
 def run_reference(
@@ -89,13 +83,12 @@ def _run(
     network: Network, node: Node, given: list[Tensor], dtype: torch.dtype | None
 ) -> list[Tensor]:
     if node.program is not None:
-        kind = dtype or _TYPES[network.values[node.outputs[0]].dtype]
+        kind = dtype or TYPES[network.values[node.outputs[0]].dtype]
         operator = Operator(node.program)
         result: Any
         if _largest_bytes(operator, given, kind) > _MOST_BYTES:
-            name = str(kind).removeprefix(
-                "torch."
-            )  # verified against the interpreter, point by point
+            # Verified against the interpreter, point by point.
+            name = str(kind).removeprefix("torch.")
             result = operator.compile(name)(*[each.to(kind).contiguous() for each in given])
         else:
             result = AtenFunction(operator, operator.inputs, kind, torch.device("cpu"))(*given)
@@ -122,18 +115,11 @@ def _builtin(
     if node.function == "gather":
         return given[0][given[1].long()]
     if node.function == "cast":
-        wanted = _TYPES[network.values[node.outputs[0]].dtype]
+        wanted = TYPES[network.values[node.outputs[0]].dtype]
         if dtype is not None and wanted.is_floating_point:
             wanted = dtype
         return given[0].to(wanted)
     if node.function == "argmax":
-        return given[0].argmax(attributes["axis"], attributes.get("keepdim", False))
+        return given[0].argmax(attributes.get("axis"), attributes.get("keepdim", False))
     assert node.function == "copy", node.function
     return given[0].clone().reshape(network.values[node.outputs[0]].shape)
-
-
-def tensor_of(array: Any) -> Tensor:
-    """A torch tensor of an array's memory where that is possible."""
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view("int16").copy()).view(torch.bfloat16)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())

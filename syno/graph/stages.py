@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from syno import _core
@@ -13,7 +13,11 @@ from syno.graph.fusing import constants_of
 from syno.operator import Operator
 from syno.prepack import Packed, PrepackedKernel, prepacked
 
-#: Functions of the engine, which bundles can hold.
+#: From an operator, its constants and element type to an equal one with its rules and its error; None where there is
+#: no better one.
+Derive = Callable[[Operator, Sequence[str], str], "tuple[Operator, str, float] | None"]
+
+#: Functions of the engine.
 ENGINE = ("gather", "cast", "argmax", "copy")
 
 
@@ -57,13 +61,16 @@ def kernel_stage(
     node: _core.GraphNode,
     weights: Mapping[str, Array],
     nodes: tuple[str, ...],
-    options: Mapping[str, Any],
+    *,
+    threads: int,
+    cache: bool,
+    derive: Derive | None = None,
 ) -> Stage:
     """Compiles a program node, verified, with its weights packed.
 
     Args:
-        options: `dtype`, `threads`, `cache`, and `derive` (from an operator, its constants and element type to another
-            equal one with its steps and error, or None).
+        weights: of the graph, by name.
+        nodes: of the imported network that it holds.
     Raises:
         KernelError: no kernel can be made of it, or it computes something else.
     """
@@ -73,10 +80,10 @@ def kernel_stage(
     dtype = graph.tensor(node.outputs[0])[1]
     names = dict(zip(node.program.inputs, node.inputs, strict=True))
     names |= zip(node.program.outputs, node.outputs, strict=True)
-    common = {"dtype": dtype, "threads": options["threads"], "cache": options["cache"]}
+    common: dict[str, Any] = {"dtype": dtype, "threads": threads, "cache": cache}
     derived, error, chosen = "", 0.0, operator
-    if options.get("derive") is not None:
-        found = options["derive"](operator, constants, dtype)
+    if derive is not None:
+        found = derive(operator, constants, dtype)
         if found is not None:
             chosen, derived, error = found
     try:
@@ -114,14 +121,12 @@ def _machine() -> Any:
     return machine_model()
 
 
-def call_stage(
-    node: _core.GraphNode, host: Callable[..., Any] | None, reason: str, kind: str = ""
-) -> Stage:
+def call_stage(node: _core.GraphNode, host: Callable[..., Any] | None, reason: str) -> Stage:
     """What is no program: a function of the engine or of the host."""
     inside = node.function in ENGINE
     return Stage(
         node.name,
-        kind or ("engine" if inside else "host"),
+        "engine" if inside else "host",
         tuple(node.inputs),
         tuple(node.outputs),
         (node.name,),
@@ -139,16 +144,15 @@ def view_stage(node: _core.GraphNode, nodes: tuple[str, ...]) -> Stage:
     )  # fmt: skip
 
 
-def packed_anew(stage: Stage, weights: Mapping[str, Array]) -> Stage:
-    """The same with other values of its weights, in the memory that the old ones have."""
+def pack_anew(stage: Stage, weights: Mapping[str, Array]) -> None:
+    """Packs other values of a kernel's weights into the memory that the old ones have."""
     if stage.kernel is None or stage.packed is None:
-        return stage
+        return
     fresh = stage.kernel.pack(
         **{name: weights[stage.names[name]] for name in stage.kernel.constants}
     )
     for name, buffer in stage.packed.buffers.items():
         buffer[...] = fresh.buffers[name]
-    return replace(stage)
 
 
 def order_of(stage: Stage) -> Sequence[tuple[str, int | None]]:

@@ -388,3 +388,59 @@ def test_programs_whose_text_needs_much_memory_are_checked_by_their_kernel(
     assert made
     for name, tensor in before.items():
         torch.testing.assert_close(after[name], tensor)
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4, bias=True)
+        self.register_buffer("mask", torch.tensor([True, False, True, True]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(self.mask, self.linear(x), 0.0)
+
+
+def test_what_cannot_be_taken_in_any_more_is_refused() -> None:
+    model, x = Masked().eval(), torch.randn(2, 4)
+    fast = syno.compile(model, x)
+    with torch.no_grad():
+        _close(fast(x), model(x))
+    model.mask.fill_(True)  # nothing else changes
+    with pytest.raises(KernelError, match="mask"):
+        fast(x)
+    model = Masked().eval()
+    fast = syno.compile(model, x)
+    model.linear.bias = None
+    with pytest.raises(ShapeError, match="compile again"):
+        fast(x)
+
+
+def test_outputs_share_no_memory_with_other_arguments() -> None:
+    build = Builder("apart")
+    x = build.input("x", (8,))
+    twice = build.formula("y[i] = x[7-i] * 2", {"x": x}, i=8)
+    compiled, _ = compile_network(build.network([twice, build.formula("y[i] = x[i]", {"x": x})]))
+    given = np.arange(8, dtype=np.float32)
+    with pytest.raises(ShapeError, match="overlaps"):
+        compiled(given, out=[given, np.empty(8, np.float32)])
+    both = np.empty(12, np.float32)
+    with pytest.raises(ShapeError, match="overlaps"):
+        compiled(given, out=[both[:8], both[4:]])
+    fixed = np.empty(8, np.float32)
+    fixed.flags.writeable = False
+    with pytest.raises(KernelError, match="read-only"):
+        compiled(given, out=[fixed, np.empty(8, np.float32)])
+    assert compiled(given, out=[both[:8], np.empty(8, np.float32)])[0][0] == 14
+
+
+class Drawing(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * torch.rand_like(x), x + 1
+
+
+def test_random_numbers_are_drawn_in_every_call_and_compared_with_nothing() -> None:
+    x = torch.ones(64)
+    fast = syno.compile(Drawing(), x)
+    assert fast.network.verification and fast.network.verification.output != "mul"
+    first, second = fast(x), fast(x)
+    assert not torch.equal(first[0], second[0]) and torch.equal(first[1], x + 1)
