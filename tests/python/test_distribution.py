@@ -84,7 +84,7 @@ PURPOSES = {
     "torch": {"torch", "safetensors"},
     "plot": {"matplotlib"},
     "table": {"pandas"},
-    "tune": {"scikit-learn"},
+    "tune": {"scikit-learn", "scipy", "networkx"},
     "images": {"torch", "safetensors", "pillow"},
     "onnx": {"torch", "onnx", "onnxscript", "onnxruntime"},
     "demo": {"torch", "safetensors", "matplotlib", "scikit-learn"},
