@@ -133,13 +133,16 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 
 std::string llvm_version() { return LLVM_VERSION_STRING; }
 
-CompiledObject compile_object(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
-                              CompileReport& report) {
-  const ForkSection section;  // LLVM has locks of its own
+namespace {
+
+/// Code of one form, and whether the other form of its unrolled sums could need less of the stack.
+std::pair<CompiledObject, bool> compile_form(const nest::LoopNest& nest, const Cpu& cpu,
+                                             const std::string& symbol, Reload reload,
+                                             CompileReport& report) {
   auto start = std::chrono::steady_clock::now();
   llvm::LLVMContext context;
-  EmittedModule emitted = emit(nest, cpu, symbol, context);
-  report.build_ms = milliseconds_since(start);
+  EmittedModule emitted = emit(nest, cpu, symbol, context, reload);
+  report.build_ms += milliseconds_since(start);
   start = std::chrono::steady_clock::now();
   const Generator machine(cpu);
   CompiledObject object;
@@ -147,11 +150,38 @@ CompiledObject compile_object(const nest::LoopNest& nest, const Cpu& cpu, const 
   object.bytes = generate(*emitted.module, *machine, cpu, llvm::CodeGenFileType::ObjectFile);
   object.shared_bytes = emitted.shared_bytes;
   object.private_bytes = emitted.private_bytes;
-  report.codegen_ms = milliseconds_since(start);
+  report.codegen_ms += milliseconds_since(start);
   const MachineCode code = read_machine_code(object.bytes, *machine, false);
   object.spills = code.spills;
   object.code_bytes = code.code_bytes;
-  return object;
+  const bool other = object.spills > 0 && emitted.shares;
+  return {std::move(object), other};
+}
+
+/// The form with fewer vectors on the stack: what registers are needed for shows only when they are given
+/// out.
+std::pair<CompiledObject, Reload> compile_better_form(const nest::LoopNest& nest, const Cpu& cpu,
+                                                      const std::string& symbol, CompileReport& report) {
+  auto [object, shares] = compile_form(nest, cpu, symbol, Reload::WhereCrowded, report);
+  if (shares) {
+    CompiledObject again = compile_form(nest, cpu, symbol, Reload::Always, report).first;
+    if (again.spills < object.spills) return {std::move(again), Reload::Always};
+  }
+  return {std::move(object), Reload::WhereCrowded};
+}
+
+Reload better_form(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
+  CompileReport ignored;
+  return compile_better_form(nest, cpu, symbol, ignored).second;
+}
+
+}  // namespace
+
+CompiledObject compile_object(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
+                              CompileReport& report) {
+  const ForkSection section;  // LLVM has locks of its own
+  report.build_ms = report.codegen_ms = 0;
+  return compile_better_form(nest, cpu, symbol, report).first;
 }
 
 std::vector<LoopCode> innermost_loops(const std::string& object, const Cpu& cpu) {
@@ -175,7 +205,7 @@ std::vector<std::string> unneeded_passes_not_met(const Cpu& cpu) {
 std::string ir_text(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
   const ForkSection section;  // LLVM has locks of its own
   llvm::LLVMContext context;
-  const EmittedModule emitted = emit(nest, cpu, symbol, context);
+  const EmittedModule emitted = emit(nest, cpu, symbol, context, better_form(nest, cpu, symbol));
   std::string text;
   llvm::raw_string_ostream out(text);
   emitted.module->print(out, nullptr);
@@ -185,7 +215,7 @@ std::string ir_text(const nest::LoopNest& nest, const Cpu& cpu, const std::strin
 std::string assembly_text(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol) {
   const ForkSection section;  // LLVM has locks of its own
   llvm::LLVMContext context;
-  const EmittedModule emitted = emit(nest, cpu, symbol, context);
+  const EmittedModule emitted = emit(nest, cpu, symbol, context, better_form(nest, cpu, symbol));
   const Generator machine(cpu);
   return generate(*emitted.module, *machine, cpu, llvm::CodeGenFileType::AssemblyFile);
 }

@@ -37,10 +37,12 @@ std::int64_t bytes_of(const Buffer& buffer) {
 
 }  // namespace
 
-Emitter::Emitter(const nest::LoopNest& nest, const Cpu& cpu, std::string symbol, llvm::LLVMContext& context)
+Emitter::Emitter(const nest::LoopNest& nest, const Cpu& cpu, std::string symbol, llvm::LLVMContext& context,
+                 Reload reload)
     : nest_(nest),
       cpu_(cpu),
       symbol_(std::move(symbol)),
+      reload_(reload),
       context_(context),
       b_(context),
       math_(b_, cpu.info) {
@@ -116,7 +118,7 @@ EmittedModule Emitter::run() {
     size->setLinkage(llvm::GlobalValue::PrivateLinkage);
   }
   join_blocks(*module_);
-  return {std::move(module_), shared_bytes_, private_bytes_};
+  return {std::move(module_), shared_bytes_, private_bytes_, shares_};
 }
 
 // ---- functions
@@ -369,8 +371,8 @@ void Emitter::emit_prefetch(const Statement& statement) {
 }
 
 EmittedModule emit(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
-                   llvm::LLVMContext& context) {
-  return Emitter(nest, cpu, symbol, context).run();
+                   llvm::LLVMContext& context, Reload reload) {
+  return Emitter(nest, cpu, symbol, context, reload).run();
 }
 
 }  // namespace syno::jit

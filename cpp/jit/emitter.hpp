@@ -27,10 +27,15 @@ struct EmittedModule {
   std::unique_ptr<llvm::Module> module;
   std::int64_t shared_bytes = 0;   ///< workspace: the first bytes
   std::int64_t private_bytes = 0;  ///< then this many a thread
+  bool shares = false;             ///< registers keep what one step of a sum has read for the next one
 };
 
+/// When an unrolled step of a sum loads again what the step before it has read, rather than keep it: where
+/// sums leave few registers, or always.
+enum class Reload { WhereCrowded, Always };
+
 EmittedModule emit(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
-                   llvm::LLVMContext& context);
+                   llvm::LLVMContext& context, Reload reload = Reload::WhereCrowded);
 
 /// Whether a node of a value, without its operands, takes as long as a dozen additions.
 bool takes_long(const nest::Value& node);
@@ -97,7 +102,8 @@ class MathEmitter {
 
 class Emitter {
  public:
-  Emitter(const nest::LoopNest& nest, const Cpu& cpu, std::string symbol, llvm::LLVMContext& context);
+  Emitter(const nest::LoopNest& nest, const Cpu& cpu, std::string symbol, llvm::LLVMContext& context,
+          Reload reload);
   EmittedModule run();
 
  private:
@@ -189,7 +195,7 @@ class Emitter {
 
   // emitter_loops.cpp: loops, and the lanes they give register tiles
   void emit_for(const nest::Statement& loop);
-  bool steps_of_sums(const nest::Statement& loop);
+  bool loads_again(const nest::Statement& loop);
   void emit_unrolled(const nest::Statement& loop, std::int64_t begin, std::int64_t end);
   void emit_serial(const nest::Statement& loop, const Form& begin, const Form& end);
   template <class Body>
@@ -292,6 +298,8 @@ class Emitter {
   const nest::LoopNest& nest_;
   const Cpu& cpu_;
   std::string symbol_;
+  Reload reload_;
+  bool shares_ = false;
   llvm::LLVMContext& context_;
   std::unique_ptr<llvm::Module> module_;
   llvm::IRBuilder<> b_;

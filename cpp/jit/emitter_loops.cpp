@@ -20,8 +20,9 @@ using symbolic::Interval;
 namespace {
 
 constexpr std::int64_t kLargestUnrolledChunks = 8;
-constexpr double kCrowded =
-    0.75;  ///< part of the registers that sums take, from which operands are in want of them
+/// Operands are in want of registers where sums take more than this part of them, or leave fewer.
+constexpr double kCrowded = 0.75;
+constexpr double kFewLeft = 6;
 
 std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
 
@@ -102,16 +103,20 @@ void Emitter::emit_for(const Statement& loop) {
   emit_serial(loop, begin, end);
 }
 
-/// Whether iterations of an unrolled loop add to the same sums, which take most registers: then what they
-/// read is loaded again by each, and not kept in registers that there are none of.
-bool Emitter::steps_of_sums(const Statement& loop) {
+/// Whether iterations of an unrolled loop that add to the same sums load again what others have loaded: where
+/// the sums take most registers, there are none to keep it in.
+bool Emitter::loads_again(const Statement& loop) {
   if (simd_ || indexes_registers(loop.children[0], loop.slot)) return false;
   const auto sums = static_cast<double>(carried_slots(loop.children[0]).size());
-  return sums > kCrowded * cpu_.info.vector_registers;
+  const auto registers = static_cast<double>(cpu_.info.vector_registers);
+  if (sums == 0) return false;
+  if (reload_ == Reload::Always || sums > kCrowded * registers || registers - sums < kFewLeft) return true;
+  shares_ = true;
+  return false;
 }
 
 void Emitter::emit_unrolled(const Statement& loop, std::int64_t begin, std::int64_t end) {
-  const bool apart = end - begin > 1 && steps_of_sums(loop);
+  const bool apart = end - begin > 1 && loads_again(loop);
   for (std::int64_t i = begin; i < end; ++i) {
     forms_.bind_constant(loop.slot, i);
     const std::size_t locals = f_.local_log.size();
