@@ -124,7 +124,7 @@ std::optional<InPlace> in_place(Construction& c, const std::string& scope, const
         if (out < end - tile * rows) most = std::max(most, out);
       }
     }
-    if (tiles == 1 || most <= 1) continue;  // one element's branch is as good as none
+    if (tiles == 1 || most == 0) continue;
     made.cuts = {1};
     if (tiles > 2) made.cuts.push_back(tiles - 1);
   }
