@@ -25,7 +25,7 @@ double tile_cycles(const Target& target, std::int64_t rows, std::int64_t vectors
 }
 
 bool tile_fits(const Target& target, std::int64_t rows, std::int64_t vectors) {
-  return rows * vectors + vectors + 1 <= target.vector_registers - 1;
+  return rows * vectors + vectors + 1 <= target.vector_registers;
 }
 
 Tile best_tile(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,
