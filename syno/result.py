@@ -74,10 +74,17 @@ class Found:
         example: Any = None,
         seed: int | None = None,
         measured: bool = True,
+        compile: bool = True,
     ) -> nn.Module:
         """The network with this operator in its sites; a new module, ``model`` is left alone.
 
-        Each site runs on native kernels or as plain PyTorch, whichever is faster in its place; printing
+        Its calls in inference (evaluation mode, no gradient asked for, shapes of the example) are answered by the whole
+        network compiled (:func:`syno.compile`): the operator's programs and the layers around them fused, memory planned,
+        one native call. Everything else is as in any module: parameters, ``state_dict``, training, other shapes, hooks; then
+        its layers run one by one. Values of weights that change are seen. Where the network cannot be compiled, the log of
+        `syno` says why, and its layers always run. Copies of it (``copy.deepcopy``, pickles) have the layers alone.
+
+        Of the layers, each site runs on native kernels or as plain PyTorch, whichever is faster in its place; printing
         the network says why. A network of images computes in channels-last where that makes the whole
         faster (the log of `syno` says so); inputs of any memory format are taken, and images returned
         are contiguous, in either case.
@@ -91,13 +98,14 @@ class Found:
                 candidate was no finalist, the operator's weights are random and want training.
             measured: time the ways at the example now; else all run on native kernels, in the
                 format of the input. In a deterministic session nothing is timed.
+            compile: False leaves the layers alone.
         Raises:
             SessionError: there are no trained weights of this seed, or they are of another model; the
                 session has no named task and keeps no model, and none was given.
             ShapeError, UnknownName: the model does not have these sites.
         """
         return self._result.apply(
-            self.candidate, model, example=example, seed=seed, measured=measured
+            self.candidate, model, example=example, seed=seed, measured=measured, compile=compile
         )
 
     def _repr_html_(self) -> str:
@@ -346,8 +354,11 @@ class Result:
         example: Any = None,
         seed: int | None = None,
         measured: bool = True,
+        compile: bool = True,
     ) -> nn.Module:
         """See :meth:`Found.apply`."""
+        import torch
+
         from syno.torch import sites as find_sites
 
         base = self.original() if model is None else unwrapped(model)
@@ -371,15 +382,23 @@ class Result:
             )
         if deterministic() or self.view.config.machine is not None:
             measured = False  # a choice by timing changes the last digits
-        if measured and native and all(p.device.type == "cpu" for p in faster.parameters()):
+        here = all(p.device.type == "cpu" for p in faster.parameters())
+        inputs = in_dtype_of(faster, self.example if given is None else given)
+        if measured and native and here:
             from syno.torch.images import fastest
 
-            args, named = arguments(
-                base, in_dtype_of(faster, self.example if given is None else given)
-            )
+            args, named = arguments(base, inputs)
             chosen = fastest(faster, *args, **named)
             _log.info("%s: %s", candidate.id, chosen.why)
             faster = chosen.network
+        if compile and here:
+            from syno.graph.serving import compiled_or_why
+
+            made = compiled_or_why(faster, inputs, threads=torch.get_num_threads())
+            if isinstance(made, str):
+                _log.warning("%s runs layer by layer: %s", candidate.id, made)
+            else:
+                _log.info("%s: %s", candidate.id, repr(made)[1:-1])
         return faster.train(base.training)
 
     def trained_seed(self, candidate: Candidate, seed: int | None = None) -> int | None:

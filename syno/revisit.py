@@ -312,7 +312,8 @@ def export_candidate(
                 target=target,
                 cpu=cpu,
             )
-        network = result.apply(candidate, model, seed=seed, measured=False).eval().to(TORCH[dtype])
+        network = result.apply(candidate, model, seed=seed, measured=False, compile=False)
+        network = network.eval().to(TORCH[dtype])
         example = in_dtype_of(network, result.example)
         about = f"the network with {candidate.id}, {weights}"
         return export(

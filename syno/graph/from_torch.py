@@ -23,6 +23,7 @@ from syno.graph.aten_rows import Arguments, rows
 from syno.graph.building import DTYPES, Builder, NotCovered, Value
 from syno.graph.calls import Arrangement, Given, Imported
 from syno.graph.host import HostCall, Result, Slot
+from syno.graph.operator_rows import operator_row
 from syno.graph.tensors import array_of
 from syno.inputs import arguments, unwrapped
 
@@ -87,10 +88,12 @@ def _check_devices(model: nn.Module) -> None:
 
 
 def _exported(model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    from syno.torch.module import calls_registered
+
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()
-        with warnings.catch_warnings(), torch.no_grad():
+        with calls_registered(), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of what the exporter uses of itself
             program = torch.export.export(model, args, named, strict=False)
             changed = _changed(program.graph_signature)
@@ -181,6 +184,8 @@ class _Importer:
         for node in program.graph.nodes:
             if node.op != "placeholder":
                 continue
+            if node.name in held and not node.users:
+                continue  # what nobody reads may change: the number of batches that a normalisation has seen
             if node.name in held:
                 source = held[node.name]
                 tensor = own[source] if source in own else program.constants[source]
@@ -409,7 +414,7 @@ class _Importer:
             )
         items: list[Any] = [u.args[1] for u in node.users if u.target is operator.getitem]
         used = frozenset(items if many else [0])
-        row = _rows().get(str(target))
+        row = _rows().get(str(target)) or operator_row(str(target))
         reason = "there is no row for it"
         if row is not None and None not in [
             d for m, d in zip(metas, dtypes, strict=True) if isinstance(m, Tensor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,6 +46,22 @@ class CompiledModel:
         self._example = example
         self._lock = threading.Lock()
         self._tracked = list(_homes(model, imported))
+        read = {(id(home), key) for _, home, key in self._tracked}
+        beside = [
+            (module._buffers, key)
+            for module in model.modules()
+            for key in module._buffers
+            if (id(module._buffers), key) not in read
+        ]
+        # With buffers that the network does not read: PyTorch's normalisations write their statistics past autograd, and
+        # count batches beside.
+        self._watched = [*((home, key) for _, home, key in self._tracked), *beside]
+        self._frozen = [
+            (source, home, key, tensor)
+            for source, tensor, _ in imported.frozen
+            for home, key in _places(model, source)
+            if home.get(key) is tensor
+        ]
         self._state = self._now()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -55,15 +71,53 @@ class CompiledModel:
             ShapeError: arguments of another structure, shape or type than the example's.
             KernelError: an argument requires a gradient while torch records them.
         """
-        if self._now() != self._state:
-            self._refresh()
-        if (stale := self._imported.stale()) is not None:
+        self.renew()
+        return self.run(self.flatten(args, kwargs))
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+        """The network's inputs in order, of a call's arguments.
+
+        Raises:
+            ShapeError: as a call.
+        """
+        given = self._imported.flatten(args, kwargs)
+        return [given[name] for name in self.network.inputs]
+
+    def run(self, inputs: Sequence[Tensor], *, num_threads: int | None = None) -> Any:
+        """What the model returns, of the network's inputs in order and the weights as they were last taken."""
+        made = self.network.run(inputs, num_threads=num_threads)
+        return self._imported.unflatten([_tensor(each) for each in made])
+
+    def renew(self, *, everything: bool = False) -> None:
+        """Takes the values that parameters and buffers have by now.
+
+        Args:
+            everything: also of those that seem unchanged: what is written past autograd (through `weight.data`) is
+                seen by nobody.
+        Raises:
+            ShapeError: a parameter has another shape or type.
+            KernelError: a buffer that is part of programs was changed.
+        """
+        now = self._now()
+        if everything or now != self._state:
+            count = len(self._tracked)
+            self._refresh(everything or now[count:] != self._state[count:])
+        stale = self._imported.stale() or next(
+            (name for name, home, key, was in self._frozen if home.get(key) is not was), None
+        )
+        if stale is not None:
             raise KernelError(
                 f"[network] the buffer {stale} became part of the compiled programs and was changed; compile again"
             )
-        given = self._imported.flatten(args, kwargs)
-        made = self.network.run([given[name] for name in self.network.inputs])
-        return self._imported.unflatten([_tensor(each) for each in made])
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether one of the model's parameters does."""
+        return any(
+            tensor is not None and tensor.requires_grad
+            for _, home, key in self._tracked
+            for tensor in (home.get(key),)
+        )
 
     def verify(self, *args: Any, seed: int = 0, **kwargs: Any) -> Check:
         """Compares with float64, on these arguments or on random inputs of a seed."""
@@ -100,18 +154,16 @@ class CompiledModel:
     def _now(self) -> list[tuple[int, int] | None]:
         return [
             (tensor._version, tensor.data_ptr()) if isinstance(tensor, Tensor) else None
-            for _, home, key in self._tracked
+            for home, key in self._watched
             for tensor in (home.get(key),)
         ]
 
-    def _refresh(self) -> None:
+    def _refresh(self, everything: bool) -> None:
         with self._lock:
             now = self._now()
             changed = {}
-            for (name, home, key), before, after in zip(
-                self._tracked, self._state, now, strict=True
-            ):
-                if before != after:
+            for (name, home, key), before, after in zip(self._tracked, self._state, now):  # noqa: B905
+                if everything or before != after:
                     changed[name] = _same_kind(
                         name, self._imported.network.weights[name], home.get(key)
                     )
@@ -141,14 +193,20 @@ def _homes(model: nn.Module, imported: Imported) -> Iterator[tuple[str, Mapping[
     """(weight of the network, dictionary of the model that holds its tensor, key there): what is assigned there later is
     seen, too."""
     for name, source in imported.network.sources.items():
-        path, _, key = source.rpartition(".")
-        try:
-            owner = model.get_submodule(path)
-        except AttributeError:
-            continue
-        for home in (owner._parameters, owner._buffers):
-            if isinstance(home.get(key), Tensor):
-                yield name, home, key
+        for home, key in _places(model, source):
+            yield name, home, key
+
+
+def _places(model: nn.Module, source: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """The dictionary of a model that holds the tensor of this name, and its key there."""
+    path, _, key = source.rpartition(".")
+    try:
+        owner = model.get_submodule(path)
+    except AttributeError:
+        return
+    for home in (owner._parameters, owner._buffers):
+        if isinstance(home.get(key), Tensor):
+            yield home, key
 
 
 def _same_kind(name: str, old: Array, tensor: Any) -> Array:
@@ -157,7 +215,12 @@ def _same_kind(name: str, old: Array, tensor: Any) -> Array:
             f"[network] the model's {name} was {list(old.shape)} when it was compiled, and is {described(tensor)} now; "
             "compile again"
         )
-    return array_of(tensor.detach()).astype(old.dtype, copy=False)
+    array = array_of(tensor.detach())
+    if array.dtype != old.dtype:
+        raise ShapeError(
+            f"[network] the model's {name} was {old.dtype} when it was compiled, and is {array.dtype} now; compile again"
+        )
+    return array
 
 
 def _tensor(value: Any) -> Tensor:

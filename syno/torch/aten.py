@@ -95,7 +95,8 @@ def aten_module(operator: Operator) -> nn.Module:
 
 
 class AtenFunction(nn.Module):
-    """The emitted functions of an operator on all its inputs, in the order of `inputs`: no weights of its own."""
+    """The emitted functions of an operator on all its inputs, in the order of `inputs`: no weights of its own. It gives a
+    tensor, or a tuple of them where the operator has several outputs."""
 
     def __init__(
         self, operator: Operator, inputs: Sequence[str], dtype: torch.dtype, device: torch.device
@@ -118,13 +119,13 @@ class AtenFunction(nn.Module):
             for number, at in enumerate(self._given)
         )
 
-    def forward(self, *tensors: Tensor) -> Tensor:
+    def forward(self, *tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
         values = [
             getattr(self, table) if table else tensors[at]
             for at, table in zip(self._given, self._tables)  # noqa: B905 (of equal length)
         ]
         result = self._steps(*values)
-        assert isinstance(result, Tensor)
+        assert isinstance(result, (Tensor, tuple))
         return result
 
 

@@ -91,6 +91,11 @@ def fastest(model: nn.Module, *example: Any, turns: int = 7, **named: Any) -> Ch
     return Chosen(model, choices, usual, last)
 
 
+def changes_format(hook: Any) -> bool:
+    """Whether a hook is of those that keep a network's images in channels-last: values stay as they are."""
+    return isinstance(hook, (_Enter, _Leave))
+
+
 def _to_channels_last(network: nn.Module, rank: int) -> None:
     network.to(memory_format=channels_last(rank))  # type: ignore[call-overload]
     network.register_forward_pre_hook(_Enter(rank), with_kwargs=True)

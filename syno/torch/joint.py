@@ -47,6 +47,11 @@ def gradients_of(operator: Operator, names: Sequence[str]) -> Operator:
         return staged
 
 
+def spares_work(together: Operator, alone: Sequence[Operator]) -> bool:
+    """Whether one kernel of all gradients computes less than their own kernels."""
+    return together.flops <= _SHARED * sum(operator.flops for operator in alone)
+
+
 def joint_name(parent: str, wanted: Sequence[int]) -> str:
     """What the operator of these gradients is called under `torch.ops.syno`."""
     return f"{parent}_d{'_'.join(map(str, wanted))}"
@@ -127,7 +132,7 @@ class JointGradient:
         alone = [self._parent.derivative(i) for i in self._wanted]
         try:
             together = gradients_of(forward, names)
-            if together.flops <= _SHARED * sum(d.operator_for(shapes).flops for d in alone):
+            if spares_work(together, [d.operator_for(shapes) for d in alone]):
                 return [
                     NativeCall(together, self._inputs, tensors, layout_of(tensors, self._follows))
                 ]

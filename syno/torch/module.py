@@ -27,6 +27,18 @@ _transformed = torch._C._are_functorch_transforms_active
 _numbers: Iterator[int] = itertools.count()
 
 _keeps_calls = [False]
+_all_registered = [False]
+
+
+@contextlib.contextmanager
+def calls_registered() -> Iterator[None]:
+    """Every module on the CPU calls its registered operator in this block, also one that computes by emitted functions:
+    who records it wants the program, and makes kernels of its own."""
+    before, _all_registered[0] = _all_registered[0], True
+    try:
+        yield
+    finally:
+        _all_registered[0] = before
 
 
 @contextlib.contextmanager
@@ -187,7 +199,8 @@ class Op(nn.Module):
 
     def _by_kernel(self, x: Tensor) -> bool:
         # Elsewhere than on the CPU there are no kernels, and autograd knows the emitted functions.
-        return self.native and x.device.type == "cpu" and not _for_others()
+        native = self.native or _all_registered[0]
+        return native and x.device.type == "cpu" and not _for_others()
 
     def _weight(self, name: str) -> Tensor:
         # What `getattr` finds for a module takes half a microsecond; a parametrised one is found there only.

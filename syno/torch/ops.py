@@ -30,7 +30,7 @@ from syno.bounded import Bounded
 from syno.errors import ShapeError, SynoError
 from syno.operator import Operator
 from syno.torch.aten import AtenFunction
-from syno.torch.joint import JointGradient, gradients_of, joint_name
+from syno.torch.joint import JointGradient, gradients_of, joint_name, spares_work
 from syno.torch.layouts import Layout, follows, in_format, layout_of, memory_format
 from syno.torch.native import (
     KEPT_SHAPES,
@@ -333,6 +333,26 @@ class OperatorFunction:
                 found = self._derivatives[index] = _Derivative(self, index)
             return found
 
+    def gradient_operators(
+        self, wanted: Sequence[int], shapes: Shapes
+    ) -> list[tuple[tuple[int, ...], Operator]]:
+        """What computes the gradients with respect to some inputs, of (cotangent, *inputs): operators, each with the
+        inputs whose gradients are its outputs in order. Inputs that are not read at these shapes have none.
+
+        Args:
+            shapes: of the cotangent and of the inputs.
+        """
+        forward = self.operator_for(shapes[1:])
+        read = [i for i in wanted if self.inputs[i] in forward.inputs]
+        alone: list[tuple[tuple[int, ...], Operator]] = [
+            ((i,), self.derivative(i).operator_for(shapes)) for i in read
+        ]
+        if len(read) > 1:
+            together = gradients_of(forward, [self.inputs[i] for i in read])
+            if spares_work(together, [operator for _, operator in alone]):
+                return [(tuple(read), together)]
+        return alone
+
     # How a combination of dtype and shapes is computed
 
     def _plan(self, tensors: Sequence[Tensor], layout: Layout) -> Plan:
@@ -541,6 +561,19 @@ def _named(name: str) -> OperatorFunction | None:
         return function.derivative(indices[0])
     function.together(tuple(indices))
     return function
+
+
+def function_named(name: str) -> tuple[OperatorFunction, tuple[int, ...] | None] | None:
+    """The function that a name under `torch.ops.syno` stands for, and of which inputs it gives the gradients together
+    (None: it is the function itself); None where there is no such function in this process."""
+    with _lock:
+        function = _named(name.removesuffix("_by_owner"))
+        if function is None:
+            return None
+        for wanted, joint in function._joint.items():
+            if joint.name == name:
+                return function, wanted
+        return function, None
 
 
 _known: dict[str, OperatorFunction] = {}

@@ -444,3 +444,42 @@ def test_random_numbers_are_drawn_in_every_call_and_compared_with_nothing() -> N
     assert fast.network.verification and fast.network.verification.output != "mul"
     first, second = fast(x), fast(x)
     assert not torch.equal(first[0], second[0]) and torch.equal(first[1], x + 1)
+
+
+def test_what_training_counts_beside_is_no_part_of_the_network() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    x = torch.randn(2, 2, 6, 6)
+    fast = syno.compile(model, x)
+    model.train()(x)  # the normalisation counts this batch
+    model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+def test_a_table_that_became_part_of_programs_is_watched(assigned: bool) -> None:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("order", torch.tensor([2, 0, 1]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x[:, self.order]
+
+    model, x = Table().eval(), torch.randn(2, 3)
+    fast = syno.compile(model, x)
+    torch.testing.assert_close(fast(x), model(x))
+    if assigned:
+        model.order = torch.tensor([0, 1, 2])
+    else:
+        model.order.copy_(torch.tensor([0, 1, 2]))  # type: ignore[operator]
+    with pytest.raises(KernelError, match="order"):
+        fast(x)
+
+
+def test_parameters_of_another_type_are_refused() -> None:
+    model, x = nn.Linear(3, 2).eval(), torch.randn(2, 3)
+    fast = syno.compile(model, x)
+    model.double()
+    with pytest.raises(ShapeError, match="float64"):
+        fast(x)
