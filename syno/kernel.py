@@ -6,8 +6,6 @@ A kernel takes anything with `__dlpack__` or the buffer protocol and reads it wh
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -21,7 +19,7 @@ import numpy as np
 from syno import _core
 from syno.arguments import checked
 from syno.bounded import Bounded
-from syno.cache import read_entry, usable_cache, write_entry
+from syno.cache import usable_cache
 from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, unknown_name
 from syno.files import remove
 from syno.machine_code import MachineCode
@@ -31,6 +29,7 @@ from syno.operator import Operator
 from syno.tuning.construct import Chosen, choose_schedule, construct
 from syno.tuning.machine import machine_model
 from syno.tuning.spills import without_spills
+from syno.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
     from syno.bench import Timing
@@ -308,16 +307,8 @@ class Kernel(MachineCode):
         second's work for the interpreter.
         """
         seed = whole("verify", "seed", seed, 0, MOST_SEED)
-        result = self._core.verify(self.operator.program, seed)
-        return Verification(
-            passed=bool(result.passed),
-            max_rel_err=float(result.max_rel_err),
-            limit=float(result.limit),
-            points=int(result.points),
-            detail=str(result.detail),
-            operator=self.operator,
-            dtype=self._dtype.name,
-        )
+        outcome = Outcome.of(self._core.verify(self.operator.program, seed))
+        return Verification(**vars(outcome), operator=self.operator, dtype=self._dtype.name)
 
     @property
     def timing(self) -> Timing:
@@ -644,11 +635,11 @@ def gainful_threads(nest: _core.LoopNest, threads: int) -> int:
 
 def _verified(kernel: Kernel, directory: Path | None) -> Verification:
     """The check of this very object against this very program: remembered in the cache, else made now."""
-    named = directory is not None and kernel._core.digest
-    path = directory / f"{_verdict(kernel)}.verified" if directory and named else None
-    remembered = _read_verdict(path, kernel) if path else None
+    about = (str(kernel.operator.program.text()), str(kernel.schedule.text()), kernel.dtype)
+    verdict = Verdict(directory, about, [kernel._core])
+    remembered = verdict.read()
     if remembered is not None:
-        return remembered
+        return Verification(**vars(remembered), operator=kernel.operator, dtype=kernel.dtype)
     result = kernel.verify()
     if not result.passed:
         if directory is not None:
@@ -659,40 +650,5 @@ def _verified(kernel: Kernel, directory: Path | None) -> Verification:
             f"{result.limit:.0e}) against the reference; it was discarded, not cached. "
             f"{result.detail}"
         )
-    if path is not None:
-        saved = {**result._outcome(), "object": kernel._core.digest}
-        write_entry(path, json.dumps(saved).encode())
+    verdict.write(Outcome(**result._outcome()))
     return result
-
-
-def _verdict(kernel: Kernel) -> str:
-    """Names a check: two programs may have one loop nest, where a schedule is wrong for one of them."""
-    parts = (
-        _core.build_id(),
-        str(kernel.operator.program.text()),
-        str(kernel.schedule.text()),
-        kernel.dtype,
-        kernel.key,
-    )
-    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
-
-
-def _read_verdict(path: Path, kernel: Kernel) -> Verification | None:
-    body = read_entry(path)
-    if body is None:
-        return None
-    try:
-        saved = json.loads(body)
-        if saved["passed"] is not True or saved["object"] != kernel._core.digest:
-            return None
-        return Verification(
-            passed=True,
-            max_rel_err=float(saved["max_rel_err"]),
-            limit=float(saved["limit"]),
-            points=int(saved["points"]),
-            detail=str(saved["detail"]),
-            operator=kernel.operator,
-            dtype=kernel.dtype,
-        )
-    except (ValueError, KeyError, TypeError):
-        return None  # of another version

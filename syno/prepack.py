@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from syno.kernel import (
     KEPT_KERNELS,
     KEPT_LAYOUTS,
     Kernel,
+    Verification,
     _layout_of,
     _row_major,
     _view,
@@ -38,6 +40,7 @@ from syno.kernel import (
 from syno.numbers import MOST_THREADS, whole
 from syno.operator import Operator
 from syno.tuning.construct import Chosen, construct
+from syno.verdicts import Outcome, Verdict
 
 Array = np.ndarray[Any, Any]
 
@@ -63,7 +66,7 @@ class PrepackedKernel:
         schedule: _core.Schedule,
         prepack: _core.Kernel | None,
         call: _core.Kernel,
-        verification: _core.Verification,
+        verification: Verification,
         folded: _Folded | None = None,
     ) -> None:
         self.operator = operator
@@ -390,17 +393,31 @@ def _compiled(
     prepack: _core.Kernel | None = None
     if nests is None:
         call = _core.compile_nest(_core.apply_schedule(program, chosen), cache_directory=where)
-        checked = call.verify(program)
     else:
         prepack = _core.compile_nest(nests[0], cache_directory=where)
         call = _core.compile_nest(nests[1], cache_directory=where)
-        checked = _core.verify_prepacked(prepack, call, program)
+    about = ("prepacked", str(program.text()), str(chosen.text()), dtype)
+    codes = [call] if prepack is None else [prepack, call]
+    verdict = Verdict(Path(where) if where else None, about, codes)
+    checked = verdict.read()
+    if checked is None:
+        checked = Outcome.of(
+            call.verify(program)
+            if prepack is None
+            else _core.verify_prepacked(prepack, call, program)
+        )
+        verdict.write(checked)
     if not checked.passed:
         raise KernelError(
             f"[kernel] prepacked kernel {call.key[:12]} gave max_rel_err {checked.max_rel_err:.1e} "
             f"(limit {checked.limit:.0e}) against the reference; it was discarded. {checked.detail}"
         )
-    return PrepackedKernel(concrete, names, dtype, threads, chosen, prepack, call, checked, folded)
+    verification = Verification(
+        **vars(checked), operator=concrete if folded is None else folded.call, dtype=dtype
+    )
+    return PrepackedKernel(
+        concrete, names, dtype, threads, chosen, prepack, call, verification, folded
+    )
 
 
 def prepacked_seconds(

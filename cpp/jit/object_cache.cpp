@@ -311,7 +311,7 @@ void ObjectCache::shrink() const {
     std::string path;
     std::int64_t bytes;
   };
-  constexpr std::array<std::string_view, 3> kKinds = {kSuffix, ".schedule", ".verified"};
+  constexpr std::array<std::string_view, 4> kKinds = {kSuffix, ".schedule", ".verified", ".joined"};
   constexpr std::array<std::string_view, 2> kUnfinished = {".partial", ".part"};
   const fs::file_time_type long_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
   std::vector<File> entries;

@@ -19,7 +19,7 @@ from syno.secret import derived
 # The engine names every entry by its 128-bit key; nothing else is read from or written to the cache.
 _ENTRY = re.compile(r"[0-9a-f]{32}\.(kernel|schedule|verified)")
 # Archives hold no derivations: they are found again, and measured, where they are used.
-_OWN = re.compile(r"[0-9a-f]{32}\.(kernel|schedule|verified|derived)")
+_OWN = re.compile(r"[0-9a-f]{32}\.(kernel|schedule|verified|derived|joined)")
 _LARGEST = 256 << 20
 _LARGEST_ARCHIVE = 4 << 30
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from syno import _core
+from syno.cache import usable_cache
 from syno.errors import KernelError, ScheduleError
 from syno.graph.building import Array, Network
 from syno.graph.compiled import Check, CompiledNetwork, random_arrays
@@ -71,7 +72,13 @@ def compile_network(
     names: dict[str, tuple[str, ...]] = {node.name: (node.name,) for node in graph.nodes}
     decisions: list[Joined] = []
     if settings.fuse:
-        graph, names, decisions = fused(graph, cost or PredictedCost(dtype, threads), dtype=dtype)
+        graph, names, decisions = fused(
+            graph,
+            cost or PredictedCost(dtype, threads),
+            dtype=dtype,
+            threads=threads,
+            directory=usable_cache() if settings.cache and cost is None else None,
+        )
     for decision in decisions:
         _log.debug("joined %s", decision)
     compiled = CompiledNetwork(

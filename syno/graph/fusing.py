@@ -6,13 +6,19 @@ activation behind a convolution, the permutation before a product of matrices, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+import json
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from syno import _core
+from syno.cache import read_entry, write_entry
 from syno.errors import SynoError
 from syno.operator import Operator
 from syno.prepack import prepacked_seconds
+from syno.tuning.machine import machine_model
 
 #: What a call of a further kernel costs beside its work, in seconds.
 _CALL_S = 0.3e-6
@@ -60,27 +66,94 @@ class PredictedCost:
 
 
 def fused(
-    graph: _core.Graph, cost: Cost, *, dtype: str = "float32"
+    graph: _core.Graph,
+    cost: Cost,
+    *,
+    dtype: str = "float32",
+    threads: int = 1,
+    directory: Path | None = None,
 ) -> tuple[_core.Graph, dict[str, tuple[str, ...]], list[Joined]]:
     """The graph with nodes joined where that is predicted to be faster.
 
     Args:
         graph: nodes that depend on weights alone are computed already.
-        cost: of one program.
+        cost: of one program, on `threads`.
         dtype: nodes of another element type stay alone.
+        directory: where decisions about such a graph are kept, and taken from; for the machine model's cost alone.
     Returns:
         The graph; the names of the original nodes that each node holds; the decisions in order.
     """
-    holds: dict[str, tuple[str, ...]] = {node.name: (node.name,) for node in graph.nodes}
-    decisions: list[Joined] = []
+    path = directory / f"{_digest(graph, dtype, threads)}.joined" if directory else None
+    made = _Joining(graph)
+    kept = _kept(path) if path else None
+    if kept is not None and all(made.join(*step) for step in kept):
+        return made.graph, made.holds, made.decisions
+    made = _Joining(graph)
     refused: set[tuple[str, str]] = set()
-    while True:
-        found = _first_gain(graph, cost, dtype, refused, holds)
-        if found is None:
-            return graph, holds, decisions
-        graph, name, decision, pair = found
-        holds[name] = tuple(node for each in pair for node in holds.pop(each))
-        decisions.append(Joined(holds[name], decision[0] * 1e6, decision[1] * 1e6))
+    while (found := _first_gain(made.graph, cost, dtype, refused)) is not None:
+        made.join(*found)
+    if path:
+        write_entry(path, json.dumps(made.steps).encode())
+    return made.graph, made.holds, made.decisions
+
+
+_Step = tuple[str, str, float, float]
+"""Two nodes that are joined; predicted seconds apart and joined."""
+
+
+class _Joining:
+    """A graph on its way, with the nodes that each of its nodes holds."""
+
+    def __init__(self, graph: _core.Graph) -> None:
+        self.graph = graph
+        self.holds: dict[str, tuple[str, ...]] = {node.name: (node.name,) for node in graph.nodes}
+        self.decisions: list[Joined] = []
+        self.steps: list[_Step] = []
+
+    def join(self, first: str, second: str, apart: float, together: float) -> bool:
+        """Whether the two could be joined, as they now are."""
+        if not {first, second} <= self.holds.keys():
+            return False
+        joined = self.graph.try_merged([first, second])
+        if isinstance(joined, str):
+            return False
+        pair = (first, second)
+        name = _name_of(joined, self.holds.keys(), pair)
+        self.graph = joined
+        self.holds[name] = tuple(node for each in pair for node in self.holds.pop(each))
+        self.decisions.append(Joined(self.holds[name], apart * 1e6, together * 1e6))
+        self.steps.append((first, second, apart, together))
+        return True
+
+
+def _name_of(joined: _core.Graph, before: Collection[str], pair: tuple[str, str]) -> str:
+    """Of the node that two were joined to."""
+    return next(node.name for node in joined.nodes if node.name not in before or node.name in pair)
+
+
+def _digest(graph: _core.Graph, dtype: str, threads: int) -> str:
+    """Of all that decisions depend on."""
+    parts = (_core.build_id(), str(graph.text()), dtype, threads, machine_model().to_json())
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _kept(path: Path) -> list[_Step] | None:
+    body = read_entry(path)
+    if body is None:
+        return None
+    try:
+        return [
+            (str(first), str(second), _seconds_read(apart), _seconds_read(together))
+            for first, second, apart, together in json.loads(body)
+        ]
+    except (ValueError, TypeError):
+        return None  # of another version
+
+
+def _seconds_read(value: object) -> float:
+    if not isinstance(value, float) or math.isnan(value):
+        raise ValueError("not a number of seconds")
+    return value
 
 
 def _first_gain(
@@ -88,8 +161,7 @@ def _first_gain(
     cost: Cost,
     dtype: str,
     refused: set[tuple[str, str]],
-    holds: dict[str, tuple[str, ...]],
-) -> tuple[_core.Graph, str, tuple[float, float], tuple[str, str]] | None:
+) -> _Step | None:
     nodes = {node.name: node for node in graph.nodes}
     for first, second in _neighbours(graph):
         pair = (first, second)
@@ -103,14 +175,12 @@ def _first_gain(
         if isinstance(joined, str):
             refused.add(pair)
             continue
-        name = next(
-            node.name for node in joined.nodes if node.name not in nodes or node.name in pair
-        )
+        name = _name_of(joined, nodes.keys(), pair)
         apart = _seconds(graph, one, cost) + _seconds(graph, other, cost)
         made = next(node for node in joined.nodes if node.name == name)
         together = _seconds(joined, made, cost)
         if together < apart:
-            return joined, name, (apart, together), pair
+            return first, second, apart, together
         refused.add(pair)
     return None
 
