@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -297,7 +298,14 @@ class Builder:
         array = self._weights.get(value.name)
         if array is not None and value.name not in self._sources:
             return self.literal(array, dtype, value.name)
-        return self.call("cast", [value], [(value.shape, dtype)], name=value.name)[0]
+        (made,) = self.call(
+            "cast",
+            [value],
+            [(value.shape, dtype)],
+            attributes=json.dumps({"to": dtype}),
+            name=value.name,
+        )
+        return made
 
     def as_float(self, value: Value) -> Value:
         """What programs can read: truth values as numbers, whole numbers where the graph knows them to be exact."""

@@ -483,3 +483,16 @@ def test_parameters_of_another_type_are_refused() -> None:
     model.double()
     with pytest.raises(ShapeError, match="float64"):
         fast(x)
+class Choosing(nn.Module):
+    """Reads and returns truth values."""
+
+    def forward(self, x: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.where(keep, x, -x), torch.logical_and(keep, x > 0)
+
+
+def test_truth_values_of_a_caller_are_read() -> None:
+    x, keep = torch.tensor([[1.0, -2.0], [3.0, -4.0]]), torch.tensor([[True], [False]])
+    for ours, theirs in zip(
+        syno.compile(Choosing(), (x, keep))(x, keep), Choosing()(x, keep), strict=True
+    ):
+        assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
