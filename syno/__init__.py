@@ -44,7 +44,7 @@ _EXPORTS = {
     "Result": "syno.result",
     "bench": "syno.bench",
     "export": "syno.export",
-    "load": "syno.operator",
+    "load": "syno.loading",
     "latency": "syno.tuning.latency",
     "predict": "syno.tuning.predict",
     "tune": "syno.tuning.search",

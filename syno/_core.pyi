@@ -6,7 +6,8 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'PGraph', 'ParseError', 'Prediction', 'Program', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+import typing_extensions
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -692,6 +693,11 @@ class Cpu:
         ...
     def _repr_html_(self) -> str:
         ...
+    @property
+    def enabled(self) -> list[str]:
+        """
+        Instruction sets that code for it may use, in LLVM's names.
+        """
     @property
     def features(self) -> str:
         ...
@@ -1686,6 +1692,25 @@ class GraphSite:
         """
         A second one, if the rewrite is about two.
         """
+class NativeLibrary:
+    """
+    Machine code of kernels that was linked before: loaded without LLVM, run as it is.
+    """
+    def __init__(self, elf: typing_extensions.Buffer) -> None:
+        """
+            Loads a shared object from memory.
+        
+            Raises:
+                FormatError: it is none for this machine, or describes no kernels.
+                KernelError: the system cannot load it.
+        """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def kernels(self) -> dict[str, tuple[int, int, list[int]]]:
+        """
+        (workspace, workspace of each thread, arguments' sizes) by symbol: bytes.
+        """
 class Executable:
     """
     A network's steps, run one after the other in one call.
@@ -1695,8 +1720,8 @@ class Executable:
             Steps in order.
         
             Args:
-                steps: ``("kernel", kernel, threads, arguments)``, ``("builtin", name, attributes, [(shape, dtype)], inputs,
-                    arguments)`` or ``("host", arguments)``; an argument is ``("arena", byte)``, ``("external", number)`` or
+                steps: ``("kernel", kernel, threads, arguments)``, ``("native", library, symbol, threads, arguments)``,
+                    ``("builtin", name, attributes, [(shape, dtype)], inputs, arguments)`` or ``("host", arguments)``; an argument is ``("arena", byte)``, ``("external", number)`` or
                     ``("fixed", address)``, inputs first.
                 externals: how many buffers a caller gives: inputs, then outputs.
                 host: called with the step's number and its arguments' addresses.
@@ -1721,6 +1746,10 @@ class Executable:
         """
         Of all kinds.
         """
+def address_of(bytes: typing_extensions.Buffer) -> int:
+    """
+    Where memory begins; whoever uses it keeps it alive.
+    """
 def adopt_cache_entry(entry: bytes) -> bytes:
     """
     The same compiled object under this process's secret, for code that is trusted; b'' where it is none.
@@ -2048,6 +2077,10 @@ def graph_rows() -> list[tuple[str, str]]:
 def graph_sites(graph: Graph, row: str) -> list[GraphSite]:
     """
     Where a rewrite applies.
+    """
+def hash_bytes(bytes: typing_extensions.Buffer) -> str:
+    """
+    XXH3 of memory, 128 bits as 32 hexadecimal digits: against damage, not against people.
     """
 def host_cpu() -> Cpu:
     """

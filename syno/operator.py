@@ -618,9 +618,3 @@ def _split_commas(text: str) -> list[str]:
             parts.append(text[start:i])
             start = i + 1
     return [*parts, text[start:]]
-
-
-@checked()
-def load(path: str | Path) -> Operator:
-    """Reads an operator file: `syno.load("op.syno.json")`."""
-    return Operator.load(path)

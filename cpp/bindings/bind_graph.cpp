@@ -17,7 +17,9 @@
 #include "graph/rewrites.hpp"
 #include "graph/text.hpp"
 #include "graph/views.hpp"
+#include "jit/native_library.hpp"
 #include "support/error.hpp"
+#include "support/hash.hpp"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
@@ -31,6 +33,7 @@ using graph::Executable;
 using graph::Graph;
 using graph::Operand;
 using graph::Shape;
+using jit::NativeLibrary;
 using program::Program;
 
 /// A node by what Python asks of it, apart from its graph.
@@ -362,18 +365,22 @@ Argument argument_of(const py::handle& given) {
   return argument;
 }
 
-/// ("kernel", kernel, threads, arguments), ("builtin", name, attributes, [(shape, dtype)], inputs, arguments)
-/// or
+/// ("kernel", kernel, threads, arguments), ("native", library, symbol, threads, arguments), ("builtin", name,
+/// attributes, [(shape, dtype)], inputs, arguments) or
 /// ("host", arguments).
 graph::Step step_of(const py::tuple& given) {
   graph::Step step;
   const auto kind = py::cast<std::string>(given[0]);
-  const std::size_t wanted = kind == "kernel" ? 4 : kind == "builtin" ? 6 : 2;
+  const std::size_t wanted = kind == "kernel" ? 4 : kind == "native" ? 5 : kind == "builtin" ? 6 : 2;
   if (given.size() != wanted || (wanted == 2 && kind != "host"))
     fail<ShapeError>("network", "a step '{}' of {} parts", kind, given.size());
   if (kind == "kernel") {
     step.kernel = py::cast<std::shared_ptr<jit::Kernel>>(given[1]);
     step.threads = py::cast<int>(given[2]);
+  } else if (kind == "native") {
+    const auto library = py::cast<std::shared_ptr<NativeLibrary>>(given[1]);
+    step.native = {library, &library->kernel(py::cast<std::string>(given[2]))};
+    step.threads = py::cast<int>(given[3]);
   } else if (kind == "builtin") {
     const auto name = py::cast<std::string>(given[1]);
     const auto kinds = py::cast<std::vector<std::pair<Shape, std::string>>>(given[3]);
@@ -388,8 +395,11 @@ graph::Step step_of(const py::tuple& given) {
     const Operand written = operands.back();
     operands.pop_back();
     const auto attributes = py::cast<std::string>(given[2]);
-    if (const Operand made = builtin->result(operands, attributes);
-        made.type != written.type || (made.shape != written.shape && name != "copy"))
+    const Operand made = builtin->result(operands, attributes);
+    const bool same = name == "copy" ? program::checked_product("network", made.shape) ==
+                                           program::checked_product("network", written.shape)
+                                     : made.shape == written.shape;
+    if (made.type != written.type || !same)
       fail<ShapeError>("network", "{} gives {}, not {}", name, graph::described(made.shape, made.type),
                        graph::described(written.shape, written.type));
     step.builtin = builtin->bind(operands, attributes);
@@ -411,7 +421,60 @@ std::vector<void*> pointers_of(const Executable& executable, const py::sequence&
   return pointers;
 }
 
+/// Memory that Python shows, in one piece; whoever holds one holds what it shows.
+py::buffer_info bytes_of(const py::buffer& buffer) {
+  py::buffer_info info = buffer.request();
+  if (info.ndim != 1 || info.itemsize != 1 || (info.size > 1 && info.strides[0] != 1))
+    fail<ShapeError>("memory", "bytes in one piece are wanted, not {} dimensions of {} bytes", info.ndim,
+                     info.itemsize);
+  return info;
+}
+
+void bind_libraries(py::module_& m) {
+  py::class_<NativeLibrary, std::shared_ptr<NativeLibrary>>(
+      m, "NativeLibrary",
+      "Machine code of kernels that was linked before: loaded without LLVM, run as it is.")
+      .def(py::init([](const py::buffer& elf) {
+             const py::buffer_info info = bytes_of(elf);
+             return std::make_shared<NativeLibrary>(
+                 std::string_view(static_cast<const char*>(info.ptr), static_cast<std::size_t>(info.size)));
+           }),
+           "elf"_a, R"doc(
+    Loads a shared object from memory.
+
+    Raises:
+        FormatError: it is none for this machine, or describes no kernels.
+        KernelError: the system cannot load it.
+)doc")
+      .def_property_readonly(
+          "kernels",
+          [](const NativeLibrary& library) {
+            std::map<std::string, std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>>> rows;
+            for (const auto& [symbol, each] : library.kernels())
+              rows.emplace(symbol,
+                           std::make_tuple(each.shared_bytes, each.private_bytes, each.argument_bytes));
+            return rows;
+          },
+          "(workspace, workspace of each thread, arguments' sizes) by symbol: bytes.")
+      .def("__repr__", [](const NativeLibrary& library) {
+        return fmt::format("<NativeLibrary: {} kernels>", library.kernels().size());
+      });
+  m.def(
+      "hash_bytes",
+      [](const py::buffer& bytes) {
+        const py::buffer_info info = bytes_of(bytes);
+        const py::gil_scoped_release unlocked;
+        return to_hex(hash_bytes(info.ptr, static_cast<std::size_t>(info.size)));
+      },
+      "bytes"_a, "XXH3 of memory, 128 bits as 32 hexadecimal digits: against damage, not against people.");
+  m.def(
+      "address_of",
+      [](const py::buffer& bytes) { return reinterpret_cast<std::uintptr_t>(bytes_of(bytes).ptr); },
+      "bytes"_a, "Where memory begins; whoever uses it keeps it alive.");
+}
+
 void bind_executable(py::module_& m) {
+  bind_libraries(m);
   py::class_<Executable>(m, "Executable", "A network's steps, run one after the other in one call.")
       .def(py::init([](const std::vector<py::tuple>& given, std::int64_t arena_bytes, std::size_t externals,
                        std::optional<py::function> host) {
@@ -438,8 +501,8 @@ void bind_executable(py::module_& m) {
     Steps in order.
 
     Args:
-        steps: ``("kernel", kernel, threads, arguments)``, ``("builtin", name, attributes, [(shape, dtype)], inputs,
-            arguments)`` or ``("host", arguments)``; an argument is ``("arena", byte)``, ``("external", number)`` or
+        steps: ``("kernel", kernel, threads, arguments)``, ``("native", library, symbol, threads, arguments)``,
+            ``("builtin", name, attributes, [(shape, dtype)], inputs, arguments)`` or ``("host", arguments)``; an argument is ``("arena", byte)``, ``("external", number)`` or
             ``("fixed", address)``, inputs first.
         externals: how many buffers a caller gives: inputs, then outputs.
         host: called with the step's number and its arguments' addresses.

@@ -165,6 +165,8 @@ void bind_jit(py::module_& m) {
       .def_readonly("triple", &machine::Cpu::triple)
       .def_readonly("name", &machine::Cpu::name)
       .def_readonly("features", &machine::Cpu::features)
+      .def_readonly("enabled", &machine::Cpu::enabled,
+                    "Instruction sets that code for it may use, in LLVM's names.")
       .def_property_readonly(
           "scalable_bits", [](const machine::Cpu& cpu) { return cpu.info.scalable_bits; },
           "Width of the SVE registers that code for it needs, exactly; 0 where it needs none.")

@@ -80,6 +80,10 @@ Executable::Executable(std::vector<Step> steps, std::int64_t arena_bytes, std::s
       if (step.kernel->argument_count() != step.arguments.size())
         fail<ShapeError>("network", "step {} has {} arguments; its kernel takes {}", number,
                          step.arguments.size(), step.kernel->argument_count());
+    } else if (step.native) {
+      if (step.native->argument_bytes.size() != step.arguments.size())
+        fail<ShapeError>("network", "step {} has {} arguments; its kernel takes {}", number,
+                         step.arguments.size(), step.native->argument_bytes.size());
     } else if (!step.builtin && !host_) {
       fail<ShapeError>("network", "step {} is the host's, and there is none", number);
     }
@@ -104,8 +108,12 @@ Executable::~Executable() = default;
 void Executable::run_step(std::size_t number, const Frame& frame, int threads) const {
   const Step& step = steps_[number];
   void* const* pointers = frame.pointers.data() + begins_[number];
+  threads = std::clamp(threads, 1, std::max(1, step.threads));
   if (step.kernel)
-    step.kernel->call_unchecked(pointers, std::clamp(threads, 1, std::max(1, step.threads)));
+    step.kernel->call_unchecked(pointers, threads);
+  else if (step.native)
+    jit::run_kernel(step.native->function, pointers, step.native->shared_bytes, step.native->private_bytes,
+                    threads);
   else if (step.builtin)
     step.builtin(pointers);
   else

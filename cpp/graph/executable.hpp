@@ -10,6 +10,7 @@
 
 #include "graph/builtins.hpp"
 #include "jit/kernel.hpp"
+#include "jit/native_library.hpp"
 
 namespace syno::graph {
 
@@ -22,9 +23,11 @@ struct Argument {
   void* address = nullptr;
 };
 
-/// A kernel, on so many threads at most; a built-in; or, where neither is there, the host.
+/// A kernel, of this process or of a library, on so many threads at most; a built-in; or, where none of them
+/// is there, the host.
 struct Step {
   std::shared_ptr<const jit::Kernel> kernel;
+  std::shared_ptr<const jit::NativeKernel> native;
   int threads = 1;
   BoundBuiltin builtin;
   std::vector<Argument> arguments;  ///< inputs, then outputs

@@ -32,6 +32,13 @@ std::string feature_text(const Features& features) {
   return text;
 }
 
+std::vector<std::string> enabled_of(const Features& features) {
+  std::vector<std::string> names;
+  for (const auto& [name, on] : features)
+    if (on) names.push_back(name);
+  return names;
+}
+
 /// What schedules may assume where no machine file says more: of this machine, the caches it has.
 machine::Target schedule_target(const TargetInfo& info, bool here) {
   machine::Target target;
@@ -79,6 +86,7 @@ Cpu detected() {
   Features features;
   for (const auto& entry : llvm::sys::getHostCPUFeatures()) features[entry.getKey().str()] = entry.getValue();
   cpu.features = feature_text(features);
+  cpu.enabled = enabled_of(features);
   cpu.info = target_info(host_architecture(), features, scalable_bits(cpu.name));
   cpu.target = schedule_target(cpu.info, true);
   return cpu;
@@ -130,18 +138,23 @@ TargetInfo named_info(Cpu& cpu, Architecture architecture) {
     if (cpu.name == "generic") cpu.name = "x86-64";
     llvm::SmallVector<llvm::StringRef> names;
     llvm::X86::getFeaturesForCPU(cpu.name, names);
-    return target_info(architecture, implied(names), 0);
+    const Features features = implied(names);
+    cpu.enabled = enabled_of(features);
+    return target_info(architecture, features, 0);
   }
   if (const auto bits = generic_with_scalable(cpu.name)) {
     cpu.name = "generic";
     cpu.features = "+sve";
+    cpu.enabled = {"sve"};
     return target_info(architecture, {{"sve", true}}, *bits);
   }
   const auto known = llvm::AArch64::parseCpu(cpu.name);
   if (!known) return target_info(architecture, {}, 0);
   std::vector<llvm::StringRef> names;
   llvm::AArch64::getExtensionFeatures(known->getImpliedExtensions(), names);
-  return target_info(architecture, implied(names), scalable_bits(cpu.name));
+  const Features features = implied(names);
+  cpu.enabled = enabled_of(features);
+  return target_info(architecture, features, scalable_bits(cpu.name));
 }
 
 }  // namespace

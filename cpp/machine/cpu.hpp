@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "nest/loop_nest.hpp"
 
@@ -41,6 +42,7 @@ struct Cpu {
   TargetInfo info;   ///< what the code generator makes of them
   Target target;     ///< vector width, registers and caches that go with it
   bool here = true;  ///< of this machine's architecture: its code can be loaded into this process
+  std::vector<std::string> enabled;  ///< features that code for it may use, in LLVM's names, sorted
 };
 
 }  // namespace syno::machine

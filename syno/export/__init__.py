@@ -1,4 +1,4 @@
-"""Taking results elsewhere: C, PyTorch without LLVM, ONNX, safetensors.
+"""Taking results elsewhere: C, PyTorch without LLVM, networks without both, ONNX, safetensors.
 
 Every format checks what it wrote, by running it where that is possible, before it says so.
 """
@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +24,25 @@ from syno.notebook import facts
 if TYPE_CHECKING:
     from torch import nn
 
+    from syno.graph.compiled import CompiledNetwork
+    from syno.graph.loaded import LoadedNetwork
+    from syno.graph.model import CompiledModel
     from syno.operator import Operator
     from syno.targets import Target
 
 #: Format name -> module with `write(what, directory, call, dtype)`; the dtype is for operators, the call, positional
 #: and named arguments, for modules.
 FORMATS = {
+    "bundle": "syno.export.network_bundle",
     "c": "syno.export.c_source",
     "torch": "syno.export.torch_bundle",
     "onnx": "syno.export.onnx_model",
     "safetensors": "syno.export.safetensors_file",
 }
+
+
+#: The same of compiled networks: module with `write(source, directory)`.
+NETWORK_FORMATS = {"bundle": "syno.export.network_bundle"}
 
 
 @dataclass(frozen=True)
@@ -100,29 +109,33 @@ class Exported:
 
 @checked()
 def export(
-    what: Operator | nn.Module,
+    what: Operator | nn.Module | CompiledModel | CompiledNetwork | LoadedNetwork,
     path: str | Path,
     *,
-    format: str = "torch",
+    format: str | None = None,
     example: Any = None,
     dtype: str | None = None,
     about: str | None = None,
     target: str | None = None,
     cpu: str | None = None,
 ) -> Exported:
-    """Writes an operator, or a model with operators in it, as a directory of files.
+    """Writes an operator, a model with operators in it, or a compiled network as a directory of files.
 
-    "torch", "onnx" and "safetensors" hold a whole model. "c" holds an operator, or the operators of a model
-    with their weights, one function for each; its other layers have no C form. What is written in "torch",
-    "onnx" and "c" is for the example's shapes, its batch included; "torch" and "c" hold machine code of
-    this CPU. The result, `manifest.json` and the loader say so.
+    What `syno.compile` and `syno.load_onnx(...).compile()` give is written in "bundle", which `syno.load` reads
+    without LLVM and without torch, or in "c": a header, a static library and an example of a program.
+
+    Of a model, "torch", "onnx" and "safetensors" hold the whole; "bundle" compiles it first. "c" holds an operator,
+    or the operators of a model with their weights, one function for each; its other layers have no C form. What is
+    written in "torch", "onnx", "c" and "bundle" is for the example's shapes, its batch included; "torch", "c" and
+    "bundle" hold machine code of this CPU. The result, `manifest.json` and the loader say so.
 
     Args:
-        what: an operator at one valuation, or a module.
+        what: an operator at one valuation, a module, or a network that was compiled, or loaded (then "c" only).
         path: a directory; it must not exist yet, or be empty.
-        format: "c", "torch", "onnx" or "safetensors".
+        format: "bundle", "c", "torch", "onnx" or "safetensors"; default "bundle" of a compiled network, else "torch".
         example: inputs of a module: a tensor, a tuple of several, or a dictionary of named ones; operators
-            know their shapes.
+            know their shapes. Of a compiled network, by which the files are checked; default the one it was compiled
+            with.
         dtype: of an operator: "float32" (default), "float64" or "bfloat16"; a module has its own.
         about: what this is, for people; default the operator's formula or the module's class.
         target: of machine code in "c": a triple, "aarch64-linux-gnu" or "x86_64-linux-gnu"; default this machine's.
@@ -132,21 +145,34 @@ def export(
     Raises:
         UnknownName: no such format, dtype, target or CPU; the message lists the valid ones.
         ShapeError: a module without an example, or a symbolic operator.
+        UnsupportedOp: PyTorch computes steps of a compiled network; `operators` lists them.
         FormatError: the directory holds files, cannot be written, or the check failed; nothing is
             left behind.
     """
-    if format not in FORMATS:
-        raise unknown_name("format", format, FORMATS)
+    network = _is_network(what)
+    if format is None:
+        format = "bundle" if network else "torch"
+    known = NETWORK_FORMATS if network else FORMATS
+    if format not in known:
+        raise unknown_name("format", format, known)
     if dtype is not None and dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     if dtype is not None and not hasattr(what, "expr"):
         raise FormatError(
             "[export] a module is exported as it is: what.to(dtype) makes another one"
         )
+    if network and (target is not None or cpu is not None):
+        raise FormatError(
+            "[export] a network is compiled for the CPU that it is checked on: compile and export it there"
+        )
+    if format == "bundle" and hasattr(what, "expr"):
+        raise FormatError("[export] an operator is no network: format='c' or 'torch' writes it")
     made_for = _made_for(format, target, cpu)
     place = Path(path)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise FormatError(f"[export] {place} exists and is not an empty directory")
+    if network or format == "bundle":
+        return _export_network(what, place, format, example, about)
     call = None
     if not hasattr(what, "expr"):
         if example is None:
@@ -156,14 +182,37 @@ def export(
         what = unwrapped(what)
         call = arguments(what, as_inputs(example))
     writer = importlib.import_module(FORMATS[format])
+    more = () if made_for is None else (made_for,)
+    checked, error_seen, files = _written(
+        place, lambda staging: writer.write(what, staging, call, dtype or "float32", *more)
+    )
+    return Exported(
+        place,
+        format,
+        files,
+        checked,
+        error_seen,
+        what=about or _about(what),
+        inputs="" if format == "safetensors" else _inputs_of(what, call),
+        cpu=cpu_text(made_for) if format in ("c", "torch") else "",
+    )
+
+
+def _written(
+    place: Path, write: Callable[[Path], tuple[str, float]]
+) -> tuple[str, float, tuple[str, ...]]:
+    """Writes a directory as a whole or not at all: the check in words, the largest difference, the files.
+
+    Raises:
+        FormatError: it cannot be written.
+    """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
     except OSError as error:
         raise FormatError(f"[export] {place} cannot be written: {error.strerror}") from error
     try:
-        more = () if made_for is None else (made_for,)
-        checked, error_seen = writer.write(what, staging, call, dtype or "float32", *more)
+        checked, error_seen = write(staging)
         files = tuple(
             sorted(str(f.relative_to(staging)) for f in staging.rglob("*") if f.is_file())
         )
@@ -175,15 +224,55 @@ def export(
         raise FormatError(f"[export] {place} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+    return checked, error_seen, files
+
+
+def _is_network(what: Any) -> bool:
+    """Whether it is a network that was compiled, of its three kinds."""
+    return any(
+        kind.__name__ in ("CompiledModel", "NetworkCall")
+        and kind.__module__.startswith("syno.graph.")
+        for kind in type(what).__mro__
+    )
+
+
+def _export_network(
+    what: Any, place: Path, format: str, example: Any, about: str | None
+) -> Exported:
+    from syno.export import network_bundle
+    from syno.graph.bundle import described as cpu_described
+    from syno.graph.loaded import LoadedNetwork
+
+    if isinstance(what, LoadedNetwork):
+        if format == "bundle":
+            raise FormatError(
+                f"[export] {what.path} is a bundle already: copy the folder, or write format='c'"
+            )
+        source = None
+    else:
+        if not _is_network(what):
+            from syno.compiling import compile
+
+            what = compile(unwrapped(what), example)
+        source = network_bundle.source_of(what, example, about or "")
+
+    def write(staging: Path) -> tuple[str, float]:
+        assert source is not None
+        return network_bundle.write(source, staging)
+
+    checked, error_seen, files = _written(place, write)
+    network = what if source is None else source.network
+    shapes = [f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in network.inputs.items()]
+    made_for = what.manifest.made_for if source is None else source.made_for
     return Exported(
         place,
         format,
         files,
         checked,
         error_seen,
-        what=about or _about(what),
-        inputs="" if format == "safetensors" else _inputs_of(what, call),
-        cpu=cpu_text(made_for) if format in ("c", "torch") else "",
+        what=about or f"the compiled network {source.name if source else what.manifest.name}",
+        inputs=", ".join(shapes),
+        cpu=cpu_described(made_for),
     )
 
 

@@ -14,7 +14,9 @@ from syno import _core
 from syno.cache import usable_cache
 from syno.errors import KernelError, ScheduleError
 from syno.graph.building import Array, Network
-from syno.graph.compiled import Check, CompiledNetwork, random_arrays
+from syno.graph.calling import random_arrays
+from syno.graph.checking import Check, Expected, judged, relative_error
+from syno.graph.compiled import CompiledNetwork
 from syno.graph.folding import Folded, folded, is_random
 from syno.graph.fusing import Cost, Joined, PredictedCost, fused
 from syno.graph.reference import run_reference
@@ -88,6 +90,7 @@ def compile_network(
         threads=threads,
     )
     compiled.notes = tuple(network.notes)
+    compiled.original = network
     if settings.verify:
         compiled.verification = check(compiled, network, example)
         if not compiled.verification:
@@ -210,43 +213,34 @@ def check(
         for value, each in zip(network.inputs, inputs, strict=True)
     }
     ours = [as_array(each) for each in compiled.run(list(tensors.values()))]
-    exact = run_reference(network, tensors, dtype=torch.float64)
-    eager = run_reference(network, tensors)
-    derived = sum(stage.derived_error for stage in compiled.stages)
+    wanted = expected(network, tensors, sum(stage.derived_error for stage in compiled.stages))
+    named = {value.name: array for value, array in zip(network.outputs, ours, strict=True)}
+    return judged(wanted, [named[each.name] for each in wanted])
+
+
+def expected(
+    network: Network, inputs: Mapping[str, torch.Tensor], derived: float = 0.0
+) -> list[Expected]:
+    """What float64 says of the outputs, but for those that random numbers reach.
+
+    Args:
+        inputs: by name.
+        derived: error that equal programs may add, of an output's largest value.
+    """
+    exact = run_reference(network, inputs, dtype=torch.float64)
+    eager = run_reference(network, inputs)
     drawn: set[str] = set()
     for node in network.nodes:
         if is_random(node) or not drawn.isdisjoint(node.inputs):
             drawn.update(node.outputs)
-    rows = []
-    for value, array in zip(network.outputs, ours, strict=True):
-        if value.name in drawn:
-            continue
-        wanted = as_array(exact[value.name])
-        own = _error(as_array(eager[value.name]), wanted)
-        limit = max(_ROUNDING.get(value.dtype, 0.0), _GROWTH * own) + derived
-        error = _error(array, wanted)
-        rows.append((error <= limit, error, limit, own, value.name))
-    if not rows:
-        return Check(True, 0.0, 0.0, 0.0, "no output that could be compared")
-    failed = [row for row in rows if not row[0]]
-    return Check(*max(failed or rows, key=lambda row: row[1]))
-
-
-def _error(ours: Array, exact: Array) -> float:
-    """The largest difference, of the largest finite exact value; infinite where one is no number and the other is."""
-    if exact.size == 0:
-        return 0.0
-    a, b = ours.astype(np.float64), exact.astype(np.float64)
-    finite = np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-        return float("inf")
-    if not finite.any():
-        return 0.0
-    apart = np.abs(a[finite] - b[finite]).max()
-    if np.isnan(apart):
-        return float("inf")
-    scale = np.abs(b[finite]).max()
-    return float(apart / scale) if scale > 0 else float(apart)
+    found = []
+    for value in network.outputs:
+        if value.name not in drawn:
+            wanted = as_array(exact[value.name])
+            own = relative_error(as_array(eager[value.name]), wanted)
+            limit = max(_ROUNDING.get(value.dtype, 0.0), _GROWTH * own) + derived
+            found.append(Expected(value.name, wanted, limit, own))
+    return found
 
 
 def as_array(value: Any) -> Array:

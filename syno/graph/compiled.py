@@ -5,49 +5,29 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from syno import _core
-from syno.errors import KernelError, ShapeError
-from syno.graph.building import DTYPES, Array
+from syno.graph.building import DTYPES, Array, Network
+from syno.graph.calling import NetworkCall
+from syno.graph.checking import Check
 from syno.graph.stages import Stage, order_of, pack_anew
 from syno.graph.storage import Place, Storage, bytes_of, stored
 from syno.notebook import Printed, facts, table
-from syno.numbers import MOST_THREADS, whole
+
+if TYPE_CHECKING:
+    from syno.graph.loaded import LoadedNetwork
 
 
-@dataclass(frozen=True)
-class Check(Printed):
-    """A compiled network against float64 on an example; true when it passed."""
-
-    passed: bool
-    max_rel_err: float
-    """The largest |y - reference|, of the largest |reference| of that output."""
-    limit: float
-    eager_rel_err: float
-    """The same of the uncompiled network in its own precision; nan where there is none."""
-    output: str
-    """Where it is largest."""
-
-    def __bool__(self) -> bool:
-        return self.passed
-
-    def __str__(self) -> str:
-        return (
-            f"{'verified' if self.passed else 'WRONG'}: max_rel_err {self.max_rel_err:.1e} in {self.output} (limit "
-            f"{self.limit:.1e}; the network as it was: {self.eager_rel_err:.1e})"
-        )
-
-
-class CompiledNetwork:
+class CompiledNetwork(NetworkCall):
     """A network for one set of shapes. Thread-safe; `syno.compile` makes it.
 
     Attributes:
         stages: the steps, in order.
         graph: what they compute, as a graph of programs after fusion.
+        original: the network as it was imported, by which it is checked.
     """
 
     def __init__(
@@ -62,6 +42,7 @@ class CompiledNetwork:
         self.stages = tuple(stages)
         self.threads = threads
         self.verification: Check | None = None
+        self.original: Network | None = None
         self.notes: tuple[str, ...] = ()
         self._weights = dict(weights)
         self._kept: dict[str, Array] = {}  # what steps read as it is: memory of our own
@@ -91,47 +72,17 @@ class CompiledNetwork:
         results = self.run(arrays, out=out, num_threads=num_threads)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(
-        self, arrays: Sequence[Any], *, out: Any = None, num_threads: int | None = None
-    ) -> list[Any]:
-        """As a call; always a list."""
-        threads = self.threads
-        if num_threads is not None:
-            threads = whole("network", "num_threads", num_threads, 1, MOST_THREADS)
-        if len(arrays) != len(self._inputs):
-            names = ", ".join(name for name, _, _ in self._inputs)
-            raise ShapeError(
-                f"[network] {len(arrays)} arrays for {len(self._inputs)} inputs: {names}"
-            )
-        held = [_given(array, *wanted) for array, wanted in zip(arrays, self._inputs, strict=True)]
-        tensors = bool(arrays) and hasattr(arrays[0], "detach")
-        if out is None:
-            made = [_fresh(shape, dtype, tensors) for _, shape, dtype in self._outputs]
-        else:
-            made = list(out) if isinstance(out, (tuple, list)) else [out]
-            if len(made) != len(self._outputs):
-                raise ShapeError(f"[network] {len(made)} arrays for {len(self._outputs)} outputs")
-            for array, wanted in zip(made, self._outputs, strict=True):
-                _given(array, *wanted)
-                if not _is_row_major(array) or not _is_writable(array):
-                    raise KernelError(
-                        f"[network] out for {wanted[0]} is not row-major, or read-only"
-                    )
-            _check_apart(made, held)
-        addresses = [_address(array) for array in (*held, *made)]
-        self._executable.run(addresses, threads)
-        return made
-
     # Looking inside
 
     @property
-    def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shapes and element types by name, in order."""
-        return {name: (shape, dtype) for name, shape, dtype in self._inputs}
+    def storage(self) -> Storage:
+        """Where each tensor lies."""
+        return self._storage
 
     @property
-    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {name: (shape, dtype) for name, shape, dtype in self._outputs}
+    def weights(self) -> Mapping[str, Array]:
+        """Of the graph, by name, as they were before they were packed."""
+        return self._weights
 
     @property
     def fallbacks(self) -> dict[str, str]:
@@ -156,26 +107,11 @@ class CompiledNetwork:
 
     def profile(self, *arrays: Any, turns: int = 15) -> Profile:
         """Times each step on these inputs, and the whole; microseconds, medians."""
-        turns = whole("profile", "turns", turns, 1, 10_000)
-        held = [_given(a, *wanted) for a, wanted in zip(arrays, self._inputs, strict=True)]
-        made = [_fresh(shape, dtype, False) for _, shape, dtype in self._outputs]
-        addresses = [_address(array) for array in (*held, *made)]
-        steps = list(self._executable.profile(addresses, self.threads, turns))
-        from time import perf_counter
-
-        whole_us = []
-        for _ in range(turns):
-            begin = perf_counter()
-            self._executable.run(addresses, self.threads)
-            whole_us.append((perf_counter() - begin) * 1e6)
+        steps, total_us = self.timed(arrays, turns)
         times = {
             stage.name: 1e6 * seconds for stage, seconds in zip(self._running, steps, strict=False)
         }
-        return Profile(self, times, float(np.median(whole_us)))
-
-    def example(self, seed: int = 0) -> list[Array]:
-        """Random inputs: normal numbers; whole numbers of 0 and 1, which every table has rows for."""
-        return random_arrays([(shape, dtype) for _, shape, dtype in self._inputs], seed)
+        return Profile(self, times, total_us)
 
     def to_dict(self) -> dict[str, Any]:
         """Steps, memory and check, for JSON."""
@@ -215,12 +151,10 @@ class CompiledNetwork:
         )
 
     def __str__(self) -> str:
-        return _printed(self, {}, 0.0)
+        return printed(self)
 
     def _repr_html_(self) -> str:
-        return facts({"network": repr(self), "check": self.verification}) + table(
-            _COLUMNS, _rows(self, {}, 0.0)
-        )
+        return as_html(self)
 
     # Weights
 
@@ -294,7 +228,10 @@ class Profile(Printed):
     """Times of a compiled network's steps on this machine, beside what is predicted."""
 
     def __init__(
-        self, network: CompiledNetwork, times_us: Mapping[str, float], total_us: float
+        self,
+        network: CompiledNetwork | LoadedNetwork,
+        times_us: Mapping[str, float],
+        total_us: float,
     ) -> None:
         self.network = network
         self.times_us = dict(times_us)
@@ -317,7 +254,7 @@ class Profile(Printed):
         }  # fmt: skip
 
     def __str__(self) -> str:
-        return _printed(self.network, self.times_us, self.total_us)
+        return printed(self.network, self.times_us, self.total_us)
 
     def _repr_html_(self) -> str:
         return table(_COLUMNS, _rows(self.network, self.times_us, self.total_us))
@@ -327,7 +264,7 @@ _COLUMNS = ("step", "by", "us", "share", "predicted", "of peak", "limit", "compu
 
 
 def _rows(
-    network: CompiledNetwork, times: Mapping[str, float], total_us: float
+    network: CompiledNetwork | LoadedNetwork, times: Mapping[str, float], total_us: float
 ) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     predicted = sum(stage.predicted_us for stage in network.stages) or 1.0
@@ -360,7 +297,19 @@ def _one_line(text: str, most: int = 100) -> str:
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
-def _printed(network: CompiledNetwork, times: Mapping[str, float], total_us: float) -> str:
+def as_html(network: CompiledNetwork | LoadedNetwork, more: Mapping[str, str] | None = None) -> str:
+    """A network's steps as a table, with facts about it."""
+    head = facts({"network": repr(network), "check": network.verification, **(more or {})})
+    return head + table(_COLUMNS, _rows(network, {}, 0.0))
+
+
+def printed(
+    network: CompiledNetwork | LoadedNetwork,
+    times: Mapping[str, float] | None = None,
+    total_us: float = 0.0,
+) -> str:
+    """A network's steps as text, with their times where they were measured."""
+    times = times or {}
     rows = [_COLUMNS, *_rows(network, times, total_us)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS) - 1)]
     lines = [
@@ -385,86 +334,6 @@ def _printed(network: CompiledNetwork, times: Mapping[str, float], total_us: flo
 def _kind(graph: _core.Graph, name: str) -> tuple[tuple[int, ...], str]:
     shape, dtype, _ = graph.tensor(name)
     return tuple(shape), str(dtype)
-
-
-def _given(array: Any, name: str, shape: tuple[int, ...], dtype: str) -> Any:
-    """The array where it lies, or a row-major copy."""
-    if hasattr(array, "detach"):
-        if array.requires_grad and _records():
-            raise KernelError(
-                f"[network] {name} requires a gradient, and a compiled network computes none: call it under "
-                "torch.no_grad(), or pass a detached tensor"
-            )
-        if array.device.type != "cpu":
-            raise KernelError(f"[network] {name} is on the device {array.device}; pass .cpu()")
-        kind = str(array.dtype).removeprefix("torch.")
-        if tuple(array.shape) == shape and kind == dtype:
-            array = array.detach()
-            return (array.resolve_neg() if array.is_neg() else array).contiguous()
-        found = tuple(array.shape)
-    else:
-        array = np.asarray(array)
-        found, kind = array.shape, array.dtype.name
-        if found == shape and kind == dtype:
-            return np.ascontiguousarray(array).reshape(shape)
-    if found != shape:
-        raise ShapeError(
-            f"[network] {name} has shape {list(found)}; the network was compiled for {list(shape)}: compile it again "
-            "with an example of this shape"
-        )
-    raise KernelError(f"[network] {name} is {kind}; the network takes {dtype}")
-
-
-def _records() -> bool:
-    import torch
-
-    return torch.is_grad_enabled()
-
-
-def _is_row_major(array: Any) -> bool:
-    return bool(
-        array.is_contiguous() if hasattr(array, "is_contiguous") else array.flags.c_contiguous
-    )
-
-
-def _is_writable(array: Any) -> bool:
-    return not isinstance(array, np.ndarray) or bool(array.flags.writeable)
-
-
-def _check_apart(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-    """ShapeError where an output shares memory with another argument: steps read inputs after they wrote outputs."""
-    spans = [(_address(array), _address(array) + array.nbytes) for array in (*outputs, *inputs)]
-    for number, (begin, end) in enumerate(spans[: len(outputs)]):
-        for first, last in spans[number + 1 :]:
-            if begin < last and first < end:
-                raise ShapeError(
-                    "[network] out overlaps another argument; pass arrays of their own"
-                )
-
-
-def _fresh(shape: tuple[int, ...], dtype: str, tensors: bool) -> Any:
-    if not tensors:
-        return np.empty(shape, DTYPES[dtype])
-    import torch
-
-    return torch.empty(shape, dtype=getattr(torch, dtype))
-
-
-def _address(array: Any) -> int:
-    return int(array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data)
-
-
-def random_arrays(kinds: Sequence[tuple[tuple[int, ...], str]], seed: int = 0) -> list[Array]:
-    """Normal numbers; whole numbers of 0 and 1."""
-    rng = np.random.default_rng(seed)
-    made: list[Array] = []
-    for shape, dtype in kinds:
-        kind = DTYPES[dtype]
-        if np.issubdtype(kind, np.integer) or kind == np.bool_:
-            made.append(rng.integers(0, 2, shape).astype(kind))
-        else:
-            made.append(rng.standard_normal(shape).astype(kind))
-    return made
 
 
 def memory_at(address: int, shape: Sequence[int], dtype: str) -> Array:

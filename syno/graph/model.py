@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from syno.errors import KernelError, ShapeError
 from syno.graph.building import Array
 from syno.graph.calls import Imported
+from syno.graph.checking import Check
 from syno.graph.compile import Compiling, check, compile_network, refreshed
-from syno.graph.compiled import Check, CompiledNetwork, Profile
+from syno.graph.compiled import CompiledNetwork, Profile
 from syno.graph.folding import Folded
 from syno.graph.from_torch import from_module
 from syno.graph.tensors import array_of, tensor_of
-from syno.inputs import arguments, described, unwrapped
+from syno.inputs import arguments, as_inputs, described, unwrapped
 
 
 class CompiledModel:
@@ -30,6 +31,7 @@ class CompiledModel:
 
     Attributes:
         network: the compiled network: its steps, memory, check.
+        imported: how a call of the model becomes one of the network.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class CompiledModel:
         example: Any,
     ) -> None:
         self.network = network
-        self._imported = imported
+        self.imported = imported
         self._parts = parts
         self._example = example
         self._lock = threading.Lock()
@@ -80,13 +82,13 @@ class CompiledModel:
         Raises:
             ShapeError: as a call.
         """
-        given = self._imported.flatten(args, kwargs)
+        given = self.imported.flatten(args, kwargs)
         return [given[name] for name in self.network.inputs]
 
     def run(self, inputs: Sequence[Tensor], *, num_threads: int | None = None) -> Any:
         """What the model returns, of the network's inputs in order and the weights as they were last taken."""
         made = self.network.run(inputs, num_threads=num_threads)
-        return self._imported.unflatten([_tensor(each) for each in made])
+        return self.imported.unflatten([_tensor(each) for each in made])
 
     def renew(self, *, everything: bool = False) -> None:
         """Takes the values that parameters and buffers have by now.
@@ -102,7 +104,7 @@ class CompiledModel:
         if everything or now != self._state:
             count = len(self._tracked)
             self._refresh(everything or now[count:] != self._state[count:])
-        stale = self._imported.stale() or next(
+        stale = self.imported.stale() or next(
             (name for name, home, key, was in self._frozen if home.get(key) is not was), None
         )
         if stale is not None:
@@ -119,18 +121,40 @@ class CompiledModel:
             for tensor in (home.get(key),)
         )
 
+    def given(self, example: Any = None) -> list[Tensor]:
+        """The network's inputs in order, of what the model is called with: a tensor, a tuple of arguments, or a dictionary
+        of named ones; default the example it was compiled with.
+
+        Raises:
+            ShapeError: it has another structure, shape or type than that.
+        """
+        if example is None:
+            return self.flatten(*self._example)
+        made = as_inputs(example)
+        ways: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((made,), {})]
+        if isinstance(made, Mapping):
+            ways.insert(0, ((), dict(made)))
+        elif isinstance(made, (tuple, list)):
+            ways.insert(0, (tuple(made), {}))
+        for args, named in ways[:-1]:
+            try:
+                return self.flatten(args, named)
+            except (ShapeError, TypeError):
+                continue
+        return self.flatten(*ways[-1])
+
     def verify(self, *args: Any, seed: int = 0, **kwargs: Any) -> Check:
         """Compares with float64, on these arguments or on random inputs of a seed."""
         if not args and not kwargs:
-            return check(self.network, self._imported.network, None, seed)
-        given = self._imported.flatten(args, kwargs)
-        return check(self.network, self._imported.network, [given[n] for n in self.network.inputs])
+            return check(self.network, self.imported.network, None, seed)
+        given = self.imported.flatten(args, kwargs)
+        return check(self.network, self.imported.network, [given[n] for n in self.network.inputs])
 
     def profile(self, *args: Any, turns: int = 15, **kwargs: Any) -> Profile:
         """Times of each step on these arguments; the example's where none are given. Microseconds, medians."""
         if not args and not kwargs:
             args, kwargs = self._example
-        given = self._imported.flatten(args, kwargs)
+        given = self.imported.flatten(args, kwargs)
         return self.network.profile(*[given[name] for name in self.network.inputs], turns=turns)
 
     def dot(self) -> str:
@@ -165,10 +189,10 @@ class CompiledModel:
             for (name, home, key), before, after in zip(self._tracked, self._state, now):  # noqa: B905
                 if everything or before != after:
                     changed[name] = _same_kind(
-                        name, self._imported.network.weights[name], home.get(key)
+                        name, self.imported.network.weights[name], home.get(key)
                     )
-            weights = {**self._imported.network.weights, **changed}
-            self._imported.network.weights.update(changed)
+            weights = {**self.imported.network.weights, **changed}
+            self.imported.network.weights.update(changed)
             refreshed(self.network, self._parts, weights)
             self._state = now
 

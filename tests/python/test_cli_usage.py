@@ -67,7 +67,10 @@ def said(result: Any) -> str:
         ([*MATMUL, "--time-limit", "-1"], "--time-limit"),
         ([*MATMUL, "-s", "m"], "'m=64'"),
         (["replay", *SESSION, "--tolerance", "-1"], "--tolerance"),
-        (["export", *SESSION, "--format", "tflite", "-o", "OUT"], "Valid: c, onnx, safetensors"),
+        (
+            ["export", *SESSION, "--format", "tflite", "-o", "OUT"],
+            "Valid: bundle, c, onnx, safetensors",
+        ),
         (
             ["export", *SESSION, "--format", "c", "-o", "OUT", "--dtype", "int8"],
             "Valid: bfloat16, float32, float64",

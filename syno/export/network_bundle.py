@@ -1,0 +1,455 @@
+"""Compiled networks in files that run without LLVM and without torch: `syno.load` reads them, and C programs link them.
+
+What is in the folder is described in `syno.graph.bundle`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from syno import __version__, _core
+from syno.errors import FormatError, ShapeError, UnsupportedOp
+from syno.export.linking import c_compiler, run_compiler
+from syno.graph import bundle, structure
+from syno.graph.building import Array
+from syno.graph.bundle import Call, File, Leaf, Manifest, Parameter, Port, Sample, SampleOutput
+from syno.graph.calls import Arrangement, Imported
+from syno.graph.checking import Expected, judged
+from syno.graph.compile import as_array, expected
+from syno.graph.compiled import CompiledNetwork
+from syno.graph.loaded import load_network
+from syno.graph.model import CompiledModel
+from syno.graph.stages import Stage
+from syno.graph.tensors import tensor_of
+
+_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Source:
+    """A network to write: how it is called, and the inputs that it is checked with."""
+
+    network: CompiledNetwork
+    call: Call
+    inputs: list[Array]
+    about: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(self.network.graph.name)
+
+    @property
+    def made_for(self) -> bundle.MadeFor:
+        kernels = [stage.kernel.call for stage in _kernel_stages(self.network)]
+        return bundle.made_for(kernels[0].cpu if kernels else _core.host_cpu())
+
+
+def source_of(what: CompiledModel | CompiledNetwork, example: Any, about: str = "") -> Source:
+    """What is exported, with the weights as they are now.
+
+    Raises:
+        UnsupportedOp: PyTorch computes some of its steps; `operators` lists them.
+        ShapeError: the example does not fit.
+        FormatError: arguments or results that no file can hold.
+    """
+    network = what.network if isinstance(what, CompiledModel) else what
+    _check_steps(network)
+    if isinstance(what, CompiledModel):
+        what.renew(everything=True)
+        inputs = what.given(example)
+        call = _call_of(what.imported, list(network.inputs))
+    else:
+        inputs = _in_order(network, example)
+        call = _by_position(network)
+    return Source(network, call, [np.ascontiguousarray(as_array(each)) for each in inputs], about)
+
+
+def _check_steps(network: CompiledNetwork) -> None:
+    if not network.fallbacks:
+        return
+    steps = {f"{s.what} ({s.name})": s.reason for s in network.stages if s.kind == "host"}
+    lines = "".join(f"\n  {name}: {reason}" for name, reason in steps.items())
+    raise UnsupportedOp(
+        f"{len(steps)} of the network's steps run in PyTorch, and a file without torch cannot hold them:{lines}",
+        fix="leave them out of the model, or export the model itself by format='torch'",
+        operators=steps,
+    )
+
+
+def _in_order(network: CompiledNetwork, example: Any) -> list[Any]:
+    if example is None:
+        return list(network.example())
+    if isinstance(example, Mapping):
+        missing = sorted(set(network.inputs) ^ set(example))
+        if missing:
+            raise ShapeError(
+                f"[export] the network takes {', '.join(network.inputs)}; example names {', '.join(map(str, example))}"
+            )
+        return [example[name] for name in network.inputs]
+    return list(example) if isinstance(example, (tuple, list)) else [example]
+
+
+def _by_position(network: CompiledNetwork) -> Call:
+    """Inputs one after the other, outputs as a tuple where there are several."""
+    parameters = [
+        Parameter(name, True, {"tensor": number}) for number, name in enumerate(network.inputs)
+    ]
+    leaves = [Leaf(name, dtype, list(shape)) for name, (shape, dtype) in network.inputs.items()]
+    count = len(network.graph.outputs)
+    returns = {"tuple": [{"tensor": number} for number in range(count)]}
+    return Call(parameters, leaves, returns if count != 1 else {"tensor": 0})
+
+
+class _Leaf:
+    """A leaf of a structure, by its number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _call_of(imported: Imported, inputs: Sequence[str]) -> Call:
+    import torch.utils._pytree as pytree
+
+    tensors = [each for each in imported.given if each.dtype is not None]
+    leaves = [
+        Leaf(
+            each.name if each.name in inputs else "",
+            str(each.dtype).removeprefix("torch."),
+            list(each.shape),
+        )
+        for each in tensors
+    ]
+    numbers = {id(each): number for number, each in enumerate(tensors)}
+    marks = [
+        each.constant if each.dtype is None else _Leaf(numbers[id(each)]) for each in imported.given
+    ]
+    results = [
+        constant if at is None else _Leaf(at)
+        for at, constant in zip(imported.returned, imported.constants, strict=True)
+    ]
+    try:
+        assert imported.in_spec is not None
+        args, named = pytree.tree_unflatten(marks, imported.in_spec)
+        parameters = list(_parameters(imported, args, named))
+        made = (
+            results
+            if imported.out_spec is None
+            else pytree.tree_unflatten(results, imported.out_spec)
+        )
+        returns = structure.described(made, _number)
+    except TypeError as error:
+        raise FormatError(
+            f"[export] how the model is called cannot be kept with the network: {error}"
+        ) from error
+    return Call(parameters, leaves, returns)
+
+
+def _number(value: Any) -> int | None:
+    return value.number if isinstance(value, _Leaf) else None
+
+
+def _parameters(imported: Imported, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """By the names that the model's signature gives them, those that can be given by position first."""
+    known: list[str] = []
+    if isinstance(imported.arrange, Arrangement) and not imported.arrange.variadic:
+        kinds = imported.arrange.kinds
+        known = [name for name, kind in kinds.items() if kind != kind.KEYWORD_ONLY]
+    names = [known[n] if n < len(known) else f"argument{n}" for n in range(len(args))]
+    for name, value in zip(names, args, strict=True):
+        yield Parameter(name, True, structure.described(value, _number))
+    rest = known[len(args) :]
+    for name in sorted(named, key=lambda name: rest.index(name) if name in rest else len(rest)):
+        follows = bool(rest) and rest[0] == name
+        rest = rest[1:] if follows else []
+        yield Parameter(name, follows, structure.described(named[name], _number))
+
+
+# Writing
+
+
+def write(source: Source, directory: Path) -> tuple[str, float]:
+    """Writes the files, reads them again and computes the example: the check in words, and the largest difference."""
+    network = source.network
+    original = network.original
+    assert original is not None, "compile_network() says what it compiled"
+    tensors = {
+        value.name: tensor_of(array)
+        for value, array in zip(original.inputs, source.inputs, strict=True)
+    }
+    wanted = expected(original, tensors, sum(stage.derived_error for stage in network.stages))
+    _write_kernels(network, directory)
+    manifest = _manifest(source, wanted, directory)
+    (directory / bundle.MANIFEST).write_bytes(_indented(manifest))
+    loaded = load_network(directory)
+    made = loaded.run(source.inputs)
+    check = judged(wanted, made)
+    if not check:
+        raise FormatError(f"[export] the exported network computes something else: {check}")
+    return "loaded again and compared with float64 on the example", _apart(wanted, made)
+
+
+def _apart(wanted: Sequence[Expected], made: Sequence[Array]) -> float:
+    return max(
+        (
+            float(np.abs(a.astype(np.float64) - b.values.astype(np.float64)).max(initial=0.0))
+            for a, b in zip(made, wanted, strict=True)
+        ),
+        default=0.0,
+    )
+
+
+def _indented(manifest: Manifest) -> bytes:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def _write_kernels(network: CompiledNetwork, directory: Path) -> None:
+    """Links the kernels into one library and into one archive."""
+    compiler, archiver = c_compiler(), shutil.which(os.environ.get("AR", "ar"))
+    if compiler is None or archiver is None:
+        raise FormatError(
+            "[export] no C compiler (cc, gcc or clang) with ar is installed to link kernels with: "
+            "apt-get install gcc libc6-dev"
+        )
+    kernels = {stage.kernel.call.symbol: stage.kernel.call for stage in _kernel_stages(network)}
+    listed = {}
+    for symbol, kernel in sorted(kernels.items()):
+        shared, private = kernel.workspace_bytes
+        sizes = [
+            bundle.bytes_of(dtype, shape)
+            for (_, _, shape), dtype in zip(kernel.arguments, kernel.dtypes, strict=True)
+        ]
+        listed[symbol] = {"shared": shared, "private": private, "arguments": sizes}
+    text = json.dumps({"version": 1, "kernels": listed}, separators=(",", ":"))
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".objects.") as made:
+        place = Path(made)
+        objects = []
+        for symbol, kernel in sorted(kernels.items()):
+            objects.append(f"{symbol}.o")
+            (place / objects[-1]).write_bytes(kernel.object_bytes())
+        (place / "interface.c").write_text(f'const char syno_interface[] = "{quoted}";\n', "utf-8")
+        linked = ["-shared", "-fPIC", "-s", "-nostartfiles", "-o", bundle.LIBRARY]
+        run_compiler(compiler, [*linked, "interface.c", *objects], place)
+        _archive(archiver, [bundle.ARCHIVE, *objects], place)
+        for name in (bundle.LIBRARY, bundle.ARCHIVE):
+            (place / name).rename(directory / name)
+            (directory / name).chmod(0o644)
+
+
+def _archive(archiver: str, arguments: list[str], directory: Path) -> None:
+    try:
+        done = subprocess.run(
+            [archiver, "rcsD", *arguments],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FormatError(f"[export] {archiver} did not run: {error}") from error
+    if done.returncode != 0:
+        raise FormatError(f"[export] {archiver} failed: {done.stderr.strip()[:300]}")
+
+
+def _kernel_stages(network: CompiledNetwork) -> list[Any]:
+    return [stage for stage in network.stages if stage.kind == "kernel"]
+
+
+class _File:
+    """Values one after the other, each at a multiple of 64 bytes; equal ones once."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.size = file, 0
+        self._known: dict[tuple[str, int], int] = {}
+
+    def add(self, array: Array) -> int:
+        """Where it begins."""
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        key = (str(_core.hash_bytes(content.data)), content.nbytes)
+        if key not in self._known:
+            self.pad()
+            self._known[key] = self.size
+            self._file.write(content.data)
+            self.size += content.nbytes
+        return self._known[key]
+
+    def pad(self) -> None:
+        self._file.write(b"\0" * (-self.size % bundle.ALIGNMENT))
+        self.size += -self.size % bundle.ALIGNMENT
+
+
+class _Steps:
+    """The steps of a network on named tensors, each at its place."""
+
+    def __init__(self, network: CompiledNetwork, weights: _File) -> None:
+        self.network, self.weights = network, weights
+        self.tensors: dict[str, bundle.Tensor] = {}
+        self.steps: list[bundle.Step] = []
+        self._views = {s.outputs[0]: s.inputs[0] for s in network.stages if s.kind == "view"}
+        self._count = len(network.graph.inputs)
+        for name in network.graph.inputs:
+            self.tensor(name)
+        for stage in network.stages:
+            if stage.kind == "kernel":
+                self._kernel(stage)
+            elif stage.kind == "engine":
+                names = [self.tensor(name) for name in (*stage.inputs, *stage.outputs)]
+                count = len(stage.inputs)
+                self._function(
+                    stage.name, stage.what, names[:count], names[count:], stage.attributes
+                )
+        self.outputs = self._copied()
+
+    def tensor(self, name: str) -> str:
+        """A tensor of the network: that which it shows, where it is a view."""
+        while name in self._views:
+            name = self._views[name]
+        if name not in self.tensors:
+            shape, dtype, _ = self.network.graph.tensor(name)
+            place = self.network.storage.places[name]
+            if place.kind == "fixed":
+                self._weight(name, self.network.weights[place.name], str(dtype))
+            elif place.kind == "arena":
+                self._place(name, str(dtype), shape, "arena", place.at)
+            elif place.at < self._count:
+                self._place(name, str(dtype), shape, "input", place.at)
+            else:
+                self._place(name, str(dtype), shape, "output", place.at - self._count)
+        return name
+
+    def _place(self, name: str, dtype: str, shape: Sequence[int], place: Any, at: int) -> None:
+        self.tensors[name] = bundle.Tensor(name, dtype, list(shape), place, at)
+
+    def _weight(self, name: str, array: Array, dtype: str) -> None:
+        self._place(name, dtype, array.shape, "weight", self.weights.add(array))
+
+    def _own(self, name: str) -> str:
+        """A name that nothing has."""
+        taken, number, found = {*self.tensors, *self.network.storage.places}, 2, name
+        while found in taken:
+            found, number = f"{name} {number}", number + 1
+        return found
+
+    def _kernel(self, stage: Stage) -> None:
+        assert stage.kernel is not None and stage.packed is not None
+        buffers = stage.packed.buffers
+        names = []
+        for name, address in stage.packed.arguments():
+            if address is None:
+                names.append(self.tensor(stage.names.get(name, name)))
+            else:
+                packed = buffers[name]
+                names.append(self._own(f"{stage.name}.{name}"))
+                self._weight(names[-1], packed, packed.dtype.name)
+        kernel = stage.kernel.call
+        count = sum(not written for _, written, _ in kernel.arguments)
+        self.steps.append(
+            bundle.Step(
+                stage.name, names[:count], names[count:], kernel.symbol, stage.kernel.runs_on
+            )
+        )
+
+    def _function(
+        self, stage: str, name: str, reads: list[str], writes: list[str], attributes: str = "{}"
+    ) -> None:
+        self.steps.append(bundle.Step(stage, reads, writes, function=name, attributes=attributes))
+
+    def _copied(self) -> list[Port]:
+        """The outputs, those that lie elsewhere as copies."""
+        graph = self.network.graph
+        copies = {number - self._count: name for name, number in self.network.storage.copies}
+        ports = []
+        for number, name in enumerate(graph.outputs):
+            shape, dtype, _ = graph.tensor(name)
+            if number not in copies:
+                ports.append(Port(name, self.tensor(name), list(shape)))
+                continue
+            read, made = self.tensor(copies[number]), self._own(f"{name} (output)")
+            self._place(made, str(dtype), shape, "output", number)
+            self._function("", "copy", [read], [made])
+            ports.append(Port(name, made, list(shape)))
+        return ports
+
+
+def _manifest(source: Source, wanted: Sequence[Expected], directory: Path) -> Manifest:
+    network = source.network
+    with (directory / bundle.WEIGHTS).open("wb") as file:
+        weights = _File(file)
+        file.write(b"\0" * bundle.ALIGNMENT)  # no file is empty
+        weights.size = bundle.ALIGNMENT
+        steps = _Steps(network, weights)
+        weights.pad()
+    with (directory / bundle.SAMPLE).open("wb") as file:
+        vector = _File(file)
+        inputs = [vector.add(array) for array in source.inputs]
+        outputs = [
+            SampleOutput(
+                each.values.dtype.name,
+                vector.add(each.values),
+                bundle.finite(each.limit),
+                bundle.finite(each.eager_rel_err),
+            )
+            for each in wanted
+        ]
+        vector.pad()
+        if vector.size == 0:
+            file.write(b"\0" * bundle.ALIGNMENT)
+    (directory / bundle.GRAPH).write_text(str(network.graph.text()), encoding="utf-8")
+    check = network.verification
+    return Manifest(
+        format=bundle.FORMAT,
+        version=bundle.VERSION,
+        digest="",
+        name=source.name,
+        key=str(network.graph.key()),
+        about=source.about,
+        syno=__version__,
+        threads=network.threads,
+        made_for=source.made_for,
+        arena_bytes=network.arena_bytes,
+        live_bytes=network.live_bytes,
+        inputs=[Port(name, name, list(shape)) for name, (shape, _) in network.inputs.items()],
+        outputs=steps.outputs,
+        tensors=list(steps.tensors.values()),
+        steps=steps.steps,
+        call=source.call,
+        stages=[_facts(stage) for stage in network.stages],
+        sample=Sample(inputs, outputs),
+        check=None if check is None else bundle.Checked.of(check),
+        files={name: _file(directory / name) for name in bundle.FILES},
+    ).sealed()
+
+
+def _facts(stage: Stage) -> dict[str, Any]:
+    """What of a step is plain data."""
+    found: dict[str, Any] = {}
+    for field in fields(stage):
+        value = getattr(stage, field.name)
+        if isinstance(value, tuple) and all(isinstance(each, str) for each in value):
+            found[field.name] = list(value)
+        elif isinstance(value, (bool, int, str)) or (
+            isinstance(value, float) and math.isfinite(value)
+        ):
+            found[field.name] = value
+    return found
+
+
+def _file(path: Path) -> File:
+    import mmap
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
+        return File(path.stat().st_size, bundle.digest_of(path.name, content))
