@@ -307,10 +307,8 @@ class _Steps:
             if stage.kind == "kernel":
                 self._kernel(stage)
             elif stage.kind == "engine":
-                names = [self.tensor(name) for name in (*stage.inputs, *stage.outputs)]
-                count = len(stage.inputs)
                 self._function(
-                    stage.name, stage.what, names[:count], names[count:], stage.attributes
+                    stage.name, stage.what, stage.inputs, stage.outputs, stage.attributes
                 )
         self.outputs = self._copied()
 
@@ -364,9 +362,20 @@ class _Steps:
         )
 
     def _function(
-        self, stage: str, name: str, reads: list[str], writes: list[str], attributes: str = "{}"
+        self,
+        stage: str,
+        name: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: str = "{}",
     ) -> None:
-        self.steps.append(bundle.Step(stage, reads, writes, function=name, attributes=attributes))
+        """A function of the engine on tensors of the network."""
+        shapes = [list(self.network.graph.tensor(each)[0]) for each in (*inputs, *outputs)]
+        reads = [self.tensor(each) for each in inputs]
+        writes = [self.tensor(each) for each in outputs]
+        self.steps.append(
+            bundle.Step(stage, reads, writes, function=name, attributes=attributes, shapes=shapes)
+        )
 
     def _copied(self) -> list[Port]:
         """The outputs, those that lie elsewhere as copies."""
@@ -380,7 +389,8 @@ class _Steps:
                 continue
             read, made = self.tensor(copies[number]), self._own(f"{name} (output)")
             self._place(made, str(dtype), shape, "output", number)
-            self._function("", "copy", [read], [made])
+            both = [list(shape), list(shape)]
+            self.steps.append(bundle.Step("", [read], [made], function="copy", shapes=both))
             ports.append(Port(name, made, list(shape)))
         return ports
 

@@ -75,7 +75,10 @@ class Port(_Row, frozen=True):
 
 
 class Step(_Row, frozen=True):
-    """A kernel by its symbol, or a function of the engine; names of the tensors that it reads and writes, in order."""
+    """A kernel by its symbol, or a function of the engine; names of the tensors that it reads and writes, in order.
+
+    `shapes`: of a function's, as it sees them: their elements may have another shape as tensors.
+    """
 
     stage: str
     reads: list[str]
@@ -84,6 +87,7 @@ class Step(_Row, frozen=True):
     threads: int = 1
     function: str = ""
     attributes: str = "{}"
+    shapes: list[list[int]] = []
 
 
 class MadeFor(_Row, frozen=True):
@@ -363,9 +367,7 @@ def _check_consistent(folder: Path, manifest: Manifest) -> None:
             fits = tensor is not None and tensor.place == kind and tensor.at == number
             require(fits, f"{kind} {shown(port.name)} is not at its place")
             assert tensor is not None
-            same = min(port.shape, default=0) >= 0 and math.prod(port.shape) == math.prod(
-                tensor.shape
-            )
+            same = _same_count(port.shape, tensor.shape)
             require(same, f"{kind} {shown(port.name)} has shape {shown(port.shape)}")
         count = sum(tensor.place == kind for tensor in manifest.tensors)
         require(count == len(ports), f"it lists {len(ports)} {kind}s and places {count}")
@@ -423,6 +425,7 @@ def _check_flow(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor])
         for name in (*step.reads, *step.writes):
             if name not in tensors:
                 raise _bad(folder, f"step {number} names a tensor {shown(name)} that there is not")
+        _check_shapes(folder, number, step, tensors)
         for name in step.reads:
             place = tensors[name].place
             gone = (place == "arena" and name not in alive) or (
@@ -444,6 +447,20 @@ def _check_flow(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor])
     missing = [port.name for port in manifest.outputs if port.tensor not in written]
     if missing:
         raise _bad(folder, f"no step computes the output {shown(missing[0])}")
+
+
+def _check_shapes(folder: Path, number: int, step: Step, tensors: Mapping[str, Tensor]) -> None:
+    names = (*step.reads, *step.writes)
+    if len(step.shapes) != (len(names) if step.function else 0):
+        raise _bad(folder, f"step {number} has {len(step.shapes)} shapes")
+    for shape, name in zip(step.shapes, names, strict=False):
+        if not _same_count(shape, tensors[name].shape):
+            raise _bad(folder, f"step {number} sees {shown(name)} in shape {shown(shape)}")
+
+
+def _same_count(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two shapes have as many elements; never of one with an extent below 0."""
+    return min(one, default=0) >= 0 and len(one) <= 64 and math.prod(one) == math.prod(other)
 
 
 def _write(

@@ -265,7 +265,7 @@ class LoadedNetwork(NetworkCall):
             tensors = [self._tensors[name] for name in (*step.reads, *step.writes)]
             arguments = [self._argument(tensor, base) for tensor in tensors]
             if step.function:
-                kinds = [(list(t.shape), t.dtype) for t in tensors]
+                kinds = [(shape, t.dtype) for shape, t in zip(step.shapes, tensors, strict=True)]
                 steps.append(
                     ("builtin", step.function, step.attributes, kinds, len(step.reads), arguments)
                 )

@@ -58,6 +58,15 @@ class Attending(nn.Module):
         return made
 
 
+class Viewing(nn.Module):
+    """Functions of the engine see tensors in other shapes than those that were computed."""
+
+    def forward(self, x: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
+        y = torch.relu(x)
+        table = torch.nn.functional.embedding(tokens, y.view(4, 3))
+        return table, y.view(2, 6).argmax(1), y.view(12).to(torch.float64), y
+
+
 def _of_halves() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3)).to(torch.bfloat16)
 
@@ -70,6 +79,7 @@ BRANCHES = {
 MODELS: dict[str, tuple[Any, Any]] = {
     "branches": (Branches, BRANCHES),
     "attending": (Attending, torch.tensor([[1, 2, 10, 0]])),
+    "viewing": (Viewing, (torch.arange(-6.0, 6.0).view(3, 4), torch.tensor([[3, 0], [1, 1]]))),
     "bfloat16": (_of_halves, torch.ones(2, 6, dtype=torch.bfloat16)),
     "doubles": (lambda: nn.Linear(3, 4).double(), torch.ones(2, 3, dtype=torch.float64)),
     "nothing": (lambda: nn.Identity(), torch.ones(2, 3)),
@@ -84,7 +94,9 @@ def compiled(name: str) -> tuple[Any, Any]:
 
 
 def called(network: Any, example: Any) -> Any:
-    return network(**example) if isinstance(example, dict) else network(example)
+    if isinstance(example, dict):
+        return network(**example)
+    return network(*example) if isinstance(example, tuple) else network(example)
 
 
 def leaves(value: Any) -> list[Any]:
@@ -98,7 +110,7 @@ def leaves(value: Any) -> list[Any]:
 def as_arrays(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: as_arrays(each) for key, each in value.items()}
-    return value.numpy()
+    return tuple(map(as_arrays, value)) if isinstance(value, tuple) else value.numpy()
 
 
 @pytest.fixture(scope="module")
@@ -417,6 +429,10 @@ LIES: dict[str, Any] = {
     "no kernel": lambda m: next(s for s in m["steps"] if s["kernel"]).update(kernel="main"),
     "no function": lambda m: next(s for s in m["steps"] if s["function"]).update(function="exec"),
     "attributes": lambda m: next(s for s in m["steps"] if s["function"]).update(attributes="]"),
+    "shapes of a function": lambda m: next(s for s in m["steps"] if s["function"]).update(
+        shapes=[[1 << 40], [2], [2, 5]]
+    ),
+    "no shapes": lambda m: next(s for s in m["steps"] if s["function"]).update(shapes=[]),
     "both": lambda m: m["steps"][0].update(kernel="a", function="b"),
     "order": lambda m: m["steps"].reverse(),
     "fewer steps": lambda m: m["steps"].pop(),
