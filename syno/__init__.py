@@ -48,6 +48,7 @@ _EXPORTS = {
     "latency": "syno.tuning.latency",
     "predict": "syno.tuning.predict",
     "tune": "syno.tuning.search",
+    "tune_network": "syno.tuning.network",
 }
 
 if TYPE_CHECKING:

@@ -155,6 +155,35 @@ def _size(texts: list[str]) -> None:
     parse_sizes(texts)
 
 
+def _sizes(texts: Optional[list[str]]) -> None:  # noqa: UP045
+    _size(texts or [])
+
+
+def _forms(texts: Optional[list[str]]) -> None:  # noqa: UP045
+    from syno.cli.targets import check_form
+
+    for text in texts or []:
+        check_form(text)
+
+
+def _target(text: str | None) -> None:
+    from syno.cli.tune import check_target
+
+    if text is not None:
+        check_target(text)
+
+
+def _tune_budget(text: str | None) -> None:
+    if text is not None:
+        _budget(text)
+
+
+def _selections() -> tuple[str, ...]:
+    from syno.tuning.network import SELECTIONS
+
+    return SELECTIONS
+
+
 def _budget(text: str) -> None:
     from syno.session import Budget
 
@@ -716,17 +745,53 @@ def bench(
 @app.command()
 @resumable
 def tune(
-    expr: Annotated[str, typer.Argument(help="An operator, 'y[m,n] = sum[k] a[m,k] * b[k,n]'.")],
+    expr: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
+        typer.Argument(help="An operator, 'y[m,n] = sum[k] a[m,k] * b[k,n]'."),
+    ] = None,
     size: Annotated[
-        list[str],
+        Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--size",
             "-s",
-            callback=parsed_by(_size),
+            callback=parsed_by(_sizes),
             help="Extent of an iterator, 'm=64'; repeat.",
         ),
-    ],
-    trials: Annotated[int, typer.Option(min=2, help="Schedules to measure.")] = 64,
+    ] = None,
+    network: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_target),
+            help="Instead of an operator: all programs of 'package.module:factory', a torch module, or of an .onnx file.",
+        ),
+    ] = None,
+    example: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_forms),
+            help="Shape of the network's example input, as for 'syno compile'; repeat.",
+        ),
+    ] = None,
+    selection: Annotated[
+        str,
+        typer.Option(
+            callback=one_of("selection", _selections),
+            help="Which programs are searched and which reuse others: bridges, greedy, no-bridges, each, st, constructed.",
+        ),
+    ] = "bridges",
+    budget: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_tune_budget),
+            help="Of a network: measurements in all, '300', or time, '20min'.",
+        ),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Of a network: print the plan and stop.")
+    ] = False,
+    trials: Annotated[
+        int, typer.Option(min=2, help="Schedules to measure, of each program that is searched.")
+    ] = 64,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of a call.")] = 1,
     dtype: Annotated[
         str, typer.Option(callback=Dtype, help="float32, float64 or bfloat16.")
@@ -744,12 +809,31 @@ def tune(
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
-    """Searches schedules of one operator by measuring; again: continues. Later kernels use the best."""
-    from syno.cli.tune import run
+    """Searches schedules of an operator, or of all programs of a network, by measuring; again: continues.
 
+    Later kernels use the best.
+    """
+    from syno.cli.tune import check_what, run, run_network
+
+    check_what(expr, size or [], network, example or [], plan, budget)
+    if network is not None:
+        done = run_network(
+            network,
+            example or [],
+            budget=budget,
+            trials=trials,
+            threads=threads,
+            selection=selection,
+            plan_only=plan,
+            seed=seed,
+            show=not json,
+        )
+        print_json(done.to_dict()) if json else typer.echo(str(done))
+        return
+    assert expr is not None
     result = run(
         expr,
-        size,
+        size or [],
         trials=trials,
         threads=threads,
         dtype=dtype,

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from syno.errors import ShapeError, shown
+import typer
+
+from syno.cli.targets import check_form, example_inputs
+from syno.errors import ArgumentError, ShapeError, shown
 from syno.operator import Operator
 from syno.tuning.search import Tuned, session_file, tune
+
+if TYPE_CHECKING:
+    from syno.tuning.network import NetworkTuned
 
 
 def parse_sizes(texts: list[str]) -> dict[str, int]:
@@ -33,3 +39,61 @@ def run(expr: str, size: list[str], *, show: bool, **options: Any) -> Tuned:
     operator = Operator.parse(expr, **sizes)
     session = session_file(operator.program, options["threads"], options["dtype"])
     return tune(operator, session=session, progress="auto" if show else "off", **options)
+
+
+def check_target(text: str) -> None:
+    """Raises ArgumentError where a text is neither 'package.module:factory' nor an .onnx file."""
+    if not text.endswith(".onnx") and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
+        raise ArgumentError(
+            f"[tune] --network {shown(text)} names no network",
+            fix="give 'package.module:factory' or an .onnx file",
+        )
+
+
+def check_what(
+    expr: str | None,
+    size: list[str],
+    network: str | None,
+    example: list[str],
+    plan: bool,
+    budget: str | None,
+) -> None:
+    """Raises typer.BadParameter where it is not said what to tune, or said twice."""
+    if (expr is None) == (network is None):
+        raise typer.BadParameter(
+            "give an operator with its sizes, or --network package.module:factory"
+        )
+    if network is not None and size:
+        raise typer.BadParameter("--size is for an operator; give --example with the network")
+    if network is None and (example or plan or budget):
+        raise typer.BadParameter("--example, --plan and --budget are for a network; give --network")
+
+
+def run_network(target: str, example: list[str], *, show: bool, **options: Any) -> NetworkTuned:
+    """Tunes the programs of a network that is named on the command line."""
+    from syno.tuning.network import tune_network
+
+    options["progress"] = "auto" if show else "off"
+    if target.endswith(".onnx"):
+        from syno.graph.from_onnx import load_onnx
+
+        shapes: dict[str, list[int]] = {}
+        for text in example:
+            form = check_form(text)
+            if not form["name"]:
+                raise ArgumentError(
+                    f"[tune] --example {text} names no input of the file",
+                    fix=f"write 'name={text}'",
+                )
+            shapes[form["name"]] = [int(n) for n in form["shape"].split(",")]
+        return tune_network(load_onnx(target, shapes=shapes or None), **options)
+    from syno.revisit import model_of
+
+    made = model_of(target).eval()
+    if not example:
+        raise ArgumentError(
+            "[tune] a module is tuned for the shapes of an example",
+            fix="add --example 1,3,224,224",
+        )
+    inputs, named = example_inputs(example, made)
+    return tune_network(made, named or tuple(inputs), **options)

@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -21,8 +21,11 @@ from syno import _core
 from syno.bounded import Bounded
 from syno.config import cache_directory
 from syno.errors import FormatError, SynoError
-from syno.files import read_regular
+from syno.files import read_regular, write_whole
 from syno.tuning.machine import machine_key, machine_model
+from syno.tuning.reuse.cpu_features import Features, features_of
+from syno.tuning.reuse.names import numbers_of, renamed, sketch_of
+from syno.tuning.reuse.shapes import comparable, distance, shape_of
 
 VERSION = 1
 
@@ -54,7 +57,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     spills: int = 0
     trial: int = 0
     origin: str = ""
-    """"constructed", "counted", "sampled", "mutated", "crossed"."""
+    """"constructed", "counted", "sampled", "mutated", "crossed", "transplanted", "reused"."""
+    sketch: str = ""
+    """The structure of the schedule, in plain names; see :func:`syno.tuning.reuse.names.sketch_of`."""
+    numbers: tuple[int, ...] = ()
+    """The numbers of the schedule, in the order of its decisions."""
+    features: Features | None = None
+    """What it asks of the machine; None: of an older syno, or not known."""
     versions: dict[str, str] = {}
     measured_at: str = ""
     note: str = ""
@@ -85,7 +94,11 @@ def make_record(
     origin: str = "",
 ) -> Record:
     """The record of a measurement made now, on this machine."""
+    sketch, numbers, features = _described(program, schedule, threads)
     return Record(
+        sketch=sketch,
+        numbers=numbers,
+        features=features,
         key=program.structural_key(),
         program=str(program.text()),
         dtype=schedule.dtype,
@@ -104,10 +117,23 @@ def make_record(
         spills=measured.spills,
         trial=trial,
         origin=origin,
-        versions={"syno": syno.__version__, "llvm": _core.llvm_version()},
+        versions=this_version(),
         note=measured.note,
         measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     )
+
+
+def _described(
+    program: _core.Program, schedule: _core.Schedule, threads: int
+) -> tuple[str, tuple[int, ...], Features | None]:
+    """Sketch, numbers and features; nothing of a schedule that does not apply."""
+    try:
+        there = shape_of(program)
+        plain = renamed(schedule, there, shape_of(there.program()))
+        features = features_of(program, schedule, machine_model(), threads)
+    except SynoError:
+        return "", (), None
+    return sketch_of(plain), numbers_of(schedule), features
 
 
 _encoder = msgspec.json.Encoder()
@@ -206,8 +232,7 @@ class RecordStore:
         if os.path.lexists(self.path) and not self.path.is_file() and not _is_device(self.path):
             # A directory, say, that a mistake left here: it holds no records, and whoever wants it finds it.
             self.path.rename(self.path.with_name(f"{self.path.name}.aside-{secrets.token_hex(4)}"))
-        with self.path.open("a+b") as out:
-            fcntl.flock(out, fcntl.LOCK_EX)
+        with self._locked() as out:
             out.seek(0, os.SEEK_END)
             if (
                 out.tell() > 0
@@ -216,6 +241,17 @@ class RecordStore:
                 if out.read(1) != b"\n":
                     out.write(b"\n")
             out.write(text)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[IO[bytes]]:
+        """The file, which nobody else writes meanwhile."""
+        while True:
+            with self.path.open("a+b") as out:
+                fcntl.flock(out, fcntl.LOCK_EX)
+                if _is_still(out, self.path):
+                    yield out
+                    return
+            # While it waited, somebody put another file in its place.
 
     def __iter__(self) -> Iterator[Record]:
         self.damaged = 0
@@ -250,6 +286,95 @@ class RecordStore:
         if found is None:
             found = self._applied.setdefault(asked, _applying(program, records) or False)
         return found or None
+
+    def neighbours(
+        self,
+        program: _core.Program,
+        dtype: str,
+        threads: int,
+        machine: str | None = None,
+        *,
+        limit: int = 4,
+    ) -> list[Record]:
+        """The best record of this program and of each of its neighbours, the nearest first.
+
+        A neighbour differs in sizes alone, and is nowhere larger or nowhere smaller.
+
+        Args:
+            machine: default this one; records of others are left out, as are those of other versions of syno
+                or of LLVM, whose kernels were others.
+            limit: shapes at most.
+        """
+        self._refresh()
+        here = shape_of(program)
+        versions = this_version()
+        found: list[tuple[float, str, Record]] = []
+        for (key, kind, count, where), records in self._best.items():
+            if (kind, count, where) != (dtype, threads, machine or machine_key()):
+                continue
+            now = next((record for record in records if record.versions == versions), None)
+            if now is None:
+                continue
+            try:
+                there = shape_of(_core.Program.parse(now.program))
+            except SynoError:
+                continue
+            if comparable(here, there):
+                found.append((distance(here, there).steps, key, now))
+        return [record for _, _, record in sorted(found, key=lambda one: one[:2])[:limit]]
+
+    def age_out(
+        self,
+        *,
+        machines: Iterable[str] | None = None,
+        other_versions: bool = True,
+        before: datetime.datetime | None = None,
+    ) -> int:
+        """Drops records that no longer say anything here, and damaged lines; the others stay as they are.
+
+        Args:
+            machines: keys of machines whose records stay (`machine_key()`); None: all.
+            other_versions: drop those of other versions of syno or of LLVM.
+            before: drop those that were measured earlier.
+        Returns:
+            How many lines were dropped.
+        Raises:
+            FormatError: the file cannot be written; then it is as it was.
+        """
+        kept_machines = None if machines is None else set(machines)
+        versions = this_version()
+
+        def stays(record: Record) -> bool:
+            if kept_machines is not None and record.machine not in kept_machines:
+                return False
+            if other_versions and record.versions != versions:
+                return False
+            return before is None or _measured_at(record) >= before
+
+        if not self.path.is_file():
+            return 0
+        try:
+            with self._locked():
+                content = read_regular(self.path, _LARGEST, links=True) or b""
+                kept, dropped = [], 0
+                for number, line in enumerate(content.splitlines(), 1):
+                    if not line.strip():
+                        continue
+                    try:
+                        good = stays(decode(line.decode(), f"{self.path}:{number}"))
+                    except (FormatError, UnicodeDecodeError):
+                        good = False
+                    if good:
+                        kept.append(line + b"\n")
+                    else:
+                        dropped += 1
+                if dropped:
+                    write_whole(self.path, b"".join(kept))
+                return dropped
+        except OSError as error:
+            raise FormatError(
+                f"[records] {self.path} cannot be written: {error.strerror}; it is as it was"
+            ) from error
 
     def merge(self, other: str | Path) -> int:
         """Takes the records of another file, for instance from another machine, that are new here.
@@ -292,15 +417,39 @@ class RecordStore:
         self._applied.clear()
 
 
+def _is_still(file: IO[bytes], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
 def _is_device(path: Path) -> bool:
     return path.is_char_device() or path.is_block_device()
 
 
+def this_version() -> dict[str, str]:
+    """Of what makes kernels, as records name it."""
+    return {"syno": syno.__version__, "llvm": _core.llvm_version()}
+
+
+def _measured_at(record: Record) -> datetime.datetime:
+    try:
+        found = datetime.datetime.fromisoformat(record.measured_at)
+    except ValueError:
+        return datetime.datetime.min.replace(tzinfo=datetime.timezone.utc)
+    return found if found.tzinfo else found.replace(tzinfo=datetime.timezone.utc)
+
+
 def _applying(program: _core.Program, records: Iterable[Record]) -> _Applied | None:
-    """The first record that applies: one may have other names, or a trace that is damaged or too new."""
+    """The first record that applies, in the program's names: a trace may be damaged or too new."""
+    here = shape_of(program)
     for record in records:
         with contextlib.suppress(SynoError):
-            schedule = record.trace()
+            there = shape_of(_core.Program.parse(record.program))
+            if there.type != here.type:  # written in another order
+                there = here
+            schedule = renamed(record.trace(), there, here)
             _core.apply_schedule(program, schedule)
             return record, schedule
     return None

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,6 +186,41 @@ def tune(
         return search.run(trials, time_limit_s, keep, show)
 
 
+def measure_given(
+    program: _core.Program,
+    given: Sequence[tuple[_core.Schedule, str]],
+    *,
+    trials: int,
+    threads: int = 1,
+    dtype: str = "float32",
+    time_limit_s: float | None = None,
+    session: str | Path | None = None,
+    keep: bool = True,
+    options: _core.MeasureOptions | None = None,
+    progress: Progress | str = "off",
+) -> Tuned:
+    """As :func:`tune`, of the constructed schedule, the counted one and those that are given, in their order.
+
+    Args:
+        given: schedules and where they come from; what does not apply is passed over.
+        trials: schedules to measure at most, the constructed and the counted one included.
+        options: see `tune`, as the others.
+    Raises:
+        KernelError: trials < 2, or the counted schedule itself cannot be measured.
+        FormatError: the session's file cannot be written.
+    """
+    if trials < 2:
+        raise KernelError(
+            f"[tune] trials={trials}; the constructed and the counted schedule are two"
+        )
+    if session is not None:
+        RecordStore(session).check_writable()
+    model = make_model("linear")
+    search = _Search(program, threads, dtype, 0, model, 1, 0.0, session, False, options)
+    with shown(progress) as show:
+        return search.run(trials, time_limit_s, keep, show, given)
+
+
 def default_options(threads: int, cold: bool) -> _core.MeasureOptions:
     """How a search measures: briefly, pinned, one process of the machine at a time."""
     options = _core.MeasureOptions()
@@ -244,7 +279,15 @@ class _Search:
                     found[str(record.trace().text())] = record
         return found
 
-    def run(self, trials: int, time_limit_s: float | None, keep: bool, progress: Progress) -> Tuned:
+    def run(
+        self,
+        trials: int,
+        time_limit_s: float | None,
+        keep: bool,
+        progress: Progress,
+        given: Sequence[tuple[_core.Schedule, str]] | None = None,
+    ) -> Tuned:
+        """Searches, or measures `given` alone: schedules with their origins."""
         start = time.monotonic()
         made = construct(self.program, threads=self.threads, dtype=self.dtype, machine=self.machine)
         counted = _core.default_schedule(self.program, dtype=self.dtype, threads=self.threads)
@@ -254,10 +297,11 @@ class _Search:
         counted_us = self._time_of(counted)
         if math.isinf(counted_us):
             raise KernelError(f"[tune] the counted schedule: {self.trials[-1].record.reason}")
-        starts = self._starts(trials - len(self.trials))
-        if starts:
-            self._measure(starts)
-        while len(self.trials) < trials:
+        if given is None:
+            starts = self._starts(trials - len(self.trials))
+            if starts:
+                self._measure(starts)
+        while given is None and len(self.trials) < trials:
             if time_limit_s is not None and time.monotonic() - start > time_limit_s:
                 break
             picked = self._pick(min(self.batch, trials - len(self.trials)))
@@ -265,6 +309,8 @@ class _Search:
                 break  # the space is exhausted
             self._measure(picked)
             progress(len(self.trials), trials, self._ranked()[0].record.median_us)
+        if given is not None:
+            self._measure_given(given, trials, start, time_limit_s, progress)
         best, gap = self._final(made.schedule)
         if keep and not self.cold:
             _kept(record_store(), [self._ranked_record(best)])
@@ -297,6 +343,23 @@ class _Search:
         near = [c for c in starts if c.predicted_s <= _FAR_BEHIND * least]
         new = [(c, "counted") for c in near if str(c.schedule.text()) not in self.seen]
         return new[:most]
+
+    def _measure_given(
+        self,
+        given: Sequence[tuple[_core.Schedule, str]],
+        trials: int,
+        start: float,
+        time_limit_s: float | None,
+        progress: Progress,
+    ) -> None:
+        for schedule, origin in given:
+            late = time_limit_s is not None and time.monotonic() - start > time_limit_s
+            if late or len(self.trials) >= trials:
+                break
+            candidate = self.space.candidate(schedule)
+            if candidate is not None and str(candidate.schedule.text()) not in self.seen:
+                self._measure([(candidate, origin)])
+                progress(len(self.trials), trials, self._ranked()[0].record.median_us)
 
     def _given(self, schedule: _core.Schedule) -> _core.Candidate:
         candidate = self.space.candidate(schedule)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from syno.errors import ShapeError
+from syno.notebook import Printed
 from syno.tuning.reuse.divisors import divisors
 from syno.tuning.reuse.footprints import elements, tile_reads
 from syno.tuning.reuse.operators import Operator
@@ -21,7 +22,7 @@ MOST_SHARED = 12288
 
 
 @dataclass(frozen=True)
-class GpuProgram:
+class GpuProgram(Printed):
     """Tile sizes, outermost first: of a space loop blocks, virtual threads, threads and two inner levels;
     of a reduction loop fetches and two inner levels."""
 

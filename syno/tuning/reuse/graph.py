@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from syno.errors import KernelError, ShapeError
+from syno.notebook import Printed
 
 #: The node from which edges stand for tuning without anything to reuse.
 ROOT = -1
@@ -60,7 +61,7 @@ class ChoiceGraph:
 
 
 @dataclass(frozen=True)
-class Tree:
+class Tree(Printed):
     """Who reuses whom: edges (parent, child) in an order in which every parent comes first."""
 
     edges: tuple[Edge, ...]
@@ -77,6 +78,13 @@ class Tree:
     def tuned(self) -> tuple[int, ...]:
         """Nodes that reuse nothing."""
         return tuple(child for parent, child in self.edges if parent == ROOT)
+
+    def __str__(self) -> str:
+        edges = ", ".join(
+            f"{child} from {parent}" if parent != ROOT else str(child)
+            for parent, child in self.edges
+        )
+        return f"cost {self.cost:g}, {100 * self.gap:.2g} % above the bound: {edges}"
 
 
 def make_tree(graph: ChoiceGraph, edges: Iterable[Edge], bound: float | None = None) -> Tree:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from syno.errors import ShapeError
+from syno.notebook import Printed
 from syno.tuning.reuse.divisors import (
     SLACK,
     divisors,
@@ -155,7 +156,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Searched:
+class Searched(Printed):
     """What a hierarchical search found."""
 
     best: GpuProgram | None
@@ -165,6 +166,10 @@ class Searched:
     @property
     def measured(self) -> int:
         return sum(len(made.programs) for made in self.rounds)
+
+    def __str__(self) -> str:
+        rounds = [f"  B {made.blocks}, {made.name}: {len(made.programs)}" for made in self.rounds]
+        return "\n".join([f"{self.measured} measured; best: {self.best}", *rounds])
 
 
 def candidates_of(

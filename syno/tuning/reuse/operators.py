@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from syno.errors import ShapeError, unknown_name
+from syno.notebook import Printed
 
 #: An index of an input: the sum of loop // over * times over its terms.
 Term: TypeAlias = tuple[int, int, int]
@@ -64,7 +65,7 @@ TYPES = {
 
 
 @dataclass(frozen=True)
-class Operator:
+class Operator(Printed):
     """One operator. Its loop vector, type and sketches decide whose programs it can reuse."""
 
     type: str

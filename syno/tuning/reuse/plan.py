@@ -42,7 +42,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def action(self) -> str:
-        return "reuse" if self.parent else "tune"
+        if self.parent:
+            return "reuse"
+        return "tune" if self.expected > 0 else "construct"
 
 
 class ReusePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +68,7 @@ class ReusePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             + (f" (at most {100 * self.gap:.1f} % above the least)" if self.gap > 0 else "")
         ]
         for step in self.steps:
-            what = f"reuse {step.parent}" if step.parent else "tune"
+            what = f"{step.action} {step.parent}".rstrip()
             lines.append(
                 f"  {step.name}{' (bridge)' if step.bridge else ''}: {what}, {step.expected:.0f}"
             )

@@ -1,0 +1,110 @@
+"""The distinct programs of a network, in plain names, with how often each occurs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from syno import _core
+from syno.errors import ArgumentError
+from syno.operator import Operator
+from syno.tuning.reuse.shapes import Shape, shape_of
+
+_DTYPES = ("float32", "float64", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A program of a network."""
+
+    name: str
+    """Of the node it is first met at."""
+    program: _core.Program
+    dtype: str
+    count: int
+    """How often the network computes it."""
+
+    @property
+    def shape(self) -> Shape:
+        return shape_of(self.program)
+
+
+def members_of(
+    model: Any, example: Any = None, *, threads: int = 1, fuse: bool = True
+) -> list[Member]:
+    """The programs that `syno.compile` would make kernels of, nodes joined as it joins them.
+
+    Args:
+        model: a `torch.nn.Module`, what `syno.load_onnx` gives, or operators and programs in a sequence.
+        example: of a module: what it is called with.
+    Raises:
+        ArgumentError: something else, or a module without an example.
+        CannotImport: the module is no graph of tensors.
+    """
+    if isinstance(model, Sequence) and not isinstance(model, str):
+        return _distinct(_listed(model))
+    if hasattr(model, "network") and hasattr(model, "compile"):
+        return _distinct(_nodes(model.network, threads, fuse))
+    from syno.compiling import _is_module
+
+    if not _is_module(model):
+        raise ArgumentError(
+            f"[tune] {type(model).__name__} is no network",
+            fix="pass a torch.nn.Module with an example, what syno.load_onnx gives, or a list of operators",
+        )
+    if example is None:
+        raise ArgumentError(
+            "[tune] a module is tuned for the shapes of an example",
+            fix="pass one: tune_network(model, torch.zeros(1, 3, 224, 224))",
+        )
+    from syno.graph.from_torch import from_module
+
+    return _distinct(_nodes(from_module(model, example).network, threads, fuse))
+
+
+def _listed(given: Sequence[Any]) -> list[tuple[str, _core.Program, str]]:
+    found = []
+    for number, one in enumerate(given):
+        if isinstance(one, Operator):
+            one = one._one_valuation("tuning").program
+        if not isinstance(one, _core.Program):
+            raise ArgumentError(
+                f"[tune] item {number} is a {type(one).__name__}", fix="pass operators or programs"
+            )
+        found.append((f"{one.outputs[0]}_{number}", one, "float32"))
+    return found
+
+
+def _nodes(network: Any, threads: int, fuse: bool) -> list[tuple[str, _core.Program, str]]:
+    from syno.graph.compile import _main_type
+    from syno.graph.folding import folded
+    from syno.graph.fusing import PredictedCost, fused
+
+    graph = folded(network).call.graph().cleaned()
+    if fuse:
+        dtype = _main_type(graph)
+        graph, _, _ = fused(graph, PredictedCost(dtype, threads), dtype=dtype)
+    return [
+        (node.name, node.program, str(graph.tensor(node.outputs[0])[1]))
+        for node in graph.nodes
+        if node.program is not None and not graph.is_view(node.name)
+    ]
+
+
+def _distinct(found: Sequence[tuple[str, _core.Program, str]]) -> list[Member]:
+    members: dict[tuple[str, str], Member] = {}
+    for name, program, dtype in found:
+        if dtype not in _DTYPES or not str(program.text()).strip():
+            continue
+        shape = shape_of(program)
+        if 0 in shape.extents:
+            continue
+        known = members.get((shape.plain, dtype))
+        members[shape.plain, dtype] = Member(
+            known.name if known else name,
+            known.program if known else shape.program(),
+            dtype,
+            known.count + 1 if known else 1,
+        )
+    return list(members.values())
