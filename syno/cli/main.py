@@ -633,7 +633,10 @@ def help(
 @guarded
 def explain(
     operator: Annotated[
-        str, typer.Argument(help="Session directory, operator file, or a named operator.")
+        str,
+        typer.Argument(
+            help="Session directory, operator file, named operator, or folder of a compiled network."
+        ),
     ],
     candidate: Annotated[
         Optional[str],  # noqa: UP045
@@ -661,10 +664,19 @@ def explain(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """How an operator was derived: every step, the frontier, the distance left, what was pruned and why."""
+    """How an operator was derived: every step, the frontier, the distance left, what was pruned and why.
+
+    Of the folder of a compiled network: its steps, its check, and the CPU that it was made for.
+    """
     from syno.cli.explain import explained
+    from syno.cli.networks import is_bundle, read_bundle
     from syno.errors import SessionError
     from syno.files import write_output
+
+    if candidate is None and is_bundle(operator):
+        network = read_bundle(operator, svg)
+        print_json(network.to_dict()) if json else typer.echo(str(network))
+        return
 
     history, way = explained(operator, candidate, spec, size or [], neighbours)
     if svg:
@@ -902,11 +914,20 @@ def replay(
 @app.command()
 @guarded
 def export(
-    session: SessionDir,
-    candidate: CandidateId,
+    session: Annotated[
+        Path,
+        typer.Argument(help="Session directory; or a folder that 'syno compile -o' wrote, for C."),
+    ],
+    candidate: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="Candidate of the session, as 'syno status' names it."),
+    ] = None,
+    *,
     format: Annotated[
         str,
-        typer.Option(callback=one_of("format", _formats), help="c, torch, onnx or safetensors."),
+        typer.Option(
+            callback=one_of("format", _formats), help="c, torch, onnx, safetensors or bundle."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Directory or file to write.")],
     dtype: Annotated[
@@ -945,12 +966,27 @@ def export(
 ) -> None:
     """Exports the trained network of a candidate, or one of its operators (--operator), and says which.
 
-    torch, onnx and safetensors hold the whole network. C holds its operators, one function for each site
-    with the weights trained there; the other layers have no C form. Every export checks itself before
-    it says so.
+    torch, onnx, safetensors and bundle (a compiled network, which 'syno compile -o' writes, too) hold the whole
+    network. C holds its operators, one function for each site with the weights trained there; the other layers
+    have no C form. Of the folder of a compiled network, C holds the whole. Every export checks itself before it
+    says so.
     """
+    from syno.cli.networks import export_bundle
     from syno.revisit import export_candidate, model_of
 
+    if candidate is None:
+        given = {
+            "--operator": operator,
+            "--seed": seed,
+            "--target": target,
+            "--cpu": cpu,
+            "--model": model,
+        }
+        made = export_bundle(
+            session, output, format, [name for name, v in given.items() if v is not None]
+        )
+        print_json(made.to_dict()) if json else typer.echo(str(made))
+        return
     written = export_candidate(
         session,
         candidate,

@@ -17,6 +17,13 @@ def _shapes(texts: Optional[list[str]]) -> None:  # noqa: UP045 (typer reads ann
         check_form(text)
 
 
+def _free(place: Path | None) -> None:
+    from syno.export import require_free
+
+    if place is not None:
+        require_free(place)
+
+
 @guarded
 def compile_network(
     model: Annotated[
@@ -55,6 +62,15 @@ def compile_network(
             help="Also write the fused graph, in Graphviz's language: a .dot.",
         ),
     ] = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "-o",
+            "--output",
+            callback=parsed_by(_free),
+            help="Also write it as a folder, 'net.syno', that syno.load reads without LLVM and torch.",
+        ),
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="One JSON document instead of text.")
     ] = False,
@@ -67,16 +83,27 @@ def compile_network(
         "threads": threads, "derive": derive, "seconds": seconds, "max_rel_err": max_rel_err, "fuse": not no_fuse,
     }  # fmt: skip
     if model.endswith(".onnx"):
-        network = _onnx(model, example or [], options)
+        made = network = _onnx(model, example or [], options)
     else:
-        network = _module(model, example or [], compiled, options)
+        made = _module(model, example or [], compiled, options)
+        network = made.network
+    written = None
+    if output is not None:
+        from syno.export import export
+
+        written = export(made, output)
     times = network.profile(*network.example()) if profile else None
     if dot is not None:
         write_output(dot, network.dot().encode(), "compile")
     if json:
-        print_json({**network.to_dict(), **({"profile": times.to_dict()} if times else {})})
+        more = {"profile": times, "exported": written}
+        print_json(
+            {**network.to_dict(), **{name: each.to_dict() for name, each in more.items() if each}}
+        )
     else:
         typer.echo(str(times if times is not None else network))
+        if written is not None:
+            typer.echo(str(written))
 
 
 def _module(model: str, example: list[str], compiled: Any, options: dict[str, Any]) -> Any:
@@ -91,7 +118,7 @@ def _module(model: str, example: list[str], compiled: Any, options: dict[str, An
             fix="add --example 1,3,224,224",
         )
     inputs, named = example_inputs(example, made)
-    return compiled(made, named or tuple(inputs), **options).network
+    return compiled(made, named or tuple(inputs), **options)
 
 
 def _onnx(path: str, example: list[str], options: dict[str, Any]) -> Any:
@@ -108,3 +135,48 @@ def _onnx(path: str, example: list[str], options: dict[str, Any]) -> Any:
             )
         shapes[form["name"]] = [int(n) for n in form["shape"].split(",")]
     return load_onnx(path, shapes=shapes or None).compile(**options)
+
+
+def is_bundle(text: str) -> bool:
+    """Whether this is the folder of a compiled network."""
+    from syno.graph import bundle
+
+    return bundle.is_bundle(Path(text))
+
+
+def read_bundle(text: str, svg: Path | None = None) -> Any:
+    """What a folder of a compiled network holds, for people: also of one that is for another CPU.
+
+    Raises:
+        FormatError: it is none, or damaged; or something is to be drawn.
+    """
+    from syno.errors import FormatError
+    from syno.graph.loaded import describe_network
+
+    if svg is not None:
+        raise FormatError(f"[explain] {text} is a network: 'syno compile --dot' draws its graph")
+    return describe_network(Path(text))
+
+
+def export_bundle(folder: Path, output: Path, format: str, given: list[str]) -> Any:
+    """Writes the folder of a compiled network as C.
+
+    Raises:
+        ArgumentError: it is none, or an option that is a candidate's is given.
+    """
+    from syno.errors import ArgumentError
+    from syno.export import export
+    from syno.graph import bundle
+    from syno.graph.loaded import load_network
+
+    if not bundle.is_bundle(folder):
+        raise ArgumentError(
+            f"[export] {folder} is no folder of a compiled network, and no candidate is named",
+            fix=f"name a candidate of the session, such as c1: 'syno status {folder}' lists them",
+        )
+    if given:
+        raise ArgumentError(
+            f"[export] {', '.join(given)} is of a session's candidate; {folder} is a compiled network",
+            fix="leave it out",
+        )
+    return export(load_network(folder), output, format=format)

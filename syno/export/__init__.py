@@ -42,7 +42,7 @@ FORMATS = {
 
 
 #: The same of compiled networks: module with `write(source, directory)`.
-NETWORK_FORMATS = {"bundle": "syno.export.network_bundle"}
+NETWORK_FORMATS = {"bundle": "syno.export.network_bundle", "c": "syno.export.network_c"}
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,7 @@ def export(
         raise FormatError("[export] an operator is no network: format='c' or 'torch' writes it")
     made_for = _made_for(format, target, cpu)
     place = Path(path)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise FormatError(f"[export] {place} exists and is not an empty directory")
+    require_free(place)
     if network or format == "bundle":
         return _export_network(what, place, format, example, about)
     call = None
@@ -196,6 +195,16 @@ def export(
         inputs="" if format == "safetensors" else _inputs_of(what, call),
         cpu=cpu_text(made_for) if format in ("c", "torch") else "",
     )
+
+
+def require_free(place: Path) -> None:
+    """Raises FormatError where a directory cannot be written because something is there."""
+    try:
+        taken = place.exists() and (not place.is_dir() or any(place.iterdir()))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"[export] {place} cannot be written: {error}") from error
+    if taken:
+        raise FormatError(f"[export] {place} exists and is not an empty directory")
 
 
 def _written(
@@ -241,7 +250,7 @@ def _export_network(
 ) -> Exported:
     from syno.export import network_bundle
     from syno.graph.bundle import described as cpu_described
-    from syno.graph.loaded import LoadedNetwork
+    from syno.graph.loaded import LoadedNetwork, load_network
 
     if isinstance(what, LoadedNetwork):
         if format == "bundle":
@@ -257,8 +266,15 @@ def _export_network(
         source = network_bundle.source_of(what, example, about or "")
 
     def write(staging: Path) -> tuple[str, float]:
-        assert source is not None
-        return network_bundle.write(source, staging)
+        if source is not None and format == "bundle":
+            return network_bundle.write(source, staging)
+        from syno.export import network_c
+
+        if source is None:
+            return network_c.write(what, staging, about or "")
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as folder:
+            network_bundle.write(source, Path(folder))
+            return network_c.write(load_network(Path(folder)), staging, about or "")
 
     checked, error_seen, files = _written(place, write)
     network = what if source is None else source.network

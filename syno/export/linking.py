@@ -188,8 +188,13 @@ def c_compiler() -> str | None:
     return next((c for c in (given, "cc", "gcc", "clang") if c and shutil.which(c)), None)
 
 
+def run_archiver(arguments: list[str], directory: Path) -> None:
+    """Puts objects into a static library, the first argument; FormatError where there is no ar."""
+    run_compiler(os.environ.get("AR") or "ar", ["rcsD", *arguments], directory)
+
+
 def run_compiler(compiler: str, arguments: list[str], directory: Path) -> None:
-    """Runs the compiler; FormatError with its first complaint."""
+    """Runs the compiler, or another tool; FormatError with its first complaint."""
     try:
         done = subprocess.run(
             [compiler, *arguments],

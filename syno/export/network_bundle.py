@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
-import subprocess
+import mmap
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 
 from syno import __version__, _core
 from syno.errors import FormatError, ShapeError, UnsupportedOp
-from syno.export.linking import c_compiler, run_compiler
+from syno.export.linking import c_compiler, run_archiver, run_compiler
 from syno.graph import bundle, structure
 from syno.graph.building import Array
 from syno.graph.bundle import Call, File, Leaf, Manifest, Parameter, Port, Sample, SampleOutput
@@ -32,8 +31,6 @@ from syno.graph.loaded import load_network
 from syno.graph.model import CompiledModel
 from syno.graph.stages import Stage
 from syno.graph.tensors import tensor_of
-
-_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)
@@ -210,17 +207,15 @@ def _apart(wanted: Sequence[Expected], made: Sequence[Array]) -> float:
 
 
 def _indented(manifest: Manifest) -> bytes:
-    import msgspec
-
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
 def _write_kernels(network: CompiledNetwork, directory: Path) -> None:
     """Links the kernels into one library and into one archive."""
-    compiler, archiver = c_compiler(), shutil.which(os.environ.get("AR", "ar"))
-    if compiler is None or archiver is None:
+    compiler = c_compiler()
+    if compiler is None:
         raise FormatError(
-            "[export] no C compiler (cc, gcc or clang) with ar is installed to link kernels with: "
+            "[export] no C compiler (cc, gcc or clang) is installed to link kernels with: "
             "apt-get install gcc libc6-dev"
         )
     kernels = {stage.kernel.call.symbol: stage.kernel.call for stage in _kernel_stages(network)}
@@ -243,26 +238,10 @@ def _write_kernels(network: CompiledNetwork, directory: Path) -> None:
         (place / "interface.c").write_text(f'const char syno_interface[] = "{quoted}";\n', "utf-8")
         linked = ["-shared", "-fPIC", "-s", "-nostartfiles", "-o", bundle.LIBRARY]
         run_compiler(compiler, [*linked, "interface.c", *objects], place)
-        _archive(archiver, [bundle.ARCHIVE, *objects], place)
+        run_archiver([bundle.ARCHIVE, *objects], place)
         for name in (bundle.LIBRARY, bundle.ARCHIVE):
             (place / name).rename(directory / name)
             (directory / name).chmod(0o644)
-
-
-def _archive(archiver: str, arguments: list[str], directory: Path) -> None:
-    try:
-        done = subprocess.run(
-            [archiver, "rcsD", *arguments],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise FormatError(f"[export] {archiver} did not run: {error}") from error
-    if done.returncode != 0:
-        raise FormatError(f"[export] {archiver} failed: {done.stderr.strip()[:300]}")
 
 
 def _kernel_stages(network: CompiledNetwork) -> list[Any]:
@@ -399,10 +378,11 @@ def _manifest(source: Source, wanted: Sequence[Expected], directory: Path) -> Ma
     network = source.network
     with (directory / bundle.WEIGHTS).open("wb") as file:
         weights = _File(file)
-        file.write(b"\0" * bundle.ALIGNMENT)  # no file is empty
+        file.write(b"\0" * bundle.ALIGNMENT)  # of its mark
         weights.size = bundle.ALIGNMENT
         steps = _Steps(network, weights)
         weights.pad()
+    _mark(directory / bundle.WEIGHTS)
     with (directory / bundle.SAMPLE).open("wb") as file:
         vector = _File(file)
         inputs = [vector.add(array) for array in source.inputs]
@@ -444,6 +424,15 @@ def _manifest(source: Source, wanted: Sequence[Expected], directory: Path) -> Ma
     ).sealed()
 
 
+def _mark(weights: Path) -> None:
+    """Says in the file of weights which one it is."""
+    with weights.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        rest = memoryview(content)[bundle.ALIGNMENT :]
+        mark = bundle.MARK + str(_core.hash_bytes(rest)).encode()
+        rest.release()
+        content[: len(mark)] = mark
+
+
 def _facts(stage: Stage) -> dict[str, Any]:
     """What of a step is plain data."""
     found: dict[str, Any] = {}
@@ -459,7 +448,5 @@ def _facts(stage: Stage) -> dict[str, Any]:
 
 
 def _file(path: Path) -> File:
-    import mmap
-
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
         return File(path.stat().st_size, bundle.digest_of(path.name, content))

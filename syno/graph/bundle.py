@@ -41,6 +41,9 @@ WEIGHTS, SAMPLE, GRAPH = "weights.bin", "sample.bin", "graph.txt"
 FILES = {LIBRARY: 1 << 30, ARCHIVE: 1 << 30, WEIGHTS: 1 << 44, SAMPLE: 1 << 40, GRAPH: 1 << 30}
 _MOST_MANIFEST = 256 << 20
 ALIGNMENT = 64
+#: What `weights.bin` begins with, and the XXH3 of what follows its first 64 bytes, as text.
+MARK = b"SYNOWTS1"
+MARK_BYTES = len(MARK) + 32
 
 #: Bytes of an element.
 ITEM_BYTES = {

@@ -18,7 +18,7 @@ from syno.graph.storage import Place, Storage, bytes_of, stored
 from syno.notebook import Printed, facts, table
 
 if TYPE_CHECKING:
-    from syno.graph.loaded import LoadedNetwork
+    from syno.graph.loaded import NetworkFolder
 
 
 class CompiledNetwork(NetworkCall):
@@ -229,7 +229,7 @@ class Profile(Printed):
 
     def __init__(
         self,
-        network: CompiledNetwork | LoadedNetwork,
+        network: CompiledNetwork | NetworkFolder,
         times_us: Mapping[str, float],
         total_us: float,
     ) -> None:
@@ -264,7 +264,7 @@ _COLUMNS = ("step", "by", "us", "share", "predicted", "of peak", "limit", "compu
 
 
 def _rows(
-    network: CompiledNetwork | LoadedNetwork, times: Mapping[str, float], total_us: float
+    network: CompiledNetwork | NetworkFolder, times: Mapping[str, float], total_us: float
 ) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     predicted = sum(stage.predicted_us for stage in network.stages) or 1.0
@@ -297,14 +297,14 @@ def _one_line(text: str, most: int = 100) -> str:
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
-def as_html(network: CompiledNetwork | LoadedNetwork, more: Mapping[str, str] | None = None) -> str:
+def as_html(network: CompiledNetwork | NetworkFolder, more: Mapping[str, str] | None = None) -> str:
     """A network's steps as a table, with facts about it."""
     head = facts({"network": repr(network), "check": network.verification, **(more or {})})
     return head + table(_COLUMNS, _rows(network, {}, 0.0))
 
 
 def printed(
-    network: CompiledNetwork | LoadedNetwork,
+    network: CompiledNetwork | NetworkFolder,
     times: Mapping[str, float] | None = None,
     total_us: float = 0.0,
 ) -> str:

@@ -24,73 +24,25 @@ if TYPE_CHECKING:
 TORCH_FORMAT = "syno-bundle"
 
 
-class LoadedNetwork(NetworkCall):
-    """A compiled network from a folder that `syno.export` wrote: machine code for CPUs like the one it was made on, and
-    for the shapes of its example. Thread-safe; `syno.load` makes it.
-
-    Weights stay in their file, which the system maps into memory: the folder must stay as it is.
+class NetworkFolder:
+    """What a folder says of the compiled network in it; nothing in it is run.
 
     Attributes:
         path: the folder.
-        manifest: what the folder says of it.
+        manifest: what it says, found to be consistent.
+        threads: of a call that does not say.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        """Maps machine code; the manifest has been checked, and the CPU."""
         self.path = path
         self.manifest = manifest
         self.threads = manifest.threads
         self._tensors = {tensor.name: tensor for tensor in manifest.tensors}
         self._inputs = [self._kind(port) for port in manifest.inputs]
         self._outputs = [self._kind(port) for port in manifest.outputs]
-        self._library = _core.NativeLibrary(bundle.read_file(path, manifest, bundle.LIBRARY))
-        self._weights: mmap.mmap = bundle.map_file(path, manifest, bundle.WEIGHTS)
-        self._executable = self._linked()
 
-    # Calling
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the model that it was, on NumPy arrays or torch tensors.
-
-        Returns:
-            What the model returned, tensors among it as torch tensors where the first one given is one, else as NumPy
-            arrays. A tuple with names, and a dictionary with attributes, stay that; other classes are dictionaries.
-        Raises:
-            ShapeError: arguments of another structure, shape or value than the example's.
-            KernelError: an argument of another element type or device, or one that requires a gradient while torch
-                records them.
-        """
-        call = self.manifest.call
-        given: dict[int, Any] = {}
-        for name, node, value in self._bound(args, kwargs):
-            structure.taken(node, value, name, given)
-        by_tensor = {leaf.input: given[number] for number, leaf in enumerate(call.leaves)}
-        made = self.run([by_tensor[port.tensor] for port in self.manifest.inputs])
-        return structure.built(call.returns, made)
-
-    def _bound(
-        self, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Iterator[tuple[str, dict[str, Any], Any]]:
-        """(name, structure, value) of each argument."""
-        parameters = self.manifest.call.parameters
-        names = [parameter.name for parameter in parameters]
-        places = [p.name for p in parameters if p.by_position]
-        told = f"the network takes {', '.join(names)}, as its example had them"
-        if len(args) > len(places):
-            raise ShapeError(f"[call] {len(args)} arguments by position; {told}")
-        values = dict(zip(places, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in names or name in values:
-                why = "is given twice" if name in values else "is none of them"
-                raise ShapeError(f"[call] {name} {why}; {told}")
-            values[name] = value
-        for parameter in parameters:
-            if parameter.name in values:
-                yield parameter.name, parameter.value, values[parameter.name]
-            elif structure.numbers_in(parameter.value):
-                raise ShapeError(f"[call] {parameter.name} is missing; {told}")
-
-    # Looking inside
+    def _kind(self, port: Port) -> Kind:
+        return port.name, tuple(port.shape), self._tensors[port.tensor].dtype
 
     @property
     def arena_bytes(self) -> int:
@@ -160,6 +112,114 @@ class LoadedNetwork(NetworkCall):
             made.output,
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """Steps, memory, check and CPU, for JSON."""
+        manifest = self.manifest
+        return {
+            "name": manifest.name,
+            "path": str(self.path),
+            "key": manifest.key,
+            "cpu": self.cpu,
+            "needs": list(manifest.made_for.needs),
+            "vector_bits": manifest.made_for.vector_bits,
+            "threads": self.threads,
+            "inputs": {name: [dtype, list(shape)] for name, shape, dtype in self._inputs},
+            "outputs": {name: [dtype, list(shape)] for name, shape, dtype in self._outputs},
+            "stages": [dict(row) for row in manifest.stages],
+            "arena_bytes": self.arena_bytes,
+            "live_bytes": self.live_bytes,
+            "weight_bytes": self.weight_bytes,
+            "max_rel_err": None if manifest.check is None else manifest.check.max_rel_err,
+            "limit": None if manifest.check is None else manifest.check.limit,
+        }
+
+    def dot(self) -> str:
+        """The fused graph in Graphviz's language."""
+        return str(self.graph.dot())
+
+    def __repr__(self) -> str:
+        kernels = sum(bool(step.kernel) for step in self.manifest.steps)
+        return f"<{type(self).__name__} {self.manifest.name}: {kernels} kernels, from {self.path}>"
+
+    def __str__(self) -> str:
+        from syno.graph.compiled import printed
+
+        return f"{printed(self)}\nmachine code for {self.cpu}"
+
+    def _repr_html_(self) -> str:
+        from syno.graph.compiled import as_html
+
+        return as_html(self, {"machine code": f"for {self.cpu}"})
+
+
+class LoadedNetwork(NetworkFolder, NetworkCall):
+    """A compiled network from a folder that `syno.export` wrote: machine code for CPUs like the one it was made on, and
+    for the shapes of its example. Thread-safe; `syno.load` makes it.
+
+    Weights stay in their file, which the system maps into memory: the folder must stay as it is.
+
+    Attributes:
+        path: the folder.
+        manifest: what the folder says of it.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """Maps machine code; the manifest has been checked, and the CPU."""
+        super().__init__(path, manifest)
+        self._library = _core.NativeLibrary(bundle.read_file(path, manifest, bundle.LIBRARY))
+        self._weights: mmap.mmap = bundle.map_file(path, manifest, bundle.WEIGHTS)
+        self._executable = self._linked()
+
+    # Calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the model that it was, on NumPy arrays or torch tensors.
+
+        Returns:
+            What the model returned, tensors among it as torch tensors where the first one given is one, else as NumPy
+            arrays. A tuple with names, and a dictionary with attributes, stay that; other classes are dictionaries.
+        Raises:
+            ShapeError: arguments of another structure, shape or value than the example's.
+            KernelError: an argument of another element type or device, or one that requires a gradient while torch
+                records them.
+        """
+        call = self.manifest.call
+        given: dict[int, Any] = {}
+        for name, node, value in self._bound(args, kwargs):
+            structure.taken(node, value, name, given)
+        by_tensor = {leaf.input: given[number] for number, leaf in enumerate(call.leaves)}
+        made = self.run([by_tensor[port.tensor] for port in self.manifest.inputs])
+        return structure.built(call.returns, made)
+
+    def _bound(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Iterator[tuple[str, dict[str, Any], Any]]:
+        """(name, structure, value) of each argument."""
+        parameters = self.manifest.call.parameters
+        names = [parameter.name for parameter in parameters]
+        places = [p.name for p in parameters if p.by_position]
+        told = f"the network takes {', '.join(names)}, as its example had them"
+        if len(args) > len(places):
+            raise ShapeError(f"[call] {len(args)} arguments by position; {told}")
+        values = dict(zip(places, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names or name in values:
+                why = "is given twice" if name in values else "is none of them"
+                raise ShapeError(f"[call] {name} {why}; {told}")
+            values[name] = value
+        for parameter in parameters:
+            if parameter.name in values:
+                yield parameter.name, parameter.value, values[parameter.name]
+            elif structure.numbers_in(parameter.value):
+                raise ShapeError(f"[call] {parameter.name} is missing; {told}")
+
+    # Looking inside
+
+    @property
+    def kernels(self) -> dict[str, tuple[int, int, list[int]]]:
+        """(workspace, workspace of each thread, arguments' sizes) of each kernel by its symbol: bytes."""
+        return dict(self._library.kernels)
+
     def verify(self) -> Check:
         """Computes the example that it was exported with, and compares with what float64 gave for that.
 
@@ -213,49 +273,7 @@ class LoadedNetwork(NetworkCall):
         }
         return Profile(self, times, total_us)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Steps, memory, check and CPU, for JSON."""
-        manifest = self.manifest
-        return {
-            "name": manifest.name,
-            "path": str(self.path),
-            "key": manifest.key,
-            "cpu": self.cpu,
-            "needs": list(manifest.made_for.needs),
-            "vector_bits": manifest.made_for.vector_bits,
-            "threads": self.threads,
-            "inputs": {name: [dtype, list(shape)] for name, shape, dtype in self._inputs},
-            "outputs": {name: [dtype, list(shape)] for name, shape, dtype in self._outputs},
-            "stages": [dict(row) for row in manifest.stages],
-            "arena_bytes": self.arena_bytes,
-            "live_bytes": self.live_bytes,
-            "weight_bytes": self.weight_bytes,
-            "max_rel_err": None if manifest.check is None else manifest.check.max_rel_err,
-            "limit": None if manifest.check is None else manifest.check.limit,
-        }
-
-    def dot(self) -> str:
-        """The fused graph in Graphviz's language."""
-        return str(self.graph.dot())
-
-    def __repr__(self) -> str:
-        kernels = sum(bool(step.kernel) for step in self.manifest.steps)
-        return f"<LoadedNetwork {self.manifest.name}: {kernels} kernels, from {self.path}>"
-
-    def __str__(self) -> str:
-        from syno.graph.compiled import printed
-
-        return f"{printed(self)}\nmachine code for {self.cpu}"
-
-    def _repr_html_(self) -> str:
-        from syno.graph.compiled import as_html
-
-        return as_html(self, {"machine code": f"for {self.cpu}"})
-
     # Linking
-
-    def _kind(self, port: Port) -> Kind:
-        return port.name, tuple(port.shape), self._tensors[port.tensor].dtype
 
     def _linked(self) -> _core.Executable:
         kernels = self._library.kernels
@@ -295,6 +313,17 @@ class LoadedNetwork(NetworkCall):
             return ("arena", tensor.at)
         first = 0 if tensor.place == "input" else len(self._inputs)
         return ("external", first + tensor.at)
+
+
+def describe_network(path: Path) -> NetworkFolder:
+    """What a folder says of itself: also where it is for another CPU.
+
+    Raises:
+        FormatError: it is no compiled network's, or of another version, damaged, or contradicts itself.
+    """
+    manifest = bundle.read_manifest(path)
+    _check_call(path, manifest)
+    return NetworkFolder(path, manifest)
 
 
 def load_folder(path: Path) -> Any:

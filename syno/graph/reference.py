@@ -120,6 +120,7 @@ def _builtin(
             wanted = dtype
         return given[0].to(wanted)
     if node.function == "argmax":
-        return given[0].argmax(attributes.get("axis"), attributes.get("keepdim", False))
+        numbers = given[0].to(torch.uint8) if given[0].dtype == torch.bool else given[0]
+        return numbers.argmax(attributes.get("axis"), attributes.get("keepdim", False))
     assert node.function == "copy", node.function
     return given[0].clone().reshape(network.values[node.outputs[0]].shape)

@@ -483,6 +483,8 @@ def test_parameters_of_another_type_are_refused() -> None:
     model.double()
     with pytest.raises(ShapeError, match="float64"):
         fast(x)
+
+
 class Choosing(nn.Module):
     """Reads and returns truth values."""
 
