@@ -40,6 +40,8 @@ SELECTIONS = ("each", "no-bridges", "bridges", "greedy", "st", "constructed")
 
 #: Measurements of every program that is measured at all: the constructed and the counted schedule.
 _ALWAYS = 2
+#: Programs and bridges of a type that a plan is made for, and seconds until its approximation has to do.
+_MOST_NODES, _PLAN_S = 120, 20.0
 #: Bytes of a saved result that are read.
 _LARGEST = 1 << 26
 
@@ -162,7 +164,7 @@ def plan_network(
         if selection in ("bridges", "greedy"):
             everyone += [
                 Member(f"bridge {_label(shape_member.shape)}", shape_member.program, dtype, 0)
-                for shape_member in _bridges(wanted, dtype)
+                for shape_member in _bridges(wanted, dtype, trials, candidates)
             ]
         names = [
             member.name if member.count == 0 else f"{member.name} #{_label(member.shape)}"
@@ -190,7 +192,9 @@ def plan_network(
             costs = sum(full if p == ROOT else TOP_K + _ALWAYS for p, _ in chosen)
             tree = Tree(chosen, float(costs), float(costs))
         else:
-            tree = select(graph, "each" if selection == "constructed" else selection)
+            tree = select(
+                graph, "each" if selection == "constructed" else selection, limit_s=_PLAN_S
+            )
         bound += tree.bound
         for parent, child in tree.edges:
             programs[names[child]] = everyone[child]
@@ -212,9 +216,27 @@ def plan_network(
     return _Planned(plan, programs)
 
 
-def _bridges(wanted: list[Member], dtype: str) -> list[Member]:
-    made = bridge_programs([member.shape for member in wanted])
-    return [Member("", program, dtype, 0) for program in made]
+def _bridges(wanted: list[Member], dtype: str, trials: int, candidates: int) -> list[Member]:
+    """The bridges that could spare most measurements, so many that the graph stays small enough to be solved."""
+    shapes = [member.shape for member in wanted]
+    best = [
+        min(
+            (_reuse_cost(a, b, candidates) for b in shapes if a is not b and comparable(a, b)),
+            default=float(trials),
+        )
+        for a in shapes
+    ]
+    spared = []
+    for place, program in enumerate(bridge_programs(shapes)):
+        made = Member("", program, dtype, 0)
+        gain = sum(
+            max(0.0, before - _reuse_cost(shape, made.shape, candidates))
+            for shape, before in zip(shapes, best, strict=True)
+            if comparable(shape, made.shape)
+        )
+        spared.append((-gain, place, made))
+    most = max(0, _MOST_NODES - len(wanted))
+    return [made for gain, _, made in sorted(spared, key=lambda one: one[:2])[:most] if gain < 0]
 
 
 @checked(but=("trials", "threads", "seed", "model", "example", "selection"))

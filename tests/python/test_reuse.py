@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from fractions import Fraction
 
 import pytest
@@ -265,6 +266,23 @@ def test_the_arborescence_is_the_least_without_bridges(graph: ChoiceGraph) -> No
             arborescence(graph)
     else:
         assert arborescence(graph).cost == pytest.approx(least)
+
+
+@given(st.integers(2, 25), st.integers(0, 2**32), st.sampled_from([3, 1000]))
+@settings(deadline=None, max_examples=60)
+def test_the_arborescence_of_a_larger_graph_costs_what_networkx_says(
+    nodes: int, seed: int, most: int
+) -> None:
+    networkx = pytest.importorskip("networkx")
+    draw = random.Random(seed)
+    costs = {(ROOT, node): float(most) for node in range(nodes)}
+    for edge in itertools.permutations(range(nodes), 2):
+        if draw.random() < 0.6:
+            costs[edge] = float(draw.randint(0, most))
+    drawn = networkx.DiGraph()
+    drawn.add_weighted_edges_from((p, c, w) for (p, c), w in costs.items())
+    other = networkx.minimum_spanning_arborescence(drawn).size("weight")
+    assert arborescence(ChoiceGraph(nodes, nodes, costs)).cost == pytest.approx(other)
 
 
 def test_what_is_no_tree_is_refused() -> None:

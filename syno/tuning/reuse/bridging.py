@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -22,37 +23,54 @@ def bridge_program(a: Shape, b: Shape) -> _core.Program | None:
     """
     if a.type != b.type or comparable(a, b):
         return None
-    extents = _extent_places(a.plain)
-    ours, theirs = list(_INTEGER.finditer(a.plain)), list(_INTEGER.finditer(b.plain))
+    text = _smaller(a.plain, b.plain)
+    return None if text is None else _bridge(text, a, b)
+
+
+def _smaller(ours: str, theirs: str) -> str | None:
+    """Of two texts of one type the one with the smaller extents; None where other numbers differ."""
+    extents = _extent_places(ours)
     made, end = [], 0
-    for mine, other in zip(ours, theirs, strict=True):
+    for mine, other in zip(_INTEGER.finditer(ours), _INTEGER.finditer(theirs), strict=True):
         x, y = int(mine[0]), int(other[0])
         if x != y and mine.start() not in extents:
             return None
-        made.append(a.plain[end : mine.start()] + str(min(x, y)))
+        made.append(ours[end : mine.start()] + str(min(x, y)))
         end = mine.end()
+    return "".join(made) + ours[end:]
+
+
+def _bridge(text: str, a: Shape, b: Shape) -> _core.Program | None:
     try:
-        program = _core.Program.parse("".join(made) + a.plain[end:])
+        program = _core.Program.parse(text)
     except SynoError:  # extents that do not go together
         return None
     shape = shape_of(program)
     return program if comparable(shape, a) and comparable(shape, b) else None
 
 
-def _extent_places(text: str) -> set[int]:
+@functools.lru_cache(maxsize=1024)
+def _extent_places(text: str) -> frozenset[int]:
     places = {found.start(1) for found in _EXTENT.finditer(text)}
     for line in _INPUT.finditer(text):
         places |= {line.start() + number.start() for number in _INTEGER.finditer(line[0])}
-    return places
+    return frozenset(places)
 
 
 def bridge_programs(shapes: Sequence[Shape]) -> list[_core.Program]:
     """All bridges of pairs of shapes that are none of the shapes, without repetitions."""
     known = {shape.plain for shape in shapes}
     found: dict[str, _core.Program] = {}
+    tried: set[str] = set(known)
     for i, a in enumerate(shapes):
         for b in shapes[i + 1 :]:
-            made = bridge_program(a, b)
+            if a.type != b.type or comparable(a, b):
+                continue
+            text = _smaller(a.plain, b.plain)
+            if text is None or text in tried:
+                continue
+            tried.add(text)
+            made = _bridge(text, a, b)
             if made is not None and (plain := shape_of(made).plain) not in known:
                 found.setdefault(plain, made)
     return list(found.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from syno import _core
 from syno.errors import ShapeError, SynoError
@@ -86,7 +87,7 @@ class Candidates(Printed):
 def outside(distance: Distance, ratios: Sequence[float]) -> float:
     """How far ratios of tasks, tiles and packed bytes lie outside the ranges of a distance, in doublings."""
     far = 0.0
-    for ratio, near in zip(ratios, (distance.r1, 1, 1), strict=True):
+    for ratio, near in zip(ratios, (distance.r1, Fraction(1), Fraction(1)), strict=True):
         low, high = sorted((float(near), float(distance.r2)))
         far = max(far, math.log2(low / ratio / _SLACK), math.log2(ratio / high / _SLACK))
     return far

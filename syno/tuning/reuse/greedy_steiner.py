@@ -8,9 +8,9 @@ Source: Watel and Weisser, Journal of Combinatorial Optimization 32, 2016 (Greed
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from syno.tuning.reuse.graph import ROOT, ChoiceGraph, Edge, Tree, make_tree
+from syno.errors import ShapeError
+from syno.tuning.reuse.graph import ROOT, ChoiceGraph, Edge, Tree, arborescence, make_tree
 
 
 def greedy_tree(graph: ChoiceGraph) -> Tree:
@@ -30,76 +30,82 @@ def greedy_tree(graph: ChoiceGraph) -> Tree:
                 parent_of[child] = parent
         missing -= set(parent_of)
     tree = make_tree(graph, ((parent, child) for child, parent in parent_of.items()))
-    tree = _improved(graph, tree)
-    least = sum(
-        min(cost for (_, child), cost in graph.costs.items() if child == node)
-        for node in range(graph.terminals)
-    )
+    tree = min([_improved(graph, tree), *_without(graph)], key=lambda one: one.cost)
+    cheapest = [float("inf")] * graph.terminals
+    for (_, child), cost in graph.costs.items():
+        if child < graph.terminals:
+            cheapest[child] = min(cheapest[child], cost)
+    least = sum(cheapest)
     return Tree(tree.edges, tree.cost, min(least, tree.cost))
 
 
 def _rise(graph: ChoiceGraph, missing: set[int], inside: set[int]) -> list[Edge]:
-    """Edges of one tree from what is reached already to some of what is missing."""
-    cheapest: dict[Edge, tuple[float, Edge]] = {}
-    for (parent, child), cost in sorted(graph.costs.items()):
-        if child in inside:
-            continue
-        key = (ROOT if parent in inside else parent, child)  # what is inside is the root now
-        if key not in cheapest or cost < cheapest[key][0]:
-            cheapest[key] = cost, (parent, child)
-    edges = list(cheapest)
-    least = np.array([cheapest[edge][0] for edge in edges])
-    tails = np.array([parent for parent, _ in edges]) + 1
-    heads = np.array([child for _, child in edges]) + 1
-    reaches: list[set[int]] = [set() for _ in range(graph.nodes + 1)]
+    """Edges of one tree from what is reached already to some of what is missing.
+
+    All edges into a node carry as much, so that the cheapest one that is left is full next.
+    """
+    into: list[list[tuple[float, int, Edge]]] = [[] for _ in range(graph.nodes + 1)]
+    for (parent, child), cost in graph.costs.items():
+        if child not in inside:  # what is inside is the root now, which is 0 here
+            tail = 0 if parent in inside else parent + 1
+            into[child + 1].append((cost, tail, (parent, child)))
+    for edges in into:
+        edges.sort()
+    reaches: list[set[int]] = [set() for _ in into]
     for node in missing:
         reaches[node + 1] = {node}
-    flowed: NDArray[np.float64] = np.zeros(len(edges))
-    open_ = np.ones(len(edges), bool)
-    full_out: dict[int, list[int]] = {}
-    full_in: dict[int, list[int]] = {}
     rate = np.array([len(found) for found in reaches], float)
+    flowed = np.zeros(len(into))
+    full_at = np.array([edges[0][0] if edges else np.inf for edges in into])
+    done = [0] * len(into)
+    full_out: dict[int, list[tuple[int, Edge]]] = {}
+    full_in: dict[int, list[int]] = {}
     while True:
-        speed = rate[heads] * open_
         with np.errstate(divide="ignore", invalid="ignore"):
-            wait = np.where(speed > 0, (least - flowed) / speed, np.inf)
-        at = int(np.argmin(wait))
-        flowed += speed * max(float(wait[at]), 0.0)
-        open_[at] = False
-        tail, head = int(tails[at]), int(heads[at])
-        above = _closure(tail, full_in, tails)
+            wait = np.where(rate > 0, (full_at - flowed) / rate, np.inf)
+        head = int(np.argmin(wait))
+        flowed += rate * max(float(wait[head]), 0.0)
+        _, tail, edge = into[head][done[head]]
+        done[head] += 1
+        full_at[head] = into[head][done[head]][0] if done[head] < len(into[head]) else np.inf
+        above = _closure(tail, full_in)
         if tail != 0 and any(reaches[node] & reaches[head] for node in above):
             continue  # a flow would arrive by two ways: this edge is not for this tree
-        full_out.setdefault(tail, []).append(at)
-        full_in.setdefault(head, []).append(at)
+        full_out.setdefault(tail, []).append((head, edge))
+        full_in.setdefault(head, []).append(tail)
         if tail == 0:
-            found, front = [cheapest[edges[at]][1]], [head]
+            found, front = [edge], [head]
             while front:
-                for edge in full_out.get(front.pop(), ()):
-                    found.append(cheapest[edges[edge]][1])
-                    front.append(int(heads[edge]))
+                for node, below in full_out.get(front.pop(), ()):
+                    found.append(below)
+                    front.append(node)
             return found
         for node in above:
             reaches[node] |= reaches[head]
             rate[node] = len(reaches[node])
 
 
-def _closure(node: int, full_in: dict[int, list[int]], tails: NDArray[np.int64]) -> list[int]:
+def _closure(node: int, full_in: dict[int, list[int]]) -> list[int]:
     """A node and all above it over full edges."""
-    found, front = [node], [node]
+    found, front = {node: None}, [node]
     while front:
-        for edge in full_in.get(front.pop(), ()):
-            tail = int(tails[edge])
+        for tail in full_in.get(front.pop(), ()):
             if tail not in found:
-                found.append(tail)
+                found[tail] = None
                 front.append(tail)
-    return found
+    return list(found)
+
+
+def _without(graph: ChoiceGraph) -> list[Tree]:
+    """The least tree without bridges; none where operators are reached over bridges alone."""
+    try:
+        return [arborescence(graph)]
+    except ShapeError:
+        return []
 
 
 def _improved(graph: ChoiceGraph, tree: Tree) -> Tree:
     """The least arborescence over the nodes of a tree, where that is cheaper."""
-    from syno.tuning.reuse.graph import arborescence
-
     used = sorted({child for _, child in tree.edges})
     place = {node: i for i, node in enumerate(used)} | {ROOT: ROOT}
     inner = {

@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 
 from syno.tuning.reuse.divisors import divisors
-from syno.tuning.reuse.graph import ROOT, Edge, _networkx
+from syno.errors import KernelError
+from syno.tuning.reuse.graph import ROOT, Edge
 
 THRESHOLD = 0.01
 #: Programs that TopK applies.
@@ -34,7 +35,12 @@ def clusters(members: Sequence[Sequence[int]], threshold: float = THRESHOLD) -> 
     Raises:
         KernelError: networkx is not installed.
     """
-    networkx = _networkx()
+    try:
+        import networkx
+    except ImportError:
+        raise KernelError(
+            '[reuse] there are no clusters of programs without networkx: pip install "syno[tune]"'
+        ) from None
     drawn = networkx.Graph()
     drawn.add_nodes_from(range(len(members)))
     drawn.add_edges_from(

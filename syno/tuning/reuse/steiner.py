@@ -145,13 +145,17 @@ class _Program:
             left = flows - result.flow
             left.data[left.data < 0] = 0
             left.eliminate_zeros()
-            side = np.zeros(nodes, bool)
-            order = self.csgraph.breadth_first_order(left, 0, return_predecessors=False)
-            side[order] = True
-            crossing = np.flatnonzero(side[self.parents] & ~side[self.children])
-            if crossing.tobytes() not in known:
-                known.add(crossing.tobytes())
-                self.rows.append(self._row(crossing, 1.0, np.inf))
+            # Both smallest cuts: around what the root reaches, and around what reaches the node.
+            for graph, start in ((left, 0), (left.T.tocsr(), node)):
+                order = self.csgraph.breadth_first_order(graph, start, return_predecessors=False)
+                side = np.zeros(nodes, bool)
+                side[order] = True
+                if start:
+                    side = ~side
+                crossing = np.flatnonzero(side[self.parents] & ~side[self.children])
+                if crossing.tobytes() not in known:
+                    known.add(crossing.tobytes())
+                    self.rows.append(self._row(crossing, 1.0, np.inf))
         return bool(known)
 
 
