@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from syno.tuning.reuse.divisors import divisors
 from syno.errors import KernelError
+from syno.tuning.reuse.divisors import divisors
 from syno.tuning.reuse.graph import ROOT, Edge
 
 THRESHOLD = 0.01
