@@ -1,10 +1,16 @@
 """Reuse of tuned programs: what ETO counts and estimates, and what reuse gives on this machine.
 
     python benchmarks/reuse.py paper --json       # operators, pairs, bridges, Example 3, costs of plans; minutes
-    python benchmarks/reuse.py paper --small      # BERT only; seconds
+    python benchmarks/reuse.py pairs --json       # ten types: a program tuned, another one by its record, beside controls
+    python benchmarks/reuse.py sets --json        # operator sets of networks, by each selection
+    python benchmarks/reuse.py pairs --small      # a few trials: to see that it works; seconds to a minute
 
 `paper` computes the tables of the paper (PVLDB 15(2), 2022) for GPUs: exact averages of the expected
 measurements beside the printed, sampled ones, the optimal trees beside the paper's approximation.
+`pairs` and `sets` measure here. `quality` is the time of what full searches found / that of what a way found, called in
+turns; the controls of `pairs` have as many measurements as the reuse: a search, the schedules that the machine model
+ranks first, the three best of the other program as they are, and none (constructed). `--plot` draws quality against
+measurements.
 """
 
 from __future__ import annotations
@@ -15,10 +21,14 @@ import sys
 from typing import Any
 
 import msgspec
+from reusebench.measured import PAIRS, pairs, sets
 from reusebench.paper import paper
 
-from syno.errors import SynoError
+from syno.errors import SynoError, unknown_name
 from syno.machine import describe_machine
+
+#: Sets whose programs are measured.
+MEASURED = ("ResNet50", "MobileNetV2", "BERT-Base")
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -26,10 +36,48 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", default="paper", choices=["paper"])
-    parser.add_argument("--small", action="store_true", help="seconds instead of minutes")
+    parser.add_argument("what", nargs="?", default="paper", choices=["paper", "pairs", "sets"])
+    parser.add_argument("--names", nargs="*", default=[], metavar="NAME")
+    parser.add_argument("--trials", type=int, default=1000, help="of a full search")
+    parser.add_argument("--budget", type=int, default=14, help="candidates of a reuse")
+    parser.add_argument(
+        "--smaller", type=int, default=4, help="by what extents of sets are divided"
+    )
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="seconds instead of hours")
+    parser.add_argument("--plot", metavar="FILE")
     parser.add_argument("--json", action="store_true")
     return parser
+
+
+def chosen(names: list[str], known: tuple[str, ...], few: int | None) -> list[str]:
+    for name in names:
+        if name not in known:
+            raise unknown_name("case", name, known)
+    return names or list(known[:few])
+
+
+def plot(document: dict[str, Any], path: str) -> None:
+    """Quality against measurements, one dot for each way and pair or set."""
+    import matplotlib.pyplot as plt
+
+    _, axes = plt.subplots(figsize=(7, 4))
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for row in document.get("pairs", {}).values():
+        for way, quality in row["quality"].items():
+            rows.setdefault(way, []).append((row["measurements"][way], quality))
+    for row in document["sets"].values() if "sets" in document else ():
+        for way, result in row.get("selections", {}).items():
+            rows.setdefault(way, []).append((result["measurements"], result["quality"]))
+    for way, points in rows.items():
+        axes.plot([max(x, 0.5) for x, _ in points], [y for _, y in points], "o", label=way)
+    axes.axhline(1, color="grey", linewidth=0.5)
+    axes.set_xscale("log")
+    axes.set_xlabel("measurements")
+    axes.set_ylabel("speed / that of full searches")
+    axes.legend(fontsize=7)
+    plt.tight_layout()
+    plt.savefig(path)
 
 
 def main() -> None:
@@ -38,12 +86,31 @@ def main() -> None:
         "machine": msgspec.to_builtins(describe_machine()),
         "command": "python benchmarks/reuse.py " + " ".join(sys.argv[1:]),
     }
+    few = 2 if options.small else None
+    trials = min(options.trials, 10) if options.small else options.trials
+    show = not options.json
     try:
-        document |= paper(small=options.small, show=not options.json)
+        if options.what == "paper":
+            document |= paper(small=options.small, show=show)
+        elif options.what == "pairs":
+            document |= pairs(
+                chosen(options.names, tuple(PAIRS), few), threads=options.threads, trials=trials,
+                budget=min(options.budget, 4) if options.small else options.budget, show=show,
+            )  # fmt: skip
+        else:
+            document |= sets(
+                chosen(options.names, tuple(reversed(MEASURED)), 1 if options.small else None),
+                threads=options.threads, trials=trials,
+                times=max(options.smaller, 8) if options.small else options.smaller, show=show,
+            )  # fmt: skip
+        if options.plot:
+            plot(document, options.plot)
     except SynoError as error:
         raise SystemExit(str(error)) from error
     if options.json:
         print(json.dumps(document, indent=1))
+    elif "summary" in document:
+        print(json.dumps(document["summary"], indent=1))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,218 @@
+"""Reuse on this machine beside its controls: pairs of ten types of operators, and operator sets of networks."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import syno
+from syno import _core
+from syno.tuning.construct import construct
+from syno.tuning.network import SELECTIONS
+from syno.tuning.records import RecordStore
+from syno.tuning.reuse import Operator, operator_set
+from syno.tuning.reuse.candidates import candidates_for
+from syno.tuning.reuse.selection import TOP_K
+from syno.tuning.reuse.shapes import shape_of
+from syno.tuning.reuse.transplant import transplanted
+from syno.tuning.search import Tuned, default_options, measure_given, tune
+
+#: By the paper's name: a program, and the sizes of the one that is tuned and of the one that reuses it.
+PAIRS: dict[str, tuple[str, dict[str, int], dict[str, int]]] = {
+    "C1D": (
+        "y[n,o,h] = sum[c,r] x[n,c,h+r-1] * k[o,c,r]",
+        {"n": 1, "o": 64, "c": 64, "h": 128, "r": 3},
+        {"n": 1, "o": 96, "c": 64, "h": 128, "r": 3},
+    ),
+    "C2D": (
+        "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
+        {"n": 1, "o": 64, "c": 64, "h": 28, "w": 28, "r": 3, "s": 3},
+        {"n": 1, "o": 64, "c": 32, "h": 14, "w": 14, "r": 3, "s": 3},
+    ),
+    "C3D": (
+        "y[n,o,d,h,w] = sum[c,t,r,s] x[n,c,d+t-1,h+r-1,w+s-1] * k[o,c,t,r,s]",
+        {"n": 1, "o": 16, "c": 16, "d": 8, "h": 14, "w": 14, "t": 3, "r": 3, "s": 3},
+        {"n": 1, "o": 32, "c": 16, "d": 8, "h": 14, "w": 14, "t": 3, "r": 3, "s": 3},
+    ),
+    "BMM": (
+        "y[b,m,n] = sum[k] a[b,m,k] * c[b,n,k]",
+        {"b": 4, "m": 64, "n": 64, "k": 64},
+        {"b": 12, "m": 128, "n": 128, "k": 64},
+    ),
+    "GRP": (
+        "y[n,g,o,h,w] = sum[c,r,s] x[n,g,c,h+r-1,w+s-1] * k[g,o,c,r,s]",
+        {"n": 1, "g": 2, "o": 32, "c": 32, "h": 28, "w": 28, "r": 3, "s": 3},
+        {"n": 1, "g": 2, "o": 32, "c": 32, "h": 14, "w": 14, "r": 3, "s": 3},
+    ),
+    "DEP": (
+        "y[n,c,h,w] = sum[r,s] x[n,c,h+r-1,w+s-1] * k[c,r,s]",
+        {"n": 1, "c": 96, "h": 28, "w": 28, "r": 3, "s": 3},
+        {"n": 1, "c": 144, "h": 56, "w": 56, "r": 3, "s": 3},
+    ),
+    "T2D": (
+        "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-2,w+s-2] * k[c,o,r,s]",
+        {"n": 1, "o": 32, "c": 64, "h": 16, "w": 16, "r": 4, "s": 4},
+        {"n": 1, "o": 16, "c": 32, "h": 16, "w": 16, "r": 4, "s": 4},
+    ),
+    "CAP": (
+        "y[n,h,w,i,j,o] = sum[r,s,l,c] x[n,h+r-1,w+s-1,i,l,c] * k[r,s,l,j,c,o]",
+        {"n": 1, "h": 8, "w": 8, "i": 4, "j": 4, "o": 16, "r": 3, "s": 3, "l": 4, "c": 16},
+        {"n": 2, "h": 8, "w": 8, "i": 4, "j": 4, "o": 32, "r": 3, "s": 3, "l": 4, "c": 16},
+    ),
+    "WIN": (
+        "y[u,p,o] = sum[c] a[u,p,c] * k[u,c,o]",
+        {"u": 16, "p": 49, "o": 64, "c": 64},
+        {"u": 16, "p": 196, "o": 64, "c": 64},
+    ),
+    "FRB": (
+        "t[b] = sum[i,j] x[b,i,j] * x[b,i,j]; y[b] = sqrt(t[b])",
+        {"b": 1, "i": 128, "j": 128},
+        {"b": 4, "i": 256, "j": 128},
+    ),
+}
+
+
+def program_of(operator: Operator) -> _core.Program | None:
+    """A program of an operator of the paper's sets; None of a type that is none here."""
+    e, s = operator.extents, operator.stride
+    match operator.type:
+        case "conv2d":
+            text = f"y[n,o,h,w] = sum[c,r,q] x[n,c,{s}*h+r,{s}*w+q] * k[o,c,r,q]"
+            names = "nohwcrq"
+        case "depthwise_conv2d":
+            text = f"y[n,c,h,w] = sum[r,q] x[n,c,{s}*h+r,{s}*w+q] * k[c,r,q]"
+            names = "nchwrq"
+        case "batch_matmul":
+            text, names = "y[b,m,n] = sum[k] a[b,m,k] * c[b,n,k]", "bmnk"
+        case _:
+            return None
+    return _core.Program.parse(text, sizes=dict(zip(names, e, strict=True)))
+
+
+def smaller(operator: Operator, times: int) -> Operator:
+    """With channels, rows and columns of space and sum `times` shorter, as far as they divide."""
+    return Operator(
+        operator.type,
+        tuple(e // times if e >= 4 * times and e % times == 0 else e for e in operator.extents),
+        stride=operator.stride,
+    )
+
+
+def _ways(
+    program: _core.Program, parent: Path, threads: int, trials: int, budget: int
+) -> Iterator[tuple[str, Tuned]]:
+    """What each way of spending measurements finds; all but the full search have the same number."""
+    records = sorted((r for r in RecordStore(parent) if r.outcome == "ok"), key=lambda r: r.rank)
+    common: dict[str, Any] = {"threads": threads, "keep": False, "progress": "off"}
+    yield "search", tune(program, trials=trials, **common)
+    yield "search, equal budget", tune(program, trials=budget + 2, **common)
+    found = candidates_for(program, records[:1], threads=threads, limit=budget, guard=math.inf)
+    given = [(c.schedule, c.origin) for c in found.ranked]
+    yield "reuse", measure_given(program, given, trials=budget + 2, **common)
+    moved = []
+    for record in records:
+        theirs = shape_of(_core.Program.parse(record.program))
+        schedule = transplanted(record.trace(), theirs, shape_of(program), program)
+        if schedule is not None and len(moved) < TOP_K:
+            moved.append((schedule, "transplanted"))
+    yield "top k", measure_given(program, moved, trials=TOP_K + 2, **common)
+    space = _core.ScheduleSpace(program, syno.tuning.machine.machine_model(), threads=threads)
+    pool = {str(c.schedule.text()): c for c in map(space.sample, range(512)) if c is not None}
+    best = sorted(pool.values(), key=lambda c: c.predicted_s)[:budget]
+    ranked = [(c.schedule, "predicted") for c in best]
+    yield "predicted ranking", measure_given(program, ranked, trials=budget + 2, **common)
+
+
+def pairs(
+    names: list[str], *, threads: int, trials: int, budget: int, show: bool
+) -> dict[str, Any]:
+    """For each type one operator tuned and another that reuses it.
+
+    `quality` is the time of the full search's best / that of each way's, called in turns.
+    """
+    rows = {}
+    for name in names:
+        text, sizes, other = PAIRS[name]
+        program = _core.Program.parse(text, sizes=other)
+        options = default_options(threads, False)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "parent.jsonl"
+            parent = _core.Program.parse(text, sizes=sizes)
+            tune(parent, trials=trials, threads=threads, session=file, keep=False, progress="off")
+            ways = dict(_ways(program, file, threads, trials, budget))
+        full = ways["search"].schedule
+        schedules = {way: tuned.schedule for way, tuned in ways.items()}
+        schedules["constructed"] = construct(program, threads=threads).schedule
+        rows[name] = {
+            "sizes": [sizes, other],
+            "quality": {
+                way: 1.0
+                if schedule == full
+                else _core.compare_schedules(program, full, schedule, options)
+                for way, schedule in schedules.items()
+            },
+            "measurements": {"constructed": 0, **{w: t.trials for w, t in ways.items()}},
+            "outcomes": {way: tuned.outcomes for way, tuned in ways.items()},
+        }
+        if show:
+            print(name, {w: round(q, 3) for w, q in rows[name]["quality"].items()}, flush=True)
+    ways_seen = next(iter(rows.values()))["quality"] if rows else {}
+    return {
+        "pairs": rows,
+        "summary": {
+            way: _geomean([row["quality"][way] for row in rows.values()]) for way in ways_seen
+        },
+    }
+
+
+def _geomean(values: list[float]) -> float:
+    good = [value for value in values if value > 0]
+    return math.exp(sum(map(math.log, good)) / len(good)) if good else 0.0
+
+
+def sets(names: list[str], *, threads: int, trials: int, times: int, show: bool) -> dict[str, Any]:
+    """Operator sets, their extents `times` smaller, tuned by each selection from nothing.
+
+    `quality` is the time of the programs when each is searched / by the selection, the geometric mean over them.
+    """
+    found: dict[str, Any] = {}
+    for name in names:
+        programs = [p for o in operator_set(name) if (p := program_of(smaller(o, times)))]
+        results: dict[str, Any] = {}
+        bests: dict[str, list[float]] = {}
+        for selection in SELECTIONS:
+            with tempfile.TemporaryDirectory() as folder, syno.config.config(cache=folder):
+                tuned = syno.tune_network(
+                    programs, trials=trials, threads=threads, selection=selection, progress="off"
+                )
+                kernels = [
+                    syno.Operator(program).compile(threads=threads).schedule for program in programs
+                ]
+            bests[selection] = kernels
+            results[selection] = {
+                "expected": tuned.plan.cost,
+                "gap": tuned.plan.gap,
+                "measurements": sum(step.trials for step in tuned.steps),
+                "searched": sum(step.action == "tuned" for step in tuned.steps),
+                "seconds": tuned.seconds,
+            }
+        options = default_options(threads, False)
+        for selection, schedules in bests.items():
+            ratios = [
+                1.0 if mine == full else _core.compare_schedules(program, full, mine, options)
+                for program, full, mine in zip(programs, bests["each"], schedules, strict=True)
+            ]
+            results[selection] |= {"quality": _geomean(ratios), "least": min(ratios)}
+        found[name] = {"programs": len(programs), "smaller by": times, "selections": results}
+        if show:
+            print(name)
+            for selection, row in results.items():
+                print(
+                    f"    {selection}: {row['measurements']} measured, quality {row['quality']:.3f}, "
+                    f"least {row['least']:.3f}",
+                    flush=True,
+                )
+    return {"sets": found}

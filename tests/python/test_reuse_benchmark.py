@@ -1,0 +1,58 @@
+"""The benchmark of reuse: its cases are what they say, and every way of spending measurements gives a schedule."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("reusebench.measured", reason="benchmarks are not beside the tests")
+
+from reusebench.measured import PAIRS, pairs, program_of, sets, smaller
+from reusebench.paper import counts, example_3, paper
+
+from syno import _core
+from syno.tuning.network import SELECTIONS
+from syno.tuning.reuse import operator_set
+from syno.tuning.reuse.shapes import comparable, shape_of
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_satisfy_the_reuse_conditions(name: str) -> None:
+    text, one, other = PAIRS[name]
+    shapes = [shape_of(_core.Program.parse(text, sizes=sizes)) for sizes in (one, other)]
+    assert comparable(*shapes) and shapes[0] != shapes[1]
+
+
+@pytest.mark.parametrize("name", ["ResNet50", "MobileNetV2", "BERT-Base"])
+def test_programs_of_a_set_have_the_loops_of_its_operators(name: str) -> None:
+    for operator in operator_set(name):
+        less = smaller(operator, 4)
+        program = program_of(less)
+        assert program is not None
+        assert sorted(shape_of(program).extents) == sorted(less.extents)
+        assert all(a <= b for a, b in zip(less.extents, operator.extents, strict=True))
+
+
+def test_the_paper_part_is_json_with_what_is_printed() -> None:
+    document = paper(small=True, show=False)
+    row = document["sets"]["BERT-Base"]
+    assert row["computed"]["pairs with bridges"] == row["printed"]["pairs with bridges"] == 24
+    assert example_3()["threads"] == [112, 128, 224]
+    assert counts("ResNet50")["bridges"] == 44
+    json.dumps(document)
+
+
+def test_every_way_of_a_pair_is_measured_and_compared() -> None:
+    found = pairs(["FRB"], threads=1, trials=4, budget=2, show=False)
+    row = found["pairs"]["FRB"]
+    assert set(row["quality"]) == set(row["measurements"]) == set(found["summary"])
+    assert row["measurements"]["constructed"] == 0
+    assert all(count <= 5 for count in row["measurements"].values())
+    assert all(quality > 0 for quality in row["quality"].values())
+
+
+def test_every_selection_of_a_set_is_measured_and_compared() -> None:
+    found = sets(["BERT-Base"], threads=1, trials=4, times=16, show=False)["sets"]["BERT-Base"]
+    assert set(found["selections"]) == set(SELECTIONS)
+    assert all(row["quality"] > 0 for row in found["selections"].values())
