@@ -11,6 +11,7 @@ from syno.errors import KernelError
 from syno.inputs import arguments
 from syno.predicting import Predictor
 from syno.session.protocols import (
+    EAGER,
     ORIGINAL,
     Measurement,
     MeasureRequest,
@@ -44,6 +45,8 @@ class Network:
             trained (:mod:`syno.fitting`); 0 leaves them random.
         mixing: whether a network that mixes tokens which the original keeps apart is refused (``"refuse"``) or recorded to
             (``"tell"``) before it is trained; empty: nobody asks.
+        compiled: whether a network is timed compiled whole, as it will be used, where it can be (:func:`syno.compile`);
+            else layer by layer.
     """
 
     def __init__(
@@ -56,9 +59,11 @@ class Network:
         native: bool = True,
         fit: int = 0,
         mixing: str = "",
+        compiled: bool = False,
     ) -> None:
         self.fit = fit
         self.mixing = mixing
+        self.compiled = compiled
         self.task = task if isinstance(task, Task) else load_task(task, dict(task_options or {}))
         self.stages = {name: tuple(sites) for name, sites in stages.items()}
         self.batch = batch
@@ -66,6 +71,7 @@ class Network:
         self._sites: Sites | None = None
         self._operators: dict[str, Operator] = {}
         self._predictors: dict[tuple[str, int], Predictor] = {}
+        self._original: dict[int, tuple[nn.Module, str]] = {}
 
     def sites(self) -> Sites:
         """The sites of the task's model; found once."""
@@ -222,7 +228,8 @@ class NetworkMeasurer(Network):
         return known
 
     def measure(self, request: MeasureRequest) -> Measurement:
-        """Latency of the whole network and of one call of every site in a stage.
+        """Latency of the whole network, as it will be used, in turns with the original; and of one call of every site in
+        a stage, by its layer.
 
         Raises:
             KernelError: a site has no verified kernel.
@@ -233,18 +240,27 @@ class NetworkMeasurer(Network):
         from syno.measuring import measuring
         from syno.train import torch_threads
 
-        with torch_threads(request.threads), torch.inference_mode():
+        with torch_threads(request.threads):
             model = self.build(request.assignment, self.task.seeds[0]).eval()
             example = self.task.example(self.batch)
-            mixing = self.mixed(request.assignment)
+            with torch.inference_mode():
+                mixing = self.mixed(request.assignment)
             self._compile(request.assignment, request.threads)
-            args, named = arguments(model, example)
-            functions: dict[str, Callable[[], Any]] = {"network": lambda: model(*args, **named)}
+            original, why = self.original(request.threads)
+            networks = {"network": model if request.assignment else original}
             if request.assignment:
-                original = self.task.make_model(self.task.seeds[0]).eval()
-                functions[ORIGINAL] = lambda: original(*args, **named)
-            with measuring() as had:
+                why = self.compile_whole(model, request.threads)
+                networks[ORIGINAL] = original
+            elif self.compiled and not why:
+                networks[EAGER] = model
+            args, named = arguments(model, example)
+
+            def call(network: nn.Module) -> Callable[[], Any]:
+                return lambda: network(*args, **named)
+
+            with measuring() as had, torch.inference_mode():
                 timings = self._times_of_sites(model, request)
+                functions = {name: call(each) for name, each in networks.items()}
                 timed = measure(functions, threads=request.threads)
             network = timed[0]
         checked = [timing for timing in timings.values() if timing.max_rel_err is not None]
@@ -264,7 +280,29 @@ class NetworkMeasurer(Network):
             peers_us={one.name: one.median_us for one in timed[1:]},
             notes=[had.note] if had.note else [],
             mixing=mixing,
+            runner="layers" if why or not self.compiled else "compiled",
+            why_layers=why,
         )
+
+    def original(self, threads: int) -> tuple[nn.Module, str]:
+        """The original as it will be used, and why it is not compiled; made once."""
+        import copy
+
+        known = self._original.get(threads)
+        if known is None:
+            model = copy.deepcopy(self.task.make_model(self.task.seeds[0])).eval()
+            known = self._original[threads] = (model, self.compile_whole(model, threads))
+        return known
+
+    def compile_whole(self, model: nn.Module, threads: int) -> str:
+        """Has the compiled network answer a model's calls in inference, and says why not where that cannot be; empty also
+        where nobody asked for it."""
+        if not self.compiled:
+            return ""
+        from syno.graph.serving import compiled_or_why
+
+        made = compiled_or_why(model, self.task.example(self.batch), threads=threads)
+        return made if isinstance(made, str) else ""
 
     def mixed(self, assignment: Mapping[str, OperatorText]) -> str:
         """Which examples and tokens the network mixes beside the original (:mod:`syno.mixing`); empty for that one.

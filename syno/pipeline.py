@@ -45,7 +45,7 @@ from syno.session import (
 from syno.session.callbacks import as_callbacks
 from syno.session.combining import SHARE
 from syno.session.config import read_config
-from syno.session.protocols import Callback
+from syno.session.protocols import EAGER, Callback
 from syno.session.require import required
 from syno.session.trust import check_trust
 from syno.session.view import BEGINS_GIVEN
@@ -585,6 +585,15 @@ def _mixing_of(directory: Path, space: SearchSpace) -> str:
     return "" if measurer is None else str(measurer.options.get("mixing", ""))
 
 
+def _compiled_in(directory: Path) -> bool:
+    """Whether latencies are those of compiled networks: in new sessions, and where the session that is there has them."""
+    path = directory / "session.toml"
+    if not path.exists():
+        return True
+    measurer = read_config(path).measurer
+    return measurer is not None and bool(measurer.options.get("compiled", False))
+
+
 def _begins_alike(task: Task) -> bool:
     """Whether a task's model function returns the same weights whatever is drawn: somebody trained them."""
     model = task.make_model(task.seeds[0])
@@ -698,9 +707,14 @@ def _run(
     fit = _fit_of(directory, task, first)
     network = NetworkEvaluator(task, stages=stages, batch=batch, native=native, fit=fit)
     mixing = _mixing_of(directory, space)
+    compiled = _compiled_in(directory)
+    timing: dict[str, Any] = {"mixing": mixing} if mixing else {}
+    timing |= {"compiled": True} if compiled else {}
     executor = None
     if reference is None:
-        measurer = NetworkMeasurer(task, stages=stages, batch=batch, mixing=mixing)
+        measurer = NetworkMeasurer(
+            task, stages=stages, batch=batch, mixing=mixing, compiled=compiled
+        )
         executor = InlineExecutor({EVALUATOR: network, MEASURER: measurer})
     machine = _fixed_machine(directory, deterministic)
     limits = _limits(directory, {"workers": workers, "train_limit_s": timeout_s})
@@ -711,9 +725,7 @@ def _run(
             reference=EVALUATOR,
             options={**options, "native": native, **({"fit": fit} if fit else {})},
         ),
-        measurer=Component(
-            reference=MEASURER, options={**options, **({"mixing": mixing} if mixing else {})}
-        ),
+        measurer=Component(reference=MEASURER, options={**options, **timing}),
         seed=seed,
         batch_width=batch_width,
         prune=prune,
@@ -821,35 +833,58 @@ def _check(task: Task) -> None:
 
 
 def compare_finalists(view: SessionView, network: Network) -> None:
-    """Times finalists and original in turns, in eager and under ``torch.compile``; kept in the session."""
+    """Times finalists and original in turns, each as it will be used: compiled whole where it can be. Beside them the
+    original in eager and under ``torch.compile``. Kept in the session."""
     known = read_final(view)
     finalists = [c for c in view.candidates() if c.finals]
     if not finalists:
         return
     if known is not None and {"baseline", *(c.id for c in finalists)} == set(known.latencies_us):
         return
+    from syno.graph.serving import compiled_or_why
+    from syno.train import torch_threads
+
     threads = view.config.threads_per_measurement
     result = Result(view, network)
-    models = {"baseline": network.task.make_model(network.task.seeds[0]).eval()}
-    for candidate in finalists:
-        models[candidate.id] = result.apply(candidate).eval()
+    original = network.task.make_model(network.task.seeds[0]).eval()
+    example = network.task.example(network.batch)
+    with torch_threads(threads):
+        models, runners = {"baseline": original}, {}
+        if view.compiles:
+            models["baseline"] = copy.deepcopy(original)
+            made = compiled_or_why(models["baseline"], example, threads=threads)
+            runners["baseline"] = f"layers: {made}" if isinstance(made, str) else "compiled"
+        for candidate in finalists:
+            faster = result.apply(candidate, compile=False).eval()
+            if view.compiles:
+                made = compiled_or_why(faster, example, threads=threads)
+                runners[candidate.id] = f"layers: {made}" if isinstance(made, str) else "compiled"
+            models[candidate.id] = faster
     from syno.bench import bench
 
-    args, named = arguments(models["baseline"], network.task.example(network.batch))
-    timed = bench(models, *args, named=named, compile="baseline", threads=threads)
-    eager = {name: timed[name] for name in models}
-    compiled = {"baseline": "baseline, torch.compile"}
+    args, named = arguments(original, example)
+    eager = EAGER if runners.get("baseline") == "compiled" else "baseline"
+    peers = {EAGER: original} if eager == EAGER else {}
+    timed = bench({**models, **peers}, *args, named=named, compile=eager, threads=threads)
+    own = {name: timed[name] for name in models}
+    by_torch = {
+        "baseline" if label == f"{eager}, torch.compile" else label: timed[label].median_us
+        for label in timed
+        if label.endswith(", torch.compile")
+    }
     final = FinalBench(
-        latencies_us={name: timing.median_us for name, timing in eager.items()},
-        iqrs_us={name: timing.iqr_us for name, timing in eager.items()},
-        speedups={name: timing.speed_up for name, timing in eager.items()},
-        speedup_iqrs={name: timing.speed_up_iqr for name, timing in eager.items()},
-        samples=min(timing.samples for timing in eager.values()),
-        compiled_us={n: timed[label].median_us for n, label in compiled.items() if label in timed},
-        skipped=dict(timed.skipped),
+        latencies_us={name: timing.median_us for name, timing in own.items()},
+        iqrs_us={name: timing.iqr_us for name, timing in own.items()},
+        speedups={name: timing.speed_up for name, timing in own.items()},
+        speedup_iqrs={name: timing.speed_up_iqr for name, timing in own.items()},
+        samples=min(timing.samples for timing in own.values()),
+        compiled_us=by_torch,
+        skipped={name.replace(EAGER, "baseline"): why for name, why in timed.skipped.items()},
         threads=threads,
         batch=network.batch,
-        note=next((timing.note for timing in eager.values() if timing.note), ""),
+        runners=runners,
+        eager_us=timed[EAGER].median_us if peers else None,
+        note=next((timing.note for timing in own.values() if timing.note), ""),
     )
     text = msgspec.json.format(msgspec.json.encode(final), indent=1).decode()
     write_whole(view.directory / FINAL_FILE, text + "\n")

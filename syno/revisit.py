@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from syno.network import NetworkEvaluator, NetworkMeasurer
 from syno.numbers import significant
 from syno.result import Result, in_dtype_of
 from syno.session import Candidate, Score, SessionView, open_view
-from syno.session.protocols import AS_TIMED
+from syno.session.protocols import AS_TIMED, RUNNERS
 from syno.session.records import COMBINED
 from syno.tuning.machine import fixed_kernels
 
@@ -63,7 +64,7 @@ def model_of(reference: str) -> nn.Module:
 
 
 #: What a candidate can be timed against.
-CONTESTANTS = ("eager", "compile", "onednn")
+CONTESTANTS = ("eager", "whole", "compile", "onednn")
 
 
 def bench_candidate(
@@ -78,8 +79,9 @@ def bench_candidate(
     """Times the network with a candidate against the original.
 
     Args:
-        against: ``"eager"`` (the original, which is always there), ``"compile"`` (both under ``torch.compile``),
-            ``"onednn"`` (the original as a frozen graph with its layers packed for oneDNN).
+        against: ``"eager"`` (the original, which is always there), ``"whole"`` (both compiled whole by
+            :func:`syno.compile`, as :meth:`Found.apply <syno.result.Found.apply>` gives them), ``"compile"`` (both under
+            ``torch.compile``), ``"onednn"`` (the original as a frozen graph with its layers packed for oneDNN).
         trust: as for :meth:`Result.load <syno.result.Result.load>`.
         model: the original; default the task's.
     Raises:
@@ -87,32 +89,104 @@ def bench_candidate(
         UnknownName: another contestant, or no such candidate.
         SessionError: the session names no task, and no model was given.
     """
-    from syno.bench import bench
-    from syno.onednn import OneDnnUnavailable, packed_for_onednn
+    from syno.bench import bench, check_threads
+    from syno.train import torch_threads
 
-    for name in against:
-        if name not in CONTESTANTS:
-            raise unknown_name("contestant", name, CONTESTANTS)
+    check_threads(threads)
+    _check_contestants(against)
     with open_view(directory) as view, fixed_kernels(view.config.machine):
         result = Result(view, trust=trust)
         candidate = view.candidate(id)
         original = result.original() if model is None else model
-        models: dict[str, Callable[..., Any]] = {
-            "original": original,
-            candidate.id: result.apply(candidate, original),
-        }
-        wanted = list(models) if "compile" in against else []
-        args, named = arguments(original, in_dtype_of(original, result.example))
-        skipped = {}
+        example = in_dtype_of(original, result.example)
+        with torch_threads(threads):
+            models: dict[str, Callable[..., Any]] = {
+                "original": original,
+                candidate.id: result.apply(candidate, original, compile=False),
+            }
+            wanted = list(models) if "compile" in against else []
+            skipped: dict[str, str] = {}
+            if "whole" in against:
+                whole, without = compiled_forms(models, example, threads=threads)
+                models |= whole
+                skipped |= without
+        args, named = arguments(original, example)
         if "onednn" in against:
-            try:
-                if named:
-                    raise OneDnnUnavailable("the network takes inputs by name")
-                models["original, oneDNN"] = packed_for_onednn(original, tuple(args))
-            except OneDnnUnavailable as error:
-                skipped["original, oneDNN"] = str(error)
+            skipped |= _packed(models, original, args, named)
         timed = bench(models, *args, named=named, compile=wanted, threads=threads)
         return dataclasses.replace(timed, skipped={**timed.skipped, **skipped})
+
+
+def bench_original(
+    model: nn.Module, example: Any, *, against: Sequence[str], threads: int = 1
+) -> Comparison:
+    """Times a model without any session: in eager, and the other forms that are asked for, in turns.
+
+    Args:
+        example: what it is called with: a tensor, a tuple of arguments or a dictionary of named ones.
+        against: of :data:`CONTESTANTS`; ``"eager"`` is always there.
+    Raises:
+        UnknownName: another contestant.
+        ShapeError: the model does not take the example.
+    """
+    from syno.bench import bench, check_threads
+    from syno.train import torch_threads
+
+    _check_contestants(against)
+    check_threads(threads)
+    models: dict[str, Callable[..., Any]] = {"original": model}
+    skipped: dict[str, str] = {}
+    args, named = arguments(model, example)
+    with torch_threads(threads):
+        if "whole" in against:
+            whole, skipped = compiled_forms({"original": model}, example, threads=threads)
+            models |= whole
+    if "onednn" in against:
+        skipped |= _packed(models, model, args, named)
+    wanted = ["original"] if "compile" in against else []
+    timed = bench(models, *args, named=named, compile=wanted, threads=threads)
+    return dataclasses.replace(timed, skipped={**timed.skipped, **skipped})
+
+
+def _check_contestants(against: Sequence[str]) -> None:
+    for name in against:
+        if name not in CONTESTANTS:
+            raise unknown_name("contestant", name, CONTESTANTS)
+
+
+def _packed(
+    models: dict[str, Callable[..., Any]], original: nn.Module, args: Sequence[Any], named: Any
+) -> dict[str, str]:
+    """Adds the original packed for oneDNN to ``models``; why it cannot be, by name."""
+    from syno.onednn import OneDnnUnavailable, packed_for_onednn
+
+    label = "original, oneDNN"
+    try:
+        if named:
+            raise OneDnnUnavailable("the network takes inputs by name")
+        models[label] = packed_for_onednn(original, tuple(args))
+    except OneDnnUnavailable as error:
+        return {label: str(error)}
+    return {}
+
+
+def compiled_forms(
+    models: Mapping[str, Any], example: Any, *, threads: int
+) -> tuple[dict[str, nn.Module], dict[str, str]]:
+    """Copies of networks that are compiled whole, and why some are not; by name."""
+    from syno.graph.serving import compiled_or_why
+
+    found: dict[str, nn.Module] = {}
+    skipped: dict[str, str] = {}
+    for name, model in models.items():
+        label = f"{name}, {RUNNERS['compiled']}"
+        twin = copy.deepcopy(model).eval()
+        made = compiled_or_why(twin, example, threads=threads)
+        if isinstance(made, str):
+            skipped[label] = made
+        else:
+            found[label] = twin
+    return found, skipped
 
 
 #: How often a latency outside its tolerance is measured again: what else the machine does passes.
@@ -186,7 +260,9 @@ def replay_candidate(
         rows.append(
             _row(score.metric, significant(score.value, 4), significant(value, 4), near, limit)
         )
-        measurer = NetworkMeasurer(network.task, stages=network.stages, batch=network.batch)
+        measurer = NetworkMeasurer(
+            network.task, stages=network.stages, batch=network.batch, compiled=view.compiles
+        )
         request_us = MeasureRequest(
             candidate=candidate.number,
             assignment=texts,

@@ -63,6 +63,8 @@ def _print_once(view: SessionView) -> bool:
         )
     for note in status["notes"]:
         typer.echo(note)
+    if runner := view.runner_text():
+        typer.echo(f"latencies of networks {runner}")
     typer.echo(f"repeatable {status['repeatable']}")
     if view.interrupted:
         typer.echo(f"{status['ended']}; the same command continues it")

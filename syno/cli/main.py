@@ -136,6 +136,10 @@ def _rules(texts: list[str] | None) -> None:
     asked([], texts or [])
 
 
+def _each_form(texts: Optional[list[str]]) -> None:  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
+    _shapes(texts or [])
+
+
 def _shapes(texts: list[str]) -> None:
     from syno.cli.targets import check_form
 
@@ -723,31 +727,60 @@ def report(
 @app.command()
 @guarded
 def bench(
-    session: SessionDir,
-    candidate: CandidateId,
+    session: Annotated[
+        Path,
+        typer.Argument(
+            help="Session directory; or a model: 'package.module:factory', with --example."
+        ),
+    ],
+    candidate: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="Candidate, as 'syno status' names it; none with a model."),
+    ] = None,
     against: Annotated[
         str,
         typer.Option(
             callback=one_of("contestant", _contestants, many=True),
-            help="Comma-separated: eager, compile, onednn (a frozen graph packed for oneDNN).",
+            help="Comma-separated: eager, whole (both compiled whole by syno), compile (both by torch), "
+            "onednn (a frozen graph packed for oneDNN).",
         ),
-    ] = "eager,compile",
+    ] = "eager,whole,compile",
+    example: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_each_form),
+            help="Of a model: shape of its input, '1,3,224,224'; tokens: '1,128:int64'; once for each input.",
+        ),
+    ] = None,
     threads: Threads = 1,
     trust: Trust = False,
     model: ModelName = None,
     json: AsJson = False,
 ) -> None:
-    """Times the network with a candidate against the original, interleaved in one run."""
+    """Times the network with a candidate against the original, interleaved in one run; or one model as it is, compiled whole
+    and as others compile it."""
+    from syno.cli.networks import bench_model
+    from syno.errors import ArgumentError
     from syno.revisit import bench_candidate, model_of
 
-    result = bench_candidate(
-        session,
-        candidate,
-        against=against.split(","),
-        threads=threads,
-        model=None if model is None else model_of(model),
-        trust=trust,
-    )
+    if candidate is not None:
+        if example:
+            raise ArgumentError(
+                "[bench] --example with a session, which keeps its own",
+                fix="leave it out, or give a model 'package.module:factory' alone",
+            )
+        result = bench_candidate(
+            session,
+            candidate,
+            against=against.split(","),
+            threads=threads,
+            model=None if model is None else model_of(model),
+            trust=trust,
+        )
+    else:
+        result = bench_model(
+            session, example or [], against=against.split(","), threads=threads, other=model
+        )
     if json:
         print_json(result.to_dict())
     else:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from syno.cli.common import guarded, parsed_by, print_json, suffix_of
+
+if TYPE_CHECKING:
+    from syno.bench import Comparison
 
 
 def _shapes(texts: Optional[list[str]]) -> None:  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
@@ -104,6 +108,33 @@ def compile_network(
         typer.echo(str(times if times is not None else network))
         if written is not None:
             typer.echo(str(written))
+
+
+def bench_model(
+    model: Path, example: list[str], *, against: Sequence[str], threads: int, other: str | None
+) -> Comparison:
+    """Times a model as it is, compiled whole, and as others compile it, in turns.
+
+    Raises:
+        ArgumentError: it is no name of a model, or there is no example.
+    """
+    from syno.cli.targets import example_inputs
+    from syno.errors import ArgumentError
+    from syno.revisit import bench_original, model_of
+
+    name = str(model)
+    if ":" not in name or other is not None:
+        raise ArgumentError(
+            f"[bench] {name} without a candidate",
+            fix=f"syno bench {name} c1 (syno status names candidates), or 'package.module:factory' of a model",
+        )
+    made = model_of(name).eval()
+    if not example:
+        raise ArgumentError(
+            "[bench] a model is timed on an example", fix="add --example 1,3,224,224"
+        )
+    inputs, named = example_inputs(example, made)
+    return bench_original(made, named or tuple(inputs), against=against, threads=threads)
 
 
 def _module(model: str, example: list[str], compiled: Any, options: dict[str, Any]) -> Any:

@@ -65,6 +65,10 @@ class CompiledModel:
             if home.get(key) is tensor
         ]
         self._state = self._now()
+        self._plain = _plain(imported, example)
+        """Shapes and types of arguments that are tensors, given in order: what need not be looked at further."""
+        names = [each.name for each in imported.given]
+        self._order = [names.index(name) for name in network.inputs] if self._plain else []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the model.
@@ -82,8 +86,16 @@ class CompiledModel:
         Raises:
             ShapeError: as a call.
         """
-        given = self.imported.flatten(args, kwargs)
-        return [given[name] for name in self.network.inputs]
+        if not kwargs and self._plain is not None and len(args) == len(self._plain):
+            for given, (shape, dtype) in zip(args, self._plain, strict=True):
+                if type(given) is not Tensor or given.shape != shape or given.dtype is not dtype:
+                    break
+                if not given.is_cpu:
+                    break
+            else:
+                return [args[place] for place in self._order]
+        named = self.imported.flatten(args, kwargs)
+        return [named[name] for name in self.network.inputs]
 
     def run(self, inputs: Sequence[Tensor], *, num_threads: int | None = None) -> Any:
         """What the model returns, of the network's inputs in order and the weights as they were last taken."""
@@ -211,6 +223,15 @@ def compile_model(model: nn.Module, example: Any, settings: Mapping[str, Any]) -
         values = [given[value.name] for value in imported.network.inputs]
         network, parts = compile_network(imported.network, values, settings=Compiling(**settings))
     return CompiledModel(unwrapped(model), imported, network, parts, (args, named))
+
+
+def _plain(imported: Imported, example: Any) -> list[tuple[torch.Size, torch.dtype]] | None:
+    args, named = example
+    if named or len(args) != len(imported.given):
+        return None
+    if not all(isinstance(arg, Tensor) for arg in args):
+        return None
+    return [(arg.shape, arg.dtype) for arg in args]
 
 
 def _homes(model: nn.Module, imported: Imported) -> Iterator[tuple[str, Mapping[str, Any], str]]:

@@ -7,6 +7,7 @@ Copies of it, pickled ones too, are without the compiled network.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -74,9 +75,11 @@ class CompiledCalls:
                 return False
         if _seen_by_others() or torch.is_autocast_enabled("cpu"):
             return False
-        leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if any(type(leaf) is not Tensor and type(leaf) is not nn.Parameter for leaf in leaves):
-            return False
+        leaves: Sequence[Any] = args
+        if kwargs or any(type(leaf) is not Tensor for leaf in args):
+            leaves = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+            if any(type(leaf) is not Tensor and type(leaf) is not nn.Parameter for leaf in leaves):
+                return False
         if torch.is_grad_enabled() and (
             any(leaf.requires_grad for leaf in leaves) or self.compiled.requires_grad
         ):

@@ -16,6 +16,7 @@ from syno.report.details import (
 from syno.report.model import Comparison, Entry, Given, Replaced, Report
 from syno.session.final_bench import FINAL_FILE as FINAL_FILE
 from syno.session.final_bench import FinalBench as FinalBench
+from syno.session.protocols import EAGER, RUNNERS
 from syno.session.records import Candidate
 from syno.session.verdict import Verdict
 from syno.session.view import SessionView
@@ -45,6 +46,12 @@ def _latency(
     return latency, latency * final.speedup_iqrs.get(candidate.id, 0.0) / ratio
 
 
+def _by(runner: str) -> str:
+    """In words: compiled whole, or layer by layer and why."""
+    name, _, why = runner.partition(": ")
+    return RUNNERS.get(name, name) + (f" ({why})" if why else "")
+
+
 def _entry(
     view: SessionView,
     candidate: Candidate,
@@ -54,10 +61,21 @@ def _entry(
 ) -> Entry:
     peers: dict[str, float] = {}
     if final and {candidate.id, "baseline"} <= set(final.latencies_us):
-        peers["this network, in turns with the original"] = final.latencies_us[candidate.id]
-        peers["the original in eager, in turns"] = final.latencies_us["baseline"]
+        if final.runners:
+            own, its = (_by(final.runners.get(id, "")) for id in (candidate.id, "baseline"))
+            if candidate.kind != "baseline":
+                name = f"this network, {own}, in turns with the original"
+                peers[name] = final.latencies_us[candidate.id]
+            peers[f"the original, {its}, in turns"] = final.latencies_us["baseline"]
+        else:
+            peers["this network, in turns with the original"] = final.latencies_us[candidate.id]
+            peers["the original in eager, in turns"] = final.latencies_us["baseline"]
+        if final.eager_us is not None:
+            peers[EAGER] = final.eager_us
         for name, value in final.compiled_us.items():
             peers[f"{'the original' if name == 'baseline' else name} in torch.compile"] = value
+    elif candidate.kind == "baseline":
+        peers |= {t.runner: t.latency_us for t in candidate.timings if t.runner == EAGER}
     latency, iqr = _latency(view, candidate, final)
     sites = {t.site: t.latency_us for t in candidate.timings if t.site}
     return Entry(
@@ -73,6 +91,7 @@ def _entry(
         op_latency_us=candidate.op_latency_us,
         op_latencies_us=sites,
         peers_us=peers,
+        runner=candidate.runner,
         flops=candidate.flops,
         params=candidate.params,
         verified=candidate.verified,
@@ -190,6 +209,7 @@ def build_report(
             for part, score in view.given.items()
         },
         recipe=view.recipe,
+        runner=view.runner_text(),
     )
 
 

@@ -46,6 +46,8 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     seeds: list[int] = msgspec.field(default_factory=list)
     """Of the trainings behind ``test``."""
     front_test: bool = False
+    runner: str = ""
+    """Who ran it when it was timed: ``"compiled"`` whole, or its ``"layers"``; empty where nobody says."""
     origin: str = ""
     """``"original"``, ``"found"``, or ``"known: grouped(g=4)"``."""
 
@@ -129,6 +131,8 @@ class Report(msgspec.Struct, kw_only=True):
     """What may be said, and from which numbers; ``best``, ``comparison`` and ``conclusion`` follow from it."""
     recipe: dict[str, str] = msgspec.field(default_factory=dict)
     """How candidates and the original were trained, in words."""
+    runner: str = ""
+    """Who ran the networks that were timed, in words: compiled whole, or layer by layer and why."""
 
     def _repr_html_(self) -> str:
         """For notebooks: conclusion, plot and table."""

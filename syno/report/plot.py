@@ -33,7 +33,8 @@ def pareto_figure(report: Report) -> Figure:
     said: set[str] = set()
     for part in reversed(parts):
         _draw_part(axes, report, part, scale, said)
-    axes.set_xlabel(f"network latency, µs (batch {report.batch}, {report.threads} thread)")
+    runner = f", {report.runner.partition(':')[0]}" if report.runner else ""
+    axes.set_xlabel(f"network latency{runner}, µs (batch {report.batch}, {report.threads} thread)")
     label = f"{report.metric}, %" if scale == 100.0 else report.metric
     axes.set_ylabel(label if report.higher_is_better else f"{label} (lower is better)")
     axes.grid(alpha=0.25)

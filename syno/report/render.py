@@ -286,7 +286,8 @@ def to_markdown(report: Report) -> str:
         lines += ["", "```python", report.code, "```"]
     lines += ["", f"Machine: {report.machine}; measured {report.machine.measured_at}."]
     lines += [
-        f"Latency: batch {report.batch}, {report.threads} thread(s), median ± half the interquartile range, in turns with the original."
+        f"Latency: batch {report.batch}, {report.threads} thread(s), median ± half the interquartile range, in turns with the original"
+        + (f"; networks {report.runner}." if report.runner else ".")
     ]
     if report.given:
         lines += [f"The model as it was handed in: {report.metric} {given_text(report)}."]

@@ -115,7 +115,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     workers: int = 0
     train_limit_s: float = 3_600.0
-    measure_limit_s: float = 120.0
+    measure_limit_s: float = 300.0
     start_limit_s: float = 120.0
     retries: int = 1
     checkpoint_s: float = 300.0

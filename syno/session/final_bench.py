@@ -22,6 +22,11 @@ class FinalBench(msgspec.Struct, kw_only=True):
     speedup_iqrs: dict[str, float] = {}
     """Of the ratios turn by turn, ``samples`` of each."""
     samples: int = 0
+    runners: dict[str, str] = {}
+    """Who ran each of them: ``"compiled"``, or ``"layers"`` and why; empty where all ran layer by layer, before networks were
+    compiled."""
+    eager_us: float | None = None
+    """Of the original as its layers run one by one, in turns with the others, where it is compiled."""
     note: str = ""
     """What may have disturbed it, such as another process that measured; empty: nothing known."""
 

@@ -149,6 +149,12 @@ class SiteTiming(msgspec.Struct, frozen=True, kw_only=True):
 #: Of :attr:`Measurement.peers_us`: the original network, in turns with the one that is measured.
 ORIGINAL = "the original, in turns"
 
+#: ... and as its layers run one by one in PyTorch, where the latency is that of the compiled network.
+EAGER = "the original in eager, in turns"
+
+#: Who runs a network that is timed: the whole of it compiled (:func:`syno.compile`), or its layers one by one.
+RUNNERS = {"compiled": "compiled whole", "layers": "layer by layer"}
+
 #: Of a record: the network itself, before its latency was brought to the scale of the session's original.
 AS_TIMED = "as timed"
 
@@ -179,6 +185,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     mixing: str = ""
     """Which examples and tokens the network mixes, beside the original; empty where nobody asked."""
+    runner: str = ""
+    """Who ran the network, of :data:`RUNNERS`; empty where nobody says."""
+    why_layers: str = ""
+    """Why the network is not compiled, where that was tried."""
 
 
 class Measurer(Protocol):

@@ -102,6 +102,8 @@ def recorded(candidate: Candidate) -> Measurement:
             for t in own
             if t.site
         },
+        runner=candidate.runner,
+        why_layers=candidate.why_layers,
         # Already on the scale of the session's original: without what it took turns with it stays so.
         peers_us={
             t.runner: t.latency_us

@@ -138,6 +138,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Its short trainings, the shortest first."""
     predicted_us: float | None = None
     """Latency of the whole network as the session's machine file predicts it."""
+    runner: str = ""
+    """Who ran the network that was timed: ``"compiled"`` whole, or its ``"layers"`` one by one; empty where nobody says, as
+    in sessions from before networks were compiled."""
+    why_layers: str = ""
+    """Why the network is not compiled, where that was tried."""
     mixing: str = ""
     """What was found when the network was asked, before its training, which examples and tokens it mixes."""
     known: str = ""
@@ -163,6 +168,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
             op_latency_us=None,
             timings=[],
             notes=[],
+            runner="",
+            why_layers="",
             score=None if self.score is None else untimed(self.score),
             rungs=[untimed(score) for score in self.rungs],
             started=None,

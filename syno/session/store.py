@@ -619,6 +619,9 @@ class Store:
         self.execute("DELETE FROM note WHERE candidate = ?", number)
         if found.mixing:
             self.execute("INSERT INTO note VALUES(?, 'mixing', ?)", number, found.mixing)
+        if found.runner:
+            runner = f"{found.runner}: {found.why_layers}" if found.why_layers else found.runner
+            self.execute("INSERT INTO note VALUES(?, 'runner', ?)", number, runner)
         for what in found.notes:
             self.execute("INSERT OR IGNORE INTO note VALUES(?, 'timing', ?)", number, what)
         self.execute(
@@ -720,12 +723,15 @@ class Store:
                 timings.setdefault(row["candidate"], []).append(_timing(row))
         notes: dict[int, list[str]] = {}
         mixing: dict[int, str] = {}
+        runners: dict[int, str] = {}
         if self._version() >= 2:
             for row in self.execute(
                 "SELECT candidate, about, what FROM note ORDER BY candidate, about, what"
             ):
                 if row["about"] == "mixing":
                     mixing[row["candidate"]] = row["what"]
+                elif row["about"] == "runner":
+                    runners[row["candidate"]] = row["what"]
                 else:
                     notes.setdefault(row["candidate"], []).append(row["what"])
         known = self.known()
@@ -742,6 +748,7 @@ class Store:
                 timings.get(row["number"], []),
                 notes.get(row["number"], []),
                 mixing.get(row["number"], ""),
+                runners.get(row["number"], ""),
                 known.get(row["operator"] or "", ""),
                 first.get(row["operator"]),
             )
@@ -781,6 +788,7 @@ def _candidate(
     timings: list[Timing],
     notes: list[str],
     mixing: str,
+    runner: str,
     known: str,
     first: int | None,
 ) -> Candidate:
@@ -820,6 +828,8 @@ def _candidate(
         notes=notes,
         predicted_us=predicted,
         mixing=mixing,
+        runner=runner.partition(": ")[0],
+        why_layers=runner.partition(": ")[2],
         known=known,
         files=_files(row["operator"] or "", row["number"], first),
     )

@@ -17,6 +17,7 @@ from syno.session.files import examples_path, given_path
 from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
 from syno.session.interval import Interval, Sample, difference, residuals, stderr_of_median
 from syno.session.lock import locked
+from syno.session.protocols import RUNNERS
 from syno.session.records import (
     COMBINED,
     STATES,
@@ -430,6 +431,32 @@ class SessionView:
         return "from its record only" if measured else "from seed"
 
     @property
+    def compiles(self) -> bool:
+        """Whether networks are timed compiled whole, where they can be; in sessions from before that, layer by layer."""
+        measurer = self.config.measurer
+        return measurer is not None and bool(measurer.options.get("compiled", False))
+
+    @property
+    def runner(self) -> str:
+        """What latencies are of, as the original was timed: ``"compiled"`` (the whole network, one native call),
+        ``"layers"`` (one by one in PyTorch), empty before anything was timed, and where nobody says."""
+        baseline = self.baseline
+        if baseline is None or not baseline.measured:
+            return ""
+        return baseline.runner or ("layers" if self._is_network else "")
+
+    @property
+    def _is_network(self) -> bool:
+        measurer = self.config.measurer
+        return measurer is not None and measurer.reference == "syno.network:NetworkMeasurer"
+
+    def runner_text(self) -> str:
+        """:attr:`runner` in words, with the reason where networks are not compiled."""
+        words = RUNNERS.get(self.runner, "")
+        why = self.baseline.why_layers if self.baseline is not None else ""
+        return f"{words}: {why}" if words and why else words
+
+    @property
     def running(self) -> bool:
         """Whether some process has the session open for writing."""
         return locked(self.directory)
@@ -465,6 +492,7 @@ class SessionView:
         found = [LOST_END] if self._store.lost_end else []
         if lost := self.lost_by_training():
             found.append(lost)
+        found += self._not_compiled()
         found += [report.sentence() for report in self.rungs() if report.trained]
         for stage in self.config.stages:
             end = self.stage_ends.get(stage.name)
@@ -479,6 +507,19 @@ class SessionView:
                 text = f"{stage.name!r} ended early: {end.why}"
             found.append(text)
         return found
+
+    def _not_compiled(self) -> list[str]:
+        """Networks that could not be compiled though the others are, a sentence a reason."""
+        baseline = self.baseline
+        if baseline is not None and baseline.why_layers:
+            return [
+                f"latencies are of networks that run layer by layer: the original cannot be compiled whole: {baseline.why_layers}"
+            ]
+        found: dict[str, list[str]] = {}
+        for candidate in self.candidates():
+            if candidate.why_layers:
+                found.setdefault(candidate.why_layers, []).append(candidate.id)
+        return [f"timed layer by layer: {', '.join(ids)}: {why}" for why, ids in found.items()]
 
     def status(self) -> dict[str, Any]:
         """Where the session stands, as plain data."""
@@ -502,6 +543,8 @@ class SessionView:
             "given": msgspec.to_builtins(self.given),
             "recipe": self.recipe,
             "repeatable": self.repeatable,
+            "runner": self.runner or None,
+            "why_layers": (baseline.why_layers or None) if baseline is not None else None,
             "rungs": msgspec.to_builtins(self.rungs()),
             "baseline": None if baseline is None else _row(baseline),
             "best": None if best is None else _row(best),
@@ -577,8 +620,12 @@ class SessionView:
             )
         for timing in candidate.timings:
             where = f"site {timing.site}" if timing.site else "whole network"
+            runner = timing.runner
+            if not timing.site and runner == "syno" and candidate.runner:
+                runner = RUNNERS.get(candidate.runner, candidate.runner)
+                runner += f" ({candidate.why_layers})" if candidate.why_layers else ""
             lines.append(
-                f"{where}, {timing.runner}: {significant(timing.latency_us)} us "
+                f"{where}, {runner}: {significant(timing.latency_us)} us "
                 f"(IQR {significant(timing.iqr_us)}, "
                 f"{timing.samples} samples, {timing.threads} threads, batch {timing.batch}) at {timing.at}"
             )
@@ -631,6 +678,7 @@ _ROW = (
     "latency_us",
     "predicted_us",
     "op_latency_us",
+    "runner",
     "flops",
     "params",
     "reward",
