@@ -149,8 +149,9 @@ def search(
             slower than the original.
         latency: what decides which operators are proposed, pruned and chosen. ``"predicted"`` (default): latencies that
             follow from programs and the machine file at the session's beginning (:mod:`syno.predicting`), so that the
-            same seed and file search the same whatever the machine does meanwhile; measured latencies decide the
-            finalists and the verdict. ``"measured"``: the network's, which repeats from the session's record only.
+            same seed and file search the same whatever the machine does meanwhile; measured latencies, of the whole network
+            compiled as :meth:`Found.apply` gives it, in turns with the original, decide the finalists and the verdict.
+            ``"measured"``: the network's, which repeats from the session's record only.
         rungs: shares of the steps, such as ``(0.1, 0.3)``, of short trainings that come before whole ones: every candidate is
             trained on the first, the best quarter and some at random go on; see :class:`syno.session.Rung`. What ranks
             of a rung are worth is in ``status`` and the report. Default: every candidate is trained as a whole.

@@ -402,7 +402,9 @@ def row_of(
         row["speed_up"] = final.speedups.get(candidate.id)
         if not candidate.key:
             row["compiled_us"] = final.compiled_us.get("baseline")
-            row["best_us"] = min(time.us, *final.compiled_us.values())
+            eager = [] if final.eager_us is None else [final.eager_us]
+            row["eager_us"] = final.eager_us
+            row["best_us"] = min(time.us, *eager, *final.compiled_us.values())
             row["skipped"] = dict(final.skipped)
         if final.note:
             row["note"] = final.note
