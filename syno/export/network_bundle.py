@@ -62,6 +62,7 @@ def source_of(what: CompiledModel | CompiledNetwork, example: Any, about: str = 
     """
     network = what.network if isinstance(what, CompiledModel) else what
     _check_steps(network)
+    _compiler()
     if isinstance(what, CompiledModel):
         what.renew(everything=True)
         inputs = what.given(example)
@@ -70,6 +71,16 @@ def source_of(what: CompiledModel | CompiledNetwork, example: Any, about: str = 
         inputs = _in_order(network, example)
         call = _by_position(network)
     return Source(network, call, [np.ascontiguousarray(as_array(each)) for each in inputs], about)
+
+
+def _compiler() -> str:
+    found = c_compiler()
+    if found is None:
+        raise FormatError(
+            "[export] no C compiler (cc, gcc or clang) is installed to link kernels with: "
+            "apt-get install gcc libc6-dev"
+        )
+    return found
 
 
 def _check_steps(network: CompiledNetwork) -> None:
@@ -212,12 +223,7 @@ def _indented(manifest: Manifest) -> bytes:
 
 def _write_kernels(network: CompiledNetwork, directory: Path) -> None:
     """Links the kernels into one library and into one archive."""
-    compiler = c_compiler()
-    if compiler is None:
-        raise FormatError(
-            "[export] no C compiler (cc, gcc or clang) is installed to link kernels with: "
-            "apt-get install gcc libc6-dev"
-        )
+    compiler = _compiler()
     kernels = {stage.kernel.call.symbol: stage.kernel.call for stage in _kernel_stages(network)}
     listed = {}
     for symbol, kernel in sorted(kernels.items()):

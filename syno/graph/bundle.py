@@ -238,7 +238,7 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         FormatError: it is none, or damaged, or of another version.
     """
-    head = _head(folder)
+    head = head_of(folder)
     kind, version = head.get("format"), head.get("version")
     if kind != FORMAT:
         raise _bad(folder, f"its manifest has the format {shown(kind)}, not {FORMAT!r}")
@@ -257,12 +257,8 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def format_of(folder: Path) -> object:
-    """What a folder's manifest calls itself. FormatError where there is none."""
-    return _head(folder).get("format")
-
-
-def _head(folder: Path) -> dict[str, Any]:
+def head_of(folder: Path) -> dict[str, Any]:
+    """A folder's manifest as it stands. FormatError where there is none."""
     content = _content(folder, MANIFEST, _MOST_MANIFEST)
     try:
         return msgspec.json.decode(content, type=dict[str, Any])

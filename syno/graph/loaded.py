@@ -328,15 +328,20 @@ def describe_network(path: Path) -> NetworkFolder:
 
 def load_folder(path: Path) -> Any:
     """A compiled network, or the torch module of a bundle that needs torch; errors as of `load_network`."""
-    if bundle.format_of(path) != TORCH_FORMAT:
+    head = bundle.head_of(path)
+    if head.get("format") != TORCH_FORMAT:
         return load_network(path)
     from syno.export import loader_template
 
     try:
-        return loader_template.load(path)
+        loader_template._check_cpu(path, head["cpu"])
     except RuntimeError as error:
         raise KernelError(f"[bundle] {error}") from error
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"[bundle] {path} does not say which CPU it is for") from error
+    try:
+        return loader_template.load(path)
+    except Exception as error:  # whatever PyTorch raises of a damaged file
         raise FormatError(f"[bundle] {path} cannot be loaded: {told(error)}") from error
 
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 import syno
 from syno.errors import FormatError, KernelError, ShapeError, SynoError, UnsupportedOp
-from syno.graph import bundle
+from syno.export import network_bundle
+from syno.graph import bundle, structure
 from syno.graph.loaded import LoadedNetwork
 
 ROOT = Path(syno.__file__).resolve().parent.parent
@@ -209,7 +210,9 @@ def test_it_is_read_and_run_without_torch(branches: Path) -> None:
     script = f"""
 import sys
 sys.modules["torch"] = None
-import syno
+import syno._core
+for name in ("compile_nest", "apply_schedule", "construct_schedule"):
+    setattr(syno._core, name, None)
 loaded = syno.load({str(branches)!r})
 assert "numpy" not in sys.modules, "reading needs no NumPy"
 import numpy as np
@@ -282,6 +285,92 @@ def test_threads_share_one(branches: Path) -> None:
     assert not failed
 
 
+def test_values_that_stay_and_tensors_that_nobody_reads(tmp_path: Path) -> None:
+    class Choosing(nn.Module):
+        def forward(self, x: Tensor, unused: Tensor, twice: bool = True) -> Any:
+            return (x * 2 if twice else x), "done"
+
+    x, unused = torch.ones(2, 3), torch.ones(4)
+    fast = syno.compile(Choosing(), {"x": x, "unused": unused, "twice": True})
+    syno.export(fast, tmp_path / "net.syno", example={"x": x, "unused": unused, "twice": True})
+    loaded = syno.load(tmp_path / "net.syno")
+    for made in (
+        loaded(x, unused), loaded(x, unused, True), loaded(x, twice=True, unused=unused)
+    ):  # fmt: skip
+        assert torch.equal(made[0], 2 * x) and made[1] == "done"
+    with pytest.raises(ShapeError, match="twice is True in this network, not False"):
+        loaded(x, unused, False)
+
+
+def test_structures_are_plain_data() -> None:
+    class Output(dict):  # type: ignore[type-arg]
+        """As libraries return them."""
+
+    value = {1: [np.zeros(1)], "k": Output(a=np.ones(1), b=(None, 2.5)), "p": Pair(True, "x")}
+    arrays = [value[1][0], value["k"]["a"]]  # type: ignore[index]
+    node = structure.described(
+        value, lambda v: [id(a) for a in arrays].index(id(v)) if isinstance(v, np.ndarray) else None
+    )
+    node = json.loads(json.dumps(node))
+    structure.checked(node, 2)
+    made = structure.built(node, arrays)
+    assert made["k"].a is arrays[1] and made["k"]["b"] == (None, 2.5) and made["p"].second == "x"
+    assert made[1][0] is arrays[0] and structure.numbers_in(node) == [0, 1]
+    given: dict[int, Any] = {}
+    structure.taken(node, value, "argument", given)
+    assert given[0] is arrays[0] and given[1] is arrays[1]
+    for wrong in (float("nan"), object(), {(1, 2): 1}, torch):
+        with pytest.raises(TypeError):
+            structure.described({"a": [wrong]}, lambda _: None)
+    for bad in (
+        1,
+        {},
+        {"value": []},
+        {"tensor": 2},
+        {"tensor": True},
+        {"dict": [["a"]]},
+        {"no": 1},
+    ):
+        with pytest.raises(ValueError, match=r"no "):
+            structure.checked({"list": [bad]}, 2)
+
+
+def test_another_network_in_the_same_place_is_another(tmp_path: Path) -> None:
+    x, place = torch.ones(2, 3), tmp_path / "net.syno"
+    loaded, wanted = [], []
+    for scale in (1, 2):
+        model = nn.Linear(3, 4).eval()
+        syno.export(syno.compile(model, x), place, example=scale * x)
+        loaded.append(syno.load(place))
+        with torch.no_grad():
+            wanted.append(model(x))
+        shutil.rmtree(place)
+    for network, result in zip(loaded, wanted, strict=True):
+        torch.testing.assert_close(network(x), result)
+
+
+def test_folders_for_torch_are_loaded_too(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU()).eval()
+    x = torch.ones(2, 3)
+    syno.export(model, tmp_path / "model.syno", example=x)
+    with torch.no_grad():
+        torch.testing.assert_close(syno.load(tmp_path / "model.syno")(x), model(x))
+    (tmp_path / "model.syno" / "model.pt2").write_bytes(b"nothing")
+    with pytest.raises(FormatError, match="cannot be loaded"):
+        syno.load(tmp_path / "model.syno")
+
+
+def test_without_a_c_compiler_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast, _ = compiled("doubles")
+    monkeypatch.setattr(network_bundle, "c_compiler", lambda: None)
+    monkeypatch.setattr(network_bundle, "expected", None)
+    with pytest.raises(FormatError, match="apt-get install gcc"):
+        syno.export(fast, tmp_path / "net.syno")
+    assert not list(tmp_path.iterdir())
+
+
 # What is refused
 
 
@@ -334,7 +423,11 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
         ('{"format": "syno-compiled-network", "version": 2}', "version 2"),
         ('{"format": "syno-compiled-network", "version": true}', "version True"),
         ('{"format": "syno-compiled-network", "version": 1}', "missing required field"),
-        ('{"format": "syno-bundle", "version": 99}', "no bundle of version 3"),
+        ('{"format": "syno-bundle", "version": 99}', "which CPU"),
+        (
+            '{"format": "syno-bundle", "version": 99, "cpu": {"name": "x", "needs": []}}',
+            "no bundle of version 3",
+        ),
     ]:
         (tmp_path / bundle.MANIFEST).write_text(content)
         with pytest.raises(FormatError, match=words):
