@@ -792,6 +792,11 @@ class CompileReport:
     def from_cache(self) -> bool:
         ...
     @property
+    def hot_spills(self) -> float:
+        """
+        Of the spills, those of an iteration of the deepest loop; one a loop further out counts a 32nd.
+        """
+    @property
     def link_ms(self) -> float:
         ...
     @property

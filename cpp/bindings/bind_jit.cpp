@@ -224,6 +224,9 @@ void bind_jit(py::module_& m) {
       .def_readonly("from_cache", &jit::CompileReport::from_cache)
       .def_readonly("code_bytes", &jit::CompileReport::code_bytes)
       .def_readonly("spills", &jit::CompileReport::spills)
+      .def_readonly(
+          "hot_spills", &jit::CompileReport::hot_spills,
+          "Of the spills, those of an iteration of the deepest loop; one a loop further out counts a 32nd.")
       .def("__repr__", [](const jit::CompileReport& report) {
         return fmt::format(
             "CompileReport(build_ms={:.2f}, codegen_ms={:.2f}, link_ms={:.2f}, from_cache={}, "

@@ -153,6 +153,7 @@ std::pair<CompiledObject, bool> compile_form(const nest::LoopNest& nest, const C
   report.codegen_ms += milliseconds_since(start);
   const MachineCode code = read_machine_code(object.bytes, *machine, false);
   object.spills = code.spills;
+  object.hot_spills = code.hot_spills;
   object.code_bytes = code.code_bytes;
   const bool other = object.spills > 0 && emitted.shares;
   return {std::move(object), other};
@@ -165,7 +166,7 @@ std::pair<CompiledObject, Reload> compile_better_form(const nest::LoopNest& nest
   auto [object, shares] = compile_form(nest, cpu, symbol, Reload::WhereCrowded, report);
   if (shares) {
     CompiledObject again = compile_form(nest, cpu, symbol, Reload::Always, report).first;
-    if (again.spills < object.spills) return {std::move(again), Reload::Always};
+    if (again.hot_spills < object.hot_spills) return {std::move(again), Reload::Always};
   }
   return {std::move(object), Reload::WhereCrowded};
 }

@@ -254,6 +254,7 @@ std::shared_ptr<Kernel> compile(const nest::LoopNest& nest, const CompileOptions
                  checked_add(object.shared_bytes, object.private_bytes), 1);
   state->report.code_bytes = state->code->object.code_bytes;
   state->report.spills = state->code->object.spills;
+  state->report.hot_spills = state->code->object.hot_spills;
   return std::shared_ptr<Kernel>(new Kernel(std::move(state)));
 }
 

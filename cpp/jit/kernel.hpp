@@ -42,6 +42,8 @@ struct CompileReport {
   bool from_cache = false;
   std::int64_t code_bytes = 0;
   int spills = 0;  ///< stack stores and reloads of vector registers in the emitted object
+  double hot_spills =
+      0;  ///< the same for an iteration of the deepest loop; those a loop further out count a 32nd
 };
 
 /// Instructions of one innermost loop of machine code, those of its conditions among them.

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,6 +28,8 @@
 namespace syno::jit {
 
 namespace {
+
+constexpr double kTrips = 32;  ///< that a loop is taken to make
 
 /// Of one instruction, in the order of the code.
 struct Seen {
@@ -218,6 +221,27 @@ std::vector<LoopCode> loops_of(const std::vector<Seen>& code, const std::set<std
   return loops;
 }
 
+/// By instruction, how many loops it is in, as far as jumps back tell: a loop's code is in one piece.
+std::vector<int> depths_of(const std::vector<Seen>& code) {
+  std::map<std::uint64_t, std::uint64_t> loops;  // from the first instruction to the last one
+  for (const Seen& one : code)
+    if (one.jumps_to && *one.jumps_to <= one.at)
+      loops[*one.jumps_to] = std::max(loops[*one.jumps_to], one.at);
+  std::map<std::uint64_t, int> changes;
+  for (const auto& [first, last] : loops) {
+    ++changes[first];
+    --changes[last + 1];
+  }
+  std::vector<int> depths;
+  int depth = 0;
+  auto change = changes.begin();
+  for (const Seen& one : code) {
+    for (; change != changes.end() && change->first <= one.at; ++change) depth += change->second;
+    depths.push_back(depth);
+  }
+  return depths;
+}
+
 /// Addresses in a section.
 std::set<std::uint64_t> functions_in(const llvm::object::ObjectFile& file,
                                      const llvm::object::SectionRef& section) {
@@ -248,6 +272,8 @@ MachineCode read_machine_code(const std::string& object, const llvm::TargetMachi
   }
   const Reader reader(machine);
   LoopCode all;
+  std::map<int, std::int64_t> spills_at;  // by depth
+  int deepest = 0;
   for (const llvm::object::SectionRef& section : (*file)->sections()) {
     if (!section.isText()) continue;
     auto contents = section.getContents();
@@ -259,12 +285,21 @@ MachineCode read_machine_code(const std::string& object, const llvm::TargetMachi
     const std::vector<Seen> code =
         reader.read({reinterpret_cast<const std::uint8_t*>(contents->data()), contents->size()});
     for (const Seen& one : code) add(all, one.adds);
+    const std::vector<int> depths = depths_of(code);
+    for (std::size_t i = 0; i < code.size(); ++i) {
+      if (code[i].adds.multiply_adds > 0) deepest = std::max(deepest, depths[i]);
+      const std::int64_t count = code[i].adds.spills + code[i].adds.reloads;
+      if (count > 0) spills_at[depths[i]] += count;
+    }
     const std::vector<LoopCode> loops =
         with_loops ? loops_of(code, functions_in(**file, section)) : std::vector<LoopCode>{};
     made.innermost_loops.insert(made.innermost_loops.end(), loops.begin(), loops.end());
   }
   // Stores that nothing reloads are the context of a parallel loop, two words at a time.
   made.spills = all.reloads == 0 ? 0 : static_cast<int>(all.spills + all.reloads);
+  if (made.spills > 0)
+    for (const auto& [depth, count] : spills_at)
+      made.hot_spills += static_cast<double>(count) * std::pow(kTrips, std::min(0, depth - deepest));
   return made;
 }
 

@@ -16,6 +16,7 @@ namespace syno::jit {
 struct MachineCode {
   std::int64_t code_bytes = 0;
   int spills = 0;                         ///< stack stores and reloads of vector registers
+  double hot_spills = 0;                  ///< the same, each level of loops outside the deepest a 32nd
   std::vector<LoopCode> innermost_loops;  ///< where asked for
 };
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -28,7 +29,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kMagic = "SYNOKRN2";
+constexpr std::string_view kMagic = "SYNOKRN3";
 constexpr std::string_view kSuffix = ".kernel";
 constexpr std::size_t kDigestBytes = LLVM_BLAKE3_OUT_LEN;
 constexpr std::int64_t kLargestEntry = std::int64_t{256} << 20;
@@ -129,6 +130,7 @@ std::string content_of(const std::string& key_text, const CompiledObject& object
   writer.number(object.private_bytes);
   writer.number(object.code_bytes);
   writer.number(object.spills);
+  writer.number(std::bit_cast<std::int64_t>(object.hot_spills));
   return writer.content();
 }
 
@@ -147,6 +149,7 @@ std::optional<Entry> parse(std::string_view content) {
   entry.object.private_bytes = reader.number();
   entry.object.code_bytes = reader.number();
   entry.object.spills = static_cast<int>(reader.number());
+  entry.object.hot_spills = std::bit_cast<double>(reader.number());
   if (!reader.complete()) return std::nullopt;
   return entry;
 }

@@ -18,6 +18,7 @@ struct CompiledObject {
   std::int64_t shared_bytes = 0, private_bytes = 0;  ///< workspace
   std::int64_t code_bytes = 0;
   int spills = 0;
+  double hot_spills = 0;
   std::string digest;  ///< of all the above and the key text: 64 hexadecimal digits, by the cache's secret
 };
 

@@ -12,6 +12,10 @@ from syno.tuning.machine import MachineModel, machine_model
 _SPARE_REGISTERS = (2, 5, 9)
 _LITTLE_SLOWER = 1.1
 
+#: Vectors put on the stack and back in an iteration of the innermost loop, below which that is no matter: what is
+#: computed from complete sums, an activation, may need more registers than there are.
+_FEW = 1.0
+
 
 def without_spills(
     program: _core.Program,
@@ -28,7 +32,8 @@ def without_spills(
     """The schedule, or one with smaller register tiles where the code generator keeps vectors of it on the
     stack: what that costs nobody predicts.
 
-    Smaller tiles are tried until one needs no stack, as long as they are predicted to be little slower.
+    Smaller tiles are tried until the innermost loops of one need no stack, as long as they are predicted to be little
+    slower.
 
     Args:
         program: a concrete one.
@@ -40,13 +45,13 @@ def without_spills(
     machine = machine or machine_model()
     compiled = [] if codes is None else codes
 
-    def spills(nest: _core.LoopNest) -> int:
+    def spills(nest: _core.LoopNest) -> float:
         compiled.append(_core.compile_nest(nest, cache_directory=cache, cpu=cpu))
-        return int(compiled[-1].report.spills)
+        return float(compiled[-1].report.hot_spills)
 
     nest = call_nest(program, schedule)
     best, fewest = schedule, spills(nest)
-    if fewest == 0:
+    if fewest < _FEW:
         return schedule
     slowest = _LITTLE_SLOWER * _core.predict_nest(nest, machine, threads=threads).seconds
     for spare in _SPARE_REGISTERS:
@@ -65,7 +70,7 @@ def without_spills(
         found = spills(nest)
         if found < fewest:
             best, fewest = made.schedule, found
-        if fewest == 0:
+        if fewest < _FEW:
             break
     return best
 

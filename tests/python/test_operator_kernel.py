@@ -382,12 +382,12 @@ def test_tiles_that_spill_are_made_smaller() -> None:
     )
     codes: list[_core.Kernel] = []
     mended = without_spills(operator.program, too_large, dtype="float32", threads=1, codes=codes)
-    assert codes[0].report.spills > 0
+    assert codes[0].report.hot_spills > 1
     assert len(codes) > 1
     assert mended != too_large
-    fewest = min(code.report.spills for code in codes)
+    fewest = min(code.report.hot_spills for code in codes)
     chosen = _core.compile_nest(_core.apply_schedule(operator.program, mended))
-    assert chosen.report.spills == fewest == 0
+    assert chosen.report.hot_spills == fewest < 1
     assert compile(operator, schedule=mended).verify()
     # Code that spills nothing is taken as it is.
     again: list[_core.Kernel] = []

@@ -220,4 +220,46 @@ allocate acc
   }
 }
 
+/// Vectors that are kept on the stack while an inner loop runs cost little; those that go there in it cost
+/// much.
+TEST(WrittenNestCode, SpillsInTheDeepestLoopAreToldFromThoseAroundIt) {
+  const Cpu v3 = cpu_named("x86-64-v3");
+  const auto compiled = [&](int held, int sums) {
+    return compile(nest::parse_loop_nest(fmt::format(R"(nest held
+input x: f32[64, 64]
+input k: f32[64, {2}]
+input a: f32[64, {0}]
+output y: f32[64, {1}]
+output z: f32[64, {0}]
+register kept: f32[{0}]
+register acc: f32[{1}]
+for i in 0..64
+  allocate kept
+    for v in 0..{0} vector
+      kept[v] = a[i, v]
+    allocate acc
+      for v in 0..{1} vector
+        acc[v] = 0
+      for c in 0..64
+        for v in 0..{1} vector
+          acc[v] += x[i, c] * k[c, v]
+      for v in 0..{1} vector
+        y[i, v] = acc[v]
+    for v in 0..{0} vector
+      z[i, v] = kept[v]
+)",
+                                                     8 * held, 8 * sums, 8 * sums)),
+                   {.cpu = &v3});
+  };
+  const auto around = compiled(14, 8)->report();
+  EXPECT_GT(around.spills, 8);
+  EXPECT_GT(around.hot_spills, 0);
+  EXPECT_LT(around.hot_spills, 1);
+  const auto within = compiled(1, 20)->report();
+  EXPECT_GE(within.hot_spills, 8);
+  const auto none = compiled(2, 8)->report();
+  EXPECT_EQ(none.spills, 0);
+  EXPECT_EQ(none.hot_spills, 0);
+}
+
 }  // namespace syno::jit
