@@ -420,6 +420,17 @@ def _compiled(
     )
 
 
+def parts_of_calls(
+    operator: Operator, constants: tuple[str, ...], dtype: str
+) -> tuple[Operator, tuple[str, ...]]:
+    """What every call of `prepacked` computes, and which of its inputs stay the same over calls."""
+    parts = _parts_of(operator, constants, dtype)
+    if parts is None:
+        return operator, constants
+    once, call = parts
+    return call, _left(once, call, constants)
+
+
 def prepacked_seconds(
     operator: Operator, *, dtype: str, threads: int, constants: Sequence[str] | None = None
 ) -> float:
@@ -430,10 +441,7 @@ def prepacked_seconds(
         constants: default the operator's weights.
     """
     kept = tuple(operator.weights if constants is None else constants)
-    parts = _parts_of(operator, kept, dtype)
-    if parts is not None:
-        once, operator = parts
-        kept = _left(once, operator, kept)
+    operator, kept = parts_of_calls(operator, kept, dtype)
     made = construct(operator, dtype=dtype, threads=threads, constants=list(kept), explain=False)
     return made.predicted_s
 

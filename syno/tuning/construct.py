@@ -104,15 +104,16 @@ def choose_schedule(
     Args:
         program: a concrete one.
         directory: of compiled kernels, where constructed schedules are kept, too; None: nowhere.
-        constants: inputs whose copies are made before calls; what is on record is not for such calls.
+        constants: inputs whose copies are made before calls; only what is on record for such calls serves them.
         mend: looks at a schedule that was just constructed; what it returns is kept instead.
         anew: construct it whatever is on record or kept: with that, no kernel could be made.
     """
     from syno.tuning.records import record_store
 
-    recorded = not constants and not anew and not deterministic()
-    if recorded and (found := record_store().best(program, dtype, threads)) is not None:
-        return Chosen(found[1], "recorded")
+    if not anew and not deterministic():
+        found = record_store().best(program, dtype, threads, constants=constants)
+        if found is not None:
+            return Chosen(found[1], "recorded")
     machine = machine_model()
     text = str(program.text())
     key = (text, dtype, threads, tuple(constants), _identity(machine))

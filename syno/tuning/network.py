@@ -33,6 +33,7 @@ from syno.tuning.reuse.selection import TOP_K, selected
 from syno.tuning.reuse.shapes import Shape, comparable, distance
 from syno.tuning.reuse.transplant import transplanted
 from syno.tuning.search import Tuned, measure_given, tune
+from syno.tuning.settling import settle
 
 #: Ways to spend measurements: each program searched; ETO without bridges, with them, and with its approximation;
 #: the baseline ST with TopK; nothing measured at all.
@@ -411,7 +412,14 @@ class _Run:
         ) as error:  # expected of some programs: no kernel can be made, or none runs in time
             return StepDone(name=step.name, action="failed", reason=str(error))
         self.measured += tuned.measured
-        return _done(step.name, origin, tuned)
+        done = _done(step.name, origin, tuned)
+        if member.constants and self.keep:
+            gain = settle(
+                member.program, member.constants, self._records(step.name), dtype=member.dtype,
+                threads=self.threads,
+            )  # fmt: skip
+            done = msgspec.structs.replace(done, packed_gain=gain)
+        return done
 
     def _records(self, name: str) -> list[Record]:
         """The records of a step's program on this machine, the fastest first."""

@@ -31,6 +31,8 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     best_us: float = 0.0
     constructed_us: float = 0.0
     """Of the constructed schedule, from its ratio to the best, called in turns."""
+    packed_gain: float = 0.0
+    """Of calls with packed weights: time of the kernel they had / that of the fastest; 0: there are none."""
     origin: str = ""
     note: str = ""
     reason: str = ""
@@ -43,6 +45,7 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return (
             f"{self.name}: {self.action}, {significant(self.best_us)} us after {self.trials} ({self.origin}), "
             f"constructed / best {ratio:.3f}"
+            + (f", with packed weights {self.packed_gain:.3f}" if self.packed_gain > 0 else "")
         )
 
 

@@ -10,7 +10,7 @@ import datetime
 import fcntl
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
@@ -58,6 +58,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     trial: int = 0
     origin: str = ""
     """"constructed", "counted", "sampled", "mutated", "crossed", "transplanted", "reused"."""
+    constants: tuple[str, ...] = ()
+    """Inputs that stayed the same over calls, packed before them, in plain names; such records serve such calls alone."""
     sketch: str = ""
     """The structure of the schedule, in plain names; see :func:`syno.tuning.reuse.names.sketch_of`."""
     numbers: tuple[int, ...] = ()
@@ -123,6 +125,14 @@ def make_record(
     )
 
 
+def plain_names(program: _core.Program, tensors: Sequence[str]) -> tuple[str, ...]:
+    """Names of a program's tensors as records have them, the same for programs that are equal up to names."""
+    if not tensors:
+        return ()
+    names = shape_of(program).tensors
+    return tuple(sorted(names.get(name, name) for name in tensors))
+
+
 def _described(
     program: _core.Program, schedule: _core.Schedule, threads: int
 ) -> tuple[str, tuple[int, ...], Features | None]:
@@ -174,6 +184,8 @@ def decode(line: str, where: str) -> Record:
     return record
 
 
+#: Program, dtype, threads, machine, constants.
+_Key: TypeAlias = tuple[str, str, int, str, tuple[str, ...]]
 _Applied: TypeAlias = "tuple[Record, _core.Schedule]"
 
 #: Bytes of a file of records that are read.
@@ -193,7 +205,7 @@ class RecordStore:
         self.path = Path(path)
         self.damaged = 0
         self._seen: tuple[int, int] | None = None
-        self._best: dict[tuple[str, str, int, str], list[Record]] = {}
+        self._best: dict[_Key, list[Record]] = {}
         self._applied: Bounded[tuple[Any, ...], _Applied | Literal[False]] = Bounded(_KEPT)
 
     def add(self, records: Iterable[Record]) -> None:
@@ -268,16 +280,27 @@ class RecordStore:
                 self.damaged += 1
 
     def best(
-        self, program: _core.Program, dtype: str, threads: int, machine: str | None = None
+        self,
+        program: _core.Program,
+        dtype: str,
+        threads: int,
+        machine: str | None = None,
+        *,
+        constants: Sequence[str] = (),
     ) -> tuple[Record, _core.Schedule] | None:
         """The fastest warm record of a program on a machine (default this one) that applies.
 
         Fastest by its rank: in turns with the best one before it, where there was one.
+
+        Args:
+            constants: inputs that stay the same over calls.
         """
         self._refresh()
         if not self._best:
             return None
-        key = (program.structural_key(), dtype, threads, machine or machine_key())
+        where = machine or machine_key()
+        fixed = plain_names(program, constants)
+        key = (program.structural_key(), dtype, threads, where, fixed)
         records = self._best.get(key)
         if not records:
             return None
@@ -309,8 +332,8 @@ class RecordStore:
         here = shape_of(program)
         versions = this_version()
         found: list[tuple[float, str, Record]] = []
-        for (key, kind, count, where), records in self._best.items():
-            if (kind, count, where) != (dtype, threads, machine or machine_key()):
+        for (key, kind, count, where, fixed), records in self._best.items():
+            if fixed or (kind, count, where) != (dtype, threads, machine or machine_key()):
                 continue
             now = next((record for record in records if record.versions == versions), None)
             if now is None:
@@ -404,12 +427,11 @@ class RecordStore:
         state = (stat.st_mtime_ns, stat.st_size)
         if state == self._seen:
             return
-        best: dict[tuple[str, str, int, str], list[Record]] = {}
+        best: dict[_Key, list[Record]] = {}
         for record in self:
             if record.outcome == "ok" and not record.cold:
-                best.setdefault(
-                    (record.key, record.dtype, record.threads, record.machine), []
-                ).append(record)
+                key = (record.key, record.dtype, record.threads, record.machine, record.constants)
+                best.setdefault(key, []).append(record)
         for records in best.values():
             records.sort(key=lambda record: record.rank)
             del records[8:]

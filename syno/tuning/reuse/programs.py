@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from syno import _core
 from syno.errors import ArgumentError
@@ -24,6 +24,8 @@ class Member:
     dtype: str
     count: int
     """How often the network computes it."""
+    constants: tuple[str, ...] = ()
+    """Inputs that are weights of the network, which packs them before calls."""
 
     @property
     def shape(self) -> Shape:
@@ -63,8 +65,12 @@ def members_of(
     return _distinct(_nodes(from_module(model, example).network, threads, fuse))
 
 
-def _listed(given: Sequence[Any]) -> list[tuple[str, _core.Program, str]]:
-    found = []
+#: Name, program, dtype, constants.
+_Found: TypeAlias = tuple[str, _core.Program, str, tuple[str, ...]]
+
+
+def _listed(given: Sequence[Any]) -> list[_Found]:
+    found: list[_Found] = []
     for number, one in enumerate(given):
         if isinstance(one, Operator):
             one = one._one_valuation("tuning").program
@@ -72,39 +78,47 @@ def _listed(given: Sequence[Any]) -> list[tuple[str, _core.Program, str]]:
             raise ArgumentError(
                 f"[tune] item {number} is a {type(one).__name__}", fix="pass operators or programs"
             )
-        found.append((f"{one.outputs[0]}_{number}", one, "float32"))
+        found.append((f"{one.outputs[0]}_{number}", one, "float32", ()))
     return found
 
 
-def _nodes(network: Any, threads: int, fuse: bool) -> list[tuple[str, _core.Program, str]]:
+def _nodes(network: Any, threads: int, fuse: bool) -> list[_Found]:
     from syno.graph.compile import _main_type
     from syno.graph.folding import folded
-    from syno.graph.fusing import PredictedCost, fused
+    from syno.graph.fusing import PredictedCost, constants_of, fused
+    from syno.prepack import parts_of_calls
 
     graph = folded(network).call.graph().cleaned()
     if fuse:
         dtype = _main_type(graph)
         graph, _, _ = fused(graph, PredictedCost(dtype, threads), dtype=dtype)
-    return [
-        (node.name, node.program, str(graph.tensor(node.outputs[0])[1]))
-        for node in graph.nodes
-        if node.program is not None and not graph.is_view(node.name)
-    ]
-
-
-def _distinct(found: Sequence[tuple[str, _core.Program, str]]) -> list[Member]:
-    members: dict[tuple[str, str], Member] = {}
-    for name, program, dtype in found:
-        if dtype not in _DTYPES or not str(program.text()).strip():
+    found: list[_Found] = []
+    for node in graph.nodes:
+        if node.program is None or graph.is_view(node.name):
             continue
+        kind = str(graph.tensor(node.outputs[0])[1])
+        if kind in _DTYPES:
+            call, constants = parts_of_calls(
+                Operator(node.program), tuple(constants_of(graph, node)), kind
+            )
+            found.append((node.name, call.program, kind, constants))
+    return found
+
+
+def _distinct(found: Sequence[_Found]) -> list[Member]:
+    members: dict[tuple[str, str, tuple[str, ...]], Member] = {}
+    for name, program, dtype, fixed in found:
         shape = shape_of(program)
         if 0 in shape.extents:
             continue
-        known = members.get((shape.plain, dtype))
-        members[shape.plain, dtype] = Member(
+        constants = tuple(shape.tensors[one] for one in fixed)
+        key = shape.plain, dtype, constants
+        known = members.get(key)
+        members[key] = Member(
             known.name if known else name,
             known.program if known else shape.program(),
             dtype,
             known.count + 1 if known else 1,
+            constants,
         )
     return list(members.values())
