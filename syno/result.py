@@ -20,6 +20,7 @@ from syno.session import Candidate, SessionView, open_view
 from syno.session.records import COMBINED
 from syno.session.trust import check_trust
 from syno.session.verdict import Verdict
+from syno.tuning.machine import fixed_kernels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -394,7 +395,8 @@ class Result:
         if compile and here:
             from syno.graph.serving import compiled_or_why
 
-            made = compiled_or_why(faster, inputs, threads=torch.get_num_threads())
+            with fixed_kernels(self.view.config.machine):
+                made = compiled_or_why(faster, inputs, threads=torch.get_num_threads())
             if isinstance(made, str):
                 _log.warning("%s runs layer by layer: %s", candidate.id, made)
             else:

@@ -65,6 +65,9 @@ def _print_once(view: SessionView) -> bool:
         typer.echo(note)
     if runner := view.runner_text():
         typer.echo(f"latencies of networks {runner}")
+    times = [f"{name} {significant(us)} us" for name, us in status["original_us"].items()]
+    if len(times) > 1:
+        typer.echo(f"the original: {', '.join(times)}")
     typer.echo(f"repeatable {status['repeatable']}")
     if view.interrupted:
         typer.echo(f"{status['ended']}; the same command continues it")

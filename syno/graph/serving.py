@@ -155,8 +155,9 @@ def compiled_or_why(module: nn.Module, example: Any, *, threads: int = 1) -> Com
         return serve_compiled(module, example, threads=threads)
     except SynoError as why:
         return " ".join(str(why).split())
-    except (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError) as error:
-        # PyTorch's own, of models that nobody tried before.
+    except (
+        Exception
+    ) as error:  # PyTorch's own, of models that nobody tried before: the layers still run
         _log.debug("not compiled", exc_info=True)
         return told(error)
 

@@ -210,6 +210,7 @@ def build_report(
         },
         recipe=view.recipe,
         runner=view.runner_text(),
+        original_us=view.original_us(),
     )
 
 

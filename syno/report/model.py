@@ -133,6 +133,8 @@ class Report(msgspec.Struct, kw_only=True):
     """How candidates and the original were trained, in words."""
     runner: str = ""
     """Who ran the networks that were timed, in words: compiled whole, or layer by layer and why."""
+    original_us: dict[str, float] = msgspec.field(default_factory=dict)
+    """Of the original by who ran it, in turns."""
 
     def _repr_html_(self) -> str:
         """For notebooks: conclusion, plot and table."""

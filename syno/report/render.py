@@ -118,6 +118,11 @@ def rows(report: Report) -> list[dict[str, str]]:
     return table
 
 
+def original_text(report: Report) -> str:
+    """The original's times by who ran it."""
+    return ", ".join(f"{name} {significant(us)} µs" for name, us in report.original_us.items())
+
+
 def side_by_side(report: Report) -> list[dict[str, str]]:
     """The original, the best known operator and the best that was found, of those that were judged on the test part;
     empty where one of the three is missing."""
@@ -214,6 +219,7 @@ def to_html(report: Report) -> str:
         best_accuracy=accuracy_text(report, best) if best else "",
         baseline_accuracy=accuracy_text(report, report.baseline),
         given=given_text(report),
+        original=original_text(report),
         detailed=[e for e in report.candidates if e.id in {*report.finalists, *report.words}],
         layers=layer_rows(report),
         formulas={
@@ -289,6 +295,8 @@ def to_markdown(report: Report) -> str:
         f"Latency: batch {report.batch}, {report.threads} thread(s), median ± half the interquartile range, in turns with the original"
         + (f"; networks {report.runner}." if report.runner else ".")
     ]
+    if len(report.original_us) > 1:
+        lines += [f"The original: {original_text(report)}."]
     if report.given:
         lines += [f"The model as it was handed in: {report.metric} {given_text(report)}."]
     if report.recipe:

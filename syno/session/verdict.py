@@ -9,6 +9,7 @@ import msgspec
 
 from syno.numbers import significant
 from syno.session.interval import Interval, Sample
+from syno.session.protocols import RUNNERS
 from syno.session.records import Candidate, allowed_drop
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         known: which known operator it is; empty for one that is found.
         nearest: of one that is found, the known operator that is most like it, and how they differ; empty until a run
             has ended.
+        runner: who ran the candidate and the original in the speedup's measurement, where that was the same for both: of
+            :data:`syno.session.protocols.RUNNERS`; else empty.
     """
 
     id: str
@@ -72,6 +75,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     strange: str = ""
     known: str = ""
     nearest: str = ""
+    runner: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,6 +264,7 @@ def _judge(
         strange=strange,
         known=candidate.known,
         nearest="" if candidate.known else nearest_of(view.words.get(candidate.key, "")),
+        runner=view.same_runner(candidate),
     )
 
 
@@ -348,7 +353,7 @@ def _beside(one: Judgement, judged: list[Judgement], chosen: list[Candidate], me
 
 
 def _found(one: Judgement, metric: str) -> str:
-    text = f"{_called(one)} runs the network {_speed(one)} times as fast as the original; {_numbers(one, metric)}."
+    text = f"{_called(one)} runs the network {_speed(one)} times as fast as the original{_both(one)}; {_numbers(one, metric)}."
     return f"{text} {one.strange}." if one.strange else text
 
 
@@ -369,9 +374,12 @@ def _undecided(one: Judgement, metric: str) -> str:
     because = f" ({one.why})" if one.why else ""
     numbers = _numbers(one, metric)
     more = f" {one.strange}." if one.strange else ""
-    return (
-        f"Undecided{because}: {_called(one)} is {_speed(one)} times as fast; {numbers}.{tell}{more}"
-    )
+    return f"Undecided{because}: {_called(one)} is {_speed(one)} times as fast{_both(one)}; {numbers}.{tell}{more}"
+
+
+def _both(one: Judgement) -> str:
+    """How candidate and original were run, where they were compiled."""
+    return f", both {RUNNERS['compiled']}" if one.runner == "compiled" else ""
 
 
 def _seeds(one: Judgement) -> int:

@@ -17,7 +17,7 @@ from syno.session.files import examples_path, given_path
 from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
 from syno.session.interval import Interval, Sample, difference, residuals, stderr_of_median
 from syno.session.lock import locked
-from syno.session.protocols import RUNNERS
+from syno.session.protocols import EAGER, RUNNERS
 from syno.session.records import (
     COMBINED,
     STATES,
@@ -450,6 +450,34 @@ class SessionView:
         measurer = self.config.measurer
         return measurer is not None and measurer.reference == "syno.network:NetworkMeasurer"
 
+    def same_runner(self, candidate: Candidate) -> str:
+        """Who ran a candidate and the original in the measurement that :meth:`speedup` is of; empty where that differs, or
+        nobody says."""
+        final, baseline = self.final, self.baseline
+        if final is not None and candidate.id in final.speedups:
+            own, its = (
+                final.runners.get(n, "").partition(":")[0] for n in (candidate.id, "baseline")
+            )
+        else:
+            own, its = candidate.runner, "" if baseline is None else baseline.runner
+        return own if own == its else ""
+
+    def original_us(self) -> dict[str, float]:
+        """Microseconds of the original by who ran it: as networks are timed, in eager, under `torch.compile`; of the last
+        measurement, in turns, else of the search's first."""
+        final, baseline = self.final, self.baseline
+        found: dict[str, float | None] = {}
+        if final is not None and "baseline" in final.latencies_us:
+            runner = final.runners.get("baseline", "layers").partition(":")[0]
+            found[RUNNERS.get(runner, runner)] = final.latencies_us["baseline"]
+            found["eager"] = final.eager_us
+            found["torch.compile"] = final.compiled_us.get("baseline")
+        elif baseline is not None and self.runner:
+            found[RUNNERS[self.runner]] = baseline.latency_us
+            eager = (t.latency_us for t in baseline.timings if t.runner == EAGER)
+            found["eager"] = next(eager, None)
+        return {name: us for name, us in found.items() if us is not None}
+
     def runner_text(self) -> str:
         """:attr:`runner` in words, with the reason where networks are not compiled."""
         words = RUNNERS.get(self.runner, "")
@@ -544,6 +572,7 @@ class SessionView:
             "recipe": self.recipe,
             "repeatable": self.repeatable,
             "runner": self.runner or None,
+            "original_us": self.original_us(),
             "why_layers": (baseline.why_layers or None) if baseline is not None else None,
             "rungs": msgspec.to_builtins(self.rungs()),
             "baseline": None if baseline is None else _row(baseline),

@@ -21,6 +21,7 @@ from syno.cli.main import app
 from syno.graph.model import CompiledModel
 from syno.graph.serving import compiled_of
 from syno.network import NetworkMeasurer
+from syno.numbers import significant
 from syno.report import to_html, to_markdown
 from syno.result import Result
 from syno.session import Prune
@@ -158,9 +159,20 @@ def test_report_and_commands_say_who_ran_the_networks(searched: Any) -> None:
         "the original, compiled whole, in turns",
         EAGER,
     ]
-    assert "compiled whole" in to_html(report) and "compiled whole" in to_markdown(report)
+    final = result.view.final
+    assert report.original_us == {
+        "compiled whole": final.latencies_us["baseline"], "eager": final.eager_us,
+    }  # fmt: skip
+    for text in (to_html(report), to_markdown(report)):
+        assert "compiled whole" in text and f"eager {significant(final.eager_us)} µs" in text
     run, directory = CliRunner(), str(result.view.directory)
-    assert "latencies of networks compiled whole" in run.invoke(app, ["status", directory]).output
+    status = run.invoke(app, ["status", directory]).output
+    assert "latencies of networks compiled whole" in status
+    assert f"eager {significant(final.eager_us)} us" in status
+    judged = result.verdict().judged
+    assert {one.runner for one in judged} <= {"compiled"}
+    if judged and judged[0].held in ("proven", "undecided"):
+        assert "both compiled whole" in result.verdict().sentence
     assert '"runner": "compiled"' in run.invoke(app, ["status", directory, "--json"]).output
     shown = run.invoke(app, ["show", directory, finalist.id]).output
     assert "whole network, compiled whole:" in shown
