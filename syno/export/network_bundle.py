@@ -25,12 +25,11 @@ from syno.graph.building import Array
 from syno.graph.bundle import Call, File, Leaf, Manifest, Parameter, Port, Sample, SampleOutput
 from syno.graph.calls import Arrangement, Imported
 from syno.graph.checking import Expected, judged
-from syno.graph.compile import as_array, expected
+from syno.graph.compile import as_array, sampled
 from syno.graph.compiled import CompiledNetwork
 from syno.graph.loaded import load_network
 from syno.graph.model import CompiledModel
 from syno.graph.stages import Stage
-from syno.graph.tensors import tensor_of
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def _check_steps(network: CompiledNetwork) -> None:
 
 def _in_order(network: CompiledNetwork, example: Any) -> list[Any]:
     if example is None:
-        return list(network.example())
+        return list(network.example()) if network.sample is None else network.sample.inputs
     if isinstance(example, Mapping):
         missing = sorted(set(network.inputs) ^ set(example))
         if missing:
@@ -189,13 +188,11 @@ def _parameters(imported: Imported, args: Sequence[Any], named: Mapping[str, Any
 def write(source: Source, directory: Path) -> tuple[str, float]:
     """Writes the files, reads them again and computes the example: the check in words, and the largest difference."""
     network = source.network
-    original = network.original
-    assert original is not None, "compile_network() says what it compiled"
-    tensors = {
-        value.name: tensor_of(array)
-        for value, array in zip(original.inputs, source.inputs, strict=True)
-    }
-    wanted = expected(original, tensors, sum(stage.derived_error for stage in network.stages))
+    sample = network.sample
+    if sample is None or not sample.is_of(source.inputs):
+        assert network.original is not None, "compile_network() says what it compiled"
+        sample = sampled(network, network.original, source.inputs)
+    wanted = sample.expected
     _write_kernels(network, directory)
     manifest = _manifest(source, wanted, directory)
     (directory / bundle.MANIFEST).write_bytes(_indented(manifest))

@@ -46,6 +46,26 @@ class Expected:
     eager_rel_err: float
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Inputs in order, copies of what was given, and what float64 says of the outputs."""
+
+    inputs: list[Array]
+    expected: list[Expected]
+
+    def is_of(self, inputs: Sequence[Array]) -> bool:
+        """Whether these are its inputs, to the last bit."""
+        return len(inputs) == len(self.inputs) and all(map(same_bytes, inputs, self.inputs))
+
+
+def same_bytes(one: Array, other: Array) -> bool:
+    """Whether two arrays have the same shape, type and bytes."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    a, b = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other))
+    return np.array_equal(a, b)
+
+
 def judged(expected: Sequence[Expected], outputs: Sequence[Array]) -> Check:
     """The outputs, as many and in the same order, against what they should be."""
     rows = []

@@ -15,7 +15,7 @@ from syno.cache import usable_cache
 from syno.errors import KernelError, ScheduleError
 from syno.graph.building import Array, Network
 from syno.graph.calling import random_arrays
-from syno.graph.checking import Check, Expected, judged, relative_error
+from syno.graph.checking import Check, Expected, Sample, judged, relative_error
 from syno.graph.compiled import CompiledNetwork
 from syno.graph.folding import Folded, folded, is_random
 from syno.graph.fusing import Cost, Joined, PredictedCost, fused
@@ -92,7 +92,8 @@ def compile_network(
     compiled.notes = tuple(network.notes)
     compiled.original = network
     if settings.verify:
-        compiled.verification = check(compiled, network, example)
+        compiled.sample = sampled(compiled, network, example)
+        compiled.verification = judged_on(compiled, network, compiled.sample)
         if not compiled.verification:
             raise KernelError(f"[network] {network.name}: {compiled.verification}")
     return compiled, parts
@@ -206,16 +207,28 @@ def check(
     Args:
         example: values of the inputs; default random ones of this seed.
     """
+    return judged_on(compiled, network, sampled(compiled, network, example, seed))
+
+
+def sampled(
+    compiled: CompiledNetwork, network: Network, example: Sequence[Any] | None = None, seed: int = 0
+) -> Sample:
+    """The inputs that `check` takes, and what float64 says of the outputs."""
     kinds = [(value.shape, value.dtype) for value in network.inputs]
     inputs = random_arrays(kinds, seed) if example is None else list(example)
+    plain = [each.detach().resolve_neg() if hasattr(each, "detach") else each for each in inputs]
+    arrays = [np.array(as_array(each), order="C", copy=True) for each in plain]
     tensors = {
-        value.name: each.detach() if hasattr(each, "detach") else tensor_of(np.asarray(each))
-        for value, each in zip(network.inputs, inputs, strict=True)
+        value.name: tensor_of(array) for value, array in zip(network.inputs, arrays, strict=True)
     }
-    ours = [as_array(each) for each in compiled.run(list(tensors.values()))]
-    wanted = expected(network, tensors, sum(stage.derived_error for stage in compiled.stages))
-    named = {value.name: array for value, array in zip(network.outputs, ours, strict=True)}
-    return judged(wanted, [named[each.name] for each in wanted])
+    derived = sum(stage.derived_error for stage in compiled.stages)
+    return Sample(arrays, expected(network, tensors, derived))
+
+
+def judged_on(compiled: CompiledNetwork, network: Network, sample: Sample) -> Check:
+    """The network's outputs for a sample's inputs against what they should be."""
+    made = dict(zip((v.name for v in network.outputs), compiled.run(sample.inputs), strict=True))
+    return judged(sample.expected, [as_array(made[each.name]) for each in sample.expected])
 
 
 def expected(

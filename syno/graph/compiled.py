@@ -12,7 +12,7 @@ import numpy as np
 from syno import _core
 from syno.graph.building import DTYPES, Array, Network
 from syno.graph.calling import NetworkCall
-from syno.graph.checking import Check
+from syno.graph.checking import Check, Sample, same_bytes
 from syno.graph.stages import Stage, order_of, pack_anew
 from syno.graph.storage import Place, Storage, bytes_of, stored
 from syno.notebook import Printed, facts, table
@@ -28,6 +28,7 @@ class CompiledNetwork(NetworkCall):
         stages: the steps, in order.
         graph: what they compute, as a graph of programs after fusion.
         original: the network as it was imported, by which it is checked.
+        sample: the example that it was checked on, as long as its weights are those of then.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class CompiledNetwork(NetworkCall):
         self.threads = threads
         self.verification: Check | None = None
         self.original: Network | None = None
+        self.sample: Sample | None = None
         self.notes: tuple[str, ...] = ()
         self._weights = dict(weights)
         self._kept: dict[str, Array] = {}  # what steps read as it is: memory of our own
@@ -161,13 +163,17 @@ class CompiledNetwork(NetworkCall):
     def update_weights(self, weights: Mapping[str, Array]) -> None:
         """Takes other values of weights (by the graph's names), for this and all later calls. No call may run meanwhile."""
         with self._lock:
+            changed = False
             for name, array in weights.items():
                 if name in self._weights:
                     self._weights[name] = array
                 if name in self._kept:
+                    changed |= not same_bytes(self._kept[name], array)
                     self._kept[name][...] = array
             for stage in self.stages:
-                pack_anew(stage, self._weights)
+                changed |= pack_anew(stage, self._weights)
+            if changed:
+                self.sample = None
 
     # Linking
 

@@ -9,6 +9,7 @@ from typing import Any
 from syno import _core
 from syno.errors import KernelError, SynoError
 from syno.graph.building import Array
+from syno.graph.checking import same_bytes
 from syno.graph.fusing import constants_of
 from syno.operator import Operator
 from syno.prepack import Packed, PrepackedKernel, prepacked
@@ -144,15 +145,19 @@ def view_stage(node: _core.GraphNode, nodes: tuple[str, ...]) -> Stage:
     )  # fmt: skip
 
 
-def pack_anew(stage: Stage, weights: Mapping[str, Array]) -> None:
-    """Packs other values of a kernel's weights into the memory that the old ones have."""
+def pack_anew(stage: Stage, weights: Mapping[str, Array]) -> bool:
+    """Packs other values of a kernel's weights into the memory that the old ones have: whether they are others."""
     if stage.kernel is None or stage.packed is None:
-        return
+        return False
     fresh = stage.kernel.pack(
         **{name: weights[stage.names[name]] for name in stage.kernel.constants}
     )
+    changed = False
     for name, buffer in stage.packed.buffers.items():
-        buffer[...] = fresh.buffers[name]
+        if not same_bytes(buffer, fresh.buffers[name]):
+            buffer[...] = fresh.buffers[name]
+            changed = True
+    return changed
 
 
 def order_of(stage: Stage) -> Sequence[tuple[str, int | None]]:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from test_compile_model import _random_model
 from torch import Tensor, nn
 
 import syno
@@ -147,6 +148,18 @@ def test_a_network_is_read_again_as_it_was_written(name: str, tmp_path: Path) ->
                 assert isinstance(ours, np.ndarray) and np.array_equal(ours, theirs.numpy())
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_random_networks_are_read_again_as_they_were_written(seed: int, tmp_path: Path) -> None:
+    model, example = _random_model(seed)
+    fast = syno.compile(model, example)
+    syno.export(fast, tmp_path / "net.syno")
+    loaded = syno.load(tmp_path / "net.syno")
+    for number in range(2):
+        (x,) = fast.network.example(number)
+        assert np.array_equal(loaded(x), fast.network(x))
+    assert str(loaded).splitlines()[1:-1] == str(fast).splitlines()[1:]
+
+
 def test_a_structure_of_results_is_kept(branches: Path) -> None:
     made = syno.load(branches)(BRANCHES["x"], BRANCHES["tokens"], keep=BRANCHES["keep"])
     assert list(made) == ["z", "pair", "rest", "best"]
@@ -245,9 +258,13 @@ def test_weights_are_as_they_are_when_it_is_written(tmp_path: Path) -> None:
     model = nn.Linear(3, 4).eval()
     x = torch.ones(2, 3)
     fast = syno.compile(model, x)
+    sample = fast.network.sample
+    syno.export(fast, tmp_path / "before.syno", example=x)
+    assert fast.network.sample is sample is not None, "its weights are the same"
     with torch.no_grad():
-        model.weight.mul_(2)
+        model.weight.data.mul_(2)  # which autograd does not see
     syno.export(fast, tmp_path / "net.syno", example=x)
+    assert fast.network.sample is None
     loaded = syno.load(tmp_path / "net.syno")
     with torch.no_grad():
         torch.testing.assert_close(loaded(x), model(x))
@@ -365,7 +382,7 @@ def test_without_a_c_compiler_nothing_is_begun(
 ) -> None:
     fast, _ = compiled("doubles")
     monkeypatch.setattr(network_bundle, "c_compiler", lambda: None)
-    monkeypatch.setattr(network_bundle, "expected", None)
+    monkeypatch.setattr(network_bundle, "sampled", None)
     with pytest.raises(FormatError, match="apt-get install gcc"):
         syno.export(fast, tmp_path / "net.syno")
     assert not list(tmp_path.iterdir())

@@ -125,7 +125,11 @@ def test_a_session_alone_is_enough_to_apply_bench_and_export(made: Any, tmp_path
     done = command("bench", root / "run", id, "--against", "eager", "--json")
     assert done.exit_code == 0, done.output
     assert {t["name"] for t in json.loads(done.stdout)["timings"]} == {"original", id}
-    for format, file in (("torch", "manifest.json"), ("safetensors", "model.safetensors")):
+    for format, file in (
+        ("torch", "manifest.json"),
+        ("bundle", "kernels.so"),
+        ("safetensors", "model.safetensors"),
+    ):
         out = tmp_path / format
         done = command("export", root / "run", id, "--format", format, "-o", out)
         assert done.exit_code == 0, done.output
