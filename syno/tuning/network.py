@@ -292,6 +292,8 @@ def tune_network(
     seed = whole("tune", "seed", seed, 0, MOST_SEED)
     if not isinstance(selection, str) or selection not in SELECTIONS:
         raise unknown_name("selection", str(selection), SELECTIONS)
+    if session == "":
+        raise ArgumentError("[tune] session='' names no directory", fix="leave it out, or name one")
     limit = Budget.parse(budget) if budget is not None else None
     most = limit.candidates if limit and limit.candidates else None
     members = members_of(model, example, threads=threads, fuse=fuse)

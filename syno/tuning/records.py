@@ -228,6 +228,8 @@ class RecordStore:
         Raises:
             FormatError: it cannot be written.
         """
+        if not self.path.name:
+            raise FormatError(f"[records] '{self.path}' names no file; give one to keep trials in")
         self._append(b"")
 
     def _append(self, text: bytes) -> None:

@@ -22,6 +22,7 @@ from syno.arguments import checked  # noqa: E402
 from syno.errors import ArgumentError, ParseError, SynoError  # noqa: E402
 from syno.graph.compile import Compiling  # noqa: E402
 from syno.session import Budget  # noqa: E402
+from syno.tuning.reuse.reusing import reuse  # noqa: E402
 
 VALUES = [
     None, 1.5, "x", -1, float("nan"), float("inf"), 10**30, [], [1, 2], (1,), {}, {"x": 1}, object(), True, b"x", "",
@@ -121,6 +122,14 @@ def functions(folder: Path) -> dict[str, tuple[Callable[..., Any], list[str]]]:
         "tune": (
             made(syno.tune, operator=PROGRAM, trials=2, time_limit_s=0.0, progress="off"),
             ["operator", "trials", "threads", "dtype", "seed", "model", "batch", "epsilon"],
+        ),
+        "tune_network": (
+            made(syno.tune_network, model=[PROGRAM], plan_only=True, progress="off"),
+            options(syno.tune_network),
+        ),
+        "reuse": (
+            made(reuse, records=[], operator=PROGRAM, budget=1, time_limit_s=0.0, progress="off"),
+            options(reuse),
         ),
         "Program.parse": (
             made(syno.Program.parse, text="y[i] = a[i]", sizes={"i": 3}),

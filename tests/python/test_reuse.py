@@ -8,7 +8,7 @@ import random
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syno.errors import ShapeError
@@ -19,7 +19,16 @@ from syno.tuning.reuse.gpu_program import UNROLLS, make_program
 from syno.tuning.reuse.graph import ROOT, ChoiceGraph, arborescence, make_tree
 from syno.tuning.reuse.greedy_steiner import greedy_tree
 from syno.tuning.reuse.hierarchical import Ratios, hierarchical_search
-from syno.tuning.reuse.operators import TYPES, Operator, bridge, can_reuse, dominates
+from syno.tuning.reuse.operators import (
+    CROSS_THREAD,
+    TWO_LEVEL,
+    TYPES,
+    Operator,
+    bridge,
+    can_reuse,
+    dominates,
+)
+from syno.tuning.reuse.simplified import FlatProgram, flat_counts, flat_search
 from syno.tuning.reuse.steiner import steiner_tree
 
 EXTENT = st.sampled_from([1, 2, 3, 4, 6, 7, 8, 12, 16])
@@ -91,7 +100,8 @@ def test_divisors_in_a_range_are_there_and_at_most_one_beyond(
 def test_counting_all_ranges_at_once_is_counting_each(
     block: int, size: int, space: Fraction, reduction: Fraction
 ) -> None:
-    assume((space >= 1) == (reduction >= 1) or 1 in (space, reduction))
+    if (space >= 1) != (reduction >= 1):  # one loop vector dominates the other
+        reduction = 1 / reduction
     ratios = Ratios(space, reduction)
     each = sum(len(ratios.thread_counts(block, size, threads)) for threads in divisors(size))
     assert _threads_in_all(ratios, block, size) == each
@@ -112,8 +122,11 @@ def test_ranges_of_the_same_shape_hold_the_programs_own_numbers(operator: Operat
 
 @st.composite
 def shapes(draw: st.DrawFn) -> tuple[Operator, tuple[int, ...]]:
-    operator = draw(operators())
-    assume(math.prod(operator.extents) <= 20_000)
+    drawn = draw(operators())
+    extents: list[int] = []
+    for extent in drawn.extents:  # few enough points to list
+        extents.append(extent if math.prod(extents) * extent <= 20_000 else 1)
+    operator = Operator(drawn.type, tuple(extents), stride=drawn.stride)
     return operator, tuple(draw(st.sampled_from(divisors(extent))) for extent in operator.space)
 
 
@@ -196,6 +209,49 @@ def test_a_search_measures_nothing_twice_and_finds_its_best(
     assert found.measured == len(times)
     if times:
         assert found.seconds == min(times.values())
+
+
+@given(operators(), st.sampled_from([CROSS_THREAD, TWO_LEVEL]), st.data())
+@settings(deadline=None)
+def test_flat_programs_of_the_same_shape_keep_their_threads(
+    operator: Operator, sketch: str, data: st.DataObject
+) -> None:
+    points = operator.reduction_points if sketch == CROSS_THREAD else operator.space_points
+    threads = data.draw(st.sampled_from([d for d in divisors(points) if d < 1024]))
+    ratios = Ratios.of(operator, operator)
+    assert threads in flat_counts(ratios, operator, sketch, threads)
+    parent = FlatProgram(operator, sketch, threads, 16)
+    best, measured = flat_search(operator, parent, lambda p: abs(p.threads - threads) + p.unroll)
+    assert best is not None and (best.threads, best.unroll) == (threads, 0)
+    assert measured >= len(UNROLLS)
+
+
+@st.composite
+def comparable_operators(draw: st.DrawFn) -> tuple[Operator, Operator]:
+    a = draw(operators())
+    b = Operator(a.type, tuple(extent * draw(st.integers(1, 3)) for extent in a.extents))
+    return (a, b) if draw(st.booleans()) else (b, a)
+
+
+@given(comparable_operators(), st.data())
+@settings(deadline=None)
+def test_blocks_of_two_levels_lie_in_r1_to_r2(
+    case: tuple[Operator, Operator], data: st.DataObject
+) -> None:
+    a, b = case
+    if not can_reuse(a, b):
+        assert a.sketches != b.sketches
+        return
+    ratios = Ratios.of(a, b)
+    threads = data.draw(st.sampled_from(divisors(b.space_points)))
+    low, high = sorted((ratios.r1, ratios.r2))
+    blocks = b.space_points // threads
+    inside = {
+        t
+        for t in divisors(a.space_points)
+        if t < 1024 and low <= Fraction(a.space_points // t, blocks) <= high
+    }
+    assert inside <= set(flat_counts(ratios, a, TWO_LEVEL, threads))
 
 
 @st.composite

@@ -169,6 +169,12 @@ def test_of_several_sketches_the_dearest_counts_until_one_is_known() -> None:
     assert again.cost < plan.cost
 
 
+def test_a_norm_has_two_sketches_and_the_dearer_one_counts() -> None:
+    a, b = Operator("frobenius_norm", (16, 256, 256)), Operator("frobenius_norm", (1, 256, 256))
+    known = {name: expected_measurements(a, b, sketch=name) for name in a.sketches}
+    assert len(known) == 2 and expected_measurements(a, b) == max(known.values())
+
+
 def test_sampled_costs_are_near_the_average_and_repeat() -> None:
     bert = operator_set("BERT-Base")
     pairs = reuse_pairs(bert)

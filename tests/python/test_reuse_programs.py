@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import syno
 from syno import _core
-from syno.errors import ArgumentError, FormatError, ShapeError
+from syno.errors import ArgumentError, FormatError, KernelError, ShapeError
 from syno.tuning.machine import machine_model
 from syno.tuning.records import Record, RecordStore, make_record, record_store, this_version
 from syno.tuning.reuse.bridging import bridge_program, bridge_programs
@@ -379,8 +379,10 @@ def test_a_reuse_measures_within_its_budget_and_is_kept(tmp_path: Path) -> None:
         assert record_store().best(matmul(24, 64), "float32", 1) is not None
         searched, nothing = reuse([], matmul(), budget=2, options=quick(), progress="off")
         assert nothing.search and searched.trials == 4
-        with pytest.raises(ArgumentError, match="budget=0"):
+        with pytest.raises(KernelError, match="budget"):
             reuse([], matmul(), budget=0)
+        with pytest.raises(ArgumentError, match="guard"):
+            reuse([], matmul(), guard=-1.0)
 
 
 def test_clusters_are_cliques_and_each_has_one_that_is_tuned() -> None:

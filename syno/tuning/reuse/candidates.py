@@ -167,6 +167,11 @@ def _parent(
     return Parent(record, distance(here, there), features, sketch_of(mine), mine)
 
 
+def _seed(seed: int, number: int) -> int:
+    """Of what is drawn, within what the engine takes."""
+    return (seed * _DRAWN + number) % (1 << 62)
+
+
 def _pool(
     space: _core.ScheduleSpace,
     parents: Sequence[Parent],
@@ -180,20 +185,20 @@ def _pool(
         if moved is not None and (candidate := space.candidate(moved)) is not None:
             yield candidate.schedule, candidate.predicted_s, "transplanted"
             for i in range(_DRAWN // 4):
-                changed = space.mutate(candidate, seed * _DRAWN + i)
+                changed = space.mutate(candidate, _seed(seed, i))
                 if changed is not None:
                     yield changed.schedule, changed.predicted_s, "reused"
     starts = space.starts()
     for start in starts:
         yield start.schedule, start.predicted_s, "reused"
     for i in range(_DRAWN):
-        drawn = space.sample(seed * _DRAWN + i)
+        drawn = space.sample(_seed(seed, i))
         if drawn is not None:
             yield drawn.schedule, drawn.predicted_s, "reused"
     sketches = {parent.sketch for parent in parents}
     alike = [start for start in starts if sketch_of(start.schedule) in sketches]
     for start in alike:
         for i in range(_DRAWN // len(alike)):
-            changed = space.mutate(start, seed * _DRAWN + i)
+            changed = space.mutate(start, _seed(seed, i))
             if changed is not None:
                 yield changed.schedule, changed.predicted_s, "reused"

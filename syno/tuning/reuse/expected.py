@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from syno.tuning.reuse.divisors import divisors, divisors_between
 from syno.tuning.reuse.gpu_program import MOST_THREADS, UNROLLS, VECTORS
 from syno.tuning.reuse.hierarchical import Ratios
-from syno.tuning.reuse.operators import CROSS_THREAD, MULTI_LEVEL, Operator
+from syno.tuning.reuse.operators import CROSS_THREAD, MULTI_LEVEL, TWO_LEVEL, Operator
+from syno.tuning.reuse.simplified import WARP, flat_counts
 
 #: Measurements of a search without anything to reuse.
 SEARCH_TRIALS = 1000
@@ -57,9 +58,12 @@ def _of_sketch(
     sketch: str, ratios: Ratios, a: Operator, b: Operator, samples: int | None, seed: int
 ) -> float:
     if sketch == CROSS_THREAD:
-        return _cross_thread(ratios, a, b)
-    if sketch not in (MULTI_LEVEL, "composite"):  # two levels: blocks and threads only
-        return _average(ratios, a, b, loads=1.0, others=0)
+        return _flat(CROSS_THREAD, ratios, a, b)
+    if sketch not in (
+        MULTI_LEVEL,
+        "composite",
+    ):  # two loop nests of two levels, one after the other
+        return 2 * _flat(TWO_LEVEL, ratios, a, b)
     if samples is not None:
         return _sampled(ratios, a, b, samples, seed)
     loop = a.kind.load_loop
@@ -163,16 +167,14 @@ def _drawn(
         yield size, threads, all_loads[int(random.integers(len(all_loads)))]
 
 
-def _cross_thread(ratios: Ratios, a: Operator, b: Operator) -> float:
-    """Only threads along the fused sum are tuned; their unknown number divides it, and is 32 or more."""
-    points = b.reduction_points
-    counts = [32] if points == 1 else divisors(max(points, 32))
-    near, far = 1 / ratios.space, ratios.reduction
-    total = 0
-    for threads in counts:
-        ends = (threads * near - 1, threads * far + 1)
-        if ratios.r2 <= 1:
-            ends = (threads * near + 1, threads * far - 1)
-        found = divisors_between(*ends, a.reduction_points)
-        total += sum(count < MOST_THREADS for count in found)
-    return total / len(counts)
+def _flat(sketch: str, ratios: Ratios, a: Operator, b: Operator) -> float:
+    """Threads alone are tuned, then the unrolling of the best; the unknown number of threads divides what they share.
+
+    Of a sum it is 32 or more: a warp shares the shortest one.
+    """
+    if sketch == CROSS_THREAD:
+        counts = divisors(max(b.reduction_points, WARP)) if b.reduction_points > 1 else (WARP,)
+    else:
+        counts = tuple(count for count in divisors(b.space_points) if count < MOST_THREADS)
+    found = sum(len(flat_counts(ratios, a, sketch, count)) for count in counts)
+    return found / len(counts) + len(UNROLLS) - 1

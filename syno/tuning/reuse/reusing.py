@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from syno import _core
+from syno.arguments import checked
 from syno.errors import ArgumentError
+from syno.numbers import MOST_SEED, MOST_THREADS, whole
 from syno.operator import Operator
-from syno.tuning.progress import Progress
 from syno.tuning.records import Record, record_store
 from syno.tuning.reuse.candidates import GUARD, Candidates, candidates_for
 from syno.tuning.search import Tuned, measure_given, tune
@@ -17,6 +18,7 @@ from syno.tuning.search import Tuned, measure_given, tune
 CANDIDATES = 14
 
 
+@checked(but=("budget", "threads", "seed", "search_trials"))
 def reuse(
     records: Record | Sequence[Record] | None,
     operator: Operator | _core.Program,
@@ -31,7 +33,7 @@ def reuse(
     session: str | Path | None = None,
     keep: bool = True,
     options: _core.MeasureOptions | None = None,
-    progress: Progress | str = "auto",
+    progress: Callable[[int, int, float], None] | str = "auto",
 ) -> tuple[Tuned, Candidates]:
     """Tunes a program by what is known of its neighbours, and remembers the best for later compilations.
 
@@ -48,13 +50,15 @@ def reuse(
         What was found, and the candidates with their parents.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
-        ArgumentError: `budget` < 1, or `guard` is negative.
-        KernelError: the counted schedule itself cannot be measured.
+        ArgumentError: an argument of another type, or `guard` is negative.
+        KernelError: a number that is out of range, or the counted schedule itself cannot be measured.
     """
-    if budget < 1 or not guard >= 0:
-        raise ArgumentError(
-            f"[reuse] budget={budget}, guard={guard}", fix="give at least 1 and at least 0"
-        )
+    budget = whole("reuse", "budget", budget, 1, MOST_SEED)
+    threads = whole("reuse", "threads", threads, 1, MOST_THREADS)
+    seed = whole("reuse", "seed", seed, 0, MOST_SEED)
+    search_trials = whole("reuse", "search_trials", search_trials, 0, MOST_SEED)
+    if not guard >= 0:
+        raise ArgumentError(f"[reuse] guard={guard}", fix="give at least 0")
     program = (
         operator
         if isinstance(operator, _core.Program)

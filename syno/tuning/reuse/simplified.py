@@ -1,0 +1,101 @@
+"""The search in sketches with fewer levels than SSSRRSRS: what of algorithm 1 is left (ETO, section 5.2).
+
+There is no copy in shared memory, so that neither M nor the fetches are searched, and the features alone say the tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from syno.errors import ShapeError
+from syno.notebook import Printed
+from syno.tuning.reuse.divisors import SLACK, divisors_between
+from syno.tuning.reuse.gpu_program import MOST_THREADS, UNROLLS
+from syno.tuning.reuse.hierarchical import Ratios
+from syno.tuning.reuse.operators import CROSS_THREAD, TWO_LEVEL, Operator
+
+#: Threads that a cross-thread reduction has at least: a warp.
+WARP = 32
+
+
+@dataclass(frozen=True)
+class FlatProgram(Printed):
+    """A program of a simplified sketch."""
+
+    operator: Operator
+    sketch: str
+    """`CROSS_THREAD`: threads share the fused sum of one output point. `TWO_LEVEL`: the fused space loops are blocks
+    of threads, each with one output point."""
+    threads: int
+    """Of a block."""
+    unroll: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sketch not in (CROSS_THREAD, TWO_LEVEL):
+            raise ShapeError(f"[reuse] {self.sketch} is no simplified sketch")
+        if not self.threads >= 1 or (
+            self.sketch == TWO_LEVEL and self.operator.space_points % self.threads
+        ):
+            raise ShapeError(f"[reuse] {self.threads} threads do not divide {self.operator}")
+
+    @property
+    def blocks(self) -> int:
+        """B."""
+        if self.sketch == CROSS_THREAD:
+            return self.operator.space_points
+        return self.operator.space_points // self.threads
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sketch}: {self.blocks} blocks of {self.threads} threads, unroll {self.unroll}"
+        )
+
+
+def flat_counts(ratios: Ratios, operator: Operator, sketch: str, threads: int) -> tuple[int, ...]:
+    """Threads of a block to try, for a program of another operator with `threads`.
+
+    Of a cross-thread reduction T is in [1, r2] of that one's; of two levels B is in [r1, r2] of it.
+    """
+    if sketch == CROSS_THREAD:
+        near, far, number = (
+            threads / ratios.space,
+            threads * ratios.reduction,
+            operator.reduction_points,
+        )
+    else:
+        # B is points / threads.
+        near, far, number = (
+            threads * ratios.space / ratios.r2,
+            threads * ratios.space / ratios.r1,
+            operator.space_points,
+        )
+    down = far < near
+    ends = (near + SLACK, far - SLACK) if down else (near - SLACK, far + SLACK)
+    return tuple(count for count in divisors_between(*ends, number) if count < MOST_THREADS)
+
+
+def flat_search(
+    operator: Operator, parent: FlatProgram, measure: Callable[[FlatProgram], float]
+) -> tuple[FlatProgram | None, int]:
+    """The best program for `operator` by the features of one of another operator, and how many were measured.
+
+    Rounds: all numbers of threads; the other unrollings of the best.
+
+    Raises:
+        ShapeError: the operators do not satisfy the reuse conditions.
+    """
+    ratios = Ratios.of(operator, parent.operator)
+    times = {
+        made: measure(made)
+        for count in flat_counts(ratios, operator, parent.sketch, parent.threads)
+        for made in [FlatProgram(operator, parent.sketch, count, parent.unroll)]
+    }
+    best = min(times, key=times.__getitem__, default=None)
+    if best is not None:
+        for option in UNROLLS:
+            other = replace(best, unroll=option)
+            if other not in times:
+                times[other] = measure(other)
+        best = min(times, key=times.__getitem__)
+    return best, len(times)
