@@ -343,3 +343,16 @@ def test_a_users_model_is_left_without_a_compiled_network(tmp_path: Path) -> Non
     task = syno.Task(name="same", model=lambda: model, train=batches(2), validation=batches(1))
     search(tmp_path / "run", model, data=task, budget=1)
     assert compiled_of(model) is None
+
+
+def test_a_candidate_is_exported_as_a_compiled_network(searched: Any, tmp_path: Path) -> None:
+    result, _ = searched
+    (finalist,) = [c for c in result.view.candidates() if c.finals]
+    words = ["export", str(result.view.directory), finalist.id, "--format", "bundle"]
+    done = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "net")])
+    assert done.exit_code == 0, done.output
+    model = result[finalist.id].apply(measured=False, compile=False).eval()
+    with torch.no_grad():
+        wanted = model(example())
+    there = torch.as_tensor(syno.load(tmp_path / "net")(example().numpy()))
+    torch.testing.assert_close(there, wanted, rtol=1e-4, atol=1e-5)
