@@ -27,7 +27,8 @@ class CompiledModel:
     model returns, without gradients. Thread-safe. `syno.compile(model, example)` makes it.
 
     Values of parameters and buffers that change after compilation are seen at the next call, and packed again; a call
-    that runs meanwhile on another thread may see either.
+    that runs meanwhile on another thread may see either. What is written past autograd (through `weight.data`, or into
+    tensors made in inference mode) is not seen; `renew(everything=True)` takes it.
 
     Attributes:
         network: the compiled network: its steps, memory, check.
@@ -188,11 +189,19 @@ class CompiledModel:
         return self.network._repr_html_() or f"<pre>{html.escape(repr(self))}</pre>"
 
     def _now(self) -> list[tuple[int, int] | None]:
-        return [
-            (tensor._version, tensor.data_ptr()) if isinstance(tensor, Tensor) else None
-            for home, key in self._watched
-            for tensor in (home.get(key),)
-        ]
+        tensors = [home.get(key) for home, key in self._watched]
+        try:
+            return [
+                (tensor._version, tensor.data_ptr()) if isinstance(tensor, Tensor) else None
+                for tensor in tensors
+            ]
+        except RuntimeError:  # tensors made in inference mode have no version
+            return [
+                (-1 if tensor.is_inference() else tensor._version, tensor.data_ptr())
+                if isinstance(tensor, Tensor)
+                else None
+                for tensor in tensors
+            ]
 
     def _refresh(self, everything: bool) -> None:
         with self._lock:
@@ -255,7 +264,8 @@ def _places(model: nn.Module, source: str) -> Iterator[tuple[Mapping[str, Any], 
 
 
 def _same_kind(name: str, old: Array, tensor: Any) -> Array:
-    if not isinstance(tensor, Tensor) or tuple(tensor.shape) != old.shape:
+    here = isinstance(tensor, Tensor) and tensor.device.type == "cpu"
+    if not here or tuple(tensor.shape) != old.shape:
         raise ShapeError(
             f"[network] the model's {name} was {list(old.shape)} when it was compiled, and is {described(tensor)} now; "
             "compile again"

@@ -498,3 +498,21 @@ def test_truth_values_of_a_caller_are_read() -> None:
         syno.compile(Choosing(), (x, keep))(x, keep), Choosing()(x, keep), strict=True
     ):
         assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
+
+
+def test_models_made_in_inference_mode_are_compiled() -> None:
+    with torch.inference_mode():
+        model, x = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).eval(), torch.randn(2, 3)
+        fast = syno.compile(model, x)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-6)
+        model[0].weight.mul_(2.0)
+        fast.renew(everything=True)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-6)
+
+
+def test_parameters_that_went_elsewhere_are_refused() -> None:
+    model, x = nn.Linear(3, 2).eval(), torch.randn(2, 3)
+    fast = syno.compile(model, x)
+    model.to("meta")
+    with pytest.raises(ShapeError, match="weight"):
+        fast(x)
