@@ -249,7 +249,7 @@ def _export_network(
     what: Any, place: Path, format: str, example: Any, about: str | None
 ) -> Exported:
     from syno.export import network_bundle
-    from syno.graph.bundle import described as cpu_described
+    from syno.graph.bundle_cpu import described as cpu_described
     from syno.graph.loaded import LoadedNetwork, load_network
 
     if isinstance(what, LoadedNetwork):

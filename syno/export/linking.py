@@ -178,7 +178,7 @@ def instructions() -> list[str]:
     """The instruction sets that kernels of this process may use, in Linux's names."""
     from syno import _core
 
-    enabled = {word[1:] for word in _core.host_cpu().features.split(",") if word.startswith("+")}
+    enabled = set(_core.host_cpu().enabled)
     return [linux for llvm, linux in INSTRUCTIONS.items() if llvm in enabled]
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from syno import __version__, _core
 from syno.errors import FormatError, ShapeError, UnsupportedOp
 from syno.export.linking import c_compiler, run_archiver, run_compiler
-from syno.graph import bundle, structure
+from syno.graph import bundle, bundle_cpu, structure
 from syno.graph.building import Array
 from syno.graph.bundle import Call, File, Leaf, Manifest, Parameter, Port, Sample, SampleOutput
 from syno.graph.calls import Arrangement, Imported
@@ -48,7 +48,7 @@ class Source:
     @property
     def made_for(self) -> bundle.MadeFor:
         kernels = [stage.kernel.call for stage in _kernel_stages(self.network)]
-        return bundle.made_for(kernels[0].cpu if kernels else _core.host_cpu())
+        return bundle_cpu.made_for(kernels[0].cpu if kernels else _core.host_cpu())
 
 
 def source_of(what: CompiledModel | CompiledNetwork, example: Any, about: str = "") -> Source:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from syno import _core
 from syno.errors import FormatError, KernelError, ShapeError, SynoError, shown, told
-from syno.graph import bundle, structure
+from syno.graph import bundle, bundle_cpu, structure
 from syno.graph.bundle import Manifest, Port, Tensor
 from syno.graph.calling import Kind, NetworkCall
 
@@ -62,7 +62,7 @@ class NetworkFolder:
     @property
     def cpu(self) -> str:
         """The CPU that it was made for, and its vector instructions."""
-        return bundle.described(self.manifest.made_for)
+        return bundle_cpu.described(self.manifest.made_for)
 
     @property
     def fallbacks(self) -> dict[str, str]:
@@ -273,6 +273,9 @@ class LoadedNetwork(NetworkFolder, NetworkCall):
         }
         return Profile(self, times, total_us)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load_network, (self.path,)
+
     # Linking
 
     def _linked(self) -> _core.Executable:
@@ -355,7 +358,7 @@ def load_network(path: Path) -> LoadedNetwork:
     """
     manifest = bundle.read_manifest(path)
     _check_call(path, manifest)
-    bundle.require_cpu(path, manifest.made_for)
+    bundle_cpu.require_cpu(path, manifest.made_for)
     return LoadedNetwork(path, manifest)
 
 
@@ -379,7 +382,9 @@ def _check_call(path: Path, manifest: Manifest) -> None:
 
 
 #: What the texts, numbers and lists of a step are.
-_KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "float": (int, float), "int": int}
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "str": str, "float": (int, float), "int": int, "bool": bool
+}  # fmt: skip
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -395,11 +400,12 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
         if field.name not in row:
             continue
         value, kind = row[field.name], _KINDS.get(str(field.type))
-        if kind is None:
-            if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-                raise ValueError(f"{field.name} is {shown(value)}")
-            value = tuple(value)
-        elif not isinstance(value, kind) or isinstance(value, bool):
+        if kind is None:  # a list of texts
+            plain = isinstance(value, list) and all(isinstance(each, str) for each in value)
+            fits, value = plain, tuple(value) if plain else value
+        else:
+            fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+        if not fits:
             raise ValueError(f"{field.name} is {shown(value)}")
         made[field.name] = value
     return made

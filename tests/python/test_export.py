@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -352,3 +353,10 @@ def test_inputs_of_any_structure_are_exported(tmp_path, format):
     )
     done = syno.export(Branches(), tmp_path / "out", format=format, example=example)
     assert done.max_abs_err < 1e-3 and "the model Branches" in str(done)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86-64")
+def test_a_bundle_for_a_named_cpu_says_what_it_needs(monkeypatch):
+    monkeypatch.setenv("SYNO_CPU", "x86-64-v3")
+    assert {"avx2", "fma", "bmi2"} <= set(linking.instructions())
+    assert "avx512f" not in linking.instructions()

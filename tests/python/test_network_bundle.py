@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -197,6 +198,8 @@ def test_what_it_says_of_itself(branches: Path) -> None:
     assert profile.total_us > 0 and set(profile.times_us) <= {s.name for s in loaded.stages}
     assert loaded.dot().startswith("digraph") and loaded.graph.key() == loaded.to_dict()["key"]
     assert loaded.fallbacks == {} and loaded.verification.passed
+    again = pickle.loads(pickle.dumps(loaded))
+    assert again.path == loaded.path and again.verify()
 
 
 def test_names_of_an_onnx_model_are_kept(tmp_path: Path) -> None:

@@ -190,3 +190,14 @@ def test_a_network_is_exported_for_a_target(tmp_path):
         model, tmp_path / "c", format="c", example=torch.randn(1, 4, 7, 5), target=AARCH64, cpu="neoverse-v1"
     )  # fmt: skip
     assert done.checked.endswith("run by qemu-aarch64")
+
+
+def test_what_code_for_a_cpu_may_use() -> None:
+    assert {"avx2", "fma"} <= set(_core.cpu_named("x86-64-v3", "x86_64-linux-gnu").enabled)
+    assert "avx512f" not in _core.cpu_named("znver3", "x86_64-linux-gnu").enabled
+    assert "sve" in _core.cpu_named("neoverse-v1", AARCH64).enabled
+    assert _core.cpu_named("generic+sve256", AARCH64).enabled == ["sve"]
+    here = _core.cpu_named("host")
+    assert here.enabled == sorted(
+        word[1:] for word in here.features.split(",") if word.startswith("+")
+    )
