@@ -69,7 +69,8 @@ def source_of(what: CompiledModel | CompiledNetwork, example: Any, about: str = 
     else:
         inputs = _in_order(network, example)
         call = _by_position(network)
-    return Source(network, call, [np.ascontiguousarray(as_array(each)) for each in inputs], about)
+    plain = [each.detach() if hasattr(each, "detach") else each for each in inputs]
+    return Source(network, call, [as_array(each) for each in network.taken(plain)], about)
 
 
 def _compiler() -> str:

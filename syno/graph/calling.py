@@ -42,6 +42,15 @@ class NetworkCall:
         """Random inputs: normal numbers; whole numbers of 0 and 1, which every table has rows for."""
         return random_arrays([(shape, dtype) for _, shape, dtype in self._inputs], seed)
 
+    def taken(self, arrays: Sequence[Any]) -> list[Any]:
+        """Inputs in order as the network reads them: where they lie, or row-major copies; errors as of `run`."""
+        if len(arrays) != len(self._inputs):
+            names = ", ".join(name for name, _, _ in self._inputs)
+            raise ShapeError(
+                f"[network] {len(arrays)} arrays for {len(self._inputs)} inputs: {names}"
+            )
+        return [_given(array, *wanted) for array, wanted in zip(arrays, self._inputs, strict=True)]
+
     def run(
         self, arrays: Sequence[Any], *, out: Any = None, num_threads: int | None = None
     ) -> list[Any]:
@@ -61,12 +70,7 @@ class NetworkCall:
         threads = self.threads
         if num_threads is not None:
             threads = whole("network", "num_threads", num_threads, 1, MOST_THREADS)
-        if len(arrays) != len(self._inputs):
-            names = ", ".join(name for name, _, _ in self._inputs)
-            raise ShapeError(
-                f"[network] {len(arrays)} arrays for {len(self._inputs)} inputs: {names}"
-            )
-        held = [_given(array, *wanted) for array, wanted in zip(arrays, self._inputs, strict=True)]
+        held = self.taken(arrays)
         tensors = bool(arrays) and hasattr(arrays[0], "detach")
         if out is None:
             made = [_fresh(shape, dtype, tensors) for _, shape, dtype in self._outputs]
@@ -91,7 +95,7 @@ class NetworkCall:
         from time import perf_counter
 
         turns = whole("profile", "turns", turns, 1, 10_000)
-        held = [_given(a, *wanted) for a, wanted in zip(arrays, self._inputs, strict=True)]
+        held = self.taken(arrays)
         made = [_fresh(shape, dtype, False) for _, shape, dtype in self._outputs]
         addresses = [_address(array) for array in (*held, *made)]
         steps = list(self._executable.profile(addresses, self.threads, turns))

@@ -216,6 +216,16 @@ def test_names_of_an_onnx_model_are_kept(tmp_path: Path) -> None:
     assert list(loaded.inputs) == ["left", "rows", "right"]
     assert list(loaded.outputs) == ["total", "picked", "left2"]
     left, rows, right = net.example(3)
+    for wrong, kind in (
+        ([left, rows], ShapeError),
+        ([left[:1], rows, right], ShapeError),
+        ([left, left, right], (ShapeError, KernelError)),
+        ({"left": left}, ShapeError),
+        (left, ShapeError),
+    ):
+        with pytest.raises(kind):
+            syno.export(net, tmp_path / "wrong.syno", example=wrong)
+    assert not (tmp_path / "wrong.syno").exists()
     for made in (loaded(left, rows, right), loaded(left, right=right, rows=rows)):
         assert isinstance(made, tuple)
         for ours, theirs in zip(made, net(left, rows, right), strict=True):
