@@ -81,6 +81,10 @@ class NetworkTuned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 f"{self.ended}: {len(self.steps)} of {len(self.plan.steps)} steps, {self.measured} measured now in "
                 f"{self.seconds:.1f} s, constructed / best {self.gain:.3f}"
             )
+        if self.ended == "interrupted":
+            lines.append(
+                "what was measured for the step under way is kept: the same call goes on there"
+            )
         lines += [f"  {step}" for step in self.steps]
         if self.damaged:
             lines.append(f"{self.damaged} damaged lines of the session were skipped")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 
@@ -11,50 +10,42 @@ from syno.errors import SynoError
 from syno.tuning.reuse.shapes import Shape, comparable, shape_of
 
 _INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-#: Where in a program's text a number is an extent: after an iterator, and in the shapes of inputs.
-_EXTENT = re.compile(r"[A-Za-z_]\w*: (\d+)")
-_INPUT = re.compile(r"^(?:input|weight) .*$", re.MULTILINE)
+
+#: The extent of an iterator.
+_EXTENT = re.compile(r"(?<=: )\d+")
 
 
 def bridge_program(a: Shape, b: Shape) -> _core.Program | None:
     """The program of the element-wise smaller extents of two that cannot reuse each other.
 
-    None where they can, differ in more than sizes (type, strides, paddings), or there is no such program.
+    What extents do not determine, strides and paddings, is the smaller of the two as well, or none; inputs are as
+    large as what is read. None where the two can reuse each other, are of different types, or there is no such program.
     """
     if a.type != b.type or comparable(a, b):
         return None
-    text = _smaller(a.plain, b.plain)
-    return None if text is None else _bridge(text, a, b)
+    return _bridge(_smaller(a.plain, b.plain), a, b)
 
 
-def _smaller(ours: str, theirs: str) -> str | None:
-    """Of two texts of one type the one with the smaller extents; None where other numbers differ."""
-    extents = _extent_places(ours)
-    made, end = [], 0
-    for mine, other in zip(_INTEGER.finditer(ours), _INTEGER.finditer(theirs), strict=True):
-        x, y = int(mine[0]), int(other[0])
-        if x != y and mine.start() not in extents:
-            return None
-        made.append(ours[end : mine.start()] + str(min(x, y)))
-        end = mine.end()
-    return "".join(made) + ours[end:]
+def _smaller(ours: str, theirs: str) -> str:
+    """Of two texts of one type the one with the smaller extents, of strides and paddings the smaller or none."""
+    base, other = sorted((ours, theirs), key=lambda text: len(_INTEGER.findall(text)))
+    same = len(_INTEGER.findall(base)) == len(_INTEGER.findall(other))
+    pattern = _INTEGER if same else _EXTENT
+    others = iter(pattern.findall(other))
+    return pattern.sub(lambda mine: str(min(int(mine[0]), int(next(others)))), base)
 
 
 def _bridge(text: str, a: Shape, b: Shape) -> _core.Program | None:
+    lines = text.splitlines()
+    weights = [line.split()[1].partition("[")[0] for line in lines if line.startswith("weight ")]
+    body = [line for line in lines if not line.startswith(("input ", "weight "))]
     try:
-        program = _core.Program.parse(text)
+        program = _core.Program.parse("\n".join(body), weights=weights)
     except SynoError:  # extents that do not go together
         return None
     shape = shape_of(program)
-    return program if comparable(shape, a) and comparable(shape, b) else None
-
-
-@functools.lru_cache(maxsize=1024)
-def _extent_places(text: str) -> frozenset[int]:
-    places = {found.start(1) for found in _EXTENT.finditer(text)}
-    for line in _INPUT.finditer(text):
-        places |= {line.start() + number.start() for number in _INTEGER.finditer(line[0])}
-    return frozenset(places)
+    alike = shape.type == a.type and comparable(shape, a) and comparable(shape, b)
+    return program if alike else None
 
 
 def bridge_programs(shapes: Sequence[Shape]) -> list[_core.Program]:
@@ -67,7 +58,7 @@ def bridge_programs(shapes: Sequence[Shape]) -> list[_core.Program]:
             if a.type != b.type or comparable(a, b):
                 continue
             text = _smaller(a.plain, b.plain)
-            if text is None or text in tried:
+            if text in tried:
                 continue
             tried.add(text)
             made = _bridge(text, a, b)

@@ -16,7 +16,7 @@ from syno.tuning.reuse.graph import ROOT, ChoiceGraph, Edge, Tree, arborescence,
 def greedy_tree(graph: ChoiceGraph) -> Tree:
     """A tree that reaches every wanted node, at most as many times as costly as the best as there are such nodes.
 
-    Its `bound` is the sum of what each wanted node costs at least.
+    Its `bound` is the sum of what each wanted node costs at least, and what the first one costs beside that.
 
     Raises:
         ShapeError: a wanted node cannot be reached.
@@ -35,7 +35,13 @@ def greedy_tree(graph: ChoiceGraph) -> Tree:
     for (_, child), cost in graph.costs.items():
         if child < graph.terminals:
             cheapest[child] = min(cheapest[child], cost)
-    least = sum(cheapest)
+    # Somewhere it begins: with an operator, which then costs more than that, or with a bridge beside all of them.
+    begins = [
+        cost - (cheapest[child] if child < graph.terminals else 0.0)
+        for (parent, child), cost in graph.costs.items()
+        if parent == ROOT
+    ]
+    least = sum(cheapest) + min(begins, default=0.0)
     return Tree(tree.edges, tree.cost, min(least, tree.cost))
 
 

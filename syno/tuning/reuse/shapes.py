@@ -16,6 +16,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _TENSOR = re.compile(r"(?:^(?:input|weight) ([A-Za-z_]\w*)\[)|(?:^([A-Za-z_]\w*)\[)", re.MULTILINE)
 _ITERATOR = re.compile(r"([A-Za-z_]\w*): (\d+)")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+#: What of a read a stride and a padding are: `2 * h` and `h - 1` are of one type with `h`.
+_SCALED, _SHIFTED = re.compile(r"# \* (?=i\d)"), re.compile(r"(?<=i\d|\d\d) [+-] #(?=[,\]])")
 #: Programs whose shape is remembered.
 _KEPT = 1024
 
@@ -76,7 +78,7 @@ def _made(text: str) -> Shape:
         lines.append(_renamed(line, loops, tensors))
     plain = "\n".join(lines) + "\n"
     extents = tuple(int(n) for _, n in _ITERATOR.findall(text))
-    kind = _NUMBER.sub("#", plain)
+    kind = _SHIFTED.sub("", _SCALED.sub("", _NUMBER.sub("#", plain)))
     return Shape(kind, extents, *largest[1:], tensors, loops, tuple(scopes), plain)
 
 
