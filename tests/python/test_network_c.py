@@ -175,6 +175,11 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
         (own[:-1], "not the one"),
         (b"", "not the one"),
         (b"x" + own[1:], "not the one"),
+        (own[:64] + own[72:80] + own[64:72] + own[80:], "damaged"),
+        *(
+            (own[:at] + bytes([own[at] ^ 1 << bit]) + own[at + 1 :], "damaged")
+            for at, bit in ((64, 0), (71, 7), (len(own) // 2, 3), (len(own) - 1, 7))
+        ),
         (None, "cannot be read"),
     ]:
         (folder / "weights.bin").unlink(missing_ok=True)

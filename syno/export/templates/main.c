@@ -26,6 +26,7 @@ int main(void) {
   int failed = 0;
 
   int status = syno_open("weights.bin", &network);
+  if (status == SYNO_OK) status = syno_check(network);
   if (status != SYNO_OK) return fprintf(stderr, "%s\n", syno_message(status)), 2;
   const char* vector = read_file("test_vector.bin", @VECTOR@);
   for (int i = 0; i < SYNO_INPUTS; ++i) inputs[i] = vector + given[i];

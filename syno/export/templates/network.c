@@ -13,6 +13,7 @@
 #define ARENA_BYTES ((size_t)@ARENA@)
 #define WEIGHT_BYTES ((size_t)@WEIGHT_BYTES@)
 #define WEIGHT_MARK "@WEIGHT_MARK@"
+#define WEIGHT_SUM UINT64_C(@WEIGHT_SUM@)
 
 typedef void syno_body(void* context, int64_t begin, int64_t end, void* private_memory);
 typedef void syno_parallel(void* pool, syno_body* body, void* context, int64_t count);
@@ -35,7 +36,7 @@ int syno_output_named(const char* name) { return named(syno_outputs, name); }
 const char* syno_message(int status) {
   static const char* const words[] = {"done",
                                       "the file of weights cannot be read",
-                                      "the file of weights is not the one that was written with this network",
+                                      "the file of weights is damaged, or not the one that was written with this network",
                                       "this CPU has not the instructions that the network's code is made of: @CPU@",
                                       "there is no memory for the workspace",
                                       "an input names a row that a table does not have"};
@@ -124,6 +125,17 @@ int syno_open(const char* weights, syno_network** network) {
   }
   (*network)->weights = mapped;
   return SYNO_OK;
+}
+
+/* A sum in which every word counts for its place. */
+int syno_check(const syno_network* network) {
+  uint64_t sum = 0;
+  for (uint64_t i = 0; i < WEIGHT_BYTES / 8; ++i) {
+    uint64_t word;
+    memcpy(&word, network->weights + 8 * i, 8);
+    sum += word * (2 * i + 1);
+  }
+  return sum == WEIGHT_SUM ? SYNO_OK : SYNO_OTHER_FILE;
 }
 
 void syno_close(syno_network* network) {

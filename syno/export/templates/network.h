@@ -25,7 +25,7 @@ extern "C" {
 enum {
   SYNO_OK = 0,
   SYNO_NO_FILE = 1,    /* the file of weights cannot be read */
-  SYNO_OTHER_FILE = 2, /* it is not the one that was written with this header */
+  SYNO_OTHER_FILE = 2, /* it is damaged, or not the one that was written with this header */
   SYNO_OTHER_CPU = 3,  /* this CPU lacks instructions that the code is made of */
   SYNO_NO_MEMORY = 4,  /* there is no memory for the workspace */
   SYNO_BAD_INDEX = 5   /* an input names a row that a table does not have */
@@ -52,6 +52,8 @@ typedef struct syno_network syno_network;
 /* Maps the file of weights into memory, without reading it, after a look at the CPU. */
 int syno_open(const char* weights, syno_network** network);
 void syno_close(syno_network* network);
+/* Reads all weights: SYNO_OTHER_FILE where they are damaged. */
+int syno_check(const syno_network* network);
 
 /* Computes outputs[0 .. SYNO_OUTPUTS) of inputs[0 .. SYNO_INPUTS), which overlap none of them.
  * workspace: SYNO_WORKSPACE_BYTES of the calling thread; NULL: taken for this call. */
