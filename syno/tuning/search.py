@@ -297,10 +297,12 @@ class _Search:
         counted_us = self._time_of(counted)
         if math.isinf(counted_us):
             raise KernelError(f"[tune] the counted schedule: {self.trials[-1].record.reason}")
+        progress(len(self.trials), trials, self._ranked()[0].record.median_us)
         if given is None:
             starts = self._starts(trials - len(self.trials))
             if starts:
                 self._measure(starts)
+                progress(len(self.trials), trials, self._ranked()[0].record.median_us)
         while given is None and len(self.trials) < trials:
             if time_limit_s is not None and time.monotonic() - start > time_limit_s:
                 break
