@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 std::shared_ptr<Kernel> doubled() {
   return compile(
       nest::parse_loop_nest("nest doubled\ninput x: f32[8]\noutput y: f32[8]\n"
-                  "for i in 0..8\n  y[i] = x[i] * 2\n"));
+                            "for i in 0..8\n  y[i] = x[i] * 2\n"));
 }
 
 void write(const fs::path& path, const std::string& content) {
