@@ -401,6 +401,33 @@ def test_without_a_c_compiler_nothing_is_begun(
     assert not list(tmp_path.iterdir())
 
 
+def test_forked_children_run_it_on_threads_of_their_own(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3)).eval()
+    syno.export(syno.compile(model, torch.randn(1, 8, 32, 32), threads=2), tmp_path / "net.syno")
+    script = f"""
+import os
+import numpy as np
+import syno
+loaded = syno.load({str(tmp_path / "net.syno")!r})
+assert loaded.threads == 2
+inputs = loaded.example(1)
+wanted = loaded.run(inputs)[0]
+for threads in (1, 2, 3):
+    assert np.array_equal(loaded.run(inputs, num_threads=threads)[0], wanted)
+child = os.fork()
+if child == 0:
+    os._exit(0 if np.array_equal(loaded.run(inputs)[0], wanted) and loaded.verify() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print("done")
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "done", done.stderr
+
+
 # What is refused
 
 
