@@ -66,6 +66,14 @@ def compile_network(
             help="Also write the fused graph, in Graphviz's language: a .dot.",
         ),
     ] = None,
+    svg: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--svg",
+            callback=suffix_of(lambda: (".svg",)),
+            help="Also draw the steps: an .svg; with their measured times where --profile is given.",
+        ),
+    ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
@@ -99,6 +107,8 @@ def compile_network(
     times = network.profile(*network.example()) if profile else None
     if dot is not None:
         write_output(dot, network.dot().encode(), "compile")
+    if svg is not None:
+        (times or network).to_svg(svg)
     if json:
         more = {"profile": times, "exported": written}
         print_json(
@@ -178,15 +188,17 @@ def is_bundle(text: str) -> bool:
 def read_bundle(text: str, svg: Path | None = None) -> Any:
     """What a folder of a compiled network holds, for people: also of one that is for another CPU.
 
+    Args:
+        svg: its steps are drawn there.
     Raises:
-        FormatError: it is none, or damaged; or something is to be drawn.
+        FormatError: it is none, or damaged; or the picture cannot be written.
     """
-    from syno.errors import FormatError
     from syno.graph.loaded import describe_network
 
+    network = describe_network(Path(text))
     if svg is not None:
-        raise FormatError(f"[explain] {text} is a network: 'syno compile --dot' draws its graph")
-    return describe_network(Path(text))
+        network.to_svg(svg)
+    return network
 
 
 def export_bundle(folder: Path, output: Path, format: str, given: list[str]) -> Any:

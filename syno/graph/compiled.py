@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from syno import _core
 from syno.graph.building import DTYPES, Array, Network
 from syno.graph.calling import NetworkCall
 from syno.graph.checking import Check, Sample, same_bytes
+from syno.graph.drawing import to_svg
 from syno.graph.stages import Stage, order_of, pack_anew
 from syno.graph.storage import Place, Storage, bytes_of, stored
 from syno.notebook import Printed, facts, table
@@ -145,6 +147,19 @@ class CompiledNetwork(NetworkCall):
         """The fused graph in Graphviz's language."""
         return str(self.graph.dot())
 
+    def to_svg(
+        self, path: str | Path | None = None, *, times_us: Mapping[str, float] | None = None
+    ) -> str:
+        """A picture of the steps in the order they run in, with their predicted times.
+
+        Args:
+            path: written there, too.
+            times_us: measured times by step, drawn instead: a profile's.
+        Raises:
+            FormatError: it cannot be written.
+        """
+        return to_svg(self, path, times_us)
+
     def __repr__(self) -> str:
         kernels = sum(stage.kind == "kernel" for stage in self.stages)
         return (
@@ -248,6 +263,14 @@ class Profile(Printed):
     def kernels_share(self) -> float:
         """The sum of the steps' own times, of the time of a call."""
         return sum(self.times_us.values()) / self.total_us if self.total_us else 0.0
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """A picture of the steps with these times; written to `path`, too. `CompiledNetwork.to_svg` says more.
+
+        Raises:
+            FormatError: it cannot be written.
+        """
+        return self.network.to_svg(path, times_us=self.times_us)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +136,18 @@ class NetworkFolder:
     def dot(self) -> str:
         """The fused graph in Graphviz's language."""
         return str(self.graph.dot())
+
+    def to_svg(
+        self, path: str | Path | None = None, *, times_us: Mapping[str, float] | None = None
+    ) -> str:
+        """A picture of the steps, as `CompiledNetwork.to_svg` draws it.
+
+        Raises:
+            FormatError: `graph.txt` is damaged, or it cannot be written.
+        """
+        from syno.graph.drawing import to_svg
+
+        return to_svg(self, path, times_us)
 
     def __repr__(self) -> str:
         kernels = sum(bool(step.kernel) for step in self.manifest.steps)

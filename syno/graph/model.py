@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -173,6 +174,16 @@ class CompiledModel:
     def dot(self) -> str:
         """The fused graph in Graphviz's language."""
         return self.network.dot()
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """A picture of the steps in the order they run in, with their predicted times; written to `path`, too.
+
+        `fast.profile().to_svg(path)` draws measured ones.
+
+        Raises:
+            FormatError: it cannot be written.
+        """
+        return self.network.to_svg(path)
 
     @property
     def fallbacks(self) -> dict[str, str]:
