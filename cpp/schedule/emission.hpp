@@ -117,8 +117,8 @@ class Emission {
   /// What this iteration of a loop inside a reduction decides for all terms inside: else none of them counts.
   /// Of an unrolled loop only what is known when code is made, or stays the same over the reduction.
   std::vector<Condition> counting(std::size_t s, std::size_t k);
-  /// Asks for what is read after this tile, a line of each tensor at a step of the reduction. `k`: where the
-  /// tile's loops begin.
+  /// Asks for what is read after this tile, a line of each tensor at an iteration of the reduction's loops
+  /// around, where they have iterations enough. `k`: the loops inside them.
   std::vector<StatementId> prefetches(std::size_t s, std::size_t k);
 
   // --- schedule/emission_core.cpp ---
@@ -154,6 +154,7 @@ class Emission {
   std::vector<Shape> shapes_;                              ///< logical, of every tensor's memory
   std::vector<Trips> around_;     ///< the loops around what is emitted, outermost first
   std::size_t outside_core_ = 0;  ///< of these, how many are around a reduction
+  std::vector<TensorId> asked_;   ///< tensors that a loop around asks for ahead
   int rest_ = 0;                  ///< peeled iterations around what is emitted
 };
 

@@ -53,18 +53,21 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
   ends.push_back(facts_[s].trips[static_cast<std::size_t>(index)]);
   std::vector<StatementId> nests;
   std::int64_t begin = 0;
+  // Where all iterations are pieces of their own, the first one does what is done for all.
+  const bool apart = static_cast<std::int64_t>(ends.size()) == ends.back();
   for (const std::int64_t end : ends) {
     const auto saved = facts_[s].trips;
     if (end == begin + 1) {
       forms_.bind_constant(loop.slot, begin);
-      rest_ += ends.size() > 1;
+      const bool rest = ends.size() > 1 && !(apart && begin == 0);
+      rest_ += rest;
       if (loop.parent >= 0) {
         const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
         const std::int64_t left = parent.extent - begin * parent.factor;
         if (parent.outer == index && left < parent.factor) restrict_trips(s, parent.inner, left);
       }
       nests.push_back(body());
-      rest_ -= ends.size() > 1;
+      rest_ -= rest;
     } else {
       forms_.bind(loop.slot, {begin, end - 1});
       around_.push_back({loop.slot, begin, end - begin});
@@ -158,14 +161,16 @@ StatementId Emission::emit_reduction(std::size_t s, std::size_t k,
                                      const std::function<StatementId()>& update) {
   const auto& order = plan_.scopes[s].order;
   if (k == order.size()) return where(rests(s, true), update);
-  const StatementId inside = emit_loop_with_producers(s, order[k], [&, k] {
-    return where(counting(s, k), [&] { return emit_reduction(s, k + 1, update); });
-  });
   const auto& tile = plan_.scopes[s].tile;
   const auto tiled = [&](int loop) { return std::find(tile.begin(), tile.end(), loop) != tile.end(); };
-  if (!tiled(order[k]) || (k > 0 && tiled(order[k - 1]))) return inside;
-  std::vector<StatementId> parts = prefetches(s, k);
-  parts.push_back(inside);
+  // As far out as there are still steps enough: each costs instructions beside the multiply-adds.
+  const std::size_t asked = asked_.size();
+  std::vector<StatementId> parts;
+  if (around_.size() > outside_core_ && (k == 0 || !tiled(order[k - 1]))) parts = prefetches(s, k);
+  parts.push_back(emit_loop_with_producers(s, order[k], [&, k] {
+    return where(counting(s, k), [&] { return emit_reduction(s, k + 1, update); });
+  }));
+  asked_.resize(asked);
   return nest_.sequence(std::move(parts));
 }
 
@@ -212,14 +217,18 @@ std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
   for (const auto& [tensor, near_bytes] : plan_.scopes[s].prefetched) {
     const auto reads = plan_.reads_of(s, tensor);
     if (reads.empty()) continue;  // it reads a copy by now
+    if (std::find(asked_.begin(), asked_.end(), tensor) != asked_.end()) continue;
     const Scalar scalar = plan_.program.scalar(reads.front());
     std::vector<Condition> ignored;
     std::vector<ExprId> indices;
     for (const ExprId index : scalar.indices)
       indices.push_back(over_loops(s, symbolic::without_inside(nest_.arena, index, ignored)));
     walk.near_bytes = near_bytes;
-    if (const auto asks = prefetch_next(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk))
+    if (const auto asks =
+            prefetch_next(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk)) {
       made.push_back(*asks);
+      asked_.push_back(tensor);
+    }
   }
   for (const Trips& trips : walk.tile) forms_.unbind(trips.slot);
   return made;

@@ -158,6 +158,22 @@ TEST(PrefetchDecision, LeavesMemoryThatStaysNearAlone) {
   EXPECT_EQ(to_text(nest).find("prefetch"), std::string::npos) << to_text(nest);
 }
 
+/// One line an iteration of a loop further out is enough: taps inside ask for nothing.
+TEST(PrefetchDecision, AsksAsFarOutAsThereAreStepsEnough) {
+  const auto p = program::parse("y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+                                {.sizes = {{"o", 128}, {"h", 28}, {"w", 28}, {"c", 64}, {"r", 3}, {"s", 3}}});
+  Target target;
+  target.l2_bytes = 256 << 10;
+  const std::string nest = to_text(apply_prepacked(p, default_schedule(p, Dtype::F32, target, {"k"}))->call);
+  const auto column = [&](std::string_view statement) {
+    const std::size_t at = nest.find(statement);
+    EXPECT_NE(at, std::string::npos) << statement << "\n" << nest;
+    return at - nest.rfind('\n', at);
+  };
+  EXPECT_EQ(column("prefetch k_pack["), column("for r in")) << nest;
+  EXPECT_LT(column("for r in"), column("for s in")) << nest;
+}
+
 /// Most of the next window was read with this one.
 TEST(PrefetchDecision, LeavesWindowsThatOverlapAlone) {
   const auto p = program::parse("y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
