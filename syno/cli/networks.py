@@ -128,7 +128,7 @@ def bench_model(
     Raises:
         ArgumentError: it is no name of a model, or there is no example.
     """
-    from syno.cli.targets import example_inputs
+    from syno.cli.targets import one_example
     from syno.errors import ArgumentError
     from syno.revisit import bench_original, model_of
 
@@ -143,12 +143,12 @@ def bench_model(
         raise ArgumentError(
             "[bench] a model is timed on an example", fix="add --example 1,3,224,224"
         )
-    inputs, named = example_inputs(example, made)
-    return bench_original(made, named or tuple(inputs), against=against, threads=threads)
+    inputs = one_example(example, made)
+    return bench_original(made, inputs, against=against, threads=threads)
 
 
 def _module(model: str, example: list[str], compiled: Any, options: dict[str, Any]) -> Any:
-    from syno.cli.targets import example_inputs
+    from syno.cli.targets import one_example
     from syno.errors import ArgumentError
     from syno.revisit import model_of
 
@@ -158,8 +158,8 @@ def _module(model: str, example: list[str], compiled: Any, options: dict[str, An
             "[compile] a module is compiled for the shapes of an example",
             fix="add --example 1,3,224,224",
         )
-    inputs, named = example_inputs(example, made)
-    return compiled(made, named or tuple(inputs), **options)
+    inputs = one_example(example, made)
+    return compiled(made, inputs, **options)
 
 
 def _onnx(path: str, example: list[str], options: dict[str, Any]) -> Any:

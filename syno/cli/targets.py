@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,37 @@ def example_inputs(texts: list[str], model: nn.Module) -> tuple[list[Any], dict[
         else:
             positional.append(made)
     return positional, named
+
+
+def one_example(texts: list[str], model: nn.Module) -> tuple[Any, ...] | dict[str, Any]:
+    """The same as one value: positional inputs, or all of them by name where any is given by name.
+
+    Raises:
+        TaskError: a text has another form, or the model takes no such inputs.
+    """
+    positional, named = example_inputs(texts, model)
+    if not named:
+        return tuple(positional)
+    try:
+        bound = inspect.signature(model.forward).bind_partial(*positional, **named)
+    except (TypeError, ValueError) as error:
+        raise TaskError(
+            f"[example] {type(model).__name__} does not take these inputs: {error}",
+            fix="name them as its forward() does: 'x=1,3,32,32'",
+        ) from error
+    made: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            made.update(value)
+        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise TaskError(
+                f"[example] {type(model).__name__} takes {name} by position only",
+                fix="give all inputs by position: '1,3,32,32'",
+            )
+        else:
+            made[name] = value
+    return made
 
 
 def _tensor(text: str, extents: str, dtype: str | None, model: nn.Module) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from syno.cli.targets import check_form, example_inputs
+from syno.cli.targets import check_form, one_example
 from syno.errors import ArgumentError, ShapeError, shown
 from syno.operator import Operator
 from syno.tuning.search import Tuned, session_file, tune
@@ -95,5 +95,5 @@ def run_network(target: str, example: list[str], *, show: bool, **options: Any) 
             "[tune] a module is tuned for the shapes of an example",
             fix="add --example 1,3,224,224",
         )
-    inputs, named = example_inputs(example, made)
-    return tune_network(made, named or tuple(inputs), **options)
+    inputs = one_example(example, made)
+    return tune_network(made, inputs, **options)
