@@ -61,6 +61,22 @@ struct Data {
   }
 };
 
+/// Calls visit(point) for every point of a shape, last index fastest.
+template <class Visit>
+void for_each_point(const std::vector<std::int64_t>& shape, const Visit& visit) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
+  Point at(shape.size(), 0);
+  for (;;) {
+    visit(at);
+    std::size_t d = shape.size();
+    for (; d-- > 0;) {
+      if (++at[d] < shape[d]) break;
+      at[d] = 0;
+    }
+    if (d == static_cast<std::size_t>(-1)) return;
+  }
+}
+
 /// An argument's memory as its strides want it.
 class Memory {
  public:
@@ -75,17 +91,33 @@ class Memory {
     bytes_.assign(static_cast<std::size_t>(high - low + 1) * size_, '\xff');
   }
   void* first() { return bytes_.data() + static_cast<std::size_t>(offset_) * size_; }
-  void set(const Point& at, double value) {
-    char* place = address(at);
+  /// Calls visit(place) for every element, last index fastest. A user may interrupt.
+  template <class Visit>
+  void for_each_place(const Visit& visit) {
+    constexpr std::int64_t kPiece = 1 << 16;
+    std::vector<std::int64_t> rows = buffer_.extents;
+    std::int64_t row = 1, step = 0;
+    if (!rows.empty()) {
+      row = rows.back();
+      step = buffer_.strides.back() * static_cast<std::int64_t>(size_);
+      rows.pop_back();
+    }
+    for_each_point(rows, [&](const Point& at) {
+      char* const begin = address(at);
+      for (std::int64_t i = 0; i < row; ++i) {
+        if (i % kPiece == 0) interruption_point();
+        visit(begin + i * step);
+      }
+    });
+  }
+  void put(char* place, double value) const {
     if (buffer_.dtype == Dtype::F64) {
       std::memcpy(place, &value, sizeof value);
+    } else if (const auto narrow = static_cast<float>(value); buffer_.dtype == Dtype::F32) {
+      std::memcpy(place, &narrow, sizeof narrow);
     } else {
-      const auto narrow = static_cast<float>(value);
       const std::uint16_t half = to_bfloat16(narrow);
-      if (buffer_.dtype == Dtype::F32)
-        std::memcpy(place, &narrow, sizeof narrow);
-      else
-        std::memcpy(place, &half, sizeof half);
+      std::memcpy(place, &half, sizeof half);
     }
   }
   /// Nothing was written there: no kernel computes these bits.
@@ -93,8 +125,8 @@ class Memory {
     const char* place = address(at);
     return std::all_of(place, place + size_, [](char byte) { return byte == '\xff'; });
   }
-  double get(const Point& at) {
-    const char* place = address(at);
+  double get(const Point& at) { return take(address(at)); }
+  double take(const char* place) const {
     if (buffer_.dtype == Dtype::F64) {
       double value = 0;
       std::memcpy(&value, place, sizeof value);
@@ -121,22 +153,6 @@ class Memory {
   std::int64_t offset_ = 0;
   std::string bytes_;
 };
-
-/// Calls visit(point) for every point of a shape, last index fastest.
-template <class Visit>
-void for_each_point(const std::vector<std::int64_t>& shape, const Visit& visit) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
-  Point at(shape.size(), 0);
-  for (;;) {
-    visit(at);
-    std::size_t d = shape.size();
-    for (; d-- > 0;) {
-      if (++at[d] < shape[d]) break;
-      at[d] = 0;
-    }
-    if (d == static_cast<std::size_t>(-1)) return;
-  }
-}
 
 /// Where code changes along a dimension: its ends, the tails of loops split by any extent of the nest, and
 /// the bounds of conditions.
@@ -393,14 +409,12 @@ class Verifier {
     const Buffer& buffer = arguments_[input];
     Random stream = random_.fork(input);
     program::Values<double> made{buffer.extents, {}};
-    for_each_point(buffer.extents, [&](const Point& at) {
-      interruption_point();
-      memory.set(at, rounded(buffer.dtype, data.of(2 * stream.unit() - 1)));
-    });
-    for_each_point(buffer.extents, [&](const Point& at) {
-      interruption_point();
-      made.data.push_back(memory.get(at));
-    });
+    memory.for_each_place(
+        [&](char* place) { memory.put(place, rounded(buffer.dtype, data.of(2 * stream.unit() - 1))); });
+    std::size_t count = 1;
+    for (const std::int64_t extent : buffer.extents) count *= static_cast<std::size_t>(extent);
+    made.data.reserve(count);
+    memory.for_each_place([&](const char* place) { made.data.push_back(memory.take(place)); });
     return made;
   }
 
@@ -519,7 +533,8 @@ class Verifier {
       }
     }
     fill_all(best);
-    for (int round = 0; round < 2 && most < kAll; ++round) {
+    const int rounds = elements <= kMostElements ? 2 : 0;
+    for (int round = 0; round < rounds && most < kAll; ++round) {
       const double before = most;
       for (std::size_t i = 0; i < inputs_.size() && most < kAll; ++i) {
         program::Values<double>& of_input = values[program_.tensor(inputs_[i]).name];
