@@ -533,8 +533,7 @@ class Verifier {
       }
     }
     fill_all(best);
-    const int rounds = elements <= kMostElements ? 2 : 0;
-    for (int round = 0; round < rounds && most < kAll; ++round) {
+    for (int round = 0; round < 2 && most < kAll; ++round) {
       const double before = most;
       for (std::size_t i = 0; i < inputs_.size() && most < kAll; ++i) {
         program::Values<double>& of_input = values[program_.tensor(inputs_[i]).name];
