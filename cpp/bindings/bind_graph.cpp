@@ -366,8 +366,7 @@ Argument argument_of(const py::handle& given) {
 }
 
 /// ("kernel", kernel, threads, arguments), ("native", library, symbol, threads, arguments), ("builtin", name,
-/// attributes, [(shape, dtype)], inputs, arguments) or
-/// ("host", arguments).
+/// attributes, [(shape, dtype)], inputs, arguments) or ("host", arguments).
 graph::Step step_of(const py::tuple& given) {
   graph::Step step;
   const auto kind = py::cast<std::string>(given[0]);

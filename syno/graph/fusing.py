@@ -91,7 +91,7 @@ def fused(
     made = _Joining(graph)
     refused: set[tuple[str, str]] = set()
     while (found := _first_gain(made.graph, cost, dtype, refused)) is not None:
-        made.join(*found)
+        made.take(*found)
     if path:
         write_entry(path, json.dumps(made.steps).encode())
     return made.graph, made.holds, made.decisions
@@ -117,13 +117,18 @@ class _Joining:
         joined = self.graph.try_merged([first, second])
         if isinstance(joined, str):
             return False
+        self.take((first, second, apart, together), joined)
+        return True
+
+    def take(self, step: _Step, joined: _core.Graph) -> None:
+        """The graph in which that step was made."""
+        first, second, apart, together = step
         pair = (first, second)
         name = _name_of(joined, self.holds.keys(), pair)
         self.graph = joined
         self.holds[name] = tuple(node for each in pair for node in self.holds.pop(each))
         self.decisions.append(Joined(self.holds[name], apart * 1e6, together * 1e6))
-        self.steps.append((first, second, apart, together))
-        return True
+        self.steps.append(step)
 
 
 def _name_of(joined: _core.Graph, before: Collection[str], pair: tuple[str, str]) -> str:
@@ -161,7 +166,7 @@ def _first_gain(
     cost: Cost,
     dtype: str,
     refused: set[tuple[str, str]],
-) -> _Step | None:
+) -> tuple[_Step, _core.Graph] | None:
     nodes = {node.name: node for node in graph.nodes}
     for first, second in _neighbours(graph):
         pair = (first, second)
@@ -180,7 +185,7 @@ def _first_gain(
         made = next(node for node in joined.nodes if node.name == name)
         together = _seconds(joined, made, cost)
         if together < apart:
-            return first, second, apart, together
+            return (first, second, apart, together), joined
         refused.add(pair)
     return None
 

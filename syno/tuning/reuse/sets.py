@@ -34,17 +34,11 @@ def resnet50(n: int = 1) -> list[Operator]:
 
 def mobilenet_v2() -> list[Operator]:
     """MobileNetV2 of one 224 × 224 image; the classifier is a convolution."""
+    from syno.models.mobilenet import STAGES  # brings torch
+
     made = [_conv(32, 112, 3, 3, 2)]
     size, channels = 112, 32
-    for expand, out, repeats, stride in (
-        (1, 16, 1, 1),
-        (6, 24, 2, 2),
-        (6, 32, 3, 2),
-        (6, 64, 4, 2),
-        (6, 96, 3, 1),
-        (6, 160, 3, 2),
-        (6, 320, 1, 1),
-    ):
+    for expand, out, repeats, stride in STAGES:
         for block in range(repeats):
             step = 1 if block else stride
             hidden = channels * expand
