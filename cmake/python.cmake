@@ -20,7 +20,9 @@ target_link_libraries(_core PRIVATE syno_synth syno_emit syno_tune syno_graph)
 # and not only --exclude-libs, because templates instantiated here would leak otherwise.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/exports.map
      "{ global: PyInit__core; __jit_debug_register_code; __jit_debug_descriptor; local: *; };\n")
-target_link_options(_core PRIVATE -Wl,--gc-sections -Wl,-Bsymbolic
+# libstdc++ is inside, so that an older one than this compiler's will do (Ubuntu 22.04, RHEL 9); libgcc is the system's: all that
+# throw exceptions in a process share it. With bindings/arc4random.cpp that makes it run on glibc 2.34 (tests/python/test_wheel.py).
+target_link_options(_core PRIVATE -static-libstdc++ -Wl,--gc-sections -Wl,-Bsymbolic
                     -Wl,--version-script=${CMAKE_CURRENT_BINARY_DIR}/exports.map)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   target_link_options(_core PRIVATE -Wl,--strip-all)

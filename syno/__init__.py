@@ -9,12 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from syno._checkout import hand_over
+from syno._engine import install
 from syno._environment import warn_of_unknown
 
 # In a folder of sources without an engine, what is installed takes this module's place.
 if hand_over() is None:
+    install()
     warn_of_unknown()
-del hand_over, warn_of_unknown
+del hand_over, install, warn_of_unknown
 
 __version__ = "0.1.0"
 

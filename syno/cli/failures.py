@@ -30,6 +30,10 @@ def wants_traceback() -> bool:
 def sentence(error: Exception) -> str:
     """What was wrong and what to do, whatever the exception."""
     from syno._checkout import AGAIN, ENGINE
+    from syno._engine import CannotLoad
+
+    if isinstance(error, CannotLoad):  # syno's own errors are in the engine
+        return f"ImportError: {error}"
     from syno.errors import SynoError, told
 
     if isinstance(error, SynoError):
