@@ -17,6 +17,7 @@ import msgspec
 
 from syno.arguments import checked
 from syno.errors import KernelError, SessionError, ShapeError, SpecError, TaskError, unknown_name
+from syno.executors import resolve
 from syno.files import write_whole
 from syno.inputs import arguments, as_inputs, size, unwrapped
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
@@ -33,6 +34,7 @@ from syno.search_space import SearchSpace
 from syno.session import (
     Budget,
     Component,
+    Executor,
     InlineExecutor,
     Limits,
     Prune,
@@ -64,6 +66,9 @@ _PROPOSER = "syno.proposers:make"
 
 #: What may decide which operators are proposed, pruned and chosen.
 LATENCIES = ("predicted", "measured")
+
+#: Candidates proposed together, unless something else is asked for.
+BATCH_WIDTH = 4
 
 #: Greatest number of finalists, seeds, groups and the like that a caller may ask for.
 MOST_COUNT = 1 << 20
@@ -107,8 +112,9 @@ def search(
     known: str | Sequence[str] | None = None,
     finalists: int | Mapping[str, int | Sequence[int]] = 3,
     final_seeds: int = 3,
-    batch_width: int = 4,
+    batch_width: int = BATCH_WIDTH,
     workers: int | None = None,
+    executor: Any = None,
     native: bool = True,
     pretrained: bool | None = None,
     require: str = "",
@@ -181,6 +187,10 @@ def search(
             the layers they replace (:mod:`syno.fitting`); else with freshly drawn ones. Default: with the
             model's where ``data`` is loaders, with what the task's model function returns where it is a task.
         workers: processes that train at the same time; default one a usable core.
+        executor: who trains, by name or as :mod:`syno.executors` makes it: ``"local"`` (default: ``workers`` processes of this
+            machine), ``"package.module:make"`` of a :class:`concurrent.futures.Executor`, or such a pool. It decides
+            nothing; give a ``batch_width`` of at least as many candidates as it trains at the same time. Latencies are this
+            machine's. Needs ``data`` by name.
         timeout_s: seconds after which one training is ended and counts as failed; default an hour. It and
             ``workers`` stay as they are in a session that goes on, unless they are given again.
         callbacks: watch the search: a function ``(what, candidate, view)``, an object with methods such as
@@ -202,6 +212,7 @@ def search(
         TrustError: the session was made by somebody else.
         TaskError: model, data and loss do not fit together.
     """
+    runner = resolve(executor)
     _check_numbers(
         seed=(seed, 0, MOST_SEED),
         workers=(workers, 1, MOST_THREADS),
@@ -215,6 +226,12 @@ def search(
     watchers = as_callbacks(callbacks)
     model, example = unwrapped(model), as_inputs(example)
     reference, task, first = _task_of(model, data, pretrained, recipe, Path(session))
+    if reference is None and not isinstance(runner, int | None):
+        raise SessionError(
+            "an executor trains elsewhere, and data were given as objects of this process",
+            fix="give data='package.module:function' of a syno.Task, which other processes can make",
+            code="R020",
+        )
     if sites is None:
         sites = default_sites(model, example)
     asked = (
@@ -238,6 +255,7 @@ def search(
         final_seeds=final_seeds,
         batch_width=batch_width,
         workers=workers,
+        runner=runner,
         native=native,
         prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=timeout_s,
@@ -288,6 +306,8 @@ def search_task(
     budget: str | int | Budget,
     seed: int = 0,
     workers: int | None = None,
+    executor: Any = None,
+    executor_options: Mapping[str, Any] | None = None,
     finalists: int | Mapping[str, int | Sequence[int]] = 3,
     final_seeds: int = 3,
     batch: int = 1,
@@ -299,7 +319,7 @@ def search_task(
     mix_tokens: bool = False,
     space: Space | str | Path | Mapping[str, Any] | None = None,
     known: str | Sequence[str] | None = None,
-    batch_width: int = 4,
+    batch_width: int = BATCH_WIDTH,
     native: bool = True,
     require: str = "",
     prune: Prune | None = None,
@@ -321,6 +341,7 @@ def search_task(
     """
     from syno.tasks import load_task
 
+    runner = resolve(executor, executor_options)
     _check_numbers(
         seed=(seed, 0, MOST_SEED),
         workers=(workers, 1, MOST_THREADS),
@@ -360,6 +381,8 @@ def search_task(
             command += f" --finalists {finalists}"
         if policy != DEFAULT_POLICY:
             command += f" --policy {policy}"
+        if batch_width != BATCH_WIDTH:
+            command += f" --batch-width {batch_width}"
         if require:
             command += f" --require {shlex.quote(require)}"
         if timeout_s is not None:
@@ -386,6 +409,7 @@ def search_task(
         final_seeds=final_seeds,
         batch_width=batch_width,
         workers=workers,
+        runner=runner,
         native=native,
         prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=timeout_s,
@@ -681,6 +705,7 @@ def _run(
     final_seeds: int,
     batch_width: int,
     workers: int | None,
+    runner: Executor | int | None,
     native: bool,
     prune: Prune,
     timeout_s: float | None,
@@ -711,7 +736,11 @@ def _run(
     compiled = _compiled_in(directory)
     timing: dict[str, Any] = {"mixing": mixing} if mixing else {}
     timing |= {"compiled": True} if compiled else {}
-    executor = None
+    executor: Executor | None = None
+    if isinstance(runner, int):
+        workers = runner or workers
+    elif runner is not None:
+        executor = runner
     if reference is None:
         measurer = NetworkMeasurer(
             task, stages=stages, batch=batch, mixing=mixing, compiled=compiled
@@ -759,6 +788,8 @@ def _run(
             session.record_words(operators_in_words(session))
     finally:
         session.close()
+        if executor is not None:
+            executor.close()
     return Result(open_view(directory), network)
 
 

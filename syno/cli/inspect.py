@@ -68,12 +68,29 @@ def _print_once(view: SessionView) -> bool:
     times = [f"{name} {significant(us)} us" for name, us in status["original_us"].items()]
     if len(times) > 1:
         typer.echo(f"the original: {', '.join(times)}")
+    for line in executor_lines(status["executor"]):
+        typer.echo(line)
     typer.echo(f"repeatable {status['repeatable']}")
     if view.interrupted:
         typer.echo(f"{status['ended']}; the same command continues it")
     best = status["best"]
     typer.echo(f"best: {best['id'] if best else 'the original'}. {status['verdict']['sentence']}")
     return bool(status["running"])
+
+
+def executor_lines(executor: dict[str, Any]) -> list[str]:
+    """What an executor says of itself, for people; empty for processes of this machine."""
+    if not executor:
+        return []
+    lines = [
+        f"trained by {executor['kind']}: {executor['in_flight']} in flight, {executor['done']} done, "
+        f"{executor['repeated']} repeated because their machine was gone"
+    ]
+    for node in executor.get("nodes", []):
+        facts = [f"{name} {value}" for name, value in node.items() if name != "node" and value]
+        lines.append(f"  {node['node']}" + (f": {', '.join(facts)}" if facts else ""))
+    lines += [f"  not used: {why}" for why in executor.get("refused", [])]
+    return lines
 
 
 def print_status(directory: Path, *, watch: bool, json: bool) -> None:

@@ -117,6 +117,23 @@ def _task_options(texts: list[str] | None) -> dict[str, Any]:
     return task_options(texts or [])
 
 
+def _executor(text: str | None) -> None:
+    from syno.executors import check_name
+
+    if text is not None:
+        check_name(text)
+
+
+def _named_options(texts: list[str]) -> dict[str, Any]:
+    from syno.cli.targets import task_options
+
+    return task_options(texts)
+
+
+def _executor_options(texts: list[str] | None) -> None:
+    _named_options(texts or [])
+
+
 def _space(source: str | None) -> None:
     from syno.space import Space
 
@@ -461,6 +478,30 @@ def search(
     budget: BudgetText = "10min",
     seed: Seed = 0,
     workers: Workers = None,
+    executor: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_executor),
+            help="Who trains: local (default), or 'package.module:make' of a concurrent.futures.Executor.",
+        ),
+    ] = None,
+    executor_options: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "-E",
+            "--executor-option",
+            callback=parsed_by(_executor_options),
+            help="Argument of the executor, 'memory=8GiB'; repeat.",
+        ),
+    ] = None,
+    batch_width: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1 << 20,
+            help="Candidates proposed together: at least as many as are trained at the same time. Decides the search.",
+        ),
+    ] = 4,
     train_limit: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -551,6 +592,9 @@ def search(
         budget=budget,
         seed=seed,
         workers=workers,
+        executor=executor,
+        executor_options=_named_options(executor_options or []),
+        batch_width=batch_width,
         finalists=finalists,
         policy=policy,
         require=require,

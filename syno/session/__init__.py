@@ -15,11 +15,11 @@ from syno.session.config import Component, Limits, Prune, Rung, SessionConfig, S
 from syno.session.executors import (
     Call,
     Executor,
-    FuturesExecutor,
     InlineExecutor,
     Outcome,
     ProcessExecutor,
 )
+from syno.session.futures import FuturesExecutor
 from syno.session.protocols import (
     Callback,
     Evaluator,

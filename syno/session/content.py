@@ -173,6 +173,7 @@ _META: dict[str, Callable[[str], Any]] = {
     "known": msgspec.json.Decoder(dict[str, str]).decode,
     "words": msgspec.json.Decoder(dict[str, str]).decode,
     "recipe": msgspec.json.Decoder(dict[str, str]).decode,
+    "executor": msgspec.json.Decoder(dict[str, Any]).decode,
     "fixed": msgspec.json.Decoder(dict[str, Any]).decode,
 }
 

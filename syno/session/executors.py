@@ -1,8 +1,7 @@
-"""Who runs trainings and measurements: processes that can be killed, this process, or any pool."""
+"""Who runs trainings and measurements on this machine: processes that can be killed, or this process."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import os
 import selectors
@@ -20,6 +19,7 @@ import msgspec
 from syno.errors import SessionError
 from syno.fresh import python_command, python_environment
 from syno.session.config import Component
+from syno.session.memory import show_bytes, tree_bytes
 from syno.session.worker import Parts, code_of, describe, frame, perform, take_frame
 
 Reported = Callable[[int, int, dict[str, float]], None]
@@ -40,7 +40,9 @@ class Outcome:
     """How a call ended.
 
     ``state``: ``"ok"`` (``value`` is plain data), ``"error"`` (an exception), ``"crash"`` (the process
-    died by itself), ``"limit"`` (killed at its time limit), ``"lost"`` (killed from outside).
+    died by itself), ``"limit"`` (killed at its time limit), ``"memory"`` (killed at its memory limit), ``"lost"`` (killed
+    from outside), ``"node"`` (what ran it is gone, which says nothing of the call). ``node`` is the machine and ``numeric``
+    its :func:`syno.session.nodes.numeric_class`; both are empty for this one.
     """
 
     state: str
@@ -49,6 +51,8 @@ class Outcome:
     code: str = ""
     seconds: float = 0.0
     worker: int = 0
+    node: str = ""
+    numeric: str = ""
 
 
 class Executor(Protocol):
@@ -143,7 +147,7 @@ def _guarded(command: list[str], log: Path | None) -> list[str]:
 class _Worker:
     """One child process and what it is doing."""
 
-    def __init__(self, number: int, log: Path | None, threads: int) -> None:
+    def __init__(self, number: int, log: Path | None, threads: int, folder: Path | None) -> None:
         self.number = number
         self.log = log
         self.buffer = bytearray()
@@ -157,7 +161,7 @@ class _Worker:
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             environment[name] = str(threads)
         stderr: int | IO[bytes] = subprocess.DEVNULL
-        self.log_start = 0
+        self.log_start, self.log_before = 0, None if log is None else self._put_aside()
         if log is not None:
             # The guard's own words, few as they are, go there as well.
             stderr = open(log, "ab")  # noqa: SIM115
@@ -169,6 +173,7 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env=environment,
+                cwd=folder,
                 start_new_session=True,  # Ctrl-C is the coordinator's alone
             )
         finally:
@@ -254,7 +259,17 @@ class _Worker:
         """What is in its log by now says nothing of what comes."""
         if self.log is not None:
             with contextlib.suppress(OSError):
+                self.log_before = self._put_aside()
                 self.log_start = self.log.stat().st_size
+
+    def _put_aside(self) -> tuple[int, int] | None:
+        """Which file the full log before this one is: another one, and the log is new."""
+        assert self.log is not None
+        try:
+            status = os.stat(f"{self.log}.1")
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
 
     def last_words(self) -> str:
         """The last line it wrote to its log."""
@@ -263,7 +278,8 @@ class _Worker:
         try:
             with open(self.log, "rb") as log:
                 size = os.fstat(log.fileno()).st_size
-                start = self.log_start if self.log_start <= size else 0  # a new file since
+                same = self.log_start <= size and self._put_aside() == self.log_before
+                start = self.log_start if same else 0  # a new file since
                 log.seek(max(start, size - 2_000))
                 lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
@@ -285,6 +301,9 @@ class ProcessExecutor:
 
     What a worker prints goes to ``logs/worker-N.log``, of at most ``LOG_BYTES`` beside an older
     ``worker-N.log.1`` of the same size; what was before that is gone.
+
+    A worker that holds more than ``memory_bytes``, with all that it started, is killed within a second or so (on Linux).
+    ``folder`` is the workers' working directory; default this process's.
     """
 
     def __init__(
@@ -294,6 +313,8 @@ class ProcessExecutor:
         threads: int = 1,
         start_limit_s: float = 120.0,
         logs: Path | None = None,
+        memory_bytes: int | None = None,
+        folder: Path | None = None,
     ) -> None:
         from syno.machine import usable_cores
 
@@ -301,6 +322,9 @@ class ProcessExecutor:
         self._threads = threads
         self._start_limit_s = start_limit_s
         self._logs = logs
+        self._memory_bytes = memory_bytes
+        self._looked = 0.0
+        self._folder = folder
         self._workers: dict[int, _Worker] = {}
 
     def __enter__(self) -> ProcessExecutor:
@@ -315,6 +339,11 @@ class ProcessExecutor:
         for worker in self._workers.values():
             worker.kill()
         self._workers.clear()
+
+    def end_soon(self) -> None:
+        """Ends what its workers do, from another thread than the one that runs calls, which hears of it."""
+        for worker in list(self._workers.values()):
+            worker.end_soon()
 
     def run(
         self,
@@ -388,6 +417,19 @@ class ProcessExecutor:
                                 worker=worker.number,
                             ),
                         )
+                for worker, held in self._too_great():
+                    index = worker.index
+                    assert index is not None and self._memory_bytes is not None
+                    retire(worker)
+                    open_calls -= 1
+                    reason = (
+                        f"killed at {show_bytes(held)} (limit {show_bytes(self._memory_bytes)})"
+                    )
+                    seconds = time.monotonic() - worker.begun
+                    yield (
+                        index,
+                        Outcome("memory", reason=reason, seconds=seconds, worker=worker.number),
+                    )
         except BaseException:
             # Nobody will read what busy workers answer now.
             for worker in list(self._workers.values()):
@@ -398,13 +440,22 @@ class ProcessExecutor:
         finally:
             selector.close()
 
+    def _too_great(self) -> list[tuple[_Worker, int]]:
+        """Busy workers that hold more than they may, with how much; looked at once a second."""
+        if self._memory_bytes is None or time.monotonic() - self._looked < 0.5:
+            return []
+        self._looked = time.monotonic()
+        busy = [worker for worker in self._workers.values() if worker.index is not None]
+        held = [(worker, tree_bytes(worker.process.pid)) for worker in busy]
+        return [(worker, size) for worker, size in held if size > self._memory_bytes]
+
     def _start(self, number: int) -> _Worker:
         old = self._workers.pop(number, None)
         if old is not None:
             old.kill()
         log = None if self._logs is None else self._logs / f"worker-{number}.log"
         try:
-            worker = _Worker(number, log, self._threads)
+            worker = _Worker(number, log, self._threads, self._folder)
         except OSError as error:
             raise SessionError(
                 f"a worker process cannot be started: {error}",
@@ -487,76 +538,3 @@ class ProcessExecutor:
         words = worker.last_words()
         reason = f"the worker died {how}" + (f": {words}" if words else "")
         return Outcome("crash", reason=reason, seconds=seconds, worker=worker.number)
-
-
-class FuturesExecutor:
-    """Runs calls on any :class:`concurrent.futures.Executor`, for example one that spans machines.
-
-    A call past its limit is given up as ``"limit"``; whether its work stops is up to the pool.
-    """
-
-    def __init__(self, pool: concurrent.futures.Executor) -> None:
-        self._pool = pool
-
-    def run(
-        self,
-        calls: Sequence[Call],
-        *,
-        started: Callable[[int, int], None] | None = None,
-        reported: Reported | None = None,
-    ) -> Iterator[tuple[int, Outcome]]:
-        begun = time.monotonic()
-        futures: dict[concurrent.futures.Future[Any], int] = {}
-        for index, call in enumerate(calls):
-            if started:
-                started(index, 0)
-            plain = (
-                msgspec.to_builtins(call.component),
-                call.kind,
-                msgspec.to_builtins(call.request),
-            )
-            futures[self._pool.submit(run_call, *plain)] = index
-        open_futures = set(futures)
-        while open_futures:
-            done, open_futures = concurrent.futures.wait(
-                open_futures, timeout=0.2, return_when=concurrent.futures.FIRST_COMPLETED
-            )
-            seconds = time.monotonic() - begun
-            for future in done:
-                yield futures[future], _future_outcome(future, seconds)
-            for future in sorted(open_futures, key=futures.__getitem__):
-                limit = calls[futures[future]].limit_s
-                if seconds > limit:
-                    future.cancel()
-                    open_futures.discard(future)
-                    yield (
-                        futures[future],
-                        Outcome("limit", reason=f"given up after {limit:g} s", seconds=seconds),
-                    )
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _future_outcome(future: concurrent.futures.Future[Any], seconds: float) -> Outcome:
-    try:
-        return Outcome("ok", future.result(), seconds=seconds)
-    except concurrent.futures.BrokenExecutor as error:
-        return Outcome("crash", reason=describe(error), seconds=seconds)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return Outcome("error", reason=describe(error), code=code_of(error), seconds=seconds)
-
-
-_PARTS = Parts()
-
-
-def run_call(component: dict[str, Any], kind: str, request: Any) -> Any:
-    """One call in a process of somebody else's pool."""
-    try:
-        part = _PARTS.get(msgspec.convert(component, Component))
-        return perform(part, kind, request, lambda step, **metrics: None)
-    except (KeyboardInterrupt, SystemExit) as error:
-        # Raised again where the pool's owner waits, it would end the owner.
-        raise RuntimeError(describe(error)) from error

@@ -31,6 +31,7 @@ from syno.session.files import (
     given_path,
     operator_path,
 )
+from syno.session.nodes import numeric_class
 from syno.session.protocols import (
     AS_TIMED,
     ORIGINAL,
@@ -61,6 +62,12 @@ from syno.session.store import Store
 from syno.session.view import SessionView
 from syno.session.worker import describe
 from syno.train import TrainResult
+
+#: Times a call is repeated elsewhere because the machine that ran it is gone.
+MOST_MOVES = 20
+
+#: Keys of what a session records of who trains: the class of its trainings, and what the executor says of itself.
+NUMERIC, EXECUTOR = "numeric_class", "executor"
 
 _MOST_ASKS = 64  # of one batch, while all that is proposed is known already
 
@@ -355,7 +362,9 @@ class Loop:
                 found = self._on_one_scale(number, msgspec.convert(outcome.value, Measurement))
                 self.store.add_measurement(number, found, cpu_model(), os.getloadavg()[0])
                 self.store.set_state(number, "queued")
-            elif outcome.state in ("limit", "lost") and self.config.predicted_on is not None:
+            elif (
+                outcome.state in ("limit", "lost", "node") and self.config.predicted_on is not None
+            ):
                 # How long it took, or who killed it, says nothing that decides; it goes on without a latency.
                 self.store.set_state(number, "queued")
                 self.store.event(f"candidate {number} is not timed: {outcome.reason}", "warning")
@@ -380,7 +389,7 @@ class Loop:
         )
 
     def _fail(self, number: int, outcome: Outcome, doing: str) -> None:
-        state = "lost" if outcome.state == "lost" else "failed"
+        state = "lost" if outcome.state in ("lost", "node") else "failed"
         reason = f"{outcome.state} while {doing}: {outcome.reason}"
         self.store.set_state(number, state, reason)
         self.store.event(f"candidate {number} {state}: {reason}", "warning", candidate=number)
@@ -606,9 +615,10 @@ class Loop:
         seed: int = 0,
         seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Outcome]]:
-        """Runs calls, repeating those whose worker was lost as often as the session allows."""
+        """Runs calls, repeating those whose worker was lost as often as the session allows, and those whose machine was,
+        which says nothing of them."""
         todo = list(range(len(calls)))
-        losses = [0] * len(calls)
+        losses, moves = [0] * len(calls), [0] * len(calls)
         searching = phase != "final"
         while todo:
             positions, todo = todo, []
@@ -624,6 +634,7 @@ class Loop:
                             1 if calls[_positions[index]].kind == "train" else 0,
                             number,
                         )
+                self.keep_executor()
                 self.tell_callbacks("started", number)
 
             def reported(
@@ -639,15 +650,38 @@ class Loop:
                 [calls[p] for p in positions], started=started, reported=reported
             ):
                 position = positions[index]
-                if outcome.state == "lost" and losses[position] < self.config.limits.retries:
-                    losses[position] += 1
+                lost = outcome.state == "lost" and losses[position] < self.config.limits.retries
+                gone = outcome.state == "node" and moves[position] < MOST_MOVES
+                if lost or gone:
+                    losses[position] += lost
+                    moves[position] += gone
                     todo.append(position)
                     self.store.event(
                         f"candidate {numbers[position]}: {outcome.reason}; repeated", "warning"
                     )
                     continue
+                self._keep_place(numbers[position], calls[position], outcome)
                 yield position, outcome
             todo.sort()
+        self.keep_executor()
+
+    def _keep_place(self, number: int, call: Call, outcome: Outcome) -> None:
+        """Records on which class of machines, and where, a training was made."""
+        if call.kind != "train" or outcome.state != "ok":
+            return
+        with self.store.transaction():
+            if not self.store.meta(NUMERIC):
+                self.store.set_meta(NUMERIC, outcome.numeric or numeric_class())
+            self.store.add_note(number, "class", outcome.numeric or numeric_class())
+            if outcome.node:
+                self.store.add_note(number, "node", outcome.node)
+
+    def keep_executor(self) -> None:
+        """Records what the executor says of itself, for readers."""
+        describe = getattr(self._executor, "describe", None)
+        if describe is not None:
+            with self.store.transaction():
+                self.store.set_meta(EXECUTOR, msgspec.json.encode(describe()).decode())
 
     # --- a whole run
 

@@ -147,6 +147,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """What was found when the network was asked, before its training, which examples and tokens it mixes."""
     known: str = ""
     """Which known operator it is, such as ``"grouped(g=4)"``; empty for one that is found, and for the original."""
+    classes: list[str] = []
+    """Classes of the machines that trained it, see :func:`syno.session.nodes.numeric_class`; empty in older sessions."""
+    nodes: list[str] = []
+    """The machines that trained it, where that was not the session's own."""
     files: str = ""
     """What its files are called by: the operator's key, and its number where an earlier candidate has the same operator."""
 
@@ -170,6 +174,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
             notes=[],
             runner="",
             why_layers="",
+            nodes=[],
             score=None if self.score is None else untimed(self.score),
             rungs=[untimed(score) for score in self.rungs],
             started=None,

@@ -32,11 +32,13 @@ from syno.session.config import (
     read_config,
     write_config,
 )
+from syno.session.elsewhere import Context
 from syno.session.executors import Executor, ProcessExecutor
 from syno.session.files import operator_path
 from syno.session.finals import chosen_seeds, finals_cost_s, train_chosen, train_finalists
 from syno.session.lock import SessionLock
-from syno.session.loop import Loop
+from syno.session.loop import EXECUTOR, Loop
+from syno.session.nodes import class_difference, numeric_class
 from syno.session.progress import make_progress
 from syno.session.protocols import Callback, Measurement, OperatorText
 from syno.session.records import COMBINED, Candidate, Score
@@ -364,6 +366,7 @@ class Session(SessionView):
             start_limit_s=limits.start_limit_s,
             logs=self.directory / "logs",
         )
+        self._prepare(runner)
         shown = make_progress(progress, allowed)
         loop = self._loop(runner, [*callbacks, shown])
         with self._store.transaction():
@@ -409,6 +412,24 @@ class Session(SessionView):
             pareto=self.pareto(),
             verdict=self.verdict(),
         )
+
+    def _prepare(self, runner: Executor) -> None:
+        """Lets an executor look at its machines before work starts; says so where digits may differ from before."""
+        before = self.numeric_class
+        prepare = getattr(runner, "prepare", None)
+        with self._store.transaction():
+            self._store.set_meta(EXECUTOR, "{}")
+        if prepare is not None:
+            prepare(Context(self.directory, self.config, before, self._say))
+        elif before and before != numeric_class():
+            self._say(
+                f"trainings so far were made on a machine of another class: {class_difference(before, numeric_class())}",
+                "warning",
+            )
+
+    def _say(self, what: str, level: str) -> None:
+        with self._store.transaction():
+            self._store.event(what, level)
 
     def _search(self, loop: Loop, budget: Budget, finalists: int, seeds: int) -> str:
         skip_empty(loop)

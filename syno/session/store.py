@@ -616,7 +616,10 @@ class Store:
             row(site, "syno", timing.latency_us, timing.iqr_us, timing.verified, timing.max_rel_err)
         for runner, latency_us in found.peers_us.items():
             row("", runner, latency_us, 0.0, False, None)
-        self.execute("DELETE FROM note WHERE candidate = ?", number)
+        self.execute(
+            "DELETE FROM note WHERE candidate = ? AND about IN ('mixing', 'runner', 'timing')",
+            number,
+        )
         if found.mixing:
             self.execute("INSERT INTO note VALUES(?, 'mixing', ?)", number, found.mixing)
         if found.runner:
@@ -633,6 +636,10 @@ class Store:
             found.max_rel_err,
             number,
         )
+
+    def add_note(self, number: int, about: str, what: str) -> None:
+        """Something in words of a candidate; once, however often it is said."""
+        self.execute("INSERT OR IGNORE INTO note VALUES(?, ?, ?)", number, about, what)
 
     def add_prediction(self, number: int, found: Predicted, threads: int) -> None:
         self.execute(
@@ -724,6 +731,8 @@ class Store:
         notes: dict[int, list[str]] = {}
         mixing: dict[int, str] = {}
         runners: dict[int, str] = {}
+        classes: dict[int, list[str]] = {}
+        nodes: dict[int, list[str]] = {}
         if self._version() >= 2:
             for row in self.execute(
                 "SELECT candidate, about, what FROM note ORDER BY candidate, about, what"
@@ -732,6 +741,10 @@ class Store:
                     mixing[row["candidate"]] = row["what"]
                 elif row["about"] == "runner":
                     runners[row["candidate"]] = row["what"]
+                elif row["about"] == "class":
+                    classes.setdefault(row["candidate"], []).append(row["what"])
+                elif row["about"] == "node":
+                    nodes.setdefault(row["candidate"], []).append(row["what"])
                 else:
                     notes.setdefault(row["candidate"], []).append(row["what"])
         known = self.known()
@@ -751,6 +764,8 @@ class Store:
                 runners.get(row["number"], ""),
                 known.get(row["operator"] or "", ""),
                 first.get(row["operator"]),
+                classes.get(row["number"], []),
+                nodes.get(row["number"], []),
             )
             for row in rows
         ]
@@ -791,6 +806,8 @@ def _candidate(
     runner: str,
     known: str,
     first: int | None,
+    classes: list[str],
+    nodes: list[str],
 ) -> Candidate:
     predicted = next((t.latency_us for t in timings if t.runner == PREDICTED), None)
     timings = [t for t in timings if t.runner != PREDICTED]
@@ -832,6 +849,8 @@ def _candidate(
         why_layers=runner.partition(": ")[2],
         known=known,
         files=_files(row["operator"] or "", row["number"], first),
+        classes=classes,
+        nodes=nodes,
     )
 
 

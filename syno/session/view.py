@@ -495,6 +495,19 @@ class SessionView:
         return self.ended in ("interrupted", "killed")
 
     @property
+    def numeric_class(self) -> str:
+        """Of the first training: what digits depend on beside program, data and seed; empty before, and in older
+        sessions."""
+        return self._store.meta("numeric_class")
+
+    @property
+    def executor(self) -> dict[str, Any]:
+        """What the latest run's executor said of itself last: machines, calls in flight, repeated ones. Empty for processes
+        of this machine."""
+        found: dict[str, Any] = msgspec.json.decode(self._store.meta("executor", "{}"))
+        return found if self.running or not found else {**found, "in_flight": 0}
+
+    @property
     def finalists(self) -> list[int]:
         """Numbers of the candidates chosen to be trained again; once chosen, they stay."""
         return self._store.finalists()
@@ -582,6 +595,8 @@ class SessionView:
             "known_refused": self.known_refused,
             "pareto": [c.id for c in self.pareto()],
             "pareto_test": [c.id for c in self.pareto("test")],
+            "numeric_class": self.numeric_class,
+            "executor": self.executor,
             "finalists": [f"c{number}" for number in self.finalists],
             "ended": self.ended,
             "stage_ends": msgspec.to_builtins(self.stage_ends),
@@ -661,6 +676,9 @@ class SessionView:
         lines += [f"timed although {note}" for note in candidate.notes]
         for step, metrics in self.curve(candidate):
             lines.append(f"step {step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
+        for where, names in (("on", candidate.nodes), ("on machines of class", candidate.classes)):
+            if names:
+                lines.append(f"trained {where} {', '.join(names)}")
         for score in candidate.rungs:
             lines.append(
                 f"{score.phase}, {score.steps} steps: {score.metric} {significant(score.value, 4)}"

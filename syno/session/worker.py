@@ -75,6 +75,8 @@ def perform(part: Any, kind: str, request: Any, report: Callable[..., None]) -> 
             result = part.evaluate(wanted, report)
     elif kind == "measure":
         result = part.measure(msgspec.convert(request, MeasureRequest))
+    elif kind == "check":  # that the part can be made
+        result = None
     elif kind == "predict":
         result = part.predict(msgspec.convert(request, PredictRequest))
     else:

@@ -121,6 +121,12 @@ def numbers(assignment: dict[str, OperatorText]) -> list[int]:
     return [json.loads(op.text)["number"] for op in assignment.values()]
 
 
+def lender() -> int:
+    """The process that lent itself to a call: the parent of the guard of this worker."""
+    stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
 class Trainer:
     """Gives each number its quality; ``crash``, ``hang``, … are numbers that end otherwise."""
 
@@ -134,11 +140,14 @@ class Trainer:
         raises: Sequence[int] = (),
         killed: Sequence[int] = (),
         leaves: Sequence[int] = (),
+        grows: Sequence[int] = (),
+        orphans: Sequence[int] = (),
         broken_baseline: bool = False,
     ) -> None:
         self.journal, self.pause_s = journal, pause_s
         self.crash, self.hang, self.nan, self.raises = crash, hang, nan, raises
         self.killed, self.leaves, self.broken_baseline = killed, leaves, broken_baseline
+        self.grows, self.orphans = grows, orphans
 
     def evaluate(self, request: TrainRequest, report: Callable[..., None]) -> TrainResult:
         chosen = numbers(request.assignment)
@@ -176,6 +185,13 @@ class Trainer:
         if number in self.killed:
             os.kill(os.getpid(), signal.SIGKILL)
         if number in self.hang:
+            time.sleep(1_000)
+        if number in self.orphans and not Path(f"{self.journal}-{number}").exists():
+            Path(f"{self.journal}-{number}").touch()
+            os.kill(lender(), signal.SIGKILL)  # once
+            time.sleep(1_000)
+        if number in self.grows:
+            self.held = b"x" * (600 << 20)
             time.sleep(1_000)
         if number in self.raises:
             raise ZeroDivisionError("this operator divides by zero")

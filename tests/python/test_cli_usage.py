@@ -42,6 +42,9 @@ def said(result: Any) -> str:
         (["search", "digits", "-o", "OUT", "--require", "energy<=1x"], "latency"),
         (["search", "digits", "-o", "OUT", "--workers", "0"], "--workers"),
         (["search", "digits", "-o", "OUT", "--finalists", "-1"], "--finalists"),
+        (["search", "digits", "-o", "OUT", "--executor", "locla"], "did you mean 'local'"),
+        (["search", "digits", "-o", "OUT", "-E", "memory"], "name=value"),
+        (["search", "digits", "-o", "OUT", "--batch-width", "0"], "--batch-width"),
         (["search", "digits", "-o", "OUT", "-O", "width"], "name=value"),
         (["search", "digits", "-o", "OUT", "--spec", "nowhere.json"], "resnet18"),
         (["search", "digits", "-o", "OUT", "--set", "max_step=3"], "did you mean 'max_steps'"),
@@ -147,7 +150,7 @@ SEARCHES = [
     [],
     ["--seed", "7", "--finalists", "1", "-O", "width=8", "-O", "name=a b"],
     ["--policy", "random", "--require", "latency<=0.5x, flops<=0.8x", "--budget", "2h"],
-    ["--deterministic", "--mix-tokens", "--train-limit", "90s"],
+    ["--deterministic", "--mix-tokens", "--train-limit", "90s", "--batch-width", "16"],
     [
         "--set",
         "max_steps=9",

@@ -185,6 +185,19 @@ def test_logs_are_bounded_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "what came before is in worker-0.log.1" in logs[0].read_text()
 
 
+def test_last_words_are_found_in_a_new_log_of_the_same_size(tmp_path: Path) -> None:
+    with ProcessExecutor(1, logs=tmp_path) as executor:
+        outcomes(executor, calls(tmp_path, "surrogate"))
+        worker = executor._workers[0]
+        log = tmp_path / "worker-0.log"
+        wait_for(lambda: "not Unicode" in log.read_text())
+        worker.forget_words()
+        size = log.stat().st_size
+        log.rename(tmp_path / "worker-0.log.1")
+        log.write_text("why it died".rjust(size))
+        assert worker.last_words() == "why it died"
+
+
 @pytest.mark.parametrize("way", ["stop", "close_its_generator", "mute", "much"])
 def test_whatever_is_raised_is_an_outcome_in_a_line(tmp_path: Path, way: str) -> None:
     from concurrent.futures import ThreadPoolExecutor

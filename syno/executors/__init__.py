@@ -1,0 +1,174 @@
+"""Who trains a search's candidates, by name: processes of this machine, or machines elsewhere.
+
+``executor=`` of :func:`syno.search` and ``--executor`` of ``syno search`` take a name of :data:`NAMES`,
+``"package.module:make"`` (a function without arguments that returns a :class:`concurrent.futures.Executor`, or an
+executor), or what the functions here return:
+
+>>> syno.search(model, x, data="pkg.task:make", executor=syno.executors.futures(pool))   # doctest: +SKIP
+
+Who trains decides nothing: results are taken in the order of tickets, so that the candidates are those of one worker,
+among machines of one numeric class (:func:`syno.session.nodes.numeric_class`), which each training records. What takes a
+training's machine away repeats it; what the candidate did (a crash, its limits of time or memory) is its outcome.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from syno.errors import ArgumentError, SessionError, TaskError, shown, unknown_name
+from syno.session.executors import Executor
+from syno.session.futures import FuturesExecutor
+from syno.session.memory import parse_bytes
+
+#: Names that need no reference.
+NAMES = ("local",)
+
+
+def local(*, workers: int | None = None) -> int:
+    """Processes of this machine, as without an executor.
+
+    Args:
+        workers: how many train at the same time; default one a usable core.
+    """
+    return 0 if workers is None else workers
+
+
+def futures(
+    pool: concurrent.futures.Executor | Callable[[], concurrent.futures.Executor] | str,
+    *,
+    width: int | None = None,
+    memory: str | int | None = None,
+) -> FuturesExecutor:
+    """Any pool of :mod:`concurrent.futures`; each of its processes starts a worker process that can be killed.
+
+    Args:
+        pool: the pool; a function that makes one (then it is made again when it breaks), or the function's
+            ``"package.module:name"``.
+        width: calls that run at the same time; default what the pool says of itself.
+        memory: of a training, ``"8GiB"``; one that holds more is ended, which is its outcome.
+    Raises:
+        TaskError: the reference cannot be imported.
+        SessionError: no pool came, or an option is no amount.
+    """
+    made = _imported(pool) if isinstance(pool, str) else pool
+    if not isinstance(made, concurrent.futures.Executor) and not callable(made):
+        raise SessionError(
+            f"{shown(pool)} is no pool",
+            fix="give a concurrent.futures.Executor, or a function without arguments that returns one",
+            code="R018",
+        )
+    return FuturesExecutor(made, width=width, memory_bytes=_bytes(memory))
+
+
+def _imported(reference: str) -> Any:
+    from syno.tasks import resolve
+
+    return resolve(reference)
+
+
+def _bytes(memory: str | int | None) -> int | None:
+    return None if memory is None else parse_bytes(memory)
+
+
+def _reference(name: str, options: Mapping[str, Any]) -> Executor:
+    """What a function by reference makes: a pool, or an executor itself."""
+    maker = _imported(name)
+    if not callable(maker):
+        raise TaskError(
+            f"{name!r} is no function",
+            fix="give a function that returns a concurrent.futures.Executor",
+            code="T006",
+        )
+    own = {n: v for n, v in options.items() if n not in ("width", "memory")}
+    fitting(name, maker, own)
+    made = maker(**own)
+    if isinstance(made, concurrent.futures.Executor):
+        rest = {n: v for n, v in options.items() if n in ("width", "memory")}
+        return futures(_Again(made, lambda: maker(**own)), **rest)
+    if hasattr(made, "run") and hasattr(made, "close"):
+        found: Executor = made
+        return found
+    raise SessionError(
+        f"{name!r} returned a {type(made).__name__}",
+        fix="return a concurrent.futures.Executor",
+        code="R018",
+    )
+
+
+class _Again:
+    """The pool that is there, then new ones."""
+
+    def __init__(self, first: concurrent.futures.Executor, make: Callable[[], Any]) -> None:
+        self._first: concurrent.futures.Executor | None = first
+        self._make = make
+
+    def __call__(self) -> Any:
+        first, self._first = self._first, None
+        return self._make() if first is None else first
+
+
+def fitting(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Raises ArgumentError for an option that a function does not take; lists those it takes."""
+    taken = inspect.signature(function).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values()):
+        return
+    for option in options:
+        if option not in taken:
+            raise ArgumentError(
+                f"the executor {name!r} has no option {option!r}",
+                fix=f"it has {', '.join(taken) or 'none'}",
+            )
+
+
+def check_name(text: str) -> None:
+    """Raises UnknownName for a text that names no executor, whatever lies behind it."""
+    if text not in NAMES and ":" not in text:
+        raise unknown_name("executor", text, [*NAMES, "package.module:make"])
+
+
+def resolve(given: Any, options: Mapping[str, Any] | None = None) -> Executor | int | None:
+    """The executor that a caller named; ``None`` or a number of processes where that is this machine.
+
+    Args:
+        given: a name of :data:`NAMES`, ``"package.module:make"``, a pool, or an executor.
+        options: of the function of that name.
+    Raises:
+        UnknownName: no such executor.
+        ArgumentError: an option that it does not have.
+        TaskError: a reference cannot be imported.
+        SessionError: it cannot be made, reached, or trusted.
+    """
+    own = dict(options or {})
+    if given is None:
+        if own:
+            raise ArgumentError(
+                f"the option {next(iter(own))!r} is of an executor, and none is named",
+                fix=f"name one of {', '.join(NAMES)}, or package.module:make",
+            )
+        return None
+    if isinstance(given, concurrent.futures.Executor):
+        return futures(given, **own)
+    if isinstance(given, int) and not isinstance(given, bool):  # what local() returns
+        return given
+    if not isinstance(given, str):
+        if hasattr(given, "run") and hasattr(given, "close"):
+            executor: Executor = given
+            return executor
+        raise SessionError(
+            f"{shown(given)} is no executor",
+            fix=f"name one of {', '.join(NAMES)}, or package.module:make",
+            code="R018",
+        )
+    makers: dict[str, Callable[..., Any]] = {"local": local}
+    if given in makers:
+        fitting(given, makers[given], own)
+        return makers[given](**own)  # type: ignore[no-any-return]
+    if ":" in given:
+        return _reference(given, own)
+    raise unknown_name("executor", given, [*makers, "package.module:make"])
+
+
+__all__ = ["NAMES", "check_name", "fitting", "futures", "local", "resolve"]

@@ -1,0 +1,272 @@
+"""Executors whose calls run in processes elsewhere: what they share, whoever lends the processes."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from syno.errors import SessionError
+from syno.session.config import SessionConfig
+from syno.session.executors import Call, Outcome, ProcessExecutor, Reported
+from syno.session.nodes import Facts, chosen_class, class_difference, facts, why_unfit
+from syno.session.protocols import TrainRequest
+from syno.session.remote import Answer, Word, job_of, keep_files
+
+Say = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an executor is told of the session before its first call.
+
+    ``numeric`` is the class of the trainings on record, empty where there are none; ``say(what, level)`` records an event.
+    """
+
+    directory: Path
+    config: SessionConfig
+    numeric: str
+    say: Say
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Of the call ``number``: an :class:`Answer`, an :class:`Outcome`, a :class:`Word`; ``node`` is whose it is, where that
+    is known."""
+
+    number: int
+    what: Answer | Outcome | Word
+    node: str = ""
+
+
+@dataclass
+class Counts:
+    """What an executor has done so far."""
+
+    in_flight: int = 0
+    done: int = 0
+    repeated: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+class RemoteExecutor(abc.ABC):
+    """Runs trainings and predictions elsewhere, as bytes, and measurements on this machine, whose model a session has.
+
+    Args:
+        memory_bytes: of a training, with all that it starts; one that holds more is killed, which is its outcome.
+    """
+
+    kind = "elsewhere"
+
+    def __init__(self, memory_bytes: int | None = None) -> None:
+        self.memory_bytes = memory_bytes
+        self.counts = Counts()
+        self.numeric = ""
+        self._threads = 1
+        self._start_limit_s = 120.0
+        self._say: Say = lambda what, level: None
+        self._local: ProcessExecutor | None = None
+        self._workers: dict[str, int] = {}
+        self._logs: Path | None = None
+
+    # --- what each of them does in its own way
+
+    @abc.abstractmethod
+    def _submit(self, number: int, call: Call, job: bytes) -> None:
+        """Hands a call over."""
+
+    @abc.abstractmethod
+    def _poll(self, timeout_s: float) -> list[Heard]:
+        """What is heard within some time; at once where there is something."""
+
+    @abc.abstractmethod
+    def _abandon(self) -> None:
+        """Ends or forgets all calls that run."""
+
+    @abc.abstractmethod
+    def _examine(self, job: bytes) -> list[Facts]:
+        """What :func:`syno.session.remote.examine` finds on the machines there are; on one where they cannot be told
+        apart."""
+
+    def measures(self) -> bool:
+        """Whether measurements run elsewhere, too."""
+        return False
+
+    def describe(self) -> dict[str, Any]:
+        """What ``status`` shows: kind, machines, calls in flight, repeated ones."""
+        return {
+            "kind": self.kind,
+            "nodes": [{"node": name} for name in sorted(self._workers) if name],
+            "numeric": self.numeric,
+            "in_flight": self.counts.in_flight,
+            "done": self.counts.done,
+            "repeated": self.counts.repeated,
+            "refused": self.counts.refused,
+        }
+
+    # --- before the first call
+
+    def prepare(self, context: Context) -> None:
+        """Asks every machine whether it can do the session's work, and chooses the class that trainings run in.
+
+        Raises:
+            SessionError: a machine cannot, a sentence each, or none can.
+        """
+        config = context.config
+        self._threads = config.threads_per_training
+        self._start_limit_s = config.limits.start_limit_s
+        self._say = context.say
+        self._logs = context.directory / "logs"
+        request = TrainRequest(
+            candidate=0, assignment={}, seed=0, part="", threads=1, time_limit_s=0.0
+        )
+        call = Call("check", config.evaluator, request, config.limits.start_limit_s)
+        nodes = self._examine(self._job(call))
+        head = facts()
+        if unfit := [why for node in nodes if (why := why_unfit(node, head))]:
+            raise SessionError(
+                "; ".join(dict.fromkeys(unfit)),
+                fix="mend these machines or take them out, then run again: the session goes on",
+                code="R019",
+            )
+        self.numeric = chosen_class(nodes, context.numeric)
+        others = [node for node in nodes if node.numeric != self.numeric]
+        if nodes and len(others) == len(nodes):
+            raise SessionError(
+                f"the session's trainings were made on '{self.numeric}', and no machine is like that: "
+                + "; ".join(
+                    f"{node.host} is not ({class_difference(node.numeric, self.numeric)})"
+                    for node in others
+                ),
+                fix="use such machines as before, or begin a new session in another directory",
+                code="R019",
+            )
+        for node in others:
+            self._refuse(node.host, class_difference(node.numeric, self.numeric))
+
+    def _refuse(self, node: str, why: str) -> None:
+        text = f"{node}: {why}"
+        if text not in self.counts.refused:
+            self.counts.refused.append(text)
+            self._say(f"not used for trainings: {text}", "warning")
+
+    def _job(self, call: Call) -> bytes:
+        return job_of(
+            call,
+            threads=self._threads,
+            start_limit_s=self._start_limit_s,
+            memory_bytes=self.memory_bytes,
+            numeric=self.numeric if call.kind == "train" else "",
+        )
+
+    # --- calls
+
+    def run(
+        self,
+        calls: Sequence[Call],
+        *,
+        started: Callable[[int, int], None] | None = None,
+        reported: Reported | None = None,
+    ) -> Iterator[tuple[int, Outcome]]:
+        if calls and all(call.kind == "measure" for call in calls) and not self.measures():
+            yield from self._here().run(calls, started=started, reported=reported)
+            return
+        open_calls = set(range(len(calls)))
+        begun: set[int] = set()
+
+        def begins(number: int, node: str) -> None:
+            if number not in begun:
+                begun.add(number)
+                if started:
+                    started(number, self._workers.setdefault(node, len(self._workers)))
+
+        try:
+            for number, call in enumerate(calls):
+                self._submit(number, call, self._job(call))
+                self.counts.in_flight += 1
+            while open_calls:
+                for heard in self._poll(1.0):
+                    if heard.number not in open_calls:
+                        continue
+                    what = heard.what
+                    if isinstance(what, Word):
+                        self._listen(heard.number, what, calls, begins, reported)
+                        continue
+                    outcome = self._ended(heard, calls[heard.number])
+                    begins(heard.number, outcome.node)
+                    open_calls.discard(heard.number)
+                    self.counts.in_flight -= 1
+                    self.counts.done += outcome.state != "node"
+                    self.counts.repeated += outcome.state == "node"
+                    yield heard.number, outcome
+        finally:
+            if open_calls:
+                self.counts.in_flight -= len(open_calls)
+                self._abandon()
+
+    def _listen(
+        self,
+        number: int,
+        word: Word,
+        calls: Sequence[Call],
+        begins: Callable[[int, str], None],
+        reported: Reported | None,
+    ) -> None:
+        begins(number, word.node)
+        if word.what == "reported" and reported:
+            reported(number, word.step, word.metrics)
+        elif word.what == "checkpoint":
+            # Without it a training begins again where it is lost; the disk may be full.
+            with contextlib.suppress(OSError):
+                keep_files(calls[number], {"checkpoint": word.checkpoint})
+
+    def _ended(self, heard: Heard, call: Call) -> Outcome:
+        what = heard.what
+        if isinstance(what, Outcome):
+            return what
+        assert isinstance(what, Answer)
+        worker = self._workers.setdefault(what.node, len(self._workers))
+        if what.refused:
+            self._refuse(what.node, what.refused)
+            return Outcome("node", reason=f"{what.node} refused: {what.refused}", node=what.node)
+        try:
+            keep_files(call, what.files)
+        except OSError as error:
+            raise SessionError(
+                f"{error.filename or self._logs} cannot be written: {error.strerror}",
+                fix="free space on the disk or make it writable, then run again: the session goes on",
+                code="R009",
+            ) from error
+        return what.outcome(worker)
+
+    def _here(self) -> ProcessExecutor:
+        if self._local is None:
+            logs = self._logs if self._logs is not None and self._logs.is_dir() else None
+            self._local = ProcessExecutor(
+                1, threads=self._threads, start_limit_s=self._start_limit_s, logs=logs
+            )
+        return self._local
+
+    def close(self) -> None:
+        if self._local is not None:
+            self._local.close()
+            self._local = None
+
+
+def decoded(answer: bytes) -> Answer | Outcome:
+    """What came back; an outcome where it is none of this syno's."""
+    try:
+        return msgspec.msgpack.decode(answer, type=Answer)
+    except msgspec.MsgspecError as error:
+        return Outcome("node", reason=f"an answer cannot be read: {error}")
+
+
+def wait_a_little(until: float) -> None:
+    """Sleeps a tenth of a second, or until a moment that comes before."""
+    time.sleep(max(0.0, min(0.1, until - time.monotonic())))
