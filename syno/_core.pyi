@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1615,6 +1615,10 @@ class Graph:
                 ShapeError: a value is missing, or of another shape.
                 KernelError: a function of the host, and no `call`.
         """
+    def is_elementwise(self, node: str) -> bool:
+        """
+        Whether a node computes each element of its output from those at the same place.
+        """
     def is_view(self, node: str) -> bool:
         """
         Whether a node's output has its one input's elements in the same row-major order.
@@ -1622,6 +1626,35 @@ class Graph:
     def key(self) -> str:
         """
         32 hexadecimal digits: equal for graphs that are equal up to names and the order of independent nodes.
+        """
+    def lay_out(self, layouts: collections.abc.Mapping[str, str]) -> Graph:
+        """
+            The graph in which these tensors lie in other layouts (ALT §4): programs that compute or read them are
+            rewritten; inputs, weights and what calls compute are copied into theirs, what the graph returns or a call
+            reads is copied back.
+        
+            Args:
+                layouts: by tensor, sequences of ``split(dimension, extents...)``, ``reorder(order...)``,
+                    ``fuse(dimension, count)``, ``unfold(dimension, tile, stride)``, ``pad(dimension, before, after)`` and
+                    ``store_at(dimension, slots)``, dimensions from 0.
+            Raises:
+                ScheduleError: a step does not fit its tensor, or no program computes on its type.
+                ShapeError: a tensor without elements.
+                ParseError, UnknownName: a text that is no layout, a name that no tensor or primitive has.
+        
+            Example:
+                >>> from syno._core import Graph, Program
+                >>> graph = Graph("small")
+                >>> graph.add_input("x", [2, 4], "float32")
+                >>> graph.add_program("relu", Program.parse("y[i,j] = relu(x[i,j])", shapes={"x": [2, 4]}), ["x"], ["t"])
+                >>> graph.add_program("half", Program.parse("y[i,j] = x[i,j] / 2", shapes={"x": [2, 4]}), ["t"], ["y"])
+                >>> graph.set_outputs(["y"])
+                >>> graph.lay_out({"t": "reorder(1, 0)"}).tensor("t")
+                ([4, 2], 'float32', 'computed')
+        """
+    def layout(self, name: str) -> tuple[str, list[int]]:
+        """
+        (layout, shape of what lies so) of a tensor; the text of a row-major one is empty.
         """
     def merged(self, nodes: collections.abc.Sequence[str], name: str = '') -> Graph:
         """
@@ -1631,9 +1664,24 @@ class Graph:
                 ScheduleError: they cannot be one, and why.
                 ShapeError: no node, or one twice.
         """
+    def row_major(self, tensors: collections.abc.Sequence[str]) -> Graph:
+        """
+        The graph in which these tensors have no layout; ScheduleError where one has none.
+        """
     def set_outputs(self, names: collections.abc.Sequence[str]) -> None:
         """
         What the network returns: any tensors, in order.
+        """
+    def store_at(self, guest: str, host: str, dim: typing.SupportsInt | typing.SupportsIndex) -> Graph:
+        """
+            The graph in which a constant lies behind dimension `dim` of another one (ALT's store_at): a bias in the rows
+            of its weight.
+        
+            Args:
+                guest: a tensor of the shape that `host` has before dimension `dim`.
+            Raises:
+                ScheduleError: one of the two is no constant.
+                ShapeError: the shapes do not fit.
         """
     def tensor(self, name: str) -> tuple[list[int], str, str]:
         """
@@ -1650,6 +1698,13 @@ class Graph:
     def verify(self) -> None:
         """
         Checks every invariant; VerifyError says which one does not hold.
+        """
+    def with_copy(self, tensor: str, nodes: collections.abc.Sequence[str]) -> tuple[Graph, str]:
+        """
+            The graph in which these nodes read a copy of a tensor, which may have a layout of its own; and its name.
+        
+            Raises:
+                ScheduleError: one of the nodes is no program that reads it.
         """
     @property
     def inputs(self) -> list[str]:
@@ -2093,6 +2148,21 @@ def host_cpu() -> Cpu:
     
         Raises:
             UnknownName: ``SYNO_CPU`` names no CPU.
+    """
+def laid_out(program: Program, tensor: str, layout: str) -> Program:
+    """
+        The program of which a tensor lies in another layout: what `Graph.lay_out` makes of the programs of a graph.
+    
+        Raises:
+            ScheduleError: a step does not fit its shape.
+            ShapeError: the program has size variables.
+            ParseError, UnknownName: a text that is no layout, a name that no tensor or primitive has.
+    
+        Example:
+            >>> from syno._core import Program, laid_out
+            >>> program = Program.parse("y[i] = sum[c] x[i,c]", shapes={"x": [2, 4]})
+            >>> print(laid_out(program, "x", "split(1, 2, 2) reorder(1, 0, 2)").short_text())
+            y[i] = sum[c,cm] x[c,i,cm]
     """
 def layer_norm(*, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], normalized_dims: typing.SupportsInt | typing.SupportsIndex = 1, epsilon: typing.SupportsFloat | typing.SupportsIndex = 1e-05, affine: bool = True) -> Program:
     """

@@ -23,6 +23,7 @@ void bind_emit(py::module_& m);
 void bind_tune(py::module_& m);
 void bind_derive(py::module_& m);
 void bind_graph(py::module_& m);
+void bind_layout(py::module_& m);
 
 namespace {
 
@@ -107,5 +108,6 @@ PYBIND11_MODULE(_core, m) {
   bind_tune(m);
   bind_derive(m);
   bind_graph(m);
+  bind_layout(m);
   show_in_notebooks(m);
 }

@@ -47,4 +47,11 @@ std::string described(const Shape& shape, ElementType type) {
   return fmt::format("{}[{}]", name_of(type), fmt::join(shape, ","));
 }
 
+std::string described(const Tensor& tensor) {
+  std::string text = described(tensor.shape, tensor.type);
+  if (!tensor.layout.empty())
+    text += fmt::format(" of [{}] by {}", fmt::join(tensor.elements, ","), schedule::to_text(tensor.layout));
+  return text;
+}
+
 }  // namespace syno::graph

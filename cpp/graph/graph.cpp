@@ -46,6 +46,32 @@ void check_tensor(const Tensor& tensor) {
   }
 }
 
+/// The layout makes the shape, of a tensor that no caller gives.
+void check_layout(const Tensor& tensor) {
+  if (tensor.layout.empty()) {
+    if (!tensor.elements.empty())
+      fail<VerifyError>(kWhere, "'{}' has a second shape [{}], but no layout", shown(tensor.name),
+                        fmt::join(tensor.elements, ", "));
+    return;
+  }
+  if (tensor.role == Role::Input)
+    fail<VerifyError>(kWhere, "input '{}' has a layout; what a caller gives is row-major",
+                      shown(tensor.name));
+  Tensor elements = tensor;
+  elements.shape = tensor.elements;
+  check_tensor(elements);
+  Shape made;
+  try {
+    made = schedule::shape_after(tensor.layout, tensor.elements);
+  } catch (const Error& error) {
+    throw VerifyError(kWhere, fmt::format("the layout of '{}' does not fit [{}]: {}", shown(tensor.name),
+                                          fmt::join(tensor.elements, ", "), error.what()));
+  }
+  if (made != tensor.shape)
+    fail<VerifyError>(kWhere, "'{}' has shape [{}], but its layout of [{}] makes [{}]", shown(tensor.name),
+                      fmt::join(tensor.shape, ", "), fmt::join(tensor.elements, ", "), fmt::join(made, ", "));
+}
+
 std::string call_or_node(const Node& node) {
   return fmt::format("{} '{}'", node.is_call() ? "call" : "node", shown(node.name));
 }
@@ -197,6 +223,14 @@ std::size_t Graph::add_program(std::string node_name, ProgramPointer program, st
   return node;
 }
 
+void Graph::set_layout(TensorId tensor, schedule::Layout layout, Shape elements) {
+  Tensor changed = tensors_.at(static_cast<std::size_t>(tensor));
+  changed.layout = std::move(layout);
+  changed.elements = changed.layout.empty() ? Shape() : std::move(elements);
+  check_layout(changed);
+  tensors_[static_cast<std::size_t>(tensor)] = std::move(changed);
+}
+
 std::size_t Graph::add_call(std::string node_name, std::string function, std::string_view attributes,
                             std::vector<TensorId> inputs, std::vector<Tensor> results) {
   return add_node({std::move(node_name),
@@ -259,7 +293,28 @@ std::vector<std::vector<std::size_t>> readers(const Graph& graph) {
   return made;
 }
 
+namespace {
+
+void require_row_major(const Tensor& tensor, const std::string& because) {
+  if (!tensor.layout.empty())
+    fail<VerifyError>(kWhere, "'{}' lies by {}, but {}, which takes row-major tensors", shown(tensor.name),
+                      schedule::to_text(tensor.layout), because);
+}
+
+}  // namespace
+
 void verify(const Graph& graph) {
+  for (const Tensor& tensor : graph.tensors()) check_layout(tensor);
+  for (const Node& node : graph.nodes()) {
+    if (!node.is_call()) continue;
+    for (const auto* list : {&node.inputs, &node.outputs})
+      for (const TensorId tensor : *list)
+        if (static_cast<std::size_t>(tensor) < graph.tensors().size())
+          require_row_major(graph.tensor(tensor), "it is one of " + call_or_node(node));
+  }
+  for (const TensorId output : graph.outputs)
+    if (static_cast<std::size_t>(output) < graph.tensors().size())
+      require_row_major(graph.tensor(output), "the graph returns it to a caller");
   std::vector<bool> there(graph.tensors().size(), false);
   for (std::size_t t = 0; t < there.size(); ++t) there[t] = graph.tensors()[t].role != Role::Computed;
   const auto made = producers(graph);

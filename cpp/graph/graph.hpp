@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "program/program.hpp"
+#include "schedule/layout.hpp"
 
 namespace syno::graph {
 
@@ -29,16 +30,21 @@ bool computes(ElementType type);  ///< whether programs compute on it
 enum class TensorId : std::uint32_t {};
 enum class Role : std::uint8_t { Input, Weight, Computed };
 
-/// An edge. Extents may be 0, and there may be none of them.
+/// An edge. Extents may be 0, and there may be none of them. Memory is row-major over `shape`; where there is
+/// a layout, that shape is what it makes of `elements`, the shape of what the network speaks of.
 struct Tensor {
   std::string name;
   Shape shape;
   ElementType type = ElementType::F32;
   Role role = Role::Input;
+  schedule::Layout layout = {};
+  Shape elements = {};  ///< empty without a layout
 };
 std::int64_t element_count(const Tensor& tensor);
 std::int64_t byte_size(const Tensor& tensor);
 std::string described(const Shape& shape, ElementType type);  ///< `float32[1,3,8,8]`
+/// The same with its layout: `float32[1,4,8,8] of [1,8,8,4] by reorder(0, 3, 1, 2)`.
+std::string described(const Tensor& tensor);
 
 /// A program that nodes compute, with its text, by which programs are told apart. Never changes.
 struct SharedProgram {
@@ -87,6 +93,10 @@ class Graph {
                           const std::vector<std::string>& output_names, ElementType type);
   std::size_t add_program(std::string node_name, ProgramPointer program, std::vector<TensorId> inputs,
                           const std::vector<std::string>& output_names, ElementType type);
+  /// Says how a tensor lies that a program computes, or a weight: its shape is what `layout` makes of
+  /// `elements`. An empty layout says that it is row-major. VerifyError where that is not so, or it is an
+  /// input.
+  void set_layout(TensorId tensor, schedule::Layout layout, Shape elements);
   /// `results`: name, shape and type of each output. FormatError where attributes are no JSON object.
   std::size_t add_call(std::string node_name, std::string function, std::string_view attributes,
                        std::vector<TensorId> inputs, std::vector<Tensor> results);
@@ -122,7 +132,7 @@ std::vector<std::vector<std::size_t>> readers(const Graph& graph);
 
 /// VerifyError: a name that is there twice, a node that reads what no node before it computes (or what a
 /// later one does, or itself), shapes, types or counts that do not fit a program, outputs that are no
-/// tensors.
+/// tensors, layouts that do not make a tensor's shape, or of an input, an output or what a call reads.
 void verify(const Graph& graph);
 
 }  // namespace syno::graph

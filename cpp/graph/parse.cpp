@@ -70,6 +70,8 @@ class Parser {
       throw VerifyError("parse", without_place(error) + where);
     } catch (const FormatError& error) {
       throw ParseError("parse", without_place(error) + where);
+    } catch (const ParseError& error) {
+      throw ParseError("parse", without_place(error) + where);
     } catch (const UnknownName& error) {
       throw ParseError("parse", without_place(error) + where);
     }
@@ -192,11 +194,28 @@ class Parser {
     made.type = at_line([&] { return element_type_named(type); });
     expect('[');
     if (!take(']')) {
-      do made.shape.push_back(extent());
-      while (take(','));
-      expect(']');
+      made.shape = extents();
     }
+    if (!is('o')) return made;
+    expect_word("of");
+    expect('[');
+    if (!take(']')) made.elements = extents();
+    expect_word("by");
+    skip();
+    const std::size_t first = at_;
+    for (int depth = 0; at_ < line_.size() && (depth > 0 || line_[at_] != ','); ++at_)
+      depth += line_[at_] == '(' ? 1 : line_[at_] == ')' ? -1 : 0;
+    made.layout = at_line([&] { return schedule::parse_layout(line_.substr(first, at_ - first)); });
+    if (made.layout.empty()) wrong("expected a layout, such as split(1, 4, 8)");
     return made;
+  }
+  /// Up to the bracket that closes them.
+  Shape extents() {
+    Shape shape;
+    do shape.push_back(extent());
+    while (take(','));
+    expect(']');
+    return shape;
   }
 
   std::vector<std::string> names() {
@@ -216,8 +235,9 @@ class Parser {
     Tensor made = tensor();
     end_line();
     at_line([&] {
-      return input ? graph.add_input(made.name, made.shape, made.type)
-                   : graph.add_weight(made.name, made.shape, made.type);
+      const TensorId added = input ? graph.add_input(made.name, made.shape, made.type)
+                                   : graph.add_weight(made.name, made.shape, made.type);
+      graph.set_layout(added, made.layout, made.elements);
     });
   }
 
@@ -285,6 +305,8 @@ class Parser {
     while (take(','));
     end_line();
     if (call) {
+      for (const Tensor& result : results)
+        if (!result.layout.empty()) wrong<VerifyError>("what a call computes is row-major");
       at_line([&] { return graph.add_call(node_name, function, attributes, inputs, results); });
       return;
     }
@@ -298,6 +320,10 @@ class Parser {
         wrong<VerifyError>(fmt::format("'{}' is said to be {}, but the program computes {}",
                                        shown(results[i].name), described(results[i].shape, results[i].type),
                                        described(has.shape, has.type)));
+    at_line([&] {
+      for (std::size_t i = 0; i < results.size(); ++i)
+        graph.set_layout(made.outputs[i], results[i].layout, results[i].elements);
+    });
   }
 
   bool read_outputs(Graph& graph) {

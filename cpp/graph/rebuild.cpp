@@ -7,8 +7,10 @@ namespace syno::graph {
 Rebuilt::Rebuilt(const Graph& from) : graph(from.name), from_(from), places_(from.tensors().size()) {
   for (std::size_t t = 0; t < from.tensors().size(); ++t) {
     const Tensor& tensor = from.tensors()[t];
-    if (tensor.role == Role::Input) places_[t] = graph.add_input(tensor.name, tensor.shape, tensor.type);
-    if (tensor.role == Role::Weight) places_[t] = graph.add_weight(tensor.name, tensor.shape, tensor.type);
+    const auto old = static_cast<TensorId>(t);
+    if (tensor.role == Role::Input) stands_for(old, graph.add_input(tensor.name, tensor.shape, tensor.type));
+    if (tensor.role == Role::Weight)
+      stands_for(old, graph.add_weight(tensor.name, tensor.shape, tensor.type));
   }
 }
 
@@ -20,6 +22,10 @@ TensorId Rebuilt::at(TensorId old_tensor) const {
 
 void Rebuilt::stands_for(TensorId old_tensor, TensorId new_tensor) {
   places_[static_cast<std::size_t>(old_tensor)] = new_tensor;
+  // What is the same tensor under the same name lies as it did.
+  const Tensor &was = from_.tensor(old_tensor), &now = graph.tensor(new_tensor);
+  if (was.name == now.name && was.shape == now.shape && !was.layout.empty())
+    graph.set_layout(new_tensor, was.layout, was.elements);
 }
 
 void Rebuilt::keep(std::size_t node) { keep(node, from_.nodes()[node].inputs); }

@@ -27,7 +27,7 @@ std::string names_of(const Graph& graph, const std::vector<TensorId>& ids) {
 }
 
 std::string declared(const Tensor& tensor) {
-  return fmt::format("{}: {}", spelled(tensor.name), described(tensor.shape, tensor.type));
+  return fmt::format("{}: {}", spelled(tensor.name), described(tensor));
 }
 
 /// Names and labels in double quotes.
@@ -83,8 +83,7 @@ std::string to_dot(const Graph& graph) {
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (tensor.role == Role::Computed) continue;
-    text += fmt::format("  t{} [label=\"{}\\n{}\", shape={}];\n", t, dot_text(tensor.name),
-                        described(tensor.shape, tensor.type),
+    text += fmt::format("  t{} [label=\"{}\\n{}\", shape={}];\n", t, dot_text(tensor.name), described(tensor),
                         tensor.role == Role::Input ? "ellipse" : "cylinder");
   }
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
@@ -97,17 +96,15 @@ std::string to_dot(const Graph& graph) {
                         node.is_call() ? ", style=dashed" : "");
     for (const TensorId input : node.inputs) {
       const Tensor& tensor = graph.tensor(input);
-      const std::string label = tensor.role == Role::Computed
-                                    ? fmt::format(" [label=\"{}\"]", described(tensor.shape, tensor.type))
-                                    : "";
+      const std::string label =
+          tensor.role == Role::Computed ? fmt::format(" [label=\"{}\"]", described(tensor)) : "";
       text += fmt::format("  {} -> n{}{};\n", source(input), n, label);
     }
   }
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
     const Tensor& tensor = graph.tensor(graph.outputs[i]);
-    text +=
-        fmt::format("  r{} [label=\"{}\\n{}\", shape=ellipse, style=bold];\n  {} -> r{};\n", i,
-                    dot_text(tensor.name), described(tensor.shape, tensor.type), source(graph.outputs[i]), i);
+    text += fmt::format("  r{} [label=\"{}\\n{}\", shape=ellipse, style=bold];\n  {} -> r{};\n", i,
+                        dot_text(tensor.name), described(tensor), source(graph.outputs[i]), i);
   }
   return text + "}\n";
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <numeric>
 
 #include "support/checked.hpp"
 #include "support/error.hpp"
+#include "support/shown.hpp"
 
 namespace syno::schedule {
 
@@ -173,9 +175,10 @@ Shape unfold_shape(const LayoutStep& step, const Shape& shape) {
     fail<ScheduleError>(kWhere, "{}: tile {} and stride {} leave elements out; need 1 <= stride <= tile",
                         to_text(step), tile, stride);
   const std::int64_t tiles = tiles_of(step, shape[step.dim]);
-  if (passes_starts(step, shape[step.dim]) && tiles > kMostPassed)
-    fail<ScheduleError>(kWhere, "{}: {} tiles reach into each other; at most {} may", to_text(step), tiles,
-                        kMostPassed);
+  const std::int64_t starts = (shape[step.dim] - 1) / stride + 1;
+  if (std::min(tiles, starts - tiles) > kMostPassed)
+    fail<ScheduleError>(kWhere, "{}: {} tiles of {} elements reach over {} starts; at most {} may",
+                        to_text(step), tiles, tile, starts, kMostPassed);
   Shape after = shape;
   after[step.dim] = tiles;
   after.insert(after.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1, tile);
@@ -190,18 +193,20 @@ std::vector<ExprId> unfold_access(Arena& arena, const LayoutStep& step, const Sh
   const std::int64_t tiles = tiles_of(step, shape[step.dim]);
   // min(index / stride, tiles - 1) without a minimum: what lies behind the last tile's start belongs to it.
   ExprId tile = arena.divide(index, Size(stride));
-  const std::int64_t last_start = (tiles - 1) * stride;
   if (passes_starts(step, shape[step.dim])) {
-    // index / stride exceeds tiles - 1 by at most (tile - 1) / stride: count the starts passed.
-    tile = arena.constant(0);
-    for (std::int64_t t = 1; t < tiles; ++t) {
-      // 1 once index >= t * stride: floor((index + shift) / extent) with both below one extent.
-      const std::int64_t extent = shape[step.dim];
-      tile =
-          arena.add(tile, arena.divide(arena.add(index, arena.constant(extent - t * stride)), Size(extent)));
+    const std::int64_t extent = shape[step.dim], starts = (extent - 1) / stride + 1;
+    // 1 once index >= start: floor((index + shift) / extent) with both below one extent.
+    const auto passed = [&](std::int64_t start) {
+      return arena.divide(arena.add(index, arena.constant(extent - start * stride)), Size(extent));
+    };
+    // Either the starts of tiles are counted, or those that are too many are taken back.
+    if (tiles - 1 <= starts - tiles) {
+      tile = arena.constant(0);
+      for (std::int64_t t = 1; t < tiles; ++t) tile = arena.add(tile, passed(t));
+    } else {
+      for (std::int64_t t = tiles; t < starts; ++t) tile = arena.subtract(tile, passed(t));
     }
   }
-  SYNO_ASSERT(last_start >= 0, "an unfolded dimension has a tile");
   indices[step.dim] = tile;
   indices.insert(indices.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1,
                  arena.subtract(index, arena.multiply(tile, stride)));
@@ -325,6 +330,55 @@ std::string to_text(const LayoutStep& step) {
   const auto& row = layout_primitive(step.kind);
   if (step.kind == LayoutKind::Reorder) return fmt::format("{}({})", row.name, list(step.numbers));
   return fmt::format("{}({}{}{})", row.name, step.dim, step.numbers.empty() ? "" : ", ", list(step.numbers));
+}
+
+std::string to_text(const Layout& layout) {
+  std::vector<std::string> steps;
+  for (const LayoutStep& step : layout) steps.push_back(to_text(step));
+  return fmt::format("{}", fmt::join(steps, " "));
+}
+
+Layout parse_layout(std::string_view text) {
+  Layout layout;
+  std::size_t at = 0;
+  const auto wrong = [&](std::string_view message) {
+    fail<ParseError>(kWhere,
+                     "{} at column {} of '{}'; a layout is written as split(1, 4, 8) reorder(0, 1, 3, 2)",
+                     message, at + 1, shown(text));
+  };
+  const auto skip = [&] {
+    while (at < text.size() && text[at] == ' ') ++at;
+  };
+  const auto take = [&](char symbol) {
+    skip();
+    const bool is = at < text.size() && text[at] == symbol;
+    at += is;
+    return is;
+  };
+  for (skip(); at < text.size(); skip()) {
+    const std::size_t begin = at;
+    while (at < text.size() && ((text[at] >= 'a' && text[at] <= 'z') || text[at] == '_')) ++at;
+    if (at == begin) wrong("expected a primitive");
+    LayoutStep step;
+    step.kind = layout_primitive(text.substr(begin, at - begin)).kind;
+    if (!take('(')) wrong("expected `(`");
+    do {
+      skip();
+      std::int64_t number = 0;
+      const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), number);
+      if (error != std::errc()) wrong("expected an integer of 64 bits");
+      at = static_cast<std::size_t>(end - text.data());
+      step.numbers.push_back(number);
+    } while (take(','));
+    if (!take(')')) wrong("expected `,` or `)`");
+    if (step.kind != LayoutKind::Reorder) {
+      if (step.numbers[0] < 0) wrong("a dimension is at least 0");
+      step.dim = static_cast<std::size_t>(step.numbers[0]);
+      step.numbers.erase(step.numbers.begin());
+    }
+    layout.push_back(std::move(step));
+  }
+  return layout;
 }
 
 }  // namespace syno::schedule

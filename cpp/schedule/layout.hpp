@@ -55,5 +55,10 @@ std::vector<ExprId> inverse(symbolic::Arena& arena, const Layout& layout, const 
                             std::vector<ExprId> places, std::vector<Condition>& conditions);
 
 std::string to_text(const LayoutStep& step);  ///< `split(1, 4, 16)`
+/// `split(1, 4, 16) reorder(0, 1, 3, 4, 2)`; empty for a row-major tensor.
+std::string to_text(const Layout& layout);
+/// Reads it back. ParseError shows what is no step, UnknownName lists the primitives; whether a step fits a
+/// shape is shape_after()'s affair.
+Layout parse_layout(std::string_view text);
 
 }  // namespace syno::schedule

@@ -81,6 +81,13 @@ def run_executable(threads: int = 1, turns: int = 0, **given: int) -> object:
     return made.profile(addresses, threads, turns) if turns else made.run(addresses, threads)
 
 
+def stored_at(dim: int) -> _core.Graph:
+    graph = _core.Graph()
+    graph.add_weight("w", [2, 3])
+    graph.add_weight("b", [2])
+    return graph.store_at("b", "w", dim)
+
+
 def drawn_graph(shape: list[int], add: str) -> object:
     graph = _core.Graph()
     if add == "add_call":
@@ -225,6 +232,7 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "Graph.add_call": (lambda shape: drawn_graph(shape, "add_call"), {"shape": [2, 3]}),
     "Graph.add_input": (lambda shape: drawn_graph(shape, "add_input"), {"shape": [2, 3]}),
     "Graph.add_weight": (lambda shape: drawn_graph(shape, "add_weight"), {"shape": [2, 3]}),
+    "Graph.store_at": (stored_at, {"dim": 1}),
     "plan_memory": (_core.plan_memory, {"items": [(64, 0, 1), (8, 1, 1)]}),
     "RewriteSite.__init__": (rewritten, {"numbers": [4, 3]}),
     "Schedule.add": (

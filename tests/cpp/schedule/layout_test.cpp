@@ -7,70 +7,17 @@
 #include <functional>
 #include <set>
 
+#include "random_layout.hpp"
 #include "support/error.hpp"
 #include "support/random.hpp"
 
 namespace syno::schedule {
 namespace {
 
-std::int64_t draw(Random& random, std::int64_t least, std::int64_t most) {
-  return least + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least + 1)));
-}
-
-Shape random_shape(Random& random) {
-  Shape shape;
-  for (std::int64_t d = draw(random, 1, 4); d > 0; --d) shape.push_back(draw(random, 1, 6));
-  return shape;
-}
-
-LayoutStep random_step(Random& random, LayoutKind kind, const Shape& shape) {
-  LayoutStep step{
-      kind, static_cast<std::size_t>(draw(random, 0, static_cast<std::int64_t>(shape.size()) - 1)), {}};
-  const std::int64_t extent = shape[step.dim];
-  switch (kind) {
-    case LayoutKind::Split: {
-      std::int64_t left = extent;
-      for (std::int64_t f = 2; f <= left; ++f)
-        while (left % f == 0 && step.numbers.size() < 3) step.numbers.push_back(f), left /= f;
-      step.numbers.push_back(left);
-      break;
-    }
-    case LayoutKind::Reorder:
-      step.dim = 0;
-      for (std::size_t d = 0; d < shape.size(); ++d) step.numbers.push_back(static_cast<std::int64_t>(d));
-      for (std::size_t d = shape.size(); d-- > 1;)
-        std::swap(step.numbers[d], step.numbers[random.below(d + 1)]);
-      break;
-    case LayoutKind::Fuse:
-      step.numbers = {draw(random, 1, static_cast<std::int64_t>(shape.size() - step.dim))};
-      break;
-    case LayoutKind::Unfold: {
-      const std::int64_t tile = draw(random, 1, extent + 1);
-      step.numbers = {tile, draw(random, 1, tile)};
-      break;
-    }
-    case LayoutKind::Pad:
-      step.numbers = {draw(random, 0, 3), draw(random, 0, 3)};
-      break;
-    case LayoutKind::StoreAt:
-      step.numbers = {draw(random, 1, 3)};
-      break;
-  }
-  return step;
-}
-
-void for_each_index(const Shape& shape, const std::function<void(const std::vector<std::int64_t>&)>& body) {
-  std::vector<std::int64_t> index(shape.size(), 0);
-  for (;;) {
-    body(index);
-    std::size_t d = shape.size();
-    while (d-- > 0) {
-      if (++index[d] < shape[d]) break;
-      index[d] = 0;
-    }
-    if (d == static_cast<std::size_t>(-1)) return;
-  }
-}
+using testing::draw;
+using testing::for_each_index;
+using testing::random_shape;
+using testing::random_step;
 
 std::vector<ExprId> variables(symbolic::Arena& arena, std::size_t rank) {
   std::vector<ExprId> out;
@@ -123,7 +70,7 @@ void expect_inverse(const Layout& layout, const Shape& shape) {
   if (!doubled) EXPECT_EQ(held, taken.size()) << text;
 }
 
-class EveryLayoutPrimitive : public testing::TestWithParam<LayoutRow> {};
+class EveryLayoutPrimitive : public ::testing::TestWithParam<LayoutRow> {};
 
 TEST_P(EveryLayoutPrimitive, InvertsItsAccess) {
   Random random(7);
@@ -135,7 +82,7 @@ TEST_P(EveryLayoutPrimitive, InvertsItsAccess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, EveryLayoutPrimitive,
-                         testing::ValuesIn(layout_primitives().begin(), layout_primitives().end()),
+                         ::testing::ValuesIn(layout_primitives().begin(), layout_primitives().end()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Layout, SequencesInvertTheirAccess) {
@@ -154,6 +101,20 @@ TEST(Layout, SequencesInvertTheirAccess) {
     expect_inverse(layout, shape);
     if (HasFatalFailure()) return;
   }
+}
+
+TEST(Layout, TextsAreReadBack) {
+  Random random(5);
+  for (int i = 0; i < 200; ++i) {
+    const Layout layout = testing::random_layout(random, random_shape(random), true);
+    ASSERT_EQ(parse_layout(to_text(layout)), layout) << to_text(layout);
+  }
+  EXPECT_TRUE(parse_layout("  ").empty());
+  EXPECT_EQ(to_text(parse_layout("split ( 1,4 , 8 )reorder(0,1,3,2)")), "split(1, 4, 8) reorder(0, 1, 3, 2)");
+  for (const char* wrong : {"split", "split(", "split(1", "split(1,)", "split(1 4)", "4", "split(1, 4))",
+                            "fuse(-1, 2)", "pad(0, 99999999999999999999, 0)"})
+    EXPECT_THROW(parse_layout(wrong), ParseError) << wrong;
+  EXPECT_THROW(parse_layout("spilt(1, 4)"), UnknownName);
 }
 
 TEST(Layout, RefusesWhatDoesNotFit) {
