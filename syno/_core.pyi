@@ -197,6 +197,21 @@ class Program:
         """
         The program as nested loops, for people: one nest a scope, in order.
         """
+    def neutral(self) -> tuple[Program, dict[str, str], Program | None]:
+        """
+            The same computation under names that say nothing: two programs that differ by the names of tensors alone have one.
+        
+            Returns:
+                ``(program, names, core)``: the names that were given, by the neutral ones, and the scope with most points as a program
+                of its own, which programs with other scopes around it share; None where it cannot stand alone.
+            Raises:
+                ShapeError: the program is symbolic.
+            Example:
+                >>> from syno._core import Program
+                >>> p = Program.parse("q[m,n] = sum[k] v[m,k] * w[k,n]; z[m,n] = relu(q[m,n])", sizes={"m": 2, "n": 3, "k": 4})
+                >>> p.neutral()[0]
+                Program("core[m,n] = sum[k] a0[m,k] * a1[k,n]; t0[m,n] = relu(core[m,n])")
+        """
     def one_scope_form(self) -> Program:
         """
         The program with producers substituted into consumers, one scope an output (EINNET's fusion).
@@ -212,6 +227,14 @@ class Program:
                 unordered: ``(tensor, dimension)`` pairs whose channels may be permuted.
             Raises:
                 UnknownName, ShapeError: a pair names no dimension of the program.
+        """
+    def renamed(self, names: collections.abc.Mapping[str, str]) -> Program:
+        """
+            The same computation with other names for some tensors; one that is in their way gets a number behind its name.
+        
+            Raises:
+                UnknownName: there is no such tensor.
+                ShapeError: two tensors would have one name, or text cannot hold it.
         """
     def role(self, name: str) -> str:
         """

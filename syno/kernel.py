@@ -518,7 +518,7 @@ def compile(
             raise ScheduleError(
                 "[compile] a schedule is of one program: give derive=True or a schedule, not both"
             )
-        from syno.deriving.kept import fastest
+        from syno.deriving.known import fastest
 
         concrete = fastest(concrete, constants=(), dtype=dtype, threads=threads, cache=cache)
     if schedule is not None:

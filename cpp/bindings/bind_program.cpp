@@ -11,6 +11,7 @@
 #include "lower/derivative.hpp"
 #include "program/builders.hpp"
 #include "program/interpret.hpp"
+#include "program/neutral.hpp"
 #include "program/permute.hpp"
 #include "program/program.hpp"
 #include "program/text.hpp"
@@ -514,6 +515,36 @@ void bind_class(py::module_& m) {
         Program("y[n,c] = relu(x[c,n])")
         >>> p.with_permuted("y", [1, 0])
         Program("y[c,n] = relu(x[n,c])")
+)doc")
+      .def(
+          "neutral",
+          [](const Program& p) {
+            program::Neutral made = unlocked([&] { return program::neutral(p); });
+            std::map<std::string, std::string> names;
+            for (std::size_t t = 0; t < made.names.size(); ++t)
+              names[made.program.tensors[t].name] = made.names[t];
+            return py::make_tuple(std::move(made.program), std::move(names), std::move(made.core));
+          },
+          R"doc(
+    The same computation under names that say nothing: two programs that differ by the names of tensors alone have one.
+
+    Returns:
+        ``(program, names, core)``: the names that were given, by the neutral ones, and the scope with most points as a program
+        of its own, which programs with other scopes around it share; None where it cannot stand alone.
+    Raises:
+        ShapeError: the program is symbolic.
+    Example:
+        >>> from syno._core import Program
+        >>> p = Program.parse("q[m,n] = sum[k] v[m,k] * w[k,n]; z[m,n] = relu(q[m,n])", sizes={"m": 2, "n": 3, "k": 4})
+        >>> p.neutral()[0]
+        Program("core[m,n] = sum[k] a0[m,k] * a1[k,n]; t0[m,n] = relu(core[m,n])")
+)doc")
+      .def("renamed", &program::renamed, "names"_a, R"doc(
+    The same computation with other names for some tensors; one that is in their way gets a number behind its name.
+
+    Raises:
+        UnknownName: there is no such tensor.
+        ShapeError: two tensors would have one name, or text cannot hold it.
 )doc")
       .def("without_empty", &without_empty, "three"_a, R"doc(
     What is left where some extents are 0. Programs have no empty ranges, so such a one is given twice: this is the

@@ -3,37 +3,25 @@ file says nothing that is believed."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from syno import _core
-from syno.cache import read_entry, usable_cache, write_entry
 from syno.deriving.derivations import Derivations, Derived, made_by
+from syno.deriving.steps import Step, path_of
 from syno.errors import FormatError, SynoError, shown, told
 from syno.files import read_input, write_output
 from syno.operator import Operator
-from syno.tuning.machine import machine_key
 
 FORMAT = "syno derivations"
 VERSION = 1
 _LARGEST_BYTES = 16 << 20
 
 
-class _Step(msgspec.Struct, forbid_unknown_fields=True):
-    rule: str
-    scope: str
-    iterator: str = ""
-    other: str = ""
-    made: str = ""
-    numbers: list[int] = []
-
-
 class _Derived(msgspec.Struct, forbid_unknown_fields=True):
-    steps: list[_Step]
+    steps: list[Step]
     exact: bool
     program: str
     multiply_adds: int
@@ -106,62 +94,8 @@ def load(path: Path) -> Derivations:
     )
 
 
-def fastest(
-    operator: Operator,
-    *,
-    constants: Sequence[str],
-    dtype: str,
-    threads: int,
-    cache: bool = True,
-) -> Operator:
-    """The fastest program that computes an operator, as `derive` finds it; from the cache where it was found before.
-
-    Raises:
-        UnknownName: dtypes other than float32 and float64 are not derived.
-    """
-    from syno.deriving.search import derive
-
-    directory = usable_cache() if cache else None
-    path = None
-    if directory is not None:
-        names = (operator.program.structural_key(), *constants, dtype, str(threads), machine_key())
-        digest = hashlib.blake2b(repr((*names, _core.build_id())).encode(), digest_size=16)
-        path = directory / f"{digest.hexdigest()}.derived"
-        remembered = _remembered(path, operator)
-        if remembered is not None:
-            return remembered
-    found = derive(operator, constants=list(constants), dtype=dtype, threads=threads)
-    if found.ended == "interrupted":
-        raise KeyboardInterrupt
-    best = found.best()
-    if path is not None:
-        write_entry(path, msgspec.json.encode(best.to_dict()["steps"]))
-    return best.operator
-
-
-def _remembered(path: Path, operator: Operator) -> Operator | None:
-    """What the steps in an entry make of the operator; None where there is no entry that still applies."""
-    body = read_entry(path)
-    if body is None:
-        return None
-    try:
-        return made_by(operator, _path(msgspec.json.decode(body, type=list[_Step])))
-    except (msgspec.DecodeError, SynoError):
-        return None
-
-
-def _path(steps: Sequence[_Step]) -> tuple[tuple[str, _core.RewriteSite], ...]:
-    return tuple(
-        (
-            step.rule,
-            _core.RewriteSite(step.scope, step.iterator, step.other, step.made, step.numbers),
-        )
-        for step in steps
-    )
-
-
 def _made_again(one: _Derived, original: Operator, file: _File, path: Path) -> Derived:
-    steps = _path(one.steps)
+    steps = path_of(one.steps)
     try:
         operator = made_by(original, steps)
     except SynoError as error:

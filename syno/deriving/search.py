@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from syno import _core
 from syno.arguments import checked
-from syno.deriving.derivations import Derivations, Derived
+from syno.deriving.derivations import Derivations, Derived, Path_, made_by
 from syno.deriving.judge import Judge
-from syno.errors import ShapeError, SynoError, UnknownName, unknown_name
+from syno.errors import FormatError, ShapeError, SynoError, UnknownName, unknown_name
 from syno.kernel import DTYPES
 from syno.numbers import MOST_THREADS, whole
 from syno.operator import Operator
@@ -22,6 +22,9 @@ _KEPT = 24
 _TURNS = 15
 #: Programs compiled for each that is asked for, where others prove too inaccurate.
 _TRIES = 3
+#: Accurate derived programs that are timed, and the growth of constants: what `derive` does by default.
+_MEASURED = 3
+_GROWTH = 4.0
 #: Programs predicted to take longer than so many times the best one are not measured.
 _HOPELESS = 1.5
 
@@ -44,8 +47,8 @@ def derive(
     constants: Sequence[str] | None = None,
     dtype: str = "float32",
     threads: int = 1,
-    measure: int = 3,
-    growth: float = 4.0,
+    measure: int = _MEASURED,
+    growth: float = _GROWTH,
     max_rel_err: float = 1e-5,
     progress: Callable[[str], None] | None = None,
 ) -> Derivations:
@@ -100,16 +103,56 @@ def derive(
     for name in rules or ():
         if name not in known:
             raise unknown_name("rule", name, known)
-    say = progress or (lambda line: None)
     if depth == 0 and rules is not None and not rules:
         raise ShapeError(
             "[derive] rules=[]: there is nothing to rewrite with; leave it out for all rules"
         )
-    found = _core.search_derivations(
-        concrete.program,
-        machine_model(measure=True),
+    return searched(
+        concrete,
+        constants=named,
+        dtype=dtype,
+        threads=threads,
+        max_rel_err=max_rel_err,
+        seconds=seconds,
+        depth=depth,
+        states=states,
         rules=list(rules or ()),
-        constants=list(named),
+        reassociate=reassociate,
+        growth=growth,
+        measure=measure,
+        say=progress,
+    )
+
+
+def searched(
+    operator: Operator,
+    *,
+    constants: Sequence[str],
+    dtype: str,
+    threads: int,
+    max_rel_err: float,
+    seconds: float,
+    depth: int = 0,
+    states: int = 0,
+    rules: Sequence[str] = (),
+    reassociate: bool = True,
+    growth: float = _GROWTH,
+    measure: int = _MEASURED,
+    say: Callable[[str], None] | None = None,
+    hopeless: float = _HOPELESS,
+) -> Derivations:
+    """What `derive` does with arguments that it has checked.
+
+    Args:
+        depth, states: 0 for any number.
+        rules: none for all.
+        hopeless: programs predicted to take longer than so many times the original's time are not measured.
+    """
+    found = _core.search_derivations(
+        operator.program,
+        machine_model(measure=True),
+        rules=list(rules),
+        constants=list(constants),
         reassociating=reassociate,
         depth=depth,
         seconds=seconds,
@@ -117,15 +160,15 @@ def derive(
         growth=growth,
         keep=_KEPT,
         element_bytes=8 if dtype == "float64" else 4,
-        watch=_watch(say) if progress else None,
+        watch=_watch(say) if say else None,
     )
     all_found = [
         Derived(
-            operator=Operator(each.program) if each.steps else concrete,
+            operator=Operator(each.program) if each.steps else operator,
             path=tuple((str(rule), site) for rule, site in each.steps),
             exact=each.exact,
-            original=concrete,
-            constants=named,
+            original=operator,
+            constants=tuple(constants),
             dtype=dtype,
             threads=threads,
             guessed_us=each.guessed_s * 1e6,
@@ -135,7 +178,7 @@ def derive(
     ended = found.ended
     if ended != "interrupted" and measure > 0 and len(all_found) > 1:
         try:
-            _judged(all_found, measure, max_rel_err, say)
+            _judged(all_found, measure, max_rel_err, say or (lambda line: None), hopeless)
         except KeyboardInterrupt:
             ended = "interrupted"
     ordered = [all_found[0], *sorted(all_found[1:], key=_rank)]
@@ -148,8 +191,50 @@ def derive(
     )
 
 
+def tried(
+    operator: Operator,
+    paths: Sequence[Path_],
+    *,
+    constants: Sequence[str],
+    dtype: str,
+    threads: int,
+    max_rel_err: float,
+) -> Derivations:
+    """What steps that served another program do for this one: `derive` without its search. Steps that do not apply are
+    left out: those that concern scopes which this program has not."""
+    found = [Derived(operator, (), True, operator, tuple(constants), dtype, threads)]
+    exact = {str(name): bool(is_exact) for name, _, is_exact in _core.rewrite_rows()}
+    seen = {operator.program.structural_key()}
+    for path in paths:
+        made, taken = _as_far_as_it_goes(operator, path)
+        key = made.program.structural_key()
+        if key in seen:
+            continue
+        seen.add(key)
+        kept = all(exact[rule] for rule, _ in taken)
+        found.append(Derived(made, taken, kept, operator, tuple(constants), dtype, threads))
+    if len(found) > 1:
+        _judged(found, len(found), max_rel_err, lambda line: None)
+    return Derivations(found, ended="states", max_rel_err=max_rel_err)
+
+
+def _as_far_as_it_goes(operator: Operator, path: Path_) -> tuple[Operator, Path_]:
+    taken: list[tuple[str, _core.RewriteSite]] = []
+    for step in path:
+        try:
+            operator = made_by(operator, (step,))
+        except FormatError:
+            continue
+        taken.append(step)
+    return operator, tuple(taken)
+
+
 def _judged(
-    found: list[Derived], measure: int, max_rel_err: float, say: Callable[[str], None]
+    found: list[Derived],
+    measure: int,
+    max_rel_err: float,
+    say: Callable[[str], None],
+    hopeless: float = _HOPELESS,
 ) -> None:
     """Predicts what is guessed best, and compiles, compares and times what is predicted best."""
     original, *derived = found
@@ -165,8 +250,11 @@ def _judged(
     ranked = sorted((one for one in derived if one.predicted_us is not None), key=_rank)
     if not ranked:
         return
-    limit = _HOPELESS * min(ranked[0].predicted_us or 0.0, original.predicted_us or math.inf)
+    before = original.predicted_us or math.inf
+    limit = min(_HOPELESS * min(ranked[0].predicted_us or 0.0, before), hopeless * before)
     promising = [one for one in ranked if (one.predicted_us or 0.0) <= limit]
+    if not promising:
+        return
     judge = Judge(original.original, original.dtype, original.threads)
     kernels: list[tuple[Derived, PrepackedKernel]] = []
     accurate = -1  # the original is none of those asked for

@@ -12,15 +12,16 @@ import torch
 
 from syno import _core
 from syno.cache import usable_cache
-from syno.errors import KernelError, ScheduleError
+from syno.errors import KernelError
 from syno.graph.building import Array, Network
 from syno.graph.calling import random_arrays
 from syno.graph.checking import Check, Expected, Sample, judged, relative_error
 from syno.graph.compiled import CompiledNetwork
+from syno.graph.deriving import Deriving, Wanted, fastest_in_place
 from syno.graph.folding import Folded, folded, is_random
-from syno.graph.fusing import Cost, Joined, PredictedCost, fused
+from syno.graph.fusing import Cost, Joined, PredictedCost, constants_of, fused
 from syno.graph.reference import run_reference
-from syno.graph.stages import ENGINE, Stage, call_stage, kernel_stage, view_stage
+from syno.graph.stages import ENGINE, Derive, Stage, call_stage, kernel_stage, view_stage
 from syno.graph.tensors import array_of, tensor_of
 from syno.numbers import MOST_THREADS, whole
 from syno.operator import Operator
@@ -83,12 +84,10 @@ def compile_network(
         )
     for decision in decisions:
         _log.debug("joined %s", decision)
-    compiled = CompiledNetwork(
-        graph,
-        _stages(graph, parts.call, names, settings, threads),
-        parts.call.weights,
-        threads=threads,
-    )
+    maker = _Maker(graph, parts.call, names, settings, threads)
+    compiled = maker.link(maker.stages())
+    if settings.derive:
+        compiled = fastest_in_place(compiled, maker.plain, maker.link, arrays_for(network, example))
     compiled.notes = tuple(network.notes)
     compiled.original = network
     if settings.verify:
@@ -109,32 +108,65 @@ def _main_type(graph: _core.Graph) -> str:
     return max(counts, key=lambda name: (counts[name], name), default="float32")
 
 
-def _stages(
-    graph: _core.Graph,
-    network: Network,
-    names: Mapping[str, tuple[str, ...]],
-    settings: Compiling,
-    threads: int,
-) -> list[Stage]:
-    hosts = {node.name: node.host for node in network.nodes}
-    derive = Deriving(settings, threads) if settings.derive else None
-    stages = []
-    for node in graph.nodes:
+class _Maker:
+    """Makes the steps of a graph, and networks of them."""
+
+    def __init__(
+        self,
+        graph: _core.Graph,
+        network: Network,
+        names: Mapping[str, tuple[str, ...]],
+        settings: Compiling,
+        threads: int,
+    ) -> None:
+        self._graph, self._network, self._names = graph, network, names
+        self._settings, self._threads = settings, threads
+        self._hosts = {node.name: node.host for node in network.nodes}
+        self._nodes = {node.name: node for node in graph.nodes}
+
+    def stages(self) -> list[Stage]:
+        """In the order of the graph."""
+        derive = self._derivations() if self._settings.derive else None
+        return [self._stage(node, derive) for node in self._graph.nodes]
+
+    def plain(self, stage: Stage) -> Stage:
+        """The same step without derivation."""
+        return self._stage(self._nodes[stage.name], None)
+
+    def link(self, stages: list[Stage]) -> CompiledNetwork:
+        return CompiledNetwork(self._graph, stages, self._network.weights, threads=self._threads)
+
+    def _derivations(self) -> Deriving:
+        settings = self._settings
+        deriving = Deriving(
+            threads=self._threads,
+            max_rel_err=settings.max_rel_err,
+            seconds=settings.seconds,
+            directory=usable_cache() if settings.cache else None,
+        )
+        deriving.prepare(
+            [
+                Wanted(Operator(node.program), tuple(constants_of(self._graph, node)), dtype)
+                for node in self._graph.nodes
+                if node.program is not None and not self._graph.is_view(node.name)
+                for dtype in [str(self._graph.tensor(node.outputs[0])[1])]
+            ]
+        )
+        return deriving
+
+    def _stage(self, node: _core.GraphNode, derive: Derive | None) -> Stage:
+        graph = self._graph
         if node.program is None:
-            host = hosts.get(node.name)
+            host = self._hosts.get(node.name)
             if host is None and node.function not in ENGINE:
                 raise KernelError(f"[network] no function computes {node.function} ({node.name})")
-            stages.append(call_stage(node, host, _reason(network, node)))
-        elif graph.is_view(node.name) and not _reads_nothing(graph, node):
-            stages.append(view_stage(node, names[node.name]))
-        else:
-            stages.append(
-                kernel_stage(
-                    graph, node, network.weights, names[node.name],
-                    threads=threads, cache=settings.cache, derive=derive,
-                )
-            )  # fmt: skip
-    return stages
+            return call_stage(node, host, _reason(self._network, node))
+        if graph.is_view(node.name) and not _reads_nothing(graph, node):
+            return view_stage(node, self._names[node.name])
+        return kernel_stage(
+            graph, node, self._network.weights, self._names[node.name],
+            threads=self._threads, cache=self._settings.cache, derive=derive,
+        )  # fmt: skip
 
 
 def _reason(network: Network, node: _core.GraphNode) -> str:
@@ -147,53 +179,6 @@ def _reason(network: Network, node: _core.GraphNode) -> str:
 
 def _reads_nothing(graph: _core.Graph, node: _core.GraphNode) -> bool:
     return any(0 in graph.tensor(name)[0] for name in node.inputs)
-
-
-class Deriving:
-    """Equal programs by `syno.derive`, faster when measured, within an error and a time for all of them."""
-
-    def __init__(self, settings: Compiling, threads: int) -> None:
-        self._settings, self._threads = settings, threads
-        self._left = settings.seconds
-        self._known: dict[tuple[str, tuple[str, ...], str], tuple[Operator, str, float] | None] = {}
-
-    def __call__(
-        self, operator: Operator, constants: Sequence[str], dtype: str
-    ) -> tuple[Operator, str, float] | None:
-        key = (str(operator.program.text()), tuple(constants), dtype)
-        if key not in self._known:
-            self._known[key] = self._search(operator, constants, dtype)
-        return self._known[key]
-
-    def _search(
-        self, operator: Operator, constants: Sequence[str], dtype: str
-    ) -> tuple[Operator, str, float] | None:
-        from time import monotonic
-
-        from syno.deriving import derive
-
-        if self._left <= 0 or operator.flops < 2**16 or not constants:
-            return None
-        begin = monotonic()
-        try:
-            found = derive(
-                operator,
-                seconds=min(2.0, self._left),
-                constants=list(constants),
-                dtype=dtype,
-                threads=self._threads,
-                max_rel_err=self._settings.max_rel_err,
-            )
-            best = found.best()
-        except (ScheduleError, KernelError) as error:
-            _log.debug("no derivation of %s: %s", operator.expr, error)
-            return None
-        finally:
-            self._left -= monotonic() - begin
-        if not best.steps:
-            return None
-        rules = ", ".join(dict.fromkeys(step.rule for step in best.steps))
-        return best.operator, rules, max(best.errors.values(), default=0.0)
 
 
 # Checking
@@ -214,15 +199,22 @@ def sampled(
     compiled: CompiledNetwork, network: Network, example: Sequence[Any] | None = None, seed: int = 0
 ) -> Sample:
     """The inputs that `check` takes, and what float64 says of the outputs."""
-    kinds = [(value.shape, value.dtype) for value in network.inputs]
-    inputs = random_arrays(kinds, seed) if example is None else list(example)
-    plain = [each.detach().resolve_neg() if hasattr(each, "detach") else each for each in inputs]
-    arrays = [np.array(as_array(each), order="C", copy=True) for each in plain]
+    arrays = arrays_for(network, example, seed)
     tensors = {
         value.name: tensor_of(array) for value, array in zip(network.inputs, arrays, strict=True)
     }
     derived = sum(stage.derived_error for stage in compiled.stages)
     return Sample(arrays, expected(network, tensors, derived))
+
+
+def arrays_for(
+    network: Network, example: Sequence[Any] | None = None, seed: int = 0
+) -> list[Array]:
+    """Copies of an example's inputs as row-major arrays; random ones of this seed where there is no example."""
+    kinds = [(value.shape, value.dtype) for value in network.inputs]
+    inputs = random_arrays(kinds, seed) if example is None else list(example)
+    plain = [each.detach().resolve_neg() if hasattr(each, "detach") else each for each in inputs]
+    return [np.array(as_array(each), order="C", copy=True) for each in plain]
 
 
 def judged_on(compiled: CompiledNetwork, network: Network, sample: Sample) -> Check:

@@ -1,0 +1,170 @@
+"""The fastest programs that were found, remembered by what they compute: names of tensors do not matter."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from syno import _core
+from syno.cache import read_entry, usable_cache, write_entry
+from syno.deriving.derivations import Derivations, Path_, made_by
+from syno.deriving.steps import Step, path_of, steps_of
+from syno.errors import SynoError
+from syno.operator import Operator
+from syno.tuning.machine import machine_key
+
+#: What `syno.derive` allows by itself.
+MAX_REL_ERR = 1e-5
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is the fastest program that computes this one? Asked under names that say nothing.
+
+    Two programs that differ by the names of their tensors alone ask the same.
+    """
+
+    operator: Operator
+    constants: tuple[str, ...]
+    """Its inputs that stay the same over calls."""
+    dtype: str
+    threads: int
+    max_rel_err: float
+    names: Mapping[str, str]
+    """Those that were given, by the operator's."""
+    core: Question | None = None
+    """The same about the scope with most points alone, under the same names; see `Program.neutral`. Steps found for it
+    apply to the whole program, too."""
+
+    @classmethod
+    def of(
+        cls,
+        operator: Operator,
+        constants: Sequence[str],
+        dtype: str,
+        threads: int,
+        max_rel_err: float = MAX_REL_ERR,
+    ) -> Question:
+        """The question about a concrete operator."""
+        program, names, core = operator.program.neutral()
+        neutral = {given: name for name, given in names.items()}
+        inside = tuple(neutral[name] for name in constants)
+        how = (dtype, threads, max_rel_err)
+        alone = None
+        if core is not None:
+            read = tuple(name for name in inside if name in core.inputs)
+            alone = cls(Operator(core), read, *how, {name: name for name in core.inputs})
+        return cls(Operator(program), inside, *how, names, alone)
+
+    @cached_property
+    def key(self) -> str:
+        """The same for the same question to the same build on this machine: 32 hexadecimal digits."""
+        program = str(self.operator.program.text())
+        asked = (program, self.constants, self.dtype, self.threads, self.max_rel_err)
+        text = repr((*asked, machine_key(), _core.build_id()))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def made(self, path: Path_) -> Operator:
+        """What steps make of the program, under the names that were given.
+
+        Raises:
+            FormatError: a step does not apply.
+        """
+        program = made_by(self.operator, path).program
+        ends = {*program.inputs, *program.outputs}
+        return Operator(program.renamed({n: g for n, g in self.names.items() if n in ends}))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The steps to the fastest program that was found, none where that is the original, and its error."""
+
+    path: Path_
+    max_rel_err: float = 0.0
+
+    @classmethod
+    def of(cls, found: Derivations) -> Answer:
+        best = found.best()
+        return cls(best.path, (best.max_rel_err or 0.0) if best.path else 0.0)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Names of the rewrites, each once, in the order in which they are first used."""
+        return tuple(dict.fromkeys(rule for rule, _ in self.path))
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    steps: list[Step]
+    max_rel_err: float
+
+
+class Answers:
+    """Answers by question: in memory, and in entries of the cache where there is one."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._known: dict[str, Answer] = {}
+
+    def get(self, question: Question) -> Answer | None:
+        """The answer; None where nobody has found one that still applies."""
+        if question.key not in self._known:
+            answer = self._read(question)
+            if answer is None:
+                return None
+            self._known[question.key] = answer
+        return self._known[question.key]
+
+    def put(self, question: Question, answer: Answer) -> None:
+        self._known[question.key] = answer
+        if self._directory is not None:
+            entry = _Entry(steps_of(answer.path), answer.max_rel_err)
+            write_entry(self._place(question), msgspec.json.encode(entry))
+
+    def _place(self, question: Question) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{question.key}.derived"
+
+    def _read(self, question: Question) -> Answer | None:
+        body = None if self._directory is None else read_entry(self._place(question))
+        if body is None:
+            return None
+        try:
+            entry = msgspec.json.decode(body, type=_Entry)
+            answer = Answer(path_of(entry.steps), entry.max_rel_err)
+            question.made(answer.path)
+        except (msgspec.DecodeError, SynoError):
+            return None
+        return answer
+
+
+def fastest(
+    operator: Operator,
+    *,
+    constants: Sequence[str],
+    dtype: str,
+    threads: int,
+    cache: bool = True,
+) -> Operator:
+    """The fastest program that computes an operator, as `derive` finds it; from the cache where it was found before.
+
+    Raises:
+        UnknownName: dtypes other than float32 and float64 are not derived.
+    """
+    from syno.deriving.search import derive
+
+    answers = Answers(usable_cache() if cache else None)
+    question = Question.of(operator, constants, dtype, threads)
+    answer = answers.get(question)
+    if answer is None:
+        inside = list(question.constants)
+        found = derive(question.operator, constants=inside, dtype=dtype, threads=threads)
+        if found.ended == "interrupted":
+            raise KeyboardInterrupt
+        answer = Answer.of(found)
+        answers.put(question, answer)
+    return question.made(answer.path) if answer.path else operator

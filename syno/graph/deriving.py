@@ -1,0 +1,201 @@
+"""Equal programs for the kernels of a network: searched once for each computation, kept where they are faster in place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from syno.deriving.known import Answer, Answers, Question
+from syno.errors import KernelError, ScheduleError
+from syno.graph.compiled import CompiledNetwork
+from syno.graph.stages import Stage
+from syno.measuring import measuring
+from syno.operator import Operator
+
+_log = logging.getLogger("syno.graph")
+
+#: Of the search for one program, at most and at least; then come schedules, kernels and times.
+_SEARCH_S, _SHORTEST_S = 2.0, 0.1
+#: Programs predicted to take so many times the original's time are not measured.
+_HOPELESS = 1.1
+#: A scope with so much of a program's multiply-adds is searched alone.
+_CORE = 0.9
+#: Programs of fewer multiply-adds take microseconds.
+_LEAST_FLOPS = 2**16
+_DTYPES = ("float32", "float64")
+#: A derived kernel is worth its rounding where the step gains so much.
+_WORTH = 1.02
+_ROUNDS, _TURNS = 3, 5
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A node's program, its inputs that are weights, and the type that it computes in."""
+
+    operator: Operator
+    constants: tuple[str, ...]
+    dtype: str
+
+
+class Deriving:
+    """Equal programs by `syno.derive`, faster when measured, within an error and a time for all of them.
+
+    Programs that differ by names alone are searched once, those with most work first. Where one scope does nearly all
+    the work (a convolution with whatever follows it) that scope is searched, and the steps found are tried on all
+    programs around it. What is found is kept in the cache: an interrupted compilation goes on.
+    """
+
+    def __init__(
+        self, *, threads: int, max_rel_err: float, seconds: float, directory: Path | None
+    ) -> None:
+        self._threads = threads
+        self._max_rel_err = max_rel_err
+        self._seconds = self._left = seconds
+        self._answers = Answers(directory)
+
+    def prepare(self, wanted: Sequence[Wanted]) -> None:
+        """Looks for all programs of a network, those first that take most of its multiply-adds.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C; what was found until then is kept.
+        """
+        work: dict[str, int] = {}
+        questions: dict[str, Question] = {}
+        for each in wanted:
+            if self._promises(each):
+                question = self._question(each)
+                questions[question.key] = question
+                key = self._searched_for(question).key
+                work[key] = work.get(key, 0) + each.operator.flops
+        total = sum(work.values())
+
+        def share(question: Question) -> float:
+            return work[self._searched_for(question).key] / total
+
+        for key in sorted(questions, key=lambda key: (-share(questions[key]), key)):
+            seconds = self._seconds * share(questions[key])
+            self._look(questions[key], min(_SEARCH_S, max(_SHORTEST_S, seconds)))
+
+    def __call__(
+        self, operator: Operator, constants: Sequence[str], dtype: str
+    ) -> tuple[Operator, str, float] | None:
+        """A faster program for a node, the rules that made it, and its error; None where none was found."""
+        wanted = Wanted(operator, tuple(constants), dtype)
+        if not self._promises(wanted):
+            return None
+        question = self._question(wanted)
+        answer = self._answers.get(question)
+        if answer is None or not answer.path:
+            return None
+        return question.made(answer.path), ", ".join(answer.rules), answer.max_rel_err
+
+    @staticmethod
+    def _promises(wanted: Wanted) -> bool:
+        if wanted.dtype not in _DTYPES or not wanted.constants:
+            return False
+        return wanted.operator.flops >= _LEAST_FLOPS
+
+    def _question(self, wanted: Wanted) -> Question:
+        return Question.of(
+            wanted.operator, wanted.constants, wanted.dtype, self._threads, self._max_rel_err
+        )
+
+    @staticmethod
+    def _searched_for(question: Question) -> Question:
+        """Its core, where that is nearly all of it."""
+        core = question.core
+        if core is not None and core.operator.flops >= _CORE * question.operator.flops:
+            return core
+        return question
+
+    def _look(self, question: Question, seconds: float) -> None:
+        if self._answers.get(question) is not None:
+            return
+        begin = monotonic()
+        searched_for = self._searched_for(question)
+        try:
+            if self._answers.get(searched_for) is None:
+                if self._left <= 0:
+                    return
+                self._answers.put(searched_for, self._search(searched_for, seconds))
+            answer = self._answers.get(searched_for)
+            if answer is not None and searched_for is not question:
+                self._answers.put(question, self._transferred(question, answer))
+        except (ScheduleError, KernelError) as error:
+            _log.debug("no derivation of %s: %s", question.operator.expr, error)
+        finally:
+            self._left -= monotonic() - begin
+
+    def _transferred(self, question: Question, answer: Answer) -> Answer:
+        """What the answer to its core is worth to the whole program."""
+        from syno.deriving.search import tried
+
+        if not answer.path:
+            return answer
+        found = tried(
+            question.operator,
+            [answer.path],
+            constants=question.constants,
+            dtype=question.dtype,
+            threads=self._threads,
+            max_rel_err=self._max_rel_err,
+        )
+        return Answer.of(found)
+
+    def _search(self, question: Question, seconds: float) -> Answer:
+        from syno.deriving.search import searched
+
+        found = searched(
+            question.operator,
+            seconds=seconds,
+            hopeless=_HOPELESS,
+            constants=question.constants,
+            dtype=question.dtype,
+            threads=self._threads,
+            max_rel_err=self._max_rel_err,
+        )
+        if found.ended == "interrupted":
+            raise KeyboardInterrupt
+        return Answer.of(found)
+
+
+def fastest_in_place(
+    derived: CompiledNetwork,
+    plain: Callable[[Stage], Stage],
+    link: Callable[[list[Stage]], CompiledNetwork],
+    inputs: Sequence[Any],
+) -> CompiledNetwork:
+    """The network with those of its derived kernels that are faster inside it than the kernels of the original programs.
+
+    Alone a kernel finds its weights in the cache; in a network they may come from memory each time, and derived ones are
+    often several times as large. So both networks run in turns, and each step is decided by its own least times.
+
+    Args:
+        plain: the same step without derivation.
+        link: a network of these steps.
+        inputs: of a call.
+    """
+    beside = {stage.name: plain(stage) for stage in derived.stages if stage.derived}
+    if not beside:
+        return derived
+    original = link([beside.get(stage.name, stage) for stage in derived.stages])
+    least: list[dict[str, float]] = [{}, {}]
+    with measuring():
+        for _ in range(_ROUNDS):
+            for times, network in zip(least, (original, derived), strict=True):
+                for name, us in network.profile(*inputs, turns=_TURNS).times_us.items():
+                    times[name] = min(times.get(name, us), us)
+    kept = []
+    for stage in derived.stages:
+        before, after = (times.get(stage.name, 0.0) for times in least)
+        if stage.derived and after * _WORTH > before:
+            _log.debug("%s: %.1f us derived, %.1f us before", stage.name, after, before)
+            stage = beside[stage.name]
+        kept.append(stage)
+    if all(stage is was for stage, was in zip(kept, derived.stages, strict=True)):
+        return derived
+    return link(kept)

@@ -1,0 +1,204 @@
+"""Derived kernels in compiled networks: searched once for each computation, kept where they are faster in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import syno
+from syno.deriving import search
+from syno.deriving.known import Answer, Answers, Question
+from syno.errors import FormatError
+from syno.graph import compile as compiling
+from syno.graph.compiled import CompiledNetwork, Profile
+from syno.operator import Operator
+
+CONV = "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]"
+SHAPES = {"o": 4, "c": 4, "h": 8, "w": 8, "r": 3, "s": 3}
+OTHER = CONV.replace("y[", "image[").replace("x[", "before[").replace("k[", "kernel[")
+
+
+class Blocks(nn.Module):
+    """One convolution four times, with three things behind it, and another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(8, 8, 3, padding=1, bias=False) for _ in range(4)
+        )
+        self.last = nn.Conv2d(8, 16, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b, c, d = self.convolutions
+        y = torch.relu(a(x))
+        y = torch.relu(b(y))
+        y = torch.relu(c(y) + x)
+        y = torch.sigmoid(d(y))
+        return self.last(y)
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return Blocks().eval()
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Operator]:
+    """What is searched. Searches are short here, and what `toom_cook` alone makes counts as the fastest."""
+    monkeypatch.setenv("SYNO_CACHE", str(tmp_path / "cache"))
+    calls: list[Operator] = []
+    real = search.searched
+
+    def searched(operator: Operator, **options: Any) -> Any:
+        calls.append(operator)
+        return real(operator, **{**options, "seconds": 0, "states": 40, "measure": 1})
+
+    def judged(found: list[Any], *_: Any) -> None:
+        found[0].measured_us = 10.0
+        found[0].errors = {"normal": 1e-7}
+        for one in found[1:]:
+            one.measured_us = 1.0 if one.rules == ("toom_cook",) else 20.0
+            one.errors = {"normal": 2e-6}
+
+    monkeypatch.setattr(search, "searched", searched)
+    monkeypatch.setattr(search, "_judged", judged)
+    return calls
+
+
+@pytest.fixture
+def keeps_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "fastest_in_place", lambda derived, *_: derived)
+
+
+def _asked(expr: str = CONV, constants: tuple[str, ...] = ("k",), **how: Any) -> Question:
+    return Question.of(Operator.parse(expr, **SHAPES), constants, "float32", 1, **how)
+
+
+def _step(question: Question) -> Answer:
+    found = search.searched(
+        question.operator, constants=question.constants, dtype="float32", threads=1,
+        max_rel_err=1e-5, seconds=0, states=40, measure=0, rules=["toom_cook"],
+    )  # fmt: skip
+    return Answer(next(found[i].path for i in range(len(found)) if len(found[i].path) == 1), 1e-6)
+
+
+def test_names_do_not_matter_to_a_question() -> None:
+    question, other = _asked(), _asked(OTHER, ("kernel",))
+    assert question.key == other.key and question.operator == other.operator
+    assert question.key != _asked(max_rel_err=1e-4).key
+    assert question.key != _asked(constants=()).key
+    assert question.core is not None and question.core.key == question.key
+    followed = _asked(CONV + "; z[o,h,w] = relu(y[o,h,w])")
+    assert followed.key != question.key
+    assert followed.core is not None and followed.core.key == question.key
+
+
+def test_steps_for_the_core_apply_to_the_whole_under_the_given_names() -> None:
+    expr = OTHER + "; t0[o,h,w] = relu(image[o,h,w] + bias[o])"
+    operator = Operator.parse(expr, **SHAPES)
+    question = Question.of(operator, ("kernel", "bias"), "float32", 1)
+    assert question.core is not None
+    made = question.made(_step(question.core).path)
+    assert made.inputs == operator.inputs and made.outputs == operator.outputs
+    assert made.program.structural_key() != operator.program.structural_key()
+    rng = np.random.default_rng(0)
+    data = {name: rng.standard_normal(operator.shapes[name]) for name in operator.inputs}
+    np.testing.assert_allclose(made.reference(**data), operator.reference(**data), atol=1e-9)
+
+
+def test_answers_are_kept_and_read_again_by_who_wrote_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    question = _asked()
+    answer = _step(question)
+    Answers(tmp_path).put(question, answer)
+    assert Answers(tmp_path).get(_asked(OTHER, ("kernel",))) == answer
+    assert Answers(None).get(question) is None
+    (entry,) = tmp_path.glob("*.derived")
+    entry.write_bytes(entry.read_bytes().replace(b"toom_cook", b"strassen!"))
+    assert Answers(tmp_path).get(question) is None
+    Answers(tmp_path).put(question, Answer((("toom_cook", answer.path[0][1]),) * 2))
+    assert Answers(tmp_path).get(question) is None, "its second step does not apply"
+    with pytest.raises(FormatError, match="step 2"):
+        question.made((answer.path[0], answer.path[0]))
+
+
+@pytest.mark.usefixtures("keeps_all")
+def test_a_computation_is_searched_once_in_a_network(
+    model: nn.Module, searches: list[Operator]
+) -> None:
+    x = torch.randn(1, 8, 12, 12)
+    fast = syno.compile(model, x, derive=True)
+    convolutions = [stage for stage in fast.network.stages if stage.flops > 50_000]
+    assert [stage.derived for stage in convolutions] == ["toom_cook"] * 5
+    assert all(stage.derived_error == 2e-6 for stage in convolutions)
+    assert len(searches) == 2, "two convolutions, whatever follows them"
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    again = syno.compile(model, x, derive=True)
+    assert len(searches) == 2, "the cache knows them"
+    assert [s.derived for s in again.network.stages] == [s.derived for s in fast.network.stages]
+    assert syno.compile(model, x, derive=True, max_rel_err=1e-4) and len(searches) == 4
+
+
+@pytest.mark.usefixtures("keeps_all")
+def test_an_interrupted_compilation_goes_on(
+    model: nn.Module, searches: list[Operator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(1, 8, 12, 12)
+    real = search.searched
+
+    def interrupted(operator: Operator, **options: Any) -> Any:
+        found = real(operator, **options)
+        if len(searches) == 2:
+            found.ended = "interrupted"
+        return found
+
+    monkeypatch.setattr(search, "searched", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        syno.compile(model, x, derive=True)
+    first = searches[0]
+    fast = syno.compile(model, x, derive=True)
+    assert len(searches) == 3 and first not in searches[1:]
+    assert sum(bool(stage.derived) for stage in fast.network.stages) == 5
+
+
+@pytest.mark.usefixtures("keeps_all", "searches")
+def test_no_time_is_no_search_and_other_types_are_not_derived(model: nn.Module) -> None:
+    x = torch.randn(1, 8, 12, 12)
+    fast = syno.compile(model, x, derive=True, seconds=0.0)
+    assert not any(stage.derived for stage in fast.network.stages)
+    half = model.to(torch.bfloat16)
+    assert syno.compile(half, x.to(torch.bfloat16), derive=True)
+
+
+@pytest.mark.usefixtures("searches")
+@pytest.mark.parametrize(("slower", "kept"), [((), 5), ((0, 2), 3), (range(5), 0)])
+def test_each_step_keeps_the_kernel_that_is_faster_in_place(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch, slower: Any, kept: int
+) -> None:
+    x = torch.randn(1, 8, 12, 12)
+    real: Callable[..., Profile] = CompiledNetwork.profile
+
+    def profile(network: CompiledNetwork, *arrays: Any, turns: int = 15) -> Profile:
+        made = real(network, *arrays, turns=turns)
+        large = [stage for stage in network.stages if stage.flops > 50_000]
+        for number, stage in enumerate(large):
+            late = (number in slower) == bool(stage.derived)
+            made.times_us[stage.name] = 9.0 if late else 5.0
+        return made
+
+    monkeypatch.setattr(CompiledNetwork, "profile", profile)
+    fast = syno.compile(model, x, derive=True)
+    large = [stage for stage in fast.network.stages if stage.flops > 50_000]
+    assert [bool(stage.derived) for stage in large] == [n not in slower for n in range(5)]
+    assert sum(bool(stage.derived) for stage in large) == kept
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
