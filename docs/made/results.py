@@ -1,0 +1,146 @@
+"""Tables of the performance page, from the files of benchmarks/results: with machine, date and command, or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+
+
+def read(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    heads = list(heads)
+    lines = [heads, ["---"] * len(heads), *[[str(cell) for cell in row] for row in rows]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def measured_on(machine: Any, date: str | None = None) -> str:
+    """Machine and date in a sentence."""
+    if isinstance(machine, str):
+        return f"{machine}; {date}."
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    model = machine.get("model", {}).get("name", machine["cpu"])
+    at = date or machine["measured_at"]
+    return f"{model}, {machine['cores']} cores, {machine['system']}, Python {machine['python']}, {versions}; {at}; load {machine['load1']:.1f}."
+
+
+def section(title: str, said: str, body: str, on: str, commands: Iterable[str], file: str) -> str:
+    shown = "\n".join(commands)
+    return f"## {title}\n\n{said}\n\n{body}\n\nMeasured on {on} From `benchmarks/results/{file}`:\n\n```text\n{shown}\n```"
+
+
+def networks() -> str:
+    """Whole networks, compiled."""
+    found = read("networks.json")
+    rows = [
+        [
+            each["network"],
+            f"{each['us'] / 1000:.1f}",
+            *(f"{each['ratios'][peer]:.2f}" if peer in each["ratios"] else "–" for peer in found["geomean_to"]),
+            f"{each['trace_s'] + each['compile_s']:.1f}",
+            f"{each['max_rel_err']:.1e}",
+        ]
+        for each in found["networks"]
+    ]
+    means = ", ".join(f"{ratio:.2f} of {peer}'s" for peer, ratio in found["geomean_to"].items())
+    heads = ["network", "ms", *(f"speed against {peer}" for peer in found["geomean_to"]), "compiled in, s", "error"]
+    said = f"Batch {found['batch']}, {found['threads']} thread. Speed, geometric mean: {means}; against the better of all peers from {found['least']:.2f} on."
+    return section("Whole networks", said, table(heads, rows), measured_on(found["machine"]), [found["command"]], "networks.json")
+
+
+def derivations() -> str:
+    """Derived programs."""
+    found = read("derive.json")
+    rows = [
+        [
+            each["name"],
+            each["klass"],
+            f"{each['multiply_adds'][0] / each['multiply_adds'][1]:.2f}",
+            f"{each['underived_us']:.0f}",
+            f"{each['derived_us']:.0f}",
+            f"{each['ratio_to_underived']:.2f}",
+            f"{each['ratio_to_best_peer']:.2f} ({each['best_peer']})" if each.get("best_peer") else "–",
+        ]
+        for each in found["cases"]
+    ]
+    heads = ["case", "class", "fewer multiply-adds", "original, µs", "derived, µs", "speed against our original", "against the best library"]
+    said = "Programs found by two seconds of derivation, against our kernel of the original and against the libraries."
+    return section("Derived programs", said, table(heads, rows), measured_on(found["machine"]), found["commands"], "derive.json")
+
+
+def constructions() -> str:
+    """Constructed schedules."""
+    found = read("construct_operators.json")
+    rows = [
+        [
+            each["name"] + (f" ({each['scaled']})" if each["scaled"] else ""),
+            f"{each['us']['tree']:.0f}",
+            f"{each['us']['graph']:.0f}",
+            f"{each['us']['constructed']:.0f}",
+            f"{each['gflops']['constructed']:.0f}",
+        ]
+        for each in found["cases"]
+    ]
+    mean = found["summary"]["speed_over_tree"]
+    said = (
+        "Schedules that were constructed without measuring: the greedy tree, Gensor's graph, and what `compile` takes. Speed over the tree, geometric "
+        f"mean: graph {mean['graph']:.2f}, taken {mean['constructed']:.2f}."
+    )
+    heads = ["operator", "tree, µs", "graph, µs", "taken, µs", "GFLOP/s"]
+    return section("Constructed schedules", said, table(heads, rows), measured_on(found["machine"]), [found["command"]], "construct_operators.json")
+
+
+def _paper(file: str, key: Callable[[Any], str], time: str, title: str, said: str, head: str) -> str:
+    rows = read(file)["rows"].values()
+    columns = list(dict.fromkeys(row["contestant"] for row in rows))
+    lines: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        lines.setdefault(key(row), {})[row["contestant"]] = row
+    shown = [[name, *(f"{line[c][time]:.0f} ({line[c]['speed_up']:.2f})" if c in line else "–" for c in columns)] for name, line in lines.items()]
+    first = next(iter(rows))
+    dates = sorted({row["date"] for row in rows})
+    on = measured_on(first["machine"], " and ".join(dates))
+    commands = list(dict.fromkeys(row["command"] for row in rows if "command" in row))
+    return section(title, said, table([head, *columns], shown), on, commands, file)
+
+
+def paper_layers() -> str:
+    """ResNet-34, layer by layer."""
+    said = "Microseconds, and in brackets the speed against PyTorch's fastest form of the original convolution; layers are named by channels in and out, size and stride."
+    return _paper("paper_layers.json", lambda row: row["layer"], "us", "ResNet-34, layer by layer", said, "layer")
+
+
+def paper_networks() -> str:
+    """Networks with named operators."""
+    said = "Milliseconds, and in brackets the speed against the original in eager PyTorch. Untrained weights: speed only, no accuracy."
+    return _paper("paper_end_to_end.json", lambda row: row["network"], "ms", "Networks with known operators in their convolutions", said, "network")
+
+
+def spaces() -> str:
+    """Known operators in default spaces."""
+    found = read("spaces.json")
+    names = list(dict.fromkeys(name for group in found["groups"] for name in group["named"]))
+    rows = []
+    for name in names:
+        cells = [group["named"][name] for group in found["groups"] if name in group["named"]]
+        legal = sum(cell == "legal" for cell in cells)
+        rows.append([name, legal, len(cells)])
+    said = f"In how many default spaces, of {len(found['groups'])} groups of layers of networks, operators that people have named can be found."
+    heads = ["operator", "groups in whose space it is", "groups it could stand in"]
+    return section("What a search may find", said, table(heads, rows), measured_on(found["machine"], found["date"]), [found["command"]], "spaces.json")
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "networks": networks,
+    "derivations": derivations,
+    "constructions": constructions,
+    "paper_layers": paper_layers,
+    "paper_networks": paper_networks,
+    "spaces": spaces,
+}
