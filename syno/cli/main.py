@@ -482,7 +482,8 @@ def search(
         Optional[str],  # noqa: UP045
         typer.Option(
             callback=parsed_by(_executor),
-            help="Who trains: local (default), or 'package.module:make' of a concurrent.futures.Executor.",
+            help="Who trains: local (default), ray or ray://HOST:PORT (a Ray cluster), or 'package.module:make' of a "
+            "concurrent.futures.Executor.",
         ),
     ] = None,
     executor_options: Annotated[
@@ -491,9 +492,16 @@ def search(
             "-E",
             "--executor-option",
             callback=parsed_by(_executor_options),
-            help="Argument of the executor, 'memory=8GiB'; repeat.",
+            help="Argument of the executor, 'memory=8GiB' or 'ship=photos'; repeat.",
         ),
     ] = None,
+    trust_network: Annotated[
+        bool,
+        typer.Option(
+            "--trust-network",
+            help="Connect to ray://HOST:PORT in no private network without TLS: who is on the way can run code here.",
+        ),
+    ] = False,
     batch_width: Annotated[
         int,
         typer.Option(
@@ -593,7 +601,10 @@ def search(
         seed=seed,
         workers=workers,
         executor=executor,
-        executor_options=_named_options(executor_options or []),
+        executor_options={
+            **_named_options(executor_options or []),
+            **({"trust_network": True} if trust_network else {}),
+        },
         batch_width=batch_width,
         finalists=finalists,
         policy=policy,

@@ -1,10 +1,10 @@
 """Who trains a search's candidates, by name: processes of this machine, or machines elsewhere.
 
-``executor=`` of :func:`syno.search` and ``--executor`` of ``syno search`` take a name of :data:`NAMES`,
-``"package.module:make"`` (a function without arguments that returns a :class:`concurrent.futures.Executor`, or an
+``executor=`` of :func:`syno.search` and ``--executor`` of ``syno search`` take a name of :data:`NAMES`, an
+address ``"ray://HOST:PORT"``, ``"package.module:make"`` (a function without arguments that returns a :class:`concurrent.futures.Executor`, or an
 executor), or what the functions here return:
 
->>> syno.search(model, x, data="pkg.task:make", executor=syno.executors.futures(pool))   # doctest: +SKIP
+>>> syno.search(model, x, data="pkg.task:make", executor=syno.executors.ray(gpus=1))   # doctest: +SKIP
 
 Who trains decides nothing: results are taken in the order of tickets, so that the candidates are those of one worker,
 among machines of one numeric class (:func:`syno.session.nodes.numeric_class`), which each training records. What takes a
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from syno.errors import ArgumentError, SessionError, TaskError, shown, unknown_name
@@ -24,7 +24,7 @@ from syno.session.futures import FuturesExecutor
 from syno.session.memory import parse_bytes
 
 #: Names that need no reference.
-NAMES = ("local",)
+NAMES = ("local", "ray")
 
 
 def local(*, workers: int | None = None) -> int:
@@ -61,6 +61,46 @@ def futures(
             code="R018",
         )
     return FuturesExecutor(made, width=width, memory_bytes=_bytes(memory))
+
+
+def ray(
+    address: str = "",
+    *,
+    gpus: float = 0,
+    memory: str | int | None = None,
+    ship: str | Sequence[str] = (),
+    trust_network: bool = False,
+    wait_s: float = 600.0,
+) -> Executor:
+    """The nodes of a Ray cluster. Each training is a task that takes the session's threads as CPUs, and starts a worker
+    process that can be killed; Ray repeats nothing by itself (``max_retries=0``).
+
+    Latencies are measured by the nodes with the label ``syno-target=true``, which train nothing then, or by this machine where
+    there is none.
+
+    Args:
+        address: ``"ray://HOST:PORT"`` of another machine; empty: the cluster that this machine is part of, as in a job that
+            ``ray job submit`` started, or ``RAY_ADDRESS``.
+        gpus: of each training.
+        memory: of each training, ``"8GiB"``: asked for, and kept to: one that holds more is ended, which is its outcome.
+        ship: files and folders below the working directory that nodes need, such as data and the file of the task: put
+            into Ray's object store once, unpacked once on each node, found there under the same names. Several
+            in a text are separated by commas.
+        trust_network: connects to an address in no private network without TLS.
+        wait_s: how long to wait for a node where there is none left, before the run ends, resumable.
+    Raises:
+        SessionError: the address is wrong, not to be trusted, or nobody answers; something cannot be shipped; there is no Ray.
+    """
+    from syno.executors.ray_cluster import RayExecutor
+
+    return RayExecutor(
+        address,
+        gpus=gpus,
+        memory_bytes=_bytes(memory),
+        ship=[part for part in ship.split(",") if part] if isinstance(ship, str) else ship,
+        trust_network=trust_network,
+        wait_s=wait_s,
+    )
 
 
 def _imported(reference: str) -> Any:
@@ -126,14 +166,14 @@ def fitting(name: str, function: Callable[..., Any], options: Mapping[str, Any])
 def check_name(text: str) -> None:
     """Raises UnknownName for a text that names no executor, whatever lies behind it."""
     if text not in NAMES and ":" not in text:
-        raise unknown_name("executor", text, [*NAMES, "package.module:make"])
+        raise unknown_name("executor", text, [*NAMES, "ray://HOST:PORT", "package.module:make"])
 
 
 def resolve(given: Any, options: Mapping[str, Any] | None = None) -> Executor | int | None:
     """The executor that a caller named; ``None`` or a number of processes where that is this machine.
 
     Args:
-        given: a name of :data:`NAMES`, ``"package.module:make"``, a pool, or an executor.
+        given: a name of :data:`NAMES`, ``"ray://HOST:PORT"``, ``"package.module:make"``, a pool, or an executor.
         options: of the function of that name.
     Raises:
         UnknownName: no such executor.
@@ -162,7 +202,10 @@ def resolve(given: Any, options: Mapping[str, Any] | None = None) -> Executor | 
             fix=f"name one of {', '.join(NAMES)}, or package.module:make",
             code="R018",
         )
-    makers: dict[str, Callable[..., Any]] = {"local": local}
+    if given.startswith("ray://"):
+        own = {"address": given, **own}
+        given = "ray"
+    makers: dict[str, Callable[..., Any]] = {"local": local, "ray": ray}
     if given in makers:
         fitting(given, makers[given], own)
         return makers[given](**own)  # type: ignore[no-any-return]
@@ -171,4 +214,4 @@ def resolve(given: Any, options: Mapping[str, Any] | None = None) -> Executor | 
     raise unknown_name("executor", given, [*makers, "package.module:make"])
 
 
-__all__ = ["NAMES", "check_name", "fitting", "futures", "local", "resolve"]
+__all__ = ["NAMES", "check_name", "fitting", "futures", "local", "ray", "resolve"]

@@ -123,7 +123,11 @@ def numbers(assignment: dict[str, OperatorText]) -> list[int]:
 
 def lender() -> int:
     """The process that lent itself to a call: the parent of the guard of this worker."""
-    stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+    return parent_of(os.getppid())
+
+
+def parent_of(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[1])
 
 
@@ -142,12 +146,13 @@ class Trainer:
         leaves: Sequence[int] = (),
         grows: Sequence[int] = (),
         orphans: Sequence[int] = (),
+        fells: Sequence[int] = (),
         broken_baseline: bool = False,
     ) -> None:
         self.journal, self.pause_s = journal, pause_s
         self.crash, self.hang, self.nan, self.raises = crash, hang, nan, raises
         self.killed, self.leaves, self.broken_baseline = killed, leaves, broken_baseline
-        self.grows, self.orphans = grows, orphans
+        self.grows, self.orphans, self.fells = grows, orphans, fells
 
     def evaluate(self, request: TrainRequest, report: Callable[..., None]) -> TrainResult:
         chosen = numbers(request.assignment)
@@ -189,6 +194,10 @@ class Trainer:
         if number in self.orphans and not Path(f"{self.journal}-{number}").exists():
             Path(f"{self.journal}-{number}").touch()
             os.kill(lender(), signal.SIGKILL)  # once
+            time.sleep(1_000)
+        if number in self.fells and not Path(f"{self.journal}-{number}").exists():
+            Path(f"{self.journal}-{number}").touch()
+            os.kill(parent_of(lender()), signal.SIGKILL)  # the node itself
             time.sleep(1_000)
         if number in self.grows:
             self.held = b"x" * (600 << 20)

@@ -88,6 +88,7 @@ PURPOSES = {
     "images": {"torch", "safetensors", "pillow"},
     "onnx": {"torch", "onnx", "onnxscript", "onnxruntime"},
     "demo": {"torch", "safetensors", "matplotlib", "scikit-learn"},
+    "ray": {"ray", "grpcio"},
     "notebook": {
         "torch",
         "safetensors",
