@@ -20,6 +20,10 @@ from syno.tuning.machine import machine_key
 
 #: What `syno.derive` allows by itself.
 MAX_REL_ERR = 1e-5
+#: Faster programs that an answer tells beside the fastest, and paths that are tried for other extents.
+_OTHERS, _LIKE = 2, 6
+#: Extents at which nothing was found, from which on others are not searched where time is scarce.
+_FRUITLESS = 2
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,12 @@ class Question:
             alone = cls(Operator(core), read, *how, {name: name for name in core.inputs})
         return cls(Operator(program), inside, *how, names, alone)
 
+    @property
+    def formula(self) -> tuple[object, ...]:
+        """The same for programs that differ by their extents."""
+        program = str(self.operator.program.short_text())
+        return (program, self.constants, self.dtype, self.threads, self.max_rel_err)
+
     @cached_property
     def key(self) -> str:
         """The same for the same question to the same build on this machine: 32 hexadecimal digits."""
@@ -86,11 +96,22 @@ class Answer:
 
     path: Path_
     max_rel_err: float = 0.0
+    others: tuple[Path_, ...] = ()
+    """To other accurate programs that were faster than the original, fastest first."""
 
     @classmethod
     def of(cls, found: Derivations) -> Answer:
         best = found.best()
-        return cls(best.path, (best.max_rel_err or 0.0) if best.path else 0.0)
+        if not best.path:
+            return cls(())
+        before = found.original.measured_us or 0.0
+        faster = [
+            (one.measured_us, one.path)
+            for one in (found[number] for number in range(1, len(found)))
+            if one is not best and not one.note and (one.measured_us or before) < before
+        ]
+        others = tuple(path for _, path in sorted(faster, key=lambda pair: pair[0] or 0.0))
+        return cls(best.path, best.max_rel_err or 0.0, others[:_OTHERS])
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -101,6 +122,7 @@ class Answer:
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     steps: list[Step]
     max_rel_err: float
+    others: list[list[Step]] = []
 
 
 class Answers:
@@ -109,6 +131,7 @@ class Answers:
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
         self._known: dict[str, Answer] = {}
+        self._formulas: dict[tuple[object, ...], list[Answer]] = {}
 
     def get(self, question: Question) -> Answer | None:
         """The answer; None where nobody has found one that still applies."""
@@ -116,14 +139,35 @@ class Answers:
             answer = self._read(question)
             if answer is None:
                 return None
-            self._known[question.key] = answer
+            self._keep(question, answer)
         return self._known[question.key]
 
     def put(self, question: Question, answer: Answer) -> None:
-        self._known[question.key] = answer
+        self._keep(question, answer)
         if self._directory is not None:
-            entry = _Entry(steps_of(answer.path), answer.max_rel_err)
+            entry = _Entry(
+                steps_of(answer.path), answer.max_rel_err, [steps_of(p) for p in answer.others]
+            )
             write_entry(self._place(question), msgspec.json.encode(entry))
+
+    def like(self, question: Question) -> list[Path_] | None:
+        """Steps that made the same formula faster at other extents, those first that were fastest somewhere; None where
+        other extents say nothing: none were asked for, or nothing was found for too few of them."""
+        known = self._formulas.get(question.formula, [])
+        best = [answer.path for answer in reversed(known) if answer.path]
+        others = [path for answer in reversed(known) for path in answer.others]
+        distinct: list[Path_] = []
+        for path in (*best, *others):
+            if path not in distinct:
+                distinct.append(path)
+        if not distinct and len(known) < _FRUITLESS:
+            return None
+        return distinct[:_LIKE]
+
+    def _keep(self, question: Question, answer: Answer) -> None:
+        if question.key not in self._known:
+            self._formulas.setdefault(question.formula, []).append(answer)
+        self._known[question.key] = answer
 
     def _place(self, question: Question) -> Path:
         assert self._directory is not None
@@ -135,7 +179,8 @@ class Answers:
             return None
         try:
             entry = msgspec.json.decode(body, type=_Entry)
-            answer = Answer(path_of(entry.steps), entry.max_rel_err)
+            others = tuple(path_of(steps) for steps in entry.others)
+            answer = Answer(path_of(entry.steps), entry.max_rel_err, others)
             question.made(answer.path)
         except (msgspec.DecodeError, SynoError):
             return None

@@ -87,11 +87,11 @@ def compile_network(
     maker = _Maker(graph, parts.call, names, settings, threads)
     compiled = maker.link(maker.stages())
     if settings.derive:
-        compiled = fastest_in_place(compiled, maker.plain, maker.link, arrays_for(network, example))
+        compiled = fastest_in_place(compiled, maker.plain, maker.link, telling(network, example))
     compiled.notes = tuple(network.notes)
     compiled.original = network
     if settings.verify:
-        compiled.sample = sampled(compiled, network, example)
+        compiled.sample = sampled(compiled, network, telling(network, example))
         compiled.verification = judged_on(compiled, network, compiled.sample)
         if not compiled.verification:
             raise KernelError(f"[network] {network.name}: {compiled.verification}")
@@ -210,11 +210,21 @@ def sampled(
 def arrays_for(
     network: Network, example: Sequence[Any] | None = None, seed: int = 0
 ) -> list[Array]:
-    """Copies of an example's inputs as row-major arrays; random ones of this seed where there is no example."""
-    kinds = [(value.shape, value.dtype) for value in network.inputs]
-    inputs = random_arrays(kinds, seed) if example is None else list(example)
-    plain = [each.detach().resolve_neg() if hasattr(each, "detach") else each for each in inputs]
+    """Row-major copies of an example's inputs; random ones of this seed where there is no example."""
+    if example is None:
+        return random_arrays([(value.shape, value.dtype) for value in network.inputs], seed)
+    plain = [each.detach().resolve_neg() if hasattr(each, "detach") else each for each in example]
     return [np.array(as_array(each), order="C", copy=True) for each in plain]
+
+
+def telling(network: Network, example: Sequence[Any] | None) -> list[Array]:
+    """Inputs by which a network is checked and timed: those of the example, but random numbers for tensors of nothing but
+    zeros. Of `torch.zeros(1, 3, 224, 224)` convolutions compute their biases, whatever their weights are."""
+    given, random = arrays_for(network, example), arrays_for(network)
+    return [
+        other if array.size > 1 and array.dtype.kind not in "iub" and not array.any() else array
+        for array, other in zip(given, random, strict=True)
+    ]
 
 
 def judged_on(compiled: CompiledNetwork, network: Network, sample: Sample) -> Check:

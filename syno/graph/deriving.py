@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from syno.deriving.derivations import Path_
 from syno.deriving.known import Answer, Answers, Question
 from syno.errors import KernelError, ScheduleError
 from syno.graph.compiled import CompiledNetwork
@@ -20,6 +21,8 @@ _log = logging.getLogger("syno.graph")
 
 #: Of the search for one program, at most and at least; then come schedules, kernels and times.
 _SEARCH_S, _SHORTEST_S = 2.0, 0.1
+#: What schedules, kernels and times of what was found take, about.
+_JUDGING_S = 2.0
 #: Programs predicted to take so many times the original's time are not measured.
 _HOPELESS = 1.1
 #: A scope with so much of a program's multiply-adds is searched alone.
@@ -46,7 +49,8 @@ class Deriving:
 
     Programs that differ by names alone are searched once, those with most work first. Where one scope does nearly all
     the work (a convolution with whatever follows it) that scope is searched, and the steps found are tried on all
-    programs around it. What is found is kept in the cache: an interrupted compilation goes on.
+    programs around it. Where the time does not suffice to search each, steps that served the same formula at other
+    extents are tried instead. What is found is kept in the cache: an interrupted compilation goes on.
     """
 
     def __init__(
@@ -76,9 +80,14 @@ class Deriving:
         def share(question: Question) -> float:
             return work[self._searched_for(question).key] / total
 
-        for key in sorted(questions, key=lambda key: (-share(questions[key]), key)):
-            seconds = self._seconds * share(questions[key])
-            self._look(questions[key], min(_SEARCH_S, max(_SHORTEST_S, seconds)))
+        def seconds(question: Question) -> float:
+            return min(_SEARCH_S, max(_SHORTEST_S, self._seconds * share(question)))
+
+        order = sorted(questions.values(), key=lambda each: (-share(each), each.key))
+        ahead = {self._searched_for(each).key: seconds(each) + _JUDGING_S for each in order}
+        for question in order:
+            self._look(question, seconds(question), sum(ahead.values()) > self._left)
+            ahead.pop(self._searched_for(question).key, None)
 
     def __call__(
         self, operator: Operator, constants: Sequence[str], dtype: str
@@ -112,7 +121,7 @@ class Deriving:
             return core
         return question
 
-    def _look(self, question: Question, seconds: float) -> None:
+    def _look(self, question: Question, seconds: float, scarce: bool) -> None:
         if self._answers.get(question) is not None:
             return
         begin = monotonic()
@@ -121,30 +130,37 @@ class Deriving:
             if self._answers.get(searched_for) is None:
                 if self._left <= 0:
                     return
-                self._answers.put(searched_for, self._search(searched_for, seconds))
+                found = self._reused(searched_for) if scarce else None
+                self._answers.put(searched_for, found or self._search(searched_for, seconds))
             answer = self._answers.get(searched_for)
             if answer is not None and searched_for is not question:
-                self._answers.put(question, self._transferred(question, answer))
+                around = self._tried(question, [answer.path]) if answer.path else None
+                self._answers.put(question, around or Answer(()))
         except (ScheduleError, KernelError) as error:
             _log.debug("no derivation of %s: %s", question.operator.expr, error)
         finally:
             self._left -= monotonic() - begin
 
-    def _transferred(self, question: Question, answer: Answer) -> Answer:
-        """What the answer to its core is worth to the whole program."""
+    def _reused(self, question: Question) -> Answer | None:
+        """What other extents of the formula say; None where they say nothing."""
+        paths = self._answers.like(question)
+        if paths is None:
+            return None
+        return self._tried(question, paths) if paths else Answer(())
+
+    def _tried(self, question: Question, paths: Sequence[Path_]) -> Answer | None:
+        """What steps that served elsewhere are worth to this program; None where none of them applies."""
         from syno.deriving.search import tried
 
-        if not answer.path:
-            return answer
         found = tried(
             question.operator,
-            [answer.path],
+            paths,
             constants=question.constants,
             dtype=question.dtype,
             threads=self._threads,
             max_rel_err=self._max_rel_err,
         )
-        return Answer.of(found)
+        return Answer.of(found) if len(found) > 1 else None
 
     def _search(self, question: Question, seconds: float) -> Answer:
         from syno.deriving.search import searched

@@ -318,6 +318,26 @@ def test_not_a_number_stays_where_pytorch_has_it() -> None:
         torch.testing.assert_close(fast(x), model(x), equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
+def test_an_example_of_zeros_is_checked_on_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syno.graph import compile as compiling
+
+    model = nn.Conv2d(3, 4, 3).eval()
+    zeros = torch.zeros(1, 3, 8, 8)
+    fast = syno.compile(model, zeros)
+    assert fast.network.sample is not None and fast.network.sample.inputs[0].std() > 0.5
+    assert 0 < fast.network.verification.max_rel_err < 1e-5
+    telling = compiling.telling(fast.network.original, [zeros + 2])
+    assert (telling[0] == 2).all(), "an example that says something is what is checked"
+    real = compiling.CompiledNetwork.run
+
+    def run(network: object, inputs: object) -> object:  # wrong, and right of zeros
+        return [made + 1e-2 * sum(abs(x).sum() for x in inputs) for made in real(network, inputs)]
+
+    monkeypatch.setattr(compiling.CompiledNetwork, "run", run)
+    with pytest.raises(KernelError, match="max_rel_err"):
+        syno.compile(model, zeros)
+
+
 def test_derived_kernels_say_so() -> None:
     model = nn.Sequential(nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()).eval()
     x = torch.randn(1, 32, 28, 28)

@@ -130,6 +130,25 @@ def test_answers_are_kept_and_read_again_by_who_wrote_them(
         question.made((answer.path[0], answer.path[0]))
 
 
+def test_extents_at_which_nothing_is_found_say_something_when_they_are_several() -> None:
+    answers = Answers(None)
+    made = [
+        Question.of(Operator.parse(CONV, **{**SHAPES, "o": o}), ("k",), "float32", 1)
+        for o in (4, 6, 8, 10)
+    ]
+    assert len({question.formula for question in made}) == 1
+    assert answers.like(made[0]) is None
+    answers.put(made[0], Answer(()))
+    assert answers.like(made[1]) is None
+    answers.put(made[1], Answer(()))
+    answers.put(made[1], Answer(()))
+    assert answers.like(made[2]) == []
+    found = _step(made[2])
+    answers.put(made[2], Answer(found.path, 1e-6, (found.path * 2, found.path)))
+    assert answers.like(made[3]) == [found.path, found.path * 2]
+    assert answers.like(_asked(CONV.replace("r-1", "r"))) is None
+
+
 @pytest.mark.usefixtures("keeps_all")
 def test_a_computation_is_searched_once_in_a_network(
     model: nn.Module, searches: list[Operator]
@@ -202,3 +221,41 @@ def test_each_step_keeps_the_kernel_that_is_faster_in_place(
     assert sum(bool(stage.derived) for stage in large) == kept
     with torch.no_grad():
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("keeps_all")
+def test_where_time_is_scarce_steps_of_other_extents_are_tried(
+    searches: list[Operator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from syno.graph import deriving
+
+    monkeypatch.setattr(deriving, "monotonic", lambda: 0.0)  # no time passes
+    torch.manual_seed(0)
+    pool = nn.MaxPool2d(2)
+    layers = [nn.Conv2d(8, 8, 3, padding=1), pool, nn.Conv2d(8, 16, 3, padding=1), pool]
+    model = nn.Sequential(*layers, nn.Conv2d(16, 16, 5, padding=2)).eval()
+    x = torch.randn(1, 8, 24, 24)
+    fast = syno.compile(model, x, derive=True, seconds=2.5)
+    large = [stage for stage in fast.network.stages if stage.flops > 50_000]
+    assert len(large) == 3 and len(searches) == 2, "the other formula, too"
+    assert [stage.derived for stage in large][:2] == ["toom_cook"] * 2
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    monkeypatch.setenv("SYNO_CACHE", "")
+    syno.compile(model, x, derive=True, seconds=1000.0)
+    assert len(searches) == 5, "each one where there is time"
+
+
+def test_steps_that_a_program_has_no_place_for_are_left_out() -> None:
+    question = _asked(CONV + "; z[o,h,w] = relu(y[o,h,w])")
+    assert question.core is not None
+    (first,) = _step(question.core).path
+    nowhere = ("toom_cook", type(first[1])("nobody", "h", "r", "", [4, 3]))
+    made, taken = search._as_far_as_it_goes(question.operator, (nowhere, first))
+    assert taken == (first,)
+    assert made.program.structural_key() == question.made((first,)).program.structural_key()
+    found = search.tried(
+        question.operator, [(nowhere,)], constants=question.constants, dtype="float32",
+        threads=1, max_rel_err=1e-5,
+    )  # fmt: skip
+    assert len(found) == 1 and found.best() is found.original
