@@ -21,6 +21,9 @@ from syno.session.records import Candidate
 from syno.session.verdict import Verdict
 from syno.session.view import SessionView
 
+#: Pictures of networks that the plot shows when it is asked.
+MOST_DRAWN = 24
+
 
 def read_final(view: SessionView) -> FinalBench | None:
     """The session's last measurement; ``None`` before there is one.
@@ -196,6 +199,7 @@ def build_report(
         replaced=_replaced(view, [c for c in candidates if c.finals]),
         finalists=why_finalists(view),
         words=words,
+        drawings=_drawings(view, [c for c in candidates if c.finals or c.id in front | front_test]),
         formulas=_formulas(view, [c for c in candidates if c.finals or c.id in words]),
         code=code_to_use(view, verdict),
         conclusion=_conclusion(view, verdict),
@@ -245,6 +249,16 @@ def _formulas(view: SessionView, candidates: list[Candidate]) -> dict[str, dict[
         }
         for c in candidates
     }
+
+
+def _drawings(view: SessionView, candidates: list[Candidate]) -> dict[str, str]:
+    """Of the first :data:`MOST_DRAWN`: each is some kilobytes of the page."""
+    found = {}
+    for candidate in candidates[:MOST_DRAWN]:
+        operator = next(iter(view.operators(candidate).values()), None)
+        if drawn := operator._repr_svg_() if operator is not None else None:
+            found[candidate.id] = drawn
+    return found
 
 
 def loop_text(operator: Any) -> str:

@@ -112,6 +112,8 @@ class Report(msgspec.Struct, kw_only=True):
     """How the search ended so far, see :attr:`syno.session.SessionView.ended`."""
     pictures: dict[str, str] = msgspec.field(default_factory=dict)
     loops: dict[str, str] = msgspec.field(default_factory=dict)
+    drawings: dict[str, str] = msgspec.field(default_factory=dict)
+    """By id, of finalists and of the fronts: the operator as a pGraph, SVG."""
     notes: list[str] = msgspec.field(default_factory=list)
     rungs: list[RungReport] = msgspec.field(default_factory=list)
     """Of short trainings that came before whole ones, where there were any: what their ranks are worth."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import html
 import io
@@ -15,6 +14,7 @@ from syno.errors import FormatError
 from syno.files import not_a_file, write_output
 from syno.mathematics import mathml
 from syno.numbers import significant
+from syno.report.front import embedded, picture_url, points, policy, script
 from syno.report.model import Entry, Report
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -207,11 +207,17 @@ def to_html(report: Report) -> str:
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
     )
     best = next((e for e in report.candidates if e.id == report.best), None)
+    table = rows(report)
+    told = columns_of(report, "id", "mark", "origin", "formula", "front", "state")
+    numbers = {
+        row["id"]: [(head, row[name]) for name, head in told.items() if row[name] != "–"]
+        for row in table
+    }
     return environment.get_template("report.html").render(
         report=report,
         rows=[
             row | {"state": state, "reason": reason}
-            for row in rows(report)
+            for row in table
             for state, _, reason in [row["state"].partition(": ")]
         ],
         columns=columns_of(report, "mark", "formula") | {"op latency": "sites"},
@@ -226,16 +232,14 @@ def to_html(report: Report) -> str:
             id: {name: mathml(latex) for name, latex in found.items()}
             for id, found in report.formulas.items()
         },
-        picture_url=_picture_url,
+        picture_url=picture_url,
         us=significant,
         plot=_plot(report),
+        points=embedded(points(report, numbers)),
+        script=script(),
+        policy=policy(),
         beside=side_by_side(report),
     )
-
-
-def _picture_url(svg: str) -> str:
-    """As an image, in which nothing runs: a report may have been read from a stranger's file."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def _plot(report: Report) -> str:
