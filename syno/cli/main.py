@@ -482,7 +482,7 @@ def search(
         Optional[str],  # noqa: UP045
         typer.Option(
             callback=parsed_by(_executor),
-            help="Who trains: local (default), ray or ray://HOST:PORT (a Ray cluster), or 'package.module:make' of a "
+            help="Who trains: local (default), ray or ray://HOST:PORT (a Ray cluster), slurm, or 'package.module:make' of a "
             "concurrent.futures.Executor.",
         ),
     ] = None,

@@ -24,7 +24,7 @@ from syno.session.futures import FuturesExecutor
 from syno.session.memory import parse_bytes
 
 #: Names that need no reference.
-NAMES = ("local", "ray")
+NAMES = ("local", "ray", "slurm")
 
 
 def local(*, workers: int | None = None) -> int:
@@ -100,6 +100,51 @@ def ray(
         ship=[part for part in ship.split(",") if part] if isinstance(ship, str) else ship,
         trust_network=trust_network,
         wait_s=wait_s,
+    )
+
+
+def slurm(
+    *,
+    partition: str = "",
+    gpus: int = 0,
+    memory: str | int | None = None,
+    width: int = 16,
+    target: str = "",
+    folder: str | None = None,
+    cluster: str = "slurm",
+) -> Executor:
+    """Slurm, through submitit: a job a training, with the session's threads as CPUs, run where ``sbatch`` is.
+
+    Jobs find what they need by the paths it has here, on the file system that they share.
+
+    Args:
+        partition: where jobs go.
+        gpus, memory: of each training; one that holds more memory is ended, which is its outcome.
+        width: jobs that are handed over at the same time.
+        target: the constraint (feature) of the machines that latencies are measured on, alone on each; empty: this machine.
+        folder: where jobs' files lie; default the session's ``slurm``.
+        cluster: ``"local"``: processes of this machine in place of jobs, to try it out.
+    Raises:
+        SessionError: an option is wrong, there is no submitit.
+    """
+    from syno.executors.slurm_jobs import SlurmExecutor
+
+    if cluster not in ("slurm", "local"):
+        raise unknown_name("cluster", cluster, ("slurm", "local"))
+    if not 1 <= width <= 1 << 16 or gpus < 0:
+        raise SessionError(
+            f"width={shown(width)}, gpus={shown(gpus)}",
+            fix="give a width of at least 1, and 0 or more GPUs",
+            code="R018",
+        )
+    return SlurmExecutor(
+        partition=partition,
+        gpus=gpus,
+        memory_bytes=_bytes(memory),
+        width=width,
+        target=target,
+        folder=folder,
+        cluster=cluster,
     )
 
 
@@ -205,7 +250,7 @@ def resolve(given: Any, options: Mapping[str, Any] | None = None) -> Executor | 
     if given.startswith("ray://"):
         own = {"address": given, **own}
         given = "ray"
-    makers: dict[str, Callable[..., Any]] = {"local": local, "ray": ray}
+    makers: dict[str, Callable[..., Any]] = {"local": local, "ray": ray, "slurm": slurm}
     if given in makers:
         fitting(given, makers[given], own)
         return makers[given](**own)  # type: ignore[no-any-return]
@@ -214,4 +259,4 @@ def resolve(given: Any, options: Mapping[str, Any] | None = None) -> Executor | 
     raise unknown_name("executor", given, [*makers, "package.module:make"])
 
 
-__all__ = ["NAMES", "check_name", "fitting", "futures", "local", "ray", "resolve"]
+__all__ = ["NAMES", "check_name", "fitting", "futures", "local", "ray", "resolve", "slurm"]

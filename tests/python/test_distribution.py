@@ -89,6 +89,7 @@ PURPOSES = {
     "onnx": {"torch", "onnx", "onnxscript", "onnxruntime"},
     "demo": {"torch", "safetensors", "matplotlib", "scikit-learn"},
     "ray": {"ray", "grpcio"},
+    "slurm": {"submitit"},
     "notebook": {
         "torch",
         "safetensors",
