@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1611,6 +1611,10 @@ class Graph:
         """
         A tensor that stays the same over calls.
         """
+    def channels(self, node: str) -> list[tuple[str, int]]:
+        """
+        (tensor, dimension) of a node's inputs and outputs that move with another factor of a sum of products; of a node that is none, none. ScheduleError for a call.
+        """
     def cleaned(self) -> Graph:
         """
         The graph after all rewrites of `graph_rows`, until none applies.
@@ -1650,7 +1654,7 @@ class Graph:
         """
         32 hexadecimal digits: equal for graphs that are equal up to names and the order of independent nodes.
         """
-    def lay_out(self, layouts: collections.abc.Mapping[str, str]) -> Graph:
+    def lay_out(self, layouts: collections.abc.Mapping[str, str], inner: bool = True) -> Graph:
         """
             The graph in which these tensors lie in other layouts (ALT §4): programs that compute or read them are
             rewritten; inputs, weights and what calls compute are copied into theirs, what the graph returns or a call
@@ -1660,6 +1664,7 @@ class Graph:
                 layouts: by tensor, sequences of ``split(dimension, extents...)``, ``reorder(order...)``,
                     ``fuse(dimension, count)``, ``unfold(dimension, tile, stride)``, ``pad(dimension, before, after)`` and
                     ``store_at(dimension, slots)``, dimensions from 0.
+                inner: give what is elementwise of such a tensor within its program the layout, too.
             Raises:
                 ScheduleError: a step does not fit its tensor, or no program computes on its type.
                 ShapeError: a tensor without elements.
@@ -1686,6 +1691,23 @@ class Graph:
             Raises:
                 ScheduleError: they cannot be one, and why.
                 ShapeError: no node, or one twice.
+        """
+    def propagated(self, layouts: collections.abc.Mapping[str, str], rules: Propagation = ...) -> dict[str, str]:
+        """
+            These layouts, and those that follow for further tensors (ALT §4.1.3).
+        
+            Raises:
+                ParseError, UnknownName: as for `lay_out`.
+        
+            Example:
+                >>> from syno._core import Graph, Program
+                >>> graph = Graph("small")
+                >>> graph.add_input("x", [2, 4], "float32")
+                >>> for name, read in ("a", "x"), ("b", "a"), ("c", "b"):
+                ...     graph.add_program(name, Program.parse("y[i,j] = relu(x[i,j])", shapes={"x": [2, 4]}), [read], [name])
+                >>> graph.set_outputs(["c"])
+                >>> graph.propagated({"a": "reorder(1, 0)"})
+                {'a': 'reorder(1, 0)', 'b': 'reorder(1, 0)'}
         """
     def row_major(self, tensors: collections.abc.Sequence[str]) -> Graph:
         """
@@ -1828,6 +1850,46 @@ class Executable:
     def step_count(self) -> int:
         """
         Of all kinds.
+        """
+class Propagation:
+    """
+    The rules by which layouts spread (ALT §4.1.3).
+    """
+    def __init__(self, *, up: bool = True, down: bool = True, equal_shapes: bool = True, one_to_one: bool = True, independent: bool = True) -> None:
+        """
+            Args:
+                up: to what an elementwise node reads.
+                down: to what an elementwise node computes.
+                equal_shapes: only along elementwise nodes, between tensors of one shape.
+                one_to_one: only layouts with one element a place.
+                independent: not through sums of products.
+        """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def down(self) -> bool:
+        """
+        To what an elementwise node computes.
+        """
+    @property
+    def equal_shapes(self) -> bool:
+        """
+        Only along elementwise nodes, between tensors of one shape.
+        """
+    @property
+    def independent(self) -> bool:
+        """
+        Not through sums of products.
+        """
+    @property
+    def one_to_one(self) -> bool:
+        """
+        Only layouts with one element a place.
+        """
+    @property
+    def up(self) -> bool:
+        """
+        To what an elementwise node reads.
         """
 def address_of(bytes: typing_extensions.Buffer) -> int:
     """

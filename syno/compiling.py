@@ -33,7 +33,9 @@ def compile(what: Any, example: Any = None, **options: Any) -> Any:
             compiled model is for these shapes, in inference.
         options: of models: `threads` (1); `derive` (False): use equal programs found by `syno.derive` where they are
             faster, each within `max_rel_err` (1e-5) of its output's largest value, searched for `seconds` (30) in all;
-            `fuse` (True); `verify` (True): compare with float64 on the example; `cache` (True).
+            `fuse` (True); `verify` (True): compare with float64 on the example; `cache` (True); `layouts` of the tensors
+            between kernels: "row-major" (the default), "channels-last", "blocked" (channels by vectors), "auto" (for
+            each tensor what makes the least predicted time, conversions counted), "measured" (the fastest of these).
     Returns:
         A `Kernel`, a `CompiledModel` that is called as the module is, or a `CompiledNetwork`.
     Raises:
@@ -84,12 +86,15 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
 
     from syno.errors import unknown_name
     from syno.graph.compile import Compiling
+    from syno.graph.layout_names import LAYOUTS
 
     known = {field.name: type(field.default) for field in fields(Compiling)}
     for name, value in options.items():
         if name not in known:
             raise unknown_name("option", name, known)
         wanted = known[name]
+        if name == "layouts" and value not in LAYOUTS:
+            raise unknown_name("layouts", value, LAYOUTS)
         if wanted is int:
             whole("compile", name, value, 1, MOST_THREADS)
         elif wanted is bool and not isinstance(value, bool):

@@ -1,4 +1,5 @@
 // bindings/bind_layout.cpp — layouts of the tensors of networks in Python.
+#include <fmt/format.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "graph/layout.hpp"
+#include "graph/propagate.hpp"
 #include "schedule/laid_out.hpp"
 #include "support/error.hpp"
 
@@ -19,11 +21,41 @@ namespace {
 using namespace syno;
 using graph::Graph;
 
-Graph laid_out(const Graph& g, const std::map<std::string, std::string>& layouts) {
-  std::map<graph::TensorId, graph::Layout> wanted;
-  for (const auto& [name, text] : layouts) wanted.emplace(g.tensor_named(name), schedule::parse_layout(text));
+using Texts = std::map<std::string, std::string>;
+
+std::map<graph::TensorId, graph::Layout> parsed(const Graph& g, const Texts& texts) {
+  std::map<graph::TensorId, graph::Layout> layouts;
+  for (const auto& [name, text] : texts) layouts.emplace(g.tensor_named(name), schedule::parse_layout(text));
+  return layouts;
+}
+
+Graph laid_out(const Graph& g, const Texts& layouts, bool inner) {
+  const auto wanted = parsed(g, layouts);
   const py::gil_scoped_release unlocked;
-  return graph::lay_out(g, wanted);
+  return graph::lay_out(g, wanted, inner);
+}
+
+Texts propagated(const Graph& g, const Texts& layouts, const graph::Propagation& rules) {
+  Texts texts;
+  for (const auto& [tensor, layout] : graph::propagated(g, parsed(g, layouts), rules))
+    texts.emplace(g.tensor(tensor).name, schedule::to_text(layout));
+  return texts;
+}
+
+std::vector<std::pair<std::string, std::size_t>> channels(const Graph& g, const std::string& name) {
+  const graph::Node& node = g.nodes()[g.node_named(name)];
+  if (node.is_call()) fail<ScheduleError>("layout", "'{}' is a call, which has no program", name);
+  const program::Program& program = node.program->program;
+  const auto inputs = program.inputs();
+  std::vector<std::pair<std::string, std::size_t>> found;
+  for (const graph::Channel& channel : graph::channels_of(program)) {
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] == channel.tensor) found.emplace_back(g.tensor(node.inputs[i]).name, channel.dim);
+    for (std::size_t i = 0; i < program.outputs.size(); ++i)
+      if (program.outputs[i] == channel.tensor)
+        found.emplace_back(g.tensor(node.outputs[i]).name, channel.dim);
+  }
+  return found;
 }
 
 std::tuple<Graph, std::string> with_copy(const Graph& g, const std::string& tensor,
@@ -39,9 +71,32 @@ std::tuple<Graph, std::string> with_copy(const Graph& g, const std::string& tens
 }  // namespace
 
 void bind_layout(py::module_& m) {
+  py::class_<graph::Propagation>(m, "Propagation", "The rules by which layouts spread (ALT §4.1.3).")
+      .def(py::init([](bool up, bool down, bool equal_shapes, bool one_to_one, bool independent) {
+             return graph::Propagation{up, down, equal_shapes, one_to_one, independent};
+           }),
+           py::kw_only(), "up"_a = true, "down"_a = true, "equal_shapes"_a = true, "one_to_one"_a = true,
+           "independent"_a = true, R"doc(
+    Args:
+        up: to what an elementwise node reads.
+        down: to what an elementwise node computes.
+        equal_shapes: only along elementwise nodes, between tensors of one shape.
+        one_to_one: only layouts with one element a place.
+        independent: not through sums of products.
+)doc")
+      .def_readonly("up", &graph::Propagation::up, "To what an elementwise node reads.")
+      .def_readonly("down", &graph::Propagation::down, "To what an elementwise node computes.")
+      .def_readonly("equal_shapes", &graph::Propagation::equal_shapes,
+                    "Only along elementwise nodes, between tensors of one shape.")
+      .def_readonly("one_to_one", &graph::Propagation::one_to_one, "Only layouts with one element a place.")
+      .def_readonly("independent", &graph::Propagation::independent, "Not through sums of products.")
+      .def("__repr__", [](const graph::Propagation& rules) {
+        return fmt::format("<Propagation up={} down={} equal_shapes={} one_to_one={} independent={}>",
+                           rules.up, rules.down, rules.equal_shapes, rules.one_to_one, rules.independent);
+      });
   auto bound = py::reinterpret_borrow<py::class_<Graph>>(m.attr("Graph"));
   bound
-      .def("lay_out", &laid_out, "layouts"_a, R"doc(
+      .def("lay_out", &laid_out, "layouts"_a, "inner"_a = true, R"doc(
     The graph in which these tensors lie in other layouts (ALT §4): programs that compute or read them are
     rewritten; inputs, weights and what calls compute are copied into theirs, what the graph returns or a call
     reads is copied back.
@@ -50,6 +105,7 @@ void bind_layout(py::module_& m) {
         layouts: by tensor, sequences of ``split(dimension, extents...)``, ``reorder(order...)``,
             ``fuse(dimension, count)``, ``unfold(dimension, tile, stride)``, ``pad(dimension, before, after)`` and
             ``store_at(dimension, slots)``, dimensions from 0.
+        inner: give what is elementwise of such a tensor within its program the layout, too.
     Raises:
         ScheduleError: a step does not fit its tensor, or no program computes on its type.
         ShapeError: a tensor without elements.
@@ -102,6 +158,26 @@ void bind_layout(py::module_& m) {
                                    tensor.layout.empty() ? tensor.shape : tensor.elements);
           },
           "name"_a, "(layout, shape of what lies so) of a tensor; the text of a row-major one is empty.")
+      .def("propagated", &propagated, "layouts"_a, py::arg_v("rules", graph::Propagation{}, "Propagation()"),
+           R"doc(
+    These layouts, and those that follow for further tensors (ALT §4.1.3).
+
+    Raises:
+        ParseError, UnknownName: as for `lay_out`.
+
+    Example:
+        >>> from syno._core import Graph, Program
+        >>> graph = Graph("small")
+        >>> graph.add_input("x", [2, 4], "float32")
+        >>> for name, read in ("a", "x"), ("b", "a"), ("c", "b"):
+        ...     graph.add_program(name, Program.parse("y[i,j] = relu(x[i,j])", shapes={"x": [2, 4]}), [read], [name])
+        >>> graph.set_outputs(["c"])
+        >>> graph.propagated({"a": "reorder(1, 0)"})
+        {'a': 'reorder(1, 0)', 'b': 'reorder(1, 0)'}
+)doc")
+      .def("channels", &channels, "node"_a,
+           "(tensor, dimension) of a node's inputs and outputs that move with another factor of a sum of "
+           "products; of a node that is none, none. ScheduleError for a call.")
       .def(
           "is_elementwise",
           [](const Graph& g, const std::string& node) {

@@ -5,13 +5,11 @@
 #include <optional>
 
 #include "derive/moved.hpp"
+#include "graph/propagate.hpp"
 #include "graph/rebuild.hpp"
-#include "graph/views.hpp"
-#include "program/scalars.hpp"
 #include "schedule/laid_out.hpp"
 #include "support/error.hpp"
 #include "support/shown.hpp"
-#include "symbolic/affine.hpp"
 
 namespace syno::graph {
 
@@ -71,8 +69,7 @@ Outside outside_of(const Graph& graph, TensorId tensor) {
 using Rewriting = std::function<Program(Program, program::TensorId, TensorId)>;
 
 /// `program` after `change` of each of its tensors that stands for one of `changed`.
-Program rewritten(const Graph& graph, const Node& node, const std::function<bool(TensorId)>& changed,
-                  const Rewriting& change) {
+Program rewritten(const Node& node, const std::function<bool(TensorId)>& changed, const Rewriting& change) {
   Program program = node.program->program;
   const auto inputs = program.inputs();
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -80,15 +77,40 @@ Program rewritten(const Graph& graph, const Node& node, const std::function<bool
   const auto outputs = program.outputs;
   for (std::size_t i = 0; i < outputs.size(); ++i)
     if (changed(node.outputs[i])) program = change(std::move(program), outputs[i], node.outputs[i]);
-  static_cast<void>(graph);
   return program;
 }
+
+/// Lays out what within a program moves with its inputs and outputs that have a layout.
+class Inner {
+ public:
+  explicit Inner(const Node& node) : node_(node), owners_(owners_of(node.program->program)) {}
+
+  Program laid_out(Program program, const std::map<TensorId, Layout>& layouts) const {
+    const Program& before = node_.program->program;
+    const auto inputs = before.inputs();
+    for (const auto& [inner, owner] : owners_) {
+      const auto output = std::find(before.outputs.begin(), before.outputs.end(), owner);
+      const TensorId edge = output != before.outputs.end()
+                                ? node_.outputs[static_cast<std::size_t>(output - before.outputs.begin())]
+                                : node_.inputs[static_cast<std::size_t>(
+                                      std::find(inputs.begin(), inputs.end(), owner) - inputs.begin())];
+      const auto layout = layouts.find(edge);
+      if (layout != layouts.end() && schedule::is_bijective(layout->second, program::shape_of(before, inner)))
+        program = schedule::laid_out(std::move(program), inner, layout->second);
+    }
+    return program;
+  }
+
+ private:
+  const Node& node_;
+  std::map<program::TensorId, program::TensorId> owners_;
+};
 
 /// A graph whose tensors get layouts, node by node.
 class LaidOut {
  public:
-  LaidOut(const Graph& graph, const std::map<TensorId, Layout>& layouts)
-      : graph_(graph), layouts_(layouts), result_(graph), laid_(graph.tensors().size()) {}
+  LaidOut(const Graph& graph, const std::map<TensorId, Layout>& layouts, bool inner)
+      : graph_(graph), layouts_(layouts), inner_(inner), result_(graph), laid_(graph.tensors().size()) {}
 
   Graph run() {
     for (const auto& [tensor, layout] : layouts_)
@@ -122,10 +144,10 @@ class LaidOut {
     if (std::none_of(node.inputs.begin(), node.inputs.end(), is_laid) &&
         std::none_of(node.outputs.begin(), node.outputs.end(), is_laid))
       return result_.keep(n);
-    const Program program =
-        rewritten(graph_, node, is_laid, [&](Program made, program::TensorId mine, TensorId edge) {
-          return schedule::laid_out(std::move(made), mine, layouts_.at(edge));
-        });
+    Program program = rewritten(node, is_laid, [&](Program made, program::TensorId mine, TensorId edge) {
+      return schedule::laid_out(std::move(made), mine, layouts_.at(edge));
+    });
+    if (inner_) program = Inner(node).laid_out(std::move(program), layouts_);
     std::vector<TensorId> inputs;
     for (const TensorId input : node.inputs)
       inputs.push_back(laid_[place(input)] ? *laid_[place(input)] : result_.at(input));
@@ -187,13 +209,14 @@ class LaidOut {
 
   const Graph& graph_;
   const std::map<TensorId, Layout>& layouts_;
+  bool inner_;
   Rebuilt result_;
   std::vector<std::optional<TensorId>> laid_;  ///< by old tensor: that which lies so, in the new graph
 };
 
 }  // namespace
 
-Graph lay_out(const Graph& graph, const std::map<TensorId, Layout>& layouts) {
+Graph lay_out(const Graph& graph, const std::map<TensorId, Layout>& layouts, bool inner) {
   std::map<TensorId, Layout> wanted;
   for (const auto& [tensor, layout] : layouts) {
     if (place(tensor) >= graph.tensors().size())
@@ -204,7 +227,7 @@ Graph lay_out(const Graph& graph, const std::map<TensorId, Layout>& layouts) {
     static_cast<void>(schedule::shape_after(layout, graph.tensor(tensor).shape));
     wanted.emplace(tensor, layout);
   }
-  return LaidOut(graph, wanted).run();
+  return LaidOut(graph, wanted, inner).run();
 }
 
 Graph row_major(const Graph& graph, const std::vector<TensorId>& tensors) {
@@ -231,7 +254,7 @@ Graph row_major(const Graph& graph, const std::vector<TensorId>& tensors) {
       continue;
     }
     const Program program =
-        rewritten(graph, node, changed, [&](Program made, program::TensorId mine, TensorId edge) {
+        rewritten(node, changed, [&](Program made, program::TensorId mine, TensorId edge) {
           const Tensor& tensor = graph.tensor(edge);
           return schedule::without_layout(std::move(made), mine, tensor.layout, tensor.elements);
         });
@@ -290,20 +313,6 @@ Graph with_copy(const Graph& graph, TensorId tensor, const std::vector<std::size
   }
   made = *copy;
   return result.finish();
-}
-
-bool is_elementwise(const Program& program) {
-  if (program.scopes.size() != 1 || program.outputs.size() != 1) return false;
-  const program::Scope& scope = program.scopes[0];
-  if (scope.reduction != program::Reduction::None || !scope.target.empty()) return false;
-  const Shape shape = program::shape_of(program, scope.output);
-  bool all = true;
-  program::over_reads(program, scope.body, [&](program::ScalarId, const program::Scalar& read) {
-    if (program::shape_of(program, read.tensor) != shape) return;
-    for (std::size_t d = 0; d < read.indices.size(); ++d)
-      all = all && symbolic::slot_of(program.arena, read.indices[d]) == scope.traversal[d].slot;
-  });
-  return all;
 }
 
 }  // namespace syno::graph

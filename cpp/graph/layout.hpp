@@ -21,9 +21,13 @@ using schedule::Layout;
 ///
 /// has the same nodes, of which conv1 runs over channels of 8 last, and conv2 sums over blocks of them.
 ///
+/// With `inner`, tensors within a program that are elementwise of a tensor with a layout of one element a
+/// place get it, too, so that their loops stay those of one nest: of conv and relu in one program the sum
+/// that relu reads lies as what relu writes. What a program computes goes before what it reads.
+///
 /// ScheduleError where a step does not fit the tensor, or no program can compute on its type; ShapeError for
 /// a tensor without elements.
-Graph lay_out(const Graph& graph, const std::map<TensorId, Layout>& layouts);
+Graph lay_out(const Graph& graph, const std::map<TensorId, Layout>& layouts, bool inner = true);
 
 /// The inverse: these tensors are row-major again. ScheduleError where one has no layout.
 Graph row_major(const Graph& graph, const std::vector<TensorId>& tensors);
@@ -39,9 +43,5 @@ Graph with_copy(const Graph& graph, TensorId tensor, const std::vector<std::size
 /// programs read of either they read of the tensor that is computed of both, once. ShapeError where they do
 /// not fit, ScheduleError where one of them is no constant.
 Graph store_at(const Graph& graph, TensorId guest, TensorId host, std::size_t dim);
-
-/// Whether all that a program does is elementwise over one shape: one scope without a reduction, each of
-/// whose reads of a tensor of the output's shape is at the output's own place.
-bool is_elementwise(const Program& program);
 
 }  // namespace syno::graph

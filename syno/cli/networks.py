@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from syno.cli.common import guarded, parsed_by, print_json, suffix_of
+from syno.cli.common import guarded, one_of, parsed_by, print_json, suffix_of
+from syno.graph.layout_names import LAYOUTS, ROW_MAJOR
 
 if TYPE_CHECKING:
     from syno.bench import Comparison
@@ -55,6 +56,14 @@ def compile_network(
         typer.Option(min=0.0, help="Of a derived kernel, as a part of its output's largest value."),
     ] = 1e-5,
     no_fuse: Annotated[bool, typer.Option("--no-fuse", help="One kernel for each node.")] = False,
+    layouts: Annotated[
+        str,
+        typer.Option(
+            callback=one_of("layouts", lambda: LAYOUTS),
+            help="Of tensors between kernels: row-major, channels-last, blocked (channels by vectors), auto (the least "
+            "predicted time), measured (the fastest of these).",
+        ),
+    ] = ROW_MAJOR,
     profile: Annotated[
         bool, typer.Option("--profile", help="Time each step on the example.")
     ] = False,
@@ -93,6 +102,7 @@ def compile_network(
 
     options: dict[str, Any] = {
         "threads": threads, "derive": derive, "seconds": seconds, "max_rel_err": max_rel_err, "fuse": not no_fuse,
+        "layouts": layouts,
     }  # fmt: skip
     if model.endswith(".onnx"):
         made = network = _onnx(model, example or [], options)

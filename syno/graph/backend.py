@@ -19,6 +19,7 @@ from syno.errors import ArgumentError, SynoError, told, unknown_name
 from syno.graph.aten_rows import rows
 from syno.graph.building import Array
 from syno.graph.from_torch import Imported, from_fx
+from syno.graph.layout_names import LAYOUTS
 from syno.graph.reference import run_reference
 from syno.graph.tensors import array_of, tensor_of
 
@@ -27,6 +28,7 @@ _log = logging.getLogger("syno.graph")
 #: What `options` may hold, and of which type each is.
 OPTIONS: dict[str, type] = {
     "threads": int, "derive": bool, "max_rel_err": float, "seconds": float, "fuse": bool, "verify": bool, "cache": bool,
+    "layouts": str,
 }  # fmt: skip
 
 
@@ -42,7 +44,8 @@ def syno_backend(
     A graph that no network is runs in PyTorch, with a warning that says why.
 
     Args:
-        options: `threads`, `derive`, `max_rel_err`, `seconds`, `fuse`, `verify`, `cache`, as `syno.compile` takes them.
+        options: `threads`, `derive`, `max_rel_err`, `seconds`, `fuse`, `verify`, `cache`, `layouts`, as
+            `syno.compile` takes them.
     Raises:
         UnknownName: another option.
         ArgumentError: an option of another type.
@@ -73,6 +76,8 @@ def _settings(options: Mapping[str, Any] | None) -> dict[str, Any]:
             raise ArgumentError(
                 f"[compile] option {name} is {value!r}", fix=f"pass a {kind.__name__}"
             )
+        if name == "layouts" and value not in LAYOUTS:
+            raise unknown_name("layouts", value, LAYOUTS)
         settings[name] = value
     return settings
 

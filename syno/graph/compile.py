@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from syno.graph.compiled import CompiledNetwork
 from syno.graph.deriving import Deriving, Wanted, fastest_in_place
 from syno.graph.folding import Folded, folded, is_random
 from syno.graph.fusing import Cost, Joined, PredictedCost, constants_of, fused
+from syno.graph.layout_names import ROW_MAJOR
+from syno.graph.layouts import chosen, seconds_of
 from syno.graph.reference import run_reference
 from syno.graph.stages import ENGINE, Derive, Stage, call_stage, kernel_stage, view_stage
 from syno.graph.tensors import array_of, tensor_of
@@ -48,6 +50,8 @@ class Compiling:
     """For all derivations together."""
     cache: bool = True
     verify: bool = True
+    layouts: str = ROW_MAJOR
+    """Of tensors between kernels: a word of `LAYOUTS`."""
 
 
 def compile_network(
@@ -84,10 +88,24 @@ def compile_network(
         )
     for decision in decisions:
         _log.debug("joined %s", decision)
+    layouts = None
+    if settings.layouts != ROW_MAJOR:
+        plain = replace(settings, derive=False)
+
+        def seconds(laid: _core.Graph) -> float:
+            made = _Maker(laid, parts.call, names, plain, threads)
+            return seconds_of(made.link(made.stages()), telling(network, example))
+
+        layouts = chosen(
+            graph, settings.layouts, cost or PredictedCost(dtype, threads), dtype, seconds
+        )
+        _log.debug("%s", layouts)
+        graph = layouts.graph
     maker = _Maker(graph, parts.call, names, settings, threads)
     compiled = maker.link(maker.stages())
     if settings.derive:
         compiled = fastest_in_place(compiled, maker.plain, maker.link, telling(network, example))
+    compiled.layouts = layouts
     compiled.notes = tuple(network.notes)
     compiled.original = network
     if settings.verify:
@@ -119,7 +137,9 @@ class _Maker:
         settings: Compiling,
         threads: int,
     ) -> None:
-        self._graph, self._network, self._names = graph, network, names
+        self._graph, self._network = graph, network
+        # Conversions are nodes of nobody else.
+        self._names = {node.name: names.get(node.name, (node.name,)) for node in graph.nodes}
         self._settings, self._threads = settings, threads
         self._hosts = {node.name: node.host for node in network.nodes}
         self._nodes = {node.name: node for node in graph.nodes}

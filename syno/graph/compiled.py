@@ -20,6 +20,7 @@ from syno.graph.storage import Place, Storage, bytes_of, stored
 from syno.notebook import Printed, facts, table
 
 if TYPE_CHECKING:
+    from syno.graph.layouts import Chosen
     from syno.graph.loaded import NetworkFolder
 
 
@@ -31,6 +32,7 @@ class CompiledNetwork(NetworkCall):
         graph: what they compute, as a graph of programs after fusion.
         original: the network as it was imported, by which it is checked.
         sample: the example that it was checked on, as long as its weights are those of then.
+        layouts: how its tensors were given theirs, and what that is predicted to gain; None where all are row-major.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class CompiledNetwork(NetworkCall):
         self.original: Network | None = None
         self.sample: Sample | None = None
         self.notes: tuple[str, ...] = ()
+        self.layouts: Chosen | None = None
         self._weights = dict(weights)
         self._kept: dict[str, Array] = {}  # what steps read as it is: memory of our own
         self._storage: Storage = stored(graph, self.stages)
@@ -132,9 +135,11 @@ class CompiledNetwork(NetworkCall):
                     "reason": stage.reason, "predicted_us": stage.predicted_us, "multiply_adds": stage.flops,
                     "of_peak": stage.of_peak, "limit": stage.limit, "derived": stage.derived,
                     "derived_error": stage.derived_error,
+                    "layouts": layouts_of(self.graph, stage),
                 }
                 for stage in self.stages
             ],
+            "layouts": None if self.layouts is None else self.layouts.to_dict(),
             "fallbacks": self.fallbacks,
             "arena_bytes": self.arena_bytes,
             "live_bytes": self.live_bytes,
@@ -289,7 +294,7 @@ class Profile(Printed):
         return table(_COLUMNS, _rows(self.network, self.times_us, self.total_us))
 
 
-_COLUMNS = ("step", "by", "us", "share", "predicted", "of peak", "limit", "computes")
+_COLUMNS = ("step", "by", "us", "share", "predicted", "of peak", "limit", "layout", "computes")
 
 
 def _rows(
@@ -315,10 +320,17 @@ def _rows(
                 f"{stage.predicted_us:.1f}" if stage.predicted_us else "",
                 f"{stage.of_peak:.2f}" if stage.flops else "",
                 stage.limit,
+                ", ".join(dict.fromkeys(layouts_of(network.graph, stage).values())),
                 _one_line(stage.what) + (f" ({stage.reason})" if stage.reason else "") + more,
             )
         )
     return rows
+
+
+def layouts_of(graph: _core.Graph, stage: Stage) -> dict[str, str]:
+    """Of what a step computes, by tensor, where it is not row-major."""
+    found = {name: str(graph.layout(name)[0]) for name in stage.outputs}
+    return {name: text for name, text in found.items() if text}
 
 
 def _one_line(text: str, most: int = 100) -> str:
@@ -352,6 +364,8 @@ def printed(
     lines.append(
         f"memory between steps {network.arena_bytes / 2**20:.2f} MB, weights {network.weight_bytes / 2**20:.2f} MB"
     )
+    if network.layouts is not None:
+        lines.append(str(network.layouts))
     if network.verification is not None:
         lines.append(str(network.verification))
     return "\n".join(lines)

@@ -83,7 +83,8 @@ def to_svg(
     shapes = {}
     for name in (*inputs, *outputs, *(made for stage in stages for made in stage.outputs)):
         shape, dtype, _ = graph.tensor(name)
-        shapes[name] = f"{dtype}{list(shape)}"
+        layout = graph.layout(name)[0]
+        shapes[name] = f"{dtype}{list(shape)}" + (f" by {layout}" if layout else "")
     text = drawn(
         stages, inputs, outputs, name=str(graph.name), shapes=shapes, times_us=times_us
     )  # fmt: skip

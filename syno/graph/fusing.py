@@ -233,6 +233,11 @@ def _seconds(graph: _core.Graph, node: _core.GraphNode, cost: Cost) -> float:
     return cost(node.program, constants_of(graph, node)) + _CALL_S
 
 
+def call_seconds() -> float:
+    """What a call of a further kernel costs beside its work."""
+    return _CALL_S
+
+
 def constants_of(graph: _core.Graph, node: _core.GraphNode) -> list[str]:
     """The inputs of a node's program that are weights of the graph."""
     assert node.program is not None

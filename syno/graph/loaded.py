@@ -97,6 +97,11 @@ class NetworkFolder:
             ) from error
 
     @property
+    def layouts(self) -> None:
+        """What the choice of layouts promised is not kept; which they are, `graph` says."""
+        return None
+
+    @property
     def verification(self) -> Check | None:
         """The check that was made when it was compiled."""
         from syno.graph.checking import Check

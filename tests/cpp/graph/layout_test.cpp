@@ -236,13 +236,5 @@ TEST(GraphLayout, AConstantIsStoredInAnothersRows) {
   EXPECT_THROW(store_at(c.graph, c.b, c.x, 1), ScheduleError);
 }
 
-TEST(GraphLayout, ElementwiseProgramsAreSeen) {
-  EXPECT_TRUE(is_elementwise(elementwise({2, 3}, "X + B * 2", true)));
-  EXPECT_TRUE(is_elementwise(parsed("input x[2, 3]; weight b[3]\ny[i: 2, j: 3] = x[i, j] + b[j]\n")));
-  EXPECT_FALSE(is_elementwise(parsed("input x[3, 3]\ny[i: 3, j: 3] = x[j, i]\n")));
-  EXPECT_FALSE(is_elementwise(parsed("input x[3, 3]\ny[i: 3, j: 3] = x[i, j - 1]\n")));
-  EXPECT_FALSE(is_elementwise(parsed("input x[3, 3]\ny[i: 3] = sum[j: 3] x[i, j]\n")));
-}
-
 }  // namespace
 }  // namespace syno::graph
