@@ -64,7 +64,7 @@ def model_of(reference: str) -> nn.Module:
 
 
 #: What a candidate can be timed against.
-CONTESTANTS = ("eager", "whole", "compile", "onednn")
+CONTESTANTS = ("eager", "whole", "derived", "compile", "onednn", "onnxruntime", "openvino")
 
 
 def bench_candidate(
@@ -80,8 +80,9 @@ def bench_candidate(
 
     Args:
         against: ``"eager"`` (the original, which is always there), ``"whole"`` (both compiled whole by
-            :func:`syno.compile`, as :meth:`Found.apply <syno.result.Found.apply>` gives them), ``"compile"`` (both under
-            ``torch.compile``), ``"onednn"`` (the original as a frozen graph with its layers packed for oneDNN).
+            :func:`syno.compile`, as :meth:`Found.apply <syno.result.Found.apply>` gives them), ``"derived"`` (the same
+            with ``derive=True``), ``"compile"`` (both under ``torch.compile``), ``"onednn"`` (the original as a frozen
+            graph with its layers packed for oneDNN), ``"onnxruntime"``, ``"openvino"`` (the original there, in float32).
         trust: as for :meth:`Result.load <syno.result.Result.load>`.
         model: the original; default the task's.
     Raises:
@@ -106,13 +107,16 @@ def bench_candidate(
             }
             wanted = list(models) if "compile" in against else []
             skipped: dict[str, str] = {}
-            if "whole" in against:
-                whole, without = compiled_forms(models, example, threads=threads)
-                models |= whole
-                skipped |= without
+            compiled = dict(models)
+            for derive in (False, True):
+                if ("derived" if derive else "whole") in against:
+                    whole, without = compiled_forms(
+                        compiled, example, threads=threads, derive=derive
+                    )
+                    models |= whole
+                    skipped |= without
         args, named = arguments(original, example)
-        if "onednn" in against:
-            skipped |= _packed(models, original, args, named)
+        skipped |= _elsewhere(models, original, args, named, against, threads)
         timed = bench(models, *args, named=named, compile=wanted, threads=threads)
         return dataclasses.replace(timed, skipped={**timed.skipped, **skipped})
 
@@ -138,11 +142,14 @@ def bench_original(
     skipped: dict[str, str] = {}
     args, named = arguments(model, example)
     with torch_threads(threads):
-        if "whole" in against:
-            whole, skipped = compiled_forms({"original": model}, example, threads=threads)
-            models |= whole
-    if "onednn" in against:
-        skipped |= _packed(models, model, args, named)
+        for derive in (False, True):
+            if ("derived" if derive else "whole") in against:
+                whole, without = compiled_forms(
+                    {"original": model}, example, threads=threads, derive=derive
+                )
+                models |= whole
+                skipped |= without
+    skipped |= _elsewhere(models, model, args, named, against, threads)
     wanted = ["original"] if "compile" in against else []
     timed = bench(models, *args, named=named, compile=wanted, threads=threads)
     return dataclasses.replace(timed, skipped={**timed.skipped, **skipped})
@@ -170,8 +177,30 @@ def _packed(
     return {}
 
 
+def _elsewhere(
+    models: dict[str, Callable[..., Any]],
+    original: nn.Module,
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    against: Sequence[str],
+    threads: int,
+) -> dict[str, str]:
+    """Adds the original as others run it to ``models``; why some cannot, by name."""
+    from syno.runtimes import RUNTIMES, RuntimeUnavailable, running
+
+    skipped = _packed(models, original, args, named) if "onednn" in against else {}
+    for runtime in RUNTIMES:
+        if runtime.name in against:
+            label = f"original, {runtime.title}"
+            try:
+                models[label] = running(runtime, original, args, named, threads=threads)
+            except RuntimeUnavailable as error:
+                skipped[label] = str(error)
+    return skipped
+
+
 def compiled_forms(
-    models: Mapping[str, Any], example: Any, *, threads: int
+    models: Mapping[str, Any], example: Any, *, threads: int, derive: bool = False
 ) -> tuple[dict[str, nn.Module], dict[str, str]]:
     """Copies of networks that are compiled whole, and why some are not; by name."""
     from syno.graph.serving import compiled_or_why
@@ -179,9 +208,9 @@ def compiled_forms(
     found: dict[str, nn.Module] = {}
     skipped: dict[str, str] = {}
     for name, model in models.items():
-        label = f"{name}, {RUNNERS['compiled']}"
+        label = f"{name}, {RUNNERS['compiled']}{', derived' if derive else ''}"
         twin = copy.deepcopy(model).eval()
-        made = compiled_or_why(twin, example, threads=threads)
+        made = compiled_or_why(twin, example, threads=threads, derive=derive)
         if isinstance(made, str):
             skipped[label] = made
         else:

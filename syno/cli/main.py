@@ -796,8 +796,9 @@ def bench(
         str,
         typer.Option(
             callback=one_of("contestant", _contestants, many=True),
-            help="Comma-separated: eager, whole (both compiled whole by syno), compile (both by torch), "
-            "onednn (a frozen graph packed for oneDNN).",
+            help="Comma-separated: eager, whole (both compiled whole by syno), derived (the same with equal "
+            "programs that are faster), compile (both by torch), and the original by onednn (a frozen graph packed "
+            "for oneDNN), onnxruntime, openvino.",
         ),
     ] = "eager,whole,compile",
     example: Annotated[

@@ -47,7 +47,7 @@ def write(
     was = model.training
     model.eval()
     try:
-        exported = _convert(model, (args, named))
+        exported = convert(model, (args, named))
         path = directory / "model.onnx"
         onnx.checker.check_model(exported, full_check=False)
         onnx.save(exported, path)
@@ -67,7 +67,8 @@ def write(
     return f"run by {runner}", compare("ONNX model", got, expected)
 
 
-def _convert(model: nn.Module, call: Call) -> Any:
+def convert(model: nn.Module, call: Call) -> Any:
+    """The `onnx.ModelProto` of a module at an example; operators are functions of standard operations."""
     import onnx
 
     functions: dict[str, Any] = {}

@@ -114,13 +114,16 @@ def _seen_by_others() -> bool:
     )
 
 
-def serve_compiled(module: nn.Module, example: Any, *, threads: int = 1) -> CompiledModel:
+def serve_compiled(
+    module: nn.Module, example: Any, *, threads: int = 1, derive: bool = False
+) -> CompiledModel:
     """Compiles a module and has it answer the module's calls in inference from now on.
 
     Args:
         module: in any mode; it stays in it.
         example: what it is called with.
         threads: that schedules are made for; a call runs on as many as PyTorch has then.
+        derive: as for `syno.compile`.
     Raises:
         CannotImport: the module is no graph of tensors that can be recorded; it has hooks.
         KernelError: the compiled network computes something else.
@@ -132,7 +135,7 @@ def serve_compiled(module: nn.Module, example: Any, *, threads: int = 1) -> Comp
             raise CannotImport(
                 f"[import] {name} was made in inference mode: nobody can see when its values change"
             )
-    compiled = compile_model(module, example, {"threads": threads})
+    compiled = compile_model(module, example, {"threads": threads, "derive": derive})
     module._compiled_call_impl = CompiledCalls(module, compiled)
     return compiled
 
@@ -149,10 +152,12 @@ def compiled_of(module: Any) -> CompiledModel | None:
     return calls.compiled if isinstance(calls, CompiledCalls) else None
 
 
-def compiled_or_why(module: nn.Module, example: Any, *, threads: int = 1) -> CompiledModel | str:
+def compiled_or_why(
+    module: nn.Module, example: Any, *, threads: int = 1, derive: bool = False
+) -> CompiledModel | str:
     """As `serve_compiled`; in a sentence why not, where it cannot be: then the module's layers go on answering."""
     try:
-        return serve_compiled(module, example, threads=threads)
+        return serve_compiled(module, example, threads=threads, derive=derive)
     except SynoError as why:
         return " ".join(str(why).split())
     except (
