@@ -61,7 +61,10 @@ def said(result: Any) -> str:
         (["explain", "conv", "--size", "kernel"], "groups=g"),
         (["report", "nowhere", "-o", "report.docx"], ".html, .md, .csv, .json, .png, .svg"),
         (["doctor", "--roofline", "roof.txt"], ".png, .svg"),
-        (["bench", *SESSION, "--against", "eager,tvm"], "Valid: compile, derived, eager, onednn, onnxruntime, openvino, whole"),
+        (
+            ["bench", *SESSION, "--against", "eager,tvm"],
+            "Valid: compile, derived, eager, onednn, onnxruntime, openvino, whole",
+        ),
         (["bench", *SESSION, "--threads", "0"], "--threads"),
         ([*MATMUL, "--dtype", "float16"], "Valid: bfloat16, float32, float64"),
         ([*MATMUL, "--model", "forest"], "Valid: boosted, linear"),
