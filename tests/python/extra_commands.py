@@ -57,6 +57,8 @@ PROGRAMS: dict[str, str] = {
     "for name in ('a', 'b'):\n    Path('photos', name).mkdir(parents=True)\n"
     "    for i in range(12): Image.new('RGB', (20, 16), (i * 9, 3, 250)).save(f'photos/{name}/{i}.png')\n"
     "from syno.tasks import load_task\ntask = load_task('image-folder', {'path': 'photos', 'size': 16})\nprint(task.example(1).shape)\n",
+    "openvino": MODEL + "from syno.revisit import bench_original\n"
+    "timed = bench_original(model, x, against=['openvino'])\nassert 'original, OpenVINO' in timed, timed\n",
     "onnx": MODEL + "import onnx\nfrom onnx import helper, TensorProto\n"
     "node = helper.make_node('Relu', ['x'], ['y'])\n"
     "value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3])\n"
