@@ -52,6 +52,8 @@ class Compiling:
     verify: bool = True
     layouts: str = ROW_MAJOR
     """Of tensors between kernels: a word of `LAYOUTS`."""
+    propagate: bool = True
+    """Let layouts spread within programs; without, each is only where it was chosen (ALT-WP)."""
 
 
 def compile_network(
@@ -97,8 +99,9 @@ def compile_network(
             return seconds_of(made.link(made.stages()), telling(network, example))
 
         layouts = chosen(
-            graph, settings.layouts, cost or PredictedCost(dtype, threads), dtype, seconds
-        )
+            graph, settings.layouts, cost or PredictedCost(dtype, threads), dtype, seconds,
+            inner=settings.propagate,
+        )  # fmt: skip
         _log.debug("%s", layouts)
         graph = layouts.graph
     maker = _Maker(graph, parts.call, names, settings, threads)

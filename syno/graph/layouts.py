@@ -103,10 +103,13 @@ class Layouts:
         graph: after fusion.
         cost: of one program.
         families: the candidates; the first one is row-major.
+        inner: let layouts spread within programs.
     """
 
-    def __init__(self, graph: _core.Graph, cost: Cost, families: Sequence[Family]) -> None:
-        self.graph, self.cost = graph, cost
+    def __init__(
+        self, graph: _core.Graph, cost: Cost, families: Sequence[Family], *, inner: bool = True
+    ) -> None:
+        self.graph, self.cost, self.inner = graph, cost, inner
         self.families = {family.name: family for family in families}
         self.channel = channels(graph)
         self._known: dict[tuple[str, tuple[str, ...]], float] = {}
@@ -172,7 +175,7 @@ class Layouts:
         )
         if key not in self._known:
             try:
-                program = relaid(self.graph, each.node, wanted)
+                program = relaid(self.graph, each.node, wanted, inner=self.inner)
                 self._known[key] = (
                     self.cost(program, constants_of(self.graph, each.node)) + call_seconds()
                 )
@@ -263,7 +266,7 @@ class Layouts:
             text = self.families[family].layout(graph.tensor(name)[0], self.channel[name])
             if text:
                 texts[name] = text
-        return graph.lay_out(texts), tuple(conversions)
+        return graph.lay_out(texts, self.inner), tuple(conversions)
 
 
 class Choices:
@@ -274,8 +277,8 @@ class Choices:
         lanes: of a vector.
     """
 
-    def __init__(self, graph: _core.Graph, cost: Cost, lanes: int) -> None:
-        self._layouts = Layouts(graph, cost, families_of(lanes))
+    def __init__(self, graph: _core.Graph, cost: Cost, lanes: int, *, inner: bool = True) -> None:
+        self._layouts = Layouts(graph, cost, families_of(lanes), inner=inner)
         self._words = dict(zip(CHOSEN[1:], self._layouts.families, strict=True))
         self._assigned: dict[str, Assignment] = {}
 
@@ -306,6 +309,8 @@ def chosen(
     cost: Cost,
     dtype: str,
     seconds: Callable[[_core.Graph], float],
+    *,
+    inner: bool = True,
 ) -> Chosen:
     """What a user asked for, of a graph after fusion.
 
@@ -313,9 +318,10 @@ def chosen(
         choice: one of `LAYOUTS` but "row-major".
         dtype: that most programs compute in.
         seconds: measured, of the compiled whole of a graph; asked where that decides.
+        inner: let layouts spread within programs.
     """
     lanes = machine_model().vector_bits // (8 * {"float64": 8, "bfloat16": 2}.get(dtype, 4))
-    choices = Choices(graph, cost, lanes)
+    choices = Choices(graph, cost, lanes, inner=inner)
     if choice != MEASURED:
         return choices.of(choice)
     candidates = {each: choices.of(each) for each in CHOSEN}
@@ -365,7 +371,9 @@ def channels(graph: _core.Graph) -> dict[str, int]:
     return found
 
 
-def relaid(graph: _core.Graph, node: _core.GraphNode, layouts: Mapping[str, str]) -> _core.Program:
+def relaid(
+    graph: _core.Graph, node: _core.GraphNode, layouts: Mapping[str, str], *, inner: bool = True
+) -> _core.Program:
     """The program of a node whose tensors lie so, by the graph's names."""
     assert node.program is not None
     alone = _core.Graph("node")
@@ -384,7 +392,7 @@ def relaid(graph: _core.Graph, node: _core.GraphNode, layouts: Mapping[str, str]
             f"{name}.take", copy_program(graph.tensor(name)[0]), [name], [f"{name}.taken"], dtype
         )
     alone.set_outputs([f"{name}.taken" for name in node.outputs])
-    made = next(each for each in alone.lay_out(dict(layouts)).nodes if each.name == "node")
+    made = next(each for each in alone.lay_out(dict(layouts), inner).nodes if each.name == "node")
     assert made.program is not None
     return made.program
 

@@ -1,0 +1,130 @@
+"""Layouts chosen with loops: the ALT paper's experiments, as far as a CPU without counters shows them.
+
+    python benchmarks/alt.py --json                            # everything but networks and searches; minutes
+    python benchmarks/alt.py operators --kinds C2D DEP --configs 10 --trials 64
+    python benchmarks/alt.py networks --networks resnet18,mobilenet_v2
+
+`figure1`: a 3x3 convolution in NOHW, NHWO and HWON. `stem`: ResNet-18's first layer in Table 3's layouts.
+`propagation`: the study's sub-graphs, pad, 3x3 and 1x1, in one layout or in chosen ones with conversions.
+`operators`: nine kinds of random configurations (of at most `--most` multiply-adds), row-major, channels last and
+blocked, constructed and with `--trials` searched, the same budget for each. `networks`: row-major, ALT-OL (NHWO
+everywhere), blocked, ALT-WP (chosen, without propagation), auto; in turns. Microseconds, one thread, weights packed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import networks as known_networks
+from altbench.networks import METHODS, run_network, study
+from altbench.operators import KINDS, drawn, figure_1, run_case, stem
+
+from syno.errors import SynoError, unknown_name
+from syno.machine import describe_machine
+from syno.tuning.machine import describe, machine_model
+
+PARTS = ("figure1", "stem", "propagation", "operators", "networks")
+
+
+def arguments() -> argparse.ArgumentParser:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="*", default=list(PARTS[:-1]), help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--configs", type=int, default=3, help="of each kind")
+    parser.add_argument("--most", type=float, default=2e8, help="multiply-adds of a configuration")
+    parser.add_argument("--trials", type=int, default=0, help="of a search in each layout; 0: none")
+    parser.add_argument("--networks", default="resnet18,mobilenet_v2")
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--rounds", type=int, default=9, help="of timing")
+    parser.add_argument("--channels", type=int, default=512, help="of the propagation study")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def geomean(values: Sequence[float]) -> float | None:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """The document.
+
+    Raises:
+        UnknownName: of a part, a kind, a method or a network.
+    """
+    methods = options.methods.split(",")
+    for names, known, kind in (
+        (options.what, PARTS, "part"), (options.kinds, KINDS, "kind"), (methods, METHODS, "method"),
+    ):  # fmt: skip
+        for name in names:
+            if name not in known:
+                raise unknown_name(kind, name, known)
+    made: dict[str, Any] = {"machine": describe_machine(), "model": describe(machine_model())}
+
+    def told(row: dict[str, Any]) -> dict[str, Any]:
+        times = "  ".join(f"{name} {us:.1f}" for name, us in row["us"].items())
+        print(f"{row['case']}: {times}", file=sys.stderr, flush=True)
+        return row
+
+    if "figure1" in options.what:
+        sizes = ((64, 56, 1), (128, 28, 1), (256, 14, 1), (512, 7, 1), (64, 28, 16))
+        made["figure1"] = [told(figure_1(*size)) for size in sizes]
+    if "stem" in options.what:
+        made["stem"] = told(stem())
+    if "propagation" in options.what:
+        made["propagation"] = [
+            told(
+                run_network(f"sub-graph {n}", *study(n, options.channels), methods, options.rounds)
+            )
+            for n in (1, 2)
+        ]
+    if "operators" in options.what:
+        rows = [
+            told(run_case(case, options.trials, options.seed))
+            for kind in options.kinds
+            for case in drawn(kind, options.configs, options.seed, options.most)
+        ]
+        made["operators"] = rows
+        timed = [row for row in rows if "best" in row]
+        made["operators_geomean"] = {
+            "gain_of_best": geomean([row["gain_of_best"] for row in timed]),
+            "gain_of_chosen": geomean([row["gain_of_chosen"] for row in timed]),
+            "searched_over_constructed": geomean(
+                [found["gap"] for row in timed for found in row["searched"].values()]
+            ),
+        }
+    if "networks" in options.what:
+        rows = []
+        for name in options.networks.split(","):
+            model, x = known_networks.make(name)
+            rows.append(told(run_network(name, model.eval(), x, methods, options.rounds)))
+        made["networks"] = rows
+        made["networks_geomean"] = geomean(
+            [row["auto_over_best_uniform"] for row in rows if "auto_over_best_uniform" in row]
+        )
+    return made
+
+
+def main() -> int:
+    options = arguments().parse_args()
+    try:
+        made = run(options)
+    except SynoError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(msgspec.to_builtins(made), indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

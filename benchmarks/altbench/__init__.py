@@ -1,0 +1,1 @@
+"""What `alt.py` measures: layouts of operators, of small graphs, of networks (the ALT paper's experiments)."""

@@ -1,0 +1,75 @@
+"""The benchmark of layouts: its fields are there and agree, what it times computes the same, unknown names are refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+alt: Any = pytest.importorskip("alt")
+operators: Any = pytest.importorskip("altbench.operators")
+networks: Any = pytest.importorskip("altbench.networks")
+
+
+@pytest.mark.parametrize("kind", operators.KINDS)
+def test_configurations_are_of_their_kind_and_size(kind: str) -> None:
+    cases = operators.drawn(kind, 3, 0, 2e8)
+    assert len(cases) == 3 and [c.name for c in cases] == [
+        c.name for c in operators.drawn(kind, 3, 0, 2e8)
+    ]
+    for case in cases:
+        assert case.name.startswith(kind)
+        with torch.no_grad():
+            assert case.module(torch.zeros(case.shape)).numel() > 0
+
+
+def test_an_operator_is_timed_in_each_layout_and_searched() -> None:
+    case = operators.Case("small", torch.nn.Conv2d(32, 64, 3, padding=1, bias=False), (1, 32, 6, 6))
+    row = operators.run_case(case, trials=2, seed=0)
+    assert set(row["us"]) == {"row-major", "channels last"} | (
+        {"blocked 16", "blocked 8", "blocked 4"} & set(row["us"])
+    )
+    assert row["predicted_us"].keys() == row["us"].keys() == row["searched"].keys()
+    assert row["gain_of_best"] >= 1 >= row["us"][row["best"]] / row["us"]["row-major"]
+    assert row["gain_of_chosen"] <= row["gain_of_best"]
+
+
+def test_the_stem_lies_in_all_layouts_of_the_table() -> None:
+    row = operators.stem(16 * 2, 64)
+    assert not row.get("failed") and len(row["us"]) == 5
+
+
+def test_networks_are_timed_by_every_method_and_checked() -> None:
+    row = networks.run_network("study", *networks.study(1, 32), list(networks.METHODS), rounds=1)
+    assert row["us"].keys() == networks.METHODS.keys()
+    assert max(row["max_rel_err"].values()) < 1e-5
+    assert row["auto_over_best_uniform"] == pytest.approx(
+        min(row["us"]["row-major"], row["us"]["ALT-OL"]) / row["us"]["auto"]
+    )
+
+
+def test_the_document_is_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["alt.py", "operators", "--kinds", "C1D", "--configs", "1", "--most", "1e6", "--json"],
+    )
+    assert alt.main() == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["operators"]) == 1 and told["operators_geomean"]["gain_of_best"] >= 1
+    for wrong in (
+        ["figure9"],
+        ["operators", "--kinds", "C4D"],
+        ["propagation", "--methods", "ALT"],
+    ):
+        monkeypatch.setattr(sys, "argv", ["alt.py", *wrong])
+        assert alt.main() == 2
+        assert "unknown" in capsys.readouterr().err
