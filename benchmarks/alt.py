@@ -8,7 +8,7 @@
 `propagation`: the study's sub-graphs, pad, 3x3 and 1x1, in one layout or in chosen ones with conversions.
 `operators`: nine kinds of random configurations (of at most `--most` multiply-adds), row-major, channels last and
 blocked, constructed and with `--trials` searched, the same budget for each. `networks`: row-major, ALT-OL (NHWO
-everywhere), blocked, ALT-WP (chosen, without propagation), auto; in turns. Microseconds, one thread, weights packed.
+everywhere), blocked, ALT-WP (chosen, without propagation), auto, measured; in turns. Microseconds, one thread, weights packed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from syno.graph.deriving import Deriving, Wanted, fastest_in_place
 from syno.graph.folding import Folded, folded, is_random
 from syno.graph.fusing import Cost, Joined, PredictedCost, constants_of, fused
 from syno.graph.layout_names import ROW_MAJOR
-from syno.graph.layouts import chosen, seconds_of
+from syno.graph.layouts import chosen, timing
 from syno.graph.reference import run_reference
 from syno.graph.stages import ENGINE, Derive, Stage, call_stage, kernel_stage, view_stage
 from syno.graph.tensors import array_of, tensor_of
@@ -94,12 +94,12 @@ def compile_network(
     if settings.layouts != ROW_MAJOR:
         plain = replace(settings, derive=False)
 
-        def seconds(laid: _core.Graph) -> float:
+        def compiled_so(laid: _core.Graph) -> Callable[[], float]:
             made = _Maker(laid, parts.call, names, plain, threads)
-            return seconds_of(made.link(made.stages()), telling(network, example))
+            return timing(made.link(made.stages()), telling(network, example))
 
         layouts = chosen(
-            graph, settings.layouts, cost or PredictedCost(dtype, threads), dtype, seconds,
+            graph, settings.layouts, cost or PredictedCost(dtype, threads), dtype, compiled_so,
             inner=settings.propagate,
         )  # fmt: skip
         _log.debug("%s", layouts)

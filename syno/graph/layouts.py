@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from syno.graph.compiled import CompiledNetwork
 
 
+#: How often each candidate is timed, in turns.
+_ROUNDS = 9
+
+
 @dataclass(frozen=True)
 class Family:
     """One way to lay out tensors whose channels are known: each gets the layout that its shape makes of it."""
@@ -308,7 +312,7 @@ def chosen(
     choice: str,
     cost: Cost,
     dtype: str,
-    seconds: Callable[[_core.Graph], float],
+    compiled: Callable[[_core.Graph], Callable[[], float]],
     *,
     inner: bool = True,
 ) -> Chosen:
@@ -317,7 +321,7 @@ def chosen(
     Args:
         choice: one of `LAYOUTS` but "row-major".
         dtype: that most programs compute in.
-        seconds: measured, of the compiled whole of a graph; asked where that decides.
+        compiled: from a graph to what times a call of the compiled whole, in seconds; asked where that decides.
         inner: let layouts spread within programs.
     """
     lanes = machine_model().vector_bits // (8 * {"float64": 8, "bfloat16": 2}.get(dtype, 4))
@@ -325,21 +329,20 @@ def chosen(
     if choice != MEASURED:
         return choices.of(choice)
     candidates = {each: choices.of(each) for each in CHOSEN}
+    different = {str(each.graph.text()): name for name, each in reversed(candidates.items())}
+    calls = {name: compiled(candidates[name].graph) for name in reversed(different.values())}
     times: dict[str, float] = {}
-    measured: dict[str, float] = {}
-    for name, candidate in candidates.items():
-        text = str(candidate.graph.text())
-        if text not in measured:
-            measured[text] = seconds(candidate.graph)
-            times[name] = measured[text] * 1e6
-    best = min(times, key=lambda name: times[name])
-    return replace(candidates[best], measured_us=times)
-
-
-def seconds_of(compiled: CompiledNetwork, arrays: Sequence[Any], rounds: int = 9) -> float:
-    """Of a call: the least of a few medians."""
     with measuring():
-        return min(compiled.timed(arrays, 5)[1] for _ in range(rounds)) * 1e-6
+        for _ in range(_ROUNDS):  # in turns: what disturbs one disturbs the others
+            for name, call in calls.items():
+                times[name] = min(times.get(name, math.inf), call())
+    best = min(times, key=lambda name: times[name])
+    return replace(candidates[best], measured_us={name: s * 1e6 for name, s in times.items()})
+
+
+def timing(compiled: CompiledNetwork, arrays: Sequence[Any]) -> Callable[[], float]:
+    """What times a call on these inputs: the median of a few, in seconds."""
+    return lambda: compiled.timed(arrays, 5)[1] * 1e-6
 
 
 def channels(graph: _core.Graph) -> dict[str, int]:
