@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from syno.policies.gaussian import Posterior, Surrogate, Vector
+from syno.policies.gaussian import Posterior, Surrogate, Vector, telling
 from syno.policies.policy import Choice, History, stream
 from syno.policies.space import Space
 from syno.policies.view import Seen, View
@@ -51,25 +51,26 @@ class BayesianOptimization:
 
     def choose(self, space: Space, history: History, count: int) -> list[Choice]:
         """The operators with the greatest upper confidence bounds."""
-        seen = self._view.look(space, history, leaders(history))
+        told = [history.told[i] for i in telling([reward for _, reward in history.told])]
+        seen = self._view.look(space, history, leaders(history), [index for index, _ in told])
         posterior = self._surrogate_of(seen).fit(
-            [seen.places[index] for index, _ in history.told],
-            [reward for _, reward in history.told],
+            [seen.places[index] for index, _ in told], [reward for _, reward in told]
         )
-        taken = {seen.places[index] for index in history.taken}
+        taken = {seen.places[index] for index in history.taken if index in seen.places}
+        believer = posterior.believer()
         for index in history.pending:
-            posterior = posterior.believing(seen.places[index])
+            believer.believe(seen.places[index])
         # Ties, of operators that look alike, fall by the seed.
         ties = 1e-6 * stream(self._seed, 1).random(len(seen.indices))
         choices: list[Choice] = []
         while len(choices) < count and len(taken) < len(seen.indices):
-            mean, std = posterior.predict()
+            mean, std = believer.predict()
             bound = mean + self._exploration * std + ties
             bound[list(taken)] = -np.inf
             best = int(np.argmax(bound))
             choices.append(Choice(seen.indices[best], _why(posterior, mean, std, best, history)))
             taken.add(best)
-            posterior = posterior.believing(best)
+            believer.believe(best)
         return choices
 
     def _surrogate_of(self, seen: Seen) -> Surrogate:

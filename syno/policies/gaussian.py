@@ -7,7 +7,7 @@ covariance of two operators adds what their features say and what their derivati
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -70,7 +70,7 @@ class Surrogate:
         self.noises = tuple(noises)
 
     def fit(self, known: Sequence[int], rewards: Sequence[float]) -> Posterior:
-        """What the rewards of the operators ``known`` say about all of them."""
+        """What the rewards of the operators ``known`` say about all of them; at most about :data:`MOST_KNOWN` of them."""
         rows = np.asarray(known, dtype=np.intp)
         values = np.asarray(rewards, dtype=np.float64)
         spread = float(values.std()) if len(values) > 1 else 0.0
@@ -101,25 +101,73 @@ class Posterior:
 
     def predict(self) -> tuple[Vector, Vector]:
         """Mean and standard deviation of every operator's noise-free reward, in units of ``scale``."""
-        if not len(self.known):
-            return self.prior, np.sqrt(np.diag(self.covariance))
-        rows = self.known
-        lower = np.linalg.cholesky(
-            self.covariance[np.ix_(rows, rows)] + self.noise * np.eye(len(rows))
-        )
-        half = np.linalg.solve(lower, self.covariance[rows])
-        mean = self.prior + half.T @ np.linalg.solve(lower, self.target)
-        variance = np.diag(self.covariance) - (half**2).sum(axis=0)
-        return mean, np.sqrt(np.maximum(variance, 1e-12))
+        return self.believer().predict()
 
-    def believing(self, operator: int) -> Posterior:
-        """As if ``operator`` had been trained and gave what is expected: for the others of a batch."""
-        mean, _ = self.predict()
-        return replace(
-            self,
-            known=np.append(self.known, operator),
-            target=np.append(self.target, mean[operator] - self.prior[operator]),
+    def believer(self) -> Believer:
+        """This, to be told one after the other of operators that are taken to give what is expected of them."""
+        return Believer(self)
+
+
+class Believer:
+    """A posterior that grows by one operator at a time, in the time of one row of it (kriging believer).
+
+    An operator that gives what is expected changes no mean; what is known of those like it, and so their deviation,
+    grows.
+    """
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.scale = posterior.scale
+        self._covariance, self._noise = posterior.covariance, posterior.noise
+        rows, count = posterior.known, len(posterior.prior)
+        self._mean = posterior.prior
+        self._variance = np.diag(posterior.covariance).copy()
+        self._half = np.zeros((max(8, 2 * len(rows)), count))
+        self._rows = len(rows)
+        if not len(rows):
+            return
+        lower = np.linalg.cholesky(
+            self._covariance[np.ix_(rows, rows)] + self._noise * np.eye(len(rows))
         )
+        both = np.column_stack([self._covariance[rows], posterior.target])
+        solved = np.linalg.solve(lower, both)
+        half = self._half[: len(rows)] = solved[:, :-1]
+        self._mean = posterior.prior + half.T @ solved[:, -1]
+        self._variance -= (half**2).sum(axis=0)
+
+    def predict(self) -> tuple[Vector, Vector]:
+        """As :meth:`Posterior.predict`."""
+        return self._mean, np.sqrt(np.maximum(self._variance, 1e-12))
+
+    def believe(self, operator: int) -> None:
+        """As if ``operator`` had been trained and gave what is expected."""
+        if self._rows == len(self._half):
+            self._half = np.concatenate([self._half, np.zeros_like(self._half)])
+        half = self._half[: self._rows]
+        column = half[:, operator]
+        left = self._covariance[operator] - column @ half
+        pivot = self._covariance[operator, operator] + self._noise - column @ column
+        row = left / np.sqrt(max(float(pivot), 1e-12))
+        self._half[self._rows] = row
+        self._rows += 1
+        self._variance = self._variance - row**2
+
+
+#: Trainings that a surrogate is fitted to: its time grows with their third power.
+MOST_KNOWN = 400
+
+
+def telling(rewards: Sequence[float], most: int = MOST_KNOWN) -> list[int]:
+    """Which of many trainings, in the order told, a surrogate is fitted to: a quarter of ``most`` are the best, a quarter
+    the newest, and the rest lie evenly among all others. All of them where there are no more."""
+    count = len(rewards)
+    if count <= most:
+        return list(range(count))
+    best = sorted(range(count), key=lambda i: (-rewards[i], i))[: most // 4]
+    chosen = {*best, *range(count - most // 4, count)}
+    others = [i for i in range(count) if i not in chosen]
+    left = most - len(chosen)
+    chosen |= {others[i * len(others) // left] for i in range(left)}
+    return sorted(chosen)
 
 
 def _evidence(covariance: Matrix, noise: float, target: Vector) -> float:
@@ -131,4 +179,13 @@ def _evidence(covariance: Matrix, noise: float, target: Vector) -> float:
     return float(-0.5 * half @ half - np.log(np.diag(lower)).sum())
 
 
-__all__ = ["Posterior", "Surrogate", "squared_exponential", "standardized", "tanimoto"]
+__all__ = [
+    "MOST_KNOWN",
+    "Believer",
+    "Posterior",
+    "Surrogate",
+    "squared_exponential",
+    "standardized",
+    "tanimoto",
+    "telling",
+]

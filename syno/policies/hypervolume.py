@@ -8,7 +8,7 @@ import numpy as np
 
 from syno.policies.bayesian import PROMISING, BayesianOptimization, leaders
 from syno.policies.front import expected_gain, front, hypervolume
-from syno.policies.gaussian import Matrix, Posterior, Surrogate
+from syno.policies.gaussian import Believer, Matrix, Surrogate, telling
 from syno.policies.policy import Choice, History, stream
 from syno.policies.space import Space
 from syno.policies.view import Seen, View
@@ -66,11 +66,13 @@ class HypervolumeImprovement:
         points = _points(history)
         if len(points) < LEAST:
             return self._first.choose(space, history, count)
-        seen = self._view.look(space, history, [*leaders(history), *_extended(points)])
-        belief = self._belief(seen, history)
-        taken = {seen.places[index] for index in history.taken}
+        chosen = telling([reward for _, reward in history.told])
+        told = {history.told[i][0] for i in chosen}
+        seen = self._view.look(space, history, [*leaders(history), *_extended(points)], told)
+        belief = self._belief(seen, history, told)
+        taken = {seen.places[index] for index in history.taken if index in seen.places}
         for index in history.pending:
-            belief = belief.believing(seen.places[index])
+            belief.believe(seen.places[index])
         # Ties, of operators that look alike, fall by the seed.
         ties = 1e-6 * stream(self._seed, 2).random(len(seen.indices))
         choices: list[Choice] = []
@@ -83,10 +85,10 @@ class HypervolumeImprovement:
             why = _why(gain[best], kept, mean[best], std[best], len(history.told))
             choices.append(Choice(seen.indices[best], why))
             taken.add(best)
-            belief = belief.believing(best)
+            belief.believe(best)
         return choices
 
-    def _belief(self, seen: Seen, history: History) -> _Belief:
+    def _belief(self, seen: Seen, history: History, told: set[int]) -> _Belief:
         if self._surrogates is None or self._surrogates[0] is not seen:
             quality = Surrogate(seen.covariances, self._prior * seen.promise(PROMISING))
             speed = Surrogate(seen.covariances, -self._speed_prior * seen.promise(["log_flops"]))
@@ -96,19 +98,20 @@ class HypervolumeImprovement:
             known = [
                 (seen.places[index], gain)
                 for index, gains in history.gains.items()
-                if (gain := gains[objective]) is not None
+                if index in told and (gain := gains[objective]) is not None
             ]
-            fitted.append(surrogate.fit([i for i, _ in known], [gain for _, gain in known]))
-        both = [seen.places[index] for index, _ in _points(history)]
+            posterior = surrogate.fit([i for i, _ in known], [gain for _, gain in known])
+            fitted.append(posterior.believer())
+        both = [seen.places[index] for index, _ in _points(history) if index in told]
         return _Belief(fitted[0], fitted[1], both)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Belief:
     """What is expected of every operator looked at; ``trained`` are those whose expectations are the front's."""
 
-    quality: Posterior
-    speed: Posterior
+    quality: Believer
+    speed: Believer
     trained: list[int]
 
     def predict(self) -> tuple[Matrix, Matrix]:
@@ -119,13 +122,11 @@ class _Belief:
         std: Matrix = np.stack([d * s for (_, d), s in zip(found, scales, strict=True)], axis=1)
         return mean, std
 
-    def believing(self, operator: int) -> _Belief:
+    def believe(self, operator: int) -> None:
         """As if ``operator`` had been trained and gave what is expected."""
-        return _Belief(
-            self.quality.believing(operator),
-            self.speed.believing(operator),
-            [*self.trained, operator],
-        )
+        self.quality.believe(operator)
+        self.speed.believe(operator)
+        self.trained.append(operator)
 
 
 def _points(history: History) -> list[tuple[int, tuple[float, float]]]:
@@ -139,10 +140,11 @@ def _points(history: History) -> list[tuple[int, tuple[float, float]]]:
 
 def _extended(points: list[tuple[int, tuple[float, float]]]) -> list[int]:
     """Operators that no earlier one beat in both: of every prefix, so that none is forgotten."""
-    found = []
-    for at, (index, (quality, speed)) in enumerate(points):
-        if not any(q >= quality and s >= speed for _, (q, s) in points[:at]):
+    found, kept = [], list[tuple[float, float]]()
+    for index, (quality, speed) in points:
+        if not any(q >= quality and s >= speed for q, s in kept):
             found.append(index)
+            kept = [(q, s) for q, s in kept if q > quality or s > speed] + [(quality, speed)]
     return found
 
 

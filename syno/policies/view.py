@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from syno.features import NAMES
-from syno.policies.gaussian import Matrix, Vector, squared_exponential, standardized, tanimoto
+from syno.policies.gaussian import (
+    MOST_KNOWN,
+    Matrix,
+    Vector,
+    squared_exponential,
+    standardized,
+    tanimoto,
+)
 from syno.policies.policy import History, stream
 from syno.policies.space import Space, likeness
 
 #: Lengths of the squared exponential in standard deviations of a feature; the evidence chooses.
 LENGTHS = (1.0, 2.0, 4.0)
+
+#: Most operators that are looked at at random: what it costs grows with their square.
+MOST_VISIBLE = 2_000
 
 #: Trainings between two additions to what is looked at.
 GROWS_EVERY = 8
@@ -59,11 +70,15 @@ class View:
         self._neighbors = neighbors
         self._steps_share = steps_share
         self._near: dict[int, list[int]] = {}
+        self._drawn: list[int] = []
         self._seen = Seen([], {}, np.zeros((0, 0)), [])
 
-    def look(self, space: Space, history: History, around: Iterable[int]) -> Seen:
-        """What is looked at; it follows from seed and arguments alone, and never lacks what is taken."""
-        indices = self._indices(space, history, around)
+    def look(
+        self, space: Space, history: History, around: Iterable[int], told: Iterable[int]
+    ) -> Seen:
+        """What is looked at; it follows from seed and arguments alone, and never lacks what is pending, or ``told``: the
+        trainings that a surrogate is fitted to."""
+        indices = self._indices(space, history, around, {*told, *history.pending})
         if indices != self._seen.indices:
             features: Matrix = np.array([space.features(index).vector() for index in indices])
             columns = standardized(features)
@@ -77,14 +92,29 @@ class View:
             self._seen = Seen(indices, places, features, covariances)
         return self._seen
 
-    def _indices(self, space: Space, history: History, around: Iterable[int]) -> list[int]:
+    def _indices(
+        self, space: Space, history: History, around: Iterable[int], needed: set[int]
+    ) -> list[int]:
         if len(space) <= self._visible + 5 * self._neighbors:
             return list(range(len(space)))
         count = self._visible + self._growth * (len(history.told) // GROWS_EVERY * GROWS_EVERY)
-        found = {int(i) for i in stream(self._seed, 0).permutation(len(space))[:count]}
+        order = self._order(len(space))
+        taken = history.taken
+        if count <= MOST_VISIBLE:
+            found = {int(i) for i in order[:count]}
+            if len(history.told) <= MOST_KNOWN:
+                needed = needed | taken
+        else:  # so many that are free, further and further on in the same order
+            free = (int(i) for i in order if int(i) not in taken)
+            found = set(itertools.islice(free, MOST_VISIBLE))
         for index in around:
             found |= set(self._likely(space, index))
-        return sorted(found | history.taken)
+        return sorted(found | needed)
+
+    def _order(self, count: int) -> list[int]:
+        if len(self._drawn) != count:
+            self._drawn = [int(i) for i in stream(self._seed, 0).permutation(count)]
+        return self._drawn
 
     def _likely(self, space: Space, index: int) -> list[int]:
         """The operators that share most steps with one; a policy serves one space, so they are kept."""

@@ -48,8 +48,8 @@ from syno.session.protocols import (
     TrainRequest,
 )
 from syno.session.pruning import (
+    Floors,
     Training,
-    curve_floors,
     halving_floors,
     not_worth_training,
     stricter,
@@ -461,11 +461,8 @@ class Loop:
         chosen = [self.decides_by(candidate, phase) for candidate in chosen]
         earlier = self._earlier(chosen)
         finished = [one for one in earlier if one.finished]
-        found = {
-            c.number: curve_floors(c, finished, baseline, prune)
-            for c in chosen
-            if c.kind != "baseline"
-        }
+        rules = Floors(finished, baseline, prune)
+        found = {c.number: rules.of(c) for c in chosen if c.kind != "baseline"}
         if prune.keep is None or baseline.score is None:
             return found
         higher = baseline.score.higher_is_better

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy
+
 from syno.session.config import Prune
 from syno.session.records import Candidate, allowed_drop
 
@@ -35,15 +37,70 @@ def not_worth_training(candidate: Candidate, baseline: Candidate, prune: Prune) 
     return None
 
 
-def dominated_cost(candidate: Candidate, other: Candidate) -> bool:
-    """Whether ``other`` costs no more than ``candidate`` in all that is known before training."""
-    pairs = [
-        (candidate.latency_us, other.latency_us),
-        (candidate.flops, other.flops),
-        (candidate.params, other.params),
-    ]
-    known = [(own, its) for own, its in pairs if own is not None and its is not None]
-    return bool(known) and all(its <= own for own, its in known)
+class Floors:
+    """What the curves of one batch must reach: :func:`curve_floors` for many candidates, in the time of one.
+
+    What finished trainings gained after each point of the curve is the same for all; who costs no more than a candidate
+    is found in all of them at once.
+    """
+
+    def __init__(self, finished: Sequence[Training], baseline: Candidate, prune: Prune) -> None:
+        self._usable = [f for f in finished if f.candidate.score is not None and f.curve]
+        self._baseline, self._prune = baseline, prune
+        if baseline.score is None or len(self._usable) < prune.after:
+            self._usable = []
+            return
+        self._sign = 1.0 if baseline.score.higher_is_better else -1.0
+        self._costs = numpy.array([_costs(f.candidate) for f in self._usable])
+        self._values = numpy.array([self._sign * _value(f.candidate) for f in self._usable])
+        self._numbers = numpy.array([f.candidate.number for f in self._usable])
+        self._gains = self._most_gained()
+
+    def _most_gained(self) -> list[tuple[float, float]]:
+        """At each share of the steps, the most that any training gained after it, where enough were seen there."""
+        gains: dict[float, list[float]] = {}
+        for other, value in zip(self._usable, self._values, strict=True):
+            last = {round(share, 6): metric for share, metric in other.curve if share < 1}
+            for share, metric in last.items():
+                gains.setdefault(share, []).append(float(value) - self._sign * metric)
+        enough = {s: own for s, own in gains.items() if len(own) >= self._prune.after}
+        return [(share, max(enough[share])) for share in sorted(enough)]
+
+    def of(self, candidate: Candidate) -> tuple[list[tuple[float, float]], str]:
+        """See :func:`curve_floors`."""
+        score = self._baseline.score
+        if not self._usable or score is None:
+            return [], ""
+        prune, sign = self._prune, self._sign
+        allowed = allowed_drop(prune.max_drop, score.value, higher_is_better=sign > 0)
+        target, stderr = sign * score.value - allowed, score.stderr
+        why = f"it cannot come within {prune.max_drop:g} of the original"
+        own = numpy.array(_costs(candidate))
+        known = ~numpy.isnan(self._costs) & ~numpy.isnan(own)
+        with numpy.errstate(invalid="ignore"):
+            cheaper = ((self._costs <= own) | ~known).all(axis=1) & known.any(axis=1)
+        values = numpy.where(cheaper & (self._numbers != candidate.number), self._values, -math.inf)
+        best = int(numpy.nanargmax(values)) if not numpy.isnan(values).all() else 0
+        if values[best] > target:
+            other = self._usable[best].candidate
+            assert other.score is not None
+            target, stderr = float(values[best]), other.score.stderr
+            why = f"{other.id} costs no more and is better"
+        if not math.isfinite(target):
+            return [], ""
+        return [
+            (share, sign * (target - gain - prune.margin * stderr)) for share, gain in self._gains
+        ], why
+
+
+def _costs(candidate: Candidate) -> list[float]:
+    costs = (candidate.latency_us, candidate.flops, candidate.params)
+    return [math.nan if cost is None else float(cost) for cost in costs]
+
+
+def _value(candidate: Candidate) -> float:
+    assert candidate.score is not None
+    return candidate.score.value
 
 
 def curve_floors(
@@ -55,35 +112,7 @@ def curve_floors(
     parameters (else it is dominated), and to within ``max_drop`` of the baseline. What it may still gain
     after a point of the curve is taken as the most that any finished training gained after it.
     """
-    usable = [f for f in finished if f.candidate.score is not None and f.curve]
-    if len(usable) < prune.after or baseline.score is None:
-        return [], ""
-    sign = 1.0 if baseline.score.higher_is_better else -1.0
-    reference = baseline.score.value
-    allowed = allowed_drop(prune.max_drop, reference, higher_is_better=sign > 0)
-    target = sign * reference - allowed
-    stderr = baseline.score.stderr
-    why = f"it cannot come within {prune.max_drop:g} of the original"
-    for other in usable:
-        score = other.candidate.score
-        if score is None or other.candidate.number == candidate.number:
-            continue
-        if dominated_cost(candidate, other.candidate) and sign * score.value > target:
-            target, stderr = sign * score.value, score.stderr
-            why = f"{other.candidate.id} costs no more and is better"
-    if not math.isfinite(target):
-        return [], ""
-    shares = sorted({round(share, 6) for f in usable for share, _ in f.curve if share < 1})
-    floors = []
-    for share in shares:
-        gains = []
-        for other in usable:
-            at = [value for s, value in other.curve if abs(s - share) < 1e-6]
-            if at and other.candidate.score is not None:
-                gains.append(sign * (other.candidate.score.value - at[-1]))
-        if len(gains) >= prune.after:
-            floors.append((share, sign * (target - max(gains) - prune.margin * stderr)))
-    return floors, why
+    return Floors(finished, baseline, prune).of(candidate)
 
 
 def stricter(

@@ -719,15 +719,19 @@ class Store:
             f"{where} ORDER BY c.number",
             *values,
         ).fetchall()
-        chosen = {int(row["number"]) for row in rows}
+        # Of these alone: what the rest of the session holds must cost nothing here.
+        among = f"IN (SELECT c.number FROM candidate c {where})"
         scores: dict[int, list[Score]] = {}
         timings: dict[int, list[Timing]] = {}
-        for row in self.execute("SELECT * FROM score ORDER BY candidate, phase, seed"):
-            if row["candidate"] in chosen:
-                scores.setdefault(row["candidate"], []).append(_score(row))
-        for row in self.execute("SELECT * FROM timing ORDER BY candidate, site, runner"):
-            if row["candidate"] in chosen:
-                timings.setdefault(row["candidate"], []).append(_timing(row))
+        for row in self.execute(
+            f"SELECT * FROM score WHERE candidate {among} ORDER BY candidate, phase, seed", *values
+        ):
+            scores.setdefault(row["candidate"], []).append(_score(row))
+        for row in self.execute(
+            f"SELECT * FROM timing WHERE candidate {among} ORDER BY candidate, site, runner",
+            *values,
+        ):
+            timings.setdefault(row["candidate"], []).append(_timing(row))
         notes: dict[int, list[str]] = {}
         mixing: dict[int, str] = {}
         runners: dict[int, str] = {}
@@ -735,7 +739,9 @@ class Store:
         nodes: dict[int, list[str]] = {}
         if self._version() >= 2:
             for row in self.execute(
-                "SELECT candidate, about, what FROM note ORDER BY candidate, about, what"
+                f"SELECT candidate, about, what FROM note WHERE candidate {among}"
+                " ORDER BY candidate, about, what",
+                *values,
             ):
                 if row["about"] == "mixing":
                     mixing[row["candidate"]] = row["what"]
@@ -751,7 +757,9 @@ class Store:
         first = {
             row[0]: int(row[1])
             for row in self.execute(
-                "SELECT operator, min(number) FROM candidate WHERE operator IS NOT NULL GROUP BY operator"
+                "SELECT operator, min(number) FROM candidate WHERE operator IN"
+                f" (SELECT c.operator FROM candidate c {where}) GROUP BY operator",
+                *values,
             )
         }
         return [

@@ -72,7 +72,9 @@ class SessionView:
     @property
     def baseline(self) -> Candidate | None:
         """The original network, once it is part of the session."""
-        found = self._store.candidates("WHERE c.kind = 'baseline'")
+        # It is the first of all since sessions are made, and found without looking at the others.
+        found = self._store.candidates("WHERE c.number = 0 AND c.kind = 'baseline'")
+        found = found or self._store.candidates("WHERE c.kind = 'baseline'")
         return found[0] if found else None
 
     def candidate(self, id: str | int) -> Candidate:

@@ -241,7 +241,9 @@ def test_predictions_meet_what_is_known_and_are_less_sure_elsewhere(problem: Any
     before = posterior.predict()
     unknown = sorted(set(range(len(raw))) - set(known))
     for operator in unknown[:1]:
-        after = posterior.believing(operator).predict()
+        believer = posterior.believer()
+        believer.believe(operator)
+        after = believer.predict()
         assert np.allclose(after[0], before[0], atol=1e-4)
         assert after[1][operator] < 0.01
         assert (after[1] <= before[1] + 1e-6).all()

@@ -1,0 +1,285 @@
+"""What the head of a search costs where hundreds of workers train: a simulation in virtual time.
+
+    python benchmarks/scale.py --candidates 10000 --workers 1000 --json
+
+A whole session runs, with its database, its policy (Bayesian optimisation), its pruning and its transactions; only the machines
+are simulated: trainings take log-normal minutes, 30 % end after a quarter of their curve, 2 % are lost with their machine and
+repeated. Nothing of it waits, so that the wall time is the head's: proposing, folding, committing. Then `status`, the report
+and opening the session again are timed. Times are this machine's.
+
+Batches are proposed and told as a whole, so that all workers wait for the slowest of each: `busy_share` says how much of
+their time is work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from syno.features import NAMES
+from syno.machine import describe_machine
+from syno.proposers import PolicyProposer
+from syno.session import Component, Limits, Session, open_view
+from syno.session.executors import Call, Outcome
+from syno.session.protocols import Measurement, OperatorText, Predicted, Proposal
+from syno.session.worker import frame
+from syno.train import CurvePoint, TrainResult
+
+MEDIAN_S, SIGMA = 600.0, 0.7
+PRUNED, LOST = 0.30, 0.02
+POINTS = (1, 2, 3, 4)  # quarters of a training
+
+
+def drawn(number: int, seed: int = 0) -> random.Random:
+    return random.Random(f"{number} {seed}")
+
+
+class Graph:
+    """An operator of the simulated space, by its number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def hash(self) -> str:
+        return f"{self.number:032x}"
+
+
+class SimulatedSpace:
+    """Operators with features and derivations as those of a real space have, at random; quality follows from them."""
+
+    def __init__(self, size: int) -> None:
+        self.graphs = [Graph(number) for number in range(size)]
+        self.known: list[int] = []
+        self.vectors = np.random.default_rng(0).normal(size=(size, len(NAMES)))
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def derivation(self, index: int) -> tuple[str, ...]:
+        return tuple(f"step {index % (3 + 2 * depth)} of {depth}" for depth in range(8))
+
+    def features(self, index: int) -> Any:
+        return Vector(self.vectors[index])
+
+
+class Vector:
+    def __init__(self, values: Any) -> None:
+        self._values = values
+
+    def vector(self) -> Any:
+        return self._values
+
+
+class SimulatedProposer(PolicyProposer):
+    """The policy itself, over a simulated space."""
+
+    def __init__(self, *, seed: int, size: int) -> None:
+        from syno.policies.bayesian import BayesianOptimization
+
+        self._name, self._policy, self._seed = "bayesian", BayesianOptimization(seed), seed
+        self._made = SimulatedSpace(size)  # type: ignore[assignment]
+        self._proposed, self._rewards, self._gains = [], [], []
+        self._start()
+
+    def _start(self) -> None:
+        pass
+
+    def why_empty(self) -> str | None:
+        return None
+
+    def _proposal(self, index: int, why: str) -> Proposal:
+        ticket = len(self._proposed)
+        self._proposed.append(index)
+        self._rewards.append(None)
+        self._gains.append((None, None))
+        text = OperatorText(
+            key=f"{index:032x}",
+            expr=f"y[n,o,h,w] = sum[c] x[n,c,h,w] * a{index}[o,c]",
+            text=json.dumps({"number": index, "steps": list(self._space.derivation(index))}),
+            flops=1_000_000 + index,
+            params=10_000 + index,
+        )
+        return Proposal(ticket=ticket, operator=text, why=why)
+
+
+class Simulated:
+    """Machines in virtual time: answers come in the order they would end in."""
+
+    def __init__(self, workers: int) -> None:
+        self.count = workers
+        self.now_s = 0.0
+        self.busy_s = 0.0
+        self.lost: set[int] = set()
+        self.bytes = 0
+
+    def run(
+        self,
+        calls: Sequence[Call],
+        *,
+        started: Callable[[int, int], None] | None = None,
+        reported: Callable[[int, int, dict[str, float]], None] | None = None,
+    ) -> Iterator[tuple[int, Outcome]]:
+        free = [(self.now_s, worker) for worker in range(self.count)]
+        ends: list[tuple[float, int, int]] = []
+        for index, call in enumerate(calls):
+            at, worker = heapq.heappop(free)
+            took = self._seconds(call)
+            heapq.heappush(free, (at + took, worker))
+            self.busy_s += took
+            ends.append((at + took, index, worker))
+        for end, index, worker in sorted(ends):
+            self.now_s = max(self.now_s, end)
+            if started:
+                started(index, worker)
+            yield index, self._outcome(calls[index], reported, index)
+
+    def close(self) -> None:
+        pass
+
+    def _seconds(self, call: Call) -> float:
+        if call.kind != "train":
+            return 0.0
+        number = call.request.candidate
+        whole = MEDIAN_S * math.exp(SIGMA * drawn(number).gauss(0, 1))
+        return whole * (0.25 if drawn(number, 1).random() < PRUNED else 1.0)
+
+    def _outcome(self, call: Call, reported: Any, index: int) -> Outcome:
+        number = call.request.candidate
+        if call.kind == "predict":
+            value: Any = Predicted(latency_us=1_000.0 + number % 97, flops=10**6, params=10**4)
+        elif call.kind == "measure":
+            value = Measurement(latency_us=1_000.0 + number % 97, samples=7, verified=True)
+        else:
+            if drawn(number, 2).random() < LOST and number not in self.lost:
+                self.lost.add(number)
+                return Outcome("node", reason="simulated")
+            value = self._training(call, reported, index)
+        plain = msgspec.to_builtins(value)
+        self.bytes += len(frame(plain))  # as it would travel
+        return Outcome("ok", plain)
+
+    def _training(self, call: Call, reported: Any, index: int) -> TrainResult:
+        number = call.request.candidate
+        quality = 0.9 - 0.1 * drawn(number, 3).random()
+        pruned = number > 0 and drawn(number, 1).random() < PRUNED
+        curve = []
+        for point in POINTS[:1] if pruned else POINTS:
+            value = quality * point / 4
+            curve.append(CurvePoint(point, 0.0, {"accuracy": value}))
+            if reported:
+                reported(index, point, {"accuracy": value})
+        return TrainResult(
+            state="pruned" if pruned else "done",
+            reason="simulated" if pruned else "",
+            metric="accuracy",
+            higher_is_better=True,
+            value=curve[-1].metrics["accuracy"],
+            stderr=0.003,
+            metrics=curve[-1].metrics,
+            count=10_000,
+            part="validation",
+            curve=curve,
+            steps=len(curve),
+            total_steps=4,
+            seconds=self._seconds(call),
+            examples_per_s=1_000.0,
+            seed=call.request.seed,
+            threads=1,
+        )
+
+
+def simulate(folder: Path, candidates: int, workers: int, width: int, space: int) -> dict[str, Any]:
+    """One session of that many candidates, and what it cost."""
+    path = folder / "session"
+    here = str(Path(__file__).resolve())
+    executor = Simulated(workers)
+    begun, cpu = time.perf_counter(), time.process_time()
+    with Session.open(
+        path,
+        proposer=Component(reference=f"{here}:SimulatedProposer", options={"size": space}),
+        evaluator=Component(reference=f"{here}:Simulated"),
+        measurer=Component(reference=f"{here}:Simulated"),
+        predicted_on="1",
+        batch_width=width,
+        limits=Limits(workers=1),
+        trust=True,
+    ) as session:
+        marks = []  # of the processor: others may use the machine
+        for part in range(1, 5):
+            at = time.process_time()
+            session.run(budget=candidates * part // 4, executor=executor, progress="off")
+            marks.append(1e3 * (time.process_time() - at) / (candidates / 4))
+        seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    size = sum(file.stat().st_size for file in path.glob("session.sqlite*"))
+    row: dict[str, Any] = {
+        "candidates": candidates,
+        "workers": workers,
+        "batch_width": width,
+        "head_ms_per_candidate": 1e3 * seconds / candidates,
+        "head_cpu_ms_per_candidate": 1e3 * cpu / candidates,
+        "head_cpu_ms_by_quarter": marks,
+        "busy_share": executor.busy_s / (executor.now_s * workers),
+        "database_bytes": size,
+        "answer_bytes_per_candidate": executor.bytes / candidates,
+    }
+    at = time.perf_counter()
+    with Session.open(path, trust=True):
+        pass
+    row["resume_s"] = time.perf_counter() - at
+    at = time.perf_counter()
+    with open_view(path) as view:
+        row["open_s"] = time.perf_counter() - at
+        at = time.perf_counter()
+        view.status()
+        row["status_s"] = time.perf_counter() - at
+    row["most_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--candidates", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, default=1_000)
+    parser.add_argument("--width", type=int, help="candidates proposed together; default: workers")
+    parser.add_argument("--space", type=int, help="operators of the space; default: twice as many")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    for name in ("candidates", "workers", "width", "space"):
+        if (value := getattr(options, name)) is not None and value < 4:
+            parser.error(f"--{name} {value}: give at least 4")
+    folder = Path(tempfile.mkdtemp(prefix="syno-scale-"))
+    try:
+        row = simulate(
+            folder,
+            options.candidates,
+            options.workers,
+            options.width or options.workers,
+            options.space or 2 * options.candidates,
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    found = {"machine": msgspec.to_builtins(describe_machine()), "rows": [row]}
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return
+    for name, value in row.items():
+        print(f"{name:28} {value}")
+    print(found["machine"], file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
