@@ -23,6 +23,7 @@ SHOWN = {"", "text", "toml", "json", "cpp", "console"}
 UNRUN = {
     "installs": ("bash ", "pip ", "git "),
     "needs a session": ("syno ",),
+    "needs a cluster": ("syno ",),
     "needs a model file": ("net = syno.load_onnx(",),
 }
 

@@ -111,6 +111,12 @@ def test_every_extra_has_a_program() -> None:
     assert set(PROGRAMS) == {"", *EXTRAS} - GROUPS
 
 
+def test_the_documentation_lists_every_extra() -> None:
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    table = "".join(re.findall(r"^\| (`[^|]*)\|", page, re.MULTILINE))
+    assert set(re.findall(r"`([a-z]+)`", table)) == set(EXTRAS) - {"test"}
+
+
 @pytest.mark.parametrize("extra", sorted(PROGRAMS))
 def test_an_extra_alone_does_what_it_is_named_for(extra: str, tmp_path: Path) -> None:
     try:
