@@ -77,6 +77,19 @@ def test_the_assignment_is_the_best_there_is(seed: int) -> None:
     assert found.seconds == pytest.approx(total, rel=1e-6)
 
 
+def test_what_is_converted_was_made_so() -> None:
+    """A cheap conversion from a kind that nobody makes is none."""
+    make = Piece("make", (Part({}, {"t": "row-major"}, 1e-6), Part({}, {"t": "last"}, 99e-6)))
+    read = Piece("read", (Part({"t": "blocked"}, {}, 1e-6),))
+    costs = {"row-major": 3e-6, "last": 0.1e-6}
+    found = assigned(
+        [make, read], {"t": ("row-major", "last")}, lambda name, source, kind: costs[source]
+    )
+    assert found.made == {"t": "row-major"}
+    assert found.conversions == {("t", "blocked"): ("read",)}
+    assert found.seconds == pytest.approx(5e-6)
+
+
 def test_what_cannot_be_assigned_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     only = Piece("p", (Part({}, {"t": "last"}, 1e-6),))
     with pytest.raises(ScheduleError, match="no way is left to compute p"):
