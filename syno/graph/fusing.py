@@ -23,6 +23,8 @@ from syno.tuning.machine import machine_model
 #: What a call of a further kernel costs beside its work, in seconds.
 _CALL_S = 0.3e-6
 
+#: Of the time apart: less is within what predictions say, and a larger program takes longer to compile and to check.
+_LEAST_GAIN = 1e-3
 #: A program of more scopes is not joined with others: constructing its schedule takes long, and gains by then are small.
 _MOST_SCOPES = 16
 
@@ -184,7 +186,7 @@ def _first_gain(
         apart = _seconds(graph, one, cost) + _seconds(graph, other, cost)
         made = next(node for node in joined.nodes if node.name == name)
         together = _seconds(joined, made, cost)
-        if together < apart:
+        if together < apart * (1 - _LEAST_GAIN):
             return (first, second, apart, together), joined
         refused.add(pair)
     return None

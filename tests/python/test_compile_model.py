@@ -203,6 +203,14 @@ def test_joined_nodes_are_predicted_to_gain() -> None:
     assert len(next(iter(holds.values()))) == 3
     alone, _, none = fused(graph, lambda program, constants: float(len(program.tensors) ** 2))
     assert len(alone.nodes) == 3 and none == []
+    # Programs of 1 ms each for their inputs: joining spares calls, less than a thousandth, or a part of the work as well.
+    for spared, nodes in ((0.0, 3), (0.01, 1)):
+
+        def cost(program: Any, constants: object, spared: float = spared) -> float:
+            scopes = len(program.tensors) - len(program.inputs)
+            return 1e-3 * scopes * (1 - spared * (scopes - 1))
+
+        assert len(fused(graph, cost)[0].nodes) == nodes
 
 
 def test_what_depends_on_weights_alone_is_computed_once() -> None:
