@@ -2367,7 +2367,7 @@ def rewrite_sites(program: Program, name: str) -> list[RewriteSite]:
     """
 def rules() -> list:
     """
-        The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar`` or ``futile``),
+        The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar``, ``futile`` or ``limit``),
         ``statement`` and ``looks_at`` (a primitive, or ``finished``). A spec's ``disabled_rules`` switches them off by name.
     """
 def run_on_openmp(parallel: typing.SupportsInt | typing.SupportsIndex, thread_number: typing.SupportsInt | typing.SupportsIndex) -> None:

@@ -126,7 +126,7 @@ void bind_synth(py::module_& m) {
         return list;
       },
       R"doc(
-    The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar`` or ``futile``),
+    The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar``, ``futile`` or ``limit``),
     ``statement`` and ``looks_at`` (a primitive, or ``finished``). A spec's ``disabled_rules`` switches them off by name.
 )doc");
 

@@ -222,7 +222,7 @@ bool Connections::may_slide(const Piece& dim, const Piece& window, const Around&
       return false;
   }
   if (!freedom_.slides) {
-    if (has(dim.traits, Trait::Sums)) return false;
+    if (has(dim.traits, Trait::Sums) && !shares) return false;  // two weights may tell them apart
     if (!has(dim.traits, Trait::Slide) &&
         !(shares && has(dim.traits, Trait::SlideShared) && within_left(dim.extent, around.left)))
       return false;
@@ -368,7 +368,9 @@ Ways Connections::solve(const Group& group, const Around& around, int limit) {
       if (j > i) {  // a Split either way gives one size
         const SizeNumber extent = sizes_.times(dim.extent, other.extent);
         if (facts(extent).legal) {
-          auto traits = static_cast<Traits>(Trait::SlideShared);
+          const bool wide =
+              std::min(facts(dim.extent).least, facts(other.extent).least) >= sizes_.widest_window();
+          auto traits = static_cast<Traits>(wide ? Trait::SlideShared : Trait::Slide);
           if (freedom_.merges) traits = traits | Trait::Merge;
           const double small = spec_.thresholds.shift_ratio;
           if (freedom_.shifts || facts(dim.extent).greatest <= small || facts(other.extent).greatest <= small)

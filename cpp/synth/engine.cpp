@@ -461,9 +461,11 @@ Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
           !(kind == Kind::Reduce || kind == Kind::Shift || shared || node.unordered || wide_split));
   const bool narrow = facts.coefficient && (facts.odd || freedom_.even_windows);
   set(bare_reduce ? Trait::WindowShared : Trait::Window, narrow);
-  const bool slides = !((kind == Kind::Split || kind == Kind::Shift) && dim.shared == 0);
+  // Windows that do not fit into a block slide over what the Split joins.
+  const bool wide_block = kind == Kind::Split && sizes_[pool_[node.b].extent].least >= sizes_.widest_window();
+  const bool slides = !((wide_block || kind == Kind::Shift) && dim.shared == 0);
   set(slides ? Trait::Slide : Trait::SlideShared, true);
-  set(Trait::Sums, !data_below && only_reduces(pool_, dim.coordinate));
+  set(Trait::Sums, !data_below && dim.history == 0 && only_reduces(pool_, dim.coordinate));
   set(Trait::Gaps, dim.discards);
   set(Trait::Unordered, node.unordered && !data_below);
   return traits;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -100,17 +101,20 @@ bool merge_above_unfold(const Candidate& c) {
            return beyond(c.sizes.value(window, v), c.sizes.value(c.move.parameter, v));
          });
 }
+/// A window of A*B taps as one of A over blocks of B places and one of B within them: the two share a centre
+/// where halves round down alike.
 bool merge_within_window(const Candidate& c) {
-  if (c.node_i().kind != Kind::Unfold || c.read(c.i()) ||
-      at_least(c, c.move.parameter, c.pool[c.node_i().b].extent))
-    return false;
-  const symbolic::Size ratio = c.sizes[c.pool[c.node_i().b].extent].size / c.sizes[c.move.parameter].size;
-  const auto& variables = c.spec.signature.sizes.variables();
-  for (std::size_t v = 0; v < variables.size(); ++v) {
-    const int exponent = ratio.exponent(v);
-    if (exponent < 0 || (variables[v].kind == symbolic::VariableKind::Primary && exponent != 0)) return false;
-  }
-  return true;
+  if (c.node_i().kind != Kind::Unfold || c.read(c.i())) return false;
+  const SizeNumber taps = c.pool[c.node_i().b].extent;
+  const PackedSize ratio = c.sizes[taps].packed / c.sizes[c.move.parameter].packed;
+  const RatioFacts blocks = c.sizes.ratio(ratio);
+  if (!blocks.integral || !blocks.coefficient || ratio.is_zero()) return false;
+  return similar_everywhere(c, [&](std::size_t v) {
+    const double block = c.sizes.value(c.move.parameter, v);
+    const double window = c.sizes.value(taps, v);
+    const double centre = block * std::floor(window / block / 2) + std::floor(block / 2);
+    return centre == std::floor(window / 2) ? beyond(block, block) : 2;
+  });
 }
 bool merge_above_stride(const Candidate& c) {
   return c.node_i().kind == Kind::Stride && !c.read(c.i()) &&
@@ -194,9 +198,12 @@ bool split_unordered_parts(const Candidate& c) {
 // --- Unfold
 // ----------------------------------------------------------------------------------------------------
 
+/// A window that does not fit into a block never stays within one.
 bool unfold_above_split(const Candidate& c) {
-  return c.node_i().kind == Kind::Split && c.i().shared == 0 && similar_everywhere(c, [&](std::size_t v) {
-           return beyond(c.sizes.value(c.j().extent, v), c.sizes.value(c.pool[c.node_i().b].extent, v));
+  if (c.node_i().kind != Kind::Split || c.i().shared != 0) return false;
+  const SizeNumber inner = c.pool[c.node_i().b].extent;
+  return c.sizes.fits_inside(c.j().extent, inner) && similar_everywhere(c, [&](std::size_t v) {
+           return beyond(c.sizes.value(c.j().extent, v), c.sizes.value(inner, v));
          });
 }
 /// They differ where the last place wraps, and beside it where a window ends at the border.
@@ -209,8 +216,45 @@ bool unfold_above_shift(const Candidate& c) {
 bool unfold_window_unshared(const Candidate& c) {
   return c.node_j().kind == Kind::Reduce && c.j().shared == 0 && !c.extension("weightless");
 }
+/// A coordinate, or what it is made of.
+bool made_of(const CoordinatePool& pool, Coordinate whole, Coordinate part) {
+  const CoordinateNode& node = pool[whole];
+  return whole == part || (node.a != 0 && made_of(pool, node.a, part)) ||
+         (node.b != 0 && made_of(pool, node.b, part));
+}
+/// All terms at which i + j - K/2 is one place p are one term with a weight's element w'[p, ...]: what the
+/// weights have there, summed. Where two weights meet in the window only, the sum over i first, for each j,
+/// may take fewer multiply-adds than w'.
 bool unfold_of_reduces(const Candidate& c) {
-  return only_reduces(c.pool, c.i().coordinate) && !c.read_below(c.i());
+  if (!only_reduces(c.pool, c.i().coordinate) || c.read_below(c.i()) || c.read_below(c.j())) return false;
+  const auto weights = static_cast<std::uint8_t>(c.i().history | c.j().history);
+  if (std::popcount(weights) < 2 || c.i().history == 0) return true;
+  const bool summed = only_reduces(c.pool, c.j().coordinate);
+  std::vector<Coordinate> first, all;  // what the weights index beside the places: those of i, all of them
+  const auto add = [&](std::vector<Coordinate>& list, Coordinate one) {
+    const bool place = made_of(c.pool, c.i().coordinate, one) || made_of(c.pool, c.j().coordinate, one);
+    if (!place && std::find(list.begin(), list.end(), one) == list.end()) list.push_back(one);
+  };
+  for (std::size_t w = 0; w < c.state.weight_count; ++w) {
+    if ((weights >> w & 1) == 0) continue;
+    const WeightRecord& weight = c.state.weights[w];
+    for (auto* list : {&first, &all}) {
+      if (list == &first && (c.i().history >> w & 1) == 0) continue;
+      for (std::size_t k = 0; k < weight.inner_count; ++k) add(*list, weight.inner[k]);
+      for (std::size_t k = 0; k < weight.outer_count; ++k) add(*list, weight.outer[k]);
+    }
+  }
+  return !c.sizes.mostly([&](std::size_t v) {
+    const auto points = [&](const std::vector<Coordinate>& list) {
+      double product = 1;
+      for (const Coordinate one : list) product *= c.sizes.value(c.pool[one].extent, v);
+      return product;
+    };
+    const double places = c.sizes.value(c.i().extent, v);
+    const double taps = c.sizes.value(c.j().extent, v);
+    const double together = points(all) * (summed ? 1 : taps);
+    return places * taps * points(first) + (summed ? taps * points(all) : 0) < places * together;
+  });
 }
 bool unfold_even_window(const Candidate& c) {
   if (c.sizes[c.j().extent].odd || c.extension("even_windows")) return false;
@@ -232,7 +276,6 @@ bool unfold_window_order(const Candidate& c) {
 // -------------------------------------------------------------------------------------------
 
 bool stride_above_stride(const Candidate& c) { return c.node_i().kind == Kind::Stride && !c.read(c.i()); }
-bool stride_above_unfold(const Candidate& c) { return c.node_i().kind == Kind::Unfold; }
 bool stride_above_split(const Candidate& c) { return c.node_i().kind == Kind::Split && !c.read(c.i()); }
 bool stride_large(const Candidate& c) {
   return !c.sizes.mostly(
@@ -469,8 +512,9 @@ constexpr std::array kRules = {
     Rule{"merge-above-split", Exact, P::Merge,
          "(C*i + j) / (B*C) is i / B, and (C*i + j) % (B*C) is C*(i % B) + j", merge_above_split, nullptr},
     Rule{"merge-above-uneven-split", Futile, P::Merge,
-         "blocks that do not nest tear neighbours apart at irregular places", merge_above_uneven_split,
-         nullptr},
+         "blocks of which neither is the other times a whole size tear neighbours apart at irregular places, "
+         "or at others in each layer",
+         merge_above_uneven_split, nullptr},
     Rule{"merge-left-chain", Exact, P::Merge, "chains of Merges grow to the right: (i / B) / C is i / (B*C)",
          merge_left_chain, nullptr},
     Rule{"merge-above-shift", Similar, P::Merge, "(i + a) / B is i / B but for a/B of the points",
@@ -478,9 +522,11 @@ constexpr std::array kRules = {
     Rule{"merge-above-unfold", Similar, P::Merge,
          "(i + j - K/2) / B is i / B where B is not less than K, but near the blocks' borders (Fig. 4c)",
          merge_above_unfold, nullptr},
-    Rule{"merge-within-window", Futile, P::Merge,
-         "blocks that divide the window repeat the same elements within one window", merge_within_window,
-         nullptr},
+    Rule{"merge-within-window", Similar, P::Merge,
+         "a window of A*B taps, in blocks of B, is one of A over the blocks and one of B within them, but "
+         "near the "
+         "blocks' borders",
+         merge_within_window, nullptr},
     Rule{"merge-above-stride", Exact, P::Merge, "(S*i) / (S*B) is i / B, and (S*i) % (S*B) is S*(i % B)",
          merge_above_stride, nullptr},
     Rule{"merge-unordered-order", Exact, P::Merge,
@@ -500,38 +546,44 @@ constexpr std::array kRules = {
          "parts of one channel dimension rejoined: the channels are permuted", split_unordered_parts,
          nullptr},
     Rule{"unfold-above-split", Similar, P::Unfold,
-         "windows over B*i + j stay within a block but near its borders", unfold_above_split, nullptr},
+         "windows over B*i + j that fit into a block stay within it but near its borders", unfold_above_split,
+         nullptr},
     Rule{"unfold-above-shift", Similar, P::Unfold, "unfold first, shift after: they differ at the border",
          unfold_above_shift, nullptr},
     Rule{"unfold-window-unshared", Futile, P::Unfold, "a window summed without a weight only blurs",
          unfold_window_unshared, nullptr},
-    Rule{"unfold-of-reduces", Futile, P::Unfold, "a window over a sum only changes a multiplier",
+    Rule{"unfold-of-reduces", Futile, P::Unfold,
+         "a window over a sum is one weight over its places, which takes no more multiply-adds and can be "
+         "all that the weights are there",
          unfold_of_reduces, nullptr},
-    Rule{"unfold-even-window", Futile, P::Unfold, "an even window has no centre", unfold_even_window,
-         nullptr},
-    Rule{"unfold-large-window", Futile, P::Unfold, "a window comparable to its dimension reads mostly zeros",
+    Rule{"unfold-even-window", Limit, P::Unfold, "an even window has no centre (extension even_windows)",
+         unfold_even_window, nullptr},
+    Rule{"unfold-large-window", Limit, P::Unfold,
+         "a window of more taps than max_window, or than its dimension has places over unfold_ratio, mostly",
          unfold_large_window, nullptr},
     Rule{"unfold-window-order", Similar, P::Unfold,
          "nested windows commute but at the border: they grow towards the input", unfold_window_order,
          nullptr},
     Rule{"stride-above-stride", Exact, P::Stride, "two Strides are one Stride by the product",
          stride_above_stride, nullptr},
-    Rule{"stride-above-unfold", Futile, P::Stride,
-         "a Stride above a window drops data that the window fetched", stride_above_unfold, nullptr},
     Rule{"stride-above-split", Exact, P::Stride, "S*(B*i + j) is S*B*i + S*j: stride the parts",
          stride_above_split, nullptr},
-    Rule{"stride-large", Futile, P::Stride, "gaps larger than any window drop data", stride_large, nullptr},
-    Rule{"stride-without-use", Futile, P::Stride, "a Stride whose gaps nothing fills drops data",
+    Rule{"stride-large", Limit, P::Stride, "gaps of more than max_stride places, mostly", stride_large,
+         nullptr},
+    Rule{"stride-without-use", Limit, P::Stride,
+         "a Stride of a dimension (extension strided_inputs) or of a window (extension dilated_windows)",
          stride_without_use, nullptr},
     Rule{"expand-not-above-merge", Futile, P::Expand,
-         "repeating a whole dimension discards where the output stands", expand_not_above_merge, nullptr},
-    Rule{"expand-large", Futile, P::Expand, "repeating more often than the spec's limit discards resolution",
-         expand_large, nullptr},
+         "repeating a whole dimension discards where the output stands, and what a weight shares is matched "
+         "instead; parts of a Merge repeat by the extensions repeat and tile",
+         expand_not_above_merge, nullptr},
+    Rule{"expand-large", Limit, P::Expand, "repeating more often than max_repeat, mostly", expand_large,
+         nullptr},
     Rule{"weight-without-shared", Futile, P::Contraction,
          "a weight that shares nothing with the data only scales", weight_without_shared, nullptr},
-    Rule{"weight-without-matched", Futile, P::Contraction,
-         "a weight that makes no new coordinate mixes nothing (extension depthwise)", weight_without_matched,
-         nullptr},
+    Rule{"weight-without-matched", Limit, P::Contraction,
+         "a weight that matches nothing makes no new coordinate (extension depthwise)",
+         weight_without_matched, nullptr},
     Rule{"weight-matches-adjacent", Exact, P::Contraction,
          "match the dimension before it is merged: the weight is reshaped offline", weight_matches_adjacent,
          nullptr},
@@ -551,8 +603,9 @@ constexpr std::array kRules = {
     Rule{"weight-shares-gaps", Futile, P::Contraction,
          "elements of a weight or a further input at a Stride's gaps are never used", weight_shares_gaps,
          nullptr},
-    Rule{"pools-too-much", Futile, P::Reduce, "sums that meet no weight average too much of the input away",
-         nullptr, pools_too_much},
+    Rule{"pools-too-much", Limit, P::Reduce,
+         "sums that meet no weight average more than max_pooling places away, mostly", nullptr,
+         pools_too_much},
     Rule{"discards-data", Futile, P::Reduce, "a Stride's gaps are never filled", nullptr, discards_data},
     Rule{"has-no-weight", Futile, P::Reduce, "nothing can be learnt without a weight (extension weightless)",
          nullptr, has_no_weight},
@@ -566,7 +619,7 @@ constexpr std::array kRules = {
 }  // namespace
 
 std::string_view name_of(RuleClass kind) {
-  constexpr std::array<std::string_view, 3> kNames = {"exact", "similar", "futile"};
+  constexpr std::array<std::string_view, 4> kNames = {"exact", "similar", "futile", "limit"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

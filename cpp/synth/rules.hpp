@@ -12,7 +12,8 @@ namespace syno::synth {
 ///   Exact    what it removes equals something kept
 ///   Similar  what it removes differs from something kept at no more than a stated share of points
 ///   Futile   a named property fails: pooling, data discarded, only a multiplier changes
-enum class RuleClass : std::uint8_t { Exact, Similar, Futile };
+///   Limit    a threshold or an extension of the spec leaves it out; with another one it is kept
+enum class RuleClass : std::uint8_t { Exact, Similar, Futile, Limit };
 std::string_view name_of(RuleClass kind);
 
 /// Where the rules look: one move on one partial operator.

@@ -56,6 +56,21 @@ SizePool::SizePool(const Spec& spec) : spec_(spec) {
   find_primes();
   intern(Size());
   enumerate_reduce_extents();
+  widest_window_ = find_widest_window();
+}
+
+/// Where coefficients have one value at every valuation, a window that is narrow mostly is narrow everywhere.
+double SizePool::find_widest_window() const {
+  const auto& sizes = spec_.signature.sizes;
+  if (spec_.disabled_rules.contains("unfold-large-window")) return kUnbounded;
+  for (std::size_t i = 0; i < sizes.variables().size(); ++i) {
+    for (const std::size_t v : representative_) {
+      if (sizes.variables()[i].kind == VariableKind::Coefficient &&
+          sizes.valuation(v)[i] != sizes.valuation(representative_[0])[i])
+        return kUnbounded;
+    }
+  }
+  return spec_.thresholds.max_window;
 }
 
 bool SizePool::within_limits(PackedSize size) const {

@@ -119,6 +119,9 @@ class SizePool {
   /// ... and small enough beside it to read more than zeros, mostly (Thresholds::unfold_ratio, max_window).
   bool promising_window(SizeNumber window, SizeNumber extent) const;
 
+  /// No window has more taps at any valuation.
+  double widest_window() const { return widest_window_; }
+
   /// Extents a Reduce may have, in a fixed order.
   const std::vector<SizeNumber>& reduce_extents() const { return reduce_extents_; }
   bool may_be_reduced(PackedSize size) const;  ///< it is one of them
@@ -136,6 +139,7 @@ class SizePool {
 
  private:
   void enumerate_reduce_extents();
+  double find_widest_window() const;
   bool within_limits(PackedSize size) const;
   void find_primes();
   PackedSize pack(const symbolic::Size& size) const;
@@ -154,6 +158,7 @@ class SizePool {
   NumberMap by_packed_;  ///< numbers one up
   std::unordered_map<SizeNumber, std::vector<BlockChoice>> blocks_;
   std::vector<SizeNumber> reduce_extents_;
+  double widest_window_ = kUnbounded;
 };
 
 }  // namespace syno::synth

@@ -238,7 +238,7 @@ def test_a_refused_operator_is_explained_by_the_rule_that_refuses_it() -> None:
 
 def test_rules_are_listed_and_can_be_switched_off() -> None:
     rows = _core.rules()
-    assert {row["class"] for row in rows} == {"exact", "similar", "futile"}
+    assert {row["class"] for row in rows} == {"exact", "similar", "futile", "limit"}
     on = _core.enumerate_operators(spec(), max_steps=4)
     off = _core.enumerate_operators(
         spec(disabled_rules=["weight-matches-adjacent", "split-undoes-merge"]), max_steps=4

@@ -11,6 +11,7 @@
 
 #include "lower/lower.hpp"
 #include "program/interpret.hpp"
+#include "similar_share.hpp"
 #include "small_specs.hpp"
 #include "support/error.hpp"
 #include "synth/duplicates.hpp"
@@ -179,6 +180,8 @@ Removed removed_by(const std::string& rule, Spec spec) {
   return result;
 }
 
+std::string refusal(const Spec& spec, const CompleteGraph& graph);
+
 TEST(AsOneWeight, IsKeptForAllThatWeightsWithoutBottleneckRemoves) {
   std::size_t compared = 0;
   for (Spec spec : {testing::line_spec(6), testing::rich_line_spec(5)}) {
@@ -190,6 +193,7 @@ TEST(AsOneWeight, IsKeptForAllThatWeightsWithoutBottleneckRemoves) {
       const std::optional<CompleteGraph> one = as_one_weight(found.graph);
       if (!one) continue;
       ++compared;
+      if (refusal(spec, *one) == "unfold-of-reduces") continue;  // as one it is futile in its turn
       ASSERT_TRUE(removed.kept.contains(key_of(*one))) << spec.name << ": not kept, though equal to\n"
                                                        << pgraph::to_text(found.graph);
     }
@@ -303,6 +307,12 @@ constexpr Pair kPairs[] = {
     {"merge-above-unfold", "N k", "N/B B",
      "c2 = unfold c0 window c1\nc3 c4 = merge c2 block B\ninput = c3 c4",
      "c2 c3 = merge c0 block B\nc4 = unfold c3 window c1\ninput = c2 c4", 2.0 / 8},
+    {"merge-within-window", "N k*q", "N/k k",
+     "c2 = unfold c0 window c1\nc3 c4 = merge c2 block k\ninput = c3 c4",
+     "c2 c3 = merge c1 block k\nc4 c5 = merge c0 block k\nc6 = unfold c4 window c2\nc7 = unfold c5 window "
+     "c3\n"
+     "input = c6 c7",
+     0.23},
     {"unfold-above-split", "N B k", "N*B", "c3 = split c0 c1\nc4 = unfold c3 window c2\ninput = c4",
      "c3 = unfold c1 window c2\nc4 = split c0 c3\ninput = c4", 2.0 / 8},
     {"unfold-above-shift", "N k", "N", "c2 = shift c0 by 1\nc3 = unfold c2 window c1\ninput = c3",
@@ -341,6 +351,8 @@ Spec pair_spec(const Pair& pair) {
   spec.budgets.max_expands = kNoLimit;
   for (const std::string_view name : extension_names()) spec.extensions.emplace(name);
   spec.disabled_rules = {"discards-data"};  // Strides alone; of no matter here
+  if (std::string_view(pair.rule) == "merge-within-window")
+    spec.thresholds.unfold_ratio = 1;  // one fills a block
   return spec;
 }
 
@@ -417,92 +429,6 @@ TEST(SimilarRules, FireOnlyBelowTheShareTheSpecStates) {
   EXPECT_EQ(refusal(spec, graph), "");
 }
 
-/// One step above another as a similar rule sees it: what is above, of what is below, and their sizes.
-struct Above {
-  pgraph::Primitive upper, lower;
-  std::int64_t first = 1;   ///< of the lower step's operands
-  std::int64_t second = 1;  ///< ... and of a Split or window
-  std::int64_t size = 1;    ///< the upper step's block or window
-  std::int64_t places = 0;  ///< the Shift's
-};
-
-/// The share of points at which the two steps differ from what the rule keeps in their place, counted.
-double counted_share(const Above& at) {
-  using P = pgraph::Primitive;
-  constexpr std::int64_t kZero = -1;
-  const auto wrapped = [](std::int64_t i, std::int64_t n) { return ((i % n) + n) % n; };
-  const auto slid = [](std::int64_t i, std::int64_t tap, std::int64_t window, std::int64_t n) {
-    const std::int64_t at = i == kZero ? kZero : i + tap - window / 2;
-    return i == kZero || at < 0 || at >= n ? kZero : at;
-  };
-  const std::int64_t taps = at.lower == P::Unfold ? at.second : 1;
-  const std::int64_t minor = at.lower == P::Split ? at.second : 1;
-  const std::int64_t above = at.upper == P::Unfold ? at.size : 1;
-  const std::int64_t whole = at.first * minor;
-  std::int64_t points = 0, different = 0;
-  for (std::int64_t i = 0; i < at.first; ++i)
-    for (std::int64_t j = 0; j < minor; ++j)
-      for (std::int64_t k = 0; k < taps; ++k)
-        for (std::int64_t l = 0; l < above; ++l) {
-          const std::int64_t flat = i * minor + j;
-          std::int64_t removed = 0, kept = 0;
-          if (at.lower == P::Split && at.upper == P::Shift) {
-            removed = wrapped(flat + at.places, whole);
-            kept = i * minor + wrapped(j + at.places, minor);
-          } else if (at.lower == P::Shift && at.upper == P::Merge) {
-            removed = wrapped(i + at.places, whole);
-            kept = i / at.size * at.size + wrapped(i % at.size + at.places, at.size);
-          } else if (at.lower == P::Unfold && at.upper == P::Merge) {
-            removed = slid(i, k, taps, whole);
-            const std::int64_t inside = slid(i % at.size, k, taps, at.size);
-            kept = inside == kZero ? kZero : i / at.size * at.size + inside;
-          } else if (at.lower == P::Split) {
-            removed = slid(flat, l, above, whole);
-            const std::int64_t inside = slid(j, l, above, minor);
-            kept = inside == kZero ? kZero : i * minor + inside;
-          } else if (at.lower == P::Shift) {
-            const std::int64_t first = slid(wrapped(i + at.places, whole), l, above, whole);
-            const std::int64_t later = slid(i, l, above, whole);
-            removed = first;
-            kept = later == kZero ? kZero : wrapped(later + at.places, whole);
-          } else {
-            removed = slid(slid(i, k, taps, whole), l, above, whole);
-            kept = slid(slid(i, l, above, whole), k, taps, whole);
-          }
-          ++points;
-          different += removed != kept;
-        }
-  return static_cast<double>(different) / static_cast<double>(points);
-}
-
-/// Everywhere in an operator where one such step stands above the other: the greatest share over the
-/// valuations.
-std::vector<double> shares_of(const CompleteGraph& complete, pgraph::Primitive upper,
-                              pgraph::Primitive lower) {
-  using P = pgraph::Primitive;
-  const pgraph::PGraph& graph = complete.graph;
-  const Sizes& sizes = graph.signature().sizes;
-  std::vector<double> shares;
-  for (const pgraph::Step& step : graph.steps()) {
-    if (step.primitive != upper || !graph.coordinate(step.operands[0]).step) continue;
-    const pgraph::Step& below = graph.steps()[*graph.coordinate(step.operands[0]).step];
-    if (below.primitive != lower) continue;
-    double greatest = 0;
-    for (std::size_t v = 0; v < sizes.valuation_count(); ++v) {
-      const auto value = [&](const Size& size) { return sizes.value(size, v).num(); };
-      const auto extent = [&](pgraph::CoordinateId id) { return value(graph.coordinate(id).extent); };
-      Above at{upper, lower};
-      at.first = extent(below.operands[0]);
-      if (below.operands.size() > 1) at.second = extent(below.operands[1]);
-      at.size = upper == P::Merge ? value(step.size) : upper == P::Unfold ? extent(step.operands[1]) : 1;
-      at.places = upper == P::Shift ? step.amount : lower == P::Shift ? below.amount : 0;
-      greatest = std::max(greatest, counted_share(at));
-    }
-    shares.push_back(greatest);
-  }
-  return shares;
-}
-
 struct Similar {
   const char* rule;
   pgraph::Primitive upper, lower;
@@ -528,7 +454,7 @@ TEST_P(SimilarRule, RemovesOnlyWhatDiffersAtNoMoreThanTheShareEverywhere) {
     const auto row = [](std::int64_t n) { return std::vector<std::int64_t>{n, n / 3, 3, 5, 2}; };
     spec.signature.sizes = Sizes(spec.signature.sizes.variables(), {row(size), row(96)});
     const CompleteGraph graph = graph_of(spec, pair.removed);
-    const std::vector<double> shares = shares_of(graph, rule.upper, rule.lower);
+    const std::vector<double> shares = testing::shares_of(graph, rule.upper, rule.lower);
     ASSERT_EQ(shares.size(), 1U);
     const auto refused_at = [&](double share) {
       spec.thresholds.similar_share = share;
@@ -560,15 +486,16 @@ struct Case {
 constexpr Case kCases[] = {
     {"merge-above-uneven-split", "N B", "q*B N/q",
      "c2 = split c0 c1\nc3 c4 = merge c2 block N/q\ninput = c3 c4", "", ""},
-    {"merge-within-window", "N s*k", "N/s s",
-     "c2 = unfold c0 window c1\nc3 c4 = merge c2 block s\ninput = c3 c4", "", ""},
     {"unfold-window-unshared", "N", "N", "c1 = reduce k\nc2 = unfold c0 window c1\ninput = c2",
      "c1 = reduce k\nweight w1 = share c1\nc2 = unfold c0 window c1\ninput = c2", "weightless"},
-    {"unfold-of-reduces", "k", "N", "c1 = reduce N\nc2 = unfold c1 window c0\ninput = c2", "", ""},
+    // Two weights may take less than one over the places: 24*3 + 3*8 multiply-adds against 24*8.
+    {"unfold-of-reduces", "B", "N",
+     "c1 = reduce N\nc2 = reduce k\nweight w1 = share c1 c2 match c0\nc3 = unfold c1 window c2\ninput = c3",
+     "c1 = reduce N\nc2 = reduce k\nweight w1 = share c2 match c0\nweight w2 = share c1\n"
+     "c3 = unfold c1 window c2\ninput = c3",
+     ""},
     {"unfold-even-window", "N s", "N", "c2 = unfold c0 window c1\ninput = c2", "", "even_windows"},
     {"unfold-large-window", "N B*k", "N", "c2 = unfold c0 window c1\ninput = c2", "", ""},
-    {"stride-above-unfold", "N k", "s*N", "c2 = unfold c0 window c1\nc3 = stride c2 by s\ninput = c3",
-     "c2 = stride c0 by s\nc3 = unfold c2 window c1\ninput = c3", ""},
     {"stride-large", "N", "B*B*N", "c1 = stride c0 by B*B\ninput = c1", "", ""},
     {"stride-without-use", "N k", "s*N", "c2 = stride c0 by s\nc3 = unfold c2 window c1\ninput = c3", "",
      "strided_inputs"},
@@ -651,7 +578,8 @@ INSTANTIATE_TEST_SUITE_P(Table, FutileRule, ::testing::ValuesIn(kCases), [](cons
 TEST(FutileRules, AllStandInTheTableOfCases) {
   std::set<std::string> tested;
   for (const Case& test : kCases) tested.insert(test.rule);
-  for (const std::string& rule : names_of(RuleClass::Futile)) EXPECT_TRUE(tested.contains(rule)) << rule;
+  for (const RuleClass kind : {RuleClass::Futile, RuleClass::Limit})
+    for (const std::string& rule : names_of(kind)) EXPECT_TRUE(tested.contains(rule)) << rule;
 }
 
 /// Layers of two sizes: what judges promise holds where most of the work is done, what is legal holds
