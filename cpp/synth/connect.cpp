@@ -222,7 +222,7 @@ bool Connections::may_slide(const Piece& dim, const Piece& window, const Around&
       return false;
   }
   if (!freedom_.slides) {
-    if (has(dim.traits, Trait::Sums) && !shares) return false;  // two weights may tell them apart
+    if (has(dim.traits, Trait::Sums)) return false;
     if (!has(dim.traits, Trait::Slide) &&
         !(shares && has(dim.traits, Trait::SlideShared) && within_left(dim.extent, around.left)))
       return false;

@@ -320,7 +320,7 @@ void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_re
       if (fork == 0 && remaining_.reduces > 1 && reduce_completes(group, 2))
         use(StepCounts(1) + joined + StepCounts::of(StepCounts::Reduces));
       // A Merge stands above sums only after a Shift.
-      const bool sums = !freedom_.merges && !freedom_.slides && contractions_ == 0 &&
+      const bool sums = !freedom_.merges && !freedom_.slides &&
                         std::all_of(group.item.begin(), group.item.begin() + group.item_count,
                                     [&](auto k) { return has(items_[k].given.traits, Trait::Sums); });
       use(joined + StepCounts::of(StepCounts::Merges, std::max(fork, 1U)) +

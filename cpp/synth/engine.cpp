@@ -465,7 +465,7 @@ Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
   const bool wide_block = kind == Kind::Split && sizes_[pool_[node.b].extent].least >= sizes_.widest_window();
   const bool slides = !((wide_block || kind == Kind::Shift) && dim.shared == 0);
   set(slides ? Trait::Slide : Trait::SlideShared, true);
-  set(Trait::Sums, !data_below && dim.history == 0 && only_reduces(pool_, dim.coordinate));
+  set(Trait::Sums, !data_below && only_reduces(pool_, dim.coordinate));
   set(Trait::Gaps, dim.discards);
   set(Trait::Unordered, node.unordered && !data_below);
   return traits;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -216,45 +215,8 @@ bool unfold_above_shift(const Candidate& c) {
 bool unfold_window_unshared(const Candidate& c) {
   return c.node_j().kind == Kind::Reduce && c.j().shared == 0 && !c.extension("weightless");
 }
-/// A coordinate, or what it is made of.
-bool made_of(const CoordinatePool& pool, Coordinate whole, Coordinate part) {
-  const CoordinateNode& node = pool[whole];
-  return whole == part || (node.a != 0 && made_of(pool, node.a, part)) ||
-         (node.b != 0 && made_of(pool, node.b, part));
-}
-/// All terms at which i + j - K/2 is one place p are one term with a weight's element w'[p, ...]: what the
-/// weights have there, summed. Where two weights meet in the window only, the sum over i first, for each j,
-/// may take fewer multiply-adds than w'.
 bool unfold_of_reduces(const Candidate& c) {
-  if (!only_reduces(c.pool, c.i().coordinate) || c.read_below(c.i()) || c.read_below(c.j())) return false;
-  const auto weights = static_cast<std::uint8_t>(c.i().history | c.j().history);
-  if (std::popcount(weights) < 2 || c.i().history == 0) return true;
-  const bool summed = only_reduces(c.pool, c.j().coordinate);
-  std::vector<Coordinate> first, all;  // what the weights index beside the places: those of i, all of them
-  const auto add = [&](std::vector<Coordinate>& list, Coordinate one) {
-    const bool place = made_of(c.pool, c.i().coordinate, one) || made_of(c.pool, c.j().coordinate, one);
-    if (!place && std::find(list.begin(), list.end(), one) == list.end()) list.push_back(one);
-  };
-  for (std::size_t w = 0; w < c.state.weight_count; ++w) {
-    if ((weights >> w & 1) == 0) continue;
-    const WeightRecord& weight = c.state.weights[w];
-    for (auto* list : {&first, &all}) {
-      if (list == &first && (c.i().history >> w & 1) == 0) continue;
-      for (std::size_t k = 0; k < weight.inner_count; ++k) add(*list, weight.inner[k]);
-      for (std::size_t k = 0; k < weight.outer_count; ++k) add(*list, weight.outer[k]);
-    }
-  }
-  return !c.sizes.mostly([&](std::size_t v) {
-    const auto points = [&](const std::vector<Coordinate>& list) {
-      double product = 1;
-      for (const Coordinate one : list) product *= c.sizes.value(c.pool[one].extent, v);
-      return product;
-    };
-    const double places = c.sizes.value(c.i().extent, v);
-    const double taps = c.sizes.value(c.j().extent, v);
-    const double together = points(all) * (summed ? 1 : taps);
-    return places * taps * points(first) + (summed ? taps * points(all) : 0) < places * together;
-  });
+  return only_reduces(c.pool, c.i().coordinate) && !c.read_below(c.i());
 }
 bool unfold_even_window(const Candidate& c) {
   if (c.sizes[c.j().extent].odd || c.extension("even_windows")) return false;
@@ -552,9 +514,7 @@ constexpr std::array kRules = {
          unfold_above_shift, nullptr},
     Rule{"unfold-window-unshared", Futile, P::Unfold, "a window summed without a weight only blurs",
          unfold_window_unshared, nullptr},
-    Rule{"unfold-of-reduces", Futile, P::Unfold,
-         "a window over a sum is one weight over its places, which takes no more multiply-adds and can be "
-         "all that the weights are there",
+    Rule{"unfold-of-reduces", Futile, P::Unfold, "a window over a sum only changes a multiplier",
          unfold_of_reduces, nullptr},
     Rule{"unfold-even-window", Limit, P::Unfold, "an even window has no centre (extension even_windows)",
          unfold_even_window, nullptr},

@@ -487,54 +487,6 @@ std::string is_kept_in_another_order(const Look& look) {
   return fmt::format("its other order is refused by {}:\n{}", next.by, pgraph::to_text(*kept));
 }
 
-/// Without the window: what the weights are at the places of the sum is one weight's.
-std::string is_one_weight_over_places(const Look& look) {
-  const CoordinateId over = look.step().operands[0], window = look.step().operands[1];
-  bool sums = true;
-  for (const auto id : look.parts(window)) sums = sums && look.below(id) != nullptr;
-  const bool weighed =
-      std::any_of(look.graph.steps().begin(), look.graph.steps().end(), [&](const pgraph::Step& s) {
-        return s.primitive == Primitive::Contraction &&
-               std::any_of(s.operands.begin(), s.operands.end(), [&](auto id) {
-                 return Draft::has(look.parts(over), id) || Draft::has(look.parts(window), id);
-               });
-      });
-  // With no weight at either: terms that only differ by a border, of all places.
-  for (std::size_t v = 0; v < look.one.spec.signature.sizes.valuation_count() && !weighed; ++v)
-    if (look.extent(window, v) > look.extent(over, v)) return "the window exceeds what is summed";
-  if (!weighed) return {};
-  return said(mostly_fails(look.one.spec,
-                           [&](std::size_t v) {
-                             // By order of the sums: with j kept apart the sum over i alone comes first.
-                             double first = 1, all = 1;
-                             std::set<CoordinateId> of_first, of_all;
-                             for (const pgraph::Step& s : look.graph.steps()) {
-                               if (s.primitive != Primitive::Contraction) continue;
-                               std::vector<CoordinateId> ids = s.operands;
-                               ids.insert(ids.end(), s.matched.begin(), s.matched.end());
-                               const auto of = [&](CoordinateId whole) {
-                                 const auto parts = look.parts(whole);
-                                 return std::any_of(ids.begin(), ids.end(),
-                                                    [&](auto id) { return Draft::has(parts, id); });
-                               };
-                               if (!of(over) && !of(window)) continue;
-                               for (const auto id : ids) {
-                                 if (Draft::has(look.parts(over), id) || Draft::has(look.parts(window), id))
-                                   continue;
-                                 if (of(over)) of_first.insert(id);
-                                 of_all.insert(id);
-                               }
-                             }
-                             for (const auto id : of_first) first *= static_cast<double>(look.extent(id, v));
-                             for (const auto id : of_all) all *= static_cast<double>(look.extent(id, v));
-                             const double taps = static_cast<double>(look.extent(window, v)),
-                                          places = static_cast<double>(look.extent(over, v));
-                             const double outputs = sums ? 1 : taps;
-                             return places * taps * first + (sums ? taps * all : 0) < places * all * outputs;
-                           }),
-              "one weight over the places takes more multiply-adds");
-}
-
 std::string has_a_matched_twin(const Look& look) {
   const CoordinateId gone = look.step().operands[0];
   const pgraph::Step* made = look.below(gone);
@@ -593,7 +545,6 @@ const Sentence kSentences[] = {
                        !look.indexed(look.step().operands[1]),
                    "a weight indexes the window");
      }},
-    {"unfold-of-reduces", is_one_weight_over_places},
     {"unfold-even-window",
      [](const Look& look) {
        bool even = false;
