@@ -209,8 +209,9 @@ class Program:
             Example:
                 >>> from syno._core import Program
                 >>> p = Program.parse("q[m,n] = sum[k] v[m,k] * w[k,n]; z[m,n] = relu(q[m,n])", sizes={"m": 2, "n": 3, "k": 4})
-                >>> p.neutral()[0]
-                Program("core[m,n] = sum[k] a0[m,k] * a1[k,n]; t0[m,n] = relu(core[m,n])")
+                >>> print(p.neutral()[0].short_text())
+                core[m,n] = sum[k] a0[m,k] * a1[k,n]
+                t0[m,n] = relu(core[m,n])
         """
     def one_scope_form(self) -> Program:
         """

@@ -536,8 +536,9 @@ void bind_class(py::module_& m) {
     Example:
         >>> from syno._core import Program
         >>> p = Program.parse("q[m,n] = sum[k] v[m,k] * w[k,n]; z[m,n] = relu(q[m,n])", sizes={"m": 2, "n": 3, "k": 4})
-        >>> p.neutral()[0]
-        Program("core[m,n] = sum[k] a0[m,k] * a1[k,n]; t0[m,n] = relu(core[m,n])")
+        >>> print(p.neutral()[0].short_text())
+        core[m,n] = sum[k] a0[m,k] * a1[k,n]
+        t0[m,n] = relu(core[m,n])
 )doc")
       .def("renamed", &program::renamed, "names"_a, R"doc(
     The same computation with other names for some tensors; one that is in their way gets a number behind its name.

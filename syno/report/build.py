@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from syno.errors import FormatError
 from syno.machine import describe_machine
 from syno.network_file import FILES, read_network
 from syno.numbers import significant
@@ -255,7 +256,10 @@ def _drawings(view: SessionView, candidates: list[Candidate]) -> dict[str, str]:
     """Of the first :data:`MOST_DRAWN`: each is some kilobytes of the page."""
     found = {}
     for candidate in candidates[:MOST_DRAWN]:
-        operator = next(iter(view.operators(candidate).values()), None)
+        try:
+            operator = next(iter(view.operators(candidate).values()), None)
+        except FormatError:  # a policy's own, that is no operator of ours: it has its formula only
+            continue
         if drawn := operator._repr_svg_() if operator is not None else None:
             found[candidate.id] = drawn
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -300,5 +301,7 @@ def test_a_call_without_checks_that_gets_no_memory_says_so() -> None:
     )
     assert child.returncode == 0, child.stderr[-3000:]
     refused, called, _ = child.stdout.split("; ")
-    assert refused.startswith("KernelError [kernel] there is no memory for 16826432 bytes")
+    said = re.match(r"KernelError \[kernel\] there is no memory for (\d+) bytes", refused)
+    assert said is not None, refused
+    assert 2**24 < int(said[1]) < 2**24 + 2**18  # rows are padded to this CPU's vectors
     assert called == "called 0.0"

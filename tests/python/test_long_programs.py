@@ -59,7 +59,7 @@ def functions(kernel: _core.Kernel) -> list[int]:
 
 
 def test_functions_are_of_a_bounded_length() -> None:
-    short, long = (functions(compiled(chain(n, extent=64))) for n in (30, 300))
+    short, long = (functions(compiled(chain(n, extent=64))) for n in (30, 450))
     assert len(short) == 1 and len(long) > 4
     assert max(long) < 2 * 4096
 
