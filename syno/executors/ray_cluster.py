@@ -29,6 +29,7 @@ from syno.session.remote import Answer, Word, end_workers, examine, run_job
 #: Label of nodes that latencies are measured on: ``ray start --labels syno-target=true``.
 TARGET = "syno-target"
 
+_ATTEMPTS, _PAUSE_S = 4, 2.0  # to connect, and between two of them
 _LOOK_S = 2.0  # between two looks at the nodes
 _WAIT_S = 600.0  # for a node to come where there is none left
 
@@ -137,11 +138,9 @@ class RayExecutor(RemoteExecutor):
 
     # --- the cluster
 
-    def _connect(self) -> Any:
-        ray = _ray()
-        if self._mailbox is not None:
-            return ray
-        if not ray.is_initialized():
+    def _initialise(self, ray: Any) -> None:
+        """A head under load may fail to start its server for this client in time, and manage the next time."""
+        for attempt in range(_ATTEMPTS):
             try:
                 ray.init(
                     address=self._address or "auto",
@@ -149,6 +148,20 @@ class RayExecutor(RemoteExecutor):
                     namespace="syno",
                     logging_level="ERROR",
                 )
+                return
+            except ConnectionAbortedError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                ray.shutdown()
+                time.sleep(_PAUSE_S)
+
+    def _connect(self) -> Any:
+        ray = _ray()
+        if self._mailbox is not None:
+            return ray
+        if not ray.is_initialized():
+            try:
+                self._initialise(ray)
             except (
                 Exception,
                 SystemExit,

@@ -279,7 +279,7 @@ def test_threads_are_used_where_a_kernel_gains_by_them() -> None:
 
 def test_a_torch_call_runs_on_the_threads_that_the_kernel_gains_by() -> None:
     torch = pytest.importorskip("torch")
-    from syno.torch import Op
+    from syno.torch import Op, ops
     from syno.torch import native as calls
 
     seen = []
@@ -304,6 +304,7 @@ def test_a_torch_call_runs_on_the_threads_that_the_kernel_gains_by() -> None:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(calls._core, "TensorCalls", Watched)
+            patch.setattr(ops, "_with_kernels", {})  # what is watched here is not kept for others
             op = Op(Operator.parse("y[i] = sum[j] x[j] * w[i,j]", i=7, j=9), prepack=True).eval()
             x = torch.randn(9)
             with torch.no_grad():

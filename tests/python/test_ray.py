@@ -437,3 +437,31 @@ def test_facts_of_a_node_travel() -> None:
     own = nodes.facts()
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(own), type=nodes.Facts) == own
     assert fakes.parent_of(os.getpid()) == os.getppid()
+
+
+def test_a_head_under_load_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syno.executors import ray_cluster
+
+    monkeypatch.setattr(ray_cluster, "_PAUSE_S", 0.0)
+
+    class Head:
+        """Fails to start its server for a client so many times."""
+
+        def __init__(self, fails: int) -> None:
+            self.fails, self.asked, self.closed = fails, 0, 0
+
+        def init(self, **_: Any) -> None:
+            self.asked += 1
+            if self.asked <= self.fails:
+                raise ConnectionAbortedError("Starting Ray client server failed.")
+
+        def shutdown(self) -> None:
+            self.closed += 1
+
+    executor = ray_cluster.RayExecutor()
+    late, never = Head(2), Head(99)
+    executor._initialise(late)
+    assert (late.asked, late.closed) == (3, 2)
+    with pytest.raises(ConnectionAbortedError):
+        executor._initialise(never)
+    assert never.asked == ray_cluster._ATTEMPTS
