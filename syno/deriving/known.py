@@ -18,8 +18,8 @@ from syno.errors import SynoError
 from syno.operator import Operator
 from syno.tuning.machine import machine_key
 
-#: What `syno.derive` allows by itself.
-MAX_REL_ERR = 1e-5
+#: What `syno.derive` allows and takes by itself.
+MAX_REL_ERR, SECONDS = 1e-5, 2.0
 #: Faster programs that an answer tells beside the fastest, and paths that are tried for other extents.
 _OTHERS, _LIKE = 2, 6
 #: Extents at which nothing was found, from which on others are not searched where time is scarce.
@@ -39,6 +39,8 @@ class Question:
     dtype: str
     threads: int
     max_rel_err: float
+    seconds: float
+    """That may be spent on it, or on the network that it is of: a longer search is another question."""
     names: Mapping[str, str]
     """Those that were given, by the operator's."""
     core: Question | None = None
@@ -53,12 +55,13 @@ class Question:
         dtype: str,
         threads: int,
         max_rel_err: float = MAX_REL_ERR,
+        seconds: float = SECONDS,
     ) -> Question:
         """The question about a concrete operator."""
         program, names, core = operator.program.neutral()
         neutral = {given: name for name, given in names.items()}
         inside = tuple(neutral[name] for name in constants)
-        how = (dtype, threads, max_rel_err)
+        how = (dtype, threads, max_rel_err, seconds)
         alone = None
         if core is not None:
             read = tuple(name for name in inside if name in core.inputs)
@@ -75,7 +78,8 @@ class Question:
     def key(self) -> str:
         """The same for the same question to the same build on this machine: 32 hexadecimal digits."""
         program = str(self.operator.program.text())
-        asked = (program, self.constants, self.dtype, self.threads, self.max_rel_err)
+        how = (self.dtype, self.threads, self.max_rel_err, self.seconds)
+        asked = (program, self.constants, *how)
         text = repr((*asked, machine_key(), _core.build_id()))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

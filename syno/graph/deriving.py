@@ -110,7 +110,12 @@ class Deriving:
 
     def _question(self, wanted: Wanted) -> Question:
         return Question.of(
-            wanted.operator, wanted.constants, wanted.dtype, self._threads, self._max_rel_err
+            wanted.operator,
+            wanted.constants,
+            wanted.dtype,
+            self._threads,
+            self._max_rel_err,
+            self._seconds,
         )
 
     @staticmethod

@@ -94,6 +94,7 @@ def test_names_do_not_matter_to_a_question() -> None:
     assert question.key == other.key and question.operator == other.operator
     assert question.key != _asked(max_rel_err=1e-4).key
     assert question.key != _asked(constants=()).key
+    assert question.key != _asked(seconds=60.0).key, "who has more time asks again"
     assert question.core is not None and question.core.key == question.key
     followed = _asked(CONV + "; z[o,h,w] = relu(y[o,h,w])")
     assert followed.key != question.key
@@ -165,6 +166,7 @@ def test_a_computation_is_searched_once_in_a_network(
     assert len(searches) == 2, "the cache knows them"
     assert [s.derived for s in again.network.stages] == [s.derived for s in fast.network.stages]
     assert syno.compile(model, x, derive=True, max_rel_err=1e-4) and len(searches) == 4
+    assert syno.compile(model, x, derive=True, seconds=60.0) and len(searches) == 6
 
 
 @pytest.mark.usefixtures("keeps_all")
