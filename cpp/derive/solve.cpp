@@ -56,6 +56,31 @@ std::optional<Congruence> congruence_of(const Program& program, std::size_t at, 
   return found;
 }
 
+/// Of the factors that are 0 outside of what they read, the one that terms past the end of the sum are made zero
+/// by: one that reads at the sum itself, as weights do, if there is one. Copies of it that are made before calls
+/// hold those zeros; another factor would have to look at each term.
+struct Guarded {
+  ScalarId factor{};
+  std::size_t index = 0;  ///< that holds the guard
+};
+std::optional<Guarded> factor_to_guard(const Program& program, ScalarId body, const Congruence& c,
+                                       std::uint32_t slot) {
+  const auto& arena = program.arena;
+  std::optional<Guarded> deciding;
+  for (const ScalarId factor : program::factors_of(program, body)) {
+    const Scalar& read = program.scalar(factor);
+    if (read.kind != ScalarKind::Read || read.fill.num() != 0) continue;
+    for (std::size_t i = 0; i < read.indices.size(); ++i) {
+      const symbolic::Expr& whole = arena[read.indices[i]];
+      if (whole.op == Op::Iterator && static_cast<std::uint32_t>(whole.a) == slot) return Guarded{factor, i};
+      over_nodes(arena, read.indices[i], [&](const symbolic::Expr& node) {
+        if (!deciding && node.op == Op::Modulo && node.a == c.whole) deciding = Guarded{factor, i};
+      });
+    }
+  }
+  return deciding;
+}
+
 }  // namespace
 
 std::vector<Site> find_solvable(const Program& program, std::size_t scope) {
@@ -95,23 +120,22 @@ void solve(Program& program, const Site& site) {
       return node.op == Op::Divide ? quotient : arena.constant(0);
     });
   };
-  // The last round may be incomplete: its terms past the end are zero by a guard of the factor.
-  ExprId past = arena.constant(0);
-  if (c.extent % c.modulus != 0) past = arena.subtract(arena.inside(value, symbolic::Size(c.extent)), value);
+  // The last round may be incomplete: its terms past the end are zero by a guard of one factor.
   const ScalarId body = program.scopes[at].body;
+  const bool incomplete = c.extent % c.modulus != 0;
+  const std::optional<Guarded> guarded = incomplete ? factor_to_guard(program, body, c, slot) : std::nullopt;
+  const auto guard = [&, value = value](ExprId index) {
+    const ExprId inside = arena.inside(value, symbolic::Size(c.extent));
+    return index == value ? inside : arena.add(index, arena.subtract(inside, value));
+  };
   program.scopes[at].body = program::rebuild(program, body, [&](ScalarId id) -> std::optional<ScalarId> {
     Scalar scalar = program.scalar(id);
     if (scalar.kind == ScalarKind::Index) {
       scalar.index = solved(scalar.index);
     } else if (scalar.kind == ScalarKind::Read) {
-      bool decides = false;
-      for (auto& index : scalar.indices) {
-        over_nodes(arena, index, [&](const symbolic::Expr& node) {
-          decides = decides || (node.op == Op::Modulo && node.a == c.whole && arena[node.size] == modulus);
-        });
-        index = solved(index);
-      }
-      if (decides) scalar.indices[0] = arena.add(scalar.indices[0], past);
+      for (auto& index : scalar.indices) index = solved(index);
+      if (guarded && id == guarded->factor)
+        scalar.indices[guarded->index] = guard(scalar.indices[guarded->index]);
     } else {
       return std::nullopt;
     }
