@@ -205,7 +205,11 @@ Choosing fewest_cycles(const Construction& c, const std::string& scope, const Sk
 struct Finished {
   Schedule schedule;
   LoopNest nest;
+  bool separable = false;  ///< something in it is computed by its place in a block: Phases can be either
 };
+/// What is computed by its place in a block, as a strided transposed convolution is: place by place where it
+/// lies, or as channels of its own that are put in their places by a copy (decision `polyphase`).
+enum class Phases : std::uint8_t { Together, Apart };
 /// What a chooser is asked: how to write one scope, whose consumers are decided.
 struct Question {
   const Construction& construction;
@@ -233,6 +237,6 @@ Schedule construct(const program::Program& concrete, Dtype dtype, const Target& 
                    const std::vector<std::string>& constants = {}, const Strides& strides = {});
 Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
                         const Chooser& chooser, const std::vector<std::string>& constants = {},
-                        const Strides& strides = {});
+                        const Strides& strides = {}, Phases phases = Phases::Together);
 
 }  // namespace syno::construct

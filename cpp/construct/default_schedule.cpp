@@ -112,6 +112,22 @@ void solve_sums(Construction& c) {
       c.add(schedule::decision_for("solve", sums.front()));
 }
 
+/// Whether something is computed by its place in a block.
+bool has_phases(const Construction& c) {
+  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
+    if (!sites_of(c.plan, "polyphase", s).empty()) return true;
+  return false;
+}
+
+/// What is computed by its place in a block becomes channels of their own: a transposed convolution of few
+/// channels is a dense one of many.
+void separate_phases(Construction& c) {
+  for (std::size_t s = c.plan.scopes.size(); s-- > 0;)
+    for (const derive::Site& site : sites_of(c.plan, "polyphase", s))
+      c.add(schedule::decision_for("polyphase", site));
+  inline_cheap_scopes(c);  // what put results in their places, into who reads them
+}
+
 /// Loops that follow each other in every tensor become one.
 void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts& facts) {
   c.apply(name, facts.splits);
@@ -383,7 +399,7 @@ Choosing counted(const Question& question) {
 }
 
 Finished finished(const Construction& c) {
-  Finished made{c.schedule, emit_call(c.plan)};
+  Finished made{c.schedule, emit_call(c.plan), false};
   verify(made.nest);  // some rules speak only once all loops are known
   return made;
 }
@@ -481,11 +497,13 @@ void write_scopes(Construction& c, const std::vector<std::string>& names, std::s
 
 Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
                         const Chooser& chooser, const std::vector<std::string>& constants,
-                        const Strides& strides) {
+                        const Strides& strides, Phases phases) {
   Construction c(concrete, dtype, target, constants, strides);
   inline_cheap_scopes(c);
   share_functions(c);
   solve_sums(c);
+  const bool separable = has_phases(c);
+  if (separable && phases == Phases::Apart) separate_phases(c);
   turn_places(c);
   fuse_epilogues(c);
   take_out_factors(c);
@@ -507,13 +525,17 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
                                           Attempt{&by_count, false}, Attempt{&plain, false}}) {
     write_scopes(c, names, names.size(), chosen, in_pieces);
     try {
-      return finished(c);
+      Finished made = finished(c);
+      made.separable = separable;
+      return made;
     } catch (const ScheduleError&) {
       c = inlined;
     }
   }
   write_scopes(c, names, names.size(), nullptr, false);
-  return finished(c);
+  Finished made = finished(c);
+  made.separable = separable;
+  return made;
 }
 
 Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,

@@ -26,6 +26,15 @@ void over_forms(const Program& program, ScalarId body,
                           [&](ExprId index) { over_index(program.arena, index, 1, visit); });
 }
 
+void over_nodes(const symbolic::Arena& arena, ExprId index,
+                const std::function<void(const symbolic::Expr&)>& visit) {
+  const symbolic::Expr& node = arena[index];
+  visit(node);
+  if (node.op == Op::Iterator || node.op == Op::Constant || node.op == Op::SizeValue) return;
+  over_nodes(arena, node.a, visit);
+  if (node.op == Op::Add) over_nodes(arena, node.b, visit);
+}
+
 std::vector<DividedForm> forms_in(const Program& program, ScalarId body) {
   std::vector<DividedForm> forms;
   over_forms(program, body,

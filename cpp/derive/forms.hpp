@@ -16,6 +16,10 @@ using Affine = symbolic::AffineForm<ExprId>;
 void over_forms(const Program& program, ScalarId body,
                 const std::function<void(const Affine& form, std::int64_t divisor)>& visit);
 
+/// Visits what an index is made of, itself first.
+void over_nodes(const symbolic::Arena& arena, ExprId index,
+                const std::function<void(const symbolic::Expr& node)>& visit);
+
 /// All of them, as they come.
 struct DividedForm {
   Affine form;

@@ -27,6 +27,11 @@ constexpr std::array kRewrites{
         find_solvable, solve, true, true},
     Rewrite{"turn", "y[w] = f((w+a) % m) is t[u] = f(u); y[w] = t[(w+a) % m]: w -> (w+a) % m is one to one",
             find_turns, turn, true, true},
+    Rewrite{"polyphase",
+            "y[i] = f((i+a)/m, (i+a)%m) is t[z,q] = f(q,z); y[i] = t[(i+a)%m,(i+a)/m]: a channel for each "
+            "place in "
+            "a block",
+            find_polyphases, polyphase, true, true},
     Rewrite{
         "split_sum",
         "y[i] = sum[r,c] f(i,r,c) is t[r,i] = sum[c] f(i,r,c); y[i] = sum[r] t[r,i]: sums are associative",

@@ -37,7 +37,8 @@ struct Rewrite {
   bool schedules = false;  ///< schedules are constructed with it, too
 };
 
-/// The rows, by name. Those that schedules are constructed with: factor, inline, share, solve, turn.
+/// The rows, by name. Those that schedules are constructed with: factor, inline, share, solve, turn,
+/// polyphase.
 std::span<const Rewrite> rewrites();
 const Rewrite& rewrite_named(std::string_view name);  ///< UnknownName lists them
 

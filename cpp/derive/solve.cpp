@@ -2,9 +2,9 @@
 // ones have: sum[r] x[inside((h+1-r) % 2, 1) + (h+1-r) / 2] * w[r] multiplies half of its terms with zero.
 // The congruence is solved for the sum, r = 2*r' + (h+1) % 2, and r' runs over the terms that are left.
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
+#include "derive/forms.hpp"
 #include "derive/tools.hpp"
 #include "support/error.hpp"
 #include "symbolic/affine.hpp"
@@ -21,16 +21,6 @@ struct Congruence {
   std::int64_t coefficient = 0, modulus = 1;
   std::int64_t extent = 1;  ///< of the sum, which begins at 0
 };
-
-/// Visits what an expression is made of, itself first.
-void over_nodes(const symbolic::Arena& arena, ExprId e,
-                const std::function<void(const symbolic::Expr&)>& visit) {
-  const symbolic::Expr& node = arena[e];
-  visit(node);
-  if (node.op == Op::Iterator || node.op == Op::Constant || node.op == Op::SizeValue) return;
-  over_nodes(arena, node.a, visit);
-  if (node.op == Op::Add) over_nodes(arena, node.b, visit);
-}
 
 std::optional<Congruence> congruence_of(const Program& program, std::size_t at, std::size_t sum) {
   const Scope& scope = program.scopes[at];
@@ -56,9 +46,9 @@ std::optional<Congruence> congruence_of(const Program& program, std::size_t at, 
   return found;
 }
 
-/// Of the factors that are 0 outside of what they read, the one that terms past the end of the sum are made zero
-/// by: one that reads at the sum itself, as weights do, if there is one. Copies of it that are made before calls
-/// hold those zeros; another factor would have to look at each term.
+/// Of the factors that are 0 outside of what they read, the one that terms past the end of the sum are made
+/// zero by: one that reads at the sum itself, as weights do, if there is one. Copies of it that are made
+/// before calls hold those zeros; another factor would have to look at each term.
 struct Guarded {
   ScalarId factor{};
   std::size_t index = 0;  ///< that holds the guard

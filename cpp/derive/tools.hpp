@@ -32,6 +32,8 @@ std::vector<Site> find_solvable(const Program& program, std::size_t scope);
 void solve(Program& program, const Site& site);
 std::vector<Site> find_turns(const Program& program, std::size_t scope);
 void turn(Program& program, const Site& site);
+std::vector<Site> find_polyphases(const Program& program, std::size_t scope);
+void polyphase(Program& program, const Site& site);
 std::vector<Site> find_sum_splits(const Program& program, std::size_t scope);
 void split_sum(Program& program, const Site& site);
 std::vector<Site> find_sum_merges(const Program& program, std::size_t scope);

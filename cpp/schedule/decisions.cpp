@@ -505,6 +505,10 @@ constexpr std::array kDecisions = {
     DecisionRow{"turn", "loops=[i], words=[name]?",
                 "what several reads meet at (i + a) % m is computed in their order and turned in a copy",
                 turn},
+    DecisionRow{
+        "polyphase", "words=[name]?",
+        "results at (i + a) % m of blocks of m are channels of their own, put in their places by a copy",
+        polyphase},
     DecisionRow{"factor", "", "what a sum multiplies all its terms by multiplies its result instead", factor},
     DecisionRow{"share", "tensor=another scope's output, words=[name]?",
                 "an elementary function of the same values in both becomes a scope that both read", share},

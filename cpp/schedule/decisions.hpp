@@ -30,6 +30,7 @@ void stage(Plan& plan, const Decision& decision);
 void fuse_epilogue(Plan& plan, const Decision& decision);
 void solve(Plan& plan, const Decision& decision);
 void turn(Plan& plan, const Decision& decision);
+void polyphase(Plan& plan, const Decision& decision);
 void factor(Plan& plan, const Decision& decision);
 void share(Plan& plan, const Decision& decision);
 void inline_scope(Plan& plan, const Decision& decision);

@@ -188,6 +188,15 @@ void turn(Plan& plan, const Decision& decision) {
   plan.rewrite(derive::rewrite_named("turn"), site_of(decision));
 }
 
+void polyphase(Plan& plan, const Decision& decision) {
+  const std::size_t at = plan.scope_named(decision.scope);
+  check_untouched(plan, at);
+  // Who reads it reads blocks and phases now: how far a copy reaches must be known.
+  for (const std::size_t reader : plan.consumers(plan.program.scopes[at].output))
+    check_untouched(plan, reader, true);
+  plan.rewrite(derive::rewrite_named("polyphase"), site_of(decision));
+}
+
 void share(Plan& plan, const Decision& decision) {
   for (const std::string& name : {decision.scope, decision.tensor})
     check_untouched(plan, plan.scope_named(name));

@@ -17,9 +17,9 @@ namespace syno::schedule {
 /// (schedule/decisions.cpp): split, fuse, reorder, relax, unroll, vectorize, transpose, parallel,
 /// register_tile, peel, stage (a copy of what is read or written), prepack (before calls), prefetch, skip
 /// (terms that read padding), layout (ALT's primitives on a tensor), strides (of an argument), compute_at,
-/// solve (a remainder), turn (a rotation), inline, epilogue, share (what scopes have in common), factor (out
-/// of a sum). Decisions about a consumer's loops come before those about what is computed for it: they say
-/// how much of it there is.
+/// solve (a remainder), turn (a rotation), polyphase (places in blocks), inline, epilogue, share (what scopes
+/// have in common), factor (out of a sum). Decisions about a consumer's loops come before those about what is
+/// computed for it: they say how much of it there is.
 struct Decision {
   std::string name;
   std::string scope;                  ///< output tensor of the scope it applies to

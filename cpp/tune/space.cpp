@@ -148,7 +148,21 @@ std::span<const TraceMutation> trace_mutations() { return kMutations; }
 ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const Machine& machine,
                              int threads)
     : program_(std::move(concrete)), dtype_(dtype), machine_(machine), threads_(threads) {
-  construct::construct(program_, dtype_, machine_.target(threads_), construct::fewest_cycles);
+  const auto counted = [&](construct::Phases phases) {
+    return construct::construct_with(
+        program_, dtype_, machine_.target(threads_),
+        [](const construct::Question& question) {
+          return construct::fewest_cycles(question.construction, question.scope, question.sketches);
+        },
+        {}, {}, phases);
+  };
+  const construct::Finished together = counted(construct::Phases::Together);
+  if (!together.separable) return;
+  const auto predicted_s = [&](const construct::Finished& finished) {
+    return machine::predict(finished.nest, machine_, {threads_, false}).seconds;
+  };
+  if (predicted_s(counted(construct::Phases::Apart)) < predicted_s(together))
+    phases_ = construct::Phases::Apart;
 }
 
 std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule, Choices choices) const {
@@ -189,14 +203,16 @@ std::optional<Choosing> ScheduleSpace::random_choice(const Sketches& sketches, R
 std::optional<Candidate> ScheduleSpace::build(Choices choices, const Choose& choose) const {
   try {
     construct::Finished finished = construct::construct_with(
-        program_, dtype_, machine_.target(threads_), [&](const construct::Question& question) {
+        program_, dtype_, machine_.target(threads_),
+        [&](const construct::Question& question) {
           const Choosing counted =
               construct::fewest_cycles(question.construction, question.scope, question.sketches);
           Choosing& choice = choices.try_emplace(question.scope, counted).first->second;
           if (choice.sketch >= question.sketches.size()) choice = counted;
           choose(question.scope, question.sketches, choice);
           return choice;
-        });
+        },
+        {}, {}, phases_);
     return candidate(std::move(finished), std::move(choices));
   } catch (const Error&) {
     return std::nullopt;

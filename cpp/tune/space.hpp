@@ -68,6 +68,7 @@ class ScheduleSpace {
   nest::Dtype dtype_;
   Machine machine_;
   int threads_;
+  construct::Phases phases_ = construct::Phases::Together;  ///< those that are predicted to take less time
 };
 
 }  // namespace syno::tune

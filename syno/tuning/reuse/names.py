@@ -83,7 +83,17 @@ def sketch_of(schedule: _core.Schedule) -> str:
     return "; ".join(line.strip() for line in lines)
 
 
-_STRUCTURE = ("stage", "epilogue", "inline", "turn", "solve", "factor", "share", "prepack")
+_STRUCTURE = (
+    "stage",
+    "epilogue",
+    "inline",
+    "turn",
+    "solve",
+    "polyphase",
+    "factor",
+    "share",
+    "prepack",
+)
 
 
 def _words(decision: Mapping[str, Any]) -> str:

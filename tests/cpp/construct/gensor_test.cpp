@@ -10,6 +10,7 @@
 #include <set>
 
 #include "construct/etir.hpp"
+#include "construct/machines.hpp"
 #include "machine/predict.hpp"
 #include "schedule/fixture.hpp"
 #include "support/error.hpp"
@@ -20,26 +21,6 @@ using namespace schedule;
 namespace {
 
 using nest::Dtype;
-
-/// A machine with the caches of a server core, whatever runs the test.
-Machine server() {
-  Machine machine;
-  machine.name = "server";
-  machine.levels = {{"L1", 32 << 10, 1, 64, 8, 1.1, 220, 117},
-                    {"L2", 1 << 20, 1, 64, 8, 5, 115, 110},
-                    {"L3", 32 << 20, 2, 64, 16, 40, 75, 80},
-                    {"memory", std::int64_t{16} << 30, 2, 64, 0, 150, 25, 25}};
-  return machine;
-}
-Machine desktop() {
-  Machine machine = server();
-  machine.name = "desktop";
-  machine.vector_bits = 256;
-  machine.vector_registers = 16;
-  machine.fma_per_cycle = 2;
-  machine.levels.erase(machine.levels.begin() + 2);
-  return machine;
-}
 
 program::Program matmul(std::int64_t m, std::int64_t n, std::int64_t k) {
   program::ParseOptions options;

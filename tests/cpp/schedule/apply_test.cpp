@@ -86,7 +86,7 @@ Decision random_decision(Random& random, const Plan& plan) {
     if (!reads.empty())
       d.tensor = plan.program.tensor(plan.program.scalar(reads[random.below(reads.size())]).tensor).name;
     d.numbers = {draw(random, 0, 400)};
-  } else if (d.name == "skip") {
+  } else if (d.name == "skip" || d.name == "polyphase") {
   } else if (d.name == "epilogue") {
     const auto reads = plan.reads(s);
     if (!reads.empty())

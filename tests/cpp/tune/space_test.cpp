@@ -107,7 +107,8 @@ TEST(ScheduleSpace, DrawsTheSameForTheSameSeed) {
 /// Whether a decision makes a scope of this name.
 bool makes(const schedule::Schedule& schedule, const std::string& scope) {
   return std::any_of(schedule.trace.begin(), schedule.trace.end(), [&](const auto& decision) {
-    return decision.name == "turn" && decision.scope + "_turned" == scope;
+    return (decision.name == "turn" && decision.scope + "_turned" == scope) ||
+           (decision.name == "polyphase" && decision.scope + "_phases" == scope);
   });
 }
 
