@@ -7,14 +7,16 @@ are simulated: trainings take log-normal minutes, 30 % end after a quarter of th
 repeated. Nothing of it waits, so that the wall time is the head's: proposing, folding, committing. Then `status`, the report
 and opening the session again are timed. Times are this machine's.
 
-Batches are proposed and told as a whole, so that all workers wait for the slowest of each: `busy_share` says how much of
-their time is work.
+Without ``--lag`` batches are proposed and told as a whole, so that all workers wait for the slowest of each; with it a
+candidate is proposed from the rewards of those at least so many tickets before it. ``busy_share`` says how much of the workers'
+time is work, from beginning to end and until the last training begins.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 import json
 import math
 import random
@@ -23,6 +25,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +49,12 @@ POINTS = (1, 2, 3, 4)  # quarters of a training
 
 def drawn(number: int, seed: int = 0) -> random.Random:
     return random.Random(f"{number} {seed}")
+
+
+def duration(number: int) -> float:
+    """Seconds of a candidate's training: log-normal, a quarter of it where its curve is given up there."""
+    whole = MEDIAN_S * math.exp(SIGMA * drawn(number).gauss(0, 1))
+    return whole * (0.25 if drawn(number, 1).random() < PRUNED else 1.0)
 
 
 class Graph:
@@ -125,6 +134,12 @@ class Simulated:
         self.busy_s = 0.0
         self.lost: set[int] = set()
         self.bytes = 0
+        self._running: list[tuple[float, int, int, Call, Outcome | None]] = []
+        self.first: tuple[float, float] | None = None
+        self.last = (0.0, 0.0)
+        """When the first and the last training of a candidate began, and how long all workers had worked by then."""
+        self.marks: list[float] = []
+        """Seconds of this process' processor, at each training's end."""
 
     def run(
         self,
@@ -132,30 +147,54 @@ class Simulated:
         *,
         started: Callable[[int, int], None] | None = None,
         reported: Callable[[int, int, dict[str, float]], None] | None = None,
+        more: Callable[[], Sequence[Call]] | None = None,
     ) -> Iterator[tuple[int, Outcome]]:
-        free = [(self.now_s, worker) for worker in range(self.count)]
-        ends: list[tuple[float, int, int]] = []
-        for index, call in enumerate(calls):
-            at, worker = heapq.heappop(free)
-            took = self._seconds(call)
-            heapq.heappush(free, (at + took, worker))
-            self.busy_s += took
-            ends.append((at + took, index, worker))
-        for end, index, worker in sorted(ends):
-            self.now_s = max(self.now_s, end)
-            if started:
-                started(index, worker)
-            yield index, self._outcome(calls[index], reported, index)
+        waiting = deque(enumerate(calls))
+        given = len(calls)
+        free = list(range(self.count))
+        while True:
+            if more is not None:
+                new = more()
+                waiting.extend(enumerate(new, given))
+                given += len(new)
+            while waiting and free:
+                index, call = waiting.popleft()
+                worker = heapq.heappop(free)
+                if call.request.candidate > 0 and call.kind == "train":
+                    self.first = self.first or (self.now_s, self.busy_s)
+                    self.last = (self.now_s, self.busy_s)
+                if started:
+                    started(index, worker)
+                ends, outcome = self._seconds(call)
+                heapq.heappush(self._running, (self.now_s + ends, index, worker, call, outcome))
+            if not self._running:
+                return
+            end, index, worker, call, outcome = heapq.heappop(self._running)
+            self.busy_s += (end - self.now_s) * (self.count - len(free))
+            self.now_s = end
+            heapq.heappush(free, worker)
+            yield index, outcome or self._outcome(call, reported, index)
+
+    def share(self) -> float:
+        """Of the workers' time from the first candidate's training until the last one begins: what ends after that leaves
+        workers without any further work."""
+        assert self.first is not None
+        (begun_s, before_s), (ended_s, after_s) = self.first, self.last
+        return (after_s - before_s) / max(1e-9, (ended_s - begun_s) * self.count)
 
     def close(self) -> None:
         pass
 
-    def _seconds(self, call: Call) -> float:
+    def _seconds(self, call: Call) -> tuple[float, Outcome | None]:
+        """How long a call runs, and how it ends where its machine is lost on the way: once, at any moment of it."""
         if call.kind != "train":
-            return 0.0
+            return 0.0, None
         number = call.request.candidate
-        whole = MEDIAN_S * math.exp(SIGMA * drawn(number).gauss(0, 1))
-        return whole * (0.25 if drawn(number, 1).random() < PRUNED else 1.0)
+        seconds = duration(number)
+        if drawn(number, 2).random() < LOST and number not in self.lost:
+            self.lost.add(number)
+            return seconds * drawn(number, 4).random(), Outcome("node", reason="simulated")
+        return seconds, None
 
     def _outcome(self, call: Call, reported: Any, index: int) -> Outcome:
         number = call.request.candidate
@@ -164,9 +203,6 @@ class Simulated:
         elif call.kind == "measure":
             value = Measurement(latency_us=1_000.0 + number % 97, samples=7, verified=True)
         else:
-            if drawn(number, 2).random() < LOST and number not in self.lost:
-                self.lost.add(number)
-                return Outcome("node", reason="simulated")
             value = self._training(call, reported, index)
         plain = msgspec.to_builtins(value)
         self.bytes += len(frame(plain))  # as it would travel
@@ -175,6 +211,7 @@ class Simulated:
     def _training(self, call: Call, reported: Any, index: int) -> TrainResult:
         number = call.request.candidate
         quality = 0.9 - 0.1 * drawn(number, 3).random()
+        self.marks.append(time.process_time())
         pruned = number > 0 and drawn(number, 1).random() < PRUNED
         curve = []
         for point in POINTS[:1] if pruned else POINTS:
@@ -195,14 +232,16 @@ class Simulated:
             curve=curve,
             steps=len(curve),
             total_steps=4,
-            seconds=self._seconds(call),
+            seconds=duration(number),
             examples_per_s=1_000.0,
             seed=call.request.seed,
             threads=1,
         )
 
 
-def simulate(folder: Path, candidates: int, workers: int, width: int, space: int) -> dict[str, Any]:
+def simulate(
+    folder: Path, candidates: int, workers: int, width: int, lag: int | None, space: int
+) -> dict[str, Any]:
     """One session of that many candidates, and what it cost."""
     path = folder / "session"
     here = str(Path(__file__).resolve())
@@ -215,24 +254,27 @@ def simulate(folder: Path, candidates: int, workers: int, width: int, space: int
         measurer=Component(reference=f"{here}:Simulated"),
         predicted_on="1",
         batch_width=width,
+        lag=lag,
         limits=Limits(workers=1),
         trust=True,
     ) as session:
-        marks = []  # of the processor: others may use the machine
-        for part in range(1, 5):
-            at = time.process_time()
-            session.run(budget=candidates * part // 4, executor=executor, progress="off")
-            marks.append(1e3 * (time.process_time() - at) / (candidates / 4))
+        session.run(budget=candidates, executor=executor, progress="off")
         seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    quarter = len(executor.marks) // 4
+    marks = [executor.marks[place * quarter - (place > 0)] for place in range(5)]
     size = sum(file.stat().st_size for file in path.glob("session.sqlite*"))
     row: dict[str, Any] = {
         "candidates": candidates,
         "workers": workers,
         "batch_width": width,
+        "lag": lag,
+        "durations": f"drawn: log-normal, median {MEDIAN_S:g} s, sigma {SIGMA}; {PRUNED:.0%} end after a quarter, "
+        f"{LOST:.0%} are lost once and repeated",
         "head_ms_per_candidate": 1e3 * seconds / candidates,
         "head_cpu_ms_per_candidate": 1e3 * cpu / candidates,
-        "head_cpu_ms_by_quarter": marks,
+        "head_cpu_ms_by_quarter": [1e3 * (b - a) / quarter for a, b in itertools.pairwise(marks)],
         "busy_share": executor.busy_s / (executor.now_s * workers),
+        "busy_share_until_the_last_begins": executor.share(),
         "database_bytes": size,
         "answer_bytes_per_candidate": executor.bytes / candidates,
     }
@@ -255,10 +297,15 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=1_000)
     parser.add_argument("--width", type=int, help="candidates proposed together; default: workers")
+    parser.add_argument(
+        "--lag",
+        type=int,
+        help="candidates under way while further ones are proposed; default: the barrier of a batch",
+    )
     parser.add_argument("--space", type=int, help="operators of the space; default: twice as many")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    for name in ("candidates", "workers", "width", "space"):
+    for name in ("candidates", "workers", "width", "lag", "space"):
         if (value := getattr(options, name)) is not None and value < 4:
             parser.error(f"--{name} {value}: give at least 4")
     folder = Path(tempfile.mkdtemp(prefix="syno-scale-"))
@@ -268,6 +315,7 @@ def main() -> None:
             options.candidates,
             options.workers,
             options.width or options.workers,
+            options.lag,
             options.space or 2 * options.candidates,
         )
     finally:

@@ -87,6 +87,7 @@ LEAST_SHARE = 0.02
         "finalists",
         "final_seeds",
         "batch_width",
+        "lag",
         "groups",
         "max_steps",
         "budget",
@@ -113,6 +114,7 @@ def search(
     finalists: int | Mapping[str, int | Sequence[int]] = 3,
     final_seeds: int = 3,
     batch_width: int = BATCH_WIDTH,
+    lag: int | None = None,
     workers: int | None = None,
     executor: Any = None,
     native: bool = True,
@@ -182,6 +184,10 @@ def search(
         finalists, final_seeds: the best are trained again, with the original, on that many new seeds; or those that are
             named, each on so many seeds: ``finalists={"c7": 8, "c3": 3, "baseline": 8}``.
         batch_width: candidates proposed together; decides the search, ``workers`` does not.
+        lag: candidates that may be under way while further ones are proposed, so that no worker waits for the slowest of
+            a batch: at least twice as many as are trained at the same time, and more keep more of them at work, who learn
+            later. Decides the search, as ``batch_width`` does. Needs predicted latencies; latencies are then measured
+            when a group of layers was searched, of candidates that were trained to their end. Default: none, or as before.
         native: train on native kernels, else on emitted PyTorch functions. Timing is always native.
         pretrained: whether every training, the original's too, begins with the model's weights, operators fitted to
             the layers they replace (:mod:`syno.fitting`); else with freshly drawn ones. Default: with the
@@ -189,7 +195,7 @@ def search(
         workers: processes that train at the same time; default one a usable core.
         executor: who trains, by name or as :mod:`syno.executors` makes it: ``"local"`` (default: ``workers`` processes of this
             machine), ``"package.module:make"`` of a :class:`concurrent.futures.Executor`, or such a pool. It decides
-            nothing; give a ``batch_width`` of at least as many candidates as it trains at the same time. Latencies are this
+            nothing; give a ``lag``, or a ``batch_width`` of at least as many candidates as it trains at the same time. Latencies are this
             machine's. Needs ``data`` by name.
         timeout_s: seconds after which one training is ended and counts as failed; default an hour. It and
             ``workers`` stay as they are in a session that goes on, unless they are given again.
@@ -219,6 +225,7 @@ def search(
         finalists=(len(finalists) if isinstance(finalists, Mapping) else finalists, 0, MOST_COUNT),
         final_seeds=(final_seeds, 1, MOST_COUNT),
         batch_width=(batch_width, 1, MOST_COUNT),
+        lag=(lag, 1, MOST_COUNT),
         groups=(groups, 1, MOST_COUNT),
         max_steps=(max_steps, 1, MOST_COUNT),
     )
@@ -254,6 +261,7 @@ def search(
         finalists=finalists,
         final_seeds=final_seeds,
         batch_width=batch_width,
+        lag=lag,
         workers=workers,
         runner=runner,
         native=native,
@@ -294,6 +302,7 @@ def _check_numbers(**numbers: tuple[object, int, int]) -> None:
         "final_seeds",
         "batch",
         "batch_width",
+        "lag",
         "groups",
         "max_steps",
     )
@@ -320,6 +329,7 @@ def search_task(
     space: Space | str | Path | Mapping[str, Any] | None = None,
     known: str | Sequence[str] | None = None,
     batch_width: int = BATCH_WIDTH,
+    lag: int | None = None,
     native: bool = True,
     require: str = "",
     prune: Prune | None = None,
@@ -349,6 +359,7 @@ def search_task(
         final_seeds=(final_seeds, 1, MOST_COUNT),
         batch=(batch, 1, MOST_COUNT),
         batch_width=(batch_width, 1, MOST_COUNT),
+        lag=(lag, 1, MOST_COUNT),
         groups=(groups, 1, MOST_COUNT),
         max_steps=(max_steps, 1, MOST_COUNT),
     )
@@ -383,6 +394,8 @@ def search_task(
             command += f" --policy {policy}"
         if batch_width != BATCH_WIDTH:
             command += f" --batch-width {batch_width}"
+        if lag is not None:
+            command += f" --lag {lag}"
         if require:
             command += f" --require {shlex.quote(require)}"
         if timeout_s is not None:
@@ -408,6 +421,7 @@ def search_task(
         finalists=finalists,
         final_seeds=final_seeds,
         batch_width=batch_width,
+        lag=lag,
         workers=workers,
         runner=runner,
         native=native,
@@ -704,6 +718,7 @@ def _run(
     finalists: int | Mapping[str, int | Sequence[int]],
     final_seeds: int,
     batch_width: int,
+    lag: int | None,
     workers: int | None,
     runner: Executor | int | None,
     native: bool,
@@ -758,6 +773,7 @@ def _run(
         measurer=Component(reference=MEASURER, options={**options, **timing}),
         seed=seed,
         batch_width=batch_width,
+        lag=lag,
         prune=prune,
         space=space.recorded(),
         rungs=_rungs(rungs),

@@ -75,11 +75,13 @@ def space_problem(spec: str) -> str | None:
 
 
 class _TreeState(msgspec.Struct, forbid_unknown_fields=True):
-    """``tickets`` says of each whose it is: a ticket of the tree, or -1 and the place of a known operator."""
+    """``tickets`` says of each whose it is: a ticket of the tree, or -1 and the place of a known operator; ``untold`` are those
+    that wait for a reward."""
 
     tree: str
     tickets: list[tuple[int, int]]
     trained: list[int]
+    untold: list[int] = []
 
 
 class TreeProposer:
@@ -146,7 +148,7 @@ class TreeProposer:
         tree = str(self._tree.to_json())
         if not self._known:
             return tree
-        kept = _TreeState(tree, self._tickets, sorted(self._trained))
+        kept = _TreeState(tree, self._tickets, sorted(self._trained), sorted(self._untold))
         return msgspec.json.encode(kept).decode()
 
     def restore(self, state: str) -> None:
@@ -162,11 +164,12 @@ class TreeProposer:
             found = msgspec.json.decode(state, type=_TreeState)
         except msgspec.MsgspecError as error:
             raise FormatError(f"[proposer] not the state of a search: {error}") from error
-        wrong = [t for t in found.trained if not 0 <= t < len(found.tickets)]
+        wrong = [t for t in (*found.trained, *found.untold) if not 0 <= t < len(found.tickets)]
         if wrong or any(not -1 <= place < len(self._known) for _, place in found.tickets):
             raise FormatError("[proposer] the state is of a search with other known operators")
         self._tree = _core.Tree.from_json(self._spec, found.tree)
-        self._tickets, self._trained, self._untold = found.tickets, set(found.trained), set()
+        self._tickets, self._trained = found.tickets, set(found.trained)
+        self._untold = set(found.untold)
 
 
 class _State(msgspec.Struct, forbid_unknown_fields=True):

@@ -510,6 +510,15 @@ def search(
             help="Candidates proposed together: at least as many as are trained at the same time. Decides the search.",
         ),
     ] = 4,
+    lag: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            min=1,
+            max=1 << 20,
+            help="Candidates under way while further ones are proposed, so that no worker waits for the slowest of a batch: "
+            "at least twice as many as are trained at the same time. Decides the search.",
+        ),
+    ] = None,
     train_limit: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -606,6 +615,7 @@ def search(
             **({"trust_network": True} if trust_network else {}),
         },
         batch_width=batch_width,
+        lag=lag,
         finalists=finalists,
         policy=policy,
         require=require,

@@ -52,13 +52,15 @@ class BayesianOptimization:
     def choose(self, space: Space, history: History, count: int) -> list[Choice]:
         """The operators with the greatest upper confidence bounds."""
         told = [history.told[i] for i in telling([reward for _, reward in history.told])]
-        seen = self._view.look(space, history, leaders(history), [index for index, _ in told])
+        seen = self._view.look(
+            space, history, leaders(history), [index for index, _ in told], count
+        )
         posterior = self._surrogate_of(seen).fit(
             [seen.places[index] for index, _ in told], [reward for _, reward in told]
         )
         taken = {seen.places[index] for index in history.taken if index in seen.places}
         believer = posterior.believer()
-        for index in history.pending:
+        for index in history.awaited:
             believer.believe(seen.places[index])
         # Ties, of operators that look alike, fall by the seed.
         ties = 1e-6 * stream(self._seed, 1).random(len(seen.indices))

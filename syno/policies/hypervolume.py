@@ -68,10 +68,10 @@ class HypervolumeImprovement:
             return self._first.choose(space, history, count)
         chosen = telling([reward for _, reward in history.told])
         told = {history.told[i][0] for i in chosen}
-        seen = self._view.look(space, history, [*leaders(history), *_extended(points)], told)
+        seen = self._view.look(space, history, [*leaders(history), *_extended(points)], told, count)
         belief = self._belief(seen, history, told)
         taken = {seen.places[index] for index in history.taken if index in seen.places}
-        for index in history.pending:
+        for index in history.awaited:
             belief.believe(seen.places[index])
         # Ties, of operators that look alike, fall by the seed.
         ties = 1e-6 * stream(self._seed, 2).random(len(seen.indices))

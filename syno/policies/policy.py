@@ -21,6 +21,10 @@ class Choice:
     why: str
 
 
+#: Most operators under way whose rewards are guessed for what is chosen beside them; what it costs grows with their square.
+MOST_AWAITED = 200
+
+
 @dataclass(frozen=True)
 class History:
     """What a policy knows.
@@ -37,6 +41,12 @@ class History:
     pending: Sequence[int] = ()
     reserved: frozenset[int] = frozenset()
     gains: Mapping[int, tuple[float | None, float | None]] = field(default_factory=dict)
+
+    @property
+    def awaited(self) -> Sequence[int]:
+        """Of those pending the latest, for which something is believed; where more are under way, the others are left
+        alone all the same."""
+        return self.pending[-MOST_AWAITED:]
 
     @property
     def taken(self) -> set[int]:
@@ -57,4 +67,4 @@ def stream(seed: int, *numbers: int) -> Generator:
     return np.random.default_rng([seed, *numbers])
 
 
-__all__ = ["Choice", "Generator", "History", "Policy", "stream"]
+__all__ = ["MOST_AWAITED", "Choice", "Generator", "History", "Policy", "stream"]

@@ -74,11 +74,16 @@ class View:
         self._seen = Seen([], {}, np.zeros((0, 0)), [])
 
     def look(
-        self, space: Space, history: History, around: Iterable[int], told: Iterable[int]
+        self,
+        space: Space,
+        history: History,
+        around: Iterable[int],
+        told: Iterable[int],
+        wanted: int,
     ) -> Seen:
-        """What is looked at; it follows from seed and arguments alone, and never lacks what is pending, or ``told``: the
-        trainings that a surrogate is fitted to."""
-        indices = self._indices(space, history, around, {*told, *history.pending})
+        """What is looked at; it follows from seed and arguments alone, and never lacks what is awaited, or ``told``: the
+        trainings that a surrogate is fitted to, nor ``wanted`` operators that are free where the space has so many."""
+        indices = self._indices(space, history, around, {*told, *history.awaited}, wanted)
         if indices != self._seen.indices:
             features: Matrix = np.array([space.features(index).vector() for index in indices])
             columns = standardized(features)
@@ -93,7 +98,7 @@ class View:
         return self._seen
 
     def _indices(
-        self, space: Space, history: History, around: Iterable[int], needed: set[int]
+        self, space: Space, history: History, around: Iterable[int], needed: set[int], wanted: int
     ) -> list[int]:
         if len(space) <= self._visible + 5 * self._neighbors:
             return list(range(len(space)))
@@ -102,8 +107,11 @@ class View:
         taken = history.taken
         if count <= MOST_VISIBLE:
             found = {int(i) for i in order[:count]}
-            if len(history.told) <= MOST_KNOWN:
+            if len(history.told) <= MOST_KNOWN and len(history.awaited) == len(history.pending):
                 needed = needed | taken
+            if sum(index not in taken for index in found) < wanted:
+                further = (int(i) for i in order[count:] if int(i) not in taken)
+                found |= set(itertools.islice(further, max(wanted, self._visible)))
         else:  # so many that are free, further and further on in the same order
             free = (int(i) for i in order if int(i) not in taken)
             found = set(itertools.islice(free, MOST_VISIBLE))

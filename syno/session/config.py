@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,10 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         evaluator, measurer: who trains and who times; without a measurer FLOPs stand for latency.
         batch_width: candidates proposed together, before any of them is told: decides the search, while
             the number of workers does not.
+        lag: candidates (tickets) that may be under way while further ones are proposed: a batch is proposed once all
+            those at least ``lag`` tickets before it were told, so that nobody waits for the slowest of a batch, and the
+            order is that of the tickets still. Decides the search; give at least twice as many as are trained at the
+            same time. ``None``: a batch is told before the next is proposed.
         threads_per_training, threads_per_measurement: torch and kernel threads of each.
         reward: factory of the reward.
         rungs: short trainings, ascending, that come before whole ones: every candidate is trained on the first, and when
@@ -152,6 +157,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     evaluator: Component
     measurer: Component | None = None
     batch_width: int = 4
+    lag: int | None = None
     threads_per_training: int = 1
     threads_per_measurement: int = 1
     reward: Component = Component(reference="syno.session:QualityTimesSpeed")
@@ -163,6 +169,13 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     limits: Limits = Limits()
     machine: str | None = None
     note: str = ""
+
+    @property
+    def batches_open(self) -> int:
+        """Batches that may be under way at the same time."""
+        if self.lag is None:
+            return 1
+        return max(1, math.ceil((self.lag - 1) / self.batch_width) + 1)
 
     def check(self) -> None:
         """Raises SessionError for values that make no session."""
@@ -176,6 +189,12 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 "give each stage a positive share",
             ),
             (self.batch_width < 1, f"batch_width={self.batch_width}", "choose at least 1"),
+            (self.lag is not None and self.lag < 1, f"lag={self.lag}", "choose at least 1"),
+            (
+                self.lag is not None and self.measurer is not None and self.predicted_on is None,
+                f"lag={self.lag} with latencies that are measured before anything is trained",
+                "let predicted latencies decide (predicted_on, latency='predicted'), or leave lag out",
+            ),
             (
                 self.threads_per_training < 1 or self.threads_per_measurement < 1,
                 f"threads_per_training={self.threads_per_training}, "

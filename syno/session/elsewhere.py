@@ -14,7 +14,7 @@ import msgspec
 
 from syno.errors import SessionError
 from syno.session.config import SessionConfig
-from syno.session.executors import Call, Outcome, ProcessExecutor, Reported
+from syno.session.executors import Call, More, Outcome, ProcessExecutor, Reported
 from syno.session.nodes import Facts, chosen_class, class_difference, facts, why_unfit
 from syno.session.protocols import TrainRequest
 from syno.session.remote import Answer, Word, job_of, keep_files
@@ -173,12 +173,22 @@ class RemoteExecutor(abc.ABC):
         *,
         started: Callable[[int, int], None] | None = None,
         reported: Reported | None = None,
+        more: More | None = None,
     ) -> Iterator[tuple[int, Outcome]]:
         if calls and all(call.kind == "measure" for call in calls) and not self.measures():
-            yield from self._here().run(calls, started=started, reported=reported)
+            yield from self._here().run(calls, started=started, reported=reported, more=more)
             return
-        open_calls = set(range(len(calls)))
+        given = 0
+        open_calls: dict[int, Call] = {}
         begun: set[int] = set()
+
+        def hand_over(calls: Sequence[Call]) -> None:
+            nonlocal given
+            for call in calls:
+                number, given = given, given + 1
+                open_calls[number] = call
+                self.counts.in_flight += 1
+                self._submit(number, call, self._job(call))
 
         def begins(number: int, node: str) -> None:
             if number not in begun:
@@ -187,20 +197,24 @@ class RemoteExecutor(abc.ABC):
                     started(number, self._workers.setdefault(node, len(self._workers)))
 
         try:
-            for number, call in enumerate(calls):
-                self._submit(number, call, self._job(call))
-                self.counts.in_flight += 1
-            while open_calls:
+            hand_over(calls)
+            while True:
+                if more is not None:
+                    hand_over(more())
+                if not open_calls:
+                    break
                 for heard in self._poll(1.0):
                     if heard.number not in open_calls:
                         continue
                     what = heard.what
                     if isinstance(what, Word):
-                        self._listen(heard.number, what, calls, begins, reported)
+                        call = open_calls[heard.number]
+                        self._listen(heard.number, what, call, begins, reported)
                         continue
-                    outcome = self._ended(heard, calls[heard.number])
+                    outcome = self._ended(heard, open_calls[heard.number])
                     begins(heard.number, outcome.node)
-                    open_calls.discard(heard.number)
+                    begun.discard(heard.number)
+                    del open_calls[heard.number]
                     self.counts.in_flight -= 1
                     self.counts.done += outcome.state != "node"
                     self.counts.repeated += outcome.state == "node"
@@ -214,7 +228,7 @@ class RemoteExecutor(abc.ABC):
         self,
         number: int,
         word: Word,
-        calls: Sequence[Call],
+        call: Call,
         begins: Callable[[int, str], None],
         reported: Reported | None,
     ) -> None:
@@ -224,7 +238,7 @@ class RemoteExecutor(abc.ABC):
         elif word.what == "checkpoint":
             # Without it a training begins again where it is lost; the disk may be full.
             with contextlib.suppress(OSError):
-                keep_files(calls[number], {"checkpoint": word.checkpoint})
+                keep_files(call, {"checkpoint": word.checkpoint})
 
     def _ended(self, heard: Heard, call: Call) -> Outcome:
         what = heard.what

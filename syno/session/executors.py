@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,9 @@ class Outcome:
     numeric: str = ""
 
 
+More = Callable[[], Sequence[Call]]
+
+
 class Executor(Protocol):
     """Runs calls and says how each ended, whatever happens to it."""
 
@@ -64,10 +68,13 @@ class Executor(Protocol):
         *,
         started: Callable[[int, int], None] | None = None,
         reported: Reported | None = None,
+        more: More | None = None,
     ) -> Iterator[tuple[int, Outcome]]:
         """Index and outcome of each call as it ends, in any order.
 
-        ``started(index, worker)`` before a call; ``reported(index, step, metrics)`` during it.
+        ``started(index, worker)`` before a call; ``reported(index, step, metrics)`` during it. ``more()`` is asked
+        for further calls at the beginning and whenever outcomes were taken: their indices go on from those before,
+        and all has ended when nothing runs and it has none.
         """
         ...
 
@@ -93,8 +100,9 @@ class InlineExecutor:
         *,
         started: Callable[[int, int], None] | None = None,
         reported: Reported | None = None,
+        more: More | None = None,
     ) -> Iterator[tuple[int, Outcome]]:
-        for index, call in enumerate(calls):
+        for index, call in enumerate(_all_of(calls, more)):
             if started:
                 started(index, 0)
 
@@ -122,6 +130,17 @@ class InlineExecutor:
 
     def close(self) -> None:
         pass
+
+
+def _all_of(calls: Sequence[Call], more: More | None) -> Iterator[Call]:
+    """Calls one after the other, then those that came meanwhile."""
+    waiting = deque(calls)
+    while True:
+        if more is not None:
+            waiting.extend(more())
+        if not waiting:
+            return
+        yield waiting.popleft()
 
 
 #: Bytes of one log file; a worker has two, the full one put aside.
@@ -152,6 +171,7 @@ class _Worker:
         self.log = log
         self.buffer = bytearray()
         self.index: int | None = None
+        self.call: Call | None = None
         self.taken = False
         self.leaving = False
         self.begun = 0.0
@@ -351,10 +371,11 @@ class ProcessExecutor:
         *,
         started: Callable[[int, int], None] | None = None,
         reported: Reported | None = None,
+        more: More | None = None,
     ) -> Iterator[tuple[int, Outcome]]:
-        waiting = list(range(len(calls)))[::-1]
-        untaken = [0] * len(calls)
-        open_calls = len(calls)
+        waiting: deque[tuple[int, Call]] = deque(enumerate(calls))
+        given = open_calls = len(calls)
+        untaken: dict[int, int] = {}
         selector = selectors.DefaultSelector()
         watched: set[_Worker] = set()
 
@@ -365,7 +386,14 @@ class ProcessExecutor:
             worker.kill()
 
         try:
-            while open_calls:
+            while True:
+                if more is not None:
+                    new = more()
+                    waiting.extend(enumerate(new, given))
+                    given += len(new)
+                    open_calls += len(new)
+                if not open_calls:
+                    break
                 for number in range(min(self.count, open_calls)):
                     worker = self._workers.get(number)
                     if not waiting or (worker is not None and worker.index is not None):
@@ -375,7 +403,7 @@ class ProcessExecutor:
                         worker = None
                     if worker is None:
                         worker = self._start(number)
-                    self._assign(worker, waiting.pop(), calls)
+                    self._assign(worker, *waiting.popleft())
                     if worker not in watched:
                         worker.register(selector)
                         watched.add(worker)
@@ -396,12 +424,13 @@ class ProcessExecutor:
                             yield outcome
                         index = worker.index
                         if index is not None:
-                            untaken[index] += not worker.taken
+                            untaken[index] = untaken.get(index, 0) + (not worker.taken)
                             if worker.taken or untaken[index] > _MOST_UNTAKEN:
                                 open_calls -= 1
                                 yield index, self._died(worker)
                             else:  # it died of something else than this call: another takes it
-                                waiting.append(index)
+                                assert worker.call is not None
+                                waiting.appendleft((index, worker.call))
                         retire(worker)
                     elif worker.index is not None and time.monotonic() > worker.deadline:
                         index, seconds = worker.index, time.monotonic() - worker.begun
@@ -465,9 +494,8 @@ class ProcessExecutor:
         self._workers[number] = worker
         return worker
 
-    def _assign(self, worker: _Worker, index: int, calls: Sequence[Call]) -> None:
-        call = calls[index]
-        worker.index = index
+    def _assign(self, worker: _Worker, index: int, call: Call) -> None:
+        worker.index, worker.call = index, call
         worker.taken = False
         worker.forget_words()
         worker.begun = time.monotonic()

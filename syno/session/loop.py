@@ -23,6 +23,7 @@ from syno.files import write_whole
 from syno.session.budget import Budget
 from syno.session.callbacks import name_of
 from syno.session.config import SessionConfig, Stage
+from syno.session.earlier import EarlierFloors
 from syno.session.executors import Call, Executor, Outcome
 from syno.session.files import (
     checkpoint_path,
@@ -31,7 +32,8 @@ from syno.session.files import (
     given_path,
     operator_path,
 )
-from syno.session.nodes import numeric_class
+from syno.session.flow import Flow
+from syno.session.jobs import Job, run_jobs
 from syno.session.protocols import (
     AS_TIMED,
     ORIGINAL,
@@ -47,13 +49,7 @@ from syno.session.protocols import (
     Reward,
     TrainRequest,
 )
-from syno.session.pruning import (
-    Floors,
-    Training,
-    halving_floors,
-    not_worth_training,
-    stricter,
-)
+from syno.session.pruning import FloorsNow, not_worth_training
 from syno.session.records import Candidate, Score, StageEnd
 from syno.session.rewards import gains_of
 from syno.session.rungs import WHOLE, at_phase, climb_cost_s, phases, score_at
@@ -63,13 +59,15 @@ from syno.session.view import SessionView
 from syno.session.worker import describe
 from syno.train import TrainResult
 
-#: Times a call is repeated elsewhere because the machine that ran it is gone.
-MOST_MOVES = 20
-
-#: Keys of what a session records of who trains: the class of its trainings, and what the executor says of itself.
-NUMERIC, EXECUTOR = "numeric_class", "executor"
+#: Key of what a session records of who trains: what the executor says of itself.
+EXECUTOR = "executor"
 
 _MOST_ASKS = 64  # of one batch, while all that is proposed is known already
+
+
+def _asked_key(stage: Stage) -> str:
+    """Of the last batch that was proposed when the stage's proposer was kept."""
+    return f"asked {stage.name}"
 
 
 @dataclass
@@ -120,6 +118,8 @@ class Loop:
         self._since = clock()
         self._proposers: dict[str, Proposer] = {}
         self._replayed: set[int] = set()
+        self._kept = -math.inf
+        self._floors: EarlierFloors | None = None
         self.time_up = False
         """Whether the latest search of a stage ended for its time."""
         reward: Reward = make(config.reward)
@@ -133,8 +133,11 @@ class Loop:
         return self._executor
 
     def tell_callbacks(self, what: str, number: int | None = None) -> None:
+        listening = [one for one in self._callbacks if not getattr(one, "silent", False)]
+        if not listening:
+            return
         candidate = None if number is None else self.store.candidate(number)
-        for callback in self._callbacks:
+        for callback in listening:
             try:
                 callback(what, candidate, self.view)
             except Exception as error:
@@ -175,13 +178,14 @@ class Loop:
 
     # --- batches
 
-    def open_batch(self, stage: Stage) -> Batch | None:
-        """The stage's unfinished batch, its proposer brought to where it was inside it."""
-        row = self.store.execute(
-            "SELECT * FROM batch WHERE stage = ? AND state = 'open'", stage.name
-        ).fetchone()
-        if row is None:
-            return None
+    def open_batches(self, stage: Stage) -> list[Batch]:
+        """The stage's unfinished batches in their order, its proposer brought to where it was after the last of them."""
+        rows = self.store.execute(
+            "SELECT * FROM batch WHERE stage = ? AND state = 'open' ORDER BY number", stage.name
+        ).fetchall()
+        return [self._opened(stage, row) for row in rows]
+
+    def _opened(self, stage: Stage, row: Any) -> Batch:
         batch = Batch(row["number"], stage, msgspec.json.decode(row["asks"], type=list[int]))
         batch.tickets = [
             (t["ticket"], t["candidate"], t["hash"])
@@ -191,9 +195,11 @@ class Loop:
                 batch.number,
             )
         ]
-        if batch.number not in self._replayed:
+        # What was proposed before the proposer's state was kept is part of it.
+        kept = int(self.store.meta(_asked_key(stage), "-1"))
+        if batch.number not in self._replayed and batch.number > kept:
             self._ask_again(batch)
-            self._replayed.add(batch.number)
+        self._replayed.add(batch.number)
         return batch
 
     def _ask_again(self, batch: Batch) -> None:
@@ -309,30 +315,33 @@ class Loop:
 
     def predict(self, candidates: Sequence[Candidate]) -> None:
         """Predicts the latencies of those that have none yet."""
-        machine = self.config.predicted_on
-        if machine is None or self.config.measurer is None:
+        if self.config.predicted_on is None or self.config.measurer is None:
             return
         open_ones = [c for c in candidates if c.state == "queued" and c.predicted_us is None]
-        limit, threads = self.config.limits.measure_limit_s, self.config.threads_per_measurement
-        calls = []
-        for candidate in open_ones:
-            request = PredictRequest(
-                candidate=candidate.number,
-                assignment=self.assignment(candidate),
-                threads=threads,
-                machine=machine,
-            )
-            calls.append(Call("predict", self.config.measurer, request, limit))
+        calls = [self.predicting_call(candidate) for candidate in open_ones]
         for index, outcome in self.run_calls(calls, [c.number for c in open_ones]):
-            number = open_ones[index].number
-            with self.store.transaction():
-                if outcome.state == "ok":
-                    found = msgspec.convert(outcome.value, Predicted)
-                    self.store.add_prediction(number, found, threads)
-                    self.store.set_state(number, "queued")
-                else:
-                    self._fail(number, outcome, "predicting")
-                self.spend()
+            self.record_prediction(open_ones[index].number, outcome)
+
+    def predicting_call(self, candidate: Candidate) -> Call:
+        assert self.config.predicted_on is not None and self.config.measurer is not None
+        request = PredictRequest(
+            candidate=candidate.number,
+            assignment=self.assignment(candidate),
+            threads=self.config.threads_per_measurement,
+            machine=self.config.predicted_on,
+        )
+        return Call("predict", self.config.measurer, request, self.config.limits.measure_limit_s)
+
+    def record_prediction(self, number: int, outcome: Outcome) -> None:
+        """Records a predicted latency, or why there is none."""
+        with self.store.transaction():
+            if outcome.state == "ok":
+                found = msgspec.convert(outcome.value, Predicted)
+                self.store.add_prediction(number, found, self.config.threads_per_measurement)
+                self.store.set_state(number, "queued")
+            else:
+                self._fail(number, outcome, "predicting")
+            self.spend()
 
     def members(self, batch: Batch) -> list[Candidate]:
         return self.store.candidates("WHERE c.batch = ?", batch.number)
@@ -342,37 +351,61 @@ class Loop:
         if self.config.measurer is None:
             return
         open_ones = [c for c in candidates if c.state == "queued" and not c.measured]
-        limit = self.config.limits.measure_limit_s
         for candidate in open_ones:
-            request = MeasureRequest(
-                candidate=candidate.number,
-                assignment=self.assignment(candidate),
-                threads=self.config.threads_per_measurement,
-                time_limit_s=limit,
-            )
-            call = Call("measure", self.config.measurer, request, limit)
+            call = self._measuring_call(candidate)
             for _, outcome in self.run_calls([call], [candidate.number]):
                 self._record_measurement(candidate.number, outcome)
 
-    def _record_measurement(self, number: int, outcome: Outcome) -> None:
+    def _measuring_call(self, candidate: Candidate) -> Call:
+        assert self.config.measurer is not None
+        limit = self.config.limits.measure_limit_s
+        request = MeasureRequest(
+            candidate=candidate.number,
+            assignment=self.assignment(candidate),
+            threads=self.config.threads_per_measurement,
+            time_limit_s=limit,
+        )
+        return Call("measure", self.config.measurer, request, limit)
+
+    def _add_measurement(self, number: int, outcome: Outcome) -> None:
         from syno.machine import cpu_model
 
+        found = self._on_one_scale(number, msgspec.convert(outcome.value, Measurement))
+        self.store.add_measurement(number, found, cpu_model(), os.getloadavg()[0])
+
+    def _not_timed(self, number: int, outcome: Outcome) -> None:
+        # How long it took, or who killed it, says nothing that decides; it goes on without a latency.
+        self.store.event(f"candidate {number} is not timed: {outcome.reason}", "warning")
+
+    def _record_measurement(self, number: int, outcome: Outcome) -> None:
         with self.store.transaction():
             if outcome.state == "ok":
-                found = self._on_one_scale(number, msgspec.convert(outcome.value, Measurement))
-                self.store.add_measurement(number, found, cpu_model(), os.getloadavg()[0])
+                self._add_measurement(number, outcome)
                 self.store.set_state(number, "queued")
             elif (
                 outcome.state in ("limit", "lost", "node") and self.config.predicted_on is not None
             ):
-                # How long it took, or who killed it, says nothing that decides; it goes on without a latency.
                 self.store.set_state(number, "queued")
-                self.store.event(f"candidate {number} is not timed: {outcome.reason}", "warning")
+                self._not_timed(number, outcome)
             else:
                 self._fail(number, outcome, "measuring")
             self.spend()
         state = self.store.candidates("WHERE c.number = ?", number)[0].state
         self.tell_callbacks("measured" if state == "queued" else "failed", number)
+
+    def measure_trained(self, candidate: Candidate) -> None:
+        """Times one that was trained already: it stays what it is, unless it computes the wrong values."""
+        job = Job(candidate.number, self._measuring_call(candidate), "")
+        for _, outcome in run_jobs(self, [job]):
+            with self.store.transaction():
+                if outcome.state == "ok":
+                    self._add_measurement(candidate.number, outcome)
+                elif outcome.state in ("limit", "lost", "node"):
+                    self._not_timed(candidate.number, outcome)
+                else:
+                    self._fail(candidate.number, outcome, "measuring")
+                self.spend()
+            self.tell_callbacks("measured" if outcome.state == "ok" else "failed", candidate.number)
 
     def _on_one_scale(self, number: int, found: Measurement) -> Measurement:
         """The latency as if the original had run as fast as it is recorded to, where both were timed in turns: what the
@@ -398,14 +431,18 @@ class Loop:
         """Gives up those whose cost alone rules them out."""
         reference = self.decides_by(baseline)
         for candidate in candidates:
-            if candidate.state != "queued":
-                continue
-            known = self.decides_by(candidate)
-            reason = not_worth_training(known, reference, self.config.prune)
-            if reason is not None:
-                with self.store.transaction():
-                    self.store.set_state(candidate.number, "pruned", f"before training: {reason}")
-                self.tell_callbacks("pruned", candidate.number)
+            if candidate.state == "queued":
+                self.prune_one(candidate, reference)
+
+    def prune_one(self, candidate: Candidate, reference: Candidate) -> bool:
+        """Whether a cost rules a candidate out beside the original; it is given up then."""
+        reason = not_worth_training(self.decides_by(candidate), reference, self.config.prune)
+        if reason is None:
+            return False
+        with self.store.transaction():
+            self.store.set_state(candidate.number, "pruned", f"before training: {reason}")
+        self.tell_callbacks("pruned", candidate.number)
+        return True
 
     def train(self, candidates: Sequence[Candidate], baseline: Candidate | None) -> None:
         """Trains those still queued, as many at a time as the executor has workers."""
@@ -455,51 +492,22 @@ class Loop:
     def floors(
         self, chosen: Sequence[Candidate]
     ) -> dict[int, tuple[list[tuple[float, float]], str]]:
-        """What each candidate's curve must reach, from complete batches alone, and why."""
+        """What each curve of a batch's candidates must reach, from trainings that were told before the batch was proposed,
+        and why."""
         phase, _ = self.first_phase()
-        baseline, prune = self.decides_by(self.baseline(), phase), self.config.prune
-        chosen = [self.decides_by(candidate, phase) for candidate in chosen]
-        earlier = self._earlier(chosen)
-        finished = [one for one in earlier if one.finished]
-        rules = Floors(finished, baseline, prune)
-        found = {c.number: rules.of(c) for c in chosen if c.kind != "baseline"}
-        if prune.keep is None or baseline.score is None:
-            return found
-        higher = baseline.score.higher_is_better
-        curves = [one.curve for one in earlier if one.candidate.kind != "baseline"]
-        halved = halving_floors(curves, prune.keep, prune.after, higher_is_better=higher)
-        best = f"not among the best {prune.keep:.0%} of {len(curves)} earlier ones there"
-        return {
-            number: (
-                stricter(floors, halved, higher_is_better=higher),
-                f"{best}, or {why}" if floors else best,
-            )
-            for number, (floors, why) in found.items()
-        }
-
-    def _earlier(self, excluded: Sequence[Candidate]) -> list[Training]:
-        """Trainings of complete batches, as far as they went; the open batch must not decide inside itself."""
-        numbers = {c.number for c in excluded}
-        batches = {c.batch for c in excluded} - {None}
-        found = []
-        phase, _ = self.first_phase()
-        for row in self.store.candidates("WHERE c.state IN ('done', 'pruned')"):
-            candidate = self.decides_by(row, phase)
-            score = candidate.score
-            if score is None or candidate.number in numbers or candidate.batch in batches:
-                continue
-            if not score.total_steps:
-                continue
-            points = self.store.curve(candidate.number, phase, score.seed)
-            curve = [
-                (step / score.total_steps, metrics[score.metric])
-                for step, metrics in points
-                if score.metric in metrics
-            ]
-            # A short training that did not go on came to its end all the same.
-            finished = row.state == "done" or (phase != WHOLE and score.steps == score.total_steps)
-            found.append(Training(candidate, curve, finished))
+        found = {}
+        for candidate in chosen:
+            if candidate.kind != "baseline":
+                now = self.floors_before(candidate.stage, candidate.batch)
+                found[candidate.number] = now.of(self.decides_by(candidate, phase))
         return found
+
+    def floors_before(self, stage: str, batch: int | None) -> FloorsNow:
+        """Of the trainings that were told when a batch was proposed; batches are asked about in their order, or anew."""
+        phase, _ = self.first_phase()
+        if self._floors is None or not self._floors.serves(stage, phase, batch):
+            self._floors = EarlierFloors(self, stage, phase)
+        return self._floors.before(batch)
 
     def record_training(self, number: int, outcome: Outcome, phase: str) -> None:
         """Records how a training of the search ended."""
@@ -598,6 +606,10 @@ class Loop:
                 proposer.state(),
                 batch.stage.name,
             )
+            last = self.store.execute(
+                "SELECT max(number) FROM batch WHERE stage = ?", batch.stage.name
+            ).fetchone()[0]
+            self.store.set_meta(_asked_key(batch.stage), str(last))
             self.store.execute("UPDATE batch SET state = 'folded' WHERE number = ?", batch.number)
             self.spend()
         self.tell_callbacks("folded")
@@ -612,73 +624,25 @@ class Loop:
         seed: int = 0,
         seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Outcome]]:
-        """Runs calls, repeating those whose worker was lost as often as the session allows, and those whose machine was,
-        which says nothing of them."""
-        todo = list(range(len(calls)))
-        losses, moves = [0] * len(calls), [0] * len(calls)
-        searching = phase != "final"
-        while todo:
-            positions, todo = todo, []
+        """Place and outcome of calls for the candidates ``numbers``, see :func:`syno.session.jobs.run_jobs`."""
+        own = seeds if seeds is not None else [seed] * len(calls)
+        jobs = [
+            Job(number, call, phase, one)
+            for number, call, one in zip(numbers, calls, own, strict=True)
+        ]
+        places = {id(job): place for place, job in enumerate(jobs)}
+        for job, outcome in run_jobs(self, jobs):
+            yield places[id(job)], outcome
 
-            def started(index: int, worker: int, _positions: list[int] = positions) -> None:
-                number = numbers[_positions[index]]
-                if searching:
-                    with self.store.transaction():
-                        self.store.set_state(number, "running")
-                        self.store.execute(
-                            "UPDATE candidate SET worker = ?, tries = tries + ? WHERE number = ?",
-                            worker,
-                            1 if calls[_positions[index]].kind == "train" else 0,
-                            number,
-                        )
-                self.keep_executor()
-                self.tell_callbacks("started", number)
-
-            def reported(
-                index: int, step: int, metrics: dict[str, float], _positions: list[int] = positions
-            ) -> None:
-                position = _positions[index]
-                own_seed = seeds[position] if seeds is not None else seed
-                with self.store.transaction():
-                    self.store.add_curve_point(numbers[position], phase, own_seed, step, metrics)
-                    self.spend()
-
-            for index, outcome in self.executor.run(
-                [calls[p] for p in positions], started=started, reported=reported
-            ):
-                position = positions[index]
-                lost = outcome.state == "lost" and losses[position] < self.config.limits.retries
-                gone = outcome.state == "node" and moves[position] < MOST_MOVES
-                if lost or gone:
-                    losses[position] += lost
-                    moves[position] += gone
-                    todo.append(position)
-                    self.store.event(
-                        f"candidate {numbers[position]}: {outcome.reason}; repeated", "warning"
-                    )
-                    continue
-                self._keep_place(numbers[position], calls[position], outcome)
-                yield position, outcome
-            todo.sort()
-        self.keep_executor()
-
-    def _keep_place(self, number: int, call: Call, outcome: Outcome) -> None:
-        """Records on which class of machines, and where, a training was made."""
-        if call.kind != "train" or outcome.state != "ok":
-            return
-        with self.store.transaction():
-            if not self.store.meta(NUMERIC):
-                self.store.set_meta(NUMERIC, outcome.numeric or numeric_class())
-            self.store.add_note(number, "class", outcome.numeric or numeric_class())
-            if outcome.node:
-                self.store.add_note(number, "node", outcome.node)
-
-    def keep_executor(self) -> None:
-        """Records what the executor says of itself, for readers."""
+    def keep_executor(self, *, every_s: float = 0.0) -> None:
+        """Records what the executor says of itself, for readers; not before ``every_s`` seconds have gone by."""
         describe = getattr(self._executor, "describe", None)
-        if describe is not None:
-            with self.store.transaction():
-                self.store.set_meta(EXECUTOR, msgspec.json.encode(describe()).decode())
+        now = self._clock()
+        if describe is None or now - self._kept < every_s:
+            return
+        self._kept = now
+        with self.store.transaction():
+            self.store.set_meta(EXECUTOR, msgspec.json.encode(describe()).decode())
 
     # --- a whole run
 
@@ -737,13 +701,16 @@ class Loop:
 
     def _search(self, stage: Stage, budget: Budget, most_candidates: int | None) -> str:
         baseline = self.start_baseline()
+        self._floors = None  # rungs may have changed what is known of earlier candidates
+        if self.config.lag is not None:
+            return Flow(self, stage, budget, most_candidates, baseline).run()
         while True:
-            batch = self.open_batch(stage)
+            batch = next(iter(self.open_batches(stage)), None)
             if batch is None:
                 width = self.config.batch_width
                 if most_candidates is not None:
                     width = min(width, most_candidates - self.used(stage))
-                self.time_up = width >= 1 and self._out_of_time(budget, stage)
+                self.time_up = width >= 1 and self.out_of_time(budget, stage)
                 if width < 1 or self.time_up:
                     return "budget"
                 if self.proposed(stage) >= 20 * (most_candidates or 1 << 30):
@@ -792,7 +759,8 @@ class Loop:
         """Calls that run at the same time."""
         return max(1, int(getattr(self.executor, "count", 1)))
 
-    def _out_of_time(self, budget: Budget, stage: Stage) -> bool:
+    def out_of_time(self, budget: Budget, stage: Stage, waiting: int = 0) -> bool:
+        """Whether a further batch, with what waits before it, would take longer than there is."""
         if budget.time_s is None:
             return False
         self.spend()
@@ -804,7 +772,7 @@ class Loop:
         if not seconds:
             return left <= 0
         one = statistics.median(seconds)
-        return left < one * math.ceil(self.config.batch_width / self.width())
+        return left < one * math.ceil((waiting + self.config.batch_width) / self.width())
 
     def choose(self, stage: Stage) -> None:
         """Ends a stage: its best candidate serves its sites from now on, if it beats the original's layer."""

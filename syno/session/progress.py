@@ -40,6 +40,9 @@ def make_progress(mode: str, budget: Budget) -> Progress:
 
 
 class _Off:
+    #: Whether it need not be told of anything: to look a candidate up for it takes time.
+    silent = True
+
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
 
@@ -60,6 +63,8 @@ class _Off:
 
 class _Log(_Off):
     """A line for each outcome, at most one in ``every_s`` seconds, on standard error."""
+
+    silent = False
 
     def __init__(self, budget: Budget, every_s: float = 5.0) -> None:
         super().__init__(budget)
@@ -113,6 +118,8 @@ def _numbers(candidate: Candidate) -> str:
 
 class _Bar(_Off):
     """A live table: what runs now, the Pareto front, and the latest candidates."""
+
+    silent = False
 
     def __enter__(self) -> Any:
         self._live = live()

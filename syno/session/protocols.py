@@ -68,7 +68,8 @@ class Proposer(Protocol):
         ...
 
     def state(self) -> str:
-        """All it knows, as text; called only when every ticket has been told."""
+        """All it knows, as text. In a session with a lag some tickets may not be told yet: they are part of it, to be told
+        after ``restore``. Without a lag it is called only when every ticket has been told."""
         ...
 
     def restore(self, state: str) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import numpy
 
 from syno.session.config import Prune
@@ -38,59 +41,132 @@ def not_worth_training(candidate: Candidate, baseline: Candidate, prune: Prune) 
 
 
 class Floors:
-    """What the curves of one batch must reach: :func:`curve_floors` for many candidates, in the time of one.
+    """What curves must reach, as more and more trainings are known: :func:`curve_floors` for many candidates, in the time
+    of one, and :func:`halving_floors` where ``prune`` asks for it.
 
-    What finished trainings gained after each point of the curve is the same for all; who costs no more than a candidate
-    is found in all of them at once.
+    A training is added once, and :meth:`now` costs nothing for those that were added before.
     """
 
-    def __init__(self, finished: Sequence[Training], baseline: Candidate, prune: Prune) -> None:
-        self._usable = [f for f in finished if f.candidate.score is not None and f.curve]
+    def __init__(self, known: Sequence[Training], baseline: Candidate, prune: Prune) -> None:
         self._baseline, self._prune = baseline, prune
-        if baseline.score is None or len(self._usable) < prune.after:
-            self._usable = []
-            return
-        self._sign = 1.0 if baseline.score.higher_is_better else -1.0
-        self._costs = numpy.array([_costs(f.candidate) for f in self._usable])
-        self._values = numpy.array([self._sign * _value(f.candidate) for f in self._usable])
-        self._numbers = numpy.array([f.candidate.number for f in self._usable])
-        self._gains = self._most_gained()
+        score = baseline.score
+        self._sign = 1.0 if score is None or score.higher_is_better else -1.0
+        self._count = 0
+        self._costs = numpy.empty((64, 3))
+        self._values = numpy.empty(64)
+        self._candidates: list[Candidate] = []
+        self._gains: dict[
+            float, tuple[float, int]
+        ] = {}  # the most gained after a share, of how many
+        self._passed: dict[float, list[float]] = {}  # values there of all trainings, ascending
+        self._curves = 0
+        for training in known:
+            self.add(training)
 
-    def _most_gained(self) -> list[tuple[float, float]]:
-        """At each share of the steps, the most that any training gained after it, where enough were seen there."""
-        gains: dict[float, list[float]] = {}
-        for other, value in zip(self._usable, self._values, strict=True):
-            last = {round(share, 6): metric for share, metric in other.curve if share < 1}
-            for share, metric in last.items():
-                gains.setdefault(share, []).append(float(value) - self._sign * metric)
-        enough = {s: own for s, own in gains.items() if len(own) >= self._prune.after}
-        return [(share, max(enough[share])) for share in sorted(enough)]
+    def add(self, training: Training) -> None:
+        """One more training to compare with."""
+        if training.candidate.kind != "baseline":
+            self._curves += 1
+            _pass(self._passed, training.curve, self._sign)
+        if not training.finished or training.candidate.score is None or not training.curve:
+            return
+        if self._count == len(self._values):  # those given away by now() stay as they are
+            self._costs = numpy.concatenate([self._costs, numpy.empty_like(self._costs)])
+            self._values = numpy.concatenate([self._values, numpy.empty_like(self._values)])
+        value = self._sign * _value(training.candidate)
+        self._costs[self._count] = _costs(training.candidate)
+        self._values[self._count] = value
+        self._candidates.append(training.candidate)
+        self._count += 1
+        last = {round(share, 6): metric for share, metric in training.curve if share < 1}
+        for share, metric in last.items():
+            gain = value - self._sign * metric
+            most, seen = self._gains.get(share, (gain, 0))
+            self._gains[share] = (max(most, gain), seen + 1)
+
+    def now(self) -> FloorsNow:
+        """What follows from the trainings added so far; those that come later change nothing of it."""
+        prune, enough = self._prune, self._count >= self._prune.after
+        gains = [
+            (share, most)
+            for share, (most, seen) in sorted(self._gains.items())
+            if enough and seen >= prune.after
+        ]
+        halved: list[tuple[float, float]] = []
+        if prune.keep is not None and self._baseline.score is not None:
+            halved = _halved(self._passed, prune.keep, prune.after, self._sign)
+        return FloorsNow(
+            self._costs[: self._count],
+            self._values[: self._count],
+            self._candidates,
+            gains if enough else None,
+            halved,
+            self._curves,
+            self._baseline,
+            prune,
+        )
 
     def of(self, candidate: Candidate) -> tuple[list[tuple[float, float]], str]:
         """See :func:`curve_floors`."""
-        score = self._baseline.score
-        if not self._usable or score is None:
+        return self.now().of(candidate)
+
+
+@dataclass(frozen=True)
+class FloorsNow:
+    """What curves must reach after certain trainings: values ``[n]`` and costs ``[n, 3]`` of those that finished, in the
+    order they became known, what was gained after each share of the steps, and what the better ones had there."""
+
+    costs: Any
+    values: Any
+    candidates: Sequence[Candidate]
+    gains: Sequence[tuple[float, float]] | None
+    halved: Sequence[tuple[float, float]]
+    curves: int
+    baseline: Candidate
+    prune: Prune
+
+    def of(self, candidate: Candidate) -> tuple[list[tuple[float, float]], str]:
+        """Floors of a candidate's curve, and why."""
+        floors, why = self._within_reach(candidate)
+        if self.prune.keep is None or self.baseline.score is None:
+            return floors, why
+        best = f"not among the best {self.prune.keep:.0%} of {self.curves} earlier ones there"
+        higher = self.baseline.score.higher_is_better
+        strict = stricter(floors, self.halved, higher_is_better=higher)
+        return strict, f"{best}, or {why}" if floors else best
+
+    def _within_reach(self, candidate: Candidate) -> tuple[list[tuple[float, float]], str]:
+        score = self.baseline.score
+        if not self.gains or score is None:
             return [], ""
-        prune, sign = self._prune, self._sign
+        prune, sign = self.prune, 1.0 if score.higher_is_better else -1.0
         allowed = allowed_drop(prune.max_drop, score.value, higher_is_better=sign > 0)
         target, stderr = sign * score.value - allowed, score.stderr
         why = f"it cannot come within {prune.max_drop:g} of the original"
-        own = numpy.array(_costs(candidate))
-        known = ~numpy.isnan(self._costs) & ~numpy.isnan(own)
-        with numpy.errstate(invalid="ignore"):
-            cheaper = ((self._costs <= own) | ~known).all(axis=1) & known.any(axis=1)
-        values = numpy.where(cheaper & (self._numbers != candidate.number), self._values, -math.inf)
-        best = int(numpy.nanargmax(values)) if not numpy.isnan(values).all() else 0
-        if values[best] > target:
-            other = self._usable[best].candidate
+        best = self._best_as_cheap(candidate)
+        if best is not None and self.values[best] > target:
+            other = self.candidates[best]
             assert other.score is not None
-            target, stderr = float(values[best]), other.score.stderr
+            target, stderr = float(self.values[best]), other.score.stderr
             why = f"{other.id} costs no more and is better"
         if not math.isfinite(target):
             return [], ""
         return [
-            (share, sign * (target - gain - prune.margin * stderr)) for share, gain in self._gains
+            (share, sign * (target - gain - prune.margin * stderr)) for share, gain in self.gains
         ], why
+
+    def _best_as_cheap(self, candidate: Candidate) -> int | None:
+        """The place of the best one that costs no more, of those that have a cost in common with a candidate."""
+        own = numpy.array(_costs(candidate))
+        known = ~numpy.isnan(self.costs) & ~numpy.isnan(own)
+        with numpy.errstate(invalid="ignore"):
+            cheaper = ((self.costs <= own) | ~known).all(axis=1) & known.any(axis=1)
+        values = numpy.where(cheaper & ~numpy.isnan(self.values), self.values, -math.inf)
+        while values.size and values[best := int(numpy.argmax(values))] > -math.inf:
+            if self.candidates[best].number != candidate.number:
+                return best
+            values[best] = -math.inf
+        return None
 
 
 def _costs(candidate: Candidate) -> list[float]:
@@ -112,7 +188,8 @@ def curve_floors(
     parameters (else it is dominated), and to within ``max_drop`` of the baseline. What it may still gain
     after a point of the curve is taken as the most that any finished training gained after it.
     """
-    return Floors(finished, baseline, prune).of(candidate)
+    alone = msgspec.structs.replace(prune, keep=None)
+    return Floors(finished, baseline, alone).of(candidate)
 
 
 def stricter(
@@ -144,10 +221,24 @@ def halving_floors(
         after: curves that must have a point before it stops anyone.
     """
     sign = 1.0 if higher_is_better else -1.0
-    floors = []
-    for share in sorted({round(share, 6) for curve in curves for share, _ in curve if share < 1}):
-        seen = [sign * v for curve in curves for s, v in curve if abs(s - share) < 1e-6]
-        if len(seen) >= after:
-            best = sorted(seen, reverse=True)[max(1, math.floor(keep * len(seen))) - 1]
-            floors.append((share, sign * best))
-    return floors
+    passed: dict[float, list[float]] = {}
+    for curve in curves:
+        _pass(passed, curve, sign)
+    return _halved(passed, keep, after, sign)
+
+
+def _pass(passed: dict[float, list[float]], curve: Curve, sign: float) -> None:
+    """Adds a curve's values to those of others, by the share of the steps, ascending with what is better."""
+    for share, value in curve:
+        if share < 1:
+            insort(passed.setdefault(round(share, 6), []), sign * value)
+
+
+def _halved(
+    passed: dict[float, list[float]], keep: float, after: int, sign: float
+) -> list[tuple[float, float]]:
+    return [
+        (share, sign * values[-max(1, math.floor(keep * len(values)))])
+        for share, values in sorted(passed.items())
+        if len(values) >= after
+    ]

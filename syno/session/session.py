@@ -169,6 +169,7 @@ class Session(SessionView):
         reward: Component | str | None = None,
         seed: int | None = None,
         batch_width: int | None = None,
+        lag: int | None = None,
         threads_per_training: int | None = None,
         threads_per_measurement: int | None = None,
         prune: Prune | None = None,
@@ -216,6 +217,7 @@ class Session(SessionView):
             "reward": None if reward is None else Component.of(reward),
             "seed": seed,
             "batch_width": batch_width,
+            "lag": lag,
             "threads_per_training": threads_per_training,
             "threads_per_measurement": threads_per_measurement,
             "prune": prune,
@@ -524,23 +526,26 @@ class Session(SessionView):
         if baseline.state == "queued":
             return self._hand_out(baseline)
         for stage in self.config.stages:
-            batch = loop.open_batch(stage)
-            if batch is None:
-                batch = propose_or_skip(loop, stage, self.config.batch_width)
-            if batch is None:
-                continue
-            members = loop.members(batch)
-            for candidate in members:
-                if candidate.state == "queued":
-                    return self._hand_out(candidate)
-            if not members:
-                loop.fold(batch)
-                continue
-            raise SessionError(
-                f"all {len(members)} candidates of batch {batch.number} are asked but not all told",
-                fix="tell() them first, or choose a greater batch_width",
-                code="R014",
-            )
+            batches = loop.open_batches(stage)
+            for batch in batches:
+                for candidate in loop.members(batch):
+                    if candidate.state == "queued":
+                        return self._hand_out(candidate)
+            new = None
+            if len(batches) < self.config.batches_open:
+                new = propose_or_skip(loop, stage, self.config.batch_width)
+            if new is not None and (members := loop.members(new)):
+                return self._hand_out(members[0])
+            if batches:
+                count = sum(len(loop.members(batch)) for batch in batches)
+                raise SessionError(
+                    f"all {count} candidates of batch {batches[0].number}"
+                    f"{f' to {batches[-1].number}' if len(batches) > 1 else ''} are asked but not all told",
+                    fix="tell() them first, or choose a greater batch_width or lag",
+                    code="R014",
+                )
+            if new is not None:
+                loop.fold(new)
         return None
 
     def _manual_loop(self) -> Loop:
@@ -637,10 +642,9 @@ class Session(SessionView):
         for stage in self.config.stages:
             if stage.name != candidate.stage:
                 continue
-            batch = loop.open_batch(stage)
-            if batch is None:
-                return
-            if all(member.state not in ("queued", "running") for member in loop.members(batch)):
+            for batch in loop.open_batches(stage):
+                if any(member.state in ("queued", "running") for member in loop.members(batch)):
+                    return
                 loop.fold(batch)
 
     def enqueue(self, operator: OperatorText, *, stage: str | None = None) -> Candidate:

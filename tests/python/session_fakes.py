@@ -272,3 +272,34 @@ class Clock:
             sites={f"site{n}": SiteTiming(latency_us=float(n), verified=True) for n in chosen},
             peers_us={"eager": 50.0},
         )
+
+
+class Wanderer(Climber):
+    """A climber that may be kept while it waits for rewards, and whose choices depend on what it waits for."""
+
+    def ask(self, count: int) -> Sequence[Proposal]:
+        found: list[Proposal] = []
+        for _ in range(count):
+            away = len(getattr(self, "pending", {}))
+            best = max(self.told, key=lambda row: row[1])[0] if self.told else self.size // 2
+            goal = (best + 7 * away) % self.size
+            free = [n for n in range(self.size) if n not in self.asked]
+            if not free:
+                break
+            number = min(free, key=lambda n: (abs(n - goal), n))
+            self.pending = {**getattr(self, "pending", {}), self.tickets: number}
+            found.append(
+                Proposal(ticket=self.tickets, operator=operator(number), why=f"near {goal}")
+            )
+            self.tickets += 1
+            self.asked.append(number)
+        return found
+
+    def state(self) -> str:
+        pending = sorted(getattr(self, "pending", {}).items())
+        return json.dumps([self.tickets, self.told, self.asked, pending])
+
+    def restore(self, state: str) -> None:
+        self.tickets, told, self.asked, pending = json.loads(state)
+        self.told = [(int(n), float(r)) for n, r in told]
+        self.pending = {int(ticket): int(number) for ticket, number in pending}

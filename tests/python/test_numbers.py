@@ -82,7 +82,7 @@ def _ids(value: object) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["seed", "workers", "finalists", "final_seeds", "batch_width", "groups"]
+    "name", ["seed", "workers", "finalists", "final_seeds", "batch_width", "lag", "groups"]
 )
 @pytest.mark.parametrize("value", [-1, 1.5, "two", 10**5000, math.nan], ids=_ids)
 def test_a_search_holds_its_numbers_against_their_range_before_any_work(

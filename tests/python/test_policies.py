@@ -20,6 +20,7 @@ from syno import _core
 from syno.cli.inspect import candidate_details
 from syno.errors import FormatError, SpecError, UnknownName
 from syno.features import NAMES
+from syno.known.beside import beside
 from syno.policies import DEFAULT_POLICY
 from syno.policies.bayesian import BayesianOptimization
 from syno.policies.evolution import Evolution
@@ -346,6 +347,47 @@ def test_a_proposer_resumes_from_its_state(name: str) -> None:
     again = make(seed=2, spec=small(), policy=name)
     again.restore(first.state())
     assert begun + ask(again, 2) == expected
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_proposer_resumes_while_tickets_wait(name: str, known: bool) -> None:
+    """Asked for three, told of three asked for long before, and kept in between: the same proposals."""
+    spec = small()
+    more = {"known": beside(_core.Spec.from_json(spec), "all")} if known else {}
+
+    def proposed(kept: bool) -> list[tuple[int, str]]:
+        proposer = make(seed=2, spec=spec, policy=name, **more)
+        found: list[Any] = []
+        told = 0
+        for turn in range(7):
+            found += proposer.ask(3)
+            if turn >= 3:
+                for proposal in found[told : told + 3]:
+                    reward = 1 / (2 + proposal.operator.params % 7)
+                    proposer.tell(proposal.ticket, reward, Gains(quality=reward - 0.2, speed=0.1))
+                    told += 1
+            if kept:
+                state = proposer.state()
+                proposer = make(seed=2, spec=spec, policy=name, **more)
+                proposer.restore(state)
+        return [(proposal.ticket, proposal.operator.key) for proposal in found]
+
+    expected = proposed(kept=False)
+    assert len(expected) > 9
+    assert proposed(kept=True) == expected
+
+
+def test_more_are_looked_at_where_all_that_are_seen_are_under_way() -> None:
+    """Without a reward so far, as where very many train at the same time."""
+    space = Grid(40)
+    policy = BayesianOptimization(0, visible=60, neighbors=2)
+    pending: list[int] = []
+    while len(pending) < 600:
+        chosen = [choice.index for choice in policy.choose(space, History(pending=pending), 50)]
+        assert len(set(chosen)) == 50 and not set(chosen) & set(pending)
+        pending += chosen
+    assert len(policy._view._seen.indices) < 900  # not with all that are under way
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "mcts"])
