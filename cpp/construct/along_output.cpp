@@ -59,7 +59,8 @@ constexpr double kFarRow = 8;
 /// The same for a line in the order it lies in, for one that is broadcast from, and how much slower main
 /// memory is; the part of the cache that operands may take.
 constexpr double kFarLine = 0.3, kApartLine = 12, kFarthest = 5, kCacheShare = 0.7;
-constexpr double kUsualVectors = 2;  ///< of a tile, before it is chosen
+constexpr std::int64_t kMostUnrolled = 160;  ///< multiply-adds with entries of a constant matrix
+constexpr double kUsualVectors = 2;          ///< of a tile, before it is chosen
 
 bool broadcast(Way way) { return way == Way::Broadcast || way == Way::Blocked; }
 
@@ -460,12 +461,16 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   if (peel_rows) c.add({"peel", heavy, {row_outer}, {}, "", {}});
   if (peel_flat) c.add({"peel", heavy, {flat_outer}, {}, "", {}});
   if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
-  if (!plan.row && numbers.steps == 0) {
+  const bool matrix = std::any_of(facts.reads.begin(), facts.reads.end(), [&](const ReadFacts& read) {
+    return c.plan.program.tensor(read.tensor).role == program::Role::Constant;
+  });
+  if ((!plan.row || matrix) && numbers.steps == 0) {
     // Little happens in one step of a short reduction (a depthwise or pooling window): take several at once.
-    std::int64_t body = numbers.vectors;
+    // The entries of a constant matrix are known then: each is loaded once, or is part of an instruction.
+    std::int64_t body = numbers.vectors * (plan.row ? numbers.rows : 1);
     for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
       body *= facts.extents[i];
-      if (body > 64) break;
+      if (body > (matrix ? kMostUnrolled : 64)) break;
       if (facts.extents[i] > 1) c.add({"unroll", heavy, {loops[i]}, {}, "", {}});
     }
   }

@@ -84,13 +84,30 @@ void share_functions(Construction& c) {
   }
 }
 
+/// Whether a scope does nothing but write the results of short sums with another dimension innermost. Lanes
+/// of the sums run along what their operands have innermost, as the producer's order says; turned while they
+/// are copied they cost less than operands read across.
+bool turns_short_sums(Plan& plan, std::size_t s, program::TensorId tensor) {
+  constexpr double kShort = 16;
+  const program::Scope &copy = plan.program.scopes[s], &sum = plan.program.scopes[*plan.producer(tensor)];
+  const Scalar& read = plan.program.scalar(copy.body);
+  if (read.kind != ScalarKind::Read || copy.traversal.empty() || plan.scopes[s].epilogue) return false;
+  double terms = 1;
+  for (const auto& iterator : sum.sums) {
+    const auto [begin, end] = plan.range(iterator.range);
+    terms *= static_cast<double>(end - begin);
+  }
+  const auto innermost = plan.program.arena.iterator(copy.traversal.back().slot);
+  return terms < kShort && read.indices.back() != innermost;
+}
+
 /// What is computed from each complete result of a reduction is computed in its registers. Where that is done
 /// the scope before it is the next one: it alone has changed, and it reduces now.
 void fuse_epilogues(Construction& c) {
   for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
     for (const ScalarId id : c.plan.reads(s)) {
       const program::TensorId tensor = c.plan.program.scalar(id).tensor;
-      if (epilogue_obstacle(c.plan, s, tensor)) continue;
+      if (epilogue_obstacle(c.plan, s, tensor) || turns_short_sums(c.plan, s, tensor)) continue;
       const auto name = [&](program::TensorId t) { return c.plan.program.tensor(t).name; };
       c.add({"epilogue", name(c.plan.program.scopes[s].output), {}, {}, name(tensor), {}});
       --s;  // the reduction that went into it was a scope before it

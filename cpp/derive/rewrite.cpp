@@ -82,6 +82,11 @@ constexpr std::array kRewrites{
         "t[o] = sum[c] x[c] * k[o,c]; u[o] = sum[c] x[c] * l[o,c] is one product with rows for both; without "
         "an x in common, a batch of two",
         find_scope_merges, merge_scopes},
+    Rewrite{
+        "innermost",
+        "t[c,w] = f(c,w), read at t[c,4*w+a], is t[w,c] = f(c,w), read at t[4*w+a,c]: where results lie is "
+        "no part of what they are",
+        find_innermost, move_innermost, true, false, true},
 };
 
 }  // namespace

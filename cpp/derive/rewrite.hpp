@@ -35,6 +35,7 @@ struct Rewrite {
   void (*apply)(Program& program, const Site& site);
   bool exact = true;       ///< false: equal over the reals alone, for finite data
   bool schedules = false;  ///< schedules are constructed with it, too
+  bool finishes = false;   ///< about where results lie: a search applies it to what it found, and last
 };
 
 /// The rows, by name. Those that schedules are constructed with: factor, inline, share, solve, turn,

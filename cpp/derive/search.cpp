@@ -51,7 +51,7 @@ class Search {
     for (const Rewrite& row : rewrites()) {
       const bool named = options.rows.empty() ||
                          std::find(options.rows.begin(), options.rows.end(), row.name) != options.rows.end();
-      if (named && (row.exact || options.reassociating)) rows_.push_back(&row);
+      if (named && (row.exact || options.reassociating)) (row.finishes ? last_ : rows_).push_back(&row);
     }
     given_ = tidy(program);
     constants_before_ = constant_bytes(given_, options.constants).before;
@@ -242,9 +242,25 @@ class Search {
       if (!given.insert(nodes_[node].key).second || in_vain(node, chosen)) continue;
       chosen.push_back(node);
       found_.derivations.push_back(derivation(node));
+      finish(given);
     }
     found_.seconds = elapsed();
     return std::move(found_);
+  }
+
+  /// Beside the derivation found last, the same with its results lying otherwise.
+  void finish(std::set<Hash128>& given) {
+    const Derivation found = found_.derivations.back();
+    for (const Rewrite* row : last_)
+      for (const Site& site : sites(*row, found.program)) {
+        Derivation made = found;
+        derive::apply(*row, made.program, site);
+        made.program = tidy(made.program);
+        made.key = equality::structural_key(made.program);
+        made.steps.push_back({std::string(row->name), site});
+        made.exact = found.exact && row->exact;
+        if (given.insert(made.key).second) found_.derivations.push_back(std::move(made));
+      }
   }
 
   Derivation derivation(std::size_t at) const {
@@ -268,7 +284,7 @@ class Search {
   Clock::time_point began_;
   Program given_;
   std::int64_t constants_before_ = 0;
-  std::vector<const Rewrite*> rows_;
+  std::vector<const Rewrite*> rows_, last_;
   std::vector<Node> nodes_;
   Queue promising_;
   std::vector<Queue> near_;  // by depth

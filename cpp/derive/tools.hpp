@@ -60,5 +60,7 @@ std::vector<Site> find_scope_merges(const Program& program, std::size_t scope);
 void merge_scopes(Program& program, const Site& site);
 std::vector<Site> find_range_splits(const Program& program, std::size_t scope);
 void split_range(Program& program, const Site& site);
+std::vector<Site> find_innermost(const Program& program, std::size_t scope);
+void move_innermost(Program& program, const Site& site);
 
 }  // namespace syno::derive

@@ -17,7 +17,7 @@ from syno.prepack import PrepackedKernel, prepacked_seconds
 from syno.tuning.machine import machine_model
 
 #: What of a search is predicted: schedules of so many programs are constructed.
-_PREDICTED = 12
+_PREDICTED = 18
 _KEPT = 24
 _TURNS = 15
 #: Programs compiled for each that is asked for, where others prove too inaccurate.

@@ -1,4 +1,5 @@
 // The default schedule keeps the meaning of every program, and has the shape that fast kernels have.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -271,6 +272,36 @@ TEST(DefaultSchedule, IsReplayedWithTheCopiesItWasConstructedWith) {
       "return y");
   const Schedule schedule = default_schedule(p, Dtype::F32, Target{});
   expect_same(p, apply(p, schedule), random_arguments(p, random), to_text(schedule));
+}
+
+bool decides(const Schedule& schedule, std::string_view name, std::string_view scope) {
+  return std::any_of(schedule.trace.begin(), schedule.trace.end(),
+                     [&](const Decision& d) { return d.name == name && d.scope == scope; });
+}
+
+// Its entries are known once the sum over them is unrolled.
+TEST(DefaultSchedule, UnrollsSumsWithAConstantMatrix) {
+  const std::string sum = "t[p: 4,w: 20,c: 32] = sum[a: 4] {}[p,a] * x[a,w,c]\n";
+  const auto schedule = [&](const std::string& before, const char* matrix) {
+    const auto p = program::parse(before + fmt::format(fmt::runtime(sum), matrix) + "return t");
+    return default_schedule(p, Dtype::F32, Target{});
+  };
+  const std::string known = "constant B[4, 4] = {1, 0, -1, 0, 0, 1, 1, 0, 0, -1, 1, 0, 0, 1, 0, -1}\n";
+  EXPECT_TRUE(decides(schedule(known, "B"), "unroll", "t"));
+  EXPECT_FALSE(decides(schedule("", "b"), "unroll", "t"));
+}
+
+// A short sum keeps its lanes where its operands have them; a long one is worth reading them across.
+TEST(DefaultSchedule, CopiesShortSumsThatLieTurned) {
+  const auto schedule = [](int terms, const char* copied) {
+    const auto p = program::parse(fmt::format(
+        "t[h: 24,w: 24,o: 32] = sum[c: {}] x[c,h,w,o] * k[c,h]\ny[o: 32,h: 24,w: 24] = {}\nreturn y", terms,
+        copied));
+    return default_schedule(p, Dtype::F32, Target{});
+  };
+  EXPECT_FALSE(decides(schedule(6, "t[h,w,o]"), "epilogue", "y"));
+  EXPECT_TRUE(decides(schedule(64, "t[h,w,o]"), "epilogue", "y"));
+  EXPECT_TRUE(decides(schedule(6, "relu(t[h,w,o])"), "epilogue", "y"));  // more than a copy
 }
 
 }  // namespace

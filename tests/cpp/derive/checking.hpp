@@ -110,6 +110,10 @@ inline std::string about_a_row(Random& random) {
       "y[i: {a},j: {b}] = mean[k: {m}] s[] * (a[i,k] + b[j,k])",
       "t[i: {a}] = relu(x[i-1]) + i\nu[i: {a}] = t[i+1] * t[{a}-i]\ny[j: {b}] = sum[i: {a}] u[i+j-1] * "
       "2\nreturn y",
+      "t[c: 8,h: {a}] = x[c,h] * 2\ny[c: 8,h: {b}] = sum[r: {m}] t[c,h+r-1] * k[r]\nreturn y",
+      "t[p: 2,c: 8,h: {a}] = sum[r: {m}] x[c,{m}*h+r-1] * g[p,r]\nu[p: 2,o: 9,h: {a}] = sum[c: 8] t[p,c,h] * "
+      "w[p,o,c]\nv[o: 9,h: {b}] = sum[p: 2] u[p,o,h/{m}] * z[p,h%{m}]\ny[o: 9,h: {b}] = relu(v[o,h] - "
+      "e[o])\nreturn y",
       "t[i: {a},j: {b}] = x[i,j] * 2 - z[j]\ny[j: {b}] = max[i: {a}] (t[i,j+1] fill -9)\nreturn y, t",
   };
   static const std::vector<std::string> kLinear{

@@ -46,6 +46,22 @@ TEST(Derivations, MakeWinogradOfAConvolution) {
   EXPECT_EQ(p.scopes.size(), 7U);
 }
 
+TEST(Derivations, LayWhatIsTransformedOutByChannels) {
+  const char* text = "y[n: 1,o: 9,h: 4,w: 4] = sum[c: 8,r: 3,s: 3] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]";
+  const Program p = derived(program::parse(text), {{"toom_cook", "y", "h", "r", {2, 3}},
+                                                   {"toom_cook", "y_products", "w", "s", {2, 3}},
+                                                   {"innermost", "y", "", ""}});
+  std::map<std::string, std::string> innermost;
+  for (const Scope& scope : p.scopes) innermost[p.tensor(scope.output).name] = scope.traversal.back().name;
+  EXPECT_EQ(innermost.at("y_data"), "c");
+  EXPECT_EQ(innermost.at("y_data2"), "c");
+  EXPECT_EQ(innermost.at("y_products2"), "o");
+  EXPECT_EQ(innermost.at("y_products"), "o");
+  EXPECT_EQ(innermost.at("y_turned"), "o");
+  EXPECT_EQ(innermost.at("y"), "w");  // the caller's
+  EXPECT_TRUE(sites(rewrite_named("innermost"), p).empty());
+}
+
 TEST(Derivations, MakeAProductOfMatricesOfAConvolution) {
   derived(program::parse(kConvolution), {{"split_sum", "y", "r,s", "", {1, 2}},
                                          {"substitute", "y_terms", "h", "r", {1, 1, -1}},
@@ -151,6 +167,16 @@ TEST(Derivations, AreRefusedWhereTheyWouldNotHold) {
   EXPECT_FALSE(sites(rewrite_named("toom_cook"), program::parse(fmt::format(fmt::runtime(pool), 1))).empty());
   none("toom_cook", fmt::format(fmt::runtime(pool), 4).c_str());
   none("tighten", "t[h: 9] = a[h-2]\ny[h: 9] = (t[h+1] fill 3)\nreturn y");
+  none("innermost", "t[c: 9,h: 9] = x[c,h] * 2\ny[c: 9,h: 9] = t[c,h] * k[c]\nreturn y");  // good as it is
+  const std::string windows =
+      "t[c: {0},h: 9] = x[c,h] * 2\ny[c: {0},h: 9] = sum[r: 3] t[c,h+r-1] * k[r]\nreturn y{1}";
+  EXPECT_EQ(
+      sites(rewrite_named("innermost"), program::parse(fmt::format(fmt::runtime(windows), 9, ""))).size(),
+      1u);
+  none("innermost", fmt::format(fmt::runtime(windows), 3, "").c_str());     // few in a vector
+  none("innermost", fmt::format(fmt::runtime(windows), 9, ", t").c_str());  // the caller's order
+  none("innermost",                                                         // every dimension has a halo
+       "t[c: 9,h: 9] = x[c,h] * 2\ny[c: 9,h: 9] = sum[r: 3] t[c+r-1,h+r-1] * k[r]\nreturn y");
   none("reuse", "t[i: 3] = sum[k: 4] a[i,k]\nu[i: 3] = sum[k: 4] b[i,k]\nreturn t, u");
   none("merge_scopes",  // t would be a copy of what needs u, which stands behind it
        "t[i: 4] = sum[k: 4] a[i,k] * c[k]\nu[k: 4] = 2 * b[k]\ny[i: 4] = sum[k: 4] p[i,k] * u[k]\nreturn t, "
