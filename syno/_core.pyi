@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty', 'with_live_ends']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -676,16 +676,24 @@ class LoopNest:
         ...
     def _repr_html_(self) -> str:
         ...
-    def interpret(self, inputs: dict) -> dict:
+    def interpret(self, inputs: dict, parameters: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = []) -> dict:
         """
             Run the nest one iteration after the other in float64: the second oracle. Slow.
         
             Args:
                 inputs: an array for every input buffer, by name.
+                parameters: the value of each.
             Returns:
                 A new float64 array for every output buffer, by name.
             Raises:
-                ShapeError: an input is missing or of another shape.
+                ShapeError: an input is missing or of another shape, or a parameter is outside of its range.
+        """
+    def specialised(self, parameters: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> LoopNest:
+        """
+            The nest for one value of each parameter: without parameters.
+        
+            Raises:
+                ShapeError: a value is outside of its range, or there are too few or too many.
         """
     def text(self) -> str:
         """
@@ -708,6 +716,11 @@ class LoopNest:
     def name(self) -> str:
         """
         The kernel's symbol.
+        """
+    @property
+    def parameters(self) -> list[tuple[str, int, int]]:
+        """
+        (name, least, greatest) of each size that a call brings along.
         """
 class Cpu:
     """
@@ -877,6 +890,13 @@ class Kernel:
     def assembly(self) -> str:
         """
         The machine code as text.
+        """
+    def at(self, parameters: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Kernel:
+        """
+            This code for one value of each parameter of its nest: a kernel that can be called, without compiling anything.
+        
+            Raises:
+                ShapeError: a value is outside of its range, or there are too few or too many.
         """
     def call_pointers(self, pointers: collections.abc.Sequence, threads: typing.SupportsInt | typing.SupportsIndex = 1) -> None:
         """
@@ -1904,13 +1924,14 @@ def allowed(spec: Spec, pgraph: PGraph) -> bool:
     """
     Whether rules, budgets and shape distance allow every prefix of an operator and the whole.
     """
-def apply_prepacked(program: Program, schedule: Schedule) -> tuple[LoopNest, LoopNest] | None:
+def apply_prepacked(program: Program, schedule: Schedule, sizes: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex]] = []) -> tuple[LoopNest, LoopNest] | None:
     """
         Make two loop nests of a program under a schedule: what its `prepack` decisions compute once, and the rest.
     
         Args:
             program: a concrete one.
             schedule: its decisions, in order.
+            sizes: as for `apply_schedule`.
         Returns:
             (prepack, call), or None where nothing is prepacked. The outputs of `prepack` are inputs of `call`, by name,
             after the inputs that `call` still reads itself.
@@ -1918,14 +1939,16 @@ def apply_prepacked(program: Program, schedule: Schedule) -> tuple[LoopNest, Loo
             ScheduleError: names the decision, its index in the trace and why it does not apply.
             UnknownName: a decision, scope, loop or tensor that there is not; lists the valid ones.
     """
-def apply_schedule(program: Program, schedule: Schedule) -> LoopNest:
+def apply_schedule(program: Program, schedule: Schedule, sizes: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex]] = []) -> LoopNest:
     """
         Make the loop nest of a program under a schedule.
     
         Args:
             program: a concrete one.
             schedule: its decisions, in order.
+            sizes: (name, least, greatest) of those that calls bring along, for a program of `with_live_ends`.
         Raises:
+            ShapeError: a size is outside of what the program was made for.
             ScheduleError: names the decision, its index in the trace and why it does not apply.
             UnknownName: a decision, scope, loop or tensor that there is not; lists the valid ones.
     """
@@ -2468,4 +2491,16 @@ def why_empty(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsInde
     
         Raises:
             SpecError: the spec contradicts itself.
+    """
+def with_live_ends(instances: collections.abc.Sequence[tuple[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], Program]], names: collections.abc.Sequence[str]) -> Program:
+    """
+        A program whose extents calls may bring along, from what it is at some sizes.
+    
+        Args:
+            instances: (sizes, the concrete program at them), the largest sizes first.
+            names: of the sizes.
+        Returns:
+            The first program, with ends of ranges that follow the sizes: for `apply_schedule`.
+        Raises:
+            ShapeError: the programs differ in more than ends of ranges, or an end is no (a * size + b) / c of one size.
     """

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, overload
 from syno.arguments import checked
 from syno.errors import ArgumentError, ShapeError
 from syno.kernel import Kernel
-from syno.kernel import compile as compile_operator
 from syno.numbers import MOST_THREADS, whole
 from syno.operator import Operator
 
@@ -55,7 +54,7 @@ def compile(what: Any, example: Any = None, **options: Any) -> Any:
             raise ArgumentError(
                 "[compile] an operator is compiled for its own shapes", fix="leave the example out"
             )
-        return compile_operator(what, **options)
+        return what.compile(**options)
     settings = _settings(options)
     if hasattr(what, "network") and hasattr(what, "compile"):
         return what.compile(example, **settings)

@@ -14,17 +14,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from syno import _core, _sizes
 from syno.arguments import checked
-from syno.errors import ShapeError, SynoError, UnknownName, require_unicode, shown
+from syno.errors import ShapeError, SynoError, UnknownName, require_unicode, shown, unknown_name
 from syno.expressions import summary
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from syno.dynamic import DynamicKernel
     from syno.kernel import Kernel
     from syno.targets import KernelObject
     from syno.tuning.machine import MachineModel
@@ -168,6 +169,58 @@ class Operator:
                 f"shapes {wanted} do not fit it"
             )
         return symbolic._solve_for(wanted, self._index)
+
+    @property
+    def size_names(self) -> list[str]:
+        """Names of sizes that `with_sizes` takes: size variables, or iterators that are whole indices of an input."""
+        if self._source is None:
+            origin = self.symbolic
+            return [] if origin.concrete else sorted(origin.valuations[0])
+        formula = _Formula.read(self._source.expr)
+        alone = {
+            index
+            for name in self.inputs
+            for indices in formula.reads.get(name, [])
+            for index in indices
+            if index.isidentifier()
+        }
+        return sorted(alone | {name for name, _ in self._source.sizes})
+
+    def with_sizes(self, **sizes: int) -> Operator:
+        """The same formula with other extents of some iterators, or other values of size variables.
+
+        Raises:
+            UnknownName: of a size that there is not; the message lists `size_names`.
+            ShapeError: the formula cannot have these sizes, or an operator of fixed sizes has none to change.
+        """
+        for name in sizes:
+            if name not in self.size_names:
+                raise unknown_name("size", name, self.size_names)
+        sizes = {name: _extent(name, value) for name, value in sizes.items()}
+        if self._source is None:
+            values = self.symbolic.valuations[self._index or 0]
+            return self.symbolic._with_valuation({**values, **sizes})
+        source, formula = self._source, _Formula.read(self._source.expr)
+        given = dict(source.sizes)
+
+        def read(shapes: Mapping[str, Sequence[int]], values: Mapping[str, int]) -> Operator:
+            return Operator.parse(
+                source.expr, shapes=shapes, weights=source.weights, data=source.data, **values
+            )
+
+        try:
+            if read({}, given).shapes == self.shapes:
+                return read({}, {**given, **sizes})
+        except SynoError:
+            pass  # it was read with shapes, too
+        shapes = {}
+        for name in self.inputs:
+            indices = formula.reads[name][-1] if name in formula.reads else []
+            shapes[name] = [
+                sizes.get(index, extent)
+                for index, extent in zip(indices, self.shapes[name], strict=True)
+            ]
+        return read(shapes, {**given, **{n: v for n, v in sizes.items() if n in given}})
 
     def _shapes_by_name(
         self, shapes: Mapping[str, Sequence[int]] | Sequence[Sequence[int]]
@@ -432,9 +485,35 @@ class Operator:
 
         return aten_module(self._one_valuation("parameters"))
 
-    @checked(but=("dtype", "threads"))
-    def compile(self, dtype: str = "float32", *, threads: int = 1, **options: Any) -> Kernel:
-        """A verified native kernel; see `syno.compile`."""
+    @overload
+    def compile(
+        self, dtype: str = "float32", *, threads: int = 1, dynamic: None = None, **options: Any
+    ) -> Kernel: ...
+    @overload
+    def compile(
+        self,
+        dtype: str = "float32",
+        *,
+        threads: int = 1,
+        dynamic: Mapping[str, tuple[int, int]],
+        **options: Any,
+    ) -> DynamicKernel: ...
+    @checked(but=("dtype", "threads", "dynamic"))
+    def compile(
+        self, dtype: str = "float32", *, threads: int = 1, dynamic: Any = None, **options: Any
+    ) -> Any:
+        """A verified native kernel; see `syno.compile`.
+
+        Args:
+            dynamic: sizes that calls bring along, with the least and the greatest value of each: `{"n": (1, 512)}`.
+                Their names are those of iterators in the formula, or of size variables. Gives a `DynamicKernel`;
+                of the other options it takes `cache`, and `background` (False): run sizes for which no code is there
+                from the code for the whole range at once, while better code is made beside.
+        """
+        if dynamic is not None:
+            from syno.dynamic import compile_dynamic
+
+            return compile_dynamic(self, dynamic, dtype=dtype, threads=threads, **options)
         from syno.kernel import compile
 
         return compile(self, dtype=dtype, threads=threads, **options)

@@ -130,6 +130,10 @@ void call_pointers(const Kernel& kernel, const py::sequence& pointers, int threa
   if (given != wanted)
     fail<ShapeError>("kernel " + kernel.nest().name, "{} pointers for {} arguments (inputs, then outputs)",
                      given, wanted);
+  if (!kernel.nest().parameters.empty())
+    fail<ShapeError>("kernel " + kernel.nest().name,
+                     "it has {} sizes that a call brings along; call what at() gives for them",
+                     kernel.nest().parameters.size());
   std::array<void*, 32> few;
   std::vector<void*> many;
   void** all = few.data();
@@ -293,6 +297,12 @@ void bind_jit(py::module_& m) {
 
     Raises:
         KernelError: the program's inputs and outputs are not the kernel's.
+)doc")
+      .def("at", &Kernel::at, "parameters"_a, R"doc(
+    This code for one value of each parameter of its nest: a kernel that can be called, without compiling anything.
+
+    Raises:
+        ShapeError: a value is outside of its range, or there are too few or too many.
 )doc")
       .def("llvm", &Kernel::llvm, py::call_guard<py::gil_scoped_release>(), "The LLVM IR as text.")
       .def("assembly", &Kernel::assembly, py::call_guard<py::gil_scoped_release>(),

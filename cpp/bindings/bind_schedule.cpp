@@ -12,6 +12,7 @@
 #include "jit/kernel.hpp"
 #include "nest/loop_nest.hpp"
 #include "schedule/decisions.hpp"
+#include "schedule/live.hpp"
 #include "schedule/schedule.hpp"
 #include "support/error.hpp"
 #include "support/json.hpp"
@@ -32,7 +33,16 @@ Schedule schedule_from_text(const std::string& text) {
   return schedule_from_json(parse_json("schedule", text));
 }
 
-py::dict interpret_nest(const LoopNest& nest, const py::dict& inputs) {
+using Size = std::tuple<std::string, std::int64_t, std::int64_t>;
+
+std::vector<nest::Parameter> parameters_of(const std::vector<Size>& sizes) {
+  std::vector<nest::Parameter> made;
+  for (const auto& [name, least, greatest] : sizes) made.push_back({name, 0, least, greatest});
+  return made;
+}
+
+py::dict interpret_nest(const LoopNest& nest, const py::dict& inputs,
+                        const std::vector<std::int64_t>& parameters) {
   std::map<std::string, program::Values<double>> values;
   for (const auto& [key, value] : inputs) {
     const std::string name = py::cast<std::string>(key);
@@ -49,7 +59,7 @@ py::dict interpret_nest(const LoopNest& nest, const py::dict& inputs) {
   std::map<std::string, program::Values<double>> outputs;
   {
     const py::gil_scoped_release release;
-    outputs = interpret(nest, values);
+    outputs = interpret(nest, values, parameters);
   }
   py::dict result;
   for (const auto& [name, output] : outputs) {
@@ -158,16 +168,32 @@ void bind_schedule(py::module_& m) {
     Raises:
         ScheduleError: names the loop, the buffer and the index.
 )doc")
-      .def("interpret", &interpret_nest, "inputs"_a, R"doc(
+      .def("interpret", &interpret_nest, "inputs"_a, "parameters"_a = std::vector<std::int64_t>(), R"doc(
     Run the nest one iteration after the other in float64: the second oracle. Slow.
 
     Args:
         inputs: an array for every input buffer, by name.
+        parameters: the value of each.
     Returns:
         A new float64 array for every output buffer, by name.
     Raises:
-        ShapeError: an input is missing or of another shape.
+        ShapeError: an input is missing or of another shape, or a parameter is outside of its range.
 )doc")
+      .def("specialised", &nest::specialised, "parameters"_a, R"doc(
+    The nest for one value of each parameter: without parameters.
+
+    Raises:
+        ShapeError: a value is outside of its range, or there are too few or too many.
+)doc")
+      .def_property_readonly(
+          "parameters",
+          [](const LoopNest& nest) {
+            std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> all;
+            for (const auto& parameter : nest.parameters)
+              all.emplace_back(parameter.name, parameter.least, parameter.greatest);
+            return all;
+          },
+          "(name, least, greatest) of each size that a call brings along.")
       .def_property_readonly(
           "arguments",
           [](const LoopNest& nest) {
@@ -211,18 +237,20 @@ void bind_schedule(py::module_& m) {
 )doc");
   m.def(
       "apply_prepacked",
-      [](const program::Program& program,
-         const Schedule& schedule) -> std::optional<std::pair<LoopNest, LoopNest>> {
-        auto nests = apply_prepacked(program, schedule);
+      [](const program::Program& program, const Schedule& schedule,
+         const std::vector<Size>& sizes) -> std::optional<std::pair<LoopNest, LoopNest>> {
+        auto nests = apply_prepacked(program, schedule, parameters_of(sizes));
         if (!nests) return std::nullopt;
         return std::pair{std::move(nests->prepack), std::move(nests->call)};
       },
-      "program"_a, "schedule"_a, py::call_guard<py::gil_scoped_release>(), R"doc(
+      "program"_a, "schedule"_a, "sizes"_a = std::vector<Size>(), py::call_guard<py::gil_scoped_release>(),
+      R"doc(
     Make two loop nests of a program under a schedule: what its `prepack` decisions compute once, and the rest.
 
     Args:
         program: a concrete one.
         schedule: its decisions, in order.
+        sizes: as for `apply_schedule`.
     Returns:
         (prepack, call), or None where nothing is prepacked. The outputs of `prepack` are inputs of `call`, by name,
         after the inputs that `call` still reads itself.
@@ -230,15 +258,41 @@ void bind_schedule(py::module_& m) {
         ScheduleError: names the decision, its index in the trace and why it does not apply.
         UnknownName: a decision, scope, loop or tensor that there is not; lists the valid ones.
 )doc");
-  m.def("apply_schedule", &schedule::apply, "program"_a, "schedule"_a,
-        py::call_guard<py::gil_scoped_release>(),
-        R"doc(
+  m.def(
+      "with_live_ends",
+      [](const std::vector<std::pair<std::vector<std::int64_t>, program::Program>>& instances,
+         const std::vector<std::string>& names) {
+        std::vector<schedule::Instance> all;
+        for (const auto& [sizes, program] : instances) all.push_back({sizes, program});
+        if (all.empty()) fail<ShapeError>("sizes", "there is no program");
+        return schedule::with_live_ends(all, names);
+      },
+      "instances"_a, "names"_a, py::call_guard<py::gil_scoped_release>(), R"doc(
+    A program whose extents calls may bring along, from what it is at some sizes.
+
+    Args:
+        instances: (sizes, the concrete program at them), the largest sizes first.
+        names: of the sizes.
+    Returns:
+        The first program, with ends of ranges that follow the sizes: for `apply_schedule`.
+    Raises:
+        ShapeError: the programs differ in more than ends of ranges, or an end is no (a * size + b) / c of one size.
+)doc");
+  m.def(
+      "apply_schedule",
+      [](const program::Program& program, const Schedule& schedule, const std::vector<Size>& sizes) {
+        return schedule::apply(program, schedule, parameters_of(sizes));
+      },
+      "program"_a, "schedule"_a, "sizes"_a = std::vector<Size>(), py::call_guard<py::gil_scoped_release>(),
+      R"doc(
     Make the loop nest of a program under a schedule.
 
     Args:
         program: a concrete one.
         schedule: its decisions, in order.
+        sizes: (name, least, greatest) of those that calls bring along, for a program of `with_live_ends`.
     Raises:
+        ShapeError: a size is outside of what the program was made for.
         ScheduleError: names the decision, its index in the trace and why it does not apply.
         UnknownName: a decision, scope, loop or tensor that there is not; lists the valid ones.
 )doc");

@@ -108,6 +108,10 @@ EmittedModule Emitter::run() {
     global->setAlignment(llvm::Align(kAlignment));
     place.constant = global;
   }
+  argument_count_ = argument;
+  for (const nest::Parameter& parameter : nest_.parameters)
+    forms_.bind_parameter(parameter.slot, {parameter.least, parameter.greatest});
+  plan_live_strides();
   begin_part();
   emit(nest_.root);
   end_part();
@@ -138,7 +142,26 @@ void Emitter::begin_part() {
   f_.shared = f_.function->getArg(1);
   llvm::Instruction* branch = b_.CreateBr(body);
   f_.loops.push_back({branch, 0, nullptr, {}, {}});
+  load_parameters();
   b_.SetInsertPoint(body);
+}
+
+/// Parameters, and the strides that they make.
+void Emitter::load_parameters() {
+  b_.SetInsertPoint(f_.loops[0].hoist_point);
+  auto number = static_cast<std::uint64_t>(argument_count_);
+  for (const nest::Parameter& parameter : nest_.parameters) {
+    llvm::Value* place = b_.CreateConstGEP1_64(b_.getPtrTy(), f_.arguments, number++);
+    f_.variables[parameter.slot] = {b_.CreateLoad(b_.getInt64Ty(), place, parameter.name), 0};
+  }
+  for (const auto& [factors, slot] : stride_slots_) {
+    llvm::Value* product = nullptr;
+    for (const Form& factor : factors) {
+      llvm::Value* value = value_of(factor);
+      product = product ? b_.CreateMul(product, value) : value;
+    }
+    f_.variables[slot] = {product, 0};
+  }
 }
 
 void Emitter::end_part() {

@@ -20,7 +20,8 @@
 namespace syno::jit {
 
 /// void symbol(void* const* arguments, char* workspace, Parallel* parallel, void* pool): the plain C
-/// interface of every kernel. `parallel` may be null; then everything runs in the caller. void Parallel(void*
+/// interface of every kernel. After its arguments' addresses come the values of its parameters, each in the
+/// place of an address. `parallel` may be null; then everything runs in the caller. void Parallel(void*
 /// pool, Body* body, void* context, int64 count) runs body(context, begin, end, private) on disjoint ranges
 /// that cover [0, count), each with private memory of its own.
 struct EmittedModule {
@@ -172,6 +173,7 @@ class Emitter {
   };
 
   // emitter.cpp: functions
+  void load_parameters();
   void begin_part();
   void end_part();
   void call_parts();
@@ -228,6 +230,7 @@ class Emitter {
   llvm::Value* lane_offsets(const std::vector<std::int64_t>& offsets, llvm::Type* type);
   Key key_of(std::int64_t tag, const Form& form) const;
   Form element_form(nest::BufferId buffer, const std::vector<symbolic::ExprId>& indices);
+  void plan_live_strides();
 
   // emitter_invariant.cpp: what is computed before loops
   struct Invariant {
@@ -310,9 +313,17 @@ class Emitter {
   std::uint32_t next_slot_ = 0;
   FunctionState f_;
   std::optional<Simd> simd_;
-  std::map<std::uint32_t, Tile> tiles_;   ///< live Register buffers
-  std::vector<std::int64_t> versions_;    ///< of buffers: loads before a store are not reused after it
-  std::vector<Place> places_;             ///< of buffers
+  std::map<std::uint32_t, Tile> tiles_;  ///< live Register buffers
+  std::vector<std::int64_t> versions_;   ///< of buffers: loads before a store are not reused after it
+  std::vector<Place> places_;            ///< of buffers
+  /// A stride known at run time: `times` elements times what `slot` holds, where that is any.
+  struct LiveStride {
+    std::int64_t times = 1;
+    std::optional<std::uint32_t> slot;
+  };
+  std::vector<std::vector<LiveStride>> live_strides_;        ///< of buffers with extents known at run time
+  std::map<std::vector<Form>, std::uint32_t> stride_slots_;  ///< of products of extents
+  std::int64_t argument_count_ = 0;
   std::vector<llvm::ReturnInst*> parts_;  ///< where each part ends
   std::int64_t shared_top_ = 0, private_top_ = 0, shared_bytes_ = 0, private_bytes_ = 0;
   std::map<std::uint32_t, Lanes> memo_;  ///< values of the statement being emitted

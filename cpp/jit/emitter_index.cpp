@@ -77,6 +77,8 @@ llvm::Value* Emitter::atom_value(std::uint32_t id) {
     // Placed above any If, so nothing an If says may be used.
     const bool negative = forms_.bounds_without_facts(atom.inner).least < 0;
     llvm::Value* inner = value_of(atom.inner);
+    if (atom.kind == Atom::Kind::Product)
+      return b_.CreateMul(inner, f_.variables.at(atom.slot).first, "", false, true);
     const auto divisor = static_cast<std::uint64_t>(atom.divisor);
     llvm::Value* by = b_.getInt64(divisor);
     const bool power_of_two = (divisor & (divisor - 1)) == 0;
@@ -121,11 +123,45 @@ llvm::Value* Emitter::value_of(const Form& form) {
   return form.constant == 0 ? terms : b_.CreateAdd(terms, constant, "", false, true);
 }
 
+/// Row-major by the extents of a call: each product of them that is no constant gets a variable.
+void Emitter::plan_live_strides() {
+  live_strides_.resize(nest_.buffers.size());
+  for (std::size_t i = 0; i < nest_.buffers.size(); ++i) {
+    const nest::Buffer& buffer = nest_.buffers[i];
+    if (buffer.live.empty()) continue;
+    auto& strides = live_strides_[i];
+    strides.resize(buffer.live.size());
+    std::int64_t times = 1, greatest = 1;
+    std::vector<Form> factors;
+    for (std::size_t d = buffer.live.size(); d-- > 0;) {
+      strides[d].times = times;
+      if (!factors.empty()) {
+        std::vector<Form> sorted = factors;
+        std::sort(sorted.begin(), sorted.end());
+        const auto [found, added] = stride_slots_.try_emplace(sorted, next_slot_);
+        if (added) forms_.bind(next_slot_++, {0, greatest});
+        strides[d].slot = found->second;
+      }
+      const Form extent = form(buffer.live[d]);
+      if (extent.is_constant()) {
+        times *= std::max<std::int64_t>(extent.constant, 1);
+      } else {
+        greatest *= std::max<std::int64_t>(forms_.bounds(extent).greatest, 1);
+        factors.push_back(extent);
+      }
+    }
+  }
+}
+
 Emitter::Form Emitter::element_form(BufferId id, const std::vector<ExprId>& indices) {
   const nest::Buffer& buffer = nest_.buffer(id);
+  const auto& live = live_strides_[static_cast<std::uint32_t>(id)];
   Form sum;
-  for (std::size_t d = 0; d < indices.size(); ++d)
-    sum = nest::add(sum, nest::multiply(form(indices[d]), buffer.strides[d]));
+  for (std::size_t d = 0; d < indices.size(); ++d) {
+    Form part = form(indices[d]);
+    if (!live.empty() && live[d].slot) part = forms_.times_slot(part, *live[d].slot);
+    sum = nest::add(sum, nest::multiply(part, live.empty() ? buffer.strides[d] : live[d].times));
+  }
   return forms_.joined(std::move(sum));
 }
 

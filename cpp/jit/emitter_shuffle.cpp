@@ -38,6 +38,7 @@ struct Block {
 bool Emitter::readable(BufferId id, const Form& first, std::int64_t from, std::int64_t to,
                        bool use_facts) const {
   const Buffer& buffer = nest_.buffer(id);
+  if (!buffer.live.empty()) return false;
   std::int64_t low = 0, high = 0;
   for (std::size_t d = 0; d < buffer.extents.size(); ++d) {
     const std::int64_t reach = (buffer.extents[d] - 1) * buffer.strides[d];

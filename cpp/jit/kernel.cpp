@@ -146,6 +146,9 @@ bool overlaps_itself(const View& view) {
 void check(const nest::LoopNest& nest, const std::vector<nest::BufferId>& arguments,
            std::span<const View> views) {
   const std::string where = "kernel " + nest.name;
+  if (!nest.parameters.empty())
+    fail<ShapeError>(where, "it has {} sizes that a call brings along; call what at() gives for them",
+                     nest.parameters.size());
   if (views.size() != arguments.size())
     fail<ShapeError>(where, "{} arrays for {} arguments; pass the inputs, then the outputs", views.size(),
                      arguments.size());
@@ -188,6 +191,8 @@ struct Kernel::State {
   std::string key;
   std::shared_ptr<Code> code;
   CompileReport report;
+  std::vector<std::int64_t> sizes;                ///< what the code's parameters are in calls of this kernel
+  std::shared_ptr<const nest::LoopNest> general;  ///< with parameters: what the code was made of
   mutable std::mutex mutex;
   mutable std::map<std::vector<std::int64_t>, std::shared_ptr<Kernel>> variants;
 };
@@ -201,6 +206,7 @@ std::shared_ptr<Kernel> compile(const nest::LoopNest& nest, const CompileOptions
   auto state = std::make_unique<Kernel::State>();
   state->nest = nest;
   state->arguments = nest::arguments(nest);
+  if (!nest.parameters.empty()) state->general = std::make_shared<const nest::LoopNest>(nest);
   state->cpu = options.cpu != nullptr ? *options.cpu : host_cpu();
   state->options = options;
   state->options.cpu = nullptr;
@@ -268,6 +274,22 @@ void Kernel::require_runs_here() const {
 void Kernel::call_unchecked(void* const* pointers, int threads) const {
   SYNO_ASSERT(state_->code->loaded, "callers without checks hold kernels for this machine");
   const CompiledObject& object = state_->code->object;
+  if (!state_->sizes.empty()) {
+    const std::size_t count = state_->arguments.size(), all = count + state_->sizes.size();
+    std::array<void*, 32> few;
+    std::vector<void*> many;
+    void** extended = few.data();
+    if (all > few.size()) {
+      many.resize(all);
+      extended = many.data();
+    }
+    std::copy(pointers, pointers + count, extended);
+    for (std::size_t i = count; i < all; ++i)
+      extended[i] = reinterpret_cast<void*>(static_cast<std::intptr_t>(state_->sizes[i - count]));
+    run_kernel(state_->code->loaded->function(), extended, object.shared_bytes, object.private_bytes,
+               threads);
+    return;
+  }
   run_kernel(state_->code->loaded->function(), pointers, object.shared_bytes, object.private_bytes, threads);
 }
 
@@ -325,6 +347,20 @@ const Kernel& Kernel::variant_for(std::span<const View> views) const {
   return *state_->variants.try_emplace(key, std::move(made)).first->second;
 }
 
+std::shared_ptr<Kernel> Kernel::at(const std::vector<std::int64_t>& parameters) const {
+  auto state = std::make_unique<Kernel::State>();
+  state->nest = nest::specialised(state_->nest, parameters);
+  state->arguments = state_->arguments;
+  state->cpu = state_->cpu;
+  state->options = state_->options;
+  state->key = state_->key;
+  state->code = state_->code;
+  state->report = state_->report;
+  state->sizes = parameters;
+  state->general = state_->general;
+  return std::shared_ptr<Kernel>(new Kernel(std::move(state)));
+}
+
 const nest::LoopNest& Kernel::nest() const { return state_->nest; }
 std::size_t Kernel::argument_count() const { return state_->arguments.size(); }
 const Cpu& Kernel::cpu() const { return state_->cpu; }
@@ -336,9 +372,12 @@ const CompileReport& Kernel::report() const { return state_->report; }
 std::string Kernel::key() const { return state_->key; }
 std::string Kernel::digest() const { return state_->code->object.digest; }
 std::string Kernel::object() const { return state_->code->object.bytes; }
-std::string Kernel::llvm() const { return ir_text(state_->nest, state_->cpu, state_->code->object.symbol); }
+std::string Kernel::llvm() const {
+  return ir_text(state_->general ? *state_->general : state_->nest, state_->cpu, state_->code->object.symbol);
+}
 std::string Kernel::assembly() const {
-  return assembly_text(state_->nest, state_->cpu, state_->code->object.symbol);
+  return assembly_text(state_->general ? *state_->general : state_->nest, state_->cpu,
+                       state_->code->object.symbol);
 }
 
 }  // namespace syno::jit

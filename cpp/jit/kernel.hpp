@@ -65,12 +65,17 @@ class Kernel {
   /// kernel is for another architecture.
   void call(std::span<const View> arguments, int threads) const;
   /// The same without any check, for callers that hold raw pointers with the strides of the nest. The kernel
-  /// must be for this machine's architecture.
+  /// must be for this machine's architecture. Its nest has no parameters, or their values follow the
+  /// pointers.
   void call_unchecked(void* const* pointers, int threads) const;
   void require_runs_here() const;  ///< KernelError where it is for another architecture
   /// This kernel, or the one for the strides of these views (compiled when first asked for, then kept).
   /// ShapeError where a view does not fit: count, shape, an output that overlaps itself or another argument.
   const Kernel& variant_for(std::span<const View> arguments) const;
+
+  /// This code for one value of each parameter of its nest: a kernel without parameters, made without
+  /// compiling anything. Others cannot be called. ShapeError where a value is outside of its range.
+  std::shared_ptr<Kernel> at(const std::vector<std::int64_t>& parameters) const;
 
   const nest::LoopNest& nest() const;
   std::size_t argument_count() const;

@@ -58,6 +58,51 @@ void AffineForms::bind(std::uint32_t slot, Interval range) {
   binding.range = range;
 }
 
+void AffineForms::bind_parameter(std::uint32_t slot, Interval range) {
+  bind(slot, range);
+  parameters_.push_back(slot);
+}
+
+namespace {
+
+/// `form` as an atom plus the rest, where the atom is its only quotient and occurs once.
+std::optional<std::pair<Atom, AffineForm>> one_quotient(const AffineForms& forms, const AffineForm& form) {
+  std::optional<std::pair<Atom, AffineForm>> found;
+  for (std::size_t i = 0; i < form.terms.size(); ++i) {
+    const Atom& atom = forms.atom(form.terms[i].first);
+    if (atom.kind == Atom::Kind::Slot) continue;
+    if (found || atom.kind != Atom::Kind::Quotient || form.terms[i].second != 1) return std::nullopt;
+    AffineForm rest{{}, form.constant};
+    for (std::size_t other = 0; other < form.terms.size(); ++other)
+      if (other != i) rest.terms.push_back(form.terms[other]);
+    found = {atom, std::move(rest)};
+  }
+  return found;
+}
+
+}  // namespace
+
+void AffineForms::push_loop_facts(std::uint32_t slot, const AffineForm& begin, const AffineForm& end) {
+  const AffineForm variable = slot_form(slot);
+  const auto minus = [](const AffineForm& a, const AffineForm& b) { return add(a, multiply(b, -1)); };
+  if (!end.is_constant()) {
+    push_fact(minus(variable, end), {-kLargest, -1});
+    // slot < rest + inner / F: F * (slot - rest) <= F * (inner / F) - F <= inner - F.
+    if (const auto quotient_end = one_quotient(*this, end)) {
+      const auto& [atom, rest] = *quotient_end;
+      push_fact(minus(multiply(minus(variable, rest), atom.divisor), atom.inner), {-kLargest, -atom.divisor});
+    }
+  }
+  if (!begin.is_constant()) {
+    push_fact(minus(variable, begin), {0, kLargest});
+    if (const auto quotient_begin = one_quotient(*this, begin)) {
+      const auto& [atom, rest] = *quotient_begin;
+      push_fact(minus(multiply(minus(variable, rest), atom.divisor), atom.inner),
+                {1 - atom.divisor, kLargest});
+    }
+  }
+}
+
 void AffineForms::bind_constant(std::uint32_t slot, std::int64_t value) { bind_form(slot, {{}, value}); }
 
 void AffineForms::bind_form(std::uint32_t slot, AffineForm form) {
@@ -212,6 +257,17 @@ AffineForm AffineForms::remainder(const AffineForm& dividend, std::int64_t divis
   return made;
 }
 
+AffineForm AffineForms::times_slot(const AffineForm& form, std::uint32_t slot) {
+  AffineForm made;
+  if (form.constant != 0) made = multiply(slot_form(slot), form.constant);
+  for (const auto& [id, times] : form.terms) {
+    AffineForm product;
+    product.terms.emplace_back(intern(Atom{Atom::Kind::Product, slot, {{{id, 1}}, 0}, 1}), times);
+    made = add(made, product);
+  }
+  return made;
+}
+
 AffineForm AffineForms::joined(AffineForm form) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -252,8 +308,9 @@ AffineForm AffineForms::substitute(const AffineForm& form, std::uint32_t slot, s
     } else {
       const Atom atom = atoms_[id];  // atoms_ grows meanwhile
       const AffineForm inner = substitute(atom.inner, slot, value);
-      replaced =
-          atom.kind == Atom::Kind::Quotient ? quotient(inner, atom.divisor) : remainder(inner, atom.divisor);
+      replaced = atom.kind == Atom::Kind::Quotient    ? quotient(inner, atom.divisor)
+                 : atom.kind == Atom::Kind::Remainder ? remainder(inner, atom.divisor)
+                                                      : times_slot(inner, atom.slot);
     }
     made = add(made, multiply(replaced, coefficient));
   }
@@ -289,6 +346,14 @@ Interval AffineForms::sum_of_bounds(const AffineForm& form, bool use_facts) cons
     if (atom.kind == Atom::Kind::Slot) {
       SYNO_ASSERT(bound(atom.slot), "a loop variable is used outside its loop");
       range = bindings_[atom.slot].range;
+    } else if (atom.kind == Atom::Kind::Product) {
+      const Interval inner = bounds(atom.inner, use_facts), factor = bindings_[atom.slot].range;
+      range = {kLargest, -kLargest};
+      for (const std::int64_t a : {inner.least, inner.greatest})
+        for (const std::int64_t b : {factor.least, factor.greatest}) {
+          range.least = std::min(range.least, saturated_multiply(a, b));
+          range.greatest = std::max(range.greatest, saturated_multiply(a, b));
+        }
     } else {
       const Interval inner = bounds(atom.inner, use_facts);
       range = atom.kind == Atom::Kind::Quotient ? Interval{floor_divide(inner.least, atom.divisor),
@@ -336,6 +401,38 @@ Interval AffineForms::bounds(const AffineForm& form, bool use_facts) const {
     if (a > b) std::swap(a, b);
     range = intersect(range, {-floor_divide(-a, denominator) + form.constant,
                               floor_divide(b, denominator) + form.constant});
+  }
+  return parameters_.empty() ? range : bounds_by_parts(form, range);
+}
+
+/// A fact about some terms of a form, and the bounds of the others: 16 * i + v - n < 0 where
+/// 16 * i - n <= -16 and v < 16; 16 * i + v < 100 where 16 * i + v - n < 0 and n <= 100.
+Interval AffineForms::bounds_by_parts(const AffineForm& form, Interval range) const {
+  for (const Fact& fact : facts_) {
+    if (fact.form.terms.size() < 2) continue;
+    std::int64_t ratio = 0;
+    bool fits = true, whole = true;
+    for (const auto& [id, times] : fact.form.terms) {
+      const auto found = std::find_if(form.terms.begin(), form.terms.end(),
+                                      [atom = id](const auto& term) { return term.first == atom; });
+      if (found == form.terms.end()) {
+        const Atom& missing = atoms_[id];
+        whole = false;
+        fits = fits && missing.kind == Atom::Kind::Slot &&
+               std::find(parameters_.begin(), parameters_.end(), missing.slot) != parameters_.end();
+        continue;
+      }
+      if (ratio == 0 && found->second % times == 0) ratio = found->second / times;
+      fits = fits && ratio != 0 && ratio * times == found->second;
+    }
+    if (!fits || ratio == 0 || (whole && fact.form.terms.size() == form.terms.size())) continue;
+    const AffineForm rest = add(form, multiply(fact.form, -ratio));
+    const Interval others = whole ? bounds(rest, true) : sum_of_bounds(rest, true);
+    std::int64_t low = saturated_multiply(fact.interval.least, ratio),
+                 high = saturated_multiply(fact.interval.greatest, ratio);
+    if (low > high) std::swap(low, high);
+    range = intersect(range,
+                      {std::max(-kLargest, low + others.least), std::min(kLargest, high + others.greatest)});
   }
   return range;
 }

@@ -37,9 +37,10 @@ using symbolic::add;
 using symbolic::multiply;
 using symbolic::with_constant;
 
-/// What an affine form is made of: a loop variable, floor(inner / divisor) or inner mod divisor.
+/// What an affine form is made of: a loop variable, floor(inner / divisor), inner mod divisor, or inner times
+/// what slot holds, which no loop changes: a stride known at run time.
 struct Atom {
-  enum class Kind : std::uint8_t { Slot, Quotient, Remainder } kind = Kind::Slot;
+  enum class Kind : std::uint8_t { Slot, Quotient, Remainder, Product } kind = Kind::Slot;
   std::uint32_t slot = 0;
   AffineForm inner;
   std::int64_t divisor = 1;
@@ -67,10 +68,16 @@ class AffineForms {
   bool bound(std::uint32_t slot) const { return slot < bindings_.size() && bindings_[slot].bound; }
   void unbind(std::uint32_t slot);
 
+  /// The same of a parameter of the nest: facts that hold it are used for longer forms, too.
+  void bind_parameter(std::uint32_t slot, Interval range);
+
   /// Facts hold until pop_facts() is given the count that was before.
   std::size_t fact_count() const { return facts_.size(); }
   void push_fact(const AffineForm& form, Interval interval) { facts_.push_back({form, interval}); }
   void pop_facts(std::size_t count) { facts_.resize(count); }
+
+  /// begin <= slot < end, of a loop inside whose bounds parameters stand.
+  void push_loop_facts(std::uint32_t slot, const AffineForm& begin, const AffineForm& end);
 
   /// Whether some fact cannot hold whatever the variables are: then what is asked about never happens.
   bool contradictory() const;
@@ -80,7 +87,8 @@ class AffineForms {
   /// floor(form / divisor) and form mod divisor, simplified.
   AffineForm quotient(const AffineForm& form, std::int64_t divisor);
   AffineForm remainder(const AffineForm& form, std::int64_t divisor);
-  AffineForm joined(AffineForm form);  ///< m*(x/m) + x%m -> x
+  AffineForm joined(AffineForm form);                                 ///< m*(x/m) + x%m -> x
+  AffineForm times_slot(const AffineForm& form, std::uint32_t slot);  ///< the slot's value is no form's
   /// Replaces one atom of a slot by a constant everywhere, also inside quotients and remainders.
   AffineForm substitute(const AffineForm& form, std::uint32_t slot, std::int64_t value);
   bool depends_on(const AffineForm& form, std::uint32_t slot) const;
@@ -110,12 +118,14 @@ class AffineForms {
   std::uint32_t intern(Atom atom);
   Interval sum_of_bounds(const AffineForm& form, bool use_facts) const;
   Interval bounds(const AffineForm& form, bool use_facts) const;
+  Interval bounds_by_parts(const AffineForm& form, Interval range) const;
   std::vector<Atom> atoms_;
   std::map<Atom, std::uint32_t> ids_;      ///< of quotients and remainders
   std::vector<std::uint32_t> slot_atoms_;  ///< by slot: its atom + 1, 0: none yet
   std::vector<Binding> bindings_;          ///< by slot
   std::vector<AffineForm> aliases_;
   std::vector<Fact> facts_;
+  std::vector<std::uint32_t> parameters_;  ///< slots
 };
 
 }  // namespace syno::nest

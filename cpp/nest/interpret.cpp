@@ -18,19 +18,34 @@ using program::Function;
 
 class Interpreter {
  public:
-  Interpreter(const LoopNest& nest, const std::map<std::string, program::Values<double>>& inputs)
+  Interpreter(const LoopNest& nest, const std::map<std::string, program::Values<double>>& inputs,
+              const std::vector<std::int64_t>& parameters)
       : nest_(nest), memory_(nest.buffers.size()), variables_(nest.next_slot, 0) {
+    if (parameters.size() != nest.parameters.size())
+      fail<ShapeError>("interpret", "{} sizes for the {} parameters of `{}`", parameters.size(),
+                       nest.parameters.size(), nest.name);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Parameter& parameter = nest.parameters[i];
+      if (parameters[i] < parameter.least || parameters[i] > parameter.greatest)
+        fail<ShapeError>("interpret", "`{}` is {}; `{}` was made for {} to {}", parameter.name, parameters[i],
+                         nest.name, parameter.least, parameter.greatest);
+      variables_[parameter.slot] = parameters[i];
+    }
+    for (const Buffer& buffer : nest.buffers) {
+      extents_.push_back(buffer.extents);
+      for (std::size_t d = 0; d < buffer.live.size(); ++d) extents_.back()[d] = integer(buffer.live[d]);
+    }
     for (std::size_t i = 0; i < nest.buffers.size(); ++i) {
       const Buffer& buffer = nest.buffers[i];
       switch (buffer.kind) {
         case BufferKind::Input: {
           const auto found = inputs.find(buffer.name);
           if (found == inputs.end()) fail<ShapeError>("interpret", "input `{}` is missing", buffer.name);
-          if (found->second.shape != buffer.extents || found->second.data.size() != elements(buffer))
+          if (found->second.shape != extents_[i] || found->second.data.size() != elements(i))
             fail<ShapeError>("interpret",
                              "input `{}` has shape [{}] with {} values; the nest `{}` takes [{}]",
                              buffer.name, fmt::join(found->second.shape, ", "), found->second.data.size(),
-                             nest.name, fmt::join(buffer.extents, ", "));
+                             nest.name, fmt::join(extents_[i], ", "));
           memory_[i] = found->second.data;
           break;
         }
@@ -52,22 +67,23 @@ class Interpreter {
     std::map<std::string, program::Values<double>> outputs;
     for (std::size_t i = 0; i < nest_.buffers.size(); ++i)
       if (nest_.buffers[i].kind == BufferKind::Output)
-        outputs[nest_.buffers[i].name] = {nest_.buffers[i].extents, std::move(memory_[i])};
+        outputs[nest_.buffers[i].name] = {extents_[i], std::move(memory_[i])};
     return outputs;
   }
 
  private:
-  static std::size_t elements(const Buffer& buffer) {
+  std::size_t elements(std::size_t buffer) const {
     std::int64_t count = 1;
-    for (const std::int64_t extent : buffer.extents) count = checked_multiply(count, extent);
-    require_memory("interpret",
-                   fmt::format("`{}` of shape [{}]", buffer.name, fmt::join(buffer.extents, ", ")), count,
-                   sizeof(double));
+    for (const std::int64_t extent : extents_[buffer]) count = checked_multiply(count, extent);
+    require_memory(
+        "interpret",
+        fmt::format("`{}` of shape [{}]", nest_.buffers[buffer].name, fmt::join(extents_[buffer], ", ")),
+        count, sizeof(double));
     return static_cast<std::size_t>(count);
   }
   /// What nothing has written is not a number, so that reading it shows.
   void clear(std::size_t buffer) {
-    memory_[buffer].assign(elements(nest_.buffers[buffer]), std::numeric_limits<double>::quiet_NaN());
+    memory_[buffer].assign(elements(buffer), std::numeric_limits<double>::quiet_NaN());
   }
 
   std::int64_t integer(ExprId id) const {
@@ -102,14 +118,14 @@ class Interpreter {
   }
 
   std::size_t place(BufferId id, const std::vector<ExprId>& indices) const {
-    const Buffer& buffer = nest_.buffer(id);
+    const std::vector<std::int64_t>& extents = extents_[static_cast<std::uint32_t>(id)];
     std::int64_t at = 0;
     for (std::size_t d = 0; d < indices.size(); ++d) {
       const std::int64_t index = integer(indices[d]);
-      if (index < 0 || index >= buffer.extents[d])
-        fail<ScheduleError>("interpret", "index {} of `{}` in `{}` is {}, outside [0, {})", d, buffer.name,
-                            nest_.name, index, buffer.extents[d]);
-      at = at * buffer.extents[d] + index;
+      if (index < 0 || index >= extents[d])
+        fail<ScheduleError>("interpret", "index {} of `{}` in `{}` is {}, outside [0, {})", d,
+                            nest_.buffer(id).name, nest_.name, index, extents[d]);
+      at = at * extents[d] + index;
     }
     return static_cast<std::size_t>(at);
   }
@@ -183,6 +199,7 @@ class Interpreter {
   }
 
   const LoopNest& nest_;
+  std::vector<std::vector<std::int64_t>> extents_;  ///< of buffers, in this call
   std::vector<std::vector<double>> memory_;
   std::vector<std::int64_t> variables_;
 };
@@ -190,8 +207,9 @@ class Interpreter {
 }  // namespace
 
 std::map<std::string, program::Values<double>> interpret(
-    const LoopNest& nest, const std::map<std::string, program::Values<double>>& inputs) {
-  return Interpreter(nest, inputs).run();
+    const LoopNest& nest, const std::map<std::string, program::Values<double>>& inputs,
+    const std::vector<std::int64_t>& parameters) {
+  return Interpreter(nest, inputs, parameters).run();
 }
 
 }  // namespace syno::nest

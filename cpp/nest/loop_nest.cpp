@@ -1,5 +1,6 @@
 #include "nest/loop_nest.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "support/error.hpp"
@@ -49,6 +50,55 @@ std::vector<BufferId> arguments(const LoopNest& nest) {
     if (kind == BufferKind::Input || kind == BufferKind::Output) ids.push_back(BufferId{i});
   }
   return ids;
+}
+
+LoopNest specialised(const LoopNest& nest, const std::vector<std::int64_t>& parameters) {
+  const std::string where = "loop nest " + nest.name;
+  if (parameters.size() != nest.parameters.size())
+    fail<ShapeError>(where, "{} sizes for {} parameters", parameters.size(), nest.parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = nest.parameters[i];
+    if (parameters[i] < parameter.least || parameters[i] > parameter.greatest)
+      fail<ShapeError>(where, "`{}` is {}; it was made for {} to {}", parameter.name, parameters[i],
+                       parameter.least, parameter.greatest);
+  }
+  LoopNest made = nest;
+  made.parameters.clear();
+  const auto bound = [&](ExprId id) {
+    return made.arena.substitute(id, [&](std::uint32_t slot) {
+      for (std::size_t i = 0; i < parameters.size(); ++i)
+        if (nest.parameters[i].slot == slot) return made.arena.constant(parameters[i]);
+      return made.arena.iterator(slot);
+    });
+  };
+  const auto bind = [&](ExprId& id) { id = bound(id); };
+  const auto bind_all = [&](std::vector<ExprId>& all) { std::for_each(all.begin(), all.end(), bind); };
+  const auto bind_conditions = [&](std::vector<Condition>& all) {
+    for (Condition& condition : all) bind(condition.expr);
+  };
+  for (Buffer& buffer : made.buffers) {
+    if (buffer.live.empty()) continue;
+    for (std::size_t d = 0; d < buffer.live.size(); ++d) {
+      const auto extent = symbolic::evaluate(made.arena, bound(buffer.live[d]), symbolic::Sizes(), 0, {});
+      SYNO_ASSERT(extent.has_value(), "extents are over parameters only");
+      buffer.extents[d] = *extent;
+    }
+    buffer.live.clear();
+    buffer.strides = row_major_strides(buffer.extents);
+  }
+  for (Value& value : made.values) {
+    bind_all(value.indices);
+    bind_conditions(value.guards);
+    if (value.kind == ValueKind::Index) bind(value.index);
+  }
+  for (Statement& statement : made.statements) {
+    bind_all(statement.indices);
+    bind_conditions(statement.conditions);
+    if (statement.kind != StatementKind::For) continue;
+    bind(statement.begin);
+    bind(statement.end);
+  }
+  return made;
 }
 
 BufferId LoopNest::add(Buffer added) {

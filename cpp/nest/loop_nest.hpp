@@ -37,6 +37,17 @@ struct Buffer {
   std::vector<std::int64_t> extents;
   std::vector<std::int64_t> strides;  ///< elements; may be any integers for arguments, row-major otherwise
   std::vector<double> literal;        ///< Constant only
+  /// Extents at run time, over the nest's parameters; empty: they are `extents`, else those are the largest
+  /// they can be. Only of arguments, which lie row-major by the extents that they have in a call.
+  std::vector<ExprId> live = {};
+};
+
+/// A size that a call brings along. Bounds of loops, conditions, indices and extents of arguments may hold
+/// it.
+struct Parameter {
+  std::string name;
+  std::uint32_t slot = 0;
+  std::int64_t least = 0, greatest = 0;  ///< inclusive
 };
 
 enum class LoopKind : std::uint8_t {
@@ -70,7 +81,7 @@ struct Statement {
   // For
   std::uint32_t slot = 0;
   std::string name;       ///< of the loop variable
-  ExprId begin{}, end{};  ///< over outer loop variables; constant for Unroll and Vector
+  ExprId begin{}, end{};  ///< over outer loop variables and parameters; constant for Unroll and Vector
   LoopKind loop = LoopKind::Serial;
   // If
   std::vector<Condition> conditions;
@@ -86,6 +97,7 @@ struct Statement {
 struct LoopNest {
   std::string name;  ///< a C identifier: the kernel's symbol
   symbolic::Arena arena;
+  std::vector<Parameter> parameters;
   std::vector<Buffer> buffers;  ///< arguments first, in call order: inputs, then outputs
   std::vector<Value> values;
   std::vector<Statement> statements;
@@ -123,11 +135,16 @@ struct LoopNest {
 std::vector<BufferId> arguments(const LoopNest& nest);  ///< inputs and outputs, in call order
 std::vector<std::int64_t> row_major_strides(const std::vector<std::int64_t>& extents);
 
+/// The nest for one value of each parameter: without parameters. ShapeError where a value is outside of its
+/// range, or there are too few or too many.
+LoopNest specialised(const LoopNest& nest, const std::vector<std::int64_t>& parameters);
+
 /// Throws ScheduleError naming the loop, buffer and index: ids and ranks that do not fit, loop variables used
 /// outside their loop or hidden by an inner one of the same name, reads of buffers nothing has written,
 /// indices that can leave their buffer (interval arithmetic under loops and guards), Register buffers indexed
 /// by a loop that is not unrolled or vectorised, Vector loops nested in one another, races in Vector and
-/// Parallel loops that can be seen statically. `inside` does not occur in a nest: guards say it.
+/// Parallel loops that can be seen statically. `inside` does not occur in a nest: guards say it. What is said
+/// of a nest with parameters holds for all their values.
 void verify(const LoopNest& nest);
 
 /// Text form; parse_loop_nest(to_text(n)) is n up to ids:
@@ -145,6 +162,21 @@ void verify(const LoopNest& nest);
 ///           if i * 16 + v in 0..100
 ///             y[i * 16 + v] = max(t[v], 0)
 ///
+/// A nest with a parameter, and what it is where n is 40:
+///
+///     nest total
+///     parameter n in 1..513
+///     input x: f32[n]
+///     output y: f32[]
+///     y[] = 0
+///     for i in 0..n / 16
+///       for v in 0..16 vector
+///         y[] += x[i * 16 + v]
+///     for i in n / 16..(n + 15) / 16
+///       for v in 0..16 vector
+///         if i * 16 + v - n in -512..0
+///           y[] += x[i * 16 + v]
+///
 /// Two spaces a level; stores are `=`, `+=`, `max=`, `min=`, `*=`; `index(e)` is an index as a number;
 /// `prefetch x[i]` asks for a line; constants end in `= {1, 2.5, inf}`.
 std::string to_text(const LoopNest& nest);
@@ -152,6 +184,7 @@ LoopNest parse_loop_nest(std::string_view text);  ///< ParseError with the line 
 
 /// Runs the nest, one iteration after the other, in double precision. Arguments by buffer name.
 std::map<std::string, program::Values<double>> interpret(
-    const LoopNest& nest, const std::map<std::string, program::Values<double>>& inputs);
+    const LoopNest& nest, const std::map<std::string, program::Values<double>>& inputs,
+    const std::vector<std::int64_t>& parameters = {});
 
 }  // namespace syno::nest

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "nest/affine.hpp"
 #include "nest/loop_nest.hpp"
 #include "nest/words.hpp"
 #include "support/error.hpp"
@@ -25,6 +26,7 @@ struct Line {
 constexpr std::size_t kMaxText = std::size_t{64} << 20;
 constexpr std::size_t kMaxNesting = 200;
 constexpr std::size_t kMaxTerms = 2000;  // of one sum or product: trees grow to the left
+constexpr std::int64_t kLargestParameter = std::int64_t{1} << 40;
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
@@ -54,6 +56,7 @@ class Parser {
     nest_.name = name();
     finish();
     std::size_t next = 1;
+    while (next < lines_.size() && parameter(next)) ++next;
     while (next < lines_.size() && declaration(next)) ++next;
     // Nested deeper than the declarations or not: the first statement says where the body stands.
     const std::size_t indentation = next < lines_.size() ? lines_[next].indentation : 0;
@@ -161,6 +164,43 @@ class Parser {
   }
 
   // ---- declarations
+  bool parameter(std::size_t index) {
+    open(index);
+    if (!word("parameter")) return false;
+    Parameter made;
+    made.name = name();
+    if (slots_.count(made.name)) wrong(fmt::format("a second parameter is called `{}`", made.name));
+    if (!word("in")) wrong("expected `in <begin>..<end>`");
+    made.least = integer();
+    expect("..");
+    made.greatest = integer();
+    if (made.least < 1 || made.greatest <= made.least)
+      wrong(fmt::format("a parameter is in {}..{}; sizes begin at 1 and end after it", made.least,
+                        made.greatest));
+    if (made.greatest > kLargestParameter)
+      wrong(fmt::format("a parameter is in {}..{}; at most {} are taken", made.least, made.greatest,
+                        kLargestParameter));
+    --made.greatest;
+    finish();
+    made.slot = nest_.new_slot();
+    slots_[made.name].push_back(made.slot);
+    ranges_.bind(made.slot, {made.least, made.greatest});
+    nest_.parameters.push_back(std::move(made));
+    return true;
+  }
+  /// Of a buffer: numbers, or what they are over parameters.
+  void extents(Buffer& buffer) {
+    buffer.live = indices();
+    bool constant = true;
+    for (const ExprId extent : buffer.live) {
+      const AffineForm form = ranges_.form(nest_.arena, extent);
+      constant = constant && form.is_constant();
+      buffer.extents.push_back(ranges_.bounds(form).greatest);
+      if (ranges_.bounds(form).least < 0)
+        wrong(fmt::format("an extent is {}; extents are not negative", ranges_.bounds(form).least));
+    }
+    if (constant) buffer.live.clear();
+  }
   bool declaration(std::size_t index) {
     open(index);
     Buffer buffer;
@@ -176,9 +216,7 @@ class Parser {
     if (buffers_.count(buffer.name)) wrong(fmt::format("a second buffer is called `{}`", buffer.name));
     expect(":");
     buffer.dtype = choice(kDtypeWords, "a dtype");
-    buffer.extents = integers();
-    for (const std::int64_t extent : buffer.extents)
-      if (extent < 0) wrong(fmt::format("an extent is {}; extents are not negative", extent));
+    extents(buffer);
     buffer.strides = word("strides") ? integers() : row_major_strides(buffer.extents);
     if (buffer.kind == BufferKind::Constant) {
       expect("=");
@@ -427,6 +465,7 @@ class Parser {
   std::string_view rest_;
   LoopNest nest_;
   const symbolic::Sizes sizes_;
+  AffineForms ranges_;  ///< of parameters
   std::map<std::string, BufferId> buffers_;
   std::map<std::string, std::vector<std::uint32_t>, std::less<>> slots_;
 };

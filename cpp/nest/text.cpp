@@ -24,10 +24,14 @@ class Printer {
   explicit Printer(const LoopNest& nest) : nest_(nest) {
     for (const Statement& statement : nest.statements)
       if (statement.kind == StatementKind::For) names_[statement.slot] = statement.name;
+    for (const Parameter& parameter : nest.parameters) names_[parameter.slot] = parameter.name;
   }
 
   std::string run() {
     text_ = fmt::format("nest {}\n", nest_.name);
+    for (const Parameter& parameter : nest_.parameters)
+      text_ +=
+          fmt::format("parameter {} in {}..{}\n", parameter.name, parameter.least, parameter.greatest + 1);
     for (const Buffer& buffer : nest_.buffers) declare(buffer);
     print(nest_.root, 0);
     return std::move(text_);
@@ -42,8 +46,11 @@ class Printer {
   }
 
   void declare(const Buffer& buffer) {
+    std::vector<std::string> extents;
+    for (std::size_t d = 0; d < buffer.extents.size(); ++d)
+      extents.push_back(buffer.live.empty() ? fmt::format("{}", buffer.extents[d]) : expr(buffer.live[d]));
     text_ += fmt::format("{} {}: {}[{}]", word_of(kBufferWords, buffer.kind), buffer.name,
-                         word_of(kDtypeWords, buffer.dtype), fmt::join(buffer.extents, ", "));
+                         word_of(kDtypeWords, buffer.dtype), fmt::join(extents, ", "));
     if (buffer.strides != row_major_strides(buffer.extents))
       text_ += fmt::format(" strides[{}]", fmt::join(buffer.strides, ", "));
     if (buffer.kind == BufferKind::Constant) {

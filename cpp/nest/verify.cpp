@@ -29,6 +29,7 @@ class Verifier {
         !std::all_of(nest_.name.begin(), nest_.name.end(),
                      [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }))
       wrong("the name is no C identifier");
+    for (const Parameter& made : nest_.parameters) parameter(made);
     for (std::size_t i = 0; i < nest_.buffers.size(); ++i) buffer(i);
     if (static_cast<std::size_t>(nest_.root) >= nest_.statements.size()) wrong("the root is no statement");
     statement(nest_.root);
@@ -61,6 +62,34 @@ class Verifier {
     return count;
   }
 
+  void parameter(const Parameter& made) {
+    for (const Parameter& other : nest_.parameters)
+      if (&other != &made && (other.name == made.name || other.slot == made.slot))
+        wrong("two parameters are called `{}`, or share variable number {}", made.name, made.slot);
+    if (made.slot >= nest_.next_slot)
+      wrong("parameter `{}` has variable number {} of {}", made.name, made.slot, nest_.next_slot);
+    if (made.least < 1 || made.greatest < made.least)
+      wrong("parameter `{}` is from {} to {}; sizes begin at 1", made.name, made.least, made.greatest);
+    forms_.bind_parameter(made.slot, {made.least, made.greatest});
+  }
+
+  void live_extents(const Buffer& made) {
+    if (made.live.empty()) return;
+    if (made.kind != BufferKind::Input && made.kind != BufferKind::Output)
+      wrong("`{}` has extents known at run time; only arguments may", made.name);
+    if (made.live.size() != made.extents.size())
+      wrong("`{}` has {} extents but {} of them at run time", made.name, made.extents.size(),
+            made.live.size());
+    for (std::size_t d = 0; d < made.live.size(); ++d) {
+      const Interval range = forms_.bounds(form(made.live[d]));
+      if (range.least < 0 || range.greatest > made.extents[d])
+        wrong("extent {} of `{}`, {}, can be anything in [{}, {}], outside [0, {}]", d, made.name,
+              text(made.live[d]), range.least, range.greatest, made.extents[d]);
+    }
+    if (made.strides != row_major_strides(made.extents))
+      wrong("`{}` has strides and extents known at run time; such arguments are row-major", made.name);
+  }
+
   void buffer(std::size_t index) {
     const Buffer& made = nest_.buffers[index];
     for (std::size_t j = 0; j < index; ++j)
@@ -69,6 +98,7 @@ class Verifier {
       wrong("`{}` has {} extents but {} strides", made.name, made.extents.size(), made.strides.size());
     for (const std::int64_t extent : made.extents)
       if (extent < 0) wrong("`{}` has the extent {}", made.name, extent);
+    live_extents(made);
     const std::int64_t count = elements(made);
     if (count < 0 || count > (std::int64_t{1} << 46)) wrong("`{}` has more than 2^46 elements", made.name);
     const bool argument = made.kind == BufferKind::Input || made.kind == BufferKind::Output;
@@ -95,6 +125,8 @@ class Verifier {
     return symbolic::to_text(nest_.arena, id, symbolic::Sizes(), [&](std::uint32_t slot) {
       for (const Loop& loop : loops_)
         if (loop.slot == slot) return loop.name;
+      for (const Parameter& parameter : nest_.parameters)
+        if (parameter.slot == slot) return parameter.name;
       return fmt::format("_{}", slot);
     });
   }
@@ -161,6 +193,10 @@ class Verifier {
   }
 
   void loop(const Statement& made) {
+    for (const Parameter& parameter : nest_.parameters)
+      if (parameter.name == made.name || parameter.slot == made.slot)
+        wrong("loop `{}` is called as a parameter is, or shares its variable number {}", made.name,
+              made.slot);
     for (const Loop& outer : loops_) {
       if (outer.name == made.name) wrong("two nested loops are called `{}`", made.name);
       if (outer.slot == made.slot) wrong("two nested loops share variable number {}", made.slot);
@@ -191,8 +227,11 @@ class Verifier {
     if (loops_.size() == kMostLoops) wrong("more than {} loops stand inside each other", kMostLoops);
     loops_.push_back({made.slot, made.name, made.loop});
     forms_.bind(made.slot, range);
+    const std::size_t facts = forms_.fact_count();
+    if (!nest_.parameters.empty()) forms_.push_loop_facts(made.slot, begin, end);
     if (made.loop == LoopKind::Vector || made.loop == LoopKind::Parallel) check_races(made);
     only_child(made);
+    forms_.pop_facts(facts);
     forms_.unbind(made.slot);
     loops_.pop_back();
     copies_ = outer_copies;
@@ -214,10 +253,13 @@ class Verifier {
       const AffineForm at = form(indices[d]);
       const Interval range = forms_.bounds(at);
       if (range.greatest < range.least) continue;  // under a condition that never holds
-      if (range.least < 0 || range.greatest >= accessed.extents[d])
+      // What is below the extent of a call is below the largest one.
+      if (range.least < 0 ||
+          (accessed.live.empty() ? range.greatest >= accessed.extents[d] : !below_live(accessed, d, at)))
         wrong(
             "index {} of `{}`, {}, can be anything in [{}, {}], outside [0, {}); guard it or pad the buffer",
-            d, accessed.name, text(indices[d]), range.least, range.greatest, accessed.extents[d]);
+            d, accessed.name, text(indices[d]), range.least, range.greatest,
+            accessed.live.empty() ? fmt::format("{}", accessed.extents[d]) : text(accessed.live[d]));
       if (accessed.kind != BufferKind::Register) continue;
       for (const std::uint32_t slot : nest_.arena.iterators(indices[d]))
         for (const Loop& loop : loops_)
@@ -240,6 +282,11 @@ class Verifier {
     } else if (!written_[index]) {
       wrong("`{}` is read before anything writes it", accessed.name);
     }
+  }
+
+  /// Whether an index is below its buffer's extent, which a call says.
+  bool below_live(const Buffer& accessed, std::size_t d, const AffineForm& at) {
+    return forms_.bounds(add(at, multiply(form(accessed.live[d]), -1))).greatest < 0;
   }
 
   void value(ValueId id) {

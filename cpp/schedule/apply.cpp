@@ -1,9 +1,12 @@
 // Program + trace -> loop nest: the decisions build a plan, which is emitted in one pass.
+#include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "schedule/decisions.hpp"
 #include "schedule/emission.hpp"
 #include "schedule/plan.hpp"
+#include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -32,8 +35,49 @@ LoopNest emit_call(const Plan& plan) {
 
 namespace {
 
-Plan replay(const program::Program& concrete, const Schedule& schedule) {
-  Plan plan(concrete, schedule.dtype);
+/// Sizes are in their ranges what the program was made for.
+void check_sizes(const program::Program& program, const std::vector<nest::Parameter>& sizes) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 30;
+  for (const nest::Parameter& size : sizes) {
+    const bool name = !size.name.empty() && !std::isdigit(static_cast<unsigned char>(size.name[0])) &&
+                      std::all_of(size.name.begin(), size.name.end(), [](char c) {
+                        return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+                      });
+    if (!name) fail<ShapeError>("apply", "a size is called '{}', which is no name", size.name);
+    if (size.least < 1 || size.greatest < size.least || size.greatest > kLargest)
+      fail<ShapeError>("apply", "the size {} is from {} to {}; sizes are from 1 to 2^30", size.name,
+                       size.least, size.greatest);
+    for (const nest::Parameter& other : sizes)
+      if (&other != &size && other.name == size.name)
+        fail<ShapeError>("apply", "two sizes are called {}", size.name);
+  }
+  const auto check = [&](const program::Range& range) {
+    const symbolic::Live& live = range.live;
+    if (live.parameter == 0 || sizes.empty()) return;
+    if (live.parameter > sizes.size())
+      fail<ShapeError>("apply", "the program has {} sizes; {} were given", live.parameter, sizes.size());
+    const nest::Parameter& size = sizes[live.parameter - 1];
+    const auto begin = symbolic::evaluate(program.arena, range.begin, program.sizes, 0, {});
+    const auto end = symbolic::evaluate(program.arena, range.end, program.sizes, 0, {});
+    const std::int64_t least = floor_divide(live.times * size.least + live.plus, live.by),
+                       greatest = floor_divide(live.times * size.greatest + live.plus, live.by);
+    if (!begin || !end || least < *begin || greatest > *end)
+      fail<ShapeError>("apply", "where {} is from {} to {} an extent ends at {} to {}, outside of [{}, {}]",
+                       size.name, size.least, size.greatest, least, greatest, begin.value_or(0),
+                       end.value_or(0));
+  };
+  for (const program::Tensor& tensor : program.tensors)
+    for (const program::Range& range : tensor.dims) check(range);
+  for (const program::Scope& scope : program.scopes) {
+    for (const program::Iterator& iterator : scope.traversal) check(iterator.range);
+    for (const program::Iterator& iterator : scope.sums) check(iterator.range);
+  }
+}
+
+Plan replay(const program::Program& concrete, const Schedule& schedule,
+            const std::vector<nest::Parameter>& sizes) {
+  if (!sizes.empty()) check_sizes(concrete, sizes);
+  Plan plan(concrete, schedule.dtype, sizes);
   for (std::size_t i = 0; i < schedule.trace.size(); ++i) {
     const Decision& decision = schedule.trace[i];
     const std::string where = fmt::format("decision {} ({} of '{}')", i, decision.name, decision.scope);
@@ -51,11 +95,17 @@ Plan replay(const program::Program& concrete, const Schedule& schedule) {
 }  // namespace
 
 LoopNest apply(const program::Program& concrete, const Schedule& schedule) {
-  return emit(replay(concrete, schedule));
+  return apply(concrete, schedule, {});
 }
 
-std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule) {
-  const Plan plan = replay(concrete, schedule);
+LoopNest apply(const program::Program& concrete, const Schedule& schedule,
+               const std::vector<nest::Parameter>& sizes) {
+  return emit(replay(concrete, schedule, sizes));
+}
+
+std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule,
+                                              const std::vector<nest::Parameter>& sizes) {
+  const Plan plan = replay(concrete, schedule, sizes);
   const std::map<std::string, Shape> packed = prepacked_extents(plan);
   if (packed.empty()) return std::nullopt;
   PrepackedNests nests{Emission(plan, Emission::Part::Prepack, packed).run(),

@@ -169,8 +169,9 @@ void Plan::need_domain(std::size_t scope) {
         auto& range = program.tensors[static_cast<std::size_t>(tensor)].dims[d];
         range = {program.arena.constant(first), program.arena.constant(last)};
       }
-      program.scopes[scope].traversal[d].range = {program.arena.constant(first),
-                                                  program.arena.constant(last)};
+      program::Range& made = program.scopes[scope].traversal[d].range;
+      made = {program.arena.constant(first), program.arena.constant(last),
+              scopes[scope].total ? symbolic::Live() : made.live};
     }
     scopes[scope].bases = std::move(bases);
   }

@@ -18,9 +18,14 @@ LoopNest Emission::run() {
   nest_.arena = plan_.program.arena;
   nest_.next_slot = plan_.program.next_slot;
   nest_.name = "kernel_" + plan_.program.tensor(plan_.program.outputs.at(0)).name;
+  nest_.parameters = plan_.sizes;
   forms_ = plan_.bound_forms();
   for (const auto& scope : plan_.scopes)
     for (const auto& loop : scope.loops) forms_.unbind(loop.slot);
+  for (std::size_t s = 0; s < plan_.scopes.size() && !plan_.sizes.empty(); ++s)
+    for (std::size_t i = 0; i < plan_.iterator_count(s); ++i)
+      if (const auto end = plan_.live_end(nest_.arena, plan_.iterator(s, i).range))
+        forms_.push_loop_facts(plan_.iterator(s, i).slot, {}, forms_.form(nest_.arena, *end));
   make_buffers();
   StatementId body{};
   bool any = false;
@@ -60,6 +65,7 @@ void Emission::check_prepacked() const {
 void Emission::prepare_scopes() {
   std::set<std::string> taken;
   for (const auto& tensor : plan_.program.tensors) taken.insert(tensor.name);
+  for (const auto& size : plan_.sizes) taken.insert(size.name);
   facts_.resize(plan_.scopes.size());
   for (std::size_t s = 0; s < plan_.scopes.size(); ++s) {
     ScopeFrame& facts = facts_[s];
@@ -83,6 +89,7 @@ void Emission::prepare_scopes() {
       if (loop.is_leaf()) taken.insert(name);
       facts.names.push_back(std::move(name));
     }
+    if (!plan_.sizes.empty()) find_live(s);
   }
 }
 
@@ -134,6 +141,15 @@ void Emission::make_buffers() {
         owned(id) ? shape_after(plan_.tensors[raw(id)].layout, shapes_[raw(id)]) : shapes_[raw(id)];
     if (const auto known = known_.find(buffer.name); known != known_.end()) buffer.extents = known->second;
     buffer.strides = plan_.tensors[raw(id)].strides;
+    bool live = false;
+    for (std::size_t d = 0; d < tensor.dims.size(); ++d) live = live || live_extent(id, d);
+    if (live && (buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Output)) {
+      if (!buffer.strides.empty())
+        fail<ScheduleError>(kWhere, "'{}' has strides, but an extent known at run time; it lies row-major",
+                            buffer.name);
+      for (std::size_t d = 0; d < tensor.dims.size(); ++d)
+        buffer.live.push_back(live_extent(id, d).value_or(nest_.arena.constant(buffer.extents[d])));
+    }
     buffer_of_[raw(id)] = nest_.add(std::move(buffer));
   }
 }

@@ -37,11 +37,24 @@ class Emission {
     std::int64_t live = 0;
     bool reduction = false;
   };
+  /// The same of an end known at run time: value - end < 0.
+  struct LiveRest {
+    ExprId difference{};
+    bool reduction = false;
+  };
+  /// A loop that runs through an iterator with such an end, in steps of `step` (its other loops are inside):
+  /// `times` iterations for each step.
+  struct LiveLoop {
+    ExprId extent{};
+    std::int64_t step = 1, times = 1;
+  };
   /// What does not change while a scope is emitted, except for its trips.
   struct ScopeFrame {
     std::map<std::uint32_t, ExprId> values;  ///< of the iterators, over loops
     std::vector<ExprId> outputs;             ///< where a point is written, by dimension
     std::vector<Rest> rests;
+    std::vector<LiveRest> live_rests;
+    std::map<int, LiveLoop> live_loops;
     std::vector<Condition> inside;  ///< of terms that count, over the iterators
     std::vector<std::string> names;
     std::vector<std::int64_t> trips;  ///< of each loop, now
@@ -71,6 +84,23 @@ class Emission {
   /// Whether `e` is always (never: at no iteration) in [begin, end) as loops and facts are now.
   bool within(ExprId e, std::int64_t begin, std::int64_t end);
   bool never(ExprId e, std::int64_t begin, std::int64_t end);
+
+  // --- schedule/emission_live.cpp: extents known at run time ---
+  /// What a scope's iterators with such ends ask of its loops, and which loops they shorten.
+  void find_live(std::size_t s);
+  /// `difference` < 0 as a condition; nothing where that is always so.
+  std::optional<Condition> below(ExprId difference);
+  /// The extent of a tensor's dimension in a call, if it is not always the same.
+  std::optional<ExprId> live_extent(TensorId tensor, std::size_t d);
+  /// Of indices counted from where a tensor begins: those that a call's extents do not promise.
+  std::vector<Condition> outside_live(TensorId tensor, const std::vector<ExprId>& places);
+  StatementId emit_live_loop(std::size_t s, int index, const LiveLoop& live,
+                             const std::function<StatementId()>& body);
+  /// After how many iterations of the loops inside, each time, the last step of such a loop may end; nothing
+  /// where one piece of code does for all.
+  std::vector<std::int64_t> pieces_of(std::size_t s, int index) const;
+  /// Of the iterations of a loop, those in which some iteration inside is live.
+  std::vector<Condition> some_live(std::size_t s, int index);
   /// Where the element at `indices` of a tensor lies in its buffer.
   std::vector<ExprId> place(TensorId tensor, std::vector<ExprId> indices);
   /// Makes owned memory as large as the places that are touched; a place that may lie before it is guarded.

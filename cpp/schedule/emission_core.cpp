@@ -69,9 +69,13 @@ StatementId Emission::emit_core(std::size_t s, std::size_t k) {
   }
   const auto [start, mode] = identity_of(scope.reduction);
   std::int64_t count = 1;
+  std::vector<ExprId> live_counts;
   for (const auto& sum : scope.sums) {
     const auto [begin, end] = plan_.range(sum.range);
-    count *= end - begin;
+    if (const auto live = plan_.live_end(nest_.arena, sum.range))
+      live_counts.push_back(nest_.arena.subtract(*live, nest_.arena.constant(begin)));
+    else
+      count *= end - begin;
   }
   const bool mean = scope.reduction == Reduction::Mean;
   const bool in_memory = tile.empty() && !traversal.empty();
@@ -86,6 +90,8 @@ StatementId Emission::emit_core(std::size_t s, std::size_t k) {
     if (factor != 1) v = nest_.binary(program::Function::Multiply, v, nest_.literal(factor));
     if (divides)
       v = nest_.binary(program::Function::Divide, v, nest_.index_value(nest_.arena.constant(count)));
+    for (const ExprId live : live_counts)
+      if (mean) v = nest_.binary(program::Function::Divide, v, nest_.index_value(live));
     return v;
   };
 

@@ -18,6 +18,10 @@ std::vector<Condition> Emission::rests(std::size_t s, bool reductions) {
     if (rest.reduction != reductions || within(rest.value, 0, rest.live)) continue;
     conditions.push_back({tidy(rest.value), 0, rest.live});
   }
+  for (const auto& rest : facts_[s].live_rests) {
+    if (rest.reduction != reductions) continue;
+    if (const auto condition = below(rest.difference)) conditions.push_back(*condition);
+  }
   return conditions;
 }
 
@@ -47,6 +51,12 @@ void Emission::restrict_trips(std::size_t s, int index, std::int64_t count) {
 
 StatementId Emission::emit_loop(std::size_t s, int index, const std::function<StatementId()>& body) {
   const PlannedLoop& loop = plan_.scopes[s].loops[static_cast<std::size_t>(index)];
+  if (const auto live = facts_[s].live_loops.find(index);
+      live != facts_[s].live_loops.end() && facts_[s].trips[static_cast<std::size_t>(index)] == loop.extent) {
+    const LoopKind kind = kind_of(s, index);
+    if (kind == LoopKind::Serial || kind == LoopKind::Parallel)
+      return emit_live_loop(s, index, live->second, body);
+  }
   std::vector<std::int64_t> ends;
   for (const auto cut : loop.cuts)
     if (cut < facts_[s].trips[static_cast<std::size_t>(index)]) ends.push_back(cut);
@@ -71,7 +81,7 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
     } else {
       forms_.bind(loop.slot, {begin, end - 1});
       around_.push_back({loop.slot, begin, end - begin});
-      const StatementId inside = body();
+      const StatementId inside = where(some_live(s, index), body);
       around_.pop_back();
       nests.push_back(nest_.loop(facts_[s].names[static_cast<std::size_t>(index)], loop.slot,
                                  nest_.arena.constant(begin), nest_.arena.constant(end), kind_of(s, index),

@@ -74,6 +74,12 @@ ValueId Emission::read(std::size_t s, const Scalar& scalar) {
     const auto [begin, end] = plan_.range(dims[d]);
     wanted.push_back({indices[d], begin, end});
   }
+  // What a call's extents ask: over the iterators first, of which live points alone count.
+  for (std::size_t d = 0; !total && !plan_.sizes.empty() && d < dims.size(); ++d) {
+    const auto end = plan_.live_end(nest_.arena, dims[d]);
+    if (!end) continue;
+    if (const auto condition = below(nest_.arena.subtract(indices[d], *end))) wanted.push_back(*condition);
+  }
   // A check is left out where every live point passes it, or every iteration of the loops as they are here.
   for (const auto& condition : wanted) {
     if (within(condition.expr, condition.begin, condition.end)) continue;
@@ -101,6 +107,7 @@ ValueId Emission::read(std::size_t s, const Scalar& scalar) {
       safety.push_back({places[d], 0, extent});
       outside = outside || never(places[d], 0, extent);
     }
+    for (const Condition& condition : outside_live(tensor, places)) safety.push_back(condition);
   }
   forms_.pop_facts(known);
   if (outside) return nest_.literal(scalar.fill.to_double());
@@ -214,6 +221,7 @@ StatementId Emission::write_at(std::size_t s, StoreMode mode,
       for (std::size_t d = 0; d < places.size(); ++d)
         if (!within(places[d], 0, shapes_[raw(tensor)][d]))
           room.push_back({places[d], 0, shapes_[raw(tensor)][d]});
+      for (const Condition& condition : outside_live(tensor, places)) room.push_back(condition);
     }
     const ValueId written = make(places);
     return nest_.guard(std::move(room),
@@ -227,7 +235,8 @@ StatementId Emission::zero(TensorId tensor) {
   const Shape extents = nest_.buffer(buffer).extents;
   std::vector<ExprId> indices;
   const std::function<StatementId(std::size_t)> over = [&](std::size_t d) -> StatementId {
-    if (d == extents.size()) return nest_.store(buffer, indices, nest_.literal(0));
+    if (d == extents.size())
+      return nest_.guard(outside_live(tensor, indices), nest_.store(buffer, indices, nest_.literal(0)));
     const std::uint32_t slot = nest_.new_slot();
     const ExprId variable = nest_.arena.iterator(slot);
     const std::string name = fmt::format("zero{}", slot);
@@ -242,14 +251,14 @@ StatementId Emission::zero(TensorId tensor) {
     std::vector<StatementId> parts;
     const std::uint32_t lane = nest_.new_slot();
     indices.push_back(nest_.arena.add(nest_.arena.multiply(variable, kLanes), nest_.arena.iterator(lane)));
-    StatementId inside = nest_.store(buffer, indices, nest_.literal(0));
+    StatementId inside = over(extents.size());
     indices.pop_back();
     inside = nest_.loop(fmt::format("zero{}", lane), lane, kLanes, LoopKind::Vector, inside);
     parts.push_back(nest_.loop(name, slot, extents[d] / kLanes, LoopKind::Serial, inside));
     if (const std::int64_t left = extents[d] % kLanes; left > 0) {
       const std::uint32_t rest = nest_.new_slot();
       indices.push_back(nest_.arena.add(nest_.arena.constant(extents[d] - left), nest_.arena.iterator(rest)));
-      inside = nest_.store(buffer, indices, nest_.literal(0));
+      inside = over(extents.size());
       indices.pop_back();
       parts.push_back(nest_.loop(fmt::format("zero{}", rest), rest, left, LoopKind::Vector, inside));
     }

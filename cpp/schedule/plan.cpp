@@ -42,6 +42,8 @@ ExprId to_expr(symbolic::Arena& arena, const AffineForms& forms, const AffineFor
       case Atom::Kind::Remainder:
         value = arena.modulo(to_expr(arena, forms, atom.inner), symbolic::Size(atom.divisor));
         break;
+      case Atom::Kind::Product:
+        SYNO_ASSERT(false, "strides known at run time are the code generator's own");
     }
     value = arena.multiply(value, coefficient);
     if (first && form.constant == 0)
@@ -78,7 +80,9 @@ void require_countable(const program::Program& program) {
 
 }  // namespace
 
-Plan::Plan(const program::Program& concrete, Dtype wanted) : program(concrete), dtype(wanted) {
+Plan::Plan(const program::Program& concrete, Dtype wanted, std::vector<nest::Parameter> given)
+    : program(concrete), sizes(std::move(given)), dtype(wanted) {
+  for (nest::Parameter& size : sizes) size.slot = program.next_slot++;
   if (!concrete.concrete())
     fail<ScheduleError>(kWhere, "the program has symbolic sizes; take one valuation of it with at()");
   require_countable(concrete);
@@ -342,6 +346,15 @@ std::pair<std::int64_t, std::int64_t> Plan::range(const program::Range& range) c
   return {*begin, *end};
 }
 
+std::optional<ExprId> Plan::live_end(symbolic::Arena& arena, const program::Range& range) const {
+  const symbolic::Live& live = range.live;
+  if (live.parameter == 0 || sizes.empty()) return std::nullopt;
+  SYNO_ASSERT(live.parameter <= sizes.size(), "live ends are over sizes of the plan");
+  const ExprId size = arena.iterator(sizes[live.parameter - 1].slot);
+  const ExprId sum = arena.add(arena.multiply(size, live.times), arena.constant(live.plus));
+  return live.by == 1 ? sum : arena.divide(sum, symbolic::Size(live.by));
+}
+
 void Plan::start_loops(std::size_t scope, const std::vector<std::pair<std::int64_t, std::int64_t>>& ranges) {
   ScopePlan& plan = scopes[scope];
   const program::Scope& s = program.scopes[scope];
@@ -424,6 +437,7 @@ std::vector<std::int64_t> Plan::strides(TensorId tensor) const {
 
 AffineForms Plan::bound_forms() const {
   AffineForms forms;
+  for (const nest::Parameter& size : sizes) forms.bind_parameter(size.slot, {size.least, size.greatest});
   for (std::size_t s = 0; s < scopes.size(); ++s) {
     if (!scopes[s].has_domain) continue;
     for (std::size_t i = 0; i < iterator_count(s); ++i) {

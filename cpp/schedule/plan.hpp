@@ -72,9 +72,11 @@ struct TensorPlan {
 
 class Plan {
  public:
-  Plan(const program::Program& concrete, Dtype dtype);
+  /// `sizes`: what the live ends of the program's ranges are over, with their slots to be given.
+  Plan(const program::Program& concrete, Dtype dtype, std::vector<nest::Parameter> sizes = {});
 
   program::Program program;
+  std::vector<nest::Parameter> sizes;
   std::vector<ScopePlan> scopes;    ///< as program.scopes
   std::vector<TensorPlan> tensors;  ///< as program.tensors
   Dtype dtype = Dtype::F32;
@@ -120,6 +122,8 @@ class Plan {
   std::int64_t greatest(std::size_t scope, int loop) const;
 
   std::pair<std::int64_t, std::int64_t> range(const program::Range& range) const;  ///< [begin, end)
+  /// The end of a range in a call, over the sizes; nothing where it is always the same.
+  std::optional<ExprId> live_end(symbolic::Arena& arena, const program::Range& range) const;
   /// Extents of a tensor's memory before its layout: what its scope's loops can reach, dead iterations
   /// included. A staged copy is as large as what is read of it, so that its pitch can be relied on.
   Shape storage(program::TensorId tensor) const;

@@ -40,13 +40,19 @@ struct Schedule {
 /// trace and why it does not apply.
 LoopNest apply(const program::Program& concrete, const Schedule& schedule);
 
+/// The same of a program with live ends (schedule/live.hpp): one nest for all values of these sizes, which
+/// are its parameters. The trace is one for the largest.
+LoopNest apply(const program::Program& concrete, const Schedule& schedule,
+               const std::vector<nest::Parameter>& sizes);
+
 /// Two nests that together are apply()'s: the first one computes what a trace calls `prepack`, from constant
 /// inputs, once; the second one takes it as further inputs, after the inputs it still reads itself. Buffers
 /// of the same name are the same. Nothing where the trace prepacks nothing.
 struct PrepackedNests {
   LoopNest prepack, call;
 };
-std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule);
+std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule,
+                                              const std::vector<nest::Parameter>& sizes = {});
 
 /// One decision a line: `split y loops=h numbers=8`; parse_schedule(to_text(s)) is s.
 std::string to_text(const Schedule& schedule);

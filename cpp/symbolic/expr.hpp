@@ -89,10 +89,19 @@ class Arena {
 std::optional<std::int64_t> evaluate(const Arena& arena, ExprId root, const Sizes& sizes,
                                      std::size_t valuation, std::span<const std::int64_t> iterator_values);
 
-/// Half-open range of an iterator; the bounds hold no iterators.
+/// An end that a size known at run time gives: (times * size + plus) / by, rounded down.
+struct Live {
+  std::uint32_t parameter = 0;  ///< which size, from 1; 0: none, the end is as it is written
+  std::int32_t times = 0, plus = 0, by = 1;
+  bool operator==(const Live&) const = default;
+};
+
+/// Half-open range of an iterator; the bounds hold no iterators. Where its end is known at run time only,
+/// `end` is the largest it can be.
 struct Range {
   ExprId begin{};
   ExprId end{};
+  Live live{};
   bool operator==(const Range&) const = default;
 };
 

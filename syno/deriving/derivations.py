@@ -113,7 +113,8 @@ class Derived(Printed):
 
     def compile(self, **options: Any) -> Kernel:
         """A verified kernel of all inputs, as `Operator.compile`; constants are transformed in each call."""
-        return self.operator.compile(self.dtype, threads=self.threads, **options)
+        made: Kernel = self.operator.compile(self.dtype, threads=self.threads, **options)
+        return made
 
     def prepack(self) -> PrepackedKernel:
         """A verified kernel whose constants are given once: `.prepack().pack(k=...)(x)`."""

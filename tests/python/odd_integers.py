@@ -185,6 +185,20 @@ def held(name: str, make: Callable[[], Any]) -> Any:
     return HELD.setdefault(name, None) or HELD.update({name: make()}) or HELD[name]
 
 
+def live_nest() -> _core.LoopNest:
+    return _core.LoopNest.parse(
+        "nest n\nparameter n in 1..9\ninput x: f32[n]\noutput y: f32[n]\nfor i in 0..n\n  y[i] = x[i]\n"
+    )
+
+
+def product(extent: int) -> _core.Program:
+    return _core.Program.parse("y[i] = x[i] * 2", sizes={"i": extent})
+
+
+def live_program() -> _core.Program:
+    return _core.with_live_ends([([n], product(n)) for n in (8, 2, 5)], ["n"])
+
+
 #: name in the stub -> (what is called, arguments of which each integer is replaced)
 ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "Program.parse": (
@@ -268,6 +282,23 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         {"seed": 0},
     ),
     "ScheduleSpace.sample": (lambda seed: held("space", space).sample(seed), {"seed": 0}),
+    "Kernel.at": (lambda sizes: _core.compile_nest(live_nest()).at(sizes), {"sizes": [3]}),
+    "LoopNest.specialised": (lambda sizes: live_nest().specialised(sizes), {"sizes": [3]}),
+    "LoopNest.interpret": (
+        lambda sizes: live_nest().interpret({"x": [1.0] * 3}, sizes),
+        {"sizes": [3]},
+    ),
+    "with_live_ends": (
+        lambda instances: _core.with_live_ends(
+            [(sizes, product(extent)) for sizes, extent in instances], ["i"]
+        ),
+        {"instances": [([8], 8), ([4], 4), ([5], 5)]},
+    ),
+    "apply_schedule": (
+        lambda sizes: _core.apply_schedule(live_program(), _core.Schedule(), sizes),
+        {"sizes": [("n", 2, 8)]},
+    ),
+    "apply_prepacked": (None, {}),  # type: ignore[dict-item]  # as apply_schedule
     "construct_schedule": (
         lambda **given: _core.construct_schedule(program(), machine(), **given),
         {

@@ -1,0 +1,250 @@
+"""Operators compiled for ranges of their sizes: right at every size, in few pieces of machine code."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import syno
+from syno import Operator
+from syno.dynamic import Bucket, DynamicKernel, Family
+from syno.errors import ArgumentError, KernelError, ShapeError, UnknownName
+
+SOFTMAX = "m[i] = max[j] x[i,j]; e[i,j] = exp(x[i,j] - m[i]); s[i] = sum[j] e[i,j]; y[i,j] = e[i,j] / s[i]"
+
+
+@st.composite
+def formulas(draw: st.DrawFn) -> tuple[str, dict[str, int], list[str]]:
+    """(formula, extents, names of sizes that calls bring along)."""
+    kind = draw(st.sampled_from(["product", "product", "product", "softmax", "window", "norm"]))
+    if kind == "softmax":
+        return SOFTMAX, {"i": draw(st.integers(1, 7)), "j": 5}, draw(_some("ij"))
+    if kind == "norm":
+        text = "m[i] = mean[j] x[i,j]; v[i] = mean[j] (x[i,j] - m[i]) * (x[i,j] - m[i]); "
+        text += "y[i,j] = (x[i,j] - m[i]) * rsqrt(v[i] + 1) * g[j]"
+        return text, {"i": draw(st.integers(1, 7)), "j": 5}, draw(_some("ij"))
+    if kind == "window":
+        text = "y[n,o,h] = sum[c,r] x[n,c,h+r-1] * k[o,c,r]"
+        sizes = {"n": 2, "o": draw(st.integers(1, 9)), "c": draw(st.integers(1, 5)), "h": 6, "r": 3}
+        return text, sizes, draw(_some("nh"))
+    names = "ijkl"[: draw(st.integers(1, 4))]
+    a = "".join(
+        draw(st.permutations([name for name in names if draw(st.booleans())] or [names[0]]))
+    )
+    b = "".join(
+        draw(st.permutations([name for name in names if name not in a or draw(st.booleans())]))
+    )
+    y = [name for name in names if draw(st.booleans())]
+    sums = [name for name in names if name not in y]
+    reduction = draw(st.sampled_from(["sum", "mean", "max"]))
+    text = f"y[{','.join(draw(st.permutations(y)))}] = "
+    text += f"{reduction}[{','.join(sums)}] " if sums else ""
+    text += f"x[{','.join(a)}]" + (f" * w[{','.join(b)}]" if b else "")
+    return text, {name: draw(st.integers(1, 20)) for name in names}, draw(_some(names))
+
+
+def _some(names: str) -> st.SearchStrategy[list[str]]:
+    return st.sets(st.sampled_from(names), min_size=1, max_size=2).map(sorted)
+
+
+def _near(kernel: Any, operator: Operator, rng: np.random.Generator) -> None:
+    arrays = [
+        rng.standard_normal(operator.shapes[name]).astype(np.float32) for name in operator.inputs
+    ]
+    wanted = operator.reference(*arrays)
+    made = kernel(*arrays)
+    assert made.shape == wanted.shape
+    np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=25)
+@given(formula=formulas(), most=st.integers(1, 40), threads=st.integers(1, 2), data=st.data())
+def test_code_for_a_range_is_right_at_its_sizes(
+    formula: tuple[str, dict[str, int], list[str]], most: int, threads: int, data: st.DataObject
+) -> None:
+    text, sizes, names = formula
+    operator = Operator.parse(text, **sizes)
+    least = data.draw(st.integers(1, most))
+    kernel = operator.compile(
+        dynamic=dict.fromkeys(names, (least, most)), threads=threads, cache=False
+    )
+    assert isinstance(kernel, DynamicKernel)
+    assert kernel.by_size == ""
+    assert kernel.sizes == dict.fromkeys(names, (least, most))
+    rng = np.random.default_rng(0)
+    for size in sorted({least, most, *data.draw(st.lists(st.integers(least, most), max_size=4))}):
+        other = data.draw(st.integers(least, most))
+        values = dict(zip(names, (size, other), strict=False))
+        _near(kernel, operator.with_sizes(**values), rng)
+        _near(kernel.at(**values), operator.with_sizes(**values), rng)
+
+
+def test_buckets_hold_each_size_once_and_share_code() -> None:
+    operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=4, n=32, k=32)
+    kernel = operator.compile(dynamic={"m": (1, 64)}, cache=False)
+    held = [
+        size for bucket in kernel.buckets for size in range(bucket.least[0], bucket.greatest[0] + 1)
+    ]
+    assert sorted(held) == list(range(1, 65))
+    assert len(kernel.buckets) < 40
+    before = len(kernel.ready)
+    bucket = kernel.buckets[-1]
+    for size in range(bucket.least[0], bucket.greatest[0] + 1):
+        kernel(np.zeros((size, 32), np.float32), np.zeros((32, 32), np.float32))
+    assert len(kernel.ready) <= before + 1
+    assert "parameter m in" in kernel.loops(m=64)
+    assert "DynamicKernel(" in repr(kernel)
+    assert str(bucket) in str(kernel)
+
+
+def test_all_kinds_of_arrays_are_taken() -> None:
+    torch = pytest.importorskip("torch")
+    operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=4, n=3, k=5)
+    kernel = syno.compile(operator, dynamic={"m": (2, 9)}, cache=False)
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((7, 5), (3, 5)))
+    wanted = x @ w.T
+    np.testing.assert_allclose(kernel(x, w), wanted, rtol=1e-5, atol=1e-5)
+    made = kernel(torch.tensor(x), torch.tensor(w))
+    assert isinstance(made, torch.Tensor)
+    np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
+    columns = np.asfortranarray(x)
+    np.testing.assert_allclose(
+        kernel(columns, torch.tensor(w.T.copy()).T), wanted, rtol=1e-5, atol=1e-5
+    )
+    out = np.empty((7, 3), np.float32)
+    assert kernel(x, w, out=out, num_threads=2) is out
+    np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
+    for refused, error in (
+        ({"out": np.empty((3, 7), np.float32).T}, KernelError),
+        ({"out": np.empty((6, 3), np.float32)}, ShapeError),
+        ({"out": x}, ShapeError),
+        ({"num_threads": 0}, KernelError),
+    ):
+        with pytest.raises(error):
+            kernel(x, w, **refused)
+    with pytest.raises(KernelError, match="float64"):
+        kernel(x.astype(np.float64), w)
+    with pytest.raises(KernelError, match="requires a gradient"):
+        kernel(torch.tensor(x, requires_grad=True), torch.tensor(w))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ([(10, 5), (3, 5)], r"x has shape \(10, 5\): its dimension 0 gives m=10, and the kernel was made for 2 to 9"),
+        ([(1, 5), (3, 5)], "gives m=1"),
+        ([(0, 5), (3, 5)], "gives m=0"),
+        ([(4, 6), (3, 5)], r"\[4, 6\]; the kernel was made for \[4, 5\]"),
+        ([(4, 5)], "1 arrays for 2 inputs: x, w"),
+        ([(), (3, 5)], "it needs 2 dimensions"),
+    ],
+)  # fmt: skip
+def test_shapes_outside_of_the_range_get_a_sentence(
+    shapes: list[tuple[int, ...]], says: str
+) -> None:
+    operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=4, n=3, k=5)
+    kernel = operator.compile(dynamic={"m": (2, 9)}, cache=False)
+    with pytest.raises(ShapeError, match=says):
+        kernel(*(np.zeros(shape, np.float32) for shape in shapes))
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "error", "says"),
+    [
+        ({}, ShapeError, "give the range of each size"),
+        ([1, 2], ShapeError, "give the range of each size"),
+        ({"q": (1, 2)}, UnknownName, "no size is named 'q'|unknown size 'q'|'q'"),
+        ({"m": 4}, ShapeError, "the least and the greatest"),
+        ({"m": (0, 4)}, ShapeError, "at least 1|between 1"),
+        ({"m": (4, 2)}, ShapeError, "least value is above"),
+        ({"m": (1, 2.5)}, ShapeError, "greatest m"),
+        ({"m": (1, 2**40)}, ShapeError, "greatest m"),
+    ],
+)
+def test_ranges_that_are_none_get_a_sentence(
+    dynamic: Any, error: type[Exception], says: str
+) -> None:
+    operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=4, n=3, k=5)
+    with pytest.raises(error, match=says):
+        operator.compile(dynamic=dynamic)
+    with pytest.raises(ArgumentError, match="derive"):
+        operator.compile(dynamic={"m": (1, 4)}, derive=True)
+    kernel = operator.compile(dynamic={"m": (1, 4)}, cache=False)
+    with pytest.raises(UnknownName):
+        kernel.at(q=3)
+    with pytest.raises(ShapeError, match="size m is missing"):
+        kernel.at()
+    with pytest.raises(ShapeError, match="m"):
+        kernel.at(m=5)
+
+
+def test_what_holds_a_size_in_an_index_is_compiled_for_each_size() -> None:
+    """A rotation by a size is no matter of extents: its kernels are of one size each."""
+    operator = Operator.parse("y[i] = x[(i + 1) % 6]", i=6, shapes={"x": (6,)})
+    with pytest.raises(
+        ShapeError, match=r"no input's shape shows i|of one of the sizes|only extents"
+    ):
+        operator.compile(dynamic={"i": (2, 9)}, cache=False)
+
+    def at(sizes: dict[str, int]) -> Operator:
+        n = sizes["n"]
+        return Operator.parse(f"y[i] = x[(i + 1) % {n}]", i=n, shapes={"x": (n,)})
+
+    kernel = DynamicKernel(
+        Family(at, {"n": (2, 9)}), dtype="float32", threads=1, cache=False, background=False
+    )
+    assert "only extents may change" in kernel.by_size
+    for n in (2, 3, 9):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(kernel(x), np.roll(x, -1))
+    assert "each size alone" in repr(kernel)
+    assert "for" in kernel.loops(n=4)
+
+
+def test_a_size_nobody_saw_runs_at_once_while_better_code_is_made() -> None:
+    operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=4, n=32, k=64)
+    kernel = operator.compile(dynamic={"m": (1, 64)}, cache=False, background=True)
+    assert len(kernel.buckets) > 1
+    waits, real = threading.Event(), kernel._make
+
+    def held_up(bucket: Bucket) -> Any:
+        assert waits.wait(60)
+        return real(bucket)
+
+    kernel._make = held_up  # type: ignore[method-assign]
+    x, w = np.ones((3, 64), np.float32), np.ones((32, 64), np.float32)
+    np.testing.assert_array_equal(kernel(x, w), np.full((3, 32), 64, np.float32))
+    assert kernel._bucket((3,)) not in kernel.ready
+    waits.set()
+    kernel.wait()
+    assert kernel._bucket((3,)) in kernel.ready
+    np.testing.assert_array_equal(kernel(x, w), np.full((3, 32), 64, np.float32))
+
+
+def test_code_that_computes_something_else_at_some_size_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the code for a range is wrong, each size gets its own."""
+    operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=4, n=3, k=5)
+    other = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k] * 2", m=4, n=3, k=5)
+
+    def nest_of_another(self: DynamicKernel, bucket: Bucket) -> Any:
+        self._family = Family(lambda sizes: other.with_sizes(**sizes), {"m": (2, 9)})
+        try:
+            return real(self, bucket)
+        finally:
+            self._family = Family(lambda sizes: operator.with_sizes(**sizes), {"m": (2, 9)})
+
+    real = DynamicKernel._nest
+    monkeypatch.setattr(DynamicKernel, "_nest", nest_of_another)
+    kernel = operator.compile(dynamic={"m": (2, 9)}, cache=False)
+    assert "max_rel_err" in kernel.by_size
+    np.testing.assert_array_equal(
+        kernel(np.ones((3, 5), np.float32), np.ones((3, 5), np.float32)), np.full((3, 3), 5.0)
+    )
