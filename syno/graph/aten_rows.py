@@ -21,6 +21,8 @@ class Arguments:
     dtypes: tuple[str | None, ...]
     used: frozenset[int]
     """Which of the results something reads."""
+    row_major: bool = False
+    """Whether PyTorch holds the first argument row-major, from the begin of its memory, and nothing else there."""
 
     def __getitem__(self, name: str) -> Any:
         return self.named[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from syno.graph.aten_rows import Arguments, Made, Row
 from syno.graph.building import Array, Builder, NotCovered, Value
 from syno.graph.functions import shapes
+from syno.graph.functions.copying import copy
 
 
 def _to_shape(function: Any) -> Row:
@@ -92,31 +94,27 @@ def _padded(build: Builder, x: Value, pads: Sequence[int], mode: str, value: flo
     return shapes.pad(build, x, begin, end, mode, float(value))
 
 
-def _indices(build: Builder, value: Value) -> Array:
+def _indices(build: Builder, value: Value) -> Array | Value:
+    """Constants as such; what is computed as it is. Truth values that are computed pick as many as are true."""
     array = build.fixed(value)
-    if array is None:
-        raise NotCovered("[graph] elements at indices that are no constants")
-    return array
+    if array is not None:
+        return array if array.dtype == np.bool_ else array.astype(np.int64)
+    if value.dtype == "bool" or value.boolean:
+        raise NotCovered("[graph] elements where a mask is true that is no constant")
+    return value
 
 
 def _index(build: Builder, a: Arguments) -> Value:
-    x: Value = a["self"]
     picked = [None if value is None else _indices(build, value) for value in a.indices]
-    return shapes.index(build, x, [None if p is None else _plain(p) for p in picked])
-
-
-def _plain(array: Array) -> Array:
-    return array if array.dtype == np.bool_ else array.astype(np.int64)
+    return shapes.index(build, a["self"], picked)
 
 
 def _index_select(build: Builder, a: Arguments) -> Value:
-    return shapes.index_select(
-        build, a["self"], a.dim, _plain(_indices(build, a.index)).reshape(-1)
-    )
+    return shapes.index_select(build, a["self"], a.dim, _indices(build, a.index))
 
 
 def _gather(build: Builder, a: Arguments) -> Value:
-    return shapes.gather(build, a["self"], a.dim, _plain(_indices(build, a.index)))
+    return shapes.gather(build, a["self"], a.dim, _indices(build, a.index))
 
 
 def _embedding(build: Builder, a: Arguments) -> Value:
@@ -154,6 +152,29 @@ def _scattered(build: Builder, a: Arguments, start: int, stop: int, src: Value) 
     if stop < extent:
         parts.append(shapes.slice(build, x, dim, stop, extent))
     return shapes.cat(build, parts, dim) if len(parts) > 1 else src
+
+
+def _as_strided(build: Builder, a: Arguments) -> Value:
+    """Places in memory: known where the tensor lies row-major there."""
+    x: Value = a["self"]
+    if not a.row_major:
+        raise NotCovered("[graph] places in the memory of a tensor that does not lie row-major")
+    extents, strides, begin = list(a.size), list(a.stride), int(a.named.get("storage_offset") or 0)
+
+    def places(i: list[str]) -> list[str]:
+        parts = [f"{stride} * {name}" for stride, name in zip(strides, i, strict=True)]
+        return [" + ".join([str(begin), *parts])]
+
+    def elements(array: Array) -> Array:
+        size = array.itemsize
+        return np.lib.stride_tricks.as_strided(
+            array[begin:], extents, [stride * size for stride in strides], writeable=False
+        )
+
+    last = begin + sum(stride * (n - 1) for stride, n in zip(strides, extents, strict=True))
+    if 0 in extents or not 0 <= last < math.prod(x.shape):
+        raise NotCovered(f"[graph] {extents} elements at {strides} from {begin}")
+    return copy(build, shapes.flatten(build, x), extents, places, elements)
 
 
 def _select_scatter(build: Builder, a: Arguments) -> Value:
@@ -245,6 +266,7 @@ SHAPES: dict[str, Row] = {
     "gather.default": _gather,
     "embedding.default": _embedding,
     "diagonal.default": _diagonal,
+    "as_strided.default": _as_strided,
     "select_scatter.default": _select_scatter,
     "slice_scatter.default": _slice_scatter,
     **{

@@ -422,7 +422,9 @@ class _Importer:
             mark = self.build.mark()
             try:
                 given = self.by_name(target, args, named)
-                made = row(self.build, Arguments(given, shapes, dtypes, used))
+                made = row(
+                    self.build, Arguments(given, shapes, dtypes, used, _row_major(node.args))
+                )
                 results = list(made) if isinstance(made, (tuple, list)) else [made]
                 self.check(results, shapes, dtypes, used)
                 return results if many else results[0]
@@ -498,6 +500,13 @@ class _Importer:
 
 def _is_node(value: Any) -> bool:
     return isinstance(value, fx.Node)
+
+
+def _row_major(args: Sequence[Any]) -> bool:
+    first = args[0].meta.get("val") if args and isinstance(args[0], fx.Node) else None
+    if not isinstance(first, Tensor) or not first.is_contiguous() or first.storage_offset():
+        return False
+    return bool(first.untyped_storage().nbytes() == first.numel() * first.element_size())
 
 
 def _is_none(value: Any) -> bool:

@@ -195,18 +195,24 @@ def _indices(op: Op, i: int) -> Array:
 
 @row("GatherND")
 def _gather_nd(op: Op) -> Tensor:
-    indices, old, batch = _indices(op, 1), op.shape(), op.get("batch_dims", 0)
-    if not indices.ndim or not 0 <= batch < min(indices.ndim, len(old)):
-        raise ShapeError(f"[onnx] indices of shape {list(indices.shape)} of {list(old)}")
-    depth = indices.shape[-1]
-    if batch + depth > len(old) or indices.shape[:batch] != old[:batch]:
-        raise ShapeError(f"[onnx] indices of shape {list(indices.shape)} of {list(old)}")
-    lead = indices.shape[:-1]
-    given: list[Array | None] = [
+    computed = op.known(1) is None
+    indices: Array | Tensor = op.x(1) if computed else _indices(op, 1)
+    old, batch, shape = op.shape(), op.get("batch_dims", 0), tuple(indices.shape)
+    if not shape or not 0 <= batch < min(len(shape), len(old)):
+        raise ShapeError(f"[onnx] indices of shape {list(shape)} of {list(old)}")
+    depth, lead = shape[-1], shape[:-1]
+    if batch + depth > len(old) or shape[:batch] != tuple(old[:batch]):
+        raise ShapeError(f"[onnx] indices of shape {list(shape)} of {list(old)}")
+    given: list[Array | Tensor | None] = [
         np.arange(lead[d]).reshape([-1 if e == d else 1 for e in range(len(lead))])
         for d in range(batch)
     ]
-    given += [indices[..., d] for d in range(depth)]
+    given += [
+        indices[..., d]
+        if isinstance(indices, np.ndarray)
+        else shapes.select(op.build, indices, -1, d)
+        for d in range(depth)
+    ]
     return shapes.index(op.build, op.x(), given)
 
 

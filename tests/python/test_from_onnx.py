@@ -242,6 +242,40 @@ def test_indices_and_whole_numbers_of_the_input() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("batch", "shape", "indices"),
+    [
+        (0, (3, 4, 5), (2, 2)),
+        (1, (3, 4, 5), (3, 2, 1)),
+        (0, (3, 4, 5), (2, 6, 3)),
+        (1, (2, 3, 4), (2, 2)),
+        (0, (6,), (3, 1)),
+    ],
+)
+def test_elements_at_computed_places(
+    batch: int, shape: tuple[int, ...], indices: tuple[int, ...]
+) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    depth = indices[-1]
+    info = helper.make_tensor_value_info
+    made = [*indices[:-1], *shape[batch + depth :]]
+    graph = helper.make_graph(
+        [helper.make_node("GatherND", ["x", "i"], ["y"], batch_dims=batch)],
+        "places",
+        [info("x", TensorProto.FLOAT, shape), info("i", TensorProto.INT64, indices)],
+        [info("y", TensorProto.FLOAT, made)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    rng = np.random.default_rng(len(shape) + batch)
+    x = rng.standard_normal(shape).astype(np.float32)
+    at = [rng.integers(0, shape[batch + d], indices[:-1]) for d in range(depth)]
+    places = np.stack(at, -1)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x, "i": places})
+    (result,) = results(load_onnx(model), x, places)
+    np.testing.assert_array_equal(result, expected)
+
+
 @pytest.mark.parametrize("backward", [0, 1])
 def test_scans_are_written_out(backward: int) -> None:
     model = parsed(

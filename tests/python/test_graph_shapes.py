@@ -214,6 +214,54 @@ def test_constant_indices_pick_what_numpy_picks(seed: int) -> None:
     same(computed(lambda b, v: shapes.index(b, v, given), x), expected)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_computed_indices_pick_what_numpy_picks(seed: int) -> None:
+    """Any mixture of computed and constant indices, negative ones too, of shapes that broadcast."""
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 5))
+    x = tensor(rng, *shape_of(rng, rank))
+    grid = shape_of(rng, int(rng.integers(0, 3)), 4)
+    given: list[np.ndarray | None] = []
+    for extent in x.shape:
+        narrow = [1 if rng.integers(3) == 0 else n for n in grid][
+            int(rng.integers(len(grid) + 1)) :
+        ]
+        picks = rng.integers(-extent, extent, narrow)
+        given.append(np.asarray(picks) if rng.integers(3) else None)
+    if all(each is None for each in given):
+        given[0] = np.array([0, -1])
+    whole = [n for n, each in enumerate(given) if each is not None]
+    by_data = [n for n in whole if rng.integers(3)] or whole[:1]
+    key = tuple(slice(None) if each is None else each for each in given)
+    expected = np.ascontiguousarray(x.numpy()[key]).reshape(x.numpy()[key].shape)
+    kind = np.int32 if seed % 3 == 0 else np.int64
+
+    def picked(b: Builder, v: Value, *values: Value) -> Value:
+        places: list[np.ndarray | Value | None] = list(given)
+        for n, value in zip(by_data, values, strict=True):
+            places[n] = value
+        return shapes.index(b, v, places)
+
+    values = [torch.from_numpy(np.asarray(given[n]).astype(kind)) for n in by_data]
+    same(computed(picked, x, *values), torch.from_numpy(expected))
+
+
+def test_computed_indices_that_do_not_fit_are_refused() -> None:
+    x, at = torch.arange(24.0).reshape(2, 3, 4), torch.tensor([0, 1])
+    with pytest.raises(NotCovered, match="float32"):
+        computed(lambda b, v, i: shapes.index(b, v, [i]), x, torch.zeros(2))
+    with pytest.raises(ShapeError, match="broadcast"):
+        computed(lambda b, v, i: shapes.index(b, v, [i, np.array([0, 1, 2])]), x, at)
+    with pytest.raises(ShapeError, match="4 indices"):
+        computed(lambda b, v, i: shapes.index(b, v, [i, i, i, i]), x, at)
+    with pytest.raises(ShapeError, match="index 3"):
+        computed(lambda b, v, i: shapes.index(b, v, [i, np.array([3])]), x, at)
+    for wrong in ([2, 0], [0, -4]):
+        pair = [torch.tensor([n]) for n in wrong]
+        with pytest.raises(IndexError):
+            computed(lambda b, v, i, j: shapes.index(b, v, [i, j]), x, *pair)
+
+
 def test_masks_and_ranges_pick() -> None:
     x = tensor(np.random.default_rng(4), 4, 5, 3)
     mask = np.random.default_rng(5).integers(0, 2, (4, 5)).astype(bool)

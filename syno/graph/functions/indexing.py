@@ -88,14 +88,21 @@ def _in_range(indices: Array, extent: int, negative: bool = True) -> Array:
     return np.where(indices < 0, indices + extent, indices)
 
 
-def index(build: Builder, x: Value, indices: Sequence[Array | None]) -> Value:
-    """`x[indices]` as in NumPy: None takes a whole dimension; constant arrays of whole numbers or truth values pick.
+def index(build: Builder, x: Value, indices: Sequence[Array | Value | None]) -> Value:
+    """`x[indices]` as in NumPy: None takes a whole dimension; constant arrays of whole numbers or truth values pick,
+    and whole numbers that the network computes, of which one that is out of range is an error at run time.
 
     Raises:
-        ShapeError: an index out of range; shapes that do not broadcast.
-        NotCovered: a tensor without elements.
+        ShapeError: a constant index out of range; shapes that do not broadcast.
+        NotCovered: a tensor without elements; a mask that is no constant.
     """
-    arrays = _of_whole_numbers(x, indices)
+    given: list[Array | None] = []
+    for each in indices:
+        array = build.fixed(each) if isinstance(each, Value) else each
+        if array is None and each is not None:
+            return _at_computed(build, x, indices)
+        given.append(array)
+    arrays = _of_whole_numbers(x, given)
     picked = [d for d, array in enumerate(arrays) if array is not None]
     if not picked:
         return x
@@ -201,6 +208,59 @@ def _gathered(
         flat = flat * extent + indices[d]
     table = build.literal(flat, "int64", "indices")
     (made,) = build.call("gather", [rows, table], [([*grid, *rows.shape[1:]], rows.dtype)])
+    return _from_front(build, made, len(grid), place)
+
+
+def _at_computed(build: Builder, x: Value, indices: Sequence[Array | Value | None]) -> Value:
+    """As `index`, where some indices are computed: rows at places that a program adds up, exactly, in double
+    precision."""
+    given: list[Array | Value | None] = []
+    for each in indices:
+        if isinstance(each, np.ndarray) and each.dtype == np.bool_:
+            given += [np.asarray(part) for part in np.nonzero(each)]
+        else:
+            given.append(each)
+    if len(given) > x.rank:
+        raise ShapeError(f"[graph] {len(given)} indices of a tensor with {x.rank} dimensions")
+    picked: dict[int, Value] = {}
+    for d, each in enumerate(given):
+        if isinstance(each, Value):
+            if each.dtype not in _WHOLE:
+                raise NotCovered(f"[graph] indices of type {each.dtype} that are no constants")
+            picked[d] = each
+        elif each is not None:
+            picked[d] = build.literal(_in_range(each, x.shape[d]), "int64", "indices")
+    dims = list(picked)
+    try:
+        grid = np.broadcast_shapes(*(value.shape for value in picked.values()))
+    except ValueError:
+        shapes = [list(value.shape) for value in picked.values()]
+        raise ShapeError(f"[graph] indices of shapes {shown(shapes)} do not broadcast") from None
+    place = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
+    if len(dims) == 1:
+        return _rows_at(build, x, picked[dims[0]], dims[0], negative=True)
+    check_elements(x.shape, grid)
+    extents = [x.shape[d] for d in dims]
+    names = iterators(max(len(grid), 1))
+    flat, inside = "0", []
+    for d, value in picked.items():
+        lead = len(grid) - value.rank
+        at = [name if value.shape[k] > 1 else "0" for k, name in enumerate(names[lead : len(grid)])]
+        read = f"p{d}[{', '.join(at or ['0'])}]"
+        flat = f"({flat}) * {x.shape[d]} + select({read} < 0, {read} + {x.shape[d]}, {read})"
+        inside.append(f"{read} >= {-x.shape[d]} and {read} < {x.shape[d]}")
+    # What is out of range stays so, and is an error at run time.
+    text = f"y[{over(names, grid or [1])}] = select({' and '.join(inside)}, {flat}, {math.prod(extents)})"
+    tensors = {
+        f"p{d}": build.cast(value if value.rank else reshape(build, value, [1]), "float64")
+        for d, value in picked.items()
+    }
+    places = build.cast(build.formula(text, tensors, dtype="float64"), "int64")
+    rows = build.as_itself(_to_front(build, x, dims))
+    rows = reshape(build, rows, [math.prod(extents), *rows.shape[len(dims) :]])
+    (made,) = build.call("gather", [rows, places], [([*places.shape, *rows.shape[1:]], rows.dtype)])
+    if not grid:
+        made = reshape(build, made, made.shape[1:])
     return _from_front(build, made, len(grid), place)
 
 
