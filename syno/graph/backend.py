@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
@@ -23,7 +24,35 @@ from syno.graph.layout_names import LAYOUTS
 from syno.graph.reference import run_reference
 from syno.graph.tensors import array_of, tensor_of
 
+if TYPE_CHECKING:
+    from syno.graph.compiled import CompiledNetwork
+
 _log = logging.getLogger("syno.graph")
+_watching: list[list[CompiledNetwork | str]] = []
+
+
+@contextmanager
+def graphs_compiled() -> Iterator[list[CompiledNetwork | str]]:
+    """What graphs become while it is open, of all threads, in the order they are compiled: networks, which can be
+    printed, or for a graph that runs in PyTorch the reason.
+
+    >>> import syno.graph.backend, torch
+    >>> fast = torch.compile(torch.nn.Linear(3, 2), backend="syno")  # doctest: +SKIP
+    >>> with syno.graph.backend.graphs_compiled() as graphs:  # doctest: +SKIP
+    ...     y = fast(torch.randn(1, 3))
+    """
+    made: list[CompiledNetwork | str] = []
+    _watching.append(made)
+    try:
+        yield made
+    finally:
+        _watching[:] = [other for other in _watching if other is not made]
+
+
+def _tell(made: CompiledNetwork | str) -> None:
+    for watcher in list(_watching):
+        watcher.append(made)
+
 
 #: What `options` may hold, and of which type each is.
 OPTIONS: dict[str, type] = {
@@ -153,6 +182,7 @@ class _Graph:
             _log.warning(
                 "a graph of %d nodes runs in PyTorch: %s", len(self.graph.graph.nodes), told(why)
             )
+            _tell(told(why))
             return None
 
 
@@ -238,6 +268,7 @@ class CompiledRunner(Runner):
         self.compiled, self.parts = compiling.compile_network(
             self.network, settings=compiling.Compiling(**chosen)
         )
+        _tell(self.compiled)
 
     def run(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         made = self.compiled.run(list(tensors))
