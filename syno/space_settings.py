@@ -60,6 +60,8 @@ EXTENSIONS = {
     "negative_shifts": "Shifts in both directions",
     "repeat": "each element of a coordinate several times in a row; wants max_expands and max_repeat",
     "tile": "a coordinate several times, one after the other; wants max_expands and max_repeat",
+    "shifted_weights": "weights that stand at another place for each position of the output",
+    "uneven_blocks": "reshapes across blocks of which neither width divides the other",
 }
 
 

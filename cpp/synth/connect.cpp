@@ -91,7 +91,7 @@ std::uint64_t Connections::key_of(const Group& group, const Around& around) cons
   for (std::size_t i = 0; i < wanted_count_; ++i)
     key = join_key(key, ~static_cast<std::uint64_t>(wanted_[i]));
   const auto few = [](int count) { return static_cast<std::uint64_t>(std::clamp(count, 0, 15)); };
-  key = join_key(key, few(std::min(around.contractions, 1)) | few(around.merges) << 4 |
+  key = join_key(key, few(std::min(around.contractions, 2)) | few(around.merges) << 4 |
                           few(around.shifts) << 8 | few(around.expands) << 12);
   std::uint64_t left = 0;
   for (std::size_t i = 0; i < around.left.size(); ++i)
@@ -210,7 +210,8 @@ Traits Connections::part_traits(SizeNumber extent, Traits whole, bool major, con
   if (!major || freedom_.merges) traits = traits | Trait::Merge;
   if (!has(whole, Trait::Unordered) || freedom_.shifts) traits = traits | Trait::Shift;
   if (facts.coefficient && (facts.odd || freedom_.even_windows)) traits = traits | Trait::Window;
-  return static_cast<Traits>(traits | (whole & ((Trait::Sums | Trait::Gaps) | Trait::Unordered)));
+  return static_cast<Traits>(traits |
+                             (whole & ((Trait::Sums | Trait::Gaps) | Trait::Unordered | Trait::Indexed)));
 }
 
 bool Connections::may_slide(const Piece& dim, const Piece& window, const Around& around) const {
@@ -222,7 +223,13 @@ bool Connections::may_slide(const Piece& dim, const Piece& window, const Around&
       return false;
   }
   if (!freedom_.slides) {
-    if (has(dim.traits, Trait::Sums)) return false;
+    if (has(dim.traits, Trait::Sums)) {
+      // Weights that index all of the sum have fewer elements than one only where they are two.
+      const bool bare = has(dim.traits, Trait::Bare);
+      const int known =
+          (has(dim.traits, Trait::Indexed) ? 1 : 0) + (bare && has(window.traits, Trait::Window) ? 1 : 0);
+      if (around.contractions < (bare ? 2 : 1) - known) return false;
+    }
     if (!has(dim.traits, Trait::Slide) &&
         !(shares && has(dim.traits, Trait::SlideShared) && within_left(dim.extent, around.left)))
       return false;
@@ -379,7 +386,7 @@ Ways Connections::solve(const Group& group, const Around& around, int limit) {
             traits = traits | Trait::Window;
           traits =
               static_cast<Traits>(traits | (dim.traits & other.traits & static_cast<Traits>(Trait::Sums)) |
-                                  ((dim.traits | other.traits) & static_cast<Traits>(Trait::Gaps)));
+                                  ((dim.traits | other.traits) & (Trait::Gaps | Trait::Indexed)));
           Group next = apart;
           next.add({extent, traits});
           go(next, StepCounts::of(StepCounts::Splits), around);
@@ -419,8 +426,8 @@ Ways Connections::solve(const Group& group, const Around& around, int limit) {
         if (freedom_.merges) traits = traits | Trait::Merge;
         if (has(dim.traits, Trait::Window) || has(dim.traits, Trait::WindowShared))
           traits = traits | Trait::Window;
-        traits =
-            static_cast<Traits>(traits | (dim.traits & ((Trait::Sums | Trait::Gaps) | Trait::Unordered)));
+        traits = static_cast<Traits>(
+            traits | (dim.traits & ((Trait::Sums | Trait::Gaps) | Trait::Unordered | Trait::Indexed)));
         Group next = without;
         next.add({dim.extent, traits});
         go(next, StepCounts::of(StepCounts::Shifts), then);

@@ -27,6 +27,8 @@ enum class Trait : std::uint16_t {
   Part = 2048,        ///< made by a step that is only supposed: it may be matched on its way
   Unordered = 4096,   ///< channels
   Repeat = 8192,      ///< an Expand may stand above it
+  Indexed = 16384,    ///< a weight indexes it or what it is made of
+  Bare = 32768,       ///< a Reduce as it is
 };
 using Traits = std::uint16_t;
 constexpr Traits operator|(Trait a, Trait b) {

@@ -320,9 +320,11 @@ void ShapeDistance::close_groups(std::size_t at, StepCounts counts, int least_re
       if (fork == 0 && remaining_.reduces > 1 && reduce_completes(group, 2))
         use(StepCounts(1) + joined + StepCounts::of(StepCounts::Reduces));
       // A Merge stands above sums only after a Shift.
-      const bool sums = !freedom_.merges && !freedom_.slides &&
-                        std::all_of(group.item.begin(), group.item.begin() + group.item_count,
-                                    [&](auto k) { return has(items_[k].given.traits, Trait::Sums); });
+      const bool sums =
+          !freedom_.merges && !freedom_.slides && contractions_ == 0 &&
+          std::all_of(group.item.begin(), group.item.begin() + group.item_count, [&](auto k) {
+            return has(items_[k].given.traits, Trait::Sums) && !has(items_[k].given.traits, Trait::Indexed);
+          });
       use(joined + StepCounts::of(StepCounts::Merges, std::max(fork, 1U)) +
           StepCounts::of(StepCounts::Shifts, sums ? 1 : 0));
     }

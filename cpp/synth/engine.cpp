@@ -72,16 +72,21 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
   };
   // Where similar rules remove little, the distance takes it that they remove nothing.
   const bool any = spec_.thresholds.similar_share < 1;
-  freedom_.merges = any || off({"merge-above-reduce", "merge-above-share", "merge-above-split",
-                                "merge-above-uneven-split", "merge-left-chain", "merge-above-shift"});
+  freedom_.merges = any ||
+                    off({"merge-above-reduce", "merge-above-share", "merge-above-split",
+                         "merge-above-uneven-split", "merge-left-chain", "merge-above-shift"}) ||
+                    spec_.extensions.contains("uneven_blocks");
   freedom_.shifts = any || off({"shift-above-reduce", "shift-above-share", "shift-above-shift",
                                 "shift-unordered", "shift-above-split"});
-  freedom_.slides = any || off({"unfold-above-split", "unfold-above-shift", "unfold-of-reduces"});
+  freedom_.slides = any || off({"unfold-above-split", "unfold-above-shift", "unfold-of-reduces"}) ||
+                    spec_.extensions.contains("shifted_weights") ||
+                    off({"unfold-shifts-weights", "unfold-of-strided-sum"});
   freedom_.expands = off({"expand-not-above-merge"});
   freedom_.windows = off({"unfold-window-unshared"}) || spec_.extensions.contains("weightless");
   freedom_.large_windows = off({"unfold-large-window"});
   freedom_.gaps = off({"discards-data", "stride-without-use"});
-  freedom_.strides = off({"stride-without-use"}) || spec_.extensions.contains("strided_inputs");
+  freedom_.strides =
+      off({"stride-without-use", "unfold-of-strided-sum"}) || spec_.extensions.contains("strided_inputs");
   freedom_.any_match = off({"weight-matches-adjacent", "weights-match-adjacent"});
   freedom_.even_windows = off({"unfold-even-window"}) || spec_.extensions.contains("even_windows") ||
                           spec_.extensions.contains("dilated_windows");
@@ -466,6 +471,8 @@ Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
   const bool slides = !((wide_block || kind == Kind::Shift) && dim.shared == 0);
   set(slides ? Trait::Slide : Trait::SlideShared, true);
   set(Trait::Sums, !data_below && only_reduces(pool_, dim.coordinate));
+  set(Trait::Indexed, dim.history != 0);
+  set(Trait::Bare, kind == Kind::Reduce);
   set(Trait::Gaps, dim.discards);
   set(Trait::Unordered, node.unordered && !data_below);
   return traits;

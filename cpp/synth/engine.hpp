@@ -81,6 +81,9 @@ class Engine {
   /// Replays the state's steps as a pGraph; `position` as completions() gives it.
   pgraph::CompleteGraph to_graph(const State& state, std::span<const std::uint8_t> position) const;
   pgraph::PGraph to_graph(const State& state) const;
+  /// ... of a state whose steps `graph` has.
+  pgraph::CompleteGraph to_graph(const State& state, std::span<const std::uint8_t> position,
+                                 pgraph::PGraph graph) const;
 
   SizeNumber number_of(const symbolic::Size& size) { return sizes_.intern(size); }
   /// Of steps that commute the search takes the one of the least key first.

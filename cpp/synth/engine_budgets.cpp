@@ -31,13 +31,12 @@ Reason Engine::check_contraction(const State& state, const Move& move) {
 
 /// The Reduces that have met no weight yet average more away than is allowed.
 bool Engine::pools_too_much(const State& state) const {
-  return !sizes_.mostly([&](std::size_t v) {
-    double product = 1;
-    for (std::size_t k = 0; k < state.dim_count; ++k) {
-      if (state.dims[k].shared == 0) product *= pooled(state, pool_, sizes_, state.dims[k].coordinate, v);
-    }
-    return product <= spec_.budgets.max_pooling;
-  });
+  Pooled pooled;
+  for (std::size_t k = 0; k < state.dim_count; ++k) {
+    if (state.dims[k].shared == 0) pooled.add(state, pool_, state.dims[k].coordinate);
+  }
+  return !sizes_.mostly(
+      [&](std::size_t v) { return pooled.product(sizes_, v) <= spec_.budgets.max_pooling; });
 }
 
 bool Engine::must_contract(const State& state) const {

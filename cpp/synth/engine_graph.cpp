@@ -141,7 +141,11 @@ pgraph::PGraph Engine::to_graph(const State& state) const {
 }
 
 pgraph::CompleteGraph Engine::to_graph(const State& state, std::span<const std::uint8_t> position) const {
-  pgraph::PGraph graph = to_graph(state);
+  return to_graph(state, position, to_graph(state));
+}
+
+pgraph::CompleteGraph Engine::to_graph(const State& state, std::span<const std::uint8_t> position,
+                                       pgraph::PGraph graph) const {
   std::vector<pgraph::CoordinateId> input(spec_.signature.input.size());
   for (const auto& [out, in] : spec_.signature.fixed) input[in] = static_cast<pgraph::CoordinateId>(out);
   std::unordered_map<Coordinate, pgraph::CoordinateId> ids;

@@ -38,8 +38,10 @@ class Walk {
       : engine_(engine), found_(found), tick_(tick) {}
 
   void from(const State& state, int steps_left) {
+    std::optional<pgraph::PGraph> graph;  // one for all assignments
     engine_.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work& work) {
-      found_.push_back({engine_.to_graph(s, position), work, s.step_count});
+      if (!graph) graph = engine_.to_graph(s);
+      found_.push_back({engine_.to_graph(s, position, *graph), work, s.step_count});
     });
     if (steps_left == 0) return;
     if (branches_ != nullptr && state.step_count == cut_) {

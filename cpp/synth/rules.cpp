@@ -87,7 +87,7 @@ bool merge_above_split(const Candidate& c) {
   return c.node_i().kind == Kind::Split && !c.read(c.i()) && blocks_nest(c);
 }
 bool merge_above_uneven_split(const Candidate& c) {
-  return c.node_i().kind == Kind::Split && !c.read(c.i()) && !blocks_nest(c);
+  return c.node_i().kind == Kind::Split && !c.read(c.i()) && !c.extension("uneven_blocks") && !blocks_nest(c);
 }
 bool merge_left_chain(const Candidate& c) { return c.node_i().kind == Kind::MergeMajor && !c.read(c.i()); }
 bool merge_above_shift(const Candidate& c) {
@@ -194,6 +194,67 @@ bool split_unordered_parts(const Candidate& c) {
          s.left != s.right && merge_root(c.pool, s.left) == merge_root(c.pool, s.right);
 }
 
+/// The coordinate stands somewhere below another.
+bool stands_below(const CoordinatePool& pool, Coordinate part, Coordinate whole) {
+  if (whole == 0 || part == whole) return whole != 0;
+  return stands_below(pool, part, pool[whole].a) || stands_below(pool, part, pool[whole].b);
+}
+/// Output dimensions, or parts of them, that a coordinate is made of.
+void add_output_parts(const CoordinatePool& pool, Coordinate coordinate, std::vector<Coordinate>& parts) {
+  const CoordinateNode& node = pool[coordinate];
+  if (only_reduces(pool, coordinate)) return;
+  if (node.kind == Kind::Output || node.kind == Kind::MergeMajor || node.kind == Kind::MergeMinor) {
+    if (std::find(parts.begin(), parts.end(), coordinate) == parts.end()) parts.push_back(coordinate);
+    return;
+  }
+  if (node.a != 0) add_output_parts(pool, node.a, parts);
+  if (node.b != 0) add_output_parts(pool, node.b, parts);
+}
+/// Whether weights, all of them further than `views`, have fewer elements than one that takes `place` for
+/// these: it indexes all else that they do, but for Reduces that they meet in.
+bool fewer_elements_than_one(const Candidate& c, unsigned weights, std::initializer_list<Coordinate> views,
+                             SizeNumber place) {
+  std::vector<Coordinate> others;
+  std::vector<Coordinate> met;
+  const auto within = [&](Coordinate one) {
+    return std::any_of(views.begin(), views.end(),
+                       [&](Coordinate view) { return stands_below(c.pool, one, view); });
+  };
+  const auto each = [&](auto&& look) {
+    for (std::size_t w = 0; w < c.state.weight_count; ++w) {
+      if ((weights >> w & 1) != 0) look(c.state.weights[w]);
+    }
+  };
+  const auto add = [](std::vector<Coordinate>& list, Coordinate one) {
+    if (std::find(list.begin(), list.end(), one) == list.end()) list.push_back(one);
+  };
+  each([&](const WeightRecord& weight) {
+    for (std::size_t k = 0; k < weight.outer_count; ++k)
+      add(c.pool[weight.outer[k]].kind == Kind::Reduce ? met : others, weight.outer[k]);
+  });
+  each([&](const WeightRecord& weight) {
+    for (std::size_t k = 0; k < weight.inner_count; ++k) {
+      const Coordinate one = weight.inner[k];
+      if (!within(one) && std::find(met.begin(), met.end(), one) == met.end()) add(others, one);
+    }
+  });
+  for (const Coordinate view : views) add_output_parts(c.pool, view, others);
+  return c.sizes.mostly([&](std::size_t v) {
+    double one = c.sizes.value(place, v);
+    for (const Coordinate other : others) one *= c.sizes.value(c.pool[other].extent, v);
+    double all = 0;
+    each([&](const WeightRecord& weight) {
+      double elements = 1;
+      for (std::size_t k = 0; k < weight.inner_count; ++k)
+        elements *= c.sizes.value(c.pool[weight.inner[k]].extent, v);
+      for (std::size_t k = 0; k < weight.outer_count; ++k)
+        elements *= c.sizes.value(c.pool[weight.outer[k]].extent, v);
+      all += elements;
+    });
+    return all < one;
+  });
+}
+
 // --- Unfold
 // ----------------------------------------------------------------------------------------------------
 
@@ -215,8 +276,31 @@ bool unfold_above_shift(const Candidate& c) {
 bool unfold_window_unshared(const Candidate& c) {
   return c.node_j().kind == Kind::Reduce && c.j().shared == 0 && !c.extension("weightless");
 }
+bool made_by_stride(const CoordinatePool& pool, Coordinate coordinate) {
+  const CoordinateNode& node = pool[coordinate];
+  return node.kind == Kind::Stride || (node.a != 0 && made_by_stride(pool, node.a)) ||
+         (node.b != 0 && made_by_stride(pool, node.b));
+}
+/// A Stride of a sum passes for one of a window until a window slides over it.
+bool unfold_of_strided_sum(const Candidate& c) {
+  return !c.extension("strided_inputs") && only_reduces(c.pool, c.i().coordinate) &&
+         made_by_stride(c.pool, c.i().coordinate);
+}
+/// The window slides over sums alone. Summed over i, x[i + j] is the sum of x whatever j is; where weights
+/// index the sum, they and the window's are one weight of the places that are read. It is no loss unless they
+/// have fewer elements than that one.
 bool unfold_of_reduces(const Candidate& c) {
-  return only_reduces(c.pool, c.i().coordinate) && !c.read_below(c.i());
+  if (!only_reduces(c.pool, c.i().coordinate) || c.read_below(c.i())) return false;
+  if (c.i().history == 0) return true;
+  if (c.read_below(c.j())) return false;
+  return !fewer_elements_than_one(c, c.i().history | c.j().history, {c.i().coordinate, c.j().coordinate},
+                                  c.i().extent);
+}
+/// The window's place in the output says which elements of the weights meet which places: it shifts them.
+bool unfold_shifts_weights(const Candidate& c) {
+  return !c.extension("shifted_weights") && c.i().history != 0 && !c.read_below(c.i()) &&
+         !c.read_below(c.j()) && only_reduces(c.pool, c.i().coordinate) &&
+         !only_reduces(c.pool, c.j().coordinate);
 }
 bool unfold_even_window(const Candidate& c) {
   if (c.sizes[c.j().extent].odd || c.extension("even_windows")) return false;
@@ -405,17 +489,16 @@ bool weight_shares_gaps(const Candidate& c) {
 // --------------------------------------------------------------------------------------------
 
 bool pools_too_much(const Finished& f) {
-  return !f.sizes.mostly([&](std::size_t v) {
-    double product = 1;
-    for (const std::uint8_t position : f.position)
-      product *= pooled(f.state, f.pool, f.sizes, f.state.dims[position].coordinate, v);
-    for (std::size_t w = 0; w < f.state.weight_count && f.state.data != 0; ++w) {
-      const WeightRecord& input = f.state.weights[w];
-      for (std::size_t k = 0; k < input.outer_count && input.source != 0; ++k)
-        product *= pooled(f.state, f.pool, f.sizes, input.outer[k], v);
-    }
-    return product <= f.spec.budgets.max_pooling;
-  });
+  Pooled pooled;
+  for (const std::uint8_t position : f.position)
+    pooled.add(f.state, f.pool, f.state.dims[position].coordinate);
+  for (std::size_t w = 0; w < f.state.weight_count && f.state.data != 0; ++w) {
+    const WeightRecord& input = f.state.weights[w];
+    for (std::size_t k = 0; k < input.outer_count && input.source != 0; ++k)
+      pooled.add(f.state, f.pool, input.outer[k]);
+  }
+  return !f.sizes.mostly(
+      [&](std::size_t v) { return pooled.product(f.sizes, v) <= f.spec.budgets.max_pooling; });
 }
 bool discards_data(const Finished& f) {
   for (const std::uint8_t position : f.position) {
@@ -473,9 +556,9 @@ constexpr std::array kRules = {
          "merge first, share both parts: the weight is reshaped offline", merge_above_share, nullptr},
     Rule{"merge-above-split", Exact, P::Merge,
          "(C*i + j) / (B*C) is i / B, and (C*i + j) % (B*C) is C*(i % B) + j", merge_above_split, nullptr},
-    Rule{"merge-above-uneven-split", Futile, P::Merge,
-         "blocks of which neither is the other times a whole size tear neighbours apart at irregular places, "
-         "or at others in each layer",
+    Rule{"merge-above-uneven-split", Limit, P::Merge,
+         "blocks of which neither is, as a formula, the other times a whole size group places across the "
+         "Split's blocks (extension uneven_blocks)",
          merge_above_uneven_split, nullptr},
     Rule{"merge-left-chain", Exact, P::Merge, "chains of Merges grow to the right: (i / B) / C is i / (B*C)",
          merge_left_chain, nullptr},
@@ -514,8 +597,16 @@ constexpr std::array kRules = {
          unfold_above_shift, nullptr},
     Rule{"unfold-window-unshared", Futile, P::Unfold, "a window summed without a weight only blurs",
          unfold_window_unshared, nullptr},
-    Rule{"unfold-of-reduces", Futile, P::Unfold, "a window over a sum only changes a multiplier",
+    Rule{"unfold-of-strided-sum", Limit, P::Unfold,
+         "a window over a sum with gaps (extension strided_inputs)", unfold_of_strided_sum, nullptr},
+    Rule{"unfold-of-reduces", Futile, P::Unfold,
+         "a window over a sum only changes a multiplier where no weight indexes the sum; where weights do, "
+         "they are, with as many elements, one weight over the sum",
          unfold_of_reduces, nullptr},
+    Rule{"unfold-shifts-weights", Limit, P::Unfold,
+         "a window that the output indexes, over a sum that weights index, shifts the weights (extension "
+         "shifted_weights)",
+         unfold_shifts_weights, nullptr},
     Rule{"unfold-even-window", Limit, P::Unfold, "an even window has no centre (extension even_windows)",
          unfold_even_window, nullptr},
     Rule{"unfold-large-window", Limit, P::Unfold,

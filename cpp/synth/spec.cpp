@@ -10,9 +10,9 @@
 namespace syno::synth {
 namespace {
 
-constexpr std::array<std::string_view, 8> kExtensions = {
-    "depthwise",      "weightless",      "even_windows", "dilated_windows",
-    "strided_inputs", "negative_shifts", "repeat",       "tile"};
+constexpr std::array<std::string_view, 10> kExtensions = {
+    "depthwise",       "weightless", "even_windows", "dilated_windows", "strided_inputs",
+    "negative_shifts", "repeat",     "tile",         "shifted_weights", "uneven_blocks"};
 
 void check_names(const Spec& spec) {
   for (const std::string& name : spec.extensions) {

@@ -75,6 +75,8 @@ struct Thresholds {
 ///  negative_shifts   Shift by -1 beside +1
 ///  repeat            Expand outside contractions, above the inner part of a Merge
 ///  tile              Expand outside contractions, above the outer part of a Merge
+///  shifted_weights   Unfold over a sum that weights index, by a window that the output indexes
+///  uneven_blocks     Merge above a Split by a block that neither divides nor is divided by the Split's
 std::vector<std::string_view> extension_names();
 
 struct Spec {

@@ -76,13 +76,22 @@ bool only_reduces(const CoordinatePool& pool, Coordinate coordinate) {
   return only_reduces(pool, node.a) && (node.b == 0 || only_reduces(pool, node.b));
 }
 
-double pooled(const State& state, const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate,
-              std::size_t valuation) {
-  if (weights_sharing(state, coordinate) != 0) return 1;
+void Pooled::add(const State& state, const CoordinatePool& pool, Coordinate coordinate) {
   const CoordinateNode& node = pool[coordinate];
-  if (node.kind == Kind::Reduce) return sizes.value(node.extent, valuation);
-  return (node.a == 0 ? 1 : pooled(state, pool, sizes, node.a, valuation)) *
-         (node.b == 0 ? 1 : pooled(state, pool, sizes, node.b, valuation));
+  if (node.kind == Kind::Output || weights_sharing(state, coordinate) != 0) return;
+  if (node.kind == Kind::Reduce) {
+    SYNO_ASSERT(count_ < extents_.size(), "a state has few Reduces");
+    extents_[count_++] = node.extent;
+    return;
+  }
+  if (node.a != 0) add(state, pool, node.a);
+  if (node.b != 0) add(state, pool, node.b);
+}
+
+double Pooled::product(const SizePool& sizes, std::size_t valuation) const {
+  double product = 1;
+  for (std::size_t k = 0; k < count_; ++k) product *= sizes.value(extents_[k], valuation);
+  return product;
 }
 
 }  // namespace syno::synth

@@ -117,8 +117,16 @@ bool adjacent(const CoordinatePool& pool, Coordinate left, Coordinate right);
 /// Nothing but Reduces went into the coordinate.
 bool only_reduces(const CoordinatePool& pool, Coordinate coordinate);
 
-/// Product of the Reduces that reach `coordinate` without meeting a weight, at a valuation.
-double pooled(const State& state, const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate,
-              std::size_t valuation);
+/// The extents of the Reduces that reach some coordinates without meeting a weight.
+class Pooled {
+ public:
+  void add(const State& state, const CoordinatePool& pool, Coordinate coordinate);
+  double product(const SizePool& sizes, std::size_t valuation) const;
+  bool any() const { return count_ > 0; }
+
+ private:
+  std::array<SizeNumber, 4 * kMaxFrontier> extents_;  // written before they are read
+  std::size_t count_ = 0;
+};
 
 }  // namespace syno::synth

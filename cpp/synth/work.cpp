@@ -128,25 +128,32 @@ double WorkModel::params(const State& state, const CoordinatePool& pool) {
   return total;
 }
 
+double WorkModel::weighted(SizeNumber size) {
+  if (size >= weighted_.size()) weighted_.resize(size + 1, -1);
+  double& sum = weighted_[size];
+  if (sum < 0) {
+    sum = 0;
+    for (std::size_t v = 0; v < sizes_.valuation_count(); ++v)
+      sum += sizes_.weight(v) * sizes_.value(size, v);
+  }
+  return sum;
+}
+
 /// Dynamic programme over (Reduces performed, contractions performed). A stage performs some Reduces with all
 /// the steps above them, or one contraction alone.
 double WorkModel::best_plan(const State& state, const CoordinatePool& pool, bool complete,
                             double* intermediates) {
   const Plan plan = plan_of(state, pool, sizes_);
-  const std::size_t valuations = sizes_.valuation_count();
   const auto elements = [&](std::uint32_t undone, std::uint32_t reduced_mask) {
-    SizeNumber size = input_;
+    PackedSize size = sizes_[input_].packed;
     for (std::size_t t = 0; t < plan.letters; ++t) {
-      if ((undone >> t & 1) == 0) continue;
-      size = sizes_.times(size, plan.increase[t]);
-      size = sizes_.over(size, plan.decrease[t]);
+      if ((undone >> t & 1) != 0)
+        size = size * sizes_[plan.increase[t]].packed / sizes_[plan.decrease[t]].packed;
     }
     for (std::size_t r = 0; r < plan.reduces; ++r) {
-      if ((reduced_mask >> r & 1) != 0) size = sizes_.over(size, state.path[plan.reduce[r]].parameter);
+      if ((reduced_mask >> r & 1) != 0) size = size / sizes_[state.path[plan.reduce[r]].parameter].packed;
     }
-    double sum = 0;
-    for (std::size_t v = 0; v < valuations; ++v) sum += sizes_.weight(v) * sizes_.value(size, v);
-    return sum;
+    return weighted(sizes_.intern(size));
   };
   struct Entry {
     std::uint32_t reduced;

@@ -27,11 +27,13 @@ class WorkModel {
 
  private:
   double best_plan(const State& state, const CoordinatePool& pool, bool complete, double* intermediates);
+  double weighted(SizeNumber size);  ///< its values, summed
 
   SizePool& sizes_;
   SizeNumber input_;
   std::vector<SizeNumber> further_;
   SizeNumber output_;
+  std::vector<double> weighted_;  ///< by size; negative: not known
 };
 
 }  // namespace syno::synth

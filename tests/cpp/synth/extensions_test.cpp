@@ -81,6 +81,20 @@ const std::vector<Site> kSites = {
      "input x[C, s*H]\nweight w1[D, C, k]\n"
      "y[o: D, h: H] = sum[c: C, r: k] x[c, s*h + r - (k/2)] * w1[o, c, r]",
      5},
+    {"shifted_weights",
+     {"shifted_weights"},
+     "o*:D h:H r:k",
+     "c*:C h:H",
+     "input x[C, H]\nweight w1[D, C]\n"
+     "y[o: D, h: H, r: k] = sum[c: C] x[c + r - (k/2), h] * w1[o, c]",
+     3},
+    {"uneven_blocks",
+     {"uneven_blocks"},
+     "o*:D h:W w:H",
+     "c*:C h:H w:W",
+     "input x[C, H, W]\nweight w1[D, C]\n"
+     "y[o: D, h: W, w: H] = sum[c: C] x[c, (H*h + w) / W, (H*h + w) % W] * w1[o, c]",
+     4},
     // No extension is needed for these.
     {"convolution_1d",
      {},

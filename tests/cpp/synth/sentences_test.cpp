@@ -95,7 +95,9 @@ class Drawer {
     std::size_t at = 0;
     if (rule_.removes != nullptr) {
       // Most of what may follow is not asked for; few weights ever meet where nothing leads them.
-      engine_.use_distance = rule_.primitive == Primitive::Contraction && random.below(2) == 0;
+      const bool meets_weights =
+          rule_.primitive == Primitive::Contraction || rule_.name == "unfold-shifts-weights";
+      engine_.use_distance = meets_weights && random.below(2) == 0;
       bool fired = false;
       while (!fired) {
         const int left = most - state.step_count;
@@ -140,7 +142,7 @@ class Drawer {
     if (says("gaps")) return primitive == Primitive::Stride;
     if (says("within-window") || says("window-order")) return primitive == Primitive::Unfold;
     if (says("match-adjacent")) return primitive == Primitive::Merge || primitive == Primitive::Contraction;
-    if (rule_.primitive == Primitive::Contraction)
+    if (rule_.primitive == Primitive::Contraction || says("shifts-weights"))
       return primitive == Primitive::Reduce || primitive == Primitive::Contraction;
     return primitive != rule_.primitive && says(pgraph::name_of(primitive));
   }
@@ -165,14 +167,26 @@ class Drawer {
   BarrenTable barren_;
 };
 
+/// Sites at which a rule has work to do more often than once in ten thousand draws.
+bool suits(const Rule& rule, const Spec& spec) {
+  const auto all = [](const std::vector<int>& occurrences, std::initializer_list<std::size_t> variables) {
+    return std::all_of(variables.begin(), variables.end(), [&](std::size_t v) { return occurrences[v] > 1; });
+  };
+  if (rule.name == "unfold-shifts-weights")
+    return spec.name == "C_out~ H q from C_in~ H" && all(spec.occurrences, {0});
+  return true;
+}
+
 /// Different operators that only this rule refuses, at most `per_site` of each site; fewer where `sites` gave
 /// no more.
-std::vector<Refused> refused_by(const Rule& rule, std::size_t count, std::size_t sites = 4'000) {
+std::vector<Refused> refused_by(const Rule& rule, std::size_t count) {
   std::vector<Refused> result;
+  const std::size_t sites = std::max<std::size_t>(4'000, 1'000 * count);
   const std::size_t per_site = 4;
   for (std::size_t n = 0; n < sites && result.size() < count; ++n) {
     Random random = Random(5).fork(rule.name).fork(n);
-    const Spec spec = testing::random_site(random);
+    Spec spec = testing::random_site(random);
+    while (!suits(rule, spec)) spec = testing::random_site(random);
     std::set<Hash128> here;
     try {
       Drawer drawer(rule, spec);
@@ -512,6 +526,57 @@ std::string has_a_matched_twin(const Look& look) {
   return {};
 }
 
+/// A window over a sum that weights index: as one weight over the places that are read they have no more
+/// elements.
+std::string is_one_weight_over_the_sum(const Look& look) {
+  const CoordinateId sum = look.step().operands[0], window = look.step().operands[1];
+  const CoordinateId read = look.graph.results_of(look.one.step)[0];
+  const auto indexed = [&](CoordinateId whole) {
+    const std::vector<CoordinateId> parts = look.parts(whole);
+    return std::any_of(parts.begin(), parts.end(), [&](CoordinateId id) { return look.indexed(id); });
+  };
+  if (!indexed(sum)) return {};
+  // The weights so far, as one: at a place that the window reads, and at all else that they index.
+  std::set<CoordinateId> places, others, met;
+  for (const CoordinateId whole : {sum, window})
+    for (const CoordinateId id : look.parts(whole)) {
+      places.insert(id);
+      if (look.below(id) == nullptr) others.insert(id);  // of the output: another weight at each place of it
+    }
+  std::vector<const pgraph::Step*> weights;
+  for (std::size_t t = 0; t < look.one.step; ++t) {
+    const pgraph::Step& step = look.graph.steps()[t];
+    if (step.primitive != Primitive::Contraction) continue;
+    if (std::any_of(step.operands.begin(), step.operands.end(),
+                    [&](CoordinateId id) { return places.contains(id); }))
+      weights.push_back(&step);
+  }
+  for (const pgraph::Step* step : weights)
+    for (const CoordinateId id : step->matched) {
+      const pgraph::Step* made = look.below(id);
+      (made != nullptr && made->primitive == Primitive::Reduce ? met : others).insert(id);
+    }
+  for (const pgraph::Step* step : weights)
+    for (const CoordinateId id : step->operands)
+      if (!places.contains(id) && !met.contains(id)) others.insert(id);
+  return said(mostly_fails(look.one.spec,
+                           [&](std::size_t v) {
+                             auto one = static_cast<double>(look.extent(read, v));
+                             for (const CoordinateId id : others)
+                               one *= static_cast<double>(look.extent(id, v));
+                             double all = 0;
+                             for (const pgraph::Step* step : weights) {
+                               double elements = 1;
+                               for (const auto* list : {&step->operands, &step->matched})
+                                 for (const CoordinateId id : *list)
+                                   elements *= static_cast<double>(look.extent(id, v));
+                               all += elements;
+                             }
+                             return all < one;
+                           }),
+              "as one weight they have more elements");
+}
+
 struct Sentence {
   const char* rule;
   std::string (*holds)(const Look&);  ///< empty: yes; otherwise what is wrong
@@ -536,6 +601,7 @@ const Sentence kSentences[] = {
            if (sizes.value(ratio, v).den() != 1) return false;
          return true;
        };
+       if (look.one.spec.extensions.contains("uneven_blocks")) return std::string("the extension is on");
        return said(!whole(inner / look.step().size) && !whole(look.step().size / inner), "the blocks nest");
      }},
     {"merge-within-window", is_windows_of_windows},
@@ -544,6 +610,18 @@ const Sentence kSentences[] = {
        return said(look.below(look.step().operands[1])->primitive == Primitive::Reduce &&
                        !look.indexed(look.step().operands[1]),
                    "a weight indexes the window");
+     }},
+    {"unfold-of-reduces", is_one_weight_over_the_sum},
+    {"unfold-shifts-weights",
+     [](const Look& look) {
+       const auto outputs = [&](CoordinateId whole) {
+         const std::vector<CoordinateId> parts = look.parts(whole);
+         return std::any_of(parts.begin(), parts.end(),
+                            [&](CoordinateId id) { return look.below(id) == nullptr; });
+       };
+       if (look.one.spec.extensions.contains("shifted_weights")) return std::string("the extension is on");
+       if (outputs(look.step().operands[0])) return std::string("the window slides over the output");
+       return said(outputs(look.step().operands[1]), "the window is summed");
      }},
     {"unfold-even-window",
      [](const Look& look) {
@@ -648,8 +726,25 @@ const Sentence kSentences[] = {
     {"has-no-weight", [](const Look& look) { return said(look.graph.weights().empty(), "it has a weight"); }},
 };
 
+/// Sentences of rules that refuse next to no operator alone; rules_test.cpp has a case of each.
+const Sentence kRareSentences[] = {
+    {"unfold-of-strided-sum",
+     [](const Look& look) {
+       const std::vector<CoordinateId> parts = look.parts(look.step().operands[0]);
+       bool strided = false;
+       for (const CoordinateId id : parts) {
+         if (look.below(id) == nullptr) return std::string("the window slides over the output");
+         strided = strided || look.below(id)->primitive == Primitive::Stride;
+       }
+       if (look.one.spec.extensions.contains("strided_inputs")) return std::string("the extension is on");
+       return said(strided, "the sum has no gaps");
+     }},
+};
+
 std::string (*sentence_of(std::string_view rule))(const Look&) {
   for (const Sentence& sentence : kSentences)
+    if (sentence.rule == rule) return sentence.holds;
+  for (const Sentence& sentence : kRareSentences)
     if (sentence.rule == rule) return sentence.holds;
   return [](const Look&) {
     return std::string("what stands for it is refused by a rule without a sentence here");
