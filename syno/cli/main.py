@@ -93,6 +93,12 @@ def _formats() -> list[str]:
     return list(FORMATS)
 
 
+def _model_names() -> list[str]:
+    from syno import models
+
+    return models.names()
+
+
 def _contestants() -> tuple[str, ...]:
     from syno.revisit import CONTESTANTS
 
@@ -793,11 +799,11 @@ def report(
 @guarded
 def bench(
     session: Annotated[
-        Path,
+        Optional[Path],  # noqa: UP045
         typer.Argument(
             help="Session directory; or a model: 'package.module:factory', with --example."
         ),
-    ],
+    ] = None,
     candidate: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(help="Candidate, as 'syno status' names it; none with a model."),
@@ -818,17 +824,38 @@ def bench(
             help="Of a model: shape of its input, '1,3,224,224'; tokens: '1,128:int64'; once for each input.",
         ),
     ] = None,
+    networks: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=one_of("network", _model_names, many=True),
+            help="In place of a session: the package's networks, comma-separated, 'resnet18,mobilenet_v2'.",
+        ),
+    ] = None,
     threads: Threads = 1,
     trust: Trust = False,
     model: ModelName = None,
     json: AsJson = False,
 ) -> None:
-    """Times the network with a candidate against the original, interleaved in one run; or one model as it is, compiled whole
-    and as others compile it."""
-    from syno.cli.networks import bench_model
+    """Times the network with a candidate against the original, interleaved in one run; or one model, or networks of the
+    package, each as it is, compiled whole and as others compile it."""
+    from syno.cli.networks import bench_model, bench_named
     from syno.errors import ArgumentError
     from syno.revisit import bench_candidate, model_of
 
+    if networks is not None:
+        if session is not None or example or model is not None:
+            raise ArgumentError(
+                "[bench] --networks with a session, a model or an example",
+                fix="give one of them; the networks of the package have examples of their own",
+            )
+        several = bench_named(networks.split(","), against=against.split(","), threads=threads)
+        print_json(several.to_dict()) if json else typer.echo(str(several))
+        return
+    if session is None:
+        raise ArgumentError(
+            "[bench] nothing to time",
+            fix="name a session and a candidate, a model 'package.module:factory', or --networks resnet18",
+        )
     if candidate is not None:
         if example:
             raise ArgumentError(

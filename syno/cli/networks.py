@@ -13,6 +13,7 @@ from syno.graph.layout_names import LAYOUTS, ROW_MAJOR
 
 if TYPE_CHECKING:
     from syno.bench import Comparison
+    from syno.bench_networks import NetworkComparisons
 
 
 def _shapes(texts: Optional[list[str]]) -> None:  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
@@ -155,6 +156,20 @@ def bench_model(
         )
     inputs = one_example(example, made)
     return bench_original(made, inputs, against=against, threads=threads)
+
+
+def bench_named(names: list[str], *, against: Sequence[str], threads: int) -> NetworkComparisons:
+    """Times networks of the package; each is told on the standard error stream once it is there.
+
+    Raises:
+        ArgumentError: one is named twice.
+    """
+    from syno.bench_networks import bench_networks
+
+    def told(name: str, made: Comparison) -> None:
+        typer.echo(f"{name}\n{made}\n", err=True)
+
+    return bench_networks(names, against=against, threads=threads, progress=told)
 
 
 def _module(model: str, example: list[str], compiled: Any, options: dict[str, Any]) -> Any:
