@@ -35,8 +35,12 @@ def compile(what: Any, example: Any = None, **options: Any) -> Any:
             `fuse` (True); `verify` (True): compare with float64 on the example; `cache` (True); `layouts` of the tensors
             between kernels: "row-major" (the default), "channels-last", "blocked" (channels by vectors), "auto" (for
             each tensor what makes the least predicted time, conversions counted), "measured" (the fastest of these).
+            Of modules and operators: `dynamic`, sizes that calls bring along, and `background` (False): for an operator
+            `{"n": (1, 512)}` as `Operator.compile`, for a module `{"ids": {1: ("n", 24, 512)}}`, by argument and
+            dimension.
     Returns:
-        A `Kernel`, a `CompiledModel` that is called as the module is, or a `CompiledNetwork`.
+        A `Kernel`, a `CompiledModel` that is called as the module is, or a `CompiledNetwork`; with `dynamic` a
+        `DynamicKernel` or a `DynamicModel`.
     Raises:
         ArgumentError: something else, no example, or an option that there is not.
         CannotImport: the module is no graph of tensors that `torch.export` can record.
@@ -55,7 +59,13 @@ def compile(what: Any, example: Any = None, **options: Any) -> Any:
                 "[compile] an operator is compiled for its own shapes", fix="leave the example out"
             )
         return what.compile(**options)
+    dynamic, background = options.pop("dynamic", None), options.pop("background", False)
     settings = _settings(options)
+    if dynamic is not None and not _is_module(what):
+        raise ArgumentError(
+            f"[compile] dynamic for {type(what).__name__}",
+            fix="sizes that calls bring along are for operators and torch.nn.Modules",
+        )
     if hasattr(what, "network") and hasattr(what, "compile"):
         return what.compile(example, **settings)
     if not _is_module(what):
@@ -68,6 +78,10 @@ def compile(what: Any, example: Any = None, **options: Any) -> Any:
             "[compile] a model is compiled for the shapes of an example",
             fix="pass one: syno.compile(model, torch.zeros(1, 3, 224, 224))",
         )
+    if dynamic is not None:
+        from syno.graph.dynamic import compile_dynamic_model
+
+        return compile_dynamic_model(what, example, dynamic, settings, background=bool(background))
     from syno.graph.model import compile_model
 
     return compile_model(what, example, settings)

@@ -43,6 +43,8 @@ class Joined:
     nodes: tuple[str, ...]
     apart_us: float
     joined_us: float
+    pair: tuple[str, str] = ("", "")
+    """The two nodes, as they were called by then."""
 
     def __str__(self) -> str:
         return f"{' + '.join(self.nodes)}: {self.apart_us:.1f} us apart, {self.joined_us:.1f} us joined"
@@ -99,6 +101,13 @@ def fused(
     return made.graph, made.holds, made.decisions
 
 
+def fused_alike(graph: _core.Graph, decisions: Sequence[Joined]) -> _core.Graph | None:
+    """The graph with the nodes joined that these decisions join; None where it has other ones."""
+    made = _Joining(graph)
+    same = all(made.join(*each.pair, each.apart_us, each.joined_us) for each in decisions)
+    return made.graph if same else None
+
+
 _Step = tuple[str, str, float, float]
 """Two nodes that are joined; predicted seconds apart and joined."""
 
@@ -129,7 +138,7 @@ class _Joining:
         name = _name_of(joined, self.holds.keys(), pair)
         self.graph = joined
         self.holds[name] = tuple(node for each in pair for node in self.holds.pop(each))
-        self.decisions.append(Joined(self.holds[name], apart * 1e6, together * 1e6))
+        self.decisions.append(Joined(self.holds[name], apart * 1e6, together * 1e6, pair))
         self.steps.append(step)
 
 
