@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import importlib
 import itertools
 import json
 import math
@@ -36,6 +37,8 @@ import numpy as np
 from syno.features import NAMES
 from syno.machine import describe_machine
 from syno.proposers import PolicyProposer
+from syno.report import write_report
+from syno.result import session_report
 from syno.session import Component, Limits, Session, open_view
 from syno.session.executors import Call, Outcome
 from syno.session.protocols import Measurement, OperatorText, Predicted, Proposal
@@ -160,7 +163,8 @@ class Simulated:
             while waiting and free:
                 index, call = waiting.popleft()
                 worker = heapq.heappop(free)
-                if call.request.candidate > 0 and call.kind == "train":
+                number = call.request.candidate
+                if number > 0 and call.kind == "train" and number not in self.lost:
                     self.first = self.first or (self.now_s, self.busy_s)
                     self.last = (self.now_s, self.busy_s)
                 if started:
@@ -278,17 +282,42 @@ def simulate(
         "database_bytes": size,
         "answer_bytes_per_candidate": executor.bytes / candidates,
     }
-    at = time.perf_counter()
-    with Session.open(path, trust=True):
-        pass
-    row["resume_s"] = time.perf_counter() - at
-    at = time.perf_counter()
-    with open_view(path) as view:
-        row["open_s"] = time.perf_counter() - at
-        at = time.perf_counter()
-        view.status()
-        row["status_s"] = time.perf_counter() - at
     row["most_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    row |= looked_at(path, folder)
+    return row
+
+
+def looked_at(path: Path, folder: Path) -> dict[str, float]:
+    """Seconds, and of them the processor's, that it takes to open the session for writing, to show its status and to write its
+    report; each after the database was read and found whole once, which is a row of its own."""
+
+    def resumed() -> None:
+        with Session.open(path, trust=True):
+            pass
+
+    def status() -> None:
+        with open_view(path) as view:
+            view.status()
+
+    def report() -> None:
+        write_report(session_report(path), folder / "report.html")
+
+    def imports() -> None:
+        for module in ("syno.result", "matplotlib.pyplot"):
+            importlib.import_module(module)
+
+    imports()
+    row = {}
+    for name, act in (
+        ("check_and_status", status),
+        ("status", status),
+        ("report", report),
+        ("resume", resumed),
+    ):
+        wall, processor = time.perf_counter(), time.process_time()
+        act()
+        row[f"{name}_s"] = time.perf_counter() - wall
+        row[f"{name}_cpu_s"] = time.process_time() - processor
     return row
 
 

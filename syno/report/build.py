@@ -14,6 +14,7 @@ from syno.report.details import (
     why_finalists,
     words_of,
 )
+from syno.report.listed import listed, named
 from syno.report.model import Comparison, Entry, Given, Replaced, Report
 from syno.session.final_bench import FINAL_FILE as FINAL_FILE
 from syno.session.final_bench import FinalBench as FinalBench
@@ -142,7 +143,7 @@ def disturbed(view: SessionView, final: FinalBench | None) -> list[str]:
             found.setdefault(note, []).append(candidate.id)
     if final is not None and final.note:
         found.setdefault(final.note, []).append("the last comparison")
-    return [f"Measured although {note}: {', '.join(ids)}." for note, ids in found.items()]
+    return [f"Measured although {note}: {named(ids)}." for note, ids in found.items()]
 
 
 def build_report(
@@ -164,6 +165,13 @@ def build_report(
     front = {c.id for c in view.pareto()}
     front_test = {c.id for c in view.pareto("test")}
     comparison = compare(verdict)
+    shown = listed(candidates, {*front, *front_test, verdict.best or "", verdict.leader or ""})
+    if len(shown) < len(candidates):
+        remarks.append(
+            f"{len(shown):,} of {len(candidates):,} candidates are listed: the fronts, finalists, known operators, those with the "
+            f"greatest rewards, and of the others every {len(candidates) / len(shown):.0f}th or so, evenly over the search. "
+            "syno.session.open_view(…).to_dataframe() has all."
+        )
     pictures, loops = {}, {}
     if best is not None:
         for stage, operator in view.operators(best).items():
@@ -181,7 +189,7 @@ def build_report(
     batch = final.batch if final else (measured[0].batch if measured else 1)
     if final:
         remarks += [f"{name}: {why}" for name, why in final.skipped.items()]
-    words = {c.id: text for c in candidates if (text := words_of(view, c))}
+    words = {c.id: text for c in shown if (text := words_of(view, c))}
     return Report(
         title=title,
         task=task,
@@ -193,7 +201,7 @@ def build_report(
         seeds=seeds,
         command=command,
         baseline=base,
-        candidates=[_entry(view, c, final, front, front_test) for c in candidates],
+        candidates=[_entry(view, c, final, front, front_test) for c in shown],
         best=best.id if best else None,
         comparison=comparison,
         verdict=verdict,

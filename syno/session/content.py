@@ -166,6 +166,7 @@ _META: dict[str, Callable[[str], Any]] = {
     "finals_planned": int,
     "combinations_ended": int,
     "rungs": msgspec.json.Decoder(RungState).decode,
+    "asked": msgspec.json.Decoder(dict[str, _Count]).decode,
     "climbed_s": msgspec.json.Decoder(dict[str, float]).decode,
     "stage_ends": msgspec.json.Decoder(dict[str, StageEnd]).decode,
     "finalists": msgspec.json.Decoder(list[_Count]).decode,

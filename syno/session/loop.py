@@ -65,11 +65,6 @@ EXECUTOR = "executor"
 _MOST_ASKS = 64  # of one batch, while all that is proposed is known already
 
 
-def _asked_key(stage: Stage) -> str:
-    """Of the last batch that was proposed when the stage's proposer was kept."""
-    return f"asked {stage.name}"
-
-
 @dataclass
 class Batch:
     number: int
@@ -196,7 +191,7 @@ class Loop:
             )
         ]
         # What was proposed before the proposer's state was kept is part of it.
-        kept = int(self.store.meta(_asked_key(stage), "-1"))
+        kept = self.store.asked().get(stage.name, -1)
         if batch.number not in self._replayed and batch.number > kept:
             self._ask_again(batch)
         self._replayed.add(batch.number)
@@ -609,7 +604,7 @@ class Loop:
             last = self.store.execute(
                 "SELECT max(number) FROM batch WHERE stage = ?", batch.stage.name
             ).fetchone()[0]
-            self.store.set_meta(_asked_key(batch.stage), str(last))
+            self.store.set_asked({**self.store.asked(), batch.stage.name: int(last)})
             self.store.execute("UPDATE batch SET state = 'folded' WHERE number = ?", batch.number)
             self.spend()
         self.tell_callbacks("folded")

@@ -20,6 +20,7 @@ import msgspec
 from syno.errors import SessionError
 from syno.files import not_a_file
 from syno.session import sealing
+from syno.session.checked import digest_of, remember, was_checked
 from syno.session.content import wrong_content
 from syno.session.lock import locked
 from syno.session.protocols import PREDICTED, Measurement, OperatorText, Predicted, Proposal
@@ -100,6 +101,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     connection = None
     try:
         _check_log(path, write)
+        digest = digest_of(path, _log_of(path))
         try:
             connection = _opened(path, "rw" if write else "ro")
         except sqlite3.Error as error:
@@ -108,7 +110,10 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             if write or _is_damage(error) or _has_log(path) or locked(path.parent):
                 raise
             connection = _opened(path, "ro&immutable=1")
-        _check(connection, path)
+        if not was_checked(digest):
+            _check(connection, path)
+            if digest == digest_of(path, _log_of(path)):  # nobody wrote meanwhile
+                remember(digest)
         if write:
             _upgrade(connection)
     except (*FAILURES, OSError) as error:
@@ -362,6 +367,8 @@ class Store:
         self.lost_end = (write or not locked(directory)) and sealing.lost_end(_log_of(path))
         self._connection = connect(path, write=write)
         self._place = _place(path)
+        self._everyone: tuple[tuple[int, int], list[Candidate]] | None = None
+        self._original: tuple[tuple[int, int], Candidate | None] | None = None
         self._events = directory / "logs" / "events.jsonl"
         if write and self.lost_end:
             self.event(LOST_END, "warning")
@@ -410,6 +417,9 @@ class Store:
             raise self._explain(error) from error
 
     def _roll_back(self) -> None:
+        self._everyone = self._original = (
+            None  # changes that are taken back are counted all the same
+        )
         # A full disk has rolled it back already.
         with contextlib.suppress(sqlite3.Error):
             if self._connection.in_transaction:
@@ -463,6 +473,13 @@ class Store:
 
     def set_rung_state(self, state: RungState) -> None:
         self.set_meta("rungs", msgspec.json.encode(state).decode())
+
+    def asked(self) -> dict[str, int]:
+        """By stage, the last batch that was proposed when the stage's proposer was kept."""
+        return msgspec.json.decode(self.meta("asked", "{}"), type=dict[str, int])
+
+    def set_asked(self, batches: dict[str, int]) -> None:
+        self.set_meta("asked", msgspec.json.encode(batches).decode())
 
     def climbed_s(self) -> dict[str, float]:
         """By stage, the time within which no further candidate is proposed: its rungs were climbed, or are."""
@@ -708,12 +725,37 @@ class Store:
         for row in self.execute("SELECT hash FROM operator ORDER BY created, hash").fetchall():
             yield self.operator(row[0])
 
+    def baseline(self) -> Candidate | None:
+        """The original; read once while nothing changes."""
+        stamp = self.stamp()
+        if self._original is None or self._original[0] != stamp:
+            # It is the first of all since sessions are made, and found without looking at the others.
+            found = self._read("WHERE c.number = 0 AND c.kind = 'baseline'")
+            found = found or self._read("WHERE c.kind = 'baseline'")
+            self._original = (stamp, found[0] if found else None)
+        return self._original[1]
+
     def candidate(self, number: int) -> Candidate | None:
         found = self.candidates("WHERE c.number = ?", number)
         return found[0] if found else None
 
+    def stamp(self) -> tuple[int, int]:
+        """Another one whenever a row may have changed: by others, or by this connection."""
+        others = int(self.execute("PRAGMA data_version").fetchone()[0])
+        return others, self._connection.total_changes
+
+    def everyone(self) -> list[Candidate]:
+        """All candidates and the original; read once while nothing changes."""
+        stamp = self.stamp()
+        if self._everyone is None or self._everyone[0] != stamp:
+            self._everyone = (stamp, self._read(""))
+        return list(self._everyone[1])
+
     def candidates(self, where: str = "", *values: Any) -> list[Candidate]:
         """Candidates in the order of their numbers; ``where`` may filter by columns of ``c``."""
+        return self._read(where, *values) if where else self.everyone()
+
+    def _read(self, where: str, *values: Any) -> list[Candidate]:
         rows = self.execute(
             "SELECT c.*, o.expr FROM candidate c LEFT JOIN operator o ON o.hash = c.operator "
             f"{where} ORDER BY c.number",

@@ -145,7 +145,8 @@ def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
         speedup = view.speedup(candidate)
         if speedup is not None and speedup > 1.0:
             judged.append(_judge(view, candidate, baseline, speedup, drop, len(chosen)))
-    judged.sort(key=lambda one: (-one.speedup, view.candidate(one.id).number))
+    numbers = {candidate.id: candidate.number for candidate in chosen}
+    judged.sort(key=lambda one: (-one.speedup, numbers[one.id]))
     proven = [one for one in judged if one.held == "proven"]
     if proven:
         best = proven[0]

@@ -52,6 +52,7 @@ class SessionView:
         self.config = config
         self._store = store
         self._intervals: dict[Any, Interval] = {}
+        self._pooled: tuple[tuple[int, int], float | None] | None = None
 
     def __enter__(self) -> SessionView:
         return self
@@ -67,15 +68,12 @@ class SessionView:
 
     def candidates(self) -> list[Candidate]:
         """All candidates but the baseline, in the order they were proposed."""
-        return self._store.candidates("WHERE c.kind != 'baseline'")
+        return [c for c in self._store.everyone() if c.kind != "baseline"]
 
     @property
     def baseline(self) -> Candidate | None:
         """The original network, once it is part of the session."""
-        # It is the first of all since sessions are made, and found without looking at the others.
-        found = self._store.candidates("WHERE c.number = 0 AND c.kind = 'baseline'")
-        found = found or self._store.candidates("WHERE c.kind = 'baseline'")
-        return found[0] if found else None
+        return self._store.baseline()
 
     def candidate(self, id: str | int) -> Candidate:
         """One candidate by id (``"c7"``, ``7``, ``"baseline"``) or by the beginning of its operator's hash.
@@ -83,8 +81,13 @@ class SessionView:
         Raises:
             UnknownName: there is none, or more than one.
         """
-        everyone = self._store.candidates()
         text = str(id)
+        number = text.removeprefix("c")
+        if number.isascii() and number.isdecimal() and len(number) < 18:
+            one = self._store.candidate(int(number))
+            if one is not None and text in (one.id, str(one.number)):
+                return one
+        everyone = self._store.everyone()
         found = [c for c in everyone if text in (c.id, str(c.number))]
         if not found and len(text) >= 4:
             found = [c for c in everyone if c.key.startswith(text)]
@@ -119,11 +122,18 @@ class SessionView:
 
     def stderr(self, candidate: Candidate) -> float | None:
         """Standard error of a candidate's metric: examples and seeds, the seeds' part pooled."""
-        return candidate.stderr(pooled_std(self._store.candidates()))
+        return candidate.stderr(self._pooled_std())
+
+    def _pooled_std(self) -> float | None:
+        """Over all candidates; computed once while nothing changes."""
+        stamp = self._store.stamp()
+        if self._pooled is None or self._pooled[0] != stamp:
+            self._pooled = (stamp, pooled_std(self._store.everyone()))
+        return self._pooled[1]
 
     def uncertainty(self, candidate: Candidate, other: Candidate) -> float | None:
         """Two standard errors of the difference of their metrics; ``None`` where one has none."""
-        spread = pooled_std(self._store.candidates())
+        spread = self._pooled_std()
         own, its = candidate.stderr(spread), other.stderr(spread)
         return None if own is None or its is None else 2.0 * math.hypot(own, its)
 

@@ -15,7 +15,9 @@ import session_fakes as fakes
 from patience import PATIENCE_S
 from test_session import run, start
 
+from syno.errors import SessionError
 from syno.policies.gaussian import MOST_KNOWN, Surrogate, squared_exponential, telling
+from syno.session import open_view
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,7 +69,7 @@ def test_a_candidate_is_read_without_the_others(tmp_path: Path) -> None:
 
 def test_the_simulation_runs_a_session(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--candidates", "24", "--workers", "6", "--json"],
+        [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--candidates", "24", "--workers", "6", "--width", "4", "--lag", "20", "--json"],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -77,6 +79,8 @@ def test_the_simulation_runs_a_session(tmp_path: Path) -> None:
     found: dict[str, Any] = json.loads(done.stdout)
     (row,) = found["rows"]
     assert row["candidates"] == 24 and 0 < row["busy_share"] <= 1
+    assert row["busy_share"] < row["busy_share_until_the_last_begins"] <= 1
+    assert row["report_s"] > 0 and row["status_s"] > 0 and row["resume_s"] > 0
     assert row["database_bytes"] > 0 and found["machine"]["cpu"]
 
 
@@ -114,3 +118,93 @@ def test_floors_of_many_are_those_of_each(tmp_path: Path, known: bool) -> None:
             gains = [t.candidate.score.value - t.curve[place][1] for t in finished]  # type: ignore[union-attr]
             expected.append((share, target - max(gains) - prune.margin * stderr))
         assert np.allclose(rules.of(candidate)[0], expected)
+
+
+def test_candidates_are_read_once_while_nothing_changes(tmp_path: Path) -> None:
+    with start(tmp_path) as session, open_view(tmp_path) as view:
+        run(session, budget=6)
+        store = session._store
+        for reader in (store, view._store):
+            assert reader.everyone()[1] is reader.everyone()[1]
+        assert store.baseline() is store.baseline()
+        store.set_state(2, "failed", "by hand")
+        assert store.everyone()[2].reason == "by hand"
+        assert view._store.everyone()[2].reason == "by hand"  # of another connection
+
+        def taken_back() -> None:
+            with store.transaction():
+                store.set_state(2, "failed", "taken back")
+                assert store.everyone()[2].reason == "taken back"
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            taken_back()
+        assert store.everyone()[2].reason == "by hand"
+
+
+def test_a_database_is_checked_again_when_a_byte_of_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from syno.session import checked, store
+
+    monkeypatch.setenv("SYNO_CACHE", str(tmp_path / "cache"))
+    checks: list[Path] = []
+    real = store._check
+    monkeypatch.setattr(
+        store, "_check", lambda connection, path: (checks.append(path), real(connection, path))
+    )
+    path = tmp_path / "run"
+    with start(path) as session:
+        run(session, budget=4)
+    checks.clear()
+    for expected in (1, 1, 1):
+        open_view(path).close()
+        assert len(checks) == expected
+    database = path / "session.sqlite"
+    content = database.read_bytes()
+    place = content.rindex(b"accuracy")
+    database.write_bytes(content[:place] + b"A" + content[place + 1 :])
+    with pytest.raises(SessionError, match=r"not as written|damaged"):
+        open_view(path)
+    assert len(checks) == 2
+    database.write_bytes(content)
+    (kept,) = [
+        entry
+        for entry in (tmp_path / "cache" / "sessions").iterdir()
+        if checked.was_checked(entry.stem)
+    ][:1]
+    kept.write_bytes(kept.read_bytes()[::-1])  # nobody else's word is taken
+    assert not checked.was_checked(kept.stem)
+    monkeypatch.setenv("SYNO_CACHE", "")
+    open_view(path).close()
+    assert len(checks) == 3
+
+
+def test_a_report_of_many_candidates_lists_what_matters_and_a_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from syno.report import build
+    from syno.report.listed import listed, named
+
+    with start(tmp_path) as session:
+        run(session, budget=40)
+        everyone = session.candidates()
+        front = {c.id for c in session.pareto()} - {"baseline"}
+        monkeypatch.setattr("syno.report.listed.BEST_LISTED", 5)
+        few = listed(everyone, front, 25)
+        assert len(few) == 25 and few == sorted(few, key=lambda c: c.number)
+        kept = {c.id for c in few}
+        assert front <= kept
+        assert max(range(40), key=lambda i: everyone[i].reward or 0.0) in {
+            everyone.index(c) for c in few
+        }
+        numbers = [c.number for c in listed(everyone, (), 25)]
+        assert max(np.diff([0, *numbers, 41])) <= 4  # evenly over the search
+        assert listed(everyone, front, 40) == everyone
+        monkeypatch.setattr(build, "listed", lambda c, ids: listed(c, ids, 25))
+        monkeypatch.setattr(session, "best", lambda: None)  # a number is no operator to be drawn
+        report = build.build_report(session, title="t", task="", command="")
+        assert len(report.candidates) == 25
+        assert any(note.startswith("25 of 40 candidates are listed") for note in report.notes)
+    assert named([f"c{i}" for i in range(30)]).endswith("c19 and 10 more")
+    assert named(["c1", "c2"]) == "c1, c2"
