@@ -230,6 +230,13 @@ def _known(text: str | None) -> None:
     chosen(text)
 
 
+def _tracked(texts: list[str]) -> None:
+    from syno.tracking import named
+
+    for text in texts:
+        named(text)
+
+
 def _requirement(text: str) -> None:
     from syno.session import Prune
     from syno.session.require import required
@@ -516,6 +523,13 @@ def search(
             help="Candidates proposed together: at least as many as are trained at the same time. Decides the search.",
         ),
     ] = 4,
+    track: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_tracked),
+            help="Experiment tracker that watches: 'tensorboard:FOLDER', 'mlflow[:EXPERIMENT]' or 'wandb[:PROJECT]'; repeat.",
+        ),
+    ] = None,
     lag: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
@@ -603,6 +617,7 @@ def search(
     from syno.errors import SessionError
     from syno.pipeline import search_task
     from syno.session.budget import parse_seconds
+    from syno.tracking import tracker
 
     if not resume and (output / "session.sqlite").exists():
         raise SessionError(
@@ -622,6 +637,7 @@ def search(
         },
         batch_width=batch_width,
         lag=lag,
+        callbacks=[tracker(text) for text in track or []],
         finalists=finalists,
         policy=policy,
         require=require,

@@ -75,6 +75,19 @@ PROGRAMS: dict[str, str] = {
     "NotebookClient(book, kernel_name='python3', timeout=600).execute()\nassert book.cells[0].outputs\n",
     "ray": "import syno.executors\nimport ray, grpc\n" + MODEL + "print(syno.sites(model, x))\n",
     "slurm": "import syno.executors\nimport submitit\n" + MODEL + "print(syno.sites(model, x))\n",
+    "tensorboard": SESSION.replace(
+        "budget=3", "budget=3, callbacks=[syno.tracking.tensorboard('board')]"
+    ).replace("from", "import syno\nfrom", 1)
+    + "from pathlib import Path\nassert list(Path('board').iterdir())\n",
+    "mlflow": "import os\nos.environ['MLFLOW_ALLOW_FILE_STORE'] = 'true'\nimport syno\nfrom pathlib import Path\n"
+    + SESSION.replace(
+        "budget=3",
+        "budget=3, callbacks=[syno.tracking.mlflow(uri=Path('kept').absolute().as_uri())]",
+    )
+    + "assert list(Path('kept').rglob('search'))\n",
+    "wandb": "import syno\nfrom pathlib import Path\n"
+    + SESSION.replace("budget=3", "budget=3, callbacks=[syno.tracking.wandb(mode='offline')]")
+    + "assert list(Path('run').rglob('*.wandb'))\n",
     "docs": "import mkdocs, material, mkdocstrings\nimport mkdocstrings_handlers.python\nimport torch, syno\n",
 }
 

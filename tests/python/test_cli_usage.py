@@ -46,6 +46,8 @@ def said(result: Any) -> str:
         (["search", "digits", "-o", "OUT", "-E", "memory"], "name=value"),
         (["search", "digits", "-o", "OUT", "--batch-width", "0"], "--batch-width"),
         (["search", "digits", "-o", "OUT", "--lag", "0"], "--lag"),
+        (["search", "digits", "-o", "OUT", "--track", "tensorboad:x"], "--track"),
+        (["search", "digits", "-o", "OUT", "--track", "tensorboard"], "--track"),
         (["search", "digits", "-o", "OUT", "-O", "width"], "name=value"),
         (["search", "digits", "-o", "OUT", "--spec", "nowhere.json"], "resnet18"),
         (["search", "digits", "-o", "OUT", "--set", "max_step=3"], "did you mean 'max_steps'"),
