@@ -956,6 +956,20 @@ def tune(
             callback=one_of("cost model", _cost_models), help="Cost model: linear or boosted."
         ),
     ] = "linear",
+    executor: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_executor),
+            help="Who measures an operator's schedules: ray or ray://HOST:PORT, several machines that are like this one.",
+        ),
+    ] = None,
+    trust_network: Annotated[
+        bool,
+        typer.Option(
+            "--trust-network",
+            help="Connect to ray://HOST:PORT in no private network without TLS: who is on the way can run code here.",
+        ),
+    ] = False,
     time_limit: Annotated[
         Optional[float],  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
         typer.Option(min=0.0, help="Stop after so many seconds."),
@@ -969,7 +983,7 @@ def tune(
     """
     from syno.cli.tune import check_what, run, run_network
 
-    check_what(expr, size or [], network, example or [], plan, budget)
+    check_what(expr, size or [], network, example or [], plan, budget, executor)
     if network is not None:
         done = run_network(
             network,
@@ -994,6 +1008,8 @@ def tune(
         model=model,
         time_limit_s=time_limit,
         seed=seed,
+        executor=executor,
+        trust_network=trust_network,
         show=not json,
     )
     print_json(result.to_dict()) if json else typer.echo(str(result))

@@ -9,6 +9,7 @@ import typer
 
 from syno.cli.targets import check_form, one_example
 from syno.errors import ArgumentError, ShapeError, shown
+from syno.executors import resolve
 from syno.operator import Operator
 from syno.tuning.search import Tuned, session_file, tune
 
@@ -33,12 +34,26 @@ def parse_sizes(texts: list[str]) -> dict[str, int]:
     return sizes
 
 
-def run(expr: str, size: list[str], *, show: bool, **options: Any) -> Tuned:
+def run(
+    expr: str,
+    size: list[str],
+    *,
+    show: bool,
+    executor: str | None,
+    trust_network: bool,
+    **options: Any,
+) -> Tuned:
     """Parses, searches with progress on the terminal, and returns what was found."""
     sizes: dict[str, Any] = dict(parse_sizes(size))
     operator = Operator.parse(expr, **sizes)
     session = session_file(operator.program, options["threads"], options["dtype"])
-    return tune(operator, session=session, progress="auto" if show else "off", **options)
+    options["progress"] = "auto" if show else "off"
+    made = resolve(executor, {"trust_network": True} if trust_network else {})
+    try:
+        return tune(operator, session=session, executor=made, **options)
+    finally:
+        if made is not None and not isinstance(made, int):
+            made.close()
 
 
 def check_target(text: str) -> None:
@@ -57,6 +72,7 @@ def check_what(
     example: list[str],
     plan: bool,
     budget: str | None,
+    executor: str | None,
 ) -> None:
     """Raises typer.BadParameter where it is not said what to tune, or said twice."""
     if (expr is None) == (network is None):
@@ -65,6 +81,10 @@ def check_what(
         )
     if network is not None and size:
         raise typer.BadParameter("--size is for an operator; give --example with the network")
+    if network is not None and executor is not None:
+        raise typer.BadParameter(
+            "--executor is for an operator: a network is tuned on this machine"
+        )
     if network is None and (example or plan or budget):
         raise typer.BadParameter("--example, --plan and --budget are for a network; give --network")
 

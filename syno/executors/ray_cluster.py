@@ -18,6 +18,7 @@ import msgspec
 
 from syno.errors import SessionError, told
 from syno.executors.network import check_address
+from syno.executors.ray_bench import RayBench
 from syno.executors.ship import digest, packed, unpacked
 from syno.executors.target import difference, own_traits, traits
 from syno.session.elsewhere import Context, Heard, RemoteExecutor, decoded
@@ -306,6 +307,22 @@ class RayExecutor(RemoteExecutor):
                     fix=f"take the label {TARGET} from it, or begin a session there",
                     code="R024",
                 )
+
+    def bench(self) -> RayBench:
+        """Where schedules are measured: the nodes that are labelled as targets, or all where none is.
+
+        Raises:
+            SessionError: there is none, or one differs from this machine.
+        """
+        ray = self._connect()
+        targets = set(self._targets())
+        nodes = [n for n in self._look() if n["Resources"].get("CPU", 0.0) >= 1]
+        chosen = [n for n in nodes if n["NodeID"] in targets] or nodes
+        return RayBench(
+            ray,
+            {node["NodeID"]: _name(node) for node in chosen},
+            {node["NodeID"]: node["Resources"]["CPU"] for node in chosen},
+        )
 
     def _host(self, node: str) -> str:
         if node not in self._names:

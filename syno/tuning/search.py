@@ -25,11 +25,12 @@ from syno.errors import FormatError, KernelError, SynoError
 from syno.measuring import WAIT_AGAIN_S, lock_file
 from syno.notebook import facts
 from syno.numbers import MOST_SEED, MOST_THREADS, significant, whole
+from syno.tuning.benches import Bench, LocalBench, bench_on
 from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
 from syno.tuning.machine import machine_key, machine_model
 from syno.tuning.progress import Progress, shown
-from syno.tuning.records import Record, RecordStore, make_record, record_store
+from syno.tuning.records import Record, RecordStore, record_store
 
 if TYPE_CHECKING:
     from syno.operator import Operator
@@ -129,6 +130,7 @@ def tune(
     cold: bool = False,
     options: _core.MeasureOptions | None = None,
     progress: Progress | str = "auto",
+    executor: Any = None,
 ) -> Tuned:
     """Searches schedules of an operator by measuring, and remembers the best for later compilations.
 
@@ -149,12 +151,15 @@ def tune(
         progress: called with (trials done, trials, best microseconds); or "bar" (a display that is kept
             up to date on the terminal or in the notebook), "log" (a line on standard error now and
             then), "off", or "auto".
+        executor: who measures: ``"ray"`` or ``"ray://HOST:PORT"``, several machines at the same time, each as this one is (those with the
+            label ``syno-target=true``, else all); see :mod:`syno.executors`. Default: this machine.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
         ScheduleError: the operator's tensors are too large to be addressed.
         KernelError: trials < 2, or the counted schedule itself cannot be measured.
         UnknownName: no such dtype, model or progress.
         FormatError: the session's file cannot be written.
+        SessionError: the executor has no such machines, or one differs from this machine, in what.
     """
     trials = whole("tune", "trials", trials, -MOST_SEED, MOST_SEED)
     threads = whole("tune", "threads", threads, 1, MOST_THREADS)
@@ -170,19 +175,20 @@ def tune(
     )
     if session is not None:
         RecordStore(session).check_writable()
-    search = _Search(
-        program,
-        threads,
-        dtype,
-        seed,
-        make_model(model, seed),
-        batch,
-        epsilon,
-        session,
-        cold,
-        options,
-    )
-    with shown(progress) as show:
+    with bench_on(executor) as bench, shown(progress) as show:
+        search = _Search(
+            program,
+            threads,
+            dtype,
+            seed,
+            make_model(model, seed),
+            batch,
+            epsilon,
+            session,
+            cold,
+            options,
+            bench,
+        )
         return search.run(trials, time_limit_s, keep, show)
 
 
@@ -252,7 +258,9 @@ class _Search:
         session: str | Path | None,
         cold: bool,
         options: _core.MeasureOptions | None,
+        bench: Bench | None = None,
     ) -> None:
+        self.bench: Bench = bench or LocalBench()
         self.program, self.threads, self.dtype, self.cold = program, threads, dtype, cold
         self.machine = machine_model()
         self.space = _core.ScheduleSpace(program, self.machine, dtype=dtype, threads=threads)
@@ -374,23 +382,16 @@ class _Search:
     def _measure(self, picked: list[tuple[_core.Candidate, str]]) -> None:
         texts = [str(candidate.schedule.text()) for candidate, _ in picked]
         new = [i for i, text in enumerate(texts) if text not in self.recorded]
-        results = _core.measure_schedules(
+        records = self.bench.measure(
             self.program, [picked[i][0].schedule for i in new], self.options
         )
-        for measured in results:
-            self.note = self.note or measured.note
-            if measured.note:  # whoever holds the machine may hold it for good
-                self.options.lock_wait_s = min(self.options.lock_wait_s, WAIT_AGAIN_S)
         fresh: dict[int, Record] = {}
-        for i, measured in zip(new, results, strict=True):
-            fresh[i] = make_record(
-                self.program,
-                picked[i][0].schedule,
-                measured,
-                threads=self.threads,
-                cold=self.cold,
-                trial=len(self.trials) + i,
-                origin=picked[i][1],
+        for i, record in zip(new, records, strict=True):
+            self.note = self.note or record.note
+            if record.note:  # whoever holds the machine may hold it for good
+                self.options.lock_wait_s = min(self.options.lock_wait_s, WAIT_AGAIN_S)
+            fresh[i] = msgspec.structs.replace(
+                record, trial=len(self.trials) + i, origin=picked[i][1]
             )
         self.measured += len(new)
         if self.store is not None and not _kept(self.store, fresh.values()):
@@ -479,7 +480,7 @@ class _Search:
         for name in ("threads", "cold", "limit_s", "lock_file", "lock_wait_s"):
             setattr(pairs, name, getattr(self.options, name))
         pairs.samples, pairs.sample_s = 31, 5e-4
-        return _core.compare_schedules(self.program, a, b, pairs)
+        return self.bench.compare(self.program, a, b, pairs)
 
     def _ranked_record(self, best: _Trial) -> Record:
         """The record of what was found, ranked in turns with the best one on record."""

@@ -78,7 +78,7 @@ def test_every_library_loaded_is_of_the_system_or_a_third_party(third_party: Mod
 # --- extras
 
 #: Import -> the distribution that has it, where the names differ.
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow"}
+DISTRIBUTIONS = {"mlflow": "mlflow-skinny", "sklearn": "scikit-learn", "PIL": "pillow"}
 #: What each extra is named for must be able to import.
 PURPOSES = {
     "torch": {"torch", "safetensors"},

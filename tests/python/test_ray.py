@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import json
 import os
 import socket
 import subprocess
@@ -17,11 +19,15 @@ from patience import PATIENCE_S
 from test_session import run, start, story
 from test_workers import wait_for
 
-from syno import executors
+from syno import _core, executors
+from syno.config import config
 from syno.errors import SessionError
 from syno.executors import network, ship, target
+from syno.operator import Operator
 from syno.session import Call, Component, Session, nodes
 from syno.session.protocols import TrainRequest
+from syno.tuning.machine import machine_model
+from syno.tuning.search import default_options, tune
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -202,7 +208,8 @@ def _job(executor: Any, component: Component, request: Any) -> bytes:
 SCRIPT = """
 import sys
 from pathlib import Path
-from syno import executors
+from syno import _core, executors
+from syno.config import config
 from test_session import run, start
 executor = executors.ray(sys.argv[3])
 with start(Path(sys.argv[1]), trainer={"journal": sys.argv[2], "pause_s": 0.2}) as session:
@@ -329,6 +336,83 @@ def test_what_makes_a_machine_the_same() -> None:
     assert not any("gbs" in name or "ghz" in name for name in own)
     assert target.difference(own, own) == ""
     assert target.difference(own, {**own, "cores": 999}).startswith("cores is 999, not ")
+
+
+# --- schedules
+
+
+def matrix_product() -> Operator:
+    return Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=48, n=32, k=16)
+
+
+def test_schedules_are_measured_on_all_nodes(machines: Machines, tmp_path: Path) -> None:
+    machines.fill()
+    wait_for(lambda: len(machines.alive()) >= 3)
+    executor = executors.ray()
+    try:
+        bench = executor.bench()
+        asked: list[str] = []
+        send = bench._send
+        bench._send = lambda node, *rest: (asked.append(node), send(node, *rest))[1]
+        executor.bench = lambda: bench
+        found = tune(
+            matrix_product(),
+            trials=8,
+            session=tmp_path / "trials.jsonl",
+            progress="off",
+            keep=False,
+            executor=executor,
+        )
+        assert found.trials == found.measured == 8 and found.outcomes == {"ok": 8}
+        assert len(set(asked)) == 3
+        # What is on record is this machine's: the same search again measures nothing.
+        again = tune(
+            matrix_product(),
+            trials=8,
+            session=tmp_path / "trials.jsonl",
+            progress="off",
+            keep=False,
+        )
+        assert again.measured == 0 and again.trials == 8
+        # A node that is gone: the others measure its share.
+        first = next(iter(bench._nodes))
+        bench._nodes = {"0" * 56: "gone", **bench._nodes}
+        bench._cores["0" * 56] = 1.0
+        bench._answer = lambda node, ref, _answer=bench._answer: (
+            bench._nodes.pop(node) and None if node == "0" * 56 else _answer(node, ref)
+        )
+        schedule = _core.default_schedule(matrix_product().program)
+        records = bench.measure(matrix_product().program, [schedule] * 3, default_options(1, False))
+        assert [record.outcome for record in records] == ["ok"] * 3
+        assert first in bench._nodes and "0" * 56 not in bench._nodes
+    finally:
+        executor.close()
+
+
+def test_a_node_unlike_this_machine_measures_nothing(machines: Machines, tmp_path: Path) -> None:
+    machines.fill()
+    model = json.loads(machine_model().to_json())
+    (tmp_path / "other.json").write_text(json.dumps({**model, "cores": 999}))
+    executor = executors.ray()
+    try:
+        with (
+            config(machine=tmp_path / "other.json"),  # this process's, not the nodes'
+            pytest.raises(SessionError, match=r"cores is \d+, not 999") as caught,
+        ):
+            tune(matrix_product(), trials=2, progress="off", executor=executor)
+        assert caught.value.code == "R024" and "syno-target=true" in str(caught.value)
+    finally:
+        executor.close()
+
+
+def test_pools_measure_no_schedules() -> None:
+    with pytest.raises(SessionError, match="FuturesExecutor measures no schedules"):
+        tune(
+            matrix_product(),
+            trials=2,
+            progress="off",
+            executor=concurrent.futures.ThreadPoolExecutor(1),
+        )
 
 
 # --- what is shipped
