@@ -64,7 +64,13 @@ __all__ = ["__version__", *sorted(_EXPORTS)]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("config", "executors", "nn", "synthesis", "tracking"):  # config is a module that can be called
+    if name in (
+        "config",
+        "executors",
+        "nn",
+        "synthesis",
+        "tracking",
+    ):  # config is a module that can be called
         return importlib.import_module(f"syno.{name}")
     if name in _EXPORTS:
         found = getattr(importlib.import_module(_EXPORTS[name]), name)
