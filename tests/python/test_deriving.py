@@ -331,3 +331,29 @@ def test_folded_kernels_take_arguments_of_any_layout_and_name_their_constants() 
         kernel.pack(t=k)
     with pytest.raises(ShapeError, match="k"):
         kernel.pack()
+
+
+def test_what_is_found_is_tried_with_its_results_lying_by_channels_too() -> None:
+    expr, _ = OPERATORS["conv2d"]
+    operator = Operator.parse(
+        expr, shapes=None, weights=None, data=None, o=9, c=8, h=8, w=8, r=3, s=3
+    )
+    rules = ["toom_cook", "innermost"]
+    derived = syno.derive(operator, seconds=0, states=60, measure=0, rules=rules)
+    found = [derived[number] for number in range(len(derived))]
+    both = [one for one in found if one.rules[-1:] == ("innermost",)]
+    assert both
+    for one in both:  # last, once, beside the program without it
+        assert one.rules.count("innermost") == 1
+        assert any(other.path == one.path[:-1] for other in found)
+    one = both[0]
+    kernel = one.prepack()
+    values = _data(operator)
+    wanted = operator.compile("float64")(*[values[name] for name in operator.inputs])
+    got = kernel.pack(k=values["k"].astype(np.float32))(values["x"].astype(np.float32))
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3)
+
+    without = syno.derive(operator, seconds=0, states=60, measure=0, rules=rules[:1])
+    assert all("innermost" not in without[number].rules for number in range(len(without)))
+    alone = syno.derive(operator, seconds=0, states=60, measure=0, rules=rules[1:])
+    assert len(alone) == 1  # one scope has no results of its own to lay out
