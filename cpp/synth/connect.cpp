@@ -210,8 +210,7 @@ Traits Connections::part_traits(SizeNumber extent, Traits whole, bool major, con
   if (!major || freedom_.merges) traits = traits | Trait::Merge;
   if (!has(whole, Trait::Unordered) || freedom_.shifts) traits = traits | Trait::Shift;
   if (facts.coefficient && (facts.odd || freedom_.even_windows)) traits = traits | Trait::Window;
-  return static_cast<Traits>(traits |
-                             (whole & ((Trait::Sums | Trait::Gaps) | Trait::Unordered | Trait::Indexed)));
+  return static_cast<Traits>(traits | (whole & ((Trait::Sums | Trait::Unordered) | Trait::Indexed)));
 }
 
 bool Connections::may_slide(const Piece& dim, const Piece& window, const Around& around) const {
@@ -310,9 +309,10 @@ Ways Connections::operator()(std::span<const Piece> pieces, std::span<const Size
   // A Stride of a window is taken only to dilate it: as it is, the window slides in a step less.
   if (around.strides > 0 && freedom_.strides && primaries_match(group, around)) {
     // A Stride may have any of many extents: it makes up for whatever is missing. A window fills its gaps:
-    // the one of the joins that is an Unfold, or else one that a Merge splits off.
+    // the one of the joins that is an Unfold, or else one that a Merge splits off; or a
+    // part that a weight matches takes them away.
     const auto joins = static_cast<unsigned>(group.count - 1);
-    const unsigned fill = joins > 0 || freedom_.gaps ? 0 : 2;
+    const unsigned fill = joins > 0 || freedom_.gaps ? 0 : around.contractions > 0 ? 1 : 2;
     const StepCounts way = StepCounts(joins + fill) + StepCounts::of(StepCounts::Strides) +
                            StepCounts::of(StepCounts::Merges, static_cast<unsigned>(wanted_count_) - 1);
     // It is little longer than any other: these are not worth a deep search.

@@ -72,10 +72,11 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
   };
   // Where similar rules remove little, the distance takes it that they remove nothing.
   const bool any = spec_.thresholds.similar_share < 1;
-  freedom_.merges = any ||
-                    off({"merge-above-reduce", "merge-above-share", "merge-above-split",
-                         "merge-above-uneven-split", "merge-left-chain", "merge-above-shift"}) ||
-                    spec_.extensions.contains("uneven_blocks");
+  freedom_.merges =
+      any ||
+      off({"merge-above-reduce", "merge-above-share", "merge-above-split", "merge-above-uneven-split",
+           "merge-left-chain", "merge-above-shift", "merge-of-strided-sum"}) ||
+      spec_.extensions.contains("uneven_blocks");
   freedom_.shifts = any || off({"shift-above-reduce", "shift-above-share", "shift-above-shift",
                                 "shift-unordered", "shift-above-split"});
   freedom_.slides = any || off({"unfold-above-split", "unfold-above-shift", "unfold-of-reduces"}) ||
@@ -85,8 +86,8 @@ Engine::Engine(Spec spec) : spec_((check(spec), std::move(spec))), sizes_(spec_)
   freedom_.windows = off({"unfold-window-unshared"}) || spec_.extensions.contains("weightless");
   freedom_.large_windows = off({"unfold-large-window"});
   freedom_.gaps = off({"discards-data", "stride-without-use"});
-  freedom_.strides =
-      off({"stride-without-use", "unfold-of-strided-sum"}) || spec_.extensions.contains("strided_inputs");
+  freedom_.strides = off({"stride-without-use", "unfold-of-strided-sum", "merge-of-strided-sum"}) ||
+                     spec_.extensions.contains("strided_inputs");
   freedom_.any_match = off({"weight-matches-adjacent", "weights-match-adjacent"});
   freedom_.even_windows = off({"unfold-even-window"}) || spec_.extensions.contains("even_windows") ||
                           spec_.extensions.contains("dilated_windows");
@@ -338,11 +339,14 @@ void Engine::apply(const State& state, const Move& move, State& next) {
       dim.history = i.history;
       dim.height = static_cast<std::uint8_t>(i.height + 1);
       dim.discards = i.discards;
+      // A part of the places may take all of its own; all of them never do.
+      dim.gaps = i.gaps && kind != Kind::MergeMajor && kind != Kind::MergeMinor;
     }
     if (b != 0) {
       dim.history = static_cast<std::uint8_t>(dim.history | j.history);
       dim.height = static_cast<std::uint8_t>(std::max(i.height, j.height) + 1);
       dim.discards = i.discards || j.discards;
+      dim.gaps = i.gaps || j.gaps;
     }
     next.dims[next.dim_count++] = dim;
     (letter.first == 0 ? letter.first : letter.second) = dim.coordinate;
@@ -373,7 +377,10 @@ void Engine::apply(const State& state, const Move& move, State& next) {
       letter.a = i.coordinate;
       take_from(next.left, sizes_[move.parameter].magnitude);
       remove(move.i);
-      yield(Kind::Stride, sizes_.times(i.extent, move.parameter), i.coordinate, 0)->discards = true;
+      {
+        FrontierDim* dim = yield(Kind::Stride, sizes_.times(i.extent, move.parameter), i.coordinate, 0);
+        dim->discards = dim->gaps = true;
+      }
       break;
     case P::Split:
     case P::Unfold: {
@@ -391,6 +398,8 @@ void Engine::apply(const State& state, const Move& move, State& next) {
       const CoordinateNode& left = pool_[i.coordinate];
       dim->discards = i.discards && !(left.kind == Kind::Stride &&
                                       sizes_[j.extent].least >= sizes_[left.parameter].greatest);
+      dim->gaps =
+          i.gaps && left.kind == Kind::Stride && sizes_[j.extent].greatest < sizes_[left.parameter].least;
       break;
     }
     case P::Expand:
@@ -473,7 +482,7 @@ Traits Engine::traits_of(const State& state, const FrontierDim& dim) const {
   set(Trait::Sums, !data_below && only_reduces(pool_, dim.coordinate));
   set(Trait::Indexed, dim.history != 0);
   set(Trait::Bare, kind == Kind::Reduce);
-  set(Trait::Gaps, dim.discards);
+  set(Trait::Gaps, dim.gaps);
   set(Trait::Unordered, node.unordered && !data_below);
   return traits;
 }

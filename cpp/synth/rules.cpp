@@ -281,7 +281,11 @@ bool made_by_stride(const CoordinatePool& pool, Coordinate coordinate) {
   return node.kind == Kind::Stride || (node.a != 0 && made_by_stride(pool, node.a)) ||
          (node.b != 0 && made_by_stride(pool, node.b));
 }
-/// A Stride of a sum passes for one of a window until a window slides over it.
+/// A Stride of a sum passes for one of a window until it is taken apart, or a window slides over it.
+bool merge_of_strided_sum(const Candidate& c) {
+  return !c.extension("strided_inputs") && only_reduces(c.pool, c.i().coordinate) &&
+         made_by_stride(c.pool, c.i().coordinate);
+}
 bool unfold_of_strided_sum(const Candidate& c) {
   return !c.extension("strided_inputs") && only_reduces(c.pool, c.i().coordinate) &&
          made_by_stride(c.pool, c.i().coordinate);
@@ -476,13 +480,28 @@ bool weight_only_scales(const Candidate& c) {
   }
   return false;
 }
+/// Coordinates below Strides leave some places of their extents untaken, at every layer.
+bool leave_gaps(const CoordinatePool& pool, const SizePool& sizes,
+                const std::vector<const FrontierDim*>& dims) {
+  std::vector<Coordinate> strided;
+  for (const FrontierDim* dim : dims) {
+    if (dim->gaps) return true;
+    if (dim->discards) strided.push_back(dim->coordinate);
+  }
+  if (strided.empty()) return false;
+  for (std::size_t v = 0; v < sizes.valuation_count(); ++v) {
+    if (take_every_place(pool, sizes, strided, v)) return false;
+  }
+  return true;
+}
 /// A further input drops the data at gaps that it matches as well.
 bool weight_shares_gaps(const Candidate& c) {
   const int indexes = c.move.source == 0 ? c.move.inner : c.move.inner | c.move.outer;
+  std::vector<const FrontierDim*> dims;
   for (std::size_t a = 0; a < c.state.dim_count; ++a) {
-    if ((indexes >> a & 1) != 0 && c.state.dims[a].discards) return true;
+    if ((indexes >> a & 1) != 0 && c.state.dims[a].discards) dims.push_back(&c.state.dims[a]);
   }
-  return false;
+  return leave_gaps(c.pool, c.sizes, dims);
 }
 
 // --- Finished operators
@@ -501,10 +520,9 @@ bool pools_too_much(const Finished& f) {
       [&](std::size_t v) { return pooled.product(f.sizes, v) <= f.spec.budgets.max_pooling; });
 }
 bool discards_data(const Finished& f) {
-  for (const std::uint8_t position : f.position) {
-    if (f.state.dims[position].discards) return true;
-  }
-  return false;
+  std::vector<const FrontierDim*> dims;
+  for (const std::uint8_t position : f.position) dims.push_back(&f.state.dims[position]);
+  return leave_gaps(f.pool, f.sizes, dims);
 }
 bool has_no_weight(const Finished& f) {
   return f.state.weight_count == 0 && !f.spec.extensions.contains("weightless");
@@ -574,6 +592,8 @@ constexpr std::array kRules = {
          merge_within_window, nullptr},
     Rule{"merge-above-stride", Exact, P::Merge, "(S*i) / (S*B) is i / B, and (S*i) % (S*B) is S*(i % B)",
          merge_above_stride, nullptr},
+    Rule{"merge-of-strided-sum", Limit, P::Merge, "parts of a sum with gaps (extension strided_inputs)",
+         merge_of_strided_sum, nullptr},
     Rule{"merge-unordered-order", Exact, P::Merge,
          "channels may be permuted: of [G, B] and [B, G] the larger part goes right", merge_unordered_order,
          nullptr},

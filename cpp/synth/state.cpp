@@ -1,5 +1,7 @@
 #include "synth/state.hpp"
 
+#include <algorithm>
+
 #include "support/error.hpp"
 
 namespace syno::synth {
@@ -74,6 +76,103 @@ bool only_reduces(const CoordinatePool& pool, Coordinate coordinate) {
   if (node.kind == Kind::Output) return false;
   if (node.kind == Kind::Reduce) return true;
   return only_reduces(pool, node.a) && (node.b == 0 || only_reduces(pool, node.b));
+}
+
+namespace {
+
+/// Output dimensions and Reduces that a coordinate is made of, each once.
+void add_points(const CoordinatePool& pool, Coordinate coordinate, std::vector<Coordinate>& points) {
+  const CoordinateNode& node = pool[coordinate];
+  if (node.a == 0) {
+    if (std::find(points.begin(), points.end(), coordinate) == points.end()) points.push_back(coordinate);
+    return;
+  }
+  add_points(pool, node.a, points);
+  if (node.b != 0) add_points(pool, node.b, points);
+}
+
+/// A coordinate's place; -1 beside the border.
+std::int64_t place_of(const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate, std::size_t v,
+                      std::span<const Coordinate> points, std::span<const std::int64_t> at) {
+  const CoordinateNode& node = pool[coordinate];
+  if (node.a == 0)
+    return at[static_cast<std::size_t>(std::find(points.begin(), points.end(), coordinate) - points.begin())];
+  const auto value = [&](SizeNumber size) { return static_cast<std::int64_t>(sizes.value(size, v)); };
+  const std::int64_t a = place_of(pool, sizes, node.a, v, points, at);
+  const std::int64_t b = node.b == 0 ? 0 : place_of(pool, sizes, node.b, v, points, at);
+  if (a < 0 || b < 0) return -1;
+  const std::int64_t extent = value(node.extent);
+  switch (node.kind) {
+    case Kind::MergeMajor:
+      return a / value(node.parameter);
+    case Kind::MergeMinor:
+      return a % value(node.parameter);
+    case Kind::Split:
+      return a * value(pool[node.b].extent) + b;
+    case Kind::Shift:
+      return (a + node.amount + extent) % extent;
+    case Kind::Stride:
+      return a * value(node.parameter);
+    case Kind::Unfold: {
+      const std::int64_t place = a + b - value(pool[node.b].extent) / 2;
+      return place < extent ? std::max<std::int64_t>(place, -1) : -1;
+    }
+    default:
+      return a;
+  }
+}
+
+}  // namespace
+
+bool take_every_place(const CoordinatePool& pool, const SizePool& sizes,
+                      std::span<const Coordinate> coordinates, std::size_t valuation) {
+  // Those that are made of nothing in common take their places apart.
+  std::vector<std::vector<Coordinate>> points(coordinates.size());
+  for (std::size_t k = 0; k < coordinates.size(); ++k) add_points(pool, coordinates[k], points[k]);
+  std::vector<bool> looked(coordinates.size());
+  for (std::size_t first = 0; first < coordinates.size(); ++first) {
+    if (looked[first]) continue;
+    std::vector<Coordinate> together, all;
+    for (bool grew = true; grew;) {
+      grew = false;
+      for (std::size_t k = first; k < coordinates.size(); ++k) {
+        const bool shares = k == first || std::any_of(points[k].begin(), points[k].end(), [&](Coordinate p) {
+                              return std::find(all.begin(), all.end(), p) != all.end();
+                            });
+        if (looked[k] || !shares) continue;
+        looked[k] = grew = true;
+        together.push_back(coordinates[k]);
+        for (const Coordinate p : points[k])
+          if (std::find(all.begin(), all.end(), p) == all.end()) all.push_back(p);
+      }
+    }
+    double places = 1, tuples = 1;
+    for (const Coordinate c : together) places *= sizes.value(pool[c].extent, valuation);
+    for (const Coordinate p : all) tuples *= sizes.value(pool[p].extent, valuation);
+    if (tuples < places) return false;
+    std::vector<bool> taken(static_cast<std::size_t>(places));
+    std::size_t left = taken.size();
+    std::vector<std::int64_t> at(all.size());
+    for (double t = 0; t < tuples && left > 0; ++t) {
+      std::int64_t place = 0;
+      for (const Coordinate c : together) {
+        const std::int64_t one = place_of(pool, sizes, c, valuation, all, at);
+        place = one < 0 || place < 0
+                    ? -1
+                    : place * static_cast<std::int64_t>(sizes.value(pool[c].extent, valuation)) + one;
+      }
+      if (place >= 0 && !taken[static_cast<std::size_t>(place)]) {
+        taken[static_cast<std::size_t>(place)] = true;
+        --left;
+      }
+      for (std::size_t p = 0; p < at.size(); ++p) {
+        if (++at[p] < static_cast<std::int64_t>(sizes.value(pool[all[p]].extent, valuation))) break;
+        at[p] = 0;
+      }
+    }
+    if (left > 0) return false;
+  }
+  return true;
 }
 
 void Pooled::add(const State& state, const CoordinatePool& pool, Coordinate coordinate) {

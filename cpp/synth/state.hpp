@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "synth/sizes.hpp"
@@ -52,7 +53,8 @@ struct FrontierDim {
   std::uint8_t height = 0;    ///< steps in a row below it
   std::uint8_t producer = 0;  ///< 1 + index of the step that made it; 0: an output dimension
   std::uint8_t touched = 0;   ///< 1 + index of the last step that made or shared it; 0: none
-  bool discards = false;      ///< below a Stride whose gaps nothing fills yet
+  bool discards = false;      ///< below a Stride whose gaps nothing is known to fill
+  bool gaps = false;          ///< ... and nothing but a step to come can fill
 };
 
 /// One step as taken. Operands are coordinates; a contraction's are in State::weights.
@@ -116,6 +118,11 @@ bool adjacent(const CoordinatePool& pool, Coordinate left, Coordinate right);
 
 /// Nothing but Reduces went into the coordinate.
 bool only_reduces(const CoordinatePool& pool, Coordinate coordinate);
+
+/// Whether the coordinates, together, take every place of their extents for some point of what they are made
+/// of, at a valuation.
+bool take_every_place(const CoordinatePool& pool, const SizePool& sizes,
+                      std::span<const Coordinate> coordinates, std::size_t valuation);
 
 /// The extents of the Reduces that reach some coordinates without meeting a weight.
 class Pooled {

@@ -486,6 +486,10 @@ constexpr Case kCases[] = {
     {"unfold-window-unshared", "N", "N", "c1 = reduce k\nc2 = unfold c0 window c1\ninput = c2",
      "c1 = reduce k\nweight w1 = share c1\nc2 = unfold c0 window c1\ninput = c2", "weightless"},
     {"unfold-of-reduces", "k", "N", "c1 = reduce N\nc2 = unfold c1 window c0\ninput = c2", "", ""},
+    {"merge-of-strided-sum", "B N", "N s*N/k",
+     "c2 = reduce N\nweight w1 = share c2 match c0\nc3 = stride c2 by s\nc4 c5 = merge c3 block k\n"
+     "weight w2 = share c1 match c5\ninput = c1 c4",
+     "", "strided_inputs"},
     {"unfold-of-strided-sum", "B", "s*N",
      "c1 = reduce N\nc2 = reduce k\nweight w1 = share c1 match c0\nweight w2 = share c2\n"
      "c3 = stride c1 by s\nc4 = unfold c3 window c2\ninput = c4",

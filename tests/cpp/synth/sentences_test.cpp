@@ -723,22 +723,29 @@ const Sentence kSentences[] = {
                                 }),
                    "it averages less than the limit");
      }},
+    {"discards-data",
+     [](const Look& look) {
+       return said(
+           look.at_every_layer([](const program::Program& program) { return unused(program, "x") > 0; }),
+           "all of the input is read");
+     }},
     {"has-no-weight", [](const Look& look) { return said(look.graph.weights().empty(), "it has a weight"); }},
 };
 
+std::string is_a_sum_with_gaps(const Look& look) {
+  bool strided = false;
+  for (const CoordinateId id : look.parts(look.step().operands[0])) {
+    if (look.below(id) == nullptr) return "it is made of the output";
+    strided = strided || look.below(id)->primitive == Primitive::Stride;
+  }
+  if (look.one.spec.extensions.contains("strided_inputs")) return "the extension is on";
+  return said(strided, "the sum has no gaps");
+}
+
 /// Sentences of rules that refuse next to no operator alone; rules_test.cpp has a case of each.
 const Sentence kRareSentences[] = {
-    {"unfold-of-strided-sum",
-     [](const Look& look) {
-       const std::vector<CoordinateId> parts = look.parts(look.step().operands[0]);
-       bool strided = false;
-       for (const CoordinateId id : parts) {
-         if (look.below(id) == nullptr) return std::string("the window slides over the output");
-         strided = strided || look.below(id)->primitive == Primitive::Stride;
-       }
-       if (look.one.spec.extensions.contains("strided_inputs")) return std::string("the extension is on");
-       return said(strided, "the sum has no gaps");
-     }},
+    {"merge-of-strided-sum", is_a_sum_with_gaps},
+    {"unfold-of-strided-sum", is_a_sum_with_gaps},
 };
 
 std::string (*sentence_of(std::string_view rule))(const Look&) {
