@@ -57,8 +57,8 @@ class NetworkCall:
         """Computes the network's outputs, and no gradients.
 
         Args:
-            arrays: its inputs in order: torch tensors or arrays of the shapes and element types of `inputs`, with any
-                strides (what is not row-major is copied).
+            arrays: its inputs in order: torch tensors, arrays, or what speaks DLPack, of the shapes and element types
+                of `inputs`, with any strides (what is not row-major is copied).
             out: row-major arrays to write to, one for each output; default new ones.
             num_threads: default `threads`.
         Returns:
@@ -125,7 +125,7 @@ def _given(array: Any, name: str, shape: tuple[int, ...], dtype: str) -> Any:
     else:
         import numpy as np
 
-        array = np.asarray(array)
+        array = _in_memory(array, name)
         found, kind = array.shape, array.dtype.name
         if found == shape and kind == dtype:
             return np.ascontiguousarray(array).reshape(shape)
@@ -135,6 +135,20 @@ def _given(array: Any, name: str, shape: tuple[int, ...], dtype: str) -> Any:
             "with an example of this shape"
         )
     raise KernelError(f"[network] {name} is {kind}; the network takes {dtype}")
+
+
+def _in_memory(array: Any, name: str) -> Array:
+    """NumPy's view of an array; of what speaks DLPack, such as JAX's, without a copy."""
+    import numpy as np
+
+    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
+        return np.asarray(array)
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise KernelError(
+            f"[network] {name} cannot be read where it lies: {error}; pass a copy in the host's memory"
+        ) from error
 
 
 def _records() -> bool:

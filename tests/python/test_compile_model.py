@@ -461,6 +461,35 @@ def test_outputs_share_no_memory_with_other_arguments() -> None:
     assert compiled(given, out=[both[:8], np.empty(8, np.float32)])[0][0] == 14
 
 
+class Elsewhere:
+    """An array that speaks DLPack and nothing else, as another framework's does."""
+
+    def __init__(self, array: np.ndarray, device: int = 1) -> None:
+        self.array, self.device = array, device
+
+    def __dlpack__(self, **how: Any) -> Any:
+        if self.device != 1:
+            raise BufferError("it lies on an accelerator")
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device, 0
+
+
+def test_arrays_that_speak_dlpack_are_read_where_they_lie() -> None:
+    fast = syno.compile(_model(Branches), torch.randn(1, 3, 6, 6)).network
+    x = np.random.default_rng(3).standard_normal((1, 3, 6, 6)).astype(np.float32)
+    expected, given = fast(x), Elsewhere(x)
+    for ours, theirs in zip(fast(given), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    (held,) = fast.taken([given])
+    assert np.shares_memory(held, x), "without a copy"
+    with pytest.raises(KernelError, match="accelerator"):
+        fast(Elsewhere(x, device=2))
+    with pytest.raises(KernelError, match="float64"):
+        fast(Elsewhere(x.astype(np.float64)))
+
+
 class Drawing(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x * torch.rand_like(x), x + 1
