@@ -32,7 +32,8 @@ constexpr std::size_t kLargestBreakpoints = 64;  // a dimension
 constexpr double kMostTerms = 1 << 25;           // that the interpreter adds up for one output: a second
 constexpr std::size_t kLeastPoints = 32;
 constexpr double kManyTerms = 1 << 20;
-constexpr std::size_t kProbedPoints = 24;  // by which data are chosen
+constexpr std::size_t kProbedPoints = 24, kLeastProbed = 4;  // by which data are chosen
+constexpr double kMostProbed = kMostTerms;                   // terms for all of them
 
 double rounded(Dtype dtype, double value) {
   if (dtype == Dtype::F64) return value;
@@ -252,15 +253,23 @@ std::vector<Point> points_of(const LoopNest& nest, Breakpoints& known, const std
   return {points.begin(), points.end()};
 }
 
-/// Fewer points, the first and the last among them, where each is a sum of very many terms. `elements`: of
-/// the output; each of them has its part of the program's multiply-adds at most.
-void keep_affordable(std::vector<Point>& points, double multiply_adds, std::int64_t elements) {
-  const double each = std::max(1.0, multiply_adds / static_cast<double>(elements));
-  const auto kept = std::max(kLeastPoints, static_cast<std::size_t>(kMostTerms / each));
-  if (points.size() <= kept) return;
-  std::vector<Point> fewer;
-  for (std::size_t i = 0; i < kept; ++i) fewer.push_back(points[i * (points.size() - 1) / (kept - 1)]);
-  points = std::move(fewer);
+/// Of `all`, ascending, `most` at the same distances, the first and the last among them.
+template <class T>
+std::vector<T> evenly(const std::vector<T>& all, std::size_t most) {
+  if (all.size() <= most) return all;
+  std::vector<T> some;
+  for (std::size_t i = 0; i < most; ++i) some.push_back(all[i * (all.size() - 1) / (most - 1)]);
+  return some;
+}
+
+/// Terms that each element of an output takes for itself, at most: its part of the program's multiply-adds.
+double terms_each(double multiply_adds, std::int64_t elements) {
+  return std::max(1.0, multiply_adds / static_cast<double>(elements));
+}
+
+/// As many points as can be paid, where each takes so many terms.
+std::size_t affordable(double terms) {
+  return std::max(kLeastPoints, static_cast<std::size_t>(kMostTerms / std::max(1.0, terms)));
 }
 
 Dtype loosest(const LoopNest& nest) {
@@ -325,6 +334,8 @@ using Inputs = std::map<std::string, program::Values<double>>;
 struct Place {
   std::string name;
   std::vector<Point> points, shifted;  ///< from 0; as the program counts, which may start elsewhere
+  Point begin;                         ///< where it starts
+  bool chosen = false;                 ///< the points are those that can be paid
 };
 
 class Verifier {
@@ -394,14 +405,110 @@ class Verifier {
     if (made.points.empty()) return made;
     std::int64_t elements = 1;
     for (const std::int64_t extent : shape) elements *= extent;
-    terms_ = std::max(terms_, multiply_adds_ / static_cast<double>(elements));
-    keep_affordable(made.points, multiply_adds_, elements);
-    made.shifted = made.points;
-    for (Point& at : made.shifted)
-      for (std::size_t d = 0; d < at.size(); ++d)
-        at[d] +=
-            *symbolic::evaluate(program_.arena, program_.tensor(tensor).dims[d].begin, program_.sizes, 0, {});
+    const double each = terms_each(multiply_adds_, elements);
+    terms_ = std::max(terms_, each);
+    for (const program::Scope& scope : program_.scopes)
+      if (scope.output == tensor && !scope.target.empty()) {
+        made.points = evenly(made.points, affordable(each));
+        made.chosen = true;
+      }
+    for (const program::Range& dim : program_.tensor(tensor).dims)
+      made.begin.push_back(*symbolic::evaluate(program_.arena, dim.begin, program_.sizes, 0, {}));
+    shift(made);
     return made;
+  }
+
+  static void shift(Place& place) {
+    place.shifted = place.points;
+    for (Point& at : place.shifted)
+      for (std::size_t d = 0; d < at.size(); ++d) at[d] += place.begin[d];
+  }
+
+  /// Keeps what can be paid. What points have in common is computed once: results of a normalisation that
+  /// differ in their place, not in their channel, share the channel's mean. So in dimensions along which
+  /// another point takes more than there is for each, points are moved to a few places; in others they stay.
+  void keep_affordable(Place& place, program::PointReference& computed) {
+    place.chosen = true;
+    const std::size_t rank = place.begin.size();
+    if (place.points.size() <= kLeastPoints || rank == 0) return;
+    const auto terms_of = [&](Point at) {
+      for (std::size_t d = 0; d < rank; ++d) at[d] += place.begin[d];
+      const double before = computed.spent_terms();
+      computed.at(place.name, {at});
+      return computed.spent_terms() - before;
+    };
+    const double room = kMostTerms / static_cast<double>(place.points.size());
+    // Another place along one dimension, of which nothing is known yet; and along all of them.
+    const Point base = place.points[place.points.size() / 2];
+    const auto elsewhere = [&](std::size_t d) {
+      const auto far = [&](const Point& a, const Point& b) {
+        return std::abs(a[d] - base[d]) < std::abs(b[d] - base[d]);
+      };
+      return (*std::max_element(place.points.begin(), place.points.end(), far))[d];
+    };
+    terms_of(base);
+    std::vector<std::size_t> dear;
+    Point corner = base;
+    for (std::size_t d = 0; d < rank; ++d) {
+      Point other = base;
+      corner[d] = other[d] = elsewhere(d);
+      if (other != base && terms_of(other) > room) dear.push_back(d);
+    }
+    // Points may take much only where they differ in several dimensions: a sum over the others of both.
+    Point inner = corner;
+    for (std::size_t d = 0; d < rank; ++d)
+      if (inner[d] != base[d]) inner[d] += inner[d] > base[d] ? -1 : 1;
+    const double anew = std::max(terms_of(corner), terms_of(inner));
+    if (dear.empty() && anew > room)
+      for (std::size_t d = 0; d < rank; ++d) dear.push_back(d);
+    if (dear.empty()) return;
+
+    const auto part = [&](const Point& at) {
+      Point kept;
+      for (const std::size_t d : dear) kept.push_back(at[d]);
+      return kept;
+    };
+    std::set<Point> all;
+    for (const Point& at : place.points) all.insert(part(at));
+    std::vector<Point> places(all.begin(), all.end()), few;
+    const std::size_t most = affordable(anew);
+    if (dear.size() == 1) {
+      for (const std::int64_t index : places_along(extent_of(place, dear[0]), most)) few.push_back({index});
+    } else {
+      few = evenly(places, most);
+    }
+    std::map<Point, Point> moved;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const auto next = std::lower_bound(few.begin(), few.end(), places[i]);
+      moved[places[i]] = next == few.end() ? few.back() : *next;
+    }
+    std::set<Point> kept;
+    for (Point at : place.points) {
+      const Point to = moved.at(part(at));
+      for (std::size_t k = 0; k < dear.size(); ++k) at[dear[k]] = to[k];
+      kept.insert(std::move(at));
+    }
+    // Where all dimensions count, a point is a place.
+    place.points.assign(kept.begin(), kept.end());
+    if (dear.size() == rank) place.points = evenly(place.points, most);
+    shift(place);
+  }
+
+  /// As many places of a dimension, ascending: where code changes, then others spread over it. By the extent
+  /// alone, so that outputs that share what is dear share the places, too.
+  std::vector<std::int64_t> places_along(std::int64_t extent, std::size_t most) const {
+    constexpr double kGolden = 0.6180339887498949;
+    const std::vector<std::int64_t> breaks = evenly(breakpoints_.at(extent), most);
+    std::set<std::int64_t> found(breaks.begin(), breaks.end());
+    for (std::int64_t k = 1; found.size() < most && k <= extent; ++k) {
+      const double part = static_cast<double>(k) * kGolden;
+      found.insert(static_cast<std::int64_t>((part - std::floor(part)) * static_cast<double>(extent)));
+    }
+    return {found.begin(), found.end()};
+  }
+
+  std::int64_t extent_of(const Place& place, std::size_t d) const {
+    return program::shape_of(program_, *program_.find_tensor(place.name))[d];
   }
 
   /// An input's values as its memory holds them: views may show an element at several places.
@@ -453,8 +560,9 @@ class Verifier {
     for (const Place& place : places_) most_points = std::max(most_points, place.points.size());
     program::PointReference computed = reference(values, most_points, kMostTerms);
     for (std::size_t o = 0; o < places_.size(); ++o) {
-      const Place& place = places_[o];
+      Place& place = places_[o];
       if (place.points.empty()) continue;
+      if (!place.chosen) keep_affordable(place, computed);
       std::int64_t excused = 0;
       const auto most_excused = static_cast<std::int64_t>(place.points.size() / 100);
       const program::AllowedValues wanted = computed.at(place.name, place.shifted);
@@ -523,7 +631,7 @@ class Verifier {
         values[program_.tensor(inputs_[i]).name] = filled(i, data[i], memory[i]);
     };
     for (const Data& choice : choices) {  // the same for all first: a sum of products needs both of one sign
-      if (inputs_.size() < 2 || most >= kAll || spent_ > kMostTerms / 2) break;
+      if (inputs_.size() < 2 || most >= kAll || spent_ > kMostProbed) break;
       const std::vector<Data> same(inputs_.size(), choice);
       fill_all(same);
       const double scored = score(values);
@@ -544,7 +652,7 @@ class Verifier {
             most = scored;
             best[i] = choice;
           }
-          if (most >= kAll || spent_ > kMostTerms / 2) break;
+          if (most >= kAll || spent_ > kMostProbed) break;
         }
         of_input = filled(i, best[i], memory[i]);
       }
@@ -556,23 +664,25 @@ class Verifier {
   /// The part of some points that inform, less where they all have one value.
   double score(const Inputs& values) {
     constexpr double kTerms = kMostTerms / 16;
-    spent_ += std::min(kTerms, terms_ * static_cast<double>(kProbedPoints));
     double informed = 0, points = 0;
     std::set<double> distinct;
     program::PointReference computed = reference(values, kProbedPoints, kTerms);
-    for (const Place& place : places_) {
-      std::vector<Point> some;
+    for (std::size_t o = 0; o < places_.size(); ++o) {
+      const Place& place = places_[o];
+      // As many as can be paid, a few at least.
+      const double room = kTerms * static_cast<double>(o + 1) / static_cast<double>(places_.size());
+      std::size_t asked = 0;
       const std::size_t step = std::max<std::size_t>(1, place.shifted.size() / kProbedPoints);
-      for (std::size_t i = 0; i < place.shifted.size(); i += step) some.push_back(place.shifted[i]);
-      if (some.empty()) continue;
-      const program::AllowedValues found = computed.at(place.name, some);
-      for (std::size_t i = 0; i < some.size(); ++i) {
+      for (std::size_t i = 0; i < place.shifted.size(); i += step) {
+        if (asked++ >= kLeastProbed && computed.spent_terms() > room) break;
+        const program::AllowedValues found = computed.at(place.name, {place.shifted[i]});
         points += 1;
-        if (!informs(found.reference.values[i], found.allowed[i])) continue;
+        if (!informs(found.reference.values[0], found.allowed[0])) continue;
         informed += 1;
-        distinct.insert(found.reference.values[i]);
+        distinct.insert(found.reference.values[0]);
       }
     }
+    spent_ += computed.spent_terms();
     if (points == 0) return 0;
     return informed / points * (distinct.size() > 1 || points == 1 ? 1 : 0.5);
   }

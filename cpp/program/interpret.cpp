@@ -298,6 +298,8 @@ class PointMachine {
     return value;
   }
 
+  double spent_terms() const { return spent_; }
+
   bool accumulates(std::uint32_t tensor) const { return !scopes_[tensor]->target.empty(); }
 
   std::int64_t offset_of(TensorId id, const std::vector<std::int64_t>& point) const {
@@ -418,8 +420,15 @@ class PointMachine {
       point[d] = state.begin[d] + offset / state.strides[d] % state.shape[d];
     Evaluator<Tracked>& evaluator = evaluator_of(tensor);
     evaluator.move_to(point.data());
+    spent_ +=
+        static_cast<double>(state.estimated_from == 0 ? evaluator.code().sum_points : state.estimated_from);
     if (state.estimated_from == 0) return finished(state, evaluator.value(loader()));
-    Random stream = random_.fork(tensor).fork(static_cast<std::uint64_t>(offset));
+    // The same terms for all sums over such ranges: a mean and a variance read the same elements.
+    Random stream = random_;
+    const ScopeCode& code = evaluator.code();
+    for (std::size_t i = code.traversal_count; i < code.extent.size(); ++i)
+      stream = stream.fork(static_cast<std::uint64_t>(code.extent[i]));
+    stream = stream.fork(static_cast<std::uint64_t>(offset));
     return finished(state, evaluator.estimate(loader(), state.estimated_from, stream));
   }
 
@@ -493,6 +502,7 @@ class PointMachine {
   std::vector<TensorState> data_;
   std::vector<const Scope*> scopes_;  // by tensor: what writes it
   int depth_ = 0;                     // of elements being computed
+  double spent_ = 0;                  // terms added up
 };
 
 const Tracked* PointMachine::Memo::find(std::int64_t offset, const TensorState& state) {
@@ -594,6 +604,8 @@ AllowedValues PointReference::at(const std::string& output,
   }
   return result;
 }
+
+double PointReference::spent_terms() const { return state_->machine.spent_terms(); }
 
 AllowedValues allowed_at_points(const Program& program, const std::map<std::string, Values<double>>& inputs,
                                 const std::string& output,

@@ -51,6 +51,8 @@ class PointReference {
                  const PointOptions& options);
   ~PointReference();
   AllowedValues at(const std::string& output, const std::vector<std::vector<std::int64_t>>& points);
+  /// Terms added up so far: what points have in common counts once.
+  double spent_terms() const;
 
  private:
   struct State;

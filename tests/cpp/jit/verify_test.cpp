@@ -122,6 +122,29 @@ TEST(Verification, ComparesFewerPointsOfVeryLongSums) {
   }
 }
 
+/// Results of a batch's channels share what is added up over the batch: as many channels are compared as can
+/// be paid, at all places, and a mistake in one of them, or at one place, is seen.
+TEST(Verification, ComparesFewerChannelsWhereEachAddsUpABatch) {
+  const program::Program program = parsed(
+      "c[n,o,w] = sum[k] x[n,k,w] * x[n,k,w] * f[o,k] * f[o,k]; m[o] = mean[n,w] c[n,o,w]; "
+      "y[n,o,w] = c[n,o,w] + m[o]; return y, m",
+      {{"n", 20}, {"o", 48}, {"w", 60}, {"k", 1000}});
+  const std::string right =
+      "nest channels\ninput x: f32[20, 1000, 60]\ninput f: f32[48, 1000]\noutput y: f32[20, 48, 60]\n"
+      "output m: f32[48]\nfor o in 0..48\n  m[o] = 0\nfor n in 0..20\n  for o in 0..48\n    for w in 0..60\n"
+      "      y[n, o, w] = 0\n      for k in 0..1000\n        y[n, o, w] += x[n, k, w] * x[n, k, w] * f[o, k] "
+      "* "
+      "f[o, k]\n      m[o] += y[n, o, w] / 1200\n"
+      "for n in 0..20\n  for o in 0..48\n    for w in 0..60\n      y[n, o, w] += m[o]\n";
+  for (const std::string mistake :
+       {"", "m[47] = 0\n", "for n in 0..20\n  for o in 0..48\n    y[n, o, 59] = 0\n"}) {
+    const auto kernel = compile(nest::parse_loop_nest(right + mistake));
+    const Verification result = verify(*kernel, program);
+    EXPECT_EQ(result.passed, mistake.empty()) << mistake << result.detail;
+    EXPECT_GE(result.points, 256 + 32) << "all places of few channels";
+  }
+}
+
 TEST(Verification, SeesElementsNothingWrote) {
   const program::Program program = parsed("y[i] = x[i]", {{"i", 9}});
   const auto kernel = compile(
