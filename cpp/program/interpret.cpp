@@ -290,11 +290,11 @@ class PointMachine {
       }
       return state.sums[static_cast<std::size_t>(offset)];
     }
-    if (const Tracked* known = state.memo.find(offset, state)) return *known;
+    if (const Tracked* known = state.memo.find(offset)) return *known;
     if (++depth_ > kDeepest) throw Deeper{tensor, offset};
     const Tracked value = compute(tensor, offset);
     --depth_;
-    state.memo.set(offset, value);
+    state.memo.set(offset, value, state);
     return value;
   }
 
@@ -369,21 +369,15 @@ class PointMachine {
 
   struct TensorState;
 
-  // Dense for tensors of a usual size: an element is looked up far more often than it is computed.
+  // Dense where a part of a tensor of a usual size is known: an element is looked up far more often than it
+  // is computed. Of a few elements a table would take longer to make than to use.
   struct Memo {
     std::vector<Tracked> dense;
     std::vector<bool> known;
-    std::unordered_map<std::int64_t, Tracked> sparse;  // looked up by key only, never iterated
+    std::unordered_map<std::int64_t, Tracked> sparse;  // its order reaches nothing
 
-    const Tracked* find(std::int64_t offset, const TensorState& state);
-    void set(std::int64_t offset, const Tracked& value) {
-      if (dense.empty()) {
-        sparse.emplace(offset, value);
-      } else {
-        dense[static_cast<std::size_t>(offset)] = value;
-        known[static_cast<std::size_t>(offset)] = true;
-      }
-    }
+    const Tracked* find(std::int64_t offset) const;
+    void set(std::int64_t offset, const Tracked& value, const TensorState& state);
   };
   struct TensorState {
     const double* values = nullptr;
@@ -505,19 +499,28 @@ class PointMachine {
   double spent_ = 0;                  // terms added up
 };
 
-const Tracked* PointMachine::Memo::find(std::int64_t offset, const TensorState& state) {
-  constexpr std::int64_t kDenseElements = 1 << 22;
+const Tracked* PointMachine::Memo::find(std::int64_t offset) const {
   if (dense.empty()) {
-    const std::int64_t elements = checked_product(kWhere, state.shape);
-    if (elements <= kDenseElements) {
-      dense.resize(static_cast<std::size_t>(elements));
-      known.resize(static_cast<std::size_t>(elements));
-      return nullptr;
-    }
     const auto found = sparse.find(offset);
     return found == sparse.end() ? nullptr : &found->second;
   }
   return known[static_cast<std::size_t>(offset)] ? &dense[static_cast<std::size_t>(offset)] : nullptr;
+}
+
+void PointMachine::Memo::set(std::int64_t offset, const Tracked& value, const TensorState& state) {
+  constexpr std::int64_t kDenseElements = 1 << 22, kPart = 64;
+  const auto put = [&](std::int64_t at, const Tracked& what) {
+    dense[static_cast<std::size_t>(at)] = what;
+    known[static_cast<std::size_t>(at)] = true;
+  };
+  if (!dense.empty()) return put(offset, value);
+  sparse.emplace(offset, value);
+  const std::int64_t elements = checked_product(kWhere, state.shape);
+  if (elements > kDenseElements || static_cast<std::int64_t>(sparse.size()) * kPart < elements) return;
+  dense.resize(static_cast<std::size_t>(elements));
+  known.resize(static_cast<std::size_t>(elements));
+  for (const auto& [at, what] : sparse) put(at, what);
+  sparse.clear();
 }
 
 }  // namespace
