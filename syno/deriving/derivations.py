@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,6 +188,10 @@ class Derivations:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def __iter__(self) -> Iterator[Derived]:
+        """The original first."""
+        return iter(self._all)
 
     def __getitem__(self, number: int) -> Derived:
         """The original is 0.
