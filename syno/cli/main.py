@@ -960,7 +960,7 @@ def tune(
         Optional[str],  # noqa: UP045
         typer.Option(
             callback=parsed_by(_executor),
-            help="Who measures an operator's schedules: ray or ray://HOST:PORT, several machines that are like this one.",
+            help="Who measures schedules: ray or ray://HOST:PORT, several machines that are like this one.",
         ),
     ] = None,
     trust_network: Annotated[
@@ -983,7 +983,7 @@ def tune(
     """
     from syno.cli.tune import check_what, run, run_network
 
-    check_what(expr, size or [], network, example or [], plan, budget, executor)
+    check_what(expr, size or [], network, example or [], plan, budget)
     if network is not None:
         done = run_network(
             network,
@@ -994,6 +994,8 @@ def tune(
             selection=selection,
             plan_only=plan,
             seed=seed,
+            executor=executor,
+            trust_network=trust_network,
             show=not json,
         )
         print_json(done.to_dict()) if json else typer.echo(str(done))
