@@ -130,6 +130,12 @@ def _executor(text: str | None) -> None:
         check_name(text)
 
 
+def _targets(texts: list[str] | None) -> None:
+    from syno.executors import check_targets
+
+    check_targets(texts or [])
+
+
 def _named_options(texts: list[str]) -> dict[str, Any]:
     from syno.cli.targets import task_options
 
@@ -508,6 +514,14 @@ def search(
             help="Argument of the executor, 'memory=8GiB' or 'ship=photos'; repeat.",
         ),
     ] = None,
+    target: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_targets),
+            help="A further machine whose latencies are recorded, and who lends it: 'pi=ray' (nodes with the label syno-target=pi), "
+            "'pi=package.module:make,machine=pi.json'; repeat.",
+        ),
+    ] = None,
     trust_network: Annotated[
         bool,
         typer.Option(
@@ -635,6 +649,7 @@ def search(
             **_named_options(executor_options or []),
             **({"trust_network": True} if trust_network else {}),
         },
+        targets=target,
         batch_width=batch_width,
         lag=lag,
         callbacks=[tracker(text) for text in track or []],
