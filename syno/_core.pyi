@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_prepacked', 'why_empty', 'with_live_ends']
+__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1023,6 +1023,168 @@ class TensorCalls:
     def used(self) -> int:
         """
         When it was last called, counted in calls of all there are; 0: never.
+        """
+class GpuModel:
+    """
+        What a GPU computes a second and what its memories give. Immutable.
+    
+        Tiles of Triton kernels are chosen from it alone, so that text can be written for a GPU that is not here.
+    """
+    @staticmethod
+    def from_json(text: str) -> GpuModel:
+        """
+            Read a GPU file.
+        
+            Raises:
+                FormatError: names the path of what is missing, unknown, of another type or impossible.
+        """
+    def __eq__(self, arg0: GpuModel) -> bool:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def _repr_html_(self) -> str:
+        ...
+    def to_json(self) -> str:
+        """
+        The GPU file, as text; ``from_json`` reads it back.
+        """
+    @property
+    def fp32_tflops(self) -> float:
+        """
+        1e12 operations a second; a multiply-add is two.
+        """
+    @property
+    def fp64_tflops(self) -> float:
+        ...
+    @property
+    def ghz(self) -> float:
+        """
+        Boost clock, which the rates belong to.
+        """
+    @property
+    def l2_bytes(self) -> int:
+        ...
+    @property
+    def l2_gbs(self) -> float:
+        """
+        1e9 bytes a second.
+        """
+    @property
+    def measured(self) -> bool:
+        """
+        By programs; otherwise figures of data sheets.
+        """
+    @property
+    def memory_gbs(self) -> float:
+        """
+        1e9 bytes a second.
+        """
+    @property
+    def multiprocessors(self) -> int:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def shared_bytes_per_block(self) -> int:
+        ...
+    @property
+    def source(self) -> str:
+        """
+        Where the figures come from.
+        """
+    @property
+    def tensor_tflops(self) -> float:
+        """
+        Of float16 or bfloat16, summed in float32, dense.
+        """
+class TritonKernel:
+    """
+    The tiles of one kernel, and how long it should take.
+    """
+    def __repr__(self) -> str:
+        ...
+    def _repr_html_(self) -> str:
+        ...
+    @property
+    def blocks(self) -> int:
+        """
+        That the kernel is started with.
+        """
+    @property
+    def columns(self) -> int:
+        """
+        The same.
+        """
+    @property
+    def depth(self) -> int:
+        """
+        Terms at a time.
+        """
+    @property
+    def kind(self) -> str:
+        """
+        "points": a term of every result after the other; "reduced": many terms at a time; "product": of matrices, by ``tl.dot``.
+        """
+    @property
+    def output(self) -> str:
+        """
+        The tensor that it computes.
+        """
+    @property
+    def parts(self) -> int:
+        """
+        Blocks that share the terms of a result; a second kernel adds up what they make.
+        """
+    @property
+    def rows(self) -> int:
+        """
+        Of a block's results.
+        """
+    @property
+    def seconds(self) -> float:
+        """
+        Predicted.
+        """
+    @property
+    def stages(self) -> int:
+        ...
+    @property
+    def steps(self) -> int:
+        """
+        Of `depth` terms that a block takes.
+        """
+    @property
+    def warps(self) -> int:
+        ...
+class TritonText:
+    """
+    A program as Triton kernels.
+    """
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def _repr_html_(self) -> str:
+        ...
+    @property
+    def kernels(self) -> list[TritonKernel]:
+        """
+        One a scope.
+        """
+    @property
+    def seconds(self) -> float:
+        """
+        Predicted, of one run on the GPU that it was written for.
+        """
+    @property
+    def source(self) -> str:
+        """
+        A Python module with ``run(*inputs)``.
         """
 class MemoryLevel:
     """
@@ -2176,6 +2338,27 @@ def emit_te(program: Program, dtype: str = 'float32') -> str:
         Source:
             The TVM TE code generator of Syno §8.
     """
+def emit_triton(program: Program, gpu: GpuModel, dtype: str = 'float32', *, variant: typing.SupportsInt | typing.SupportsIndex | None = None) -> TritonText:
+    """
+        Triton kernels that compute the program, a kernel a scope, with tiles chosen from the model of a GPU.
+    
+        A scope is a matrix product (``tl.dot``, in full precision) where its factors can be shared out to two operands and
+        that is predicted to be the fastest; otherwise its terms are multiplied and added up. Results are the same at each
+        run, but for accumulating scopes, which add atomically.
+    
+        Args:
+            program: concrete, or with a single valuation.
+            dtype: of inputs and outputs: "float32", "float64", or "float16" and "bfloat16", which compute in float32.
+            variant: a number that chooses other tiles among those that fit than the ones predicted to be the fastest.
+        Returns:
+            The source of a Python module that needs only ``torch`` and ``triton``; ``run(*inputs)`` takes the tensors in the
+            order of ``program.inputs`` and returns a tuple of outputs.
+        Raises:
+            ShapeError: the program has several valuations; choose one with ``at``.
+            UnknownName: no such dtype.
+            KernelError: the program has a function that Triton lacks.
+            VerifyError: the program is not well formed.
+    """
 def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, limit: typing.SupportsInt | typing.SupportsIndex | None = None, operator_keys: bool = True, shape_distance: bool = True, memory_mb: typing.SupportsFloat | typing.SupportsIndex = 0.0, checkpoint: str | None = None) -> EnumerationResult:
     """
         All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
@@ -2473,6 +2656,18 @@ def spec_names() -> list[str]:
 def trace_mutations() -> list[tuple[str, str]]:
     """
     (name, meaning) of every way to change a trace in place.
+    """
+def verify_elsewhere(program: Program, nest: LoopNest, run: collections.abc.Callable, seed: typing.SupportsInt | typing.SupportsIndex = 0) -> Verification:
+    """
+        Compares what computes a program elsewhere, on a GPU for example, with its interpreter, as `Kernel.verify` does.
+    
+        Args:
+            nest: of the same program; says which dtype the arguments have and where to look closely.
+            run: gets a list of the inputs as float64 arrays, whose values the dtype holds, and returns a list of the outputs
+                as float64 arrays.
+        Raises:
+            KernelError: the program's inputs and outputs are not the nest's.
+            ShapeError: an output has another shape.
     """
 def verify_prepacked(prepack: Kernel, call: Kernel, program: Program, seed: typing.SupportsInt | typing.SupportsIndex = 0) -> Verification:
     """

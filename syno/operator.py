@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from syno.dynamic import DynamicKernel
+    from syno.gpu.operators import TritonOperator
     from syno.kernel import Kernel
     from syno.targets import KernelObject
     from syno.tuning.machine import MachineModel
@@ -484,6 +485,26 @@ class Operator:
         from syno.torch.aten import aten_module
 
         return aten_module(self._one_valuation("parameters"))
+
+    @checked(but=("dtype",))
+    def to_triton(self, *, dtype: str = "float32", gpu: str = "h200") -> TritonOperator:
+        """The operator as Triton kernels for a GPU, forward and gradients: a module with the parameters of `to_torch`.
+
+        Its `source` is the text, its `verify()` compares forward and gradients with the interpreter: on the GPU, or in
+        Triton's interpreter where there is none. On the CPU the module computes by PyTorch functions. Its gradients
+        have none themselves.
+
+        Args:
+            dtype: of parameters and data, "float32", "float64" or "bfloat16" (which computes in float32).
+            gpu: what tiles are chosen for: a name of :func:`syno.gpu.gpu_names`, or the path of a GPU file.
+        Raises:
+            ShapeError: the operator is symbolic with several valuations.
+            UnknownName: no such dtype or GPU; the message lists the valid ones.
+            KernelError: the operator has a function that Triton lacks.
+        """
+        from syno.gpu.operators import triton_operator
+
+        return triton_operator(self, dtype=dtype, gpu=gpu)
 
     @overload
     def compile(

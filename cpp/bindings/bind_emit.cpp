@@ -2,13 +2,119 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <nlohmann/json.hpp>
+
 #include "emit/emit.hpp"
+#include "machine/gpu.hpp"
 #include "support/fork_gate.hpp"
+#include "support/json.hpp"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
 
+namespace {
+
+using syno::machine::Gpu;
+
+Gpu gpu_from_text(const std::string& text) {
+  return syno::machine::gpu_from_json(syno::parse_json("machine", text));
+}
+
+const char* word_of(syno::emit::TileKind kind) {
+  switch (kind) {
+    case syno::emit::TileKind::Points:
+      return "points";
+    case syno::emit::TileKind::Reduced:
+      return "reduced";
+    default:
+      return "product";
+  }
+}
+
+std::string shown(const syno::emit::TritonKernel& kernel) {
+  const syno::emit::Tile& tile = kernel.tile;
+  return fmt::format("{}: {} of {} x {} x {}, {} warps, {} stages, {} parts of {} steps, {:.3g} us predicted",
+                     kernel.output, word_of(tile.kind), tile.rows, tile.columns, tile.depth, tile.warps,
+                     tile.stages, tile.parts, tile.steps, tile.seconds * 1e6);
+}
+
+void bind_gpu(py::module_& m) {
+  py::class_<Gpu>(m, "GpuModel", R"doc(
+    What a GPU computes a second and what its memories give. Immutable.
+
+    Tiles of Triton kernels are chosen from it alone, so that text can be written for a GPU that is not here.
+)doc")
+      .def_readonly("name", &Gpu::name)
+      .def_readonly("source", &Gpu::source, "Where the figures come from.")
+      .def_readonly("multiprocessors", &Gpu::multiprocessors)
+      .def_readonly("ghz", &Gpu::ghz, "Boost clock, which the rates belong to.")
+      .def_readonly("fp32_tflops", &Gpu::fp32_tflops, "1e12 operations a second; a multiply-add is two.")
+      .def_readonly("fp64_tflops", &Gpu::fp64_tflops)
+      .def_readonly("tensor_tflops", &Gpu::tensor_tflops, "Of float16 or bfloat16, summed in float32, dense.")
+      .def_readonly("memory_gbs", &Gpu::memory_gbs, "1e9 bytes a second.")
+      .def_readonly("l2_gbs", &Gpu::l2_gbs, "1e9 bytes a second.")
+      .def_readonly("l2_bytes", &Gpu::l2_bytes)
+      .def_readonly("shared_bytes_per_block", &Gpu::shared_bytes_per_block)
+      .def_readonly("measured", &Gpu::measured, "By programs; otherwise figures of data sheets.")
+      .def(
+          "to_json", [](const Gpu& gpu) { return syno::machine::to_json(gpu).dump(1); },
+          "The GPU file, as text; ``from_json`` reads it back.")
+      .def_static("from_json", &gpu_from_text, "text"_a, R"doc(
+    Read a GPU file.
+
+    Raises:
+        FormatError: names the path of what is missing, unknown, of another type or impossible.
+)doc")
+      .def(
+          "__eq__", [](const Gpu& a, const Gpu& b) { return a == b; }, py::is_operator())
+      .def("__hash__", [](const Gpu& gpu) { return py::hash(py::str(syno::machine::to_json(gpu).dump())); })
+      .def("__str__", [](const Gpu& gpu) { return syno::machine::to_text(gpu); })
+      .def("__repr__", [](const Gpu& gpu) {
+        return fmt::format("<GpuModel {}, {:.1f} TFLOP/s>", gpu.name, gpu.fp32_tflops);
+      });
+  using syno::emit::TritonKernel;
+  using syno::emit::TritonText;
+  py::class_<TritonKernel>(m, "TritonKernel", "The tiles of one kernel, and how long it should take.")
+      .def_readonly("output", &TritonKernel::output, "The tensor that it computes.")
+      .def_property_readonly(
+          "kind", [](const TritonKernel& k) { return word_of(k.tile.kind); },
+          "\"points\": a term of every result after the other; \"reduced\": many terms at a time; "
+          "\"product\": of "
+          "matrices, by ``tl.dot``.")
+      .def_property_readonly(
+          "rows", [](const TritonKernel& k) { return k.tile.rows; }, "Of a block's results.")
+      .def_property_readonly(
+          "columns", [](const TritonKernel& k) { return k.tile.columns; }, "The same.")
+      .def_property_readonly(
+          "depth", [](const TritonKernel& k) { return k.tile.depth; }, "Terms at a time.")
+      .def_property_readonly(
+          "parts", [](const TritonKernel& k) { return k.tile.parts; },
+          "Blocks that share the terms of a result; a second kernel adds up what they make.")
+      .def_property_readonly(
+          "blocks", [](const TritonKernel& k) { return k.tile.blocks; }, "That the kernel is started with.")
+      .def_property_readonly(
+          "steps", [](const TritonKernel& k) { return k.tile.steps; }, "Of `depth` terms that a block takes.")
+      .def_property_readonly("warps", [](const TritonKernel& k) { return k.tile.warps; })
+      .def_property_readonly("stages", [](const TritonKernel& k) { return k.tile.stages; })
+      .def_property_readonly(
+          "seconds", [](const TritonKernel& k) { return k.tile.seconds; }, "Predicted.")
+      .def("__repr__", &shown);
+  py::class_<TritonText>(m, "TritonText", "A program as Triton kernels.")
+      .def_readonly("source", &TritonText::source, "A Python module with ``run(*inputs)``.")
+      .def_readonly("kernels", &TritonText::kernels, "One a scope.")
+      .def_readonly("seconds", &TritonText::seconds,
+                    "Predicted, of one run on the GPU that it was written for.")
+      .def("__str__", [](const TritonText& text) { return text.source; })
+      .def("__repr__", [](const TritonText& text) {
+        return fmt::format("<TritonText, {} kernels, {:.3g} us predicted>", text.kernels.size(),
+                           text.seconds * 1e6);
+      });
+}
+
+}  // namespace
+
 void bind_emit(py::module_& m) {
+  bind_gpu(m);
   using syno::program::Program;
   const auto unlocked = [](auto&& work) {
     const py::gil_scoped_release release;
@@ -57,6 +163,32 @@ void bind_emit(py::module_& m) {
         VerifyError: the program is not well formed.
     Source:
         The TVM TE code generator of Syno §8.
+)doc");
+  m.def(
+      "emit_triton",
+      [unlocked](const Program& program, const Gpu& gpu, const std::string& dtype,
+                 std::optional<std::uint64_t> variant) {
+        return unlocked([&] { return syno::emit::to_triton(program, gpu, {dtype, variant}); });
+      },
+      "program"_a, "gpu"_a, "dtype"_a = "float32", py::kw_only(), "variant"_a = py::none(), R"doc(
+    Triton kernels that compute the program, a kernel a scope, with tiles chosen from the model of a GPU.
+
+    A scope is a matrix product (``tl.dot``, in full precision) where its factors can be shared out to two operands and
+    that is predicted to be the fastest; otherwise its terms are multiplied and added up. Results are the same at each
+    run, but for accumulating scopes, which add atomically.
+
+    Args:
+        program: concrete, or with a single valuation.
+        dtype: of inputs and outputs: "float32", "float64", or "float16" and "bfloat16", which compute in float32.
+        variant: a number that chooses other tiles among those that fit than the ones predicted to be the fastest.
+    Returns:
+        The source of a Python module that needs only ``torch`` and ``triton``; ``run(*inputs)`` takes the tensors in the
+        order of ``program.inputs`` and returns a tuple of outputs.
+    Raises:
+        ShapeError: the program has several valuations; choose one with ``at``.
+        UnknownName: no such dtype.
+        KernelError: the program has a function that Triton lacks.
+        VerifyError: the program is not well formed.
 )doc");
   m.def(
       "emit_c",

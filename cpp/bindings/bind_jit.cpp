@@ -11,6 +11,7 @@
 #include "jit/codegen.hpp"
 #include "jit/kernel.hpp"
 #include "jit/runtime.hpp"
+#include "support/bfloat16.hpp"
 #include "support/build_id.hpp"
 #include "support/checked.hpp"
 #include "support/error.hpp"
@@ -157,6 +158,72 @@ void share_secret() {
   if (shared) return;
   shared = true;
   py::module_::import("syno.cache").attr("share_secret")();
+}
+
+}  // namespace
+
+namespace {
+
+/// Row-major elements of a buffer, as or from numbers in double precision.
+template <class Element, class Visit>
+void for_elements(void* memory, std::int64_t count, const Visit& visit) {
+  auto* const at = static_cast<Element*>(memory);
+  for (std::int64_t i = 0; i < count; ++i) visit(at[i], i);
+}
+
+jit::Verification verify_elsewhere(const program::Program& program, const nest::LoopNest& nest,
+                                   const py::function& run, std::uint64_t seed) {
+  const auto count_of = [](const nest::Buffer& buffer) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : buffer.extents) count *= extent;
+    return count;
+  };
+  const auto call = [&](const std::map<std::string, void*>& memory) {
+    py::list inputs;
+    std::vector<const nest::Buffer*> outputs;
+    for (const nest::BufferId id : nest::arguments(nest)) {
+      const nest::Buffer& buffer = nest.buffer(id);
+      if (buffer.kind != nest::BufferKind::Input) {
+        outputs.push_back(&buffer);
+        continue;
+      }
+      py::array_t<double> array(buffer.extents);
+      double* const to = array.mutable_data();
+      void* const from = memory.at(buffer.name);
+      if (buffer.dtype == nest::Dtype::F64)
+        for_elements<double>(from, count_of(buffer), [&](double value, std::int64_t i) { to[i] = value; });
+      else if (buffer.dtype == nest::Dtype::F32)
+        for_elements<float>(from, count_of(buffer), [&](float value, std::int64_t i) { to[i] = value; });
+      else
+        for_elements<std::uint16_t>(from, count_of(buffer), [&](std::uint16_t value, std::int64_t i) {
+          to[i] = from_bfloat16(value);
+        });
+      inputs.append(std::move(array));
+    }
+    const auto results =
+        run(inputs).cast<std::vector<py::array_t<double, py::array::c_style | py::array::forcecast>>>();
+    if (results.size() != outputs.size())
+      fail<ShapeError>("verify", "{} outputs, not {}", results.size(), outputs.size());
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      const nest::Buffer& buffer = *outputs[o];
+      const auto& result = results[o];
+      if (std::vector<std::int64_t>(result.shape(), result.shape() + result.ndim()) != buffer.extents)
+        fail<ShapeError>("verify", "output {} is not of shape [{}]", buffer.name,
+                         fmt::join(buffer.extents, ", "));
+      const double* const from = result.data();
+      void* const to = memory.at(buffer.name);
+      if (buffer.dtype == nest::Dtype::F64)
+        for_elements<double>(to, count_of(buffer), [&](double& value, std::int64_t i) { value = from[i]; });
+      else if (buffer.dtype == nest::Dtype::F32)
+        for_elements<float>(to, count_of(buffer),
+                            [&](float& value, std::int64_t i) { value = static_cast<float>(from[i]); });
+      else
+        for_elements<std::uint16_t>(to, count_of(buffer), [&](std::uint16_t& value, std::int64_t i) {
+          value = to_bfloat16(static_cast<float>(from[i]));
+        });
+    }
+  };
+  return jit::verify(nest, call, program, seed);
 }
 
 }  // namespace
@@ -406,6 +473,17 @@ void bind_jit(py::module_& m) {
 
     Raises:
         KernelError: the program's inputs and outputs are not the kernels'.
+)doc");
+  m.def("verify_elsewhere", &verify_elsewhere, "program"_a, "nest"_a, "run"_a, "seed"_a = 0, R"doc(
+    Compares what computes a program elsewhere, on a GPU for example, with its interpreter, as `Kernel.verify` does.
+
+    Args:
+        nest: of the same program; says which dtype the arguments have and where to look closely.
+        run: gets a list of the inputs as float64 arrays, whose values the dtype holds, and returns a list of the outputs
+            as float64 arrays.
+    Raises:
+        KernelError: the program's inputs and outputs are not the nest's.
+        ShapeError: an output has another shape.
 )doc");
   m.def(
       "compile_nest",

@@ -77,8 +77,8 @@ void bind_errors(py::module_& m) {
 /// Notebooks show of these what print() shows.
 void show_in_notebooks(const py::module_& m) {
   for (const char* name : {"CompileReport", "Constructed", "Cost", "Cpu", "EnumerationResult", "LoopCode",
-                           "LoopNest", "MachineModel", "Measured", "MemoryLevel", "Prediction", "Program",
-                           "Schedule", "Spec", "Verification"}) {
+                           "GpuModel", "LoopNest", "MachineModel", "Measured", "MemoryLevel", "Prediction",
+                           "Program", "Schedule", "Spec", "TritonKernel", "TritonText", "Verification"}) {
     const py::object kind = m.attr(name);
     const auto shown = [](const py::object& self) {
       return py::str("<pre>{}</pre>").format(py::module_::import("html").attr("escape")(py::str(self)));

@@ -4,8 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "emit/triton_tiles.hpp"
+#include "machine/gpu.hpp"
 #include "program/program.hpp"
 
 namespace syno::emit {
@@ -32,6 +36,29 @@ struct COptions {
   std::uint64_t seed = 0;
 };
 std::string to_c(const program::Program& program, const COptions& options = {});
+
+/// Triton kernels for a GPU: a Python module with `run(*inputs)`, which gives the outputs as a tuple. A scope
+/// is a kernel; it has tiles chosen from the model of the GPU, and is a matrix product (`tl.dot`, in full
+/// precision) where its factors can be shared out to two operands and that is predicted to be faster. float16
+/// and bfloat16 are how inputs and outputs lie in memory: what is in between, and sums, are float32. Sums of
+/// a scope are added in the same order at each run, but for accumulating scopes, which add atomically. Needs
+/// only `torch` and `triton`. KernelError for what Triton has no function for.
+struct TritonKernel {
+  std::string output;  ///< the tensor that it computes
+  Tile tile;
+};
+struct TritonText {
+  std::string source;
+  std::vector<TritonKernel> kernels;  ///< one a scope
+  double seconds = 0;                 ///< predicted, of one run
+};
+struct TritonOptions {
+  std::string dtype = "float32";
+  std::optional<std::uint64_t>
+      variant;  ///< of the tiles that fit, others than the best: equal numbers, equal tiles
+};
+TritonText to_triton(const program::Program& program, const machine::Gpu& gpu,
+                     const TritonOptions& options = {});
 
 /// LaTeX for people, without the dollars: `y[n, o] = \sum_{c} x[n, c] \cdot w[o, c]`, several scopes as
 /// lines of `aligned`. Comparisons stand in Iverson's brackets; ranges that begin at 0 are left out.

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -120,5 +122,11 @@ Verification verify(const Kernel& kernel, const program::Program& program, std::
 /// The same for the two kernels of schedule::apply_prepacked(), one after the other.
 Verification verify(const Kernel& prepack, const Kernel& call, const program::Program& program,
                     std::uint64_t seed = 0);
+/// The same for what computes the program elsewhere, on a GPU for example: `run` gets the memory of the
+/// arguments of the nest, row-major, by name. The nest, of the same program, says of which dtypes they are
+/// and where to look closely.
+Verification verify(const nest::LoopNest& nest,
+                    const std::function<void(const std::map<std::string, void*>&)>& run,
+                    const program::Program& program, std::uint64_t seed = 0);
 
 }  // namespace syno::jit

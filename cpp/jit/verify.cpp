@@ -732,6 +732,11 @@ Verification verify(const Kernel& kernel, const program::Program& program, std::
       kernel.nest(), arguments, [&](const Arguments& at) { run_by_name(kernel, at); }, program, seed);
 }
 
+Verification verify(const LoopNest& nest, const std::function<void(const Arguments&)>& run,
+                    const program::Program& program, std::uint64_t seed) {
+  return verify_run(nest, arguments_of(nest), run, program, seed);
+}
+
 Verification verify(const Kernel& prepack, const Kernel& call, const program::Program& program,
                     std::uint64_t seed) {
   const auto before = arguments_of(prepack.nest()), during = arguments_of(call.nest());

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "support/error.hpp"
+#include "machine/file_reader.hpp"
 
 namespace syno::machine {
 
@@ -100,72 +100,10 @@ std::string cpu_name(const Cpu& cpu) {
   return cpu.name;
 }
 
-// ---- The file: strict, every key once, every value checked.
+// ---- The file.
 
 constexpr const char* kFormat = "syno machine";
 constexpr int kVersion = 1;
-
-[[noreturn]] void wrong(const std::string& path, const std::string& what) {
-  fail<FormatError>("machine", "{} {}", path, what);
-}
-
-class Reader {
- public:
-  Reader(const nlohmann::json& json, std::string path) : json_(json), path_(std::move(path)) {
-    if (!json.is_object()) wrong(path_.empty() ? "/" : path_, "is not an object");
-  }
-  const nlohmann::json& at(const char* key) {
-    known_.emplace_back(key);
-    if (!json_.contains(key)) wrong(path_ + "/" + key, "is missing");
-    return json_[key];
-  }
-  std::string text(const char* key) {
-    const auto& value = at(key);
-    if (!value.is_string()) wrong(path_ + "/" + key, "is not a text");
-    return value.get<std::string>();
-  }
-  std::string optional_text(const char* key) {
-    known_.emplace_back(key);
-    return json_.contains(key) ? text(key) : "";
-  }
-  bool truth(const char* key) {
-    const auto& value = at(key);
-    if (!value.is_boolean()) wrong(path_ + "/" + key, "is neither true nor false");
-    return value.get<bool>();
-  }
-  template <class T = std::int64_t>
-  T integer(const char* key, T least, T most) {
-    const auto& value = at(key);
-    if (!value.is_number_integer()) wrong(path_ + "/" + key, "is not an integer");
-    const bool small = value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX;
-    const std::int64_t number = small ? INT64_MAX : value.get<std::int64_t>();
-    if (number < least || number > most)
-      wrong(path_ + "/" + key, fmt::format("is {}; it must be in [{}, {}]", number, least, most));
-    return static_cast<T>(number);
-  }
-  double positive(const char* key) {
-    const auto& value = at(key);
-    if (!value.is_number()) wrong(path_ + "/" + key, "is not a number");
-    const auto number = value.get<double>();
-    if (!(number > 0) || number > 1e9)
-      wrong(path_ + "/" + key, fmt::format("is {}; it must be in (0, 1e9]", number));
-    return number;
-  }
-  double optional_positive(const char* key, double otherwise) {
-    known_.emplace_back(key);
-    return json_.contains(key) ? positive(key) : otherwise;
-  }
-  void nothing_else() const {
-    for (const auto& [key, value] : json_.items())
-      if (std::find(known_.begin(), known_.end(), key) == known_.end())
-        wrong(path_ + "/" + key, fmt::format("is unknown; there are: {}", fmt::join(known_, ", ")));
-  }
-
- private:
-  const nlohmann::json& json_;
-  std::string path_;
-  std::vector<std::string> known_;
-};
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
@@ -267,11 +205,8 @@ nlohmann::json to_json(const Machine& machine) {
 }
 
 Machine machine_from_json(const nlohmann::json& json) {
-  Reader root(json, "");
-  if (const auto format = root.text("format"); format != kFormat)
-    wrong("/format", fmt::format("is '{}', not '{}'", format, kFormat));
-  if (const auto version = root.integer<std::int64_t>("version", 1, INT64_MAX); version > kVersion)
-    wrong("/version", fmt::format("is {}, newer than {}; use a newer syno", version, kVersion));
+  FileReader root(json, "");
+  root.head(kFormat, kVersion);
   Machine machine;
   machine.name = root.text("name");
   machine.source = root.optional_text("source");
@@ -291,7 +226,7 @@ Machine machine_from_json(const nlohmann::json& json) {
     wrong("/levels", "is not a list of at least two levels: a cache and main memory");
   for (std::size_t l = 0; l < levels.size(); ++l) {
     const std::string path = fmt::format("/levels/{}", l);
-    Reader row(levels[l], path);
+    FileReader row(levels[l], path);
     MemoryLevel level;
     level.name = row.text("name");
     level.bytes = row.integer<std::int64_t>("bytes", 1, kMostBytes);

@@ -130,12 +130,6 @@ def _executor(text: str | None) -> None:
         check_name(text)
 
 
-def _targets(texts: list[str] | None) -> None:
-    from syno.executors import check_targets
-
-    check_targets(texts or [])
-
-
 def _named_options(texts: list[str]) -> dict[str, Any]:
     from syno.cli.targets import task_options
 
@@ -514,14 +508,6 @@ def search(
             help="Argument of the executor, 'memory=8GiB' or 'ship=photos'; repeat.",
         ),
     ] = None,
-    target: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            callback=parsed_by(_targets),
-            help="A further machine whose latencies are recorded, and who lends it: 'pi=ray' (nodes with the label syno-target=pi), "
-            "'pi=package.module:make,machine=pi.json'; repeat.",
-        ),
-    ] = None,
     trust_network: Annotated[
         bool,
         typer.Option(
@@ -649,7 +635,6 @@ def search(
             **_named_options(executor_options or []),
             **({"trust_network": True} if trust_network else {}),
         },
-        targets=target,
         batch_width=batch_width,
         lag=lag,
         callbacks=[tracker(text) for text in track or []],
@@ -975,7 +960,7 @@ def tune(
         Optional[str],  # noqa: UP045
         typer.Option(
             callback=parsed_by(_executor),
-            help="Who measures schedules: ray or ray://HOST:PORT, several machines that are like this one.",
+            help="Who measures an operator's schedules: ray or ray://HOST:PORT, several machines that are like this one.",
         ),
     ] = None,
     trust_network: Annotated[
@@ -998,7 +983,7 @@ def tune(
     """
     from syno.cli.tune import check_what, run, run_network
 
-    check_what(expr, size or [], network, example or [], plan, budget)
+    check_what(expr, size or [], network, example or [], plan, budget, executor)
     if network is not None:
         done = run_network(
             network,
@@ -1009,8 +994,6 @@ def tune(
             selection=selection,
             plan_only=plan,
             seed=seed,
-            executor=executor,
-            trust_network=trust_network,
             show=not json,
         )
         print_json(done.to_dict()) if json else typer.echo(str(done))

@@ -88,6 +88,8 @@ PROGRAMS: dict[str, str] = {
     "wandb": "import syno\nfrom pathlib import Path\n"
     + SESSION.replace("budget=3", "budget=3, callbacks=[syno.tracking.wandb(mode='offline')]")
     + "assert list(Path('run').rglob('*.wandb'))\n",
+    "gpu": OPERATOR
+    + "module = op.to_triton()\nassert 'tl.dot' in module.source and module.verify(), module.kernels\n",
     "docs": "import mkdocs, material, mkdocstrings\nimport mkdocstrings_handlers.python\nimport torch, syno\n",
 }
 

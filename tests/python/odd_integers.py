@@ -17,6 +17,7 @@ import torch
 
 from syno import _core
 from syno.errors import SynoError
+from syno.gpu import gpu_named
 
 ODD = (0, -1, 1, 2**31 - 1, 2**31, -(2**31), 2**32, 2**48, 2**62, 2**63 - 1, -(2**63), 2**64)
 SENTENCES = (SynoError, TypeError, OverflowError, IndexError)
@@ -333,6 +334,23 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         {"a": [2, 3], "b": [2, 3]},
     ),
     "emit_c": (lambda **given: _core.emit_c(program(), **given), {"points": 4, "seed": 0}),
+    "emit_triton": (
+        lambda variant: str(_core.emit_triton(program(), gpu_named("h200"), variant=variant)),
+        {"variant": 1},
+    ),
+    "verify_elsewhere": (
+        lambda seed: (
+            _core.verify_elsewhere(
+                program(),
+                _core.apply_schedule(program(), _core.default_schedule(program())),
+                lambda arrays: list(
+                    program().interpret(dict(zip("ab", arrays, strict=True))).values()
+                ),
+                seed,
+            ).passed
+        ),
+        {"seed": 1},
+    ),
     "enumerate_operators": (
         lambda **given: _core.enumerate_operators(spec(), **given),
         {"max_steps": 1, "threads": 1, "limit": 3},
