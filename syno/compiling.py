@@ -79,7 +79,7 @@ def compile(what: Any, example: Any = None, **options: Any) -> Any:
             fix="pass one: syno.compile(model, torch.zeros(1, 3, 224, 224))",
         )
     if dynamic is not None:
-        from syno.graph.dynamic import compile_dynamic_model
+        from syno.graph.dynamic_model import compile_dynamic_model
 
         return compile_dynamic_model(what, example, dynamic, settings, background=bool(background))
     from syno.graph.model import compile_model

@@ -18,6 +18,7 @@ import msgspec
 from syno.arguments import checked
 from syno.errors import KernelError, SessionError, ShapeError, SpecError, TaskError, unknown_name
 from syno.executors import resolve
+from syno.executors import targets as lent_by
 from syno.files import write_whole
 from syno.inputs import arguments, as_inputs, size, unwrapped
 from syno.network import Network, NetworkEvaluator, NetworkMeasurer
@@ -49,6 +50,7 @@ from syno.session.combining import SHARE
 from syno.session.config import read_config
 from syno.session.protocols import EAGER, Callback
 from syno.session.require import required
+from syno.session.targets import Lent
 from syno.session.trust import check_trust
 from syno.session.view import BEGINS_GIVEN
 from syno.streams import Stream
@@ -117,6 +119,7 @@ def search(
     lag: int | None = None,
     workers: int | None = None,
     executor: Any = None,
+    targets: Mapping[str, Any] | Sequence[str] | None = None,
     native: bool = True,
     pretrained: bool | None = None,
     require: str = "",
@@ -197,6 +200,10 @@ def search(
             machine), ``"package.module:make"`` of a :class:`concurrent.futures.Executor`, or such a pool. It decides
             nothing; give a ``lag``, or a ``batch_width`` of at least as many candidates as it trains at the same time. Latencies are this
             machine's. Needs ``data`` by name.
+        targets: further machines whose latencies are recorded, and who lends them: ``{"pi": "ray"}`` (the nodes with the label
+            ``syno-target=pi``), or see :func:`syno.executors.targets`. All networks trained to the end are timed there, before
+            finalists are trained; ``best(target="pi")``, a front, a column each. They decide nothing of the search, and
+            may be added to a session that is there. Needs ``data`` by name.
         timeout_s: seconds after which one training is ended and counts as failed; default an hour. It and
             ``workers`` stay as they are in a session that goes on, unless they are given again.
         callbacks: watch the search: a function ``(what, candidate, view)``, an object with methods such as
@@ -218,7 +225,7 @@ def search(
         TrustError: the session was made by somebody else.
         TaskError: model, data and loss do not fit together.
     """
-    runner = resolve(executor)
+    runner, lent = resolve(executor), lent_by(targets)
     _check_numbers(
         seed=(seed, 0, MOST_SEED),
         workers=(workers, 1, MOST_THREADS),
@@ -236,6 +243,12 @@ def search(
     if reference is None and not isinstance(runner, int | None):
         raise SessionError(
             "an executor trains elsewhere, and data were given as objects of this process",
+            fix="give data='package.module:function' of a syno.Task, which other processes can make",
+            code="R020",
+        )
+    if reference is None and targets:
+        raise SessionError(
+            "targets time networks elsewhere, and data were given as objects of this process",
             fix="give data='package.module:function' of a syno.Task, which other processes can make",
             code="R020",
         )
@@ -264,6 +277,7 @@ def search(
         lag=lag,
         workers=workers,
         runner=runner,
+        lent=lent,
         native=native,
         prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=timeout_s,
@@ -317,6 +331,7 @@ def search_task(
     workers: int | None = None,
     executor: Any = None,
     executor_options: Mapping[str, Any] | None = None,
+    targets: Mapping[str, Any] | Sequence[str] | None = None,
     finalists: int | Mapping[str, int | Sequence[int]] = 3,
     final_seeds: int = 3,
     batch: int = 1,
@@ -352,6 +367,7 @@ def search_task(
     from syno.tasks import load_task
 
     runner = resolve(executor, executor_options)
+    lent = lent_by(targets, **_trusted(executor_options))
     _check_numbers(
         seed=(seed, 0, MOST_SEED),
         workers=(workers, 1, MOST_THREADS),
@@ -424,6 +440,7 @@ def search_task(
         lag=lag,
         workers=workers,
         runner=runner,
+        lent=lent,
         native=native,
         prune=required(require, prune or DEFAULT_PRUNE),
         timeout_s=timeout_s,
@@ -697,6 +714,11 @@ def _combined(directory: Path, asked: float | None) -> float | None:
     return read_config(path).combine if path.exists() else SHARE
 
 
+def _trusted(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What was said of the network holds for whoever lends targets, too."""
+    return {n: v for n, v in (options or {}).items() if n == "trust_network"}
+
+
 def _rungs(given: Sequence[float | Rung] | None) -> list[Rung] | None:
     """Rungs by their shares alone, or as they are."""
     if given is None:
@@ -721,6 +743,7 @@ def _run(
     lag: int | None,
     workers: int | None,
     runner: Executor | int | None,
+    lent: Mapping[str, Lent],
     native: bool,
     prune: Prune,
     timeout_s: float | None,
@@ -782,6 +805,7 @@ def _run(
         note=note,
         machine=machine,
         predicted_on=_predicted_on(directory, latency, machine),
+        targets={name: one.machine for name, one in lent.items()} or None,
         trust=trust,
     )
     try:
@@ -799,13 +823,15 @@ def _run(
                 task, given, parts, seed=seed, threads=session.config.threads_per_training
             ),
             compare=lambda: compare_finalists(session, network),
+            targets={name: one.executor for name, one in lent.items()},
         )
         if not summary.interrupted:
             session.record_words(operators_in_words(session))
     finally:
         session.close()
-        if executor is not None:
-            executor.close()
+        for one in [executor, *(each.executor for each in lent.values())]:
+            if one is not None:
+                one.close()
     return Result(open_view(directory), network)
 
 

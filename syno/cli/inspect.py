@@ -27,6 +27,10 @@ def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str
         candidate.origin,
         value,
         "-" if candidate.latency_us is None else significant(candidate.latency_us),
+        *(
+            "-" if us is None else significant(us)
+            for us in (candidate.targets_us.get(name) for name in view.targets)
+        ),
         "-" if candidate.op_latency_us is None else significant(candidate.op_latency_us),
         number(candidate.flops),
         number(candidate.params),
@@ -34,17 +38,19 @@ def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str
     ]
 
 
-_COLUMNS = [
-    "id",
-    "state",
-    "origin",
-    "metric",
-    "latency µs",
-    "sites µs",
-    "FLOPs",
-    "params",
-    "formula or reason",
-]
+def _columns(view: SessionView) -> list[str]:
+    return [
+        "id",
+        "state",
+        "origin",
+        "metric",
+        "latency µs",
+        *(f"{name} µs" for name in view.targets),
+        "sites µs",
+        "FLOPs",
+        "params",
+        "formula or reason",
+    ]
 
 
 def _print_once(view: SessionView) -> bool:
@@ -55,7 +61,7 @@ def _print_once(view: SessionView) -> bool:
     title = (
         f"{status['session']}: {running}, {status['trained']} trained, {status['elapsed_s']:.0f} s"
     )
-    print_table(title, _COLUMNS, [_cells(view, c, front) for c in everyone])
+    print_table(title, _columns(view), [_cells(view, c, front) for c in everyone])
     for part, score in view.given.items():
         error = f" ± {significant(score.stderr, 2)}"
         typer.echo(
@@ -75,6 +81,10 @@ def _print_once(view: SessionView) -> bool:
         typer.echo(f"{status['ended']}; the same command continues it")
     best = status["best"]
     typer.echo(f"best: {best['id'] if best else 'the original'}. {status['verdict']['sentence']}")
+    for name, one in status["targets"].items():
+        timed = f"{one['timed']} timed" + (f", {one['not_yet']} not yet" if one["not_yet"] else "")
+        best_there = f"; front {', '.join(one['pareto'])}" if one["pareto"] else ""
+        typer.echo(f"on {name}: {timed}{best_there}. {one['verdict']['sentence']}")
     return bool(status["running"])
 
 

@@ -130,6 +130,12 @@ def _executor(text: str | None) -> None:
         check_name(text)
 
 
+def _targets(texts: list[str] | None) -> None:
+    from syno.executors import check_targets
+
+    check_targets(texts or [])
+
+
 def _named_options(texts: list[str]) -> dict[str, Any]:
     from syno.cli.targets import task_options
 
@@ -508,6 +514,14 @@ def search(
             help="Argument of the executor, 'memory=8GiB' or 'ship=photos'; repeat.",
         ),
     ] = None,
+    target: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_targets),
+            help="A further machine whose latencies are recorded, and who lends it: 'pi=ray' (nodes with the label syno-target=pi), "
+            "'pi=package.module:make,machine=pi.json'; repeat.",
+        ),
+    ] = None,
     trust_network: Annotated[
         bool,
         typer.Option(
@@ -635,6 +649,7 @@ def search(
             **_named_options(executor_options or []),
             **({"trust_network": True} if trust_network else {}),
         },
+        targets=target,
         batch_width=batch_width,
         lag=lag,
         callbacks=[tracker(text) for text in track or []],
@@ -960,7 +975,7 @@ def tune(
         Optional[str],  # noqa: UP045
         typer.Option(
             callback=parsed_by(_executor),
-            help="Who measures an operator's schedules: ray or ray://HOST:PORT, several machines that are like this one.",
+            help="Who measures schedules: ray or ray://HOST:PORT, several machines that are like this one.",
         ),
     ] = None,
     trust_network: Annotated[
@@ -983,7 +998,7 @@ def tune(
     """
     from syno.cli.tune import check_what, run, run_network
 
-    check_what(expr, size or [], network, example or [], plan, budget, executor)
+    check_what(expr, size or [], network, example or [], plan, budget)
     if network is not None:
         done = run_network(
             network,
@@ -994,6 +1009,8 @@ def tune(
             selection=selection,
             plan_only=plan,
             seed=seed,
+            executor=executor,
+            trust_network=trust_network,
             show=not json,
         )
         print_json(done.to_dict()) if json else typer.echo(str(done))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -48,12 +50,8 @@ def run(
     operator = Operator.parse(expr, **sizes)
     session = session_file(operator.program, options["threads"], options["dtype"])
     options["progress"] = "auto" if show else "off"
-    made = resolve(executor, {"trust_network": True} if trust_network else {})
-    try:
+    with _made(executor, trust_network) as made:
         return tune(operator, session=session, executor=made, **options)
-    finally:
-        if made is not None and not isinstance(made, int):
-            made.close()
 
 
 def check_target(text: str) -> None:
@@ -72,7 +70,6 @@ def check_what(
     example: list[str],
     plan: bool,
     budget: str | None,
-    executor: str | None,
 ) -> None:
     """Raises typer.BadParameter where it is not said what to tune, or said twice."""
     if (expr is None) == (network is None):
@@ -81,16 +78,36 @@ def check_what(
         )
     if network is not None and size:
         raise typer.BadParameter("--size is for an operator; give --example with the network")
-    if network is not None and executor is not None:
-        raise typer.BadParameter(
-            "--executor is for an operator: a network is tuned on this machine"
-        )
     if network is None and (example or plan or budget):
         raise typer.BadParameter("--example, --plan and --budget are for a network; give --network")
 
 
-def run_network(target: str, example: list[str], *, show: bool, **options: Any) -> NetworkTuned:
+@contextlib.contextmanager
+def _made(executor: str | None, trust_network: bool) -> Iterator[Any]:
+    """Who measures, closed at the end."""
+    made = resolve(executor, {"trust_network": True} if trust_network else {})
+    try:
+        yield made
+    finally:
+        if made is not None and not isinstance(made, int):
+            made.close()
+
+
+def run_network(
+    target: str,
+    example: list[str],
+    *,
+    show: bool,
+    executor: str | None,
+    trust_network: bool,
+    **options: Any,
+) -> NetworkTuned:
     """Tunes the programs of a network that is named on the command line."""
+    with _made(executor, trust_network) as made:
+        return _tuned(target, example, show=show, executor=made, **options)
+
+
+def _tuned(target: str, example: list[str], *, show: bool, **options: Any) -> NetworkTuned:
     from syno.tuning.network import tune_network
 
     options["progress"] = "auto" if show else "off"

@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from syno.errors import ArgumentError, SessionError, TaskError, shown, unknown_name
+from syno.session.elsewhere import RemoteExecutor
 from syno.session.executors import Executor
-from syno.session.futures import FuturesExecutor
+from syno.session.futures import HAND_BACK_S, FuturesExecutor
 from syno.session.memory import parse_bytes
+from syno.session.targets import Lent, check_names, machine_text
 
 #: Names that need no reference.
 NAMES = ("local", "ray", "slurm")
@@ -41,6 +45,7 @@ def futures(
     *,
     width: int | None = None,
     memory: str | int | None = None,
+    hand_back_s: float = HAND_BACK_S,
 ) -> FuturesExecutor:
     """Any pool of :mod:`concurrent.futures`; each of its processes starts a worker process that can be killed.
 
@@ -49,6 +54,8 @@ def futures(
             ``"package.module:name"``.
         width: calls that run at the same time; default what the pool says of itself.
         memory: of a training, ``"8GiB"``; one that holds more is ended, which is its outcome.
+        hand_back_s: seconds after which a long training that was written down comes back and goes on in whichever process is
+            free, so that no more than that is lost with a process; 0: never.
     Raises:
         TaskError: the reference cannot be imported.
         SessionError: no pool came, or an option is no amount.
@@ -60,7 +67,13 @@ def futures(
             fix="give a concurrent.futures.Executor, or a function without arguments that returns one",
             code="R018",
         )
-    return FuturesExecutor(made, width=width, memory_bytes=_bytes(memory))
+    if not 0 <= hand_back_s < math.inf:
+        raise SessionError(
+            f"hand_back_s={shown(hand_back_s)}", fix="give 0 seconds (never) or more", code="R018"
+        )
+    return FuturesExecutor(
+        made, width=width, memory_bytes=_bytes(memory), hand_back_s=float(hand_back_s)
+    )
 
 
 def ray(
@@ -148,6 +161,75 @@ def slurm(
     )
 
 
+def targets(given: Mapping[str, Any] | Sequence[str] | None, **more: Any) -> dict[str, Lent]:
+    """Who lends which further machine, by its name, as ``targets=`` of :func:`syno.search` and ``--target`` name them.
+
+    Args:
+        given: ``{"pi": executor}`` (a name, a pool, what a function here makes, or a :class:`syno.session.targets.Lent` with
+            a machine file), or texts, ``"pi=ray,machine=pi.json"``: the executor, its options, and the machine file.
+        more: options of every executor that takes them.
+    Raises:
+        ArgumentError, UnknownName, TaskError: a text is none of these, or names no executor.
+        FormatError: there is no such machine file.
+        SessionError: an executor cannot be made, is no one's who lends machines, or a name is none.
+    """
+    rows = given if isinstance(given, Mapping) else dict(_parted(given or []))
+    check_names(rows)
+    found: dict[str, Lent] = {}
+    for name, value in rows.items():
+        options: dict[str, Any] = {}
+        machine = ""
+        if isinstance(value, Lent):
+            machine, value = value.machine, value.executor
+        elif isinstance(value, _Named):
+            options, value = dict(value.options), value.executor
+            machine = machine_text(options.pop("machine", None))
+            options |= {n: v for n, v in more.items() if value == "ray" or "ray://" in value}
+        made = resolve(value, options)
+        if not isinstance(made, RemoteExecutor):
+            raise SessionError(
+                f"{shown(value)} lends no machine as the target {name}",
+                fix="give ray, ray://HOST:PORT, slurm, or package.module:make of a concurrent.futures.Executor",
+                code="R018",
+            )
+        found[name] = Lent(made, machine)
+    return found
+
+
+def check_targets(texts: Sequence[str]) -> None:
+    """Raises ArgumentError, UnknownName or SessionError for a text that names no target and who lends it; nobody is asked."""
+    for _ in _parted(texts):
+        pass
+
+
+@dataclass(frozen=True)
+class _Named:
+    """An executor as a text names it."""
+
+    executor: str
+    options: dict[str, Any]
+
+
+def _parted(texts: Sequence[str]) -> Iterator[tuple[str, _Named]]:
+    seen = set()
+    for text in texts:
+        name, _, rest = text.partition("=")
+        executor, *parts = rest.split(",")
+        pairs = [part.partition("=") for part in parts]
+        if not executor or any(not key or not equals for key, equals, _ in pairs):
+            raise ArgumentError(
+                f"{shown(text)} names no target and who lends it",
+                fix="write NAME=EXECUTOR,OPTION=VALUE: 'pi=ray,machine=pi.json', 'desk=slurm,target=zen4'",
+            )
+        if name in seen:
+            raise ArgumentError(f"the target {shown(name)} is given twice", fix="give it once")
+        seen.add(name)
+        check_names({name: executor})
+        check_name(executor)
+        plain = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
+        yield name, _Named(executor, plain)
+
+
 def _imported(reference: str) -> Any:
     from syno.tasks import resolve
 
@@ -156,6 +238,10 @@ def _imported(reference: str) -> Any:
 
 def _bytes(memory: str | int | None) -> int | None:
     return None if memory is None else parse_bytes(memory)
+
+
+#: Options of :func:`futures`; others of a reference are its function's.
+_OF_POOLS = ("width", "memory", "hand_back_s")
 
 
 def _reference(name: str, options: Mapping[str, Any]) -> Executor:
@@ -167,11 +253,11 @@ def _reference(name: str, options: Mapping[str, Any]) -> Executor:
             fix="give a function that returns a concurrent.futures.Executor",
             code="T006",
         )
-    own = {n: v for n, v in options.items() if n not in ("width", "memory")}
+    own = {n: v for n, v in options.items() if n not in _OF_POOLS}
     fitting(name, maker, own)
     made = maker(**own)
     if isinstance(made, concurrent.futures.Executor):
-        rest = {n: v for n, v in options.items() if n in ("width", "memory")}
+        rest = {n: v for n, v in options.items() if n in _OF_POOLS}
         return futures(_Again(made, lambda: maker(**own)), **rest)
     if hasattr(made, "run") and hasattr(made, "close"):
         found: Executor = made
@@ -259,4 +345,15 @@ def resolve(given: Any, options: Mapping[str, Any] | None = None) -> Executor | 
     raise unknown_name("executor", given, [*makers, "package.module:make"])
 
 
-__all__ = ["NAMES", "check_name", "fitting", "futures", "local", "ray", "resolve", "slurm"]
+__all__ = [
+    "NAMES",
+    "check_name",
+    "check_targets",
+    "fitting",
+    "futures",
+    "local",
+    "ray",
+    "resolve",
+    "slurm",
+    "targets",
+]

@@ -51,6 +51,11 @@ class RayBench:
                     code="R024",
                 )
 
+    @property
+    def width(self) -> int:
+        """Nodes that measure."""
+        return max(1, len(self._nodes))
+
     def _on(self, task: Any, node: str, cpus: float) -> Any:
         return task.options(num_cpus=cpus, max_retries=0, label_selector={_NODE: node})
 

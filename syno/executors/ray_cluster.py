@@ -201,7 +201,8 @@ class RayExecutor(RemoteExecutor):
         return self._nodes
 
     def _targets(self) -> list[str]:
-        return [n["NodeID"] for n in self._look() if n.get("Labels", {}).get(TARGET) == "true"]
+        wanted = self.target or "true"
+        return [n["NodeID"] for n in self._look() if n.get("Labels", {}).get(TARGET) == wanted]
 
     def _needs(self) -> dict[str, float]:
         needs = {"CPU": float(self._threads)}
@@ -213,9 +214,8 @@ class RayExecutor(RemoteExecutor):
 
     def _usable(self) -> list[dict[str, Any]]:
         """Nodes that trainings may run on: not those that are kept for measurements, unless there are no others."""
-        targets = set(self._targets())
         found = [n for n in self._look() if n["NodeID"] not in self._kept_away]
-        return [n for n in found if n["NodeID"] not in targets] or found
+        return [n for n in found if not n.get("Labels", {}).get(TARGET)] or found
 
     @property
     def count(self) -> int:
@@ -290,6 +290,17 @@ class RayExecutor(RemoteExecutor):
     def measures(self) -> bool:
         return bool(self._targets())
 
+    def lend(self, context: Context, target: str, machine: str) -> str:
+        self._connect()
+        self.target = target
+        if not self._targets():
+            raise SessionError(
+                f"no node of the Ray cluster has the label {TARGET}={target}",
+                fix=f"start Ray there with it: ray start --labels {TARGET}={target}",
+                code="R019",
+            )
+        return super().lend(context, target, machine)
+
     def _check_targets(self, context: Context) -> None:
         """Raises SessionError for a node that is kept for measurements and differs from the session's machine."""
         if context.config.measurer is None:
@@ -339,9 +350,15 @@ class RayExecutor(RemoteExecutor):
             self._places.clear()
         task = ray.remote(train_on_node)
         options: dict[str, Any] = {"max_retries": 0, "retry_exceptions": False}
-        if call.kind == "measure":
+        if call.kind == "measure" or self.target:
             # All of the node's cores: nothing trains there meanwhile.
-            target = self._targets()[0]
+            target = next(iter(self._targets()), "")
+            if not target:
+                raise SessionError(
+                    f"no node with the label {TARGET}={self.target or 'true'} is left to measure",
+                    fix="add one, then run again: the session goes on",
+                    code="R010",
+                )
             cores = next(n["Resources"]["CPU"] for n in self._look() if n["NodeID"] == target)
             options |= {"num_cpus": cores, "label_selector": {_NODE: target}}
         else:
@@ -463,6 +480,7 @@ class RayExecutor(RemoteExecutor):
                     "gpus": node["Resources"].get("GPU", 0.0),
                     "cpu": known.cpu if known else "",
                     "measures": node.get("Labels", {}).get(TARGET) == "true",
+                    "target": node.get("Labels", {}).get(TARGET, "").replace("true", ""),
                     "kept away": self._kept_away.get(node["NodeID"], ""),
                 }
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections import deque
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 
 from syno.errors import SessionError, told
 from syno.executors.target import difference, own_traits, traits
+from syno.files import write_whole
 from syno.session.elsewhere import Context, Heard, RemoteExecutor, decoded
 from syno.session.executors import Call, Outcome
 from syno.session.memory import show_bytes
@@ -22,6 +24,18 @@ from syno.session.remote import Answer, Word, examine, run_job
 _MORE_MIN = 5.0  # minutes that a job may take beside its training
 
 _POLLS_S = 0.2
+
+
+def run_and_write(job: bytes, path: str) -> bytes:
+    """The job: what a training is written down in is put where the head reads it, too."""
+
+    def tell(word: bytes) -> None:
+        if msgspec.msgpack.decode(word, type=Word).what == "checkpoint":
+            with contextlib.suppress(OSError):  # no room: it begins again where its machine is lost
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+                write_whole(Path(path), word)
+
+    return run_job(job, "", tell)
 
 
 class SlurmExecutor(RemoteExecutor):
@@ -49,6 +63,8 @@ class SlurmExecutor(RemoteExecutor):
         self._waiting: deque[tuple[int, Call, bytes]] = deque()
         self._jobs: dict[int, Any] = {}
         self._begun: set[int] = set()
+        self._serial = 0
+        self._written: dict[int, tuple[Path, tuple[int, int] | None]] = {}
 
     @property
     def count(self) -> int:
@@ -56,7 +72,11 @@ class SlurmExecutor(RemoteExecutor):
         return self._width
 
     def measures(self) -> bool:
-        return bool(self._target)
+        return bool(self._target or self.target)
+
+    def lend(self, context: Context, target: str, machine: str) -> str:
+        self._folder = self._folder or context.directory / "slurm"
+        return super().lend(context, target, machine)
 
     def prepare(self, context: Context) -> None:
         self._threads = context.config.threads_per_training
@@ -106,7 +126,7 @@ class SlurmExecutor(RemoteExecutor):
             "slurm_mem": f"{math.ceil(self.memory_bytes / (1 << 20))}M"
             if self.memory_bytes
             else None,
-            "slurm_constraint": self._target if measure else None,
+            "slurm_constraint": self._target or None if measure else None,
             "slurm_exclusive": True if measure else None,
         }
         self._made.update_parameters(**{n: v for n, v in wanted.items() if v is not None})
@@ -139,8 +159,14 @@ class SlurmExecutor(RemoteExecutor):
     def _hand_over(self) -> None:
         while self._waiting and len(self._jobs) < self._width:
             number, call, job = self._waiting.popleft()
-            executor = self._executor(call.limit_s, measure=call.kind == "measure")
-            self._jobs[number] = executor.submit(run_job, job)
+            measure = call.kind == "measure" or bool(self.target)
+            executor = self._executor(call.limit_s, measure=measure)
+            self._serial += 1
+            # On the file system that all share: what is written down is not lost with the job's machine.
+            assert self._folder is not None
+            written = self._folder / "written" / f"{os.getpid()}-{self._serial}"
+            self._written[number] = (written, None)
+            self._jobs[number] = executor.submit(run_and_write, job, str(written))
 
     def _poll(self, timeout_s: float) -> list[Heard]:
         end = time.monotonic() + timeout_s
@@ -148,9 +174,12 @@ class SlurmExecutor(RemoteExecutor):
             self._hand_over()
             heard = []
             for number, job in list(self._jobs.items()):
+                heard += self._newly_written(number)
                 if job.done():
+                    heard += self._newly_written(number)  # since
                     heard.append(Heard(number, self._answer(job)))
                     del self._jobs[number]
+                    self._forget(number)
                     self._begun.discard(number)
                 elif number not in self._begun and job.state.upper() == "RUNNING":
                     self._begun.add(number)
@@ -158,6 +187,23 @@ class SlurmExecutor(RemoteExecutor):
             if heard or time.monotonic() >= end:
                 return heard
             time.sleep(_POLLS_S)
+
+    def _newly_written(self, number: int) -> list[Heard]:
+        path, seen = self._written[number]
+        try:
+            status = path.stat()
+            if (status.st_mtime_ns, status.st_size) == seen:
+                return []
+            word = msgspec.msgpack.decode(path.read_bytes(), type=Word)
+        except (OSError, msgspec.MsgspecError):  # none is there, or it is being replaced
+            return []
+        self._written[number] = (path, (status.st_mtime_ns, status.st_size))
+        return [Heard(number, word)]
+
+    def _forget(self, number: int) -> None:
+        path, _ = self._written.pop(number)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
     def _answer(self, job: Any) -> Answer | Outcome:
         try:
@@ -179,6 +225,8 @@ class SlurmExecutor(RemoteExecutor):
         for job in self._jobs.values():
             with contextlib.suppress(Exception):  # it may be over
                 job.cancel()
+        for number in self._jobs:
+            self._forget(number)
         self._jobs.clear()
         self._begun.clear()
 

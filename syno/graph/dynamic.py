@@ -1,51 +1,51 @@
-"""Networks for sizes that calls bring along: compiled for a range, linked for each size as it is first seen.
+"""Networks for sizes that calls bring along: compiled for ranges, linked for the sizes of a call as they are first seen.
 
-A model is recorded at a few sizes; what it is at others follows (`syno.graph.families`). Each of its kernels is one
-machine code for a range of sizes (`syno.dynamic`), with its weights packed once; a size that was not seen yet takes no
-compilation, but a plan of the memory between the steps, and addresses. Where a network is another one at other sizes,
-each size is compiled on its own.
+A network is recorded at a few sizes; what it is at others follows (`syno.graph.families`). Each of its kernels is one
+machine code for a range of sizes (`syno.dynamic`), with its weights packed once; sizes that were not seen yet take no
+compilation, but a plan of the memory between the steps, and addresses. What PyTorch computes, it computes at the sizes
+of the call. Where a network is another one at other sizes, each size is compiled on its own.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-import torch.utils._pytree as pytree
-from torch import Tensor, nn
 
 from syno import _core
 from syno.bounded import Bounded
 from syno.cache import usable_cache
-from syno.errors import (
-    ArgumentError,
-    KernelError,
-    ScheduleError,
-    ShapeError,
-    unknown_name,
-)
+from syno.errors import KernelError, ScheduleError, ShapeError
 from syno.graph.building import Array
 from syno.graph.calls import Imported
-from syno.graph.compile import Compiling, _main_type, judged_on, sampled
+from syno.graph.compile import Compiling, _main_type, compile_network, judged_on, sampled
 from syno.graph.compiled import CompiledNetwork
-from syno.graph.families import Extent, GraphFamily, shape_through
+from syno.graph.extents import Formula, Sizes
+from syno.graph.families import (
+    GraphFamily,
+    Numbers,
+    TextFamily,
+    shape_through,
+    structure,
+    told,
+)
 from syno.graph.folding import Folded, folded
-from syno.graph.from_torch import CannotImport, from_module
+from syno.graph.from_torch import CannotImport
 from syno.graph.fusing import Joined, PredictedCost, constants_of, fused, fused_alike
-from syno.graph.layout_names import ROW_MAJOR
-from syno.graph.model import CompiledModel, compile_model
+from syno.graph.host import HostCall
+from syno.graph.host_sizes import call_through
+from syno.graph.parameters import At, parameters
+from syno.graph.sizes import Ranges
 from syno.graph.stages import ENGINE, Stage, call_stage, kernel_stage, view_stage
-from syno.inputs import arguments, described, unwrapped
 from syno.kernel import Verification, schedule_of
-from syno.notebook import Printed
-from syno.numbers import whole
 from syno.operator import Operator
 from syno.prepack import PrepackedKernel
 
@@ -58,34 +58,40 @@ KEPT_SIZES = 64
 _RATIO = 2
 
 _VECTOR = 16
-_LARGEST = 2**20
 
+#: Times that a network is recorded again because what is known leaves open what it is at other sizes.
+_MOST_ROUNDS = 12
 
-@dataclass(frozen=True)
-class Axis:
-    """Dimensions of arguments that have the size, and its range."""
+#: Of a size, values at which extents are compared with what code makes of them: spread over a bucket, and the last ones.
+_SAMPLES = 48
 
-    name: str
-    least: int
-    greatest: int
-    places: tuple[tuple[int | str, int], ...]
-    """(argument, dimension)."""
+Span = tuple[Sizes, Sizes]
+"""Least and greatest sizes."""
 
 
 @dataclass
 class _Made:
     """What a bucket's machine code is made into at each size."""
 
-    least: int
-    greatest: int
+    span: Span
     stages: list[Stage | None]
     """None: of each size alone, by `kernel_stage`."""
-    general: dict[str, _core.Kernel] = field(default_factory=dict)
-    """By stage: code with the size as its parameter."""
+    general: dict[str, tuple[_core.Kernel, tuple[At, ...]]] = field(default_factory=dict)
+    """By stage: code with extents as its parameters, and where the stage's program has these."""
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A network at some sizes, ready to be called."""
+
+    sizes: Sizes
+    network: CompiledNetwork
+    imported: Imported
+    parts: Folded
 
 
 class _AtSize(CompiledNetwork):
-    """A network at one size, with weights that it shares with the others."""
+    """A network at some sizes, with weights that it shares with the others."""
 
     def __init__(
         self,
@@ -114,7 +120,7 @@ class _AtSize(CompiledNetwork):
 
 
 def _cut(graph: _core.Graph, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Weights as long as a graph has them: of those that the size is an extent of, the beginnings."""
+    """Weights as long as a graph has them: of those that a size is an extent of, the beginnings."""
     made = dict(weights)
     for name in graph.weights:
         if name in made:
@@ -124,250 +130,414 @@ def _cut(graph: _core.Graph, weights: Mapping[str, Array]) -> dict[str, Array]:
     return made
 
 
-class DynamicModel(Printed):
-    """A model in inference, for a range of one size. Called as the model is, without gradients. Thread-safe.
-    `syno.compile(model, example, dynamic=...)` makes it.
+Record = Callable[[Sizes], Imported]
+"""The network at sizes."""
+Values = Callable[[Sizes, Imported], "Sequence[Any] | None"]
+"""Of its inputs there, for checks; None: random ones."""
 
+
+class DynamicNetwork:
+    """A network for ranges of its sizes. Thread-safe.
+
+    Args:
+        record: the network at sizes, with the same nodes under the same names wherever it is one.
+        ranges: of the sizes.
+        settings: of `Compiling`.
+        proven: whether it is known that the network is one graph at sizes; else it is looked at first.
+        values: inputs that it is checked on.
+        fits: whether it can have sizes beyond its ranges, which code for whole vectors is made for.
+        background: run a new size from the code for all sizes, while better code is made.
     Attributes:
-        axis: the size, and which dimensions have it.
         by_size: why each size is compiled on its own; empty where code serves ranges.
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        example: Any,
-        axis: Axis,
+        record: Record,
+        ranges: Ranges,
         settings: Mapping[str, Any],
         *,
+        proven: Callable[[Sizes], bool] = lambda sizes: True,
+        values: Values = lambda sizes, imported: None,
+        fits: Callable[[Sizes], bool] = lambda sizes: True,
         background: bool = False,
     ) -> None:
-        self.axis = axis
-        self._model, self._example = model, example
+        self.ranges = ranges
+        self._record_at, self._values, self._fits = record, values, fits
         self._settings, self._compiling = dict(settings), Compiling(**settings)
-        self._background = background
+        self._background, self._proven = background, proven
         self._lock = threading.RLock()
-        self._models: Bounded[int, CompiledModel] = Bounded(KEPT_SIZES)
-        self._made: dict[tuple[int, int], _Made] = {}
-        self._busy: dict[tuple[int, int], threading.Thread] = {}
+        self._linked_at: Bounded[Sizes, Linked] = Bounded(KEPT_SIZES)
+        self._made: dict[Span, _Made] = {}
+        self._busy: dict[Span, threading.Thread] = {}
         self._shared: dict[str, Array] = {}
-        self._state: Any = None
+        self._nodes: Bounded[Sizes, dict[str, _core.GraphNode]] = Bounded(KEPT_SIZES)
+        self._single: dict[tuple[int, ...], DynamicNetwork] = {}
         self.by_size = ""
-        args, named = arguments(model, example)
-        self._leaf = _leaf_of(args, named, axis)
-        self.buckets = tuple(_buckets(axis.least, axis.greatest))
+        self.whole: Span = (ranges.least, ranges.greatest)
+        self.buckets = _buckets(ranges)
         try:
             with torch.no_grad():
                 self._record()
-                self._made_of((axis.least, axis.greatest))
+                self._made_of(self.whole)
                 self._check()
-                self._state = self._linked((axis.least, axis.greatest), axis.greatest)._state
         except (ShapeError, ScheduleError, CannotImport) as error:
             self.by_size = str(error)
-            self._model_at(axis.greatest)
+            self.at(ranges.greatest)
 
-    # Calling
+    # Sizes
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the model.
+    def at(self, sizes: Sizes) -> Linked:
+        """The network at sizes within the ranges.
 
         Raises:
-            ShapeError: the size is outside of its range, or arguments are not those of the example.
-            KernelError: an argument requires a gradient while torch records them.
+            CannotImport: it cannot have these.
         """
-        return self._model_at(self._size_of(args, kwargs))(*args, **kwargs)
+        found = self._linked_at.get(sizes)
+        if found is not None:
+            return found
+        with self._lock, torch.no_grad():
+            if self.by_size:
+                return self._linked_at.setdefault(sizes, self._alone(sizes))
+            single = self._singles(sizes)
+            if single:
+                return self._of_single(single, sizes)
+            if not self._is_regular(sizes):
+                return self._linked_at.setdefault(sizes, self._alone(sizes))
+            bucket = next(each for each in self.buckets if _holds(each, sizes))
+            if self._background and bucket not in self._made:
+                self._make_beside(bucket)
+                # Not kept: a later call may have the better one.
+                return self._linked(self.whole, sizes)
+            return self._linked_at.setdefault(sizes, self._linked(bucket, sizes))
 
-    def at(self, size: int) -> CompiledModel:
-        """The model at one size, ready to be called."""
-        return self._model_at(
-            whole("dynamic", self.axis.name, size, self.axis.least, self.axis.greatest, ShapeError)
-        )
+    def is_kept(self, linked: Linked) -> bool:
+        """Whether later calls of these sizes get the same."""
+        return self._linked_at.get(linked.sizes) is linked
+
+    @property
+    def ready(self) -> tuple[Span, ...]:
+        """Spans of which the machine code is there."""
+        return tuple(sorted(self._made))
 
     def wait(self) -> None:
         """Until no better code is being made in the background."""
         for worker in list(self._busy.values()):
             worker.join()
+        for each in list(self._single.values()):
+            each.wait()
 
-    @property
-    def ready(self) -> tuple[tuple[int, int], ...]:
-        """Buckets, as (least, greatest), of which the machine code is there."""
-        return tuple(sorted(self._made))
+    def _alone(self, sizes: Sizes) -> Linked:
+        """Compiled for these sizes and no others."""
+        imported = self._record_at(sizes)
+        values = self._values(sizes, imported)
+        network, parts = compile_network(imported.network, values, settings=self._compiling)
+        return Linked(sizes, network, imported, parts)
 
-    def __repr__(self) -> str:
-        how = f"each size alone: {self.by_size}" if self.by_size else f"{len(self.buckets)} buckets"
-        name = type(unwrapped(self._model)).__name__
-        return f"<DynamicModel {name}: {self.axis.name} {self.axis.least} to {self.axis.greatest}, {how}>"
+    def _singles(self, sizes: Sizes) -> tuple[int, ...]:
+        """Positions of sizes of one, where the network is another one for them: PyTorch drops such dimensions."""
+        return tuple(
+            p
+            for p, size in enumerate(sizes)
+            if size == 1 and self.ranges.greatest[p] > 1 and p not in self._plain_ones
+        )
 
-    def __str__(self) -> str:
-        ready = ", ".join(f"{low}-{high}" for low, high in self.ready)
-        return f"{self!r}\n  code is there for: {ready or 'none'}"
+    def _is_regular(self, sizes: Sizes) -> bool:
+        """Whether the network at these sizes is that of most."""
+        ends = enumerate(zip(self._regular, sizes, strict=True))
+        if any(size < least and p not in self._plain_ones for p, (least, size) in ends):
+            return False
+        return self._proven(sizes) or self._is_alike(sizes)
 
-    # Sizes
+    def _of_single(self, single: tuple[int, ...], sizes: Sizes) -> Linked:
+        rest = tuple(size for p, size in enumerate(sizes) if p not in single)
+        if not rest:
+            return self._linked_at.setdefault(sizes, self._alone(sizes))
+        if single not in self._single:
 
-    def _size_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        argument, dim = self.axis.places[0]
-        given: Any = None
-        if isinstance(argument, int) and argument < len(args):
-            given = args[argument]
-        elif argument in kwargs:
-            given = kwargs[argument]
-        else:
-            leaves = pytree.tree_leaves(_bound(self._model, args, kwargs))
-            if self._leaf < len(leaves):
-                given = leaves[self._leaf]
-        if not hasattr(given, "shape") or len(given.shape) <= dim:
-            raise ShapeError(
-                f"[dynamic] the argument {argument!r} is {described(given)}; its dimension {dim} gives {self.axis.name}"
+            def full(few: Sizes) -> Sizes:
+                left = iter(few)
+                return tuple(1 if p in single else next(left) for p in range(len(sizes)))
+
+            self._single[single] = DynamicNetwork(
+                lambda few: self._record_at(full(few)),
+                self.ranges.without(single),
+                self._settings,
+                values=lambda few, imported: self._values(full(few), imported),
+                fits=lambda few: self._fits(full(few)),
+                proven=lambda few: self._proven(full(few)),
+                background=self._background,
             )
-        size = int(given.shape[dim])
-        if not self.axis.least <= size <= self.axis.greatest:
-            raise ShapeError(
-                f"[dynamic] the argument {argument!r} is {described(given)}: its dimension {dim} gives "
-                f"{self.axis.name}={size}, and the model was compiled for {self.axis.least} to {self.axis.greatest}; "
-                "pass a size within, or compile for a wider range"
-            )
-        return size
+        within = self._single[single]
+        found = within.at(rest)
+        made = replace(found, sizes=sizes)
+        return self._linked_at.setdefault(sizes, made) if within.is_kept(found) else made
 
-    def _model_at(self, size: int) -> CompiledModel:
-        found = self._models.get(size)
-        if found is not None:
-            return found
-        with self._lock, torch.no_grad():
-            if self.by_size:
-                made = compile_model(self._model, self._resized(size), self._settings)
-                return self._models.setdefault(size, made)
-            whole_range = (self.axis.least, self.axis.greatest)
-            bucket = next(each for each in self.buckets if each[0] <= size <= each[1])
-            if self._background and bucket not in self._made:
-                self._make_beside(bucket)
-                return self._linked(
-                    whole_range, size
-                )  # not kept: a later call may have the better one
-            return self._models.setdefault(size, self._linked(bucket, size))
-
-    def _make_beside(self, bucket: tuple[int, int]) -> None:
+    def _make_beside(self, bucket: Span) -> None:
         if bucket not in self._busy:
             self._busy[bucket] = threading.Thread(
                 target=self._make_quietly, args=(bucket,), daemon=True
             )
             self._busy[bucket].start()
 
-    def _make_quietly(self, bucket: tuple[int, int]) -> None:
+    def _make_quietly(self, bucket: Span) -> None:
         try:
             with torch.no_grad():
                 made = self._make(bucket)
             self._made[bucket] = made
         except Exception as error:  # whoever calls goes on with what there is
-            _log.warning("no better code for the sizes %s to %s: %s", *bucket, error)
+            _log.warning("no better code for the sizes %s: %s", _span_text(bucket), error)
 
     # Recording
 
-    def _resized(self, size: int) -> Any:
-        """The example, with the size in its dimensions: rows of it again and again, or fewer of them."""
-        args, named = arguments(self._model, self._example)
-        everything = _everything(args, named)
-        for argument, dim in self.axis.places:
-            tensor = everything[argument]
-            rows = torch.arange(size) % tensor.shape[dim]
-            everything[argument] = tensor.index_select(dim, rows).contiguous()
-        if named:
-            return {name: everything[name] for name in named}
-        return tuple(everything[place] for place in range(len(args)))
-
     def _record(self) -> None:
-        axis = self.axis
-        largest = self._representative(axis.greatest)
-        least = max(axis.least, min(2, axis.greatest))
-        sizes = sorted({largest, least, (least + largest) // 2 | 1, max(largest - 1, least)})
-        sizes = [size for size in sizes if size <= largest]
-        self._imported: dict[int, Imported] = {}
-        parts: dict[int, Folded] = {}
-        graphs: dict[int, _core.Graph] = {}
-        decisions: list[Joined] = []
-        for size in [largest, *(size for size in sizes if size != largest)]:
-            imported = from_module(self._model, self._resized(size))
-            parts[size] = folded(imported.network)
-            graph = parts[size].call.graph().cleaned()
-            self._imported[size] = imported
-            self._dtype = _main_type(graph)
-            if self._compiling.fuse and size == largest:
-                graph, _, decisions = fused(
-                    graph,
-                    PredictedCost(self._dtype, self._compiling.threads),
-                    dtype=self._dtype,
-                    threads=self._compiling.threads,
-                    directory=usable_cache() if self._compiling.cache else None,
-                )
-            elif self._compiling.fuse:
-                joined = fused_alike(graph, decisions)
-                if joined is None:
-                    raise ShapeError(f"[dynamic] the network at size {size} has other nodes")
-                graph = joined
-            graphs[size] = graph
-        self._largest = largest
-        self._parts = parts[largest]
-        self._family = GraphFamily(graphs)
+        ranges = self.ranges
+        self._base = base = self._representative(ranges.greatest)
+        self._imported: dict[Sizes, Imported] = {}
+        self._folded: dict[Sizes, Folded] = {}
+        self._graphs: dict[Sizes, _core.Graph] = {}
+        self._decisions: list[Joined] = []
+        self._add(base)
+        self._regular = least = self._least_regular()
+        middle = tuple((n + m) // 2 | 1 for n, m in zip(least, base, strict=True))
+        middle = tuple(min(n, m) for n, m in zip(middle, base, strict=True))
+        for position in range(len(base)):
+            for size in (least[position], middle[position], base[position] - 1):
+                if least[position] <= size < base[position]:
+                    self._add(_with(base, position, size))
+        if len(base) > 1:
+            self._add(least)
+            self._add(middle)
+        for _ in range(_MOST_ROUNDS):
+            self._numbers = Numbers(ranges.names, base)
+            TextFamily({s: str(g.text()) for s, g in self._graphs.items()}, self._numbers)
+            further = [s for s in self._numbers.undecided(least) if s not in self._graphs]
+            if not further:
+                break
+            for sizes in further:
+                self._add(sizes)
+        self._family = GraphFamily(self._graphs, self._numbers)
+        self._parts = self._folded[base]
         self._weights = dict(self._parts.call.weights)
-        for size, each in parts.items():
-            _check_weights(self._weights, each.call.weights, size)
-        hosts = [n.function for n in graphs[largest].nodes if n.program is None]
-        alone = [function for function in hosts if function not in ENGINE]
-        if alone:
-            raise ShapeError(
-                f"[dynamic] PyTorch computes {alone[0]}, which is compiled for one size"
+        for sizes, each in self._folded.items():
+            _check_weights(self._weights, each.call.weights, told(ranges.names, sizes))
+        self._outside()
+        self._host_calls()
+        self._look_at_ones(least)
+
+    def _least_regular(self) -> Sizes:
+        """The least sizes, each with the others at their largest, at which the network has the nodes that it has there.
+
+        A single row makes another graph of many a network, as do images so small that all of one is in one window.
+        """
+        wanted = structure(str(self._graphs[self._base].text()))
+        found = []
+        for position, (low, high) in enumerate(
+            zip(self.ranges.least, self.ranges.greatest, strict=True)
+        ):
+
+            def is_so(size: int, position: int = position) -> bool:
+                sizes = _with(self._base, position, size)
+                try:
+                    self._add(sizes)
+                except (ShapeError, CannotImport):
+                    return False
+                if structure(str(self._graphs[sizes].text())) == wanted:
+                    return True
+                for kept in (self._imported, self._folded, self._graphs):
+                    del kept[sizes]
+                return False
+
+            least = max(low, min(2, high))
+            if least < high and not is_so(least):
+                no, yes = least, high
+                while yes - no > 1:
+                    size = (no + yes) // 2
+                    no, yes = (no, size) if is_so(size) else (size, yes)
+                least = yes
+            found.append(least)
+        return tuple(found)
+
+    def _add(self, sizes: Sizes) -> None:
+        if sizes in self._graphs:
+            return
+        imported = self._record_at(sizes)
+        parts = folded(imported.network)
+        graph = parts.call.graph().cleaned()
+        self._imported[sizes], self._folded[sizes] = imported, parts
+        self._graphs[sizes] = self._joined(graph, sizes)
+
+    def _joined(self, graph: _core.Graph, sizes: Sizes) -> _core.Graph:
+        """With the nodes joined that are joined at the largest sizes."""
+        if not self._compiling.fuse:
+            return graph
+        if sizes == self._base:
+            self._dtype = _main_type(graph)
+            graph, _, self._decisions = fused(
+                graph,
+                PredictedCost(self._dtype, self._compiling.threads),
+                dtype=self._dtype,
+                threads=self._compiling.threads,
+                directory=usable_cache() if self._compiling.cache else None,
             )
-        names = [each.name for each in self._imported[largest].given]
-        self._given: dict[str, tuple[Extent, ...]] = {}
-        for place, name in enumerate(names):
-            shapes = {size: each.given[place].shape for size, each in self._imported.items()}
-            self._given[name] = shape_through(shapes)
+            return graph
+        joined = fused_alike(graph, self._decisions)
+        if joined is None:
+            raise ShapeError(
+                f"[dynamic] the network at {told(self.ranges.names, sizes)} has other nodes"
+            )
+        return joined
+
+    def _outside(self) -> None:
+        """What calls bring and get, at all sizes."""
+        base = self._imported[self._base]
+        self._given: dict[str, tuple[Formula, ...]] = {}
+        for place, given in enumerate(base.given):
+            shapes = {sizes: each.given[place].shape for sizes, each in self._imported.items()}
+            self._given[given.name] = shape_through(shapes, self._numbers, f"input {given.name}")
+        self._returned: list[Any] = []
+        for place, constant in enumerate(base.constants):
+            values = {sizes: each.constants[place] for sizes, each in self._imported.items()}
+            if type(constant) is int and any(value != constant for value in values.values()):
+                self._returned.append(self._numbers.formula(values, "a number that is returned"))
+            elif any(value != constant for value in values.values()):
+                raise ShapeError("[dynamic] the model returns something else at other sizes")
+            else:
+                self._returned.append(None)
+        self._fixed: list[Any] = []
+        for place, given in enumerate(base.given):
+            values = {sizes: each.given[place].constant for sizes, each in self._imported.items()}
+            follows = type(given.constant) is int and len(set(values.values())) > 1
+            self._fixed.append(self._numbers.formula(values, given.name) if follows else None)
         for other in self._imported.values():
-            if other.returned != self._imported[largest].returned:
+            if other.returned != base.returned:
                 raise ShapeError("[dynamic] the model returns something else at other sizes")
 
-    def _representative(self, greatest: int) -> int:
-        """A size that code for sizes up to this one is made for: whole vectors, where the model can have them."""
-        rounded = -(-greatest // _VECTOR) * _VECTOR
-        if rounded == greatest:
-            return greatest
-        try:
-            self._model_of(rounded)
-        except Exception:  # whatever a model raises that cannot have so many
-            return greatest
-        return rounded
+    def imported_at(self, sizes: Sizes) -> Imported:
+        """How a call at these sizes becomes one of the network."""
+        base = self._imported[self._base]
+        given = [
+            replace(each, shape=tuple(n.at(sizes) for n in self._given[each.name]))
+            if each.dtype is not None
+            else (each if follows is None else replace(each, constant=follows.at(sizes)))
+            for each, follows in zip(base.given, self._fixed, strict=True)
+        ]
+        constants = [
+            constant if follows is None else follows.at(sizes)
+            for constant, follows in zip(base.constants, self._returned, strict=True)
+        ]
+        return replace(base, given=given, constants=constants)
 
-    def _model_of(self, size: int) -> None:
-        args, named = arguments(self._model, self._resized(size))
-        self._model(*args, **named)
+    def _host_calls(self) -> None:
+        """What PyTorch computes, at all sizes."""
+        self._hosts: dict[str, Callable[[Sizes], HostCall]] = {}
+        for node in self._graphs[self._base].nodes:
+            if node.program is not None or node.function in ENGINE:
+                continue
+            calls: dict[Sizes, HostCall] = {}
+            for sizes, imported in self._imported.items():
+                host = next(n.host for n in imported.network.nodes if n.name == node.name)
+                if not isinstance(host, HostCall):
+                    raise ShapeError(
+                        f"[dynamic] {node.function} ({node.name}) is computed outside of kernels, for one size"
+                    )
+                calls[sizes] = host
+            self._hosts[node.name] = call_through(calls, self._numbers)
+
+    def _look_at_ones(self, least: Sizes) -> None:
+        """Which sizes may be one and leave the network what it is."""
+        self._plain_ones: set[int] = set()
+        for position, (low, high) in enumerate(
+            zip(self.ranges.least, self.ranges.greatest, strict=True)
+        ):
+            if low > 1 or high == 1:
+                continue
+            if all(
+                self._is_alike(_with(sizes, position, 1))
+                for sizes in dict.fromkeys((self._base, least))
+            ):
+                self._plain_ones.add(position)
+        if len(self._plain_ones) > 1:
+            ones = tuple(1 if p in self._plain_ones else n for p, n in enumerate(self._base))
+            if not self._is_alike(ones):
+                self._plain_ones.clear()
+
+    def _is_alike(self, sizes: Sizes) -> bool:
+        """Whether the network at these sizes is what it follows to be there."""
+        try:
+            imported = self._record_at(sizes)
+            parts = folded(imported.network)
+            graph = self._joined(parts.call.graph().cleaned(), sizes)
+            _check_weights(self._weights, parts.call.weights, "")
+            expected = self.imported_at(sizes)
+            return (
+                self._family.is_at(sizes, graph)
+                and imported.given == expected.given
+                and imported.returned == expected.returned
+                and not self._hosts
+            )
+        except (ShapeError, CannotImport):
+            return False
+
+    def _representative(self, greatest: Sizes) -> Sizes:
+        """Sizes that code for sizes up to these is made for: whole vectors, where the network can have them."""
+        found = greatest
+        for position, size in enumerate(greatest):
+            rounded = _with(found, position, _rounded(size))
+            if rounded != found and self._fits(rounded):
+                found = rounded
+        return found
 
     # Making
 
-    def _made_of(self, bucket: tuple[int, int]) -> _Made:
+    def _made_of(self, bucket: Span) -> _Made:
         with self._lock:
             if bucket not in self._made:
                 self._made[bucket] = self._make(bucket)
             return self._made[bucket]
 
-    def _make(self, bucket: tuple[int, int]) -> _Made:
-        low, high = bucket
-        largest = min(-(-high // _VECTOR) * _VECTOR, max(self._largest, high))
-        sizes = [largest]
-        low = max(low, min(2, high))  # a single row makes another graph of many a network
-        sizes += [
-            size
-            for size in sorted({low, (low + largest) // 2, largest - 1})
-            if low <= size < largest
-        ]
-        graphs = [self._family.at(size) for size in sizes]
-        nodes = [list(graph.nodes) for graph in graphs]
-        made = _Made(bucket[0], high, [])
-        for position, node in enumerate(nodes[0]):
-            graph = graphs[0]
+    def _least_of(self, bucket: Span) -> Sizes:
+        """The least sizes that a bucket's code has to know of: none of one that makes another network."""
+        return tuple(
+            low if p in self._plain_ones else min(max(low, least), high)
+            for p, (low, high, least) in enumerate(zip(*bucket, self._regular, strict=True))
+        )
+
+    def _samples(self, bucket: Span) -> tuple[list[Sizes], int]:
+        """Sizes of a bucket, the largest first, which code for it is made for; how many of them are always looked at."""
+        low, high = self._least_of(bucket), bucket[1]
+        largest = tuple(min(_rounded(n), max(m, n)) for n, m in zip(high, self._base, strict=True))
+        middle = tuple((n + m) // 2 for n, m in zip(low, largest, strict=True))
+        sizes = [largest, high, low, middle]
+        for position, ends in enumerate(zip(low, middle, largest, strict=True)):
+            sizes += [
+                _with(largest, position, size) for size in (*ends[:2], max(ends[2] - 1, ends[0]))
+            ]
+        known = list(dict.fromkeys(sizes))
+        for position, (least, most) in enumerate(zip(low, largest, strict=True)):
+            steps = range(least, most + 1, max(1, (most - least) // _SAMPLES))
+            last = range(max(least, most - _SAMPLES), most + 1)
+            sizes += [_with(largest, position, size) for size in (*steps, *last)]
+        return list(dict.fromkeys(sizes)), len(known)
+
+    def _make(self, bucket: Span) -> _Made:
+        samples, known = self._samples(bucket)
+        columns: dict[Formula, list[int]] = {}
+
+        def column(formula: Formula) -> list[int]:
+            if formula not in columns:
+                columns[formula] = [formula.at(sizes) for sizes in samples]
+            return columns[formula]
+
+        graph = self._family.at(samples[0])
+        made = _Made(bucket, [])
+        for node in graph.nodes:
             if node.program is None:
-                made.stages.append(call_stage(node, None, ""))
+                reason = "" if node.function in ENGINE else self._reason(node)
+                made.stages.append(call_stage(node, None, reason))
             elif graph.is_view(node.name):
                 made.stages.append(view_stage(node, (node.name,)))
-            elif all(_text(each[position]) == _text(node) for each in nodes):
+            elif all(_text(self._node(s, node.name)) == _text(node) for s in samples[:known]):
                 made.stages.append(
                     kernel_stage(
                         graph,
@@ -379,63 +549,98 @@ class DynamicModel(Printed):
                     )
                 )
             else:
-                programs = [_program(each[position]) for each in nodes]
-                made.stages.append(self._general_stage(made, graph, node, sizes, programs))
+                values = {
+                    place: column(formula) for place, formula in self._extents(node.name).items()
+                }
+                made.stages.append(self._general_stage(made, graph, node, samples, known, values))
         return made
+
+    def _node(self, sizes: Sizes, name: str) -> _core.GraphNode:
+        found = self._nodes.get(sizes)
+        if found is None:
+            made = {node.name: node for node in self._family.at(sizes).nodes}
+            found = self._nodes.setdefault(sizes, made)
+        return found[name]
+
+    def _extents(self, name: str) -> dict[At, Formula]:
+        """A program's extents that are not the same at all sizes."""
+        found: dict[At, Formula] = {}
+        programs = {
+            sizes: _program(next(node for node in graph.nodes if node.name == name))
+            for sizes, graph in self._graphs.items()
+        }
+        first = programs[self._base]
+        for tensor in first.tensors:
+            for dim in range(len(first.shape(tensor))):
+                values = {sizes: int(each.shape(tensor)[dim]) for sizes, each in programs.items()}
+                if len(set(values.values())) > 1:
+                    what = f"the extent {dim} of {tensor} in {name}"
+                    found[tensor, dim] = self._numbers.formula(values, what)
+        return found
+
+    def _reason(self, node: _core.GraphNode) -> str:
+        for note in self._imported[self._base].network.notes:
+            if note.startswith(node.function):
+                return note.removeprefix(node.function).lstrip(": ")
+        return "no row"
 
     def _general_stage(
         self,
         made: _Made,
         graph: _core.Graph,
         node: _core.GraphNode,
-        sizes: list[int],
-        programs: list[_core.Program],
+        samples: Sequence[Sizes],
+        known: int,
+        extents: Mapping[At, Sequence[int]],
     ) -> Stage | None:
         """A kernel for all sizes of a bucket; None where each size needs its own."""
         largest = _program(node)
+        programs = {each: _program(self._node(each, node.name)) for each in samples[:known]}
         fixed = [
             name
             for name in constants_of(graph, node)
-            if all(each.shape(name) == largest.shape(name) for each in programs)
+            if all(each.shape(name) == largest.shape(name) for each in programs.values())
         ]
         dtype = str(graph.tensor(node.outputs[0])[1])
         threads, cache = self._compiling.threads, self._compiling.cache
         directory = usable_cache() if cache else None
         where = str(directory) if directory else ""
         operator = Operator(largest)
+        low, high = self._least_of(made.span), made.span[1]
         try:
+            places, enough = parameters(extents, range(known))
+            for n in enough[known:]:
+                programs[samples[n]] = _program(self._node(samples[n], node.name))
+            names = [f"size_{n + 1}" for n in range(len(places))]
             live = _core.with_live_ends(
-                [([size], program) for size, program in zip(sizes, programs, strict=True)], [_SIZE]
+                [(_values_at(program, places), program) for program in programs.values()], names
             )
             schedule = schedule_of(
                 operator, dtype=dtype, threads=threads, constants=fixed, cache=cache
             ).schedule
-            ranges = [(_SIZE, max(made.least, min(2, made.greatest)), made.greatest)]
+            most = _values_at(programs[high], places)
+            ends = zip(_values_at(programs[low], places), most, strict=True)
+            ranges = [(name, *each) for name, each in zip(names, ends, strict=True)]
             nests = _core.apply_prepacked(live, schedule, ranges)
             prepack: _core.Kernel | None = None
             if nests is None:
                 nest = _core.apply_schedule(live, schedule, ranges)
             else:
-                once = nests[0].specialised([made.greatest])  # of weights, which have no such size
+                once = nests[0].specialised(most)  # of weights, which have no such size
                 prepack, nest = _core.compile_nest(once, cache_directory=where), nests[1]
             call = _core.compile_nest(nest, cache_directory=where)
-            verification = self._verify(node.name, prepack, call, ranges[0], operator, dtype)
+            verification = self._verify(
+                node.name, prepack, call, places, (low, high), operator, dtype
+            )
         except (ShapeError, ScheduleError, _NotTheSame) as error:
             _log.info("%s is compiled for each size: %s", node.name, error)
             return None
         kernel = PrepackedKernel(
-            operator,
-            tuple(fixed),
-            dtype,
-            threads,
-            schedule,
-            prepack,
-            call.at([made.greatest]),
-            verification,
+            operator, tuple(fixed), dtype, threads, schedule, prepack, call.at(most), verification
         )
-        names = dict(zip(largest.inputs, node.inputs, strict=True))
-        names |= zip(largest.outputs, node.outputs, strict=True)
-        made.general[node.name] = call
+        held = dict(zip(largest.inputs, node.inputs, strict=True))
+        held |= zip(largest.outputs, node.outputs, strict=True)
+        made.general[node.name] = (call, places)
         return Stage(
             node.name,
             "kernel",
@@ -444,9 +649,9 @@ class DynamicModel(Printed):
             (node.name,),
             str(largest.short_text()),
             kernel=kernel,
-            packed=kernel.pack(**{name: self._weights[names[name]] for name in fixed}),
+            packed=kernel.pack(**{name: self._weights[held[name]] for name in fixed}),
             operator=operator,
-            names=names,
+            names=held,
             flops=operator.flops,
         )
 
@@ -455,17 +660,25 @@ class DynamicModel(Printed):
         name: str,
         prepack: _core.Kernel | None,
         call: _core.Kernel,
-        sizes: tuple[str, int, int],
+        places: tuple[At, ...],
+        span: Span,
         operator: Operator,
         dtype: str,
     ) -> Verification:
-        """At both ends and two sizes between, against the interpreter of each size's own program."""
-        _, low, high = sizes
+        """At both ends and at sizes between, against the interpreter of each size's own program."""
+        low, high = span
         draw = random.Random(repr((name, low, high)))
+        between = [
+            tuple(draw.randint(*ends) for ends in zip(low, high, strict=True)) for _ in range(2)
+        ]
         result: Any = None
-        for size in dict.fromkeys([low, high, draw.randint(low, high), draw.randint(low, high)]):
-            program = _program(next(n for n in self._family.at(size).nodes if n.name == name))
-            code = call.at([size])
+        for sizes in dict.fromkeys([low, high, *between]):
+            program = _program(self._node(sizes, name))
+            code = call.at(_values_at(program, places))
+            if _shapes_differ(code, program):
+                raise _NotTheSame(
+                    f"[dynamic] {name} has other shapes at {self._numbers.told(sizes)}"
+                )
             found = (
                 code.verify(program)
                 if prepack is None
@@ -473,8 +686,8 @@ class DynamicModel(Printed):
             )
             if not found.passed:
                 raise _NotTheSame(
-                    f"[dynamic] {name} at size {size}: max_rel_err {found.max_rel_err:.1e} (limit {found.limit:.0e}); "
-                    f"{found.detail}"
+                    f"[dynamic] {name} at {told(self.ranges.names, sizes)}: max_rel_err {found.max_rel_err:.1e} "
+                    f"(limit {found.limit:.0e}); {found.detail}"
                 )
             if result is None or found.max_rel_err > result.max_rel_err:
                 result = found
@@ -484,37 +697,22 @@ class DynamicModel(Printed):
 
     # Linking
 
-    def _linked(self, bucket: tuple[int, int], size: int) -> CompiledModel:
-        """The model at a size of a bucket, by its machine code."""
-        if (
-            size == 1 and self.axis.greatest > 1
-        ):  # a single row makes another graph of many a network
-            return compile_model(self._model, self._resized(1), self._settings)
-        made = self._made_of(bucket)
-        network = self._network(made, size)
-        largest = self._imported[self._largest]
-        given = [
-            each
-            if each.dtype is None
-            else replace(each, shape=tuple(extent.at(size) for extent in self._given[each.name]))
-            for each in largest.given
-        ]
-        args, named = arguments(self._model, self._resized(size))
-        compiled = CompiledModel(
-            unwrapped(self._model),
-            replace(largest, given=given),
-            network,
-            self._parts,
-            (args, named),
-        )
-        if self._state is not None and compiled._state != self._state:  # weights changed by now
-            compiled.renew(everything=True)
-        return compiled
+    def _linked(self, bucket: Span, sizes: Sizes) -> Linked:
+        """The network at sizes of a bucket, by its machine code."""
+        network = self._network(self._made_of(bucket), sizes)
+        return Linked(sizes, network, self.imported_at(sizes), self._parts)
 
-    def _network(self, made: _Made, size: int) -> CompiledNetwork:
-        graph = self._family.at(size)
+    def _network(self, made: _Made, sizes: Sizes) -> CompiledNetwork:
+        graph = self._family.at(sizes)
         stages = []
         for node, stage in zip(graph.nodes, made.stages, strict=True):
+            if stage is not None and node.name in made.general:
+                stage = _sized(stage, node, *made.general[node.name])
+            elif stage is not None and node.name in self._hosts:
+                host = self._hosts[node.name](sizes)
+                stage = replace(stage, host=host, attributes=node.attributes)
+            elif stage is not None and stage.kind in ("engine", "view"):
+                stage = replace(stage, attributes=node.attributes)
             if stage is None:
                 stage = kernel_stage(
                     graph,
@@ -524,12 +722,6 @@ class DynamicModel(Printed):
                     threads=self._compiling.threads,
                     cache=self._compiling.cache,
                 )
-            elif node.name in made.general:
-                kernel = copy.copy(stage.kernel)
-                assert kernel is not None and node.program is not None
-                kernel._call = made.general[node.name].at([size])
-                kernel.operator = Operator(node.program)
-                stage = replace(stage, kernel=kernel, operator=kernel.operator)
             stages.append(stage)
         return _AtSize(graph, stages, self._weights, self._shared, self._compiling.threads)
 
@@ -537,20 +729,17 @@ class DynamicModel(Printed):
         """The whole network against float64 at sizes that it was recorded at, by the code for the whole range."""
         if not self._compiling.verify:
             return
-        made = self._made[(self.axis.least, self.axis.greatest)]
-        for size, imported in self._imported.items():
-            if size > self.axis.greatest:
+        made = self._made[self.whole]
+        for sizes, imported in self._imported.items():
+            if not _holds((self._least_of(self.whole), self.whole[1]), sizes):
                 continue
-            args, named = arguments(self._model, self._resized(size))
-            given = imported.flatten(args, named)
-            network = self._network(made, size)
-            values = [given[value.name] for value in imported.network.inputs]
+            network = self._network(made, sizes)
+            values = self._values(sizes, imported)
             check = judged_on(network, imported.network, sampled(network, imported.network, values))
             if not check:
-                raise KernelError(f"[dynamic] {imported.network.name} at size {size}: {check}")
-
-
-_SIZE = "size_"
+                raise KernelError(
+                    f"[dynamic] {imported.network.name} at {told(self.ranges.names, sizes)}: {check}"
+                )
 
 
 def _program(node: _core.GraphNode) -> _core.Program:
@@ -566,8 +755,62 @@ class _NotTheSame(KernelError):
     """Code for a range of sizes computes something else at one of them."""
 
 
-def _check_weights(largest: Mapping[str, Array], others: Mapping[str, Array], size: int) -> None:
-    """That weights are the beginnings of those of the largest size."""
+def _with(sizes: Sizes, position: int, size: int) -> Sizes:
+    return (*sizes[:position], size, *sizes[position + 1 :])
+
+
+def _holds(span: Span, sizes: Sizes) -> bool:
+    return all(low <= size <= high for low, size, high in zip(span[0], sizes, span[1], strict=True))
+
+
+def _span_text(span: Span) -> str:
+    return ", ".join(f"{low}-{high}" for low, high in zip(*span, strict=True))
+
+
+def _rounded(size: int) -> int:
+    """Up to whole vectors."""
+    return -(-size // _VECTOR) * _VECTOR if size > _VECTOR // 2 else 1 << (size - 1).bit_length()
+
+
+def _sized(
+    stage: Stage, node: _core.GraphNode, call: _core.Kernel, places: tuple[At, ...]
+) -> Stage | None:
+    """A stage at the sizes of a node; None where its code is not for what the node is there."""
+    kernel, program = copy.copy(stage.kernel), _program(node)
+    assert kernel is not None
+    try:
+        kernel._call = call.at(_values_at(program, places))
+    except ShapeError as error:
+        _log.info("%s is compiled for this size: %s", node.name, error)
+        return None
+    if _shapes_differ(kernel._call, program):
+        _log.info("%s is compiled for this size: its code has other shapes there", node.name)
+        return None
+    kernel.operator = Operator(program)
+    return replace(
+        stage,
+        kernel=kernel,
+        operator=kernel.operator,
+        what=str(program.short_text()),
+        flops=kernel.operator.flops,
+    )
+
+
+def _shapes_differ(code: _core.Kernel, program: _core.Program) -> bool:
+    """Whether the code reads or writes arrays of other shapes than the program."""
+    known = {*program.inputs, *program.outputs}
+    return any(
+        name in known and list(shape) != list(program.shape(name))
+        for name, _, shape in code.arguments
+    )
+
+
+def _values_at(program: _core.Program, places: Sequence[At]) -> list[int]:
+    return [int(program.shape(name)[dim]) for name, dim in places]
+
+
+def _check_weights(largest: Mapping[str, Array], others: Mapping[str, Array], where: str) -> None:
+    """That weights are the beginnings of those of the largest sizes."""
     for name, array in others.items():
         held = largest.get(name)
         whole_of = (
@@ -581,13 +824,19 @@ def _check_weights(largest: Mapping[str, Array], others: Mapping[str, Array], si
             equal_nan=array.dtype.kind == "f",
         )
         if not same:
-            raise ShapeError(
-                f"[dynamic] {name} at size {size} is no part of what it is at the largest"
-            )
+            raise ShapeError(f"[dynamic] {name} at {where} is no part of what it is at the largest")
 
 
-def _buckets(least: int, greatest: int) -> list[tuple[int, int]]:
-    """From the greatest down, none wider than `_RATIO`."""
+def _buckets(ranges: Ranges) -> tuple[Span, ...]:
+    """From the greatest sizes down, none wider than `_RATIO` in one of them."""
+    rows = [_cuts(*ends) for ends in zip(ranges.least, ranges.greatest, strict=True)]
+    return tuple(
+        (tuple(low for low, _ in each), tuple(high for _, high in each))
+        for each in itertools.product(*rows)
+    )
+
+
+def _cuts(least: int, greatest: int) -> list[tuple[int, int]]:
     found = []
     high = greatest
     while high >= least:
@@ -599,111 +848,4 @@ def _buckets(least: int, greatest: int) -> list[tuple[int, int]]:
     return found[::-1]
 
 
-def _bound(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    import inspect
-
-    try:
-        return dict(inspect.signature(unwrapped(model).forward).bind(*args, **kwargs).arguments)
-    except (TypeError, ValueError):
-        return (args, kwargs)
-
-
-def _everything(args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[int | str, Any]:
-    """Arguments by position, or by name."""
-    made: dict[int | str, Any] = dict(enumerate(args))
-    made.update(named)
-    return made
-
-
-def _leaf_of(args: tuple[Any, ...], named: dict[str, Any], axis: Axis) -> int:
-    """Which leaf of a call's arguments has the size."""
-    argument, _ = axis.places[0]
-    everything = _everything(args, named)
-    before = list(everything)[: list(everything).index(argument)]
-    return sum(len(pytree.tree_leaves(everything[each])) for each in before)
-
-
-def axis_of(dynamic: Any, model: Any, example: Any) -> Axis:
-    """What a caller gave: {argument: {dimension: (name, least, greatest)}}, or with `torch.export.Dim` for the triple.
-
-    Raises:
-        ArgumentError: it is no such dictionary, or has several sizes.
-        UnknownName: there is no such argument.
-        ShapeError: a dimension that a tensor has not, or a range that is none.
-    """
-    form = 'such as {"ids": {1: ("n", 24, 512)}}: by argument, by dimension, the size\'s name and range'
-    if not isinstance(dynamic, Mapping) or not dynamic:
-        raise ArgumentError(f"[dynamic] dynamic={dynamic!r}", fix=f"give a dictionary {form}")
-    args, named = arguments(model, example)
-    everything = _everything(args, named)
-    positions = _names(model)
-    places: list[tuple[int | str, int]] = []
-    seen: set[tuple[str, int, int]] = set()
-    for argument, dims in dynamic.items():
-        place = argument
-        if isinstance(argument, str) and argument not in everything and argument in positions:
-            place = positions.index(argument)
-        if place not in everything or isinstance(place, bool):
-            raise unknown_name(
-                "argument", str(argument), [str(key) for key in everything] + positions
-            )
-        tensor = everything[place]
-        if not isinstance(dims, Mapping) or not isinstance(tensor, Tensor):
-            raise ArgumentError(
-                f"[dynamic] {argument!r}: {described(dims)} for {described(tensor)}",
-                fix=f"give dimensions of a tensor, {form}",
-            )
-        for dim, size in dims.items():
-            dim = whole("dynamic", "the dimension", dim, 0, tensor.ndim - 1, ShapeError)
-            seen.add(_range_of(size, form))
-            places.append((place, dim))
-    if len(seen) != 1:
-        raise ArgumentError(
-            f"[dynamic] {len(seen)} sizes: {sorted(seen)}",
-            fix="a network has one size that calls bring along",
-        )
-    name, least, greatest = seen.pop()
-    return Axis(name, least, greatest, tuple(places))
-
-
-def _names(model: Any) -> list[str]:
-    import inspect
-
-    try:
-        return list(inspect.signature(unwrapped(model).forward).parameters)
-    except (TypeError, ValueError):
-        return []
-
-
-def _range_of(size: Any, form: str) -> tuple[str, int, int]:
-    if hasattr(size, "min") and hasattr(size, "max") and hasattr(size, "__name__"):
-        size = (size.__name__, size.min, size.max)
-    if not isinstance(size, (tuple, list)) or len(size) != 3 or not isinstance(size[0], str):
-        raise ArgumentError(f"[dynamic] {size!r} is no size with its range", fix=f"give one {form}")
-    name = size[0]
-    least = whole("dynamic", f"the least {name}", size[1], 1, _LARGEST, ShapeError)
-    greatest = whole("dynamic", f"the greatest {name}", size[2], 1, _LARGEST, ShapeError)
-    if greatest < least:
-        raise ShapeError(
-            f"[dynamic] {name}=({least}, {greatest}): its least value is above its greatest"
-        )
-    return name, least, greatest
-
-
-def compile_dynamic_model(
-    model: nn.Module,
-    example: Any,
-    dynamic: Any,
-    settings: Mapping[str, Any],
-    *,
-    background: bool = False,
-) -> DynamicModel:
-    """What `syno.compile` does with a module and `dynamic`."""
-    if settings.get("layouts", ROW_MAJOR) != ROW_MAJOR or settings.get("derive", False):
-        raise ArgumentError(
-            "[dynamic] layouts and derived programs are chosen for one size",
-            fix="leave out layouts and derive, or compile for one size",
-        )
-    return DynamicModel(
-        model, example, axis_of(dynamic, model, example), settings, background=background
-    )
+__all__ = ["DynamicNetwork", "Linked"]

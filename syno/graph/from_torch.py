@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import warnings
@@ -35,6 +36,12 @@ _CHECKS = re.compile(
     r"aten\._assert|aten\.sym_constrain|aten\._functional_assert|profiler\.|inductor\."
 )
 
+#: Functions of a tensor's shape that give a number.
+_OF_EXTENTS: dict[str, Any] = {
+    "aten.sym_size.int": lambda shape, dim: shape[dim],
+    "aten.sym_numel.default": lambda shape: math.prod(shape),
+}
+
 #: Functions that read their first tensor's shape and type, and none of its elements.
 _OF_SHAPE = re.compile(r"aten\.(new_(zeros|ones|full)|(zeros|ones|full)_like)\.")
 
@@ -52,11 +59,11 @@ def from_module(model: nn.Module, example: Any, *, name: str = "") -> Imported:
         CannotImport: `torch.export` does not take the model, or the model changes its buffers or its inputs.
     """
     model = unwrapped(model)
-    _check_devices(model)
+    check_devices(model)
     inputs = pytree.tree_map(lambda t: t.detach().clone() if isinstance(t, Tensor) else t, example)
     args, named = arguments(model, inputs)
-    program = _exported(model, args, named)
-    importer = _Importer(name or type(model).__name__)
+    program = exported(model, args, named)
+    importer = Importer(name or type(model).__name__)
     return importer.of_program(model, program, args, named)
 
 
@@ -75,10 +82,10 @@ def from_fx(
     Raises:
         CannotImport: the graph changes its inputs, or has what no network has.
     """
-    return _Importer(name).of_graph(module, list(example_inputs), dict(weights or {}))
+    return Importer(name).of_graph(module, list(example_inputs), dict(weights or {}))
 
 
-def _check_devices(model: nn.Module) -> None:
+def check_devices(model: nn.Module) -> None:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
             kind = "quantised" if tensor.is_quantized else f"{tensor.layout} on {tensor.device}"
@@ -87,7 +94,14 @@ def _check_devices(model: nn.Module) -> None:
             )
 
 
-def _exported(model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def exported(
+    model: nn.Module, args: tuple[Any, ...], named: dict[str, Any], dynamic_shapes: Any = None
+) -> Any:
+    """What `torch.export` records of a model in inference, with functions as far apart as there are rows for them.
+
+    Raises:
+        CannotImport: it does not take the model, or the model changes its buffers or its inputs.
+    """
     from syno.torch.module import calls_registered
 
     modes = [(module, module.training) for module in model.modules()]
@@ -95,7 +109,9 @@ def _exported(model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) ->
         model.eval()
         with calls_registered(), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of what the exporter uses of itself
-            program = torch.export.export(model, args, named, strict=False)
+            program = torch.export.export(
+                model, args, named, dynamic_shapes=dynamic_shapes, strict=False
+            )
             changed = _changed(program.graph_signature)
             if changed:
                 raise CannotImport(
@@ -150,11 +166,16 @@ def _rows() -> dict[str, Any]:
 # --- one graph
 
 
-class _Importer:
+class Importer:
     """Walks a graph; what each of its nodes is: a value, a constant tensor, a number, several of them, or what another
-    call of PyTorch gives."""
+    call of PyTorch gives.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        sizes: values of the symbols in the graph's shapes.
+    """
+
+    def __init__(self, name: str, sizes: Mapping[Any, int] | None = None) -> None:
+        self.sizes = sizes or {}
         self.build = Builder(re.sub(r"\W", "_", name) or "network")
         self.made: dict[fx.Node, Any] = {}
         self.given: list[Given] = []
@@ -348,6 +369,8 @@ class _Importer:
             return self.item(args[0], args[1])
         if _CHECKS.match(str(target)):
             return None
+        if self.sizes and str(target) in _OF_EXTENTS and isinstance(args[0], Value):
+            return _OF_EXTENTS[str(target)](args[0].shape, *args[1:])
         if isinstance(target, torch._ops.HigherOrderOperator):
             return self.higher_order(target, args, named)
         leaves = pytree.tree_leaves((args, named))
@@ -403,7 +426,7 @@ class _Importer:
         results: Any = node.meta.get("val")
         many = isinstance(results, (tuple, list))
         metas: list[Any] = list(results) if isinstance(results, (tuple, list)) else [results]
-        shapes = tuple(_sizes(target, m) if isinstance(m, Tensor) else None for m in metas)
+        shapes = tuple(self.shape(target, m) if isinstance(m, Tensor) else None for m in metas)
         dtypes = tuple(_NAMES.get(m.dtype) if isinstance(m, Tensor) else None for m in metas)
         if any(
             isinstance(m, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)) for m in metas
@@ -477,7 +500,7 @@ class _Importer:
             return Slot(leaf) if isinstance(leaf, Value) else leaf
 
         args, named = pytree.tree_map(as_slot, (args, named))
-        call = HostCall(target, args, named, _strides(node, target))
+        call = HostCall(target, args, named, self.strides(node, target))
         tensors = [m for m in metas if isinstance(m, Tensor)]
         if any(m.dtype not in _NAMES for m in tensors):
             return Result(call, None)
@@ -488,7 +511,7 @@ class _Importer:
             self.build.call(
                 str(target),
                 call.values,
-                [(_sizes(target, m), _NAMES[m.dtype]) for m in tensors],
+                [(self.shape(target, m), _NAMES[m.dtype]) for m in tensors],
                 attributes=call.attributes(random=_is_random(target)),
                 host=call,
                 name=node.name,
@@ -496,6 +519,32 @@ class _Importer:
         )
         made = [next(values) if isinstance(m, Tensor) else None for m in metas]
         return made if many else made[0]
+
+    # Numbers
+
+    def number(self, value: Any) -> int:
+        """A whole number of a shape, at the graph's sizes."""
+        if self.sizes and isinstance(value, torch.SymInt):
+            return int(value.node.expr.xreplace(self.sizes))
+        return int(value)
+
+    def shape(self, target: Any, meta: Tensor) -> tuple[int, ...]:
+        try:
+            return tuple(self.number(n) for n in meta.shape)
+        except Exception as error:  # several of torch's own
+            raise CannotImport(
+                f"[import] {target} gives as many elements as the inputs' values say; the shapes of networks are fixed"
+            ) from error
+
+    def strides(self, node: fx.Node, target: Any) -> tuple[int, ...] | None:
+        """Of what reads memory as it lies: how its tensor lay when the model was recorded."""
+        if "as_strided" not in str(target):
+            return None
+        of = node.args[0]
+        meta = of.meta.get("val") if isinstance(of, fx.Node) else None
+        if not isinstance(meta, Tensor):
+            return None
+        return tuple(self.number(n) for n in meta.stride())
 
 
 def _is_node(value: Any) -> bool:
@@ -513,26 +562,8 @@ def _is_none(value: Any) -> bool:
     return value is None
 
 
-def _sizes(target: Any, meta: Tensor) -> tuple[int, ...]:
-    try:
-        return tuple(int(n) for n in meta.shape)
-    except Exception as error:  # several of torch's own
-        raise CannotImport(
-            f"[import] {target} gives as many elements as the inputs' values say; the shapes of networks are fixed"
-        ) from error
-
-
 def _is_random(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
-
-
-def _strides(node: fx.Node, target: Any) -> tuple[int, ...] | None:
-    """Of what reads memory as it lies: how its tensor lay when the model was recorded."""
-    if "as_strided" not in str(target):
-        return None
-    of = node.args[0]
-    meta = of.meta.get("val") if isinstance(of, fx.Node) else None
-    return tuple(int(n) for n in meta.stride()) if isinstance(meta, Tensor) else None
 
 
 def _in_order(

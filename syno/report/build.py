@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from syno.errors import FormatError
 from syno.machine import describe_machine
 from syno.network_file import FILES, read_network
@@ -15,7 +17,7 @@ from syno.report.details import (
     words_of,
 )
 from syno.report.listed import listed, named
-from syno.report.model import Comparison, Entry, Given, Replaced, Report
+from syno.report.model import Comparison, Entry, Given, OnTarget, Replaced, Report
 from syno.session.final_bench import FINAL_FILE as FINAL_FILE
 from syno.session.final_bench import FinalBench as FinalBench
 from syno.session.protocols import EAGER, RUNNERS
@@ -110,6 +112,7 @@ def _entry(
         seeds=[score.seed for score in candidate.finals],
         front_test=candidate.id in front_test,
         origin=candidate.origin,
+        targets_us=candidate.targets_us,
     )
 
 
@@ -165,7 +168,10 @@ def build_report(
     front = {c.id for c in view.pareto()}
     front_test = {c.id for c in view.pareto("test")}
     comparison = compare(verdict)
-    shown = listed(candidates, {*front, *front_test, verdict.best or "", verdict.leader or ""})
+    further = {c.id for name in view.targets for c in view.pareto(target=name)}
+    shown = listed(
+        candidates, {*front, *front_test, *further, verdict.best or "", verdict.leader or ""}
+    )
     if len(shown) < len(candidates):
         remarks.append(
             f"{len(shown):,} of {len(candidates):,} candidates are listed: the fronts, finalists, known operators, those with the "
@@ -224,7 +230,22 @@ def build_report(
         recipe=view.recipe,
         runner=view.runner_text(),
         original_us=view.original_us(),
+        targets=_targets(view),
     )
+
+
+def _targets(view: SessionView) -> dict[str, OnTarget]:
+    found = {}
+    for name, machine in view.targets.items():
+        verdict = view.verdict(target=name)
+        found[name] = OnTarget(
+            machine=msgspec.json.decode(machine).get("name", "") if machine else "",
+            front=[c.id for c in view.pareto(target=name)],
+            front_test=[c.id for c in view.pareto("test", target=name)],
+            best=verdict.best,
+            conclusion=verdict.sentence,
+        )
+    return found
 
 
 def _left_out(view: SessionView) -> list[str]:

@@ -48,6 +48,8 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     front_test: bool = False
     runner: str = ""
     """Who ran it when it was timed: ``"compiled"`` whole, or its ``"layers"``; empty where nobody says."""
+    targets_us: dict[str, float] = msgspec.field(default_factory=dict)
+    """Latencies of the whole network on further machines, by the target's name."""
     origin: str = ""
     """``"original"``, ``"found"``, or ``"known: grouped(g=4)"``."""
 
@@ -65,6 +67,17 @@ class Comparison(msgspec.Struct, kw_only=True):
     accuracy_difference: float
     uncertainty: float
     verdict: str
+
+
+class OnTarget(msgspec.Struct, kw_only=True):
+    """A further machine whose latencies are recorded: what it is, ids of the networks that no other beats there (of
+    validation, of test), and what may be said of the search by its latencies."""
+
+    machine: str
+    front: list[str]
+    front_test: list[str]
+    best: str | None
+    conclusion: str
 
 
 class Given(msgspec.Struct, kw_only=True):
@@ -137,6 +150,7 @@ class Report(msgspec.Struct, kw_only=True):
     """Who ran the networks that were timed, in words: compiled whole, or layer by layer and why."""
     original_us: dict[str, float] = msgspec.field(default_factory=dict)
     """Of the original by who ran it, in turns."""
+    targets: dict[str, OnTarget] = msgspec.field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         """For notebooks: conclusion, plot and table."""

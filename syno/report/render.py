@@ -103,6 +103,10 @@ def rows(report: Report) -> list[dict[str, str]]:
                 "validation": _part_text(report, entry.validation, entry.validation_stderr),
                 "test": _part_text(report, entry.test, entry.test_stderr, entry.seeds),
                 "latency": _latency_text(entry),
+                **{
+                    f"{name} latency": _number(entry.targets_us.get(name), "µs")
+                    for name in report.targets
+                },
                 "op latency": _number(entry.op_latency_us, "µs"),
                 "FLOPs": _number(entry.flops),
                 "params": _number(entry.params),

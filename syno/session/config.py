@@ -149,6 +149,8 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             measured latencies decide, and the search can be repeated from its record only.
         machine: of a deterministic session: the machine file (JSON) that its kernels depend on, beside program
             and seed. ``None``: kernels also follow what was measured since.
+        targets: by name, further machines whose latencies are recorded, with the machine file (JSON) each must fit (empty:
+            what is lent first). They decide nothing of the search.
         note: free text.
     """
 
@@ -168,6 +170,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     predicted_on: str | None = None
     limits: Limits = Limits()
     machine: str | None = None
+    targets: dict[str, str] | None = None
     note: str = ""
 
     @property
@@ -245,7 +248,7 @@ def _ascending(rungs: tuple[Rung, ...]) -> bool:
     return bool(rungs) and ascend and all(0 < rung.keep <= 1 for rung in rungs)
 
 
-CHANGEABLE = ("limits", "note")
+CHANGEABLE = ("limits", "targets", "note")
 FIXED = tuple(name for name in SessionConfig.__struct_fields__ if name not in CHANGEABLE)
 
 

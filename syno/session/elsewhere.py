@@ -6,7 +6,7 @@ import abc
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,16 @@ from syno.session.config import SessionConfig
 from syno.session.executors import Call, More, Outcome, ProcessExecutor, Reported
 from syno.session.nodes import Facts, chosen_class, class_difference, facts, why_unfit
 from syno.session.protocols import TrainRequest
-from syno.session.remote import Answer, Word, job_of, keep_files
+from syno.session.remote import (
+    CONTINUES,
+    MACHINE,
+    Answer,
+    Lender,
+    Word,
+    job_of,
+    keep_files,
+    unlike,
+)
 
 Say = Callable[[str, str], None]
 
@@ -64,6 +73,10 @@ class RemoteExecutor(abc.ABC):
 
     kind = "elsewhere"
 
+    #: Seconds after which a training comes back to go on wherever there is room, where nothing is heard of it meanwhile; 0:
+    #: never.
+    hand_back_s = 0.0
+
     def __init__(self, memory_bytes: int | None = None) -> None:
         self.memory_bytes = memory_bytes
         self.counts = Counts()
@@ -74,6 +87,9 @@ class RemoteExecutor(abc.ABC):
         self._local: ProcessExecutor | None = None
         self._workers: dict[str, int] = {}
         self._logs: Path | None = None
+        self.target = ""
+        """The target that it lends to the session, see :meth:`lend`; empty for one that trains."""
+        self._machine = ""
 
     # --- what each of them does in its own way
 
@@ -96,7 +112,7 @@ class RemoteExecutor(abc.ABC):
 
     def measures(self) -> bool:
         """Whether measurements run elsewhere, too."""
-        return False
+        return bool(self.target)
 
     def describe(self) -> dict[str, Any]:
         """What ``status`` shows: kind, machines, calls in flight, repeated ones."""
@@ -150,6 +166,54 @@ class RemoteExecutor(abc.ABC):
         for node in others:
             self._refuse(node.host, class_difference(node.numeric, self.numeric))
 
+    def lend(self, context: Context, target: str, machine: str) -> str:
+        """Makes this one that times networks on a target, and trains nothing; the machine's file (JSON).
+
+        Args:
+            machine: machine file (JSON) that it must fit; empty: it is taken as it is.
+        Raises:
+            SessionError: nobody answers, the versions differ, it cannot make the measurer, or it is another machine: the
+                difference.
+        """
+        config = context.config
+        if config.measurer is None:
+            raise SessionError(
+                f"the session times nothing, so that {target} has nothing to time either",
+                fix="leave the target out, or begin a session with a measurer",
+                code="R025",
+            )
+        self.target = target
+        self._threads = config.threads_per_measurement
+        self._start_limit_s = config.limits.start_limit_s
+        self._say, self._logs = context.say, context.directory / "logs"
+        lender = msgspec.convert(self._asked(MACHINE, config).value, Lender)
+        if why := why_unfit(lender.facts, facts()):
+            raise SessionError(
+                f"the target {target}: {why}", fix="mend it, then run again", code="R019"
+            )
+        if machine and (differs := unlike(machine, lender.machine)):
+            raise SessionError(
+                f"{lender.facts.host} is lent as the target {target}, and differs from it: {differs}",
+                fix="lend the machine that it is, or give this one a name of its own",
+                code="R024",
+            )
+        self._machine = machine or lender.machine
+        self._asked("check", config)
+        return self._machine
+
+    def _asked(self, kind: str, config: SessionConfig) -> Outcome:
+        """What the target answers before there is work for it."""
+        assert config.measurer is not None
+        call = Call(kind, config.measurer, {}, config.limits.start_limit_s)
+        ((_, outcome),) = list(self.run([call]))
+        if outcome.state != "ok":
+            raise SessionError(
+                f"the target {self.target} cannot measure: {outcome.reason}",
+                fix="it must import syno, torch and the task, in the versions that are here",
+                code="R019",
+            )
+        return outcome
+
     def _refuse(self, node: str, why: str) -> None:
         text = f"{node}: {why}"
         if text not in self.counts.refused:
@@ -163,6 +227,8 @@ class RemoteExecutor(abc.ABC):
             start_limit_s=self._start_limit_s,
             memory_bytes=self.memory_bytes,
             numeric=self.numeric if call.kind == "train" else "",
+            hand_back_s=self.hand_back_s,
+            machine=self._machine,
         )
 
     # --- calls
@@ -179,6 +245,7 @@ class RemoteExecutor(abc.ABC):
             yield from self._here().run(calls, started=started, reported=reported, more=more)
             return
         given = 0
+        spent: dict[int, float] = {}  # seconds of what was handed back
         open_calls: dict[int, Call] = {}
         begun: set[int] = set()
 
@@ -211,7 +278,17 @@ class RemoteExecutor(abc.ABC):
                         call = open_calls[heard.number]
                         self._listen(heard.number, what, call, begins, reported)
                         continue
+                    if isinstance(what, Answer) and what.state == CONTINUES:
+                        left = self._rest(open_calls[heard.number], what)
+                        begins(heard.number, what.node)
+                        spent[heard.number] = spent.get(heard.number, 0.0) + what.seconds
+                        if left is not None:
+                            open_calls[heard.number] = left
+                            self._submit(heard.number, left, self._job(left))
+                            continue
                     outcome = self._ended(heard, open_calls[heard.number])
+                    before = spent.pop(heard.number, 0.0)
+                    outcome = replace(outcome, seconds=before + outcome.seconds)
                     begins(heard.number, outcome.node)
                     begun.discard(heard.number)
                     del open_calls[heard.number]
@@ -223,6 +300,15 @@ class RemoteExecutor(abc.ABC):
             if open_calls:
                 self.counts.in_flight -= len(open_calls)
                 self._abandon()
+
+    def _rest(self, call: Call, back: Answer) -> Call | None:
+        """What is left of a training that was handed back; None where its time is used up."""
+        self._keep(call, back.files)
+        left_s = call.limit_s - back.seconds
+        if left_s <= 0:
+            return None
+        request = msgspec.structs.replace(call.request, time_limit_s=left_s)
+        return replace(call, request=request, limit_s=left_s)
 
     def _listen(
         self,
@@ -249,15 +335,24 @@ class RemoteExecutor(abc.ABC):
         if what.refused:
             self._refuse(what.node, what.refused)
             return Outcome("node", reason=f"{what.node} refused: {what.refused}", node=what.node)
+        if what.state == CONTINUES:
+            return Outcome(
+                "limit",
+                reason=f"its time is used up (limit {call.limit_s:g} s left)",
+                worker=worker,
+            )
+        self._keep(call, what.files)
+        return what.outcome(worker)
+
+    def _keep(self, call: Call, files: dict[str, bytes]) -> None:
         try:
-            keep_files(call, what.files)
+            keep_files(call, files)
         except OSError as error:
             raise SessionError(
                 f"{error.filename or self._logs} cannot be written: {error.strerror}",
                 fix="free space on the disk or make it writable, then run again: the session goes on",
                 code="R009",
             ) from error
-        return what.outcome(worker)
 
     def _here(self) -> ProcessExecutor:
         if self._local is None:

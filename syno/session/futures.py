@@ -17,6 +17,9 @@ from syno.session.worker import describe
 #: Times that a pool which broke is made again.
 _MOST_POOLS = 20
 
+#: Seconds of a training, see :class:`FuturesExecutor`: beginning again with imports and data takes a small share of it.
+HAND_BACK_S = 900.0
+
 
 class FuturesExecutor(RemoteExecutor):
     """Runs calls on a pool; in each of its processes (or threads) a worker process that can be killed.
@@ -25,6 +28,9 @@ class FuturesExecutor(RemoteExecutor):
         pool: the pool, or what makes one: then it is made again when it breaks.
         width: calls that run at the same time; default what the pool says of itself, else 1.
         memory_bytes: see :class:`RemoteExecutor`.
+        hand_back_s: a training that takes longer than this, and was written down since, comes back and goes on in whichever
+            process is free: a pool says nothing of a call before it ends, and what its process had written down would be
+            lost with it. 0: never.
     """
 
     kind = "futures"
@@ -35,8 +41,10 @@ class FuturesExecutor(RemoteExecutor):
         *,
         width: int | None = None,
         memory_bytes: int | None = None,
+        hand_back_s: float = HAND_BACK_S,
     ) -> None:
         super().__init__(memory_bytes)
+        self.hand_back_s = hand_back_s
         self._make = None if isinstance(pool, concurrent.futures.Executor) else pool
         self._pool: concurrent.futures.Executor = (
             pool if isinstance(pool, concurrent.futures.Executor) else self._made()

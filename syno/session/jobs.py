@@ -47,7 +47,10 @@ MoreJobs = Callable[[], Sequence[Job]]
 
 
 def run_jobs(
-    loop: Loop, jobs: Sequence[Job], more: MoreJobs | None = None
+    loop: Loop,
+    jobs: Sequence[Job],
+    more: MoreJobs | None = None,
+    executor: Executor | None = None,
 ) -> Iterator[tuple[Job, Outcome]]:
     """Runs jobs, repeating those whose worker was lost as often as the session allows, and those whose machine was, which
     says nothing of them.
@@ -55,10 +58,11 @@ def run_jobs(
     Args:
         more: gives further jobs whenever outcomes were taken. The candidates with the least numbers come first then, and
             what is repeated with them: others wait for these. Without it, what is repeated is once all others ended.
+        executor: who runs them; default the loop's own.
     """
     todo = list(jobs)
     while todo or more is not None:
-        runner = _Round(loop, todo, more)
+        runner = _Round(loop, todo, more, executor or loop.executor)
         yield from runner.run()
         todo = runner.again
         if more is not None:
@@ -69,8 +73,10 @@ def run_jobs(
 class _Round:
     """One use of the executor."""
 
-    def __init__(self, loop: Loop, jobs: Sequence[Job], more: MoreJobs | None) -> None:
-        self._loop, self._more = loop, more
+    def __init__(
+        self, loop: Loop, jobs: Sequence[Job], more: MoreJobs | None, executor: Executor
+    ) -> None:
+        self._loop, self._more, self._executor = loop, more, executor
         self._running: dict[int, Job] = {}
         self._given = 0
         self._waiting: list[tuple[int, int, Job]] = []
@@ -80,7 +86,7 @@ class _Round:
         """To be repeated in a round of their own."""
 
     def run(self) -> Iterator[tuple[Job, Outcome]]:
-        executor = self._loop.executor
+        executor = self._executor
         options: dict[str, Any] = {}
         if self._more is not None:
             check_takes_more(executor)
@@ -119,7 +125,7 @@ class _Round:
         assert self._more is not None
         for job in self._more():
             self._wait(job)
-        count = getattr(self._loop.executor, "count", None)
+        count = getattr(self._executor, "count", None)
         room = len(self._waiting) if count is None else _AHEAD * count - len(self._running)
         taken = [heapq.heappop(self._waiting)[2] for _ in range(min(room, len(self._waiting)))]
         return [self._hand_over(job) for job in taken]

@@ -149,6 +149,10 @@ class Loop:
         self._since = moment
         self.store.set_meta("elapsed_s", f"{total:.3f}")
 
+    def rest(self) -> None:
+        """The time since the last account is nobody's."""
+        self._since = self._clock()
+
     def proposer(self, stage: Stage) -> Proposer:
         """The stage's proposer, in the state it had after the last complete batch."""
         if stage.name not in self._proposers:
@@ -347,11 +351,12 @@ class Loop:
             return
         open_ones = [c for c in candidates if c.state == "queued" and not c.measured]
         for candidate in open_ones:
-            call = self._measuring_call(candidate)
+            call = self.measuring_call(candidate)
             for _, outcome in self.run_calls([call], [candidate.number]):
                 self._record_measurement(candidate.number, outcome)
 
-    def _measuring_call(self, candidate: Candidate) -> Call:
+    def measuring_call(self, candidate: Candidate) -> Call:
+        """Times a candidate's network, wherever it runs."""
         assert self.config.measurer is not None
         limit = self.config.limits.measure_limit_s
         request = MeasureRequest(
@@ -390,7 +395,7 @@ class Loop:
 
     def measure_trained(self, candidate: Candidate) -> None:
         """Times one that was trained already: it stays what it is, unless it computes the wrong values."""
-        job = Job(candidate.number, self._measuring_call(candidate), "")
+        job = Job(candidate.number, self.measuring_call(candidate), "")
         for _, outcome in run_jobs(self, [job]):
             with self.store.transaction():
                 if outcome.state == "ok":
@@ -405,10 +410,16 @@ class Loop:
     def _on_one_scale(self, number: int, found: Measurement) -> Measurement:
         """The latency as if the original had run as fast as it is recorded to, where both were timed in turns: what the
         machine did meanwhile slowed both."""
-        original, baseline = found.peers_us.get(ORIGINAL), self.baseline()
-        if original is None or baseline.latency_us is None or number == baseline.number:
+        baseline = self.baseline()
+        return self.scaled(found, None if number == baseline.number else baseline.latency_us)
+
+    @staticmethod
+    def scaled(found: Measurement, recorded_us: float | None) -> Measurement:
+        """A latency as if the original, in turns with it, had taken what is recorded of it; as it is where nothing is."""
+        original = found.peers_us.get(ORIGINAL)
+        if original is None or recorded_us is None:
             return found
-        scale = baseline.latency_us / original
+        scale = recorded_us / original
         return msgspec.structs.replace(
             found,
             latency_us=found.latency_us * scale,

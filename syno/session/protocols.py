@@ -159,6 +159,9 @@ RUNNERS = {"compiled": "compiled whole", "layers": "layer by layer"}
 #: Of a record: the network itself, before its latency was brought to the scale of the session's original.
 AS_TIMED = "as timed"
 
+#: Of a record: who ran a network that was timed on a target, before the target's name.
+ON = "target:"
+
 #: Of a record: what proposals, pruning and rungs go by.
 PREDICTED = "predicted"
 

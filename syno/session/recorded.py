@@ -9,6 +9,7 @@ from typing import TypeVar
 from syno.errors import SessionError
 from syno.session.protocols import (
     AS_TIMED,
+    ON,
     ORIGINAL,
     Measurement,
     MeasureRequest,
@@ -108,6 +109,6 @@ def recorded(candidate: Candidate) -> Measurement:
         peers_us={
             t.runner: t.latency_us
             for t in candidate.timings
-            if t.runner not in ("syno", ORIGINAL, AS_TIMED)
+            if t.runner not in ("syno", ORIGINAL, AS_TIMED) and not t.runner.startswith(ON)
         },
     )

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from syno.session.protocols import ON
+
 #: Kind of a candidate whose network has operators of several stages, each the best or nearly so of its own.
 COMBINED = "combined"
 
@@ -151,6 +153,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Classes of the machines that trained it, see :func:`syno.session.nodes.numeric_class`; empty in older sessions."""
     nodes: list[str] = []
     """The machines that trained it, where that was not the session's own."""
+    unfit: list[str] = []
+    """Targets that its network cannot be timed on, each with the reason: ``"pi: …"``."""
     files: str = ""
     """What its files are called by: the operator's key, and its number where an earlier candidate has the same operator."""
 
@@ -175,6 +179,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
             runner="",
             why_layers="",
             nodes=[],
+            unfit=[],
             score=None if self.score is None else untimed(self.score),
             rungs=[untimed(score) for score in self.rungs],
             started=None,
@@ -188,6 +193,18 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "baseline":
             return "original"
         return f"known: {self.known}" if self.known else "found"
+
+    def timing_on(self, target: str) -> Timing | None:
+        """The latency of the whole network on a target; ``None`` where it was not timed there."""
+        runner = ON + target
+        return next((t for t in self.timings if t.runner == runner and not t.site), None)
+
+    @property
+    def targets_us(self) -> dict[str, float]:
+        """Latencies of the whole network on further machines, by the target's name."""
+        return {
+            t.runner.removeprefix(ON): t.latency_us for t in self.timings if t.runner.startswith(ON)
+        }
 
     @property
     def measured(self) -> bool:
@@ -269,25 +286,37 @@ def allowed_drop(limit: float, reference: float, *, higher_is_better: bool) -> f
     return limit if higher_is_better else limit * abs(reference)
 
 
+def _latency(candidate: Candidate) -> float | None:
+    return candidate.latency_us
+
+
+def _flops(candidate: Candidate) -> float | None:
+    return candidate.flops
+
+
 def pareto_front(
     candidates: list[Candidate],
     *,
     higher_is_better: bool,
     value: Callable[[Candidate], float | None] = lambda candidate: candidate.value,
+    cost: Callable[[Candidate], float | None] | None = None,
 ) -> list[Candidate]:
     """Those no other beats in both latency and metric, fastest first; by FLOPs where nothing was timed.
 
     Args:
         value: the metric that counts; what has none is left out.
+        cost: what counts in place of the latency.
     """
-    timed = any(c.latency_us is not None for c in candidates)
+    if cost is None:
+        timed = any(c.latency_us is not None for c in candidates)
+        cost = _latency if timed else _flops
     sign = 1.0 if higher_is_better else -1.0
     rows = []
     for candidate in candidates:
-        cost = candidate.latency_us if timed else candidate.flops
+        price = cost(candidate)
         metric = value(candidate)
-        if candidate.state == "done" and metric is not None and cost is not None:
-            rows.append((float(cost), -sign * metric, candidate.number, candidate))
+        if candidate.state == "done" and metric is not None and price is not None:
+            rows.append((float(price), -sign * metric, candidate.number, candidate))
     front: list[Candidate] = []
     best = math.inf
     for _, negated, _, candidate in sorted(rows, key=lambda row: row[:3]):

@@ -11,6 +11,7 @@ import contextlib
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ import msgspec
 from syno.errors import SynoError, told
 from syno.session.config import Component
 from syno.session.executors import Call, Outcome, ProcessExecutor
-from syno.session.nodes import class_difference, facts, numeric_class, version
+from syno.session.nodes import Facts, class_difference, facts, numeric_class, version
 
 #: What a call leaves behind is not read where it is larger: a message of several gigabytes fills somebody's memory.
 MOST_FILE_BYTES = 2 << 30
@@ -33,7 +34,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A call as it travels.
 
     ``files`` are what the call begins with, by the field of its request that names the file; ``numeric`` is the class that
-    the machine must be of (empty: any), ``syno`` the version it must have.
+    the machine must be of (empty: any), ``syno`` the version it must have. ``hand_back_s``: a training that takes longer
+    comes back when it was written down, to be gone on with elsewhere; 0: never. ``machine`` is a machine file (JSON) that
+    the machine must fit; empty: any.
     """
 
     kind: str
@@ -45,11 +48,28 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     numeric: str = ""
     syno: str = ""
+    hand_back_s: float = 0.0
+    machine: str = ""
     files: dict[str, bytes] = {}
 
 
+class Lender(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine answers a call of kind :data:`MACHINE`: its facts and its model (JSON)."""
+
+    facts: Facts
+    machine: str
+
+
+#: Kind of a call that asks what the machine is.
+MACHINE = "machine"
+
+#: State of an :class:`Answer`: the training goes on from its file ``checkpoint``, wherever the call is handed to next.
+CONTINUES = "continues"
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How it ended there. ``refused`` is why the machine did not begin at all; ``files`` are those that the call wrote."""
+    """How it ended there, or :data:`CONTINUES`. ``refused`` is why the machine did not begin at all; ``files`` are those that
+    the call wrote."""
 
     state: str
     value: Any = None
@@ -96,6 +116,8 @@ def job_of(
     start_limit_s: float,
     memory_bytes: int | None = None,
     numeric: str = "",
+    hand_back_s: float = 0.0,
+    machine: str = "",
 ) -> bytes:
     """A call as it travels, with the files it begins with."""
     files = {}
@@ -115,6 +137,8 @@ def job_of(
             memory_bytes=memory_bytes,
             numeric=numeric,
             syno=version("syno"),
+            hand_back_s=hand_back_s if call.kind == "train" else 0.0,
+            machine=machine,
             files=files,
         )
     )
@@ -125,21 +149,41 @@ def run_job(payload: bytes, folder: str = "", tell: Callable[[bytes], None] | No
 
     Args:
         folder: the worker's working directory; empty: this process's.
-        tell: gets a :class:`Word` now and then.
+        tell: gets a :class:`Word` now and then, and what a training is written down in, at once.
     """
     job = msgspec.msgpack.decode(payload, type=Job)
     own = facts()
+    if job.kind == MACHINE:
+        lender = Lender(facts=own, machine=_model())
+        return msgspec.msgpack.encode(
+            Answer(state="ok", value=msgspec.to_builtins(lender), node=own.host)
+        )
     if job.syno and own.syno != job.syno:
         return _refusal(own.host, f"it has syno {own.syno}, the head {job.syno}")
     if job.numeric and numeric_class() != job.numeric:
         difference = class_difference(own.numeric, job.numeric)
         return _refusal(own.host, f"its digits may differ: {difference}")
+    if job.machine and (differs := unlike(job.machine, _model())):
+        return _refusal(own.host, f"it is another machine: {differs}")
     try:
         with tempfile.TemporaryDirectory(prefix="syno-job-") as place:
             answer = _performed(job, Path(place), folder, tell, own.host)
     except OSError as error:  # its disk is full, or it has no place for files
         return _refusal(own.host, f"it cannot keep files: {error.strerror or told(error)}")
     return msgspec.msgpack.encode(answer)
+
+
+def _model() -> str:
+    from syno.tuning.machine import machine_model
+
+    return machine_model().to_json()
+
+
+def unlike(wanted: str, found: str) -> str:
+    """In what a machine file differs from the one that is wanted, as far as no clock decides it; empty where it does not."""
+    from syno.executors.target import difference, traits
+
+    return difference(traits(wanted), traits(found))
 
 
 def _refusal(node: str, why: str) -> bytes:
@@ -157,6 +201,7 @@ def _performed(
                 (place / name).write_bytes(job.files[name])
     checkpoint = place / "checkpoint"
     seen = _changed(checkpoint)
+    begun = time.monotonic()
 
     def say(word: Word) -> None:
         if tell is not None:
@@ -166,21 +211,37 @@ def _performed(
         say(Word(what="started", node=node))
 
     def reported(index: int, step: int, metrics: dict[str, float]) -> None:
-        nonlocal seen
         say(Word(what="reported", node=node, step=step, metrics=metrics))
+
+    def look() -> list[Call]:
+        """Asked once a second or more often: what is written down must lie elsewhere when this machine is lost."""
+        nonlocal seen
         now = _changed(checkpoint)
-        if tell is not None and now != seen:
-            seen = now
-            with contextlib.suppress(OSError):
-                if checkpoint.stat().st_size <= MOST_FILE_BYTES:
-                    say(Word(what="checkpoint", node=node, checkpoint=checkpoint.read_bytes()))
+        if now == seen or now is None:
+            return []
+        seen = now
+        with contextlib.suppress(OSError):
+            written = checkpoint.read_bytes() if now[1] <= MOST_FILE_BYTES else b""
+            if written and 0 < job.hand_back_s <= time.monotonic() - begun:
+                raise _HandedBack(written)
+            if written:
+                say(Word(what="checkpoint", node=node, checkpoint=written))
+        return []
 
     call = Call(job.kind, job.component, request, job.limit_s)
     own = _own_worker(job, folder)
     try:
         with own.busy:
-            found = own.executor.run([call], started=started, reported=reported)
+            found = own.executor.run([call], started=started, reported=reported, more=look)
             ((_, outcome),) = list(found)
+    except _HandedBack as back:
+        return Answer(
+            state=CONTINUES,
+            seconds=time.monotonic() - begun,
+            node=node,
+            numeric=numeric_class(),
+            files={"checkpoint": back.checkpoint},
+        )
     except SynoError as error:  # the machine has no process left
         return Answer(state="node", node=node, refused=told(error))
     files = {}
@@ -198,6 +259,14 @@ def _performed(
         numeric=numeric_class(),
         files=files,
     )
+
+
+class _HandedBack(Exception):
+    """Ends the worker of a training that is gone on with elsewhere."""
+
+    def __init__(self, checkpoint: bytes) -> None:
+        super().__init__()
+        self.checkpoint = checkpoint
 
 
 def _changed(path: Path) -> tuple[int, int] | None:

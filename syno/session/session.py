@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from syno.arguments import checked
-from syno.errors import SessionError, SynoError
+from syno.errors import SessionError, SynoError, shown, unknown_name
 from syno.files import write_whole
 from syno.notebook import Printed
 from syno.session.budget import Budget
@@ -32,7 +32,7 @@ from syno.session.config import (
     read_config,
     write_config,
 )
-from syno.session.elsewhere import Context
+from syno.session.elsewhere import Context, RemoteExecutor
 from syno.session.executors import Executor, ProcessExecutor
 from syno.session.files import operator_path
 from syno.session.finals import chosen_seeds, finals_cost_s, train_chosen, train_finalists
@@ -45,9 +45,10 @@ from syno.session.records import COMBINED, Candidate, Score
 from syno.session.rungs import climb
 from syno.session.spaces import is_empty, propose_or_skip, skip_empty
 from syno.session.store import Store, explained
+from syno.session.targets import Targets, check_names
 from syno.session.trust import check_trust, sign
 from syno.session.verdict import Verdict
-from syno.session.view import SessionView
+from syno.session.view import MACHINES, SessionView
 from syno.train import CurveFloor, TrainResult
 from syno.tuning.machine import fixed_kernels
 
@@ -180,6 +181,7 @@ class Session(SessionView):
         limits: Limits | None = None,
         note: str | None = None,
         machine: str | None = None,
+        targets: Mapping[str, str] | None = None,
         parts: Mapping[str, Callable[..., Any]] | None = None,
         trust: bool = False,
     ) -> Session:
@@ -193,6 +195,7 @@ class Session(SessionView):
                 :class:`SessionConfig`.
             predicted_on: machine file (JSON) that latencies are predicted from, see :class:`SessionConfig`.
             machine: machine file (JSON) of a deterministic session, see :class:`SessionConfig`.
+            targets: further machines, see :class:`SessionConfig`; those that a session has stay in it.
             parts: factories for references that are no importable names; for parts of the coordinator
                 (proposers and reward), and for others with an :class:`InlineExecutor`.
             trust: what a session names is imported though it was made by somebody else, or by an older syno;
@@ -204,6 +207,7 @@ class Session(SessionView):
                 made with another value of a field that may not change (named).
         """
         path = Path(directory)
+        check_names(targets)
         if proposer is not None and stages is not None:
             raise SessionError(
                 "both proposer and stages were given", fix="give one of them", code="R008"
@@ -228,6 +232,7 @@ class Session(SessionView):
             "limits": limits,
             "note": None if note is None else note.encode("utf-8", "backslashreplace").decode(),
             "machine": machine,
+            "targets": None if targets is None else dict(targets),
         }
         asked = {name: value for name, value in asked.items() if value is not None}
         _make_directories(path)
@@ -328,6 +333,7 @@ class Session(SessionView):
         progress: str = "auto",
         given: Callable[[], Sequence[TrainResult]] | None = None,
         compare: Callable[[], None] | None = None,
+        targets: Mapping[str, Any] | None = None,
     ) -> RunSummary:
         """Searches until the budget is used up, then trains the best ``finalists`` on fresh seeds.
 
@@ -346,11 +352,14 @@ class Session(SessionView):
                 are judged on; called once in a session.
             compare: the last measurement, of finalists and original in turns; called before the run ends, so that what is
                 said at its end counts it.
+            targets: who lends which of the session's further machines in this run: an executor each, as :mod:`syno.executors`
+                makes it, and closed by whoever made it. All networks that were trained to the end are timed there before
+                the finalists are trained.
 
         Raises:
             SessionError: the original cannot be measured or trained, or the disk is full.
             BudgetError: the budget is not understood.
-            UnknownName: a finalist that is named is not there.
+            UnknownName: a finalist that is named is not there, or the session has no such target.
         """
         allowed = Budget.parse(budget)
         if isinstance(final_seeds, int):
@@ -368,6 +377,7 @@ class Session(SessionView):
             start_limit_s=limits.start_limit_s,
             logs=self.directory / "logs",
         )
+        lent = self._lent(targets or {})
         self._prepare(runner)
         shown = make_progress(progress, allowed)
         loop = self._loop(runner, [*callbacks, shown])
@@ -380,6 +390,7 @@ class Session(SessionView):
                 if given is not None:
                     loop.judge_given(given)
                 why = self._search(loop, allowed, count, planned)
+                lent.measure(loop)
                 if asked:
                     train_chosen(loop, asked)
                 elif count:
@@ -428,6 +439,33 @@ class Session(SessionView):
                 f"trainings so far were made on a machine of another class: {class_difference(before, numeric_class())}",
                 "warning",
             )
+
+    def _lent(self, given: Mapping[str, Any]) -> Targets:
+        """Looks at the machines that are lent, before work starts."""
+        wanted = self.config.targets or {}
+        for name, executor in given.items():
+            if name not in wanted:
+                raise unknown_name("target", name, wanted)
+            if not isinstance(executor, RemoteExecutor):
+                raise SessionError(
+                    f"{shown(executor)} lends no machine as the target {name}",
+                    fix="give what syno.executors.ray, .slurm or .futures makes",
+                    code="R018",
+                )
+        lent = Targets(given, wanted)
+        if given:
+            machines = lent.prepare(
+                Context(self.directory, self.config, self.numeric_class, self._say), self._known()
+            )
+            with self._store.transaction():
+                text = msgspec.json.encode(machines, order="deterministic").decode()
+                self._store.set_meta(MACHINES, text)
+        return lent
+
+    def _known(self) -> dict[str, str]:
+        """What was lent in earlier runs."""
+        found: dict[str, str] = msgspec.json.decode(self._store.meta(MACHINES, "{}"))
+        return found
 
     def _say(self, what: str, level: str) -> None:
         with self._store.transaction():
@@ -760,6 +798,10 @@ def _resume(path: Path, asked: dict[str, Any], trust: bool) -> tuple[Store, Sess
     store = Store(path, write=True)
     try:
         _register(store, stored)
+        if asked.get("targets") is not None:
+            before = stored.targets or {}
+            named = {name: one or before.get(name, "") for name, one in asked["targets"].items()}
+            asked = {**asked, "targets": {**before, **named}}
         config = msgspec.structs.replace(stored, **asked)
         config.check()
         for source, candidate in (("session.toml says", stored), ("was asked for", config)):

@@ -654,6 +654,22 @@ class Store:
             number,
         )
 
+    def add_timing_on(self, number: int, runner: str, found: Measurement) -> None:
+        """The latency of a network on another machine; its sites, costs and notes are those of the session's own."""
+        self.execute(
+            "INSERT OR REPLACE INTO timing VALUES(?, '', ?, ?, ?, ?, ?, ?, '', 0.0, ?, ?, ?)",
+            number,
+            runner,
+            found.latency_us,
+            found.iqr_us,
+            found.samples,
+            found.threads,
+            found.batch,
+            now(),
+            found.verified,
+            found.max_rel_err,
+        )
+
     def add_note(self, number: int, about: str, what: str) -> None:
         """Something in words of a candidate; once, however often it is said."""
         self.execute("INSERT OR IGNORE INTO note VALUES(?, ?, ?)", number, about, what)
@@ -779,6 +795,7 @@ class Store:
         runners: dict[int, str] = {}
         classes: dict[int, list[str]] = {}
         nodes: dict[int, list[str]] = {}
+        unfit: dict[int, list[str]] = {}
         if self._version() >= 2:
             for row in self.execute(
                 f"SELECT candidate, about, what FROM note WHERE candidate {among}"
@@ -793,6 +810,8 @@ class Store:
                     classes.setdefault(row["candidate"], []).append(row["what"])
                 elif row["about"] == "node":
                     nodes.setdefault(row["candidate"], []).append(row["what"])
+                elif row["about"] == "target":
+                    unfit.setdefault(row["candidate"], []).append(row["what"])
                 else:
                     notes.setdefault(row["candidate"], []).append(row["what"])
         known = self.known()
@@ -816,6 +835,7 @@ class Store:
                 first.get(row["operator"]),
                 classes.get(row["number"], []),
                 nodes.get(row["number"], []),
+                unfit.get(row["number"], []),
             )
             for row in rows
         ]
@@ -858,6 +878,7 @@ def _candidate(
     first: int | None,
     classes: list[str],
     nodes: list[str],
+    unfit: list[str],
 ) -> Candidate:
     predicted = next((t.latency_us for t in timings if t.runner == PREDICTED), None)
     timings = [t for t in timings if t.runner != PREDICTED]
@@ -901,6 +922,7 @@ def _candidate(
         files=_files(row["operator"] or "", row["number"], first),
         classes=classes,
         nodes=nodes,
+        unfit=unfit,
     )
 
 

@@ -52,6 +52,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
             has ended.
         runner: who ran the candidate and the original in the speedup's measurement, where that was the same for both: of
             :data:`syno.session.protocols.RUNNERS`; else empty.
+        target: the further machine that the speedup is of; empty: the session's own.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     known: str = ""
     nearest: str = ""
     runner: str = ""
+    target: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     leader: str | None = None
     max_drop: float = DEFAULT_DROP
     judged: list[Judgement] = []
+    target: str = ""
 
     @property
     def judgement(self) -> Judgement | None:
@@ -104,8 +107,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.leader is None else f"{self.leader} leads, undecided"
 
 
-def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
-    """The verdict on a session as it is recorded now.
+def reach(view: SessionView, max_drop: float | None = None, target: str | None = None) -> Verdict:
+    """The verdict on a session as it is recorded now; on a ``target`` by its latencies.
 
     Where candidates were trained again on further seeds, only those are judged, on the test part: the search's own scores
     chose them and favour who was lucky. Where a run is to train finalists and has not, nothing is proven yet.
@@ -129,6 +132,7 @@ def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
             metric=metric,
             higher_is_better=higher,
             max_drop=drop,
+            target=target or "",
             **more,
         )
 
@@ -140,11 +144,15 @@ def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
     when = " so far" if (view.running and not view.ended) or view.interrupted else ""
     if not chosen:
         return made("nothing", f"No candidate has been trained to the end{when}{_why_none(view)}.")
+    on = f" on {target}" if target else ""
+    speedups = {c.number: view.speedup(c, target=target) for c in chosen}
+    if target and all(speedup is None for speedup in speedups.values()):
+        return made("nothing", f"No candidate has been timed{on} beside the original yet.")
     judged = []
     for candidate in chosen:
-        speedup = view.speedup(candidate)
+        speedup = speedups[candidate.number]
         if speedup is not None and speedup > 1.0:
-            judged.append(_judge(view, candidate, baseline, speedup, drop, len(chosen)))
+            judged.append(_judge(view, candidate, baseline, speedup, drop, len(chosen), target))
     numbers = {candidate.id: candidate.number for candidate in chosen}
     judged.sort(key=lambda one: (-one.speedup, numbers[one.id]))
     proven = [one for one in judged if one.held == "proven"]
@@ -164,7 +172,7 @@ def reach(view: SessionView, max_drop: float | None = None) -> Verdict:
     return made(
         "original",
         f"None of the {len(chosen)} candidates {'trained again' if finalists else 'trained'}{when} is faster "
-        f"than the original and holds its {metric} within {within}: the original stays{when}.",
+        f"than the original{on} and holds its {metric} within {within}: the original stays{when}.",
         judged=judged,
     )
 
@@ -189,9 +197,10 @@ def _judge(
     speedup: float,
     drop: float,
     among: int,
+    target: str | None = None,
 ) -> Judgement:
     final = bool(candidate.finals)
-    slowest = max(0.0, speedup - Z * view.speedup_stderr(candidate))
+    slowest = max(0.0, speedup - Z * view.speedup_stderr(candidate, target=target))
     own = view.sample(candidate)
     higher = own.scores[0].higher_is_better
     references: list[tuple[Literal["trained", "given"], Sample]] = [
@@ -265,7 +274,8 @@ def _judge(
         strange=strange,
         known=candidate.known,
         nearest="" if candidate.known else nearest_of(view.words.get(candidate.key, "")),
-        runner=view.same_runner(candidate),
+        runner="" if target else view.same_runner(candidate),
+        target=target or "",
     )
 
 
@@ -380,6 +390,8 @@ def _undecided(one: Judgement, metric: str) -> str:
 
 def _both(one: Judgement) -> str:
     """How candidate and original were run, where they were compiled."""
+    if one.target:
+        return f" on {one.target}"
     return f", both {RUNNERS['compiled']}" if one.runner == "compiled" else ""
 
 

@@ -17,7 +17,7 @@ from syno.session.files import examples_path, given_path
 from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
 from syno.session.interval import Interval, Sample, difference, residuals, stderr_of_median
 from syno.session.lock import locked
-from syno.session.protocols import EAGER, RUNNERS
+from syno.session.protocols import EAGER, ON, RUNNERS
 from syno.session.records import (
     COMBINED,
     STATES,
@@ -26,6 +26,7 @@ from syno.session.records import (
     RungState,
     Score,
     StageEnd,
+    Timing,
     allowed_drop,
     pareto_front,
     pooled_std,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
     from syno.operator import Operator
 
+
+#: Key of what targets are, by name: machine files (JSON), once somebody lent them.
+MACHINES = "target_machines"
 
 #: Of a recipe: trainings begin with the weights of the model as it was handed in.
 BEGINS_GIVEN = "the model's own weights"
@@ -101,15 +105,30 @@ class SessionView:
         row = self._store.execute("SELECT higher_is_better FROM score LIMIT 1").fetchone()
         return bool(row[0]) if row else True
 
-    def pareto(self, part: str = "validation") -> list[Candidate]:
+    @property
+    def targets(self) -> dict[str, str]:
+        """Further machines whose latencies are recorded, by name: what each is, as its machine file (JSON) says; empty text
+        where nobody has lent it yet."""
+        machines: dict[str, str] = msgspec.json.decode(self._store.meta(MACHINES, "{}"))
+        return {
+            name: machines.get(name, given) for name, given in (self.config.targets or {}).items()
+        }
+
+    def _check_target(self, target: str | None) -> None:
+        if target is not None and target not in self.targets:
+            raise unknown_name("target", target, self.targets)
+
+    def pareto(self, part: str = "validation", *, target: str | None = None) -> list[Candidate]:
         """Candidates and baseline that no other beats in both latency and metric, fastest first.
 
         Args:
             part: ``"validation"``: of the search's one training each; ``"test"``: of the finalists and the original,
                 the mean over their seeds. The two are never compared.
+            target: a further machine, whose latencies count; see :attr:`targets`.
         Raises:
-            UnknownName: another part.
+            UnknownName: another part, or no such target.
         """
+        self._check_target(target)
         parts: dict[str, Callable[[Candidate], float | None]] = {
             "validation": lambda candidate: candidate.validation,
             "test": lambda candidate: candidate.test,
@@ -117,7 +136,10 @@ class SessionView:
         if part not in parts:
             raise unknown_name("part", part, parts)
         return pareto_front(
-            self._store.candidates(), higher_is_better=self.higher_is_better, value=parts[part]
+            self._store.candidates(),
+            higher_is_better=self.higher_is_better,
+            value=parts[part],
+            cost=None if target is None else lambda c: c.targets_us.get(target),
         )
 
     def stderr(self, candidate: Candidate) -> float | None:
@@ -137,19 +159,29 @@ class SessionView:
         own, its = candidate.stderr(spread), other.stderr(spread)
         return None if own is None or its is None else 2.0 * math.hypot(own, its)
 
-    def verdict(self, max_drop: float | None = None) -> Verdict:
-        """What may be said of the search now; the one that progress, status, report and exit codes use."""
-        return reach(self, max_drop)
+    def verdict(self, max_drop: float | None = None, *, target: str | None = None) -> Verdict:
+        """What may be said of the search now; the one that progress, status, report and exit codes use.
 
-    def best(self, *, max_drop: float | None = None) -> Candidate | None:
+        Args:
+            target: a further machine, whose latencies count; see :attr:`targets`.
+        Raises:
+            UnknownName: no such target.
+        """
+        self._check_target(target)
+        return reach(self, max_drop, target)
+
+    def best(self, *, max_drop: float | None = None, target: str | None = None) -> Candidate | None:
         """The fastest candidate that is proven not to be worse than the original; ``None`` if there is none.
 
         Proven: the lower end of the one-sided 95 % interval of the difference is at least ``-max_drop`` (of a metric
         to be made small, such as a loss, that share of the original's), for the original trained alike and
         for the model as it was handed in; default 0.01. :meth:`verdict` says what is missing where nothing is. Where
-        candidates were trained again on several seeds, only those are asked.
+        candidates were trained again on several seeds, only those are asked. With a ``target``, the fastest on that machine.
+
+        Raises:
+            UnknownName: no such target.
         """
-        best = self.verdict(max_drop).best
+        best = self.verdict(max_drop, target=target).best
         return None if best is None else self.candidate(best)
 
     @property
@@ -169,9 +201,13 @@ class SessionView:
             self.check_file(path)
         return read_final_file(path)
 
-    def speedup(self, candidate: Candidate) -> float | None:
+    def speedup(self, candidate: Candidate, *, target: str | None = None) -> float | None:
         """How many times as fast as the original a network is: in the last measurement, in turns, where it took part; else by
-        the latencies recorded in the search, or by multiply-adds where nothing was timed."""
+        the latencies recorded in the search, or by multiply-adds where nothing was timed. On a ``target`` by its latencies
+        alone."""
+        if target is not None:
+            pair = self._pair_on(candidate, target)
+            return None if pair is None else pair[1].latency_us / pair[0].latency_us
         final = self.final
         if final is not None and candidate.id in final.speedups:
             return final.speedups[candidate.id]
@@ -185,11 +221,21 @@ class SessionView:
             return None
         return reference / cost
 
-    def speedup_stderr(self, candidate: Candidate) -> float:
+    def _pair_on(self, candidate: Candidate, target: str) -> tuple[Timing, Timing] | None:
+        """The network's and the original's latency on a target."""
+        own = candidate.timing_on(target)
+        its = None if self.baseline is None else self.baseline.timing_on(target)
+        return None if own is None or its is None or not own.latency_us > 0 else (own, its)
+
+    def speedup_stderr(self, candidate: Candidate, *, target: str | None = None) -> float:
         """Standard error of :meth:`speedup`, a ratio of medians over turns; 0 where nothing tells it."""
-        final, speedup = self.final, self.speedup(candidate)
+        final, speedup = self.final, self.speedup(candidate, target=target)
         if speedup is None:
             return 0.0
+        if target is not None:
+            pair = self._pair_on(candidate, target) or ()
+            both = [stderr_of_median(t.iqr_us, t.samples) / t.latency_us for t in pair]
+            return speedup * math.hypot(*both)
         if final is not None and candidate.id in final.speedups:
             return stderr_of_median(final.speedup_iqrs.get(candidate.id, 0.0), final.samples)
         parts = []
@@ -546,6 +592,7 @@ class SessionView:
         if lost := self.lost_by_training():
             found.append(lost)
         found += self._not_compiled()
+        found += self._not_on_targets()
         found += [report.sentence() for report in self.rungs() if report.trained]
         for stage in self.config.stages:
             end = self.stage_ends.get(stage.name)
@@ -560,6 +607,14 @@ class SessionView:
                 text = f"{stage.name!r} ended early: {end.why}"
             found.append(text)
         return found
+
+    def _not_on_targets(self) -> list[str]:
+        """Networks that cannot be timed on a further machine, a sentence a reason."""
+        found: dict[str, list[str]] = {}
+        for candidate in self.candidates():
+            for what in candidate.unfit:
+                found.setdefault(what, []).append(candidate.id)
+        return [f"cannot be timed on {what} ({', '.join(ids)})" for what, ids in found.items()]
 
     def _not_compiled(self) -> list[str]:
         """Networks that could not be compiled though the others are, a sentence a reason."""
@@ -607,6 +662,7 @@ class SessionView:
             "known_refused": self.known_refused,
             "pareto": [c.id for c in self.pareto()],
             "pareto_test": [c.id for c in self.pareto("test")],
+            "targets": {name: self._target_status(name) for name in self.targets},
             "numeric_class": self.numeric_class,
             "executor": self.executor,
             "finalists": [f"c{number}" for number in self.finalists],
@@ -614,6 +670,23 @@ class SessionView:
             "stage_ends": msgspec.to_builtins(self.stage_ends),
             "notes": self.notes(),
             "last_event": None if last is None else {"at": last["at"], "what": last["what"]},
+        }
+
+    def _target_status(self, target: str) -> dict[str, Any]:
+        """Of a further machine: how many networks were timed there, and which hold."""
+        machine = self.targets[target]
+        everyone = [c for c in self._store.candidates() if c.state == "done"]
+        verdict, baseline = self.verdict(target=target), self.baseline
+        return {
+            "machine": msgspec.json.decode(machine).get("name", "") if machine else None,
+            "timed": sum(c.timing_on(target) is not None for c in everyone),
+            "not_yet": sum(c.timing_on(target) is None and not _unfit(c, target) for c in everyone),
+            "cannot": {c.id: why for c in everyone if (why := _unfit(c, target))},
+            "original_us": None if baseline is None else baseline.targets_us.get(target),
+            "pareto": [c.id for c in self.pareto(target=target)],
+            "pareto_test": [c.id for c in self.pareto("test", target=target)],
+            "best": verdict.best,
+            "verdict": msgspec.to_builtins(verdict),
         }
 
     def events(self, limit: int = 50) -> list[dict[str, str]]:
@@ -642,8 +715,13 @@ class SessionView:
             row["expr"] = self.formula(candidate)
             row["stderr"] = self.stderr(candidate)
             row["pareto"] = candidate.number in front
+            times = row.pop("targets_us")
+            row |= {f"{name}_us": times.get(name) for name in self.targets}
             rows.append(row)
-        return pandas.DataFrame(rows, columns=[*_ROW, "stderr", "pareto"])
+        columns: list[str] = []
+        for name in _ROW:
+            columns += [f"{n}_us" for n in self.targets] if name == "targets_us" else [name]
+        return pandas.DataFrame(rows, columns=[*columns, "stderr", "pareto"])
 
     def explain(self, id: str | int | Candidate) -> str:
         """How a candidate came to be and what became of it, in lines of text."""
@@ -676,7 +754,9 @@ class SessionView:
             )
         for timing in candidate.timings:
             where = f"site {timing.site}" if timing.site else "whole network"
-            runner = timing.runner
+            if timing.runner.startswith(ON):
+                where += f" on {timing.runner.removeprefix(ON)}"
+            runner = "syno" if timing.runner.startswith(ON) else timing.runner
             if not timing.site and runner == "syno" and candidate.runner:
                 runner = RUNNERS.get(candidate.runner, candidate.runner)
                 runner += f" ({candidate.why_layers})" if candidate.why_layers else ""
@@ -686,6 +766,7 @@ class SessionView:
                 f"{timing.samples} samples, {timing.threads} threads, batch {timing.batch}) at {timing.at}"
             )
         lines += [f"timed although {note}" for note in candidate.notes]
+        lines += [f"cannot be timed on {what}" for what in candidate.unfit]
         for step, metrics in self.curve(candidate):
             lines.append(f"step {step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
         for where, names in (("on", candidate.nodes), ("on machines of class", candidate.classes)):
@@ -725,6 +806,12 @@ class SessionView:
         return f"<p>{html.escape(repr(self))}</p><table><tr>{head}</tr>{''.join(body)}</table>"
 
 
+def _unfit(candidate: Candidate, target: str) -> str:
+    """Why a network cannot be timed on a target; empty where it can, as far as is known."""
+    own = (what for what in candidate.unfit if what.startswith(f"{target}: "))
+    return next(own, "").removeprefix(f"{target}: ")
+
+
 _ROW = (
     "id",
     "state",
@@ -735,6 +822,7 @@ _ROW = (
     "validation",
     "test",
     "latency_us",
+    "targets_us",
     "predicted_us",
     "op_latency_us",
     "runner",
@@ -754,6 +842,8 @@ def _row(candidate: Candidate) -> dict[str, Any]:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_cell(one)}" for name, one in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

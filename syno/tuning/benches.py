@@ -20,6 +20,11 @@ OPTIONS = ("threads", "cold", "samples", "sample_s", "limit_s", "lock_wait_s")
 class Bench(Protocol):
     """Measures schedules of one program after the other, each alone on its machine."""
 
+    @property
+    def width(self) -> int:
+        """Schedules that are measured at the same time."""
+        ...
+
     def measure(
         self,
         program: _core.Program,
@@ -42,6 +47,8 @@ class Bench(Protocol):
 
 class LocalBench:
     """This machine."""
+
+    width = 1
 
     def measure(
         self,
@@ -102,11 +109,16 @@ def records_of(answer: bytes) -> list[Record]:
 def bench_on(executor: Any, options: Mapping[str, Any] | None = None) -> Iterator[Bench]:
     """Where an executor measures schedules; this machine without one. One that is named here is closed at the end.
 
+    Args:
+        executor: as callers name it; or what this gave before, which stays open.
     Raises:
         SessionError: the executor has no machines for that, or one differs from this machine.
     """
     from syno.executors import resolve
 
+    if hasattr(executor, "measure") and hasattr(executor, "compare"):
+        yield executor
+        return
     made = resolve(executor, options)
     if made is None or isinstance(made, int):
         yield LocalBench()

@@ -15,11 +15,12 @@ import msgspec
 from syno import _core
 from syno.arguments import checked
 from syno.config import cache_directory
-from syno.errors import ArgumentError, FormatError, SynoError, unknown_name
+from syno.errors import ArgumentError, FormatError, SessionError, SynoError, unknown_name
 from syno.files import read_regular, write_whole
 from syno.notebook import table
 from syno.numbers import MOST_SEED, MOST_THREADS, significant, whole
 from syno.session.budget import Budget
+from syno.tuning.benches import Bench, bench_on
 from syno.tuning.machine import machine_key
 from syno.tuning.network_steps import StepDone, Steps
 from syno.tuning.progress import Progress, shown
@@ -244,7 +245,7 @@ def _bridges(wanted: list[Member], dtype: str, trials: int, candidates: int) -> 
     return [made for gain, _, made in sorted(spared, key=lambda one: one[:2])[:most] if gain < 0]
 
 
-@checked(but=("trials", "threads", "seed", "model", "example", "selection"))
+@checked(but=("trials", "threads", "seed", "model", "example", "selection", "executor"))
 def tune_network(
     model: Any,
     example: Any = None,
@@ -260,6 +261,7 @@ def tune_network(
     keep: bool = True,
     options: _core.MeasureOptions | None = None,
     progress: Callable[[int, int, float], None] | str = "auto",
+    executor: Any = None,
 ) -> NetworkTuned:
     """Tunes the distinct programs of a network by measuring, most of them from what is known of their neighbours.
 
@@ -282,7 +284,8 @@ def tune_network(
         session: the directory of this tuning's files; default one of the cache, by what is tuned and how.
         keep: put the best into the record store.
         options: of measurements.
-        progress: as for `syno.tune`.
+        progress, executor: as for `syno.tune`. Who measures decides nothing else: what was begun on this machine goes on
+            on several like it, and the other way round.
     Returns:
         The plan and what was done; after Ctrl-C what there is.
     Raises:
@@ -290,6 +293,8 @@ def tune_network(
         BudgetError: the budget is none.
         UnknownName: no such selection.
         KernelError: a library that the plan needs is not installed.
+        SessionError: the executor has no machines that measure, one of them differs from this machine, or all are gone
+            (what was measured is kept: the same call goes on).
     """
     trials = whole("tune", "trials", trials, _ALWAYS, MOST_SEED)
     threads = whole("tune", "threads", threads, 1, MOST_THREADS)
@@ -308,8 +313,8 @@ def tune_network(
             plan=planned.plan, counts=counts, steps=(), measured=0, seconds=0.0, ended="planned"
         )
     directory = Path(session) if session is not None else _directory(planned, trials, threads, seed)
-    run = _Run(planned, directory, trials, candidates, threads, seed, keep, options)
-    with shown(progress) as show:
+    with bench_on(executor) as bench, shown(progress) as show:
+        run = _Run(planned, directory, trials, candidates, threads, seed, keep, options, bench)
         return run.run(counts, limit.time_s if limit else None, most, show)
 
 
@@ -346,11 +351,13 @@ class _Run:
         seed: int,
         keep: bool,
         options: _core.MeasureOptions | None,
+        bench: Bench,
     ) -> None:
         if directory is not None and directory.exists() and not directory.is_dir():
             raise ArgumentError(f"[tune] {directory} is no directory", fix="give another session")
         self.planned, self.trials, self.candidates = planned, trials, candidates
         self.threads, self.seed, self.keep, self.options = threads, seed, keep, options
+        self.bench = bench
         self.steps = Steps(directory)
         self.file = None if directory is None else directory / "trials.jsonl"
         self.measured = 0
@@ -397,7 +404,7 @@ class _Run:
         )
         common: dict[str, Any] = {
             "threads": self.threads, "dtype": member.dtype, "time_limit_s": left, "session": self.file,
-            "keep": self.keep, "options": self.options, "progress": show,
+            "keep": self.keep, "options": self.options, "progress": show, "executor": self.bench,
         }  # fmt: skip
         origin = "tuned"
         try:
@@ -413,6 +420,10 @@ class _Run:
                     search_trials=max(_ALWAYS, most), seed=self.seed, **common,
                 )  # fmt: skip
                 origin = "searched, not reused" if found.search else "reused"
+        except (
+            SessionError
+        ):  # the machines', not this program's: it is measured when there are some again
+            raise
         except (
             SynoError
         ) as error:  # expected of some programs: no kernel can be made, or none runs in time

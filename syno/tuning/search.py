@@ -204,6 +204,7 @@ def measure_given(
     keep: bool = True,
     options: _core.MeasureOptions | None = None,
     progress: Progress | str = "off",
+    executor: Any = None,
 ) -> Tuned:
     """As :func:`tune`, of the constructed schedule, the counted one and those that are given, in their order.
 
@@ -222,8 +223,8 @@ def measure_given(
     if session is not None:
         RecordStore(session).check_writable()
     model = make_model("linear")
-    search = _Search(program, threads, dtype, 0, model, 1, 0.0, session, False, options)
-    with shown(progress) as show:
+    with bench_on(executor) as bench, shown(progress) as show:
+        search = _Search(program, threads, dtype, 0, model, 1, 0.0, session, False, options, bench)
         return search.run(trials, time_limit_s, keep, show, given)
 
 
@@ -362,14 +363,19 @@ class _Search:
         time_limit_s: float | None,
         progress: Progress,
     ) -> None:
+        new: dict[str, tuple[_core.Candidate, str]] = {}
         for schedule, origin in given:
-            late = time_limit_s is not None and time.monotonic() - start > time_limit_s
-            if late or len(self.trials) >= trials:
-                break
             candidate = self.space.candidate(schedule)
             if candidate is not None and str(candidate.schedule.text()) not in self.seen:
-                self._measure([(candidate, origin)])
-                progress(len(self.trials), trials, self._ranked()[0].record.median_us)
+                new.setdefault(str(candidate.schedule.text()), (candidate, origin))
+        left = list(new.values())
+        while left and len(self.trials) < trials:
+            if time_limit_s is not None and time.monotonic() - start > time_limit_s:
+                break
+            count = min(self.bench.width, trials - len(self.trials))
+            self._measure(left[:count])
+            left = left[count:]
+            progress(len(self.trials), trials, self._ranked()[0].record.median_us)
 
     def _given(self, schedule: _core.Schedule) -> _core.Candidate:
         candidate = self.space.candidate(schedule)

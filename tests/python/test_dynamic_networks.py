@@ -11,8 +11,9 @@ from torch import nn
 
 import syno
 from syno.errors import ArgumentError, ShapeError, UnknownName
-from syno.graph.dynamic import DynamicModel
-from syno.graph.families import Extent, TextFamily, extent_through
+from syno.graph.dynamic_model import DynamicModel
+from syno.graph.extents import Extent
+from syno.graph.families import Numbers, TextFamily
 
 
 class Attention(nn.Module):
@@ -83,7 +84,7 @@ def test_a_network_is_the_model_at_every_size(seed: int) -> None:
     assert isinstance(fast, DynamicModel)
     assert fast.by_size == ""
     _same(fast, model, 1, 2, 3, 8, 16, 17, 23, 24)
-    assert set(fast.ready) == {(1, 24), *fast.buckets}
+    assert set(fast.ready) == {((1,), (24,)), *fast.buckets}
     with torch.no_grad():  # weights that change are seen at all sizes
         model.head.weight.mul_(2)
         model.places.weight.add_(0.5)
@@ -109,7 +110,7 @@ def test_a_size_nobody_saw_runs_at_once_while_better_code_is_made() -> None:
             with torch.no_grad():
                 torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
         fast.wait()
-    assert set(fast.ready) == {(2, 48), *fast.buckets}
+    assert set(fast.ready) == {((2,), (48,)), *fast.buckets}
 
 
 class Turned(nn.Module):
@@ -139,7 +140,8 @@ def test_a_network_whose_indices_hold_the_size_has_kernels_for_each() -> None:
         ({"x": {1: (1, 8)}}, ArgumentError, "no size with its range"),
         ({"x": {1: ("n", 0, 8)}}, ShapeError, "at least 1"),
         ({"x": {1: ("n", 8, 1)}}, ShapeError, "least value is above"),
-        ({"x": {0: ("b", 1, 8), 1: ("n", 1, 8)}}, ArgumentError, "one size"),
+        ({"x": {0: ("n", 1, 8), 1: ("n", 1, 9)}}, ShapeError, "one size has one range"),
+        ({"x": {}}, ArgumentError, "dimensions of a tensor"),
     ],
 )
 def test_sizes_that_are_none_get_a_sentence(
@@ -171,17 +173,118 @@ def test_calls_and_options_that_do_not_fit_get_a_sentence() -> None:
     assert tuple(fast(input=torch.zeros(6, 4)).shape) == (6, 4)
 
 
-def test_numbers_of_a_text_follow_the_size() -> None:
+def _recorded(function: Any, base: tuple[int, ...], least: tuple[int, ...]) -> tuple[Any, int]:
+    """A formula through a function's values, with as many of them as it takes."""
+    values = {base: function(base)}
+
+    def record(sizes: tuple[int, ...]) -> None:
+        values[sizes] = function(sizes)
+
+    for p, (low, high) in enumerate(zip(least, base, strict=True)):
+        for size in (low, (low + high) // 2 | 1, high - 1):
+            record((*base[:p], size, *base[p + 1 :]))
+    record(least)
+    record(tuple((low + high) // 2 | 1 for low, high in zip(least, base, strict=True)))
+    while True:
+        numbers = Numbers([f"n{p}" for p in range(len(base))], base)
+        formula = numbers.formula(values, "a number")
+        further = numbers.undecided(least)
+        if not further:
+            return formula, len(values)
+        for sizes in further:
+            record(sizes)
+
+
+def test_numbers_follow_one_size_to_the_last_row() -> None:
+    draw = random.Random(0)
+    for _ in range(150):
+        by = draw.choice([1, 2, 3, 4, 8, 14, 16, 32])
+        of, power = draw.choice([(1, 1), (3, 1), (64, 1), (1, 2), (5, 2)])
+        beside = draw.randint(0, 3) if power == 2 else draw.randint(0, of)
+        wanted = Extent(1, draw.randint(-by, by), by, of, beside, power)
+        formula, count = _recorded(lambda s, wanted=wanted: wanted.at(s[0]), (256,), (64,))
+        assert all(formula.at((size,)) == wanted.at(size) for size in range(64, 257)), wanted
+        assert count <= 16
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda s: s[0] * s[1] * s[2],
+        lambda s: s[0] + s[1] + 3 * s[2],
+        lambda s: s[0] * (s[1] + s[2] + 1),
+        lambda s: 12 * s[0] * ((s[1] + 1) // 2) * ((s[2] - 3) // 4 + 1),
+        lambda s: s[0] * ((s[1] // 16) ** 2 + 1) * s[2],
+        lambda s: (s[1] - 1) // 32 + 1,
+    ],
+)
+def test_numbers_follow_several_sizes(function: Any) -> None:
+    formula, _ = _recorded(function, (8, 256, 250), (2, 33, 32))
     draw = random.Random(0)
     for _ in range(300):
-        by = draw.randint(1, 6)
-        wanted = Extent(draw.randint(0, 3 * by), draw.randint(0, 20), by)
-        sizes = [5, 6, 40, 63, 64] + [draw.randint(5, 64) for _ in range(8)]
-        found = extent_through({size: wanted.at(size) for size in sizes})
-        assert found is not None
-        assert all(found.at(size) == wanted.at(size) for size in sizes)
-    texts = {size: f"x[{size}, 4] = y[{2 * size + 1}] * 0.25" for size in (4, 7, 9)}
-    assert TextFamily(texts).at(100) == "x[100, 4] = y[201] * 0.25"
-    for other in ("x[5, 4] = y[11] + 0.25", "x[25, 4] = y[11] * 0.25"):
-        with pytest.raises(ShapeError, match=r"\[dynamic\]"):
-            TextFamily({**texts, 5: other})
+        sizes = (draw.randint(2, 8), draw.randint(33, 256), draw.randint(32, 250))
+        assert formula.at(sizes) == function(sizes)
+
+
+def test_numbers_that_follow_no_size_get_a_sentence() -> None:
+    for function in (lambda s: s[0] ** 3 + s[1] * 7 % 5, lambda s: (s[0] * s[1]) // 7):
+        with pytest.raises(ShapeError, match="no sum or product"):
+            _recorded(function, (64, 40), (5, 5))
+
+
+def test_texts_differ_in_numbers_alone() -> None:
+    texts = {(size,): f"x[{size}, 4] = y[{2 * size + 1}] * 0.25" for size in (9, 7, 4, 8)}
+    assert TextFamily(texts, Numbers(["n"], (9,))).at((100,)) == "x[100, 4] = y[201] * 0.25"
+    for other, says in (
+        ("x[5, 4] = y[11] + 0.25", "not the one at n=9"),
+        ("x[25, 4] = y[11] * 0.25", "no sum"),
+    ):
+        with pytest.raises(ShapeError, match=says):
+            TextFamily({**texts, (5,): other}, Numbers(["n"], (9,)))
+
+
+class Images(nn.Module):
+    """Strides, borders, joins, means and, with `flat`, positions as rows."""
+
+    def __init__(self, flat: bool) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8)
+        self.second, self.third = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(16, 12, 5, 3)
+        self.flat, self.head = flat, nn.Linear(12, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        x = nn.functional.max_pool2d(x, 3, 2, 1)
+        x = self.third(torch.cat([x, self.second(x)], 1))
+        if self.flat:
+            return torch.softmax(self.head(x.flatten(2).transpose(1, 2)), 1)
+        return self.head(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_network_has_several_sizes(flat: bool) -> None:
+    torch.manual_seed(0)
+    model = Images(flat).eval()
+    fast = syno.compile(
+        model,
+        torch.randn(2, 3, 48, 48),
+        dynamic={"x": {0: ("batch", 1, 4), 2: ("h", 24, 70), 3: ("w", 30, 64)}},
+        cache=False,
+    )
+    assert fast.by_size == ""
+    for shape in ((1, 24, 30), (1, 51, 64), (4, 70, 64), (3, 25, 47), (2, 70, 31)):
+        x = torch.randn(shape[0], 3, *shape[1:])
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    for shape, says in (
+        ((5, 3, 40, 40), "batch=5"),
+        ((1, 3, 23, 40), "h=23"),
+        ((1, 3, 30, 65), "w=65"),
+    ):
+        with pytest.raises(ShapeError, match=says):
+            fast(torch.zeros(shape))
+    assert fast.at(batch=2, h=33, w=44).verify()
+    with pytest.raises(UnknownName, match="height"):
+        fast.at(height=3)
+    with pytest.raises(ShapeError, match="w is missing"):
+        fast.at(2, 33)

@@ -27,6 +27,7 @@ from syno.operator import Operator
 from syno.session import Call, Component, Session, nodes
 from syno.session.protocols import TrainRequest
 from syno.tuning.machine import machine_model
+from syno.tuning.network import tune_network
 from syno.tuning.search import default_options, tune
 
 ray = pytest.importorskip("ray")
@@ -159,6 +160,24 @@ def test_a_worker_or_a_node_that_dies_changes_nothing(
         assert status["executor"]["repeated"] == 1
         assert status["states"]["lost"] == 0
         assert any("is gone" in event["what"] for event in session.events(200))
+
+
+def test_a_long_training_goes_on_where_its_node_was_lost(tmp_path: Path, executor: Any) -> None:
+    """What it has written down is at the head before the node dies in its fourth epoch."""
+    pytest.importorskip("torch")
+    import test_checkpoint_elsewhere as long
+
+    with long.search(tmp_path / "whole") as session:
+        expected = long.digits(session)
+    head = str(tmp_path / "lost" / "s" / "checkpoints")
+    with long.search(
+        tmp_path / "lost", executor, killed=long.KILLED, head=head, victim="node"
+    ) as session:
+        assert long.digits(session) == expected
+        assert session.status()["executor"]["repeated"] >= 1
+        assert not list((tmp_path / "lost" / "s" / "checkpoints").iterdir())
+    begun = long.epochs(tmp_path / "lost")[long.KILLED]
+    assert begun == [0, 1, 2, 3, 3, 4, 5], "no epoch that was written down is trained again"
 
 
 def test_what_a_candidate_does_is_its_outcome(tmp_path: Path, machines: Machines) -> None:
@@ -326,6 +345,33 @@ def test_latencies_are_those_of_a_node_that_is_the_target(
         machines.cluster.remove_node(node)
 
 
+def test_a_node_is_lent_as_a_further_machine(
+    tmp_path: Path, machines: Machines, expected: list[Any]
+) -> None:
+    """It trains nothing and times what was trained on the other nodes; nobody has a label of another name."""
+    machines.fill()
+    node = machines.cluster.add_node(
+        num_cpus=1, object_store_memory=_STORE, labels={"syno-target": "pi"}
+    )
+    wait_for(lambda: any(n["Labels"].get("syno-target") == "pi" for n in machines.alive()))
+    trains, lends = executors.ray(), executors.ray()
+    try:
+        with start(tmp_path / "a", targets={"pi": "", "desk": ""}) as session:
+            run(session, budget=3, executor=trains, targets={"pi": lends})
+            assert story(session) == expected[:3]
+            everyone = [session.baseline, *session.candidates()]
+            assert all(c.targets_us["pi"] == c.latency_us for c in everyone)
+            (named,) = [n["node"] for n in session.executor["nodes"] if n["target"] == "pi"]
+            assert all(named not in c.nodes for c in everyone)
+            with pytest.raises(SessionError, match="the label syno-target=desk") as caught:
+                run(session, budget=3, targets={"desk": executors.ray()})
+            assert caught.value.code == "R019"
+    finally:
+        lends.close()
+        trains.close()
+        machines.cluster.remove_node(node)
+
+
 def other_machine(path: Path, machine: str) -> Session:
     return start(path, predicted_on=machine)
 
@@ -387,6 +433,28 @@ def test_schedules_are_measured_on_all_nodes(machines: Machines, tmp_path: Path)
         assert first in bench._nodes and "0" * 56 not in bench._nodes
     finally:
         executor.close()
+
+
+def test_a_network_is_tuned_on_all_nodes(machines: Machines, tmp_path: Path) -> None:
+    machines.fill()
+    wait_for(lambda: len(machines.alive()) >= 3)
+    options = default_options(1, False)
+    with config(cache=tmp_path):
+        found = tune_network(
+            [matrix_product()],
+            trials=6,
+            options=options,
+            session=tmp_path / "s",
+            progress="off",
+            executor="ray",
+        )
+        assert found.ended == "done" and found.measured == 6
+        # What was found is on record here, and the same call goes on without the cluster.
+        again = tune_network(
+            [matrix_product()], trials=6, options=options, session=tmp_path / "s", progress="off"
+        )
+        assert again.measured == 0 and again.steps == found.steps
+        assert matrix_product().compile().origin == "recorded"
 
 
 def test_a_node_unlike_this_machine_measures_nothing(machines: Machines, tmp_path: Path) -> None:

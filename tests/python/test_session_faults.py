@@ -298,7 +298,7 @@ def test_a_changed_field_is_named_with_what_may_change(tmp_path: Path, field: st
     with pytest.raises(SessionError, match=re.escape(f"was made with {field}=")) as caught:
         start(tmp_path, **CHANGES[field])
     assert caught.value.code == "R003"
-    assert "may change limits, note and the budget" in str(caught.value)
+    assert "may change limits, targets, note and the budget" in str(caught.value)
     start(tmp_path).close()  # and nothing was changed by the attempt
 
 

@@ -16,7 +16,16 @@ from typer.testing import CliRunner
 import syno
 from syno import _core
 from syno.cli.main import app
-from syno.errors import ArgumentError, BudgetError, FormatError, KernelError, SynoError, UnknownName
+from syno.errors import (
+    ArgumentError,
+    BudgetError,
+    FormatError,
+    KernelError,
+    SessionError,
+    SynoError,
+    UnknownName,
+)
+from syno.tuning.benches import LocalBench
 from syno.tuning.network import SELECTIONS, NetworkTuned, plan_network
 from syno.tuning.network_steps import StepDone, Steps
 from syno.tuning.records import RecordStore
@@ -221,6 +230,81 @@ def test_a_step_that_fails_is_noted_and_the_others_are_done(
     (failed,) = [step for step in found.steps if step.reason]
     assert failed.action == "failed" and "no kernel runs" in str(found)
     assert len(found.steps) == len(found.plan.steps)
+
+
+class Machines:
+    """Three machines that are this one; after so many measurements they are gone."""
+
+    width = 3
+
+    def __init__(self, lasting: int = 1 << 30) -> None:
+        self.left, self.together, self.closed = lasting, [0], 0
+        self._bench = LocalBench()
+
+    def run(self) -> None:
+        raise AssertionError("nothing is trained")
+
+    def bench(self) -> Machines:
+        return self
+
+    def measure(self, program: Any, schedules: Any, options: Any) -> list[Any]:
+        self.together.append(len(schedules))
+        self.left -= len(schedules)
+        if self.left < 0:
+            raise SessionError("the last node that measured is gone", code="R010")
+        return self._bench.measure(program, schedules, options)
+
+    def compare(self, program: Any, one: Any, other: Any, options: Any) -> float:
+        return self._bench.compare(program, one, other, options)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("selection", ["no-bridges", "st"])
+def test_machines_that_measure_share_a_program_s_schedules_and_a_local_session(
+    selection: str, tmp_path: Path
+) -> None:
+    """Reused schedules are measured on all machines at once; when all are gone, the same call goes on, here or there."""
+    given = Machines()
+    whole = tuned(tmp_path / "whole", selection=selection, executor=given, trials=8)
+    assert whole.ended == "done" and given.closed == 0, "who gave it closes it"
+    assert max(given.together) > 1
+    assert whole.measured == sum(given.together) == sum(step.trials for step in whole.steps)
+    assert tuned(tmp_path / "whole", selection=selection, trials=8).measured == 0
+
+    (tmp_path / "lost").mkdir()
+    with pytest.raises(SessionError, match="gone"):
+        tuned(tmp_path / "lost", selection=selection, executor=Machines(9), trials=8)
+    before = sum(trials_of(tmp_path / "lost").values())
+    finished = Steps(tmp_path / "lost" / "s").finished()
+    assert 0 < before <= 9 and not any(step.reason for step in finished.values())
+    found = tuned(tmp_path / "lost", selection=selection, trials=8)
+    after = trials_of(tmp_path / "lost")
+    assert found.ended == "done" and max(after.values()) == 1
+    assert found.measured == sum(after.values()) - before
+
+
+def test_who_measures_a_network_is_named_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "netmod2.py").write_text(
+        "import torch\ndef make():\n    return torch.nn.Sequential(torch.nn.Linear(8, 4))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = ["tune", "--network", "netmod2:make", "--example", "2,8", "--trials", "3"]
+    with syno.config.config(cache=str(tmp_path)):
+        run = CliRunner().invoke(
+            app, [*command, "--json", "--executor", "test_tune_network:Machines"]
+        )
+        assert run.exit_code == 0, run.output
+        assert json.loads(run.stdout)["measured"] > 0
+        refused = CliRunner().invoke(app, [*command, "--executor", "ray://8.8.8.8:10001"])
+    assert refused.exit_code != 0 and "--trust-network" in refused.output
+    refused = CliRunner().invoke(app, [*command, "--executor", "test_executors:Worker"])
+    assert "measures no schedules on other machines" in refused.output
 
 
 def test_steps_wait_for_their_parents_and_take_what_others_did(tmp_path: Path) -> None:

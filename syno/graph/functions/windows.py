@@ -382,6 +382,8 @@ def _adaptive(build: Builder, x: Value, out_size: Sequence[int | None], kind: st
             channels=x.shape[1],
             in_size=size,
             kernel=[extent // o for extent, o in zip(size, out, strict=True)],
+            # A single bin begins at the first element, whatever the extent is.
+            stride=[1 if o == 1 else extent // o for extent, o in zip(size, out, strict=True)],
         )
         return batched(build.program(program, [x])[0])
     # Bin k holds the elements from floor(k * extent / o) to ceil((k + 1) * extent / o), excluded.

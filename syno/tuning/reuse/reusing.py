@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from syno import _core
 from syno.arguments import checked
@@ -18,7 +19,7 @@ from syno.tuning.search import Tuned, measure_given, tune
 CANDIDATES = 14
 
 
-@checked(but=("budget", "threads", "seed", "search_trials"))
+@checked(but=("budget", "threads", "seed", "search_trials", "executor"))
 def reuse(
     records: Record | Sequence[Record] | None,
     operator: Operator | _core.Program,
@@ -34,6 +35,7 @@ def reuse(
     keep: bool = True,
     options: _core.MeasureOptions | None = None,
     progress: Callable[[int, int, float], None] | str = "auto",
+    executor: Any = None,
 ) -> tuple[Tuned, Candidates]:
     """Tunes a program by what is known of its neighbours, and remembers the best for later compilations.
 
@@ -45,13 +47,14 @@ def reuse(
         guard: where the best candidate is predicted to be slower by more than this share than the fastest schedule
             known without measuring, a search of `search_trials` trials takes the place of the reuse.
         search_trials: of that search; 0: as many as the reuse would have measured.
-        time_limit_s, seed, session, keep, options, progress: as for :func:`syno.tune`.
+        time_limit_s, seed, session, keep, options, progress, executor: as for :func:`syno.tune`.
     Returns:
         What was found, and the candidates with their parents.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
         ArgumentError: an argument of another type, or `guard` is negative.
         KernelError: a number that is out of range, or the counted schedule itself cannot be measured.
+        SessionError: the executor has no machines for that, or one differs from this machine.
     """
     budget = whole("reuse", "budget", budget, 1, MOST_SEED)
     threads = whole("reuse", "threads", threads, 1, MOST_THREADS)
@@ -75,12 +78,13 @@ def reuse(
         tuned = tune(
             program, trials=max(2, search_trials or budget + 2), threads=threads, dtype=dtype, seed=seed,
             time_limit_s=time_limit_s, session=session, keep=keep, options=options, progress=progress,
+            executor=executor,
         )  # fmt: skip
     else:
         tuned = measure_given(
             program,
             [(candidate.schedule, candidate.origin) for candidate in found.ranked],
             trials=budget + 2, threads=threads, dtype=dtype, time_limit_s=time_limit_s, session=session,
-            keep=keep, options=options, progress=progress,
+            keep=keep, options=options, progress=progress, executor=executor,
         )  # fmt: skip
     return tuned, found
