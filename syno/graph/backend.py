@@ -20,28 +20,34 @@ from syno.errors import ArgumentError, SynoError, told, unknown_name
 from syno.graph.aten_rows import rows
 from syno.graph.building import Array
 from syno.graph.from_torch import Imported, from_fx
-from syno.graph.layout_names import LAYOUTS
+from syno.graph.layout_names import LAYOUTS, ROW_MAJOR
 from syno.graph.reference import run_reference
+from syno.graph.sizes import LARGEST
 from syno.graph.tensors import array_of, tensor_of
+from syno.numbers import whole
 
 if TYPE_CHECKING:
     from syno.graph.compiled import CompiledNetwork
+    from syno.graph.dynamic import DynamicNetwork, Linked
+    from syno.graph.symbols import SymbolicGraph
+
+    Told = CompiledNetwork | DynamicNetwork | str
 
 _log = logging.getLogger("syno.graph")
-_watching: list[list[CompiledNetwork | str]] = []
+_watching: list[list[Told]] = []
 
 
 @contextmanager
-def graphs_compiled() -> Iterator[list[CompiledNetwork | str]]:
+def graphs_compiled() -> Iterator[list[Told]]:
     """What graphs become while it is open, of all threads, in the order they are compiled: networks, which can be
-    printed, or for a graph that runs in PyTorch the reason.
+    printed; a `DynamicNetwork` for a graph with sizes that change; for a graph that runs in PyTorch the reason.
 
     >>> import syno.graph.backend, torch
     >>> fast = torch.compile(torch.nn.Linear(3, 2), backend="syno")  # doctest: +SKIP
     >>> with syno.graph.backend.graphs_compiled() as graphs:  # doctest: +SKIP
     ...     y = fast(torch.randn(1, 3))
     """
-    made: list[CompiledNetwork | str] = []
+    made: list[Told] = []
     _watching.append(made)
     try:
         yield made
@@ -49,7 +55,7 @@ def graphs_compiled() -> Iterator[list[CompiledNetwork | str]]:
         _watching[:] = [other for other in _watching if other is not made]
 
 
-def _tell(made: CompiledNetwork | str) -> None:
+def _tell(made: Told) -> None:
     for watcher in list(_watching):
         watcher.append(made)
 
@@ -57,7 +63,7 @@ def _tell(made: CompiledNetwork | str) -> None:
 #: What `options` may hold, and of which type each is.
 OPTIONS: dict[str, type] = {
     "threads": int, "derive": bool, "max_rel_err": float, "seconds": float, "fuse": bool, "verify": bool, "cache": bool,
-    "layouts": str,
+    "layouts": str, "max_size": int,
 }  # fmt: skip
 
 
@@ -74,7 +80,11 @@ def syno_backend(
 
     Args:
         options: `threads`, `derive`, `max_rel_err`, `seconds`, `fuse`, `verify`, `cache`, `layouts`, as
-            `syno.compile` takes them.
+            `syno.compile` takes them; `max_size`: the greatest size that code for ranges of sizes is made for
+            (`dynamic=True`, or sizes that TorchDynamo has seen change). By default ranges end at a power of two, and
+            another one is compiled when larger sizes come; `torch._dynamo.mark_dynamic(x, dim, min=, max=)` says it for
+            a dimension. Sizes beyond, sizes of one, graphs with gradients, and layouts or derived programs get a network
+            for each set of shapes.
     Raises:
         UnknownName: another option.
         ArgumentError: an option of another type.
@@ -82,8 +92,10 @@ def syno_backend(
     from torch._dynamo.backends.common import aot_autograd
 
     settings = _settings(options)
-    inference = _compiler(settings, constant_weights=True)
-    training = _compiler(settings, constant_weights=False)
+    most = settings.pop("max_size", LARGEST)
+    for_one = settings.get("derive", False) or settings.get("layouts", ROW_MAJOR) != ROW_MAJOR
+    inference = _compiler(settings, constant_weights=True, most=None if for_one else most)
+    training = _compiler(settings, constant_weights=False, most=None)
     compiled = aot_autograd(
         fw_compiler=training,
         bw_compiler=training,
@@ -107,6 +119,8 @@ def _settings(options: Mapping[str, Any] | None) -> dict[str, Any]:
             )
         if name == "layouts" and value not in LAYOUTS:
             raise unknown_name("layouts", value, LAYOUTS)
+        if name == "max_size":
+            whole("compile", "the option max_size", value, 2, LARGEST)
         settings[name] = value
     return settings
 
@@ -120,12 +134,14 @@ def _decompositions() -> dict[Any, Any]:
     return {f: how for f, how in table.items() if str(f) not in known}
 
 
-def _compiler(settings: Mapping[str, Any], *, constant_weights: bool) -> Callable[..., Any]:
+def _compiler(
+    settings: Mapping[str, Any], *, constant_weights: bool, most: int | None
+) -> Callable[..., Any]:
     from torch._functorch._aot_autograd.utils import make_boxed_func
 
     def compiler(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         weights = _static(graph) if constant_weights else frozenset()
-        return make_boxed_func(_Graph(graph, settings, weights))
+        return make_boxed_func(_Graph(graph, settings, weights, most))
 
     return compiler
 
@@ -140,12 +156,24 @@ def _static(graph: fx.GraphModule) -> frozenset[int]:
 
 
 class _Graph:
-    """One graph of ATen's functions: a network for every set of shapes it is called with, made at the first call."""
+    """One graph of ATen's functions: a network for every set of shapes it is called with, made at the first call; in
+    inference one for ranges of its sizes, where it has symbols for these.
+
+    Args:
+        most: the greatest size of such a range; None: no ranges.
+    """
 
     def __init__(
-        self, graph: fx.GraphModule, settings: Mapping[str, Any], static: frozenset[int]
+        self,
+        graph: fx.GraphModule,
+        settings: Mapping[str, Any],
+        static: frozenset[int],
+        most: int | None,
     ) -> None:
         self.graph, self.settings, self.static = graph, settings, static
+        self.most = most
+        self.ranged: SymbolicGraph | None = None
+        self.states: dict[int, tuple[int, int]] = {}
         self.made: dict[tuple[Any, ...], _Compiled | None] = {}
         self.lock = threading.Lock()
         self.symbolic = any(
@@ -173,17 +201,44 @@ class _Graph:
         try:
             graph = self.graph
             if self.symbolic:
+                made = self.of_range(args)
+                if made is not None:
+                    return made
                 from torch.fx.experimental.proxy_tensor import make_fx
 
                 with torch.no_grad():
                     graph = make_fx(graph, tracing_mode="fake")(*args)
-            return _Compiled(graph, args, self.settings, self.static)
+            states = _states(args, self.static)
+            imported = from_fx(graph, args, weights=_names(states))
+            return _Compiled(imported, compile_imported(imported, self.settings), states)
         except SynoError as why:
             _log.warning(
                 "a graph of %d nodes runs in PyTorch: %s", len(self.graph.graph.nodes), told(why)
             )
             _tell(told(why))
             return None
+
+    def of_range(self, args: Sequence[Any]) -> _Compiled | None:
+        """By a network for ranges of the sizes; None where there is none for these."""
+        if self.most is None:
+            return None
+        from syno.graph.symbols import SymbolicGraph
+
+        if self.ranged is None:
+            self.states = _states(args, self.static)
+            try:
+                self.ranged = SymbolicGraph(
+                    self.graph, _names(self.states), self.settings, self.most, _tell
+                )
+            except SynoError as why:
+                _log.info("a graph for each shape: %s", told(why))
+                self.most = None
+                return None
+        sizes = self.ranged.sizes_of(args)
+        if sizes is None:
+            return None
+        linked = self.ranged.at(sizes, args)
+        return _Compiled(linked.imported, LinkedRunner(linked), self.states)
 
 
 def _kind(value: Any) -> Any:
@@ -194,20 +249,10 @@ class _Compiled:
     """A network, and the weights it was made with."""
 
     def __init__(
-        self,
-        graph: fx.GraphModule,
-        args: Sequence[Any],
-        settings: Mapping[str, Any],
-        static: frozenset[int],
+        self, imported: Imported, runner: Runner, states: Mapping[int, tuple[int, int]]
     ) -> None:
-        first: dict[int, int] = {}
-        for n in sorted(static):
-            if _is_weight(args[n]):
-                first.setdefault(args[n].data_ptr(), n)
-        self.weights = {n: _state(args[n]) for n in first.values()}
-        self.imported = from_fx(graph, args, weights={n: f"weight_{n}" for n in self.weights})
-        self.runner = compile_imported(self.imported, settings)
-        self.others = [n for n in range(len(args)) if n not in self.weights]
+        self.weights = dict(states)
+        self.imported, self.runner = imported, runner
         self.lock = threading.Lock()
 
     def __call__(self, args: Sequence[Any]) -> Any:
@@ -219,11 +264,25 @@ class _Compiled:
                     arrays = {f"weight_{n}": array_of(args[n].detach()) for n in changed}
                     self.runner.refresh(arrays)
                     self.weights.update({n: _state(args[n]) for n in changed})
-        inputs = self.imported.flatten([args[n] for n in self.others], {})
+        others = [arg for n, arg in enumerate(args) if n not in self.weights]
+        inputs = self.imported.flatten(others, {})
         return self.imported.unflatten(self.runner.run([t.detach() for t in inputs.values()]))
 
     def changed(self, args: Sequence[Any]) -> list[int]:
         return [n for n, known in self.weights.items() if _state(args[n]) != known]
+
+
+def _states(args: Sequence[Any], static: frozenset[int]) -> dict[int, tuple[int, int]]:
+    """Of the arguments that are the model's own, by their positions; the same memory is one."""
+    first: dict[int, int] = {}
+    for n in sorted(static):
+        if _is_weight(args[n]):
+            first.setdefault(args[n].data_ptr(), n)
+    return {n: _state(args[n]) for n in first.values()}
+
+
+def _names(states: Mapping[int, Any]) -> dict[int, str]:
+    return {n: f"weight_{n}" for n in states}
 
 
 def _is_weight(value: Any) -> bool:
@@ -279,6 +338,24 @@ class CompiledRunner(Runner):
 
         super().refresh(weights)
         refreshed(self.compiled, self.parts, self.network.weights)
+
+
+class LinkedRunner(Runner):
+    """A network for ranges of its sizes, at some of them."""
+
+    def __init__(self, linked: Linked) -> None:
+        super().__init__(linked.imported)
+        self.linked = linked
+
+    def run(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        made = self.linked.network.run(list(tensors))
+        return [each if isinstance(each, Tensor) else tensor_of(each) for each in made]
+
+    def refresh(self, weights: Mapping[str, Array]) -> None:
+        from syno.graph.compile import refreshed
+
+        super().refresh(weights)
+        refreshed(self.linked.network, self.linked.parts, self.network.weights)
 
 
 def compile_imported(imported: Imported, settings: Mapping[str, Any]) -> Runner:

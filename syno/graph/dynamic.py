@@ -46,6 +46,7 @@ from syno.graph.parameters import At, parameters
 from syno.graph.sizes import Ranges
 from syno.graph.stages import ENGINE, Stage, call_stage, kernel_stage, view_stage
 from syno.kernel import Verification, schedule_of
+from syno.notebook import Printed
 from syno.operator import Operator
 from syno.prepack import PrepackedKernel
 
@@ -136,7 +137,7 @@ Values = Callable[[Sizes, Imported], "Sequence[Any] | None"]
 """Of its inputs there, for checks; None: random ones."""
 
 
-class DynamicNetwork:
+class DynamicNetwork(Printed):
     """A network for ranges of its sizes. Thread-safe.
 
     Args:
@@ -227,6 +228,19 @@ class DynamicNetwork:
         for each in list(self._single.values()):
             each.wait()
 
+    def __repr__(self) -> str:
+        how = f"each size alone: {self.by_size}" if self.by_size else f"{len(self.buckets)} buckets"
+        return f"<DynamicNetwork: {self.ranges}, {how}>"
+
+    def __str__(self) -> str:
+        """With the spans that code is there for, and the steps that PyTorch computes."""
+        ready = "; ".join(map(_span_text, self.ready))
+        lines = [repr(self), f"  code is there for: {ready or 'none'}"]
+        if not self.by_size:
+            steps = self._linked(self.whole, self.ranges.greatest).network.fallbacks
+            lines += [f"  PyTorch computes {name}: {why}" for name, why in steps.items()]
+        return "\n".join(lines)
+
     def _alone(self, sizes: Sizes) -> Linked:
         """Compiled for these sizes and no others."""
         imported = self._record_at(sizes)
@@ -297,6 +311,8 @@ class DynamicNetwork:
         self._folded: dict[Sizes, Folded] = {}
         self._graphs: dict[Sizes, _core.Graph] = {}
         self._decisions: list[Joined] = []
+        near = tuple(max(n - 1, min(2, n)) for n in base)
+        self._beside = folded(self._record_at(near).network).call.graph().cleaned()
         self._add(base)
         self._regular = least = self._least_regular()
         middle = tuple((n + m) // 2 | 1 for n, m in zip(least, base, strict=True))
@@ -379,6 +395,7 @@ class DynamicNetwork:
                 dtype=self._dtype,
                 threads=self._compiling.threads,
                 directory=usable_cache() if self._compiling.cache else None,
+                alike=[self._beside],
             )
             return graph
         joined = fused_alike(graph, self._decisions)

@@ -73,16 +73,18 @@ def from_fx(
     *,
     name: str = "graph",
     weights: Mapping[int, str] | None = None,
+    sizes: Mapping[Any, int] | None = None,
 ) -> Imported:
     """The network of a graph of ATen's functions, as Dynamo and AOTAutograd give it.
 
     Args:
         example_inputs: of each placeholder, a tensor (its shape and dtype matter) or a number.
         weights: of which placeholders the tensors stay the same, by their positions: names for them.
+        sizes: values of the symbols in the graph's shapes.
     Raises:
         CannotImport: the graph changes its inputs, or has what no network has.
     """
-    return Importer(name).of_graph(module, list(example_inputs), dict(weights or {}))
+    return Importer(name, sizes).of_graph(module, list(example_inputs), dict(weights or {}))
 
 
 def check_devices(model: nn.Module) -> None:

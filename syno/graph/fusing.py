@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,7 @@ def fused(
     dtype: str = "float32",
     threads: int = 1,
     directory: Path | None = None,
+    alike: Sequence[_core.Graph] = (),
 ) -> tuple[_core.Graph, dict[str, tuple[str, ...]], list[Joined]]:
     """The graph with nodes joined where that is predicted to be faster.
 
@@ -84,21 +86,55 @@ def fused(
         cost: of one program, on `threads`.
         dtype: nodes of another element type stay alone.
         directory: where decisions about such a graph are kept, and taken from; for the machine model's cost alone.
+        alike: the graph at other sizes. What is joined must not take sizes into its indices, as reshapes by them do: one
+            code could not serve them all.
     Returns:
         The graph; the names of the original nodes that each node holds; the decisions in order.
     """
-    path = directory / f"{_digest(graph, dtype, threads)}.joined" if directory else None
+    path = directory / f"{_digest(graph, dtype, threads, alike)}.joined" if directory else None
     made = _Joining(graph)
     kept = _kept(path) if path else None
     if kept is not None and all(made.join(*step) for step in kept):
         return made.graph, made.holds, made.decisions
-    made = _Joining(graph)
+    made, others = _Joining(graph), [_Joining(each) for each in alike]
     refused: set[tuple[str, str]] = set()
     while (found := _first_gain(made.graph, cost, dtype, refused)) is not None:
-        made.take(*found)
+        step, joined = found
+        if all(_stays_free(made.graph, joined, step, other) for other in others):
+            made.take(step, joined)
+            for other in others:
+                other.join(*step)
+        else:
+            refused.add(step[:2])
     if path:
         write_entry(path, json.dumps(made.steps).encode())
     return made.graph, made.holds, made.decisions
+
+
+_EXTENT = re.compile(r"(\w+): \d+")
+_DECLARED = re.compile(r"^\s*(input|weight) .*$", re.MULTILINE)
+
+
+def _stays_free(before: _core.Graph, joined: _core.Graph, step: _Step, other: _Joining) -> bool:
+    """Whether a joined node's indices are as free of sizes as those of its parts."""
+    theirs = other.graph.try_merged(list(step[:2]))
+    if isinstance(theirs, str):
+        return False
+    name = _name_of(joined, {node.name for node in before.nodes}, step[:2])
+    if _without_extents(joined, name) == _without_extents(theirs, name):
+        return True
+    return any(
+        _without_extents(before, n) != _without_extents(other.graph, n)
+        for n in step[:2]
+        if not before.is_view(n)  # which costs nothing as it is
+    )
+
+
+def _without_extents(graph: _core.Graph, name: str) -> str:
+    node = next((node for node in graph.nodes if node.name == name), None)
+    if node is None or node.program is None:
+        return ""
+    return _EXTENT.sub(r"\1", _DECLARED.sub("", str(node.program.text())))
 
 
 def fused_alike(graph: _core.Graph, decisions: Sequence[Joined]) -> _core.Graph | None:
@@ -147,9 +183,10 @@ def _name_of(joined: _core.Graph, before: Collection[str], pair: tuple[str, str]
     return next(node.name for node in joined.nodes if node.name not in before or node.name in pair)
 
 
-def _digest(graph: _core.Graph, dtype: str, threads: int) -> str:
+def _digest(graph: _core.Graph, dtype: str, threads: int, alike: Sequence[_core.Graph] = ()) -> str:
     """Of all that decisions depend on."""
-    parts = (_core.build_id(), str(graph.text()), dtype, threads, machine_model().to_json())
+    texts = [str(each.text()) for each in (graph, *alike)]
+    parts = (_core.build_id(), *texts, dtype, threads, machine_model().to_json())
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
