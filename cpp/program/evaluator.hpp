@@ -2,13 +2,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numbers>
+#include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "program/interpret.hpp"
+#include "program/product_sum.hpp"
 #include "program/scope_code.hpp"
 #include "program/tracked.hpp"
 #include "support/error.hpp"
@@ -88,7 +92,9 @@ struct Numbers<Exact> : Folding<Exact> {
   }
 };
 
-/// `load(tensor, offset)` gives an element of a tensor. Holds the iterators' state, so one per thread.
+/// `load(tensor, offset)` gives an element of a tensor; `load.elements(tensor, finite)`, where there is such
+/// a function, the elements that lie in memory (`finite`: it matters whether all are). Holds the iterators'
+/// state, so one per thread.
 template <class T>
 class Evaluator {
  public:
@@ -100,6 +106,7 @@ class Evaluator {
         registers_(code_.body.size()) {
     for (const Instruction& instruction : code_.body) literals_.push_back(numbers_.from(instruction.value));
     initial_ = numbers_.start(code_.reduction);
+    if constexpr (std::is_same_v<T, Tracked>) products_ = ProductSum::of(code_);
   }
 
   const ScopeCode& code() const { return code_; }
@@ -117,6 +124,9 @@ class Evaluator {
   template <class Load>
   T value(Load&& load) {
     if (code_.reduction == Reduction::None) return body(load);
+    if constexpr (requires { load.elements(std::uint32_t{}, false); })
+      if (const std::optional<T> total = products(load))
+        return numbers_.finish(code_.reduction, *total, code_.sum_points);
     T total = initial_;
     const std::size_t first = code_.traversal_count, count = iterators_.size();
     for (;;) {
@@ -160,6 +170,18 @@ class Evaluator {
   }
 
  private:
+  template <class Load>
+  std::optional<T> products(Load& load) {
+    if (!products_) return std::nullopt;
+    std::array<Elements, 2> elements;
+    const bool outside = products_->may_be_outside();
+    for (std::size_t f = 0; f < products_->factor_count(); ++f) {
+      elements[f] = load.elements(products_->tensor(f), outside);
+      if (elements[f].data == nullptr || (outside && !elements[f].finite)) return std::nullopt;
+    }
+    return products_->at(lanes_, elements.data(), numbers_.precision());
+  }
+
   void update_lanes() {
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       const Affine& affine = code_.lanes[i];
@@ -228,6 +250,7 @@ class Evaluator {
   std::vector<T> registers_;
   std::vector<T> literals_;
   T initial_;
+  std::optional<ProductSum> products_;  ///< of Tracked numbers
 };
 
 /// Advances `point` row-major over [begin, begin + extent); false after the last one.

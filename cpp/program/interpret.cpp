@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
@@ -385,6 +386,7 @@ class PointMachine {
     std::vector<std::int64_t> shape, strides, begin;
     Memo memo;
     bool constant = false, is_output = false;
+    std::optional<bool> finite;  ///< all of `values`; nothing: nobody asked
     double most = 1e300;
     std::int64_t estimated_from = 0;  ///< terms; 0: all of them are added up
     bool accumulated = false;
@@ -392,11 +394,23 @@ class PointMachine {
     std::unique_ptr<Evaluator<Tracked>> evaluator;
   };
 
+  /// The elements of a tensor that is given.
+  Elements elements(std::uint32_t tensor, bool finite) {
+    TensorState& state = data_[tensor];
+    if (state.constant || state.values == nullptr) return {};
+    if (finite && !state.finite) {
+      const double* end = state.values + checked_product(kWhere, state.shape);
+      state.finite = std::all_of(state.values, end, [](double value) { return std::isfinite(value); });
+    }
+    return {state.values, state.finite.value_or(false)};
+  }
+
   struct Loader {
     PointMachine* machine;
     Tracked operator()(std::uint32_t tensor, std::int64_t offset) const {
       return machine->read(tensor, offset);
     }
+    Elements elements(std::uint32_t tensor, bool finite) const { return machine->elements(tensor, finite); }
   };
   Loader loader() { return {this}; }
 

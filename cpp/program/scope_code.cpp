@@ -84,21 +84,32 @@ class Compiler {
     Affine offset;
     for (std::size_t d = 0; d < indices.size(); ++d) {
       const std::int64_t begin = extent_of(program_, program_.tensor(tensor).dims[d], 0).begin;
-      std::optional<Affine> affine = affine_of(indices[d]);
+      // A guard around an affine index is a bound more.
+      ExprId index = indices[d];
+      std::vector<std::int64_t> guards;
+      for (; program_.arena[index].op == Op::Inside; index = program_.arena[index].a)
+        guards.push_back(integer(program_.arena[index]));
+      const std::optional<Affine> affine = affine_of(index);
       if (!affine) {
         result.steps.push_back({steps_of(indices[d]), begin, shape[d], strides[d]});
         continue;
       }
       offset = add(offset, multiply(with_constant(*affine, -begin), strides[d]));
-      const auto [least, greatest] = range_of(*affine);
-      if (least >= begin && greatest < begin + shape[d]) continue;
-      result.lanes.push_back({static_cast<std::uint32_t>(code_.lanes.size()), begin, shape[d]});
-      code_.lanes.push_back(std::move(*affine));
+      check(*affine, begin, shape[d], result);
+      for (const std::int64_t extent : guards) check(*affine, 0, extent, result);
     }
     range_of(offset);  // the offset must fit 64 bits everywhere, also where a check will fail
     result.offset_lane = static_cast<std::uint32_t>(code_.lanes.size());
     code_.lanes.push_back(std::move(offset));
     return result;
+  }
+
+  /// An access is outside where the form leaves [begin, begin + extent); nothing where it never does.
+  void check(const Affine& affine, std::int64_t begin, std::int64_t extent, Access& access) {
+    const auto [least, greatest] = range_of(affine);
+    if (least >= begin && greatest < begin + extent) return;
+    access.lanes.push_back({static_cast<std::uint32_t>(code_.lanes.size()), begin, extent});
+    code_.lanes.push_back(affine);
   }
 
   std::pair<std::int64_t, std::int64_t> range_of(const Affine& affine) const {

@@ -112,6 +112,8 @@ Tracked TrackedNumbers::from(double literal) const {
 
 Tracked TrackedNumbers::from_index(double integer) const { return from(integer); }
 
+double TrackedNumbers::product_units() { return units_of(Function::Multiply); }
+
 Tracked TrackedNumbers::stored(Tracked value) const {
   if (p_.stored > 0) widen(value, p_.stored / p_.unit, p_.least);
   return value;

@@ -24,6 +24,7 @@ struct Tracked {
 class TrackedNumbers {
  public:
   explicit TrackedNumbers(const Precision& precision = {}) : p_(precision) {}
+  const Precision& precision() const { return p_; }
 
   Tracked from(double literal) const;        ///< which may be rounded or not
   Tracked from_index(double integer) const;  ///< the same
@@ -31,6 +32,8 @@ class TrackedNumbers {
   Tracked stored(Tracked value) const;       ///< in an output's memory
 
   Tracked function(Function f, const Tracked& a, const Tracked& b) const;
+  /// How many units in the last place a product of two exact factors may err by.
+  static double product_units();
   Tracked select(const Tracked& condition, const Tracked& yes, const Tracked& no) const;
 
   static Tracked start(Reduction reduction);

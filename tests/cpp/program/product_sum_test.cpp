@@ -1,0 +1,164 @@
+// Sums of products a row at a time are what folding their terms one by one gives.
+#include "program/product_sum.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "program/evaluator.hpp"
+#include "program/text.hpp"
+#include "support/random.hpp"
+
+namespace syno::program {
+namespace {
+
+using detail::Elements;
+using detail::Evaluator;
+using detail::Numbers;
+using detail::ProductSum;
+using detail::Tracked;
+
+using Data = std::vector<std::vector<double>>;
+
+/// Elements one at a time, ...
+struct OneByOne {
+  const Data& data;
+  Tracked operator()(std::uint32_t tensor, std::int64_t offset) const {
+    return detail::TrackedNumbers::loaded(data[tensor][static_cast<std::size_t>(offset)]);
+  }
+};
+
+/// ... and with the memory that they lie in.
+struct InMemory : OneByOne {
+  Elements elements(std::uint32_t tensor, bool) const {
+    bool finite = true;
+    for (const double value : data[tensor]) finite = finite && std::isfinite(value);
+    return {data[tensor].data(), finite};
+  }
+};
+
+std::string number(Random& random, std::int64_t least, std::int64_t greatest) {
+  return std::to_string(
+      least + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(greatest - least + 1))));
+}
+
+/// An index along some of the iterators, with any steps, also backwards; now and then behind a guard.
+std::string random_index(Random& random, const std::vector<std::string>& iterators) {
+  std::string index = number(random, -2, 3);
+  for (const std::string& iterator : iterators)
+    if (random.below(2) == 0) index += " + " + number(random, -3, 3) + "*" + iterator;
+  return random.below(4) == 0 ? "inside(" + index + ", " + number(random, 1, 9) + ")" : index;
+}
+
+struct Case {
+  Program program;
+  Data data;
+};
+
+Case random_case(std::uint64_t seed) {
+  Random random(seed);
+  std::string text = "input x[7, 9]; input k[5, 6]; y[i: 3, j: 4] = ";
+  text += random.below(3) == 0 ? "mean" : "sum";
+  std::vector<std::string> iterators = {"i", "j"};
+  std::string loops;
+  for (std::uint64_t n = 1 + random.below(3), l = 0; l < n; ++l) {
+    iterators.push_back(std::string(1, static_cast<char>('p' + l)));
+    loops += (l > 0 ? ", " : "") + iterators.back() + ": " +
+             (random.below(4) == 0 ? number(random, -3, -1) + ".." + number(random, 1, 20)
+                                   : number(random, 1, 25));
+  }
+  const auto read = [&](const std::string& name) {
+    return name + "[" + random_index(random, iterators) + ", " + random_index(random, iterators) + "]";
+  };
+  text += "[" + loops + "] " + read("x");
+  const std::uint64_t kind = random.below(4);
+  if (kind > 0) text += " * " + read(kind == 1 ? "x" : "k");
+  Case made{parse(text), {}};
+  for (std::size_t t = 0; t < made.program.tensors.size(); ++t) {
+    std::vector<double>& values = made.data.emplace_back();
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape_of(made.program, TensorId{static_cast<std::uint32_t>(t)}))
+      count *= extent;
+    const std::uint64_t odd = random.below(6);
+    for (std::int64_t e = 0; e < count; ++e) {
+      double value = static_cast<double>(random.below(2001)) / 1000.0 - 1.0;
+      if (odd == 0) value *= 1e25;  // squares of it leave single precision
+      if (odd == 1) value *= 1e-25;
+      if (odd == 2 && random.below(40) == 0)
+        value = random.below(2) == 0 ? INFINITY : std::numeric_limits<double>::quiet_NaN();
+      values.push_back(value);
+    }
+  }
+  return made;
+}
+
+bool near(double a, double b, double size) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (std::isinf(a) || std::isinf(b)) return a == b;
+  return std::abs(a - b) <= 1e-12 * size;
+}
+
+TEST(ProductSum, IsWhatFoldingTermByTermGives) {
+  EXPECT_TRUE(rc::check("rows of products == terms one by one", [](std::uint64_t start) {
+    for (std::uint64_t n = 0; n < 20; ++n) {
+      const Case random = random_case(Random(start).fork(n)());
+      for (const Precision& precision : {Precision{}, single_precision()}) {
+        const Scope& scope = random.program.scopes[0];
+        Evaluator<Tracked> rows(random.program, scope, Numbers<Tracked>(precision));
+        Evaluator<Tracked> terms(random.program, scope, Numbers<Tracked>(precision));
+        RC_ASSERT(ProductSum::of(rows.code()).has_value());
+        for (std::int64_t i = 0; i < 3; ++i)
+          for (std::int64_t j = 0; j < 4; ++j) {
+            const std::int64_t at[] = {i, j};
+            rows.move_to(at);
+            terms.move_to(at);
+            const Tracked got = rows.value(InMemory{{random.data}}),
+                          wanted = terms.value(OneByOne{random.data});
+            const double size = std::isfinite(wanted.size) ? wanted.size : 1e300;
+            RC_ASSERT(near(got.value, wanted.value, size));
+            RC_ASSERT(near(got.absolute, wanted.absolute, size));
+            RC_ASSERT(near(got.low, wanted.low, size));
+            RC_ASSERT(near(got.high, wanted.high, size));
+            RC_ASSERT(near(got.size, wanted.size, size));
+            RC_ASSERT(got.nan == wanted.nan && got.guessed == wanted.guessed);
+          }
+      }
+    }
+  }));
+}
+
+bool by_rows(const std::string& text) {
+  const Program p = parse(text);
+  return ProductSum::of(detail::ScopeCode(p, p.scopes.back())).has_value();
+}
+
+TEST(ProductSum, IsForSumsOfAtMostTwoElementsByAffineIndices) {
+  EXPECT_TRUE(by_rows("input x[8]; y[i: 4] = sum[r: 3] x[2*i + r - 1]"));
+  EXPECT_TRUE(by_rows("input x[8]; input k[3]; y[i: 4] = mean[r: 3] x[inside(i - r, 5)] * k[r]"));
+  EXPECT_FALSE(by_rows("input x[8]; input k[3]; y[i: 4] = max[r: 3] x[i + r] * k[r]"));
+  EXPECT_FALSE(by_rows("input x[8]; input k[3]; y[i: 4] = sum[r: 3] x[i + r] * k[r] * 2"));
+  EXPECT_FALSE(by_rows("input x[8]; input k[3]; y[i: 4] = sum[r: 3] (x[i + r] + k[r])"));
+  EXPECT_FALSE(by_rows("input x[8]; input k[3]; y[i: 4] = sum[r: 3] x[(i + r) / 2] * k[r]"));
+  EXPECT_FALSE(by_rows("input x[8]; y[i: 4] = sum[r: 3] x[i + r] fill 1"));
+  EXPECT_FALSE(by_rows("input x[8]; y[i: 8] = x[i]"));
+}
+
+/// Where terms may overflow, one by one says where; what is 0 beside what is not finite is not a number.
+TEST(ProductSum, GivesNothingWhereATermMayLeaveTheNumbers) {
+  const Program p = parse("input x[4]; input k[4]; y[i: 1] = sum[r: 4] x[r - 1] * k[r]");
+  Data data = {{1, 2, 3, 4}, {5, 6, 7, 8}, {}};
+  Evaluator<Tracked> evaluator(p, p.scopes[0], Numbers<Tracked>(single_precision()));
+  const std::int64_t at[] = {0};
+  evaluator.move_to(at);
+  EXPECT_EQ(evaluator.value(InMemory{{data}}).value, 1 * 6 + 2 * 7 + 3 * 8);
+  data[1][0] = INFINITY;  // beside the place before the first element
+  EXPECT_TRUE(std::isnan(evaluator.value(InMemory{{data}}).value));
+  data[1] = {1, 3e38, 1, 1};  // within the error of the largest number
+  EXPECT_EQ(evaluator.value(InMemory{{data}}).high, evaluator.value(OneByOne{data}).high);
+}
+
+}  // namespace
+}  // namespace syno::program
