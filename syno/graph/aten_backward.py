@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from syno.graph.aten_rows import Arguments, Row
+from collections.abc import Sequence
+
+import numpy as np
+
+from syno.graph.aten_layers import LAYERS
+from syno.graph.aten_rows import Arguments, Made, Row
+from syno.graph.aten_shapes import SHAPES
 from syno.graph.building import Builder, NotCovered, Value
+from syno.graph.functions import reductions, windows
 from syno.graph.functions.formulas import pointwise
+from syno.graph.functions.gradients import gradients
 from syno.graph.functions.norms import softmax_backward
 
 
@@ -46,7 +54,86 @@ def _log_softmax(build: Builder, a: Arguments) -> Value:
     return softmax_backward(build, a.grad_output, a.output, a.dim, logarithm=True)
 
 
+def _gradients(
+    build: Builder,
+    a: Arguments,
+    forward: Row,
+    shapes: dict[str, Sequence[int]],
+    given: dict[str, Value],
+    wanted: Sequence[str],
+) -> dict[str, Value]:
+    """Gradients of what another row makes of the same attributes; `shapes` and `given` by that row's names."""
+    g: Value = a.grad_output
+
+    def run(apart: Builder, **inputs: Value) -> Value:
+        call = Arguments({**a.named, **inputs}, (g.shape,), (g.dtype,), frozenset({0}))
+        made = forward(apart, call)
+        result = made if isinstance(made, Value) else made[0]
+        assert result is not None
+        return result
+
+    inputs = {name: tuple(shape) for name, shape in shapes.items()}
+    made = gradients(build, run, inputs, given, g, wanted)
+    return {
+        name: build.literal(np.zeros(inputs[name]), g.dtype, "zeros") if each is None else each
+        for name, each in made.items()
+    }
+
+
+def _of_window(forward: str) -> Row:
+    """The derivative of what is linear in `self`, whose values it does not need."""
+
+    def row(build: Builder, a: Arguments) -> Value:
+        shape = a.named["input_size"] if "input_size" in a.named else a["self"].shape
+        return _gradients(build, a, (LAYERS | SHAPES)[forward], {"self": shape}, {}, ["self"])[
+            "self"
+        ]
+
+    return row
+
+
+def _adaptive(rank: int) -> Row:
+    return lambda build, a: windows.adaptive_avg_pool_gradient(
+        build, a.grad_output, a["self"].shape[-rank:]
+    )
+
+
+def _convolution(build: Builder, a: Arguments) -> Made:
+    g: Value = a.grad_output
+    given = {"input": a.named["input"], "weight": a.weight}
+    wanted = [name for name, asked in zip(given, a.output_mask, strict=False) if asked]
+    shapes = {name: value.shape for name, value in given.items()}
+    unbiased = Arguments({**a.named, "bias": None}, a.shapes, a.dtypes, a.used)
+    made = _gradients(build, unbiased, LAYERS["convolution.default"], shapes, given, wanted)
+    bias = None
+    if a.output_mask[2]:
+        rank = a.weight.rank - 2
+        channels = g.rank - 1 - rank
+        bias = reductions.sum(build, g, [d for d in range(g.rank) if d != channels])
+    return made.get("input"), made.get("weight"), bias
+
+
+#: Functions whose derivative ATen calls by their name and `_backward`, by the spatial dimensions there are.
+_WINDOWS: dict[str, tuple[int, ...]] = {
+    "avg_pool{}d": (2, 3),
+    "reflection_pad{}d": (1, 2, 3),
+    "upsample_nearest{}d": (1, 2, 3),
+    "_upsample_nearest_exact{}d": (1, 2, 3),
+    "upsample_linear{}d": (1,),
+    "upsample_bilinear{}d": (2,),
+    "upsample_bicubic{}d": (2,),
+    "upsample_trilinear{}d": (3,),
+}
+
 BACKWARD: dict[str, Row] = {
+    "convolution_backward.default": _convolution,
+    "_adaptive_avg_pool2d_backward.default": _adaptive(2),
+    "_adaptive_avg_pool3d_backward.default": _adaptive(3),
+    **{
+        f"{name.format(rank)}_backward.default": _of_window(f"{name.format(rank)}.default")
+        for name, ranks in _WINDOWS.items()
+        for rank in ranks
+    },
     "threshold_backward.default": _body(
         "select({x} <= {t}, 0, {g})", g="grad_output", x="self", t="threshold"
     ),

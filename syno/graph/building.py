@@ -67,7 +67,8 @@ class Node:
     function: str = ""
     attributes: str = "{}"
     host: Callable[..., Any] | None = None
-    """Of a call: from torch tensors to torch tensors (one, or a sequence of them in the order of `outputs`)."""
+    """Of a call: from torch tensors to torch tensors (one, or a sequence of them in the order of `outputs`). It takes
+    `floats=`, as `HostCall` does."""
 
 
 @dataclass

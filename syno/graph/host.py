@@ -46,15 +46,22 @@ class HostCall:
         found = {slot.value.name: slot.value for slot in _slots((self.args, self.named))}
         self.values = list(found.values())
 
-    def __call__(self, *tensors: Tensor) -> Any:
-        """The tensors it gives, without those that are None."""
+    def __call__(self, *tensors: Tensor, floats: torch.dtype | None = None) -> Any:
+        """The tensors it gives, without those that are None.
+
+        Args:
+            floats: the type of the floating point tensors passed, where it is another than in the model: constant
+                tensors are of it, too, as functions that write one into the other want.
+        """
         given = {value.name: tensor for value, tensor in zip(self.values, tensors, strict=True)}
-        made = self.run(given, {})
+        made = self.run(given, {}, floats)
         if isinstance(made, (tuple, list)):
             return [each for each in made if isinstance(each, Tensor)]
         return made
 
-    def run(self, given: dict[str, Tensor], done: dict[int, Any]) -> Any:
+    def run(
+        self, given: dict[str, Tensor], done: dict[int, Any], floats: torch.dtype | None = None
+    ) -> Any:
         """The result of tensors by name; those of other calls are made once."""
 
         def fill(leaf: Any) -> Any:
@@ -62,9 +69,11 @@ class HostCall:
                 return given[leaf.value.name]
             if isinstance(leaf, Result):
                 if id(leaf.call) not in done:
-                    done[id(leaf.call)] = leaf.call.run(given, done)
+                    done[id(leaf.call)] = leaf.call.run(given, done, floats)
                 made = done[id(leaf.call)]
                 return made if leaf.index is None else made[leaf.index]
+            if floats is not None and isinstance(leaf, Tensor) and leaf.is_floating_point():
+                return leaf.to(floats)
             return leaf
 
         args = list(pytree.tree_map(fill, self.args))

@@ -93,7 +93,7 @@ def _run(
         else:
             result = AtenFunction(operator, operator.inputs, kind, torch.device("cpu"))(*given)
     elif node.host is not None:
-        made = node.host(*given)
+        made = node.host(*given, floats=dtype) if dtype is not None else node.host(*given)
         result = [
             as_float(each, dtype) for each in (made if isinstance(made, (tuple, list)) else [made])
         ]

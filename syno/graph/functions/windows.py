@@ -367,6 +367,35 @@ def adaptive_max_pool(build: Builder, x: Value, out_size: Sequence[int | None]) 
     return _adaptive(build, x, out_size, "max")
 
 
+def adaptive_avg_pool_gradient(build: Builder, gradient: Value, in_size: Sequence[int]) -> Value:
+    """The gradient of `adaptive_avg_pool` in its argument, whose spatial extents were `in_size`.
+
+    Element h lies in the bins from floor(h * o / extent) to ceil((h + 1) * o / extent), excluded: in one or two, where
+    there are fewer bins than elements.
+    """
+    n = len(in_size)
+    batched, g = _batched(build, gradient, n)
+    check_elements(in_size)
+    i, t = iterators(2 + n), iterators(n, "t")
+    tensors, parts, at = {"g": g}, [], []
+    widths: list[int] = []
+    for d, (extent, o) in enumerate(zip(in_size, g.shape[2:], strict=True)):
+        h, bins = np.arange(extent), np.arange(o)
+        counts = -(-(bins + 1) * extent // o) - bins * extent // o
+        first, end = h * o // extent, -(-(h + 1) * o // extent)
+        width = int((end - first).max())
+        bin_of = first[:, None] + np.arange(width)
+        share = np.where(bin_of < end[:, None], 1 / counts[np.minimum(bin_of, o - 1)], 0)
+        tensors[f"s{d}"] = build.literal(share, g.dtype, "shares")
+        parts.append(f"s{d}[{i[2 + d]}, {t[d]}]")
+        at.append(f"({o} * {i[2 + d]}) / {extent} + {t[d]}")
+        widths.append(width)
+    read = f"g[{', '.join([*i[:2], *at])}]"
+    left = over(i, [*g.shape[:2], *in_size])
+    text = f"y[{left}] = sum[{over(t, widths)}] {read} * {' * '.join(parts)}"
+    return batched(build.formula(text, tensors, name="gradient"))
+
+
 def _adaptive(build: Builder, x: Value, out_size: Sequence[int | None], kind: str) -> Value:
     n = len(out_size)
     batched, x = _batched(build, x, n)
