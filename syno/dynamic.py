@@ -36,6 +36,7 @@ from syno.kernel import (
 from syno.notebook import Printed
 from syno.numbers import MOST_THREADS, whole
 from syno.operator import Operator
+from syno.ranged import NotTheSame, checked_at
 from syno.tuning.construct import construct
 from syno.tuning.machine import machine_model
 
@@ -219,7 +220,7 @@ class DynamicKernel(Printed):
             self._made_of(whole_range)
             self.buckets = tuple(self._cut(whole_range))
         except (ShapeError, ScheduleError, KernelError) as error:
-            if isinstance(error, KernelError) and not isinstance(error, _NotTheSame):
+            if isinstance(error, KernelError) and not isinstance(error, NotTheSame):
                 raise
             self.by_size = str(error)
             self.buckets = (whole_range,)
@@ -393,16 +394,12 @@ class DynamicKernel(Printed):
             tuple(draw.randint(*ends) for ends in zip(bucket.least, bucket.greatest, strict=True))
             for _ in range(2)
         ]
-        for sizes in dict.fromkeys([bucket.least, bucket.greatest, *between]):
-            result = core.at(list(sizes)).verify(self._family.at(sizes).program, 0)
-            if not result.passed:
-                named = ", ".join(
-                    f"{name}={size}" for name, size in zip(self._family.names, sizes, strict=True)
-                )
-                raise _NotTheSame(
-                    f"[dynamic] the code for sizes {bucket} gave max_rel_err {result.max_rel_err:.1e} (limit "
-                    f"{result.limit:.0e}) at {named}; it was discarded. {result.detail}"
-                )
+        tried = dict.fromkeys([bucket.least, bucket.greatest, *between])
+        checked_at(
+            [core],
+            {sizes: self._family.at(sizes).program for sizes in tried},
+            directory=usable_cache() if self._cache else None,
+        )
 
     def _cut(self, bucket: Bucket) -> Iterator[Bucket]:
         """Buckets of which the code loses little at all of their sizes, by prediction."""
@@ -446,10 +443,6 @@ class DynamicKernel(Printed):
     def _for_size(self, sizes: Sizes) -> Callable[..., Any]:
         kernel = self._static(sizes)
         return lambda arrays, out, threads: kernel(*arrays, out=out, num_threads=threads)
-
-
-class _NotTheSame(KernelError):
-    """Code for a range of sizes computes something else than the operator at one of them."""
 
 
 def _call_of(core: _core.Kernel, default: int) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ using program::TensorId;
 namespace {
 
 constexpr std::int64_t kFar = std::int64_t{1} << 50;  // more than any index
-constexpr std::int64_t kMostPieces = 8;               // of code for one incomplete tile
+constexpr std::int64_t kMostPieces = 16;              // of code for one incomplete tile
 
 }  // namespace
 

@@ -45,10 +45,19 @@ from syno.graph.host_sizes import call_through
 from syno.graph.parameters import At, parameters
 from syno.graph.sizes import Ranges
 from syno.graph.stages import ENGINE, Stage, call_stage, kernel_stage, view_stage
-from syno.kernel import Verification, schedule_of
+from syno.kernel import Verification
 from syno.notebook import Printed
 from syno.operator import Operator
 from syno.prepack import PrepackedKernel
+from syno.ranged import (
+    Asked,
+    NotTheSame,
+    Range,
+    make_together,
+    neutral_names,
+    ranged_kernels,
+    shapes_differ,
+)
 
 _log = logging.getLogger("syno.graph")
 
@@ -79,6 +88,14 @@ class _Made:
     """None: of each size alone, by `kernel_stage`."""
     general: dict[str, tuple[_core.Kernel, tuple[At, ...]]] = field(default_factory=dict)
     """By stage: code with extents as its parameters, and where the stage's program has these."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A node's kernel for a bucket, and where its program has the extents that are its parameters."""
+
+    asked: Asked
+    places: tuple[At, ...]
 
 
 @dataclass(frozen=True)
@@ -173,6 +190,7 @@ class DynamicNetwork(Printed):
         self._busy: dict[Span, threading.Thread] = {}
         self._shared: dict[str, Array] = {}
         self._nodes: Bounded[Sizes, dict[str, _core.GraphNode]] = Bounded(KEPT_SIZES)
+        self._names: dict[str, dict[str, str]] = {}
         self._single: dict[tuple[int, ...], DynamicNetwork] = {}
         self.by_size = ""
         self.whole: Span = (ranges.least, ranges.greatest)
@@ -547,6 +565,19 @@ class DynamicNetwork(Printed):
             return columns[formula]
 
         graph = self._family.at(samples[0])
+        wanted: dict[str, _Wanted | None] = {}
+        for node in graph.nodes:
+            if node.program is None or graph.is_view(node.name):
+                continue
+            if all(_text(self._node(s, node.name)) == _text(node) for s in samples[:known]):
+                continue
+            values = {place: column(formula) for place, formula in self._extents(node.name).items()}
+            try:
+                wanted[node.name] = self._asked(bucket, graph, node, samples, known, values)
+            except ShapeError as error:
+                _log.info("%s is compiled for each size: %s", node.name, error)
+                wanted[node.name] = None
+        make_together(each.asked for each in wanted.values() if each is not None)
         made = _Made(bucket, [])
         for node in graph.nodes:
             if node.program is None:
@@ -554,7 +585,7 @@ class DynamicNetwork(Printed):
                 made.stages.append(call_stage(node, None, reason))
             elif graph.is_view(node.name):
                 made.stages.append(view_stage(node, (node.name,)))
-            elif all(_text(self._node(s, node.name)) == _text(node) for s in samples[:known]):
+            elif node.name not in wanted:
                 made.stages.append(
                     kernel_stage(
                         graph,
@@ -566,10 +597,9 @@ class DynamicNetwork(Printed):
                     )
                 )
             else:
-                values = {
-                    place: column(formula) for place, formula in self._extents(node.name).items()
-                }
-                made.stages.append(self._general_stage(made, graph, node, samples, known, values))
+                each = wanted[node.name]
+                stage = None if each is None else self._general_stage(made, node, each)
+                made.stages.append(stage)
         return made
 
     def _node(self, sizes: Sizes, name: str) -> _core.GraphNode:
@@ -601,63 +631,91 @@ class DynamicNetwork(Printed):
                 return note.removeprefix(node.function).lstrip(": ")
         return "no row"
 
-    def _general_stage(
+    def _asked(
         self,
-        made: _Made,
+        span: Span,
         graph: _core.Graph,
         node: _core.GraphNode,
         samples: Sequence[Sizes],
         known: int,
         extents: Mapping[At, Sequence[int]],
-    ) -> Stage | None:
-        """A kernel for all sizes of a bucket; None where each size needs its own."""
-        largest = _program(node)
-        programs = {each: _program(self._node(each, node.name)) for each in samples[:known]}
-        fixed = [
-            name
-            for name in constants_of(graph, node)
-            if all(each.shape(name) == largest.shape(name) for each in programs.values())
+    ) -> _Wanted:
+        """The kernel of a node for all sizes of a bucket.
+
+        Raises:
+            ShapeError: its extents follow from none of them.
+        """
+        places, enough = parameters(extents, range(known))
+        names = self._names_of(node.name)
+        programs = {
+            samples[n]: self._neutral(samples[n], node.name)
+            for n in (*range(known), *enough[known:])
+        }
+        largest = programs[samples[0]]
+        at = tuple((names[name], dim) for name, dim in places)
+        low, high = self._least_of(span), span[1]
+        draw = random.Random(repr((low, high)))
+        between = [
+            tuple(draw.randint(*ends) for ends in zip(low, high, strict=True)) for _ in range(2)
         ]
-        dtype = str(graph.tensor(node.outputs[0])[1])
-        threads, cache = self._compiling.threads, self._compiling.cache
-        directory = usable_cache() if cache else None
-        where = str(directory) if directory else ""
-        operator = Operator(largest)
-        low, high = self._least_of(made.span), made.span[1]
+        checks = {}
+        for sizes in dict.fromkeys([low, high, *between]):
+            program = self._neutral(sizes, node.name)
+            checks[tuple(_values_at(program, at))] = program
+        ends = zip(_values_at(programs[low], at), _values_at(programs[high], at), strict=True)
+        constants = {names[name] for name in constants_of(graph, node)}
+        return _Wanted(
+            Asked(
+                [(tuple(_values_at(each, at)), each) for each in programs.values()],
+                [Range(f"size_{n + 1}", *each) for n, each in enumerate(ends)],
+                checks,
+                tuple(
+                    name
+                    for name in largest.inputs
+                    if name in constants
+                    and all(each.shape(name) == largest.shape(name) for each in programs.values())
+                ),
+                str(graph.tensor(node.outputs[0])[1]),
+                self._compiling.threads,
+                self._compiling.cache,
+            ),
+            at,
+        )
+
+    def _names_of(self, name: str) -> dict[str, str]:
+        """Of a node's program, those that equal layers share; the same ones at all sizes."""
+        found = self._names.get(name)
+        if found is None:
+            program = _program(self._node(self._base, name))
+            found = self._names.setdefault(name, neutral_names(program))
+        return found
+
+    def _neutral(self, sizes: Sizes, name: str) -> _core.Program:
+        return _program(self._node(sizes, name)).renamed(self._names_of(name))
+
+    def _general_stage(self, made: _Made, node: _core.GraphNode, wanted: _Wanted) -> Stage | None:
+        """A kernel for all sizes of a bucket; None where each size needs its own."""
+        asked, largest = wanted.asked, wanted.asked.instances[0][1]
+        most = [each.greatest for each in asked.ranges]
         try:
-            places, enough = parameters(extents, range(known))
-            for n in enough[known:]:
-                programs[samples[n]] = _program(self._node(samples[n], node.name))
-            names = [f"size_{n + 1}" for n in range(len(places))]
-            live = _core.with_live_ends(
-                [(_values_at(program, places), program) for program in programs.values()], names
-            )
-            schedule = schedule_of(
-                operator, dtype=dtype, threads=threads, constants=fixed, cache=cache
-            ).schedule
-            most = _values_at(programs[high], places)
-            ends = zip(_values_at(programs[low], places), most, strict=True)
-            ranges = [(name, *each) for name, each in zip(names, ends, strict=True)]
-            nests = _core.apply_prepacked(live, schedule, ranges)
-            prepack: _core.Kernel | None = None
-            if nests is None:
-                nest = _core.apply_schedule(live, schedule, ranges)
-            else:
-                once = nests[0].specialised(most)  # of weights, which have no such size
-                prepack, nest = _core.compile_nest(once, cache_directory=where), nests[1]
-            call = _core.compile_nest(nest, cache_directory=where)
-            verification = self._verify(
-                node.name, prepack, call, places, (low, high), operator, dtype
-            )
-        except (ShapeError, ScheduleError, _NotTheSame) as error:
+            kernels = ranged_kernels(asked)
+        except (ShapeError, ScheduleError, NotTheSame) as error:
             _log.info("%s is compiled for each size: %s", node.name, error)
             return None
+        operator = Operator(largest)
         kernel = PrepackedKernel(
-            operator, tuple(fixed), dtype, threads, schedule, prepack, call.at(most), verification
+            operator,
+            tuple(asked.constants),
+            asked.dtype,
+            asked.threads,
+            kernels.schedule,
+            kernels.prepack,
+            kernels.call.at(most),
+            Verification(**vars(kernels.outcome), operator=operator, dtype=asked.dtype),
         )
         held = dict(zip(largest.inputs, node.inputs, strict=True))
         held |= zip(largest.outputs, node.outputs, strict=True)
-        made.general[node.name] = (call, places)
+        made.general[node.name] = (kernels.call, wanted.places)
         return Stage(
             node.name,
             "kernel",
@@ -666,50 +724,10 @@ class DynamicNetwork(Printed):
             (node.name,),
             str(largest.short_text()),
             kernel=kernel,
-            packed=kernel.pack(**{name: self._weights[held[name]] for name in fixed}),
+            packed=kernel.pack(**{name: self._weights[held[name]] for name in asked.constants}),
             operator=operator,
             names=held,
             flops=operator.flops,
-        )
-
-    def _verify(
-        self,
-        name: str,
-        prepack: _core.Kernel | None,
-        call: _core.Kernel,
-        places: tuple[At, ...],
-        span: Span,
-        operator: Operator,
-        dtype: str,
-    ) -> Verification:
-        """At both ends and at sizes between, against the interpreter of each size's own program."""
-        low, high = span
-        draw = random.Random(repr((name, low, high)))
-        between = [
-            tuple(draw.randint(*ends) for ends in zip(low, high, strict=True)) for _ in range(2)
-        ]
-        result: Any = None
-        for sizes in dict.fromkeys([low, high, *between]):
-            program = _program(self._node(sizes, name))
-            code = call.at(_values_at(program, places))
-            if _shapes_differ(code, program):
-                raise _NotTheSame(
-                    f"[dynamic] {name} has other shapes at {self._numbers.told(sizes)}"
-                )
-            found = (
-                code.verify(program)
-                if prepack is None
-                else _core.verify_prepacked(prepack, code, program)
-            )
-            if not found.passed:
-                raise _NotTheSame(
-                    f"[dynamic] {name} at {told(self.ranges.names, sizes)}: max_rel_err {found.max_rel_err:.1e} "
-                    f"(limit {found.limit:.0e}); {found.detail}"
-                )
-            if result is None or found.max_rel_err > result.max_rel_err:
-                result = found
-        return Verification(
-            True, result.max_rel_err, result.limit, result.points, result.detail, operator, dtype
         )
 
     # Linking
@@ -724,7 +742,8 @@ class DynamicNetwork(Printed):
         stages = []
         for node, stage in zip(graph.nodes, made.stages, strict=True):
             if stage is not None and node.name in made.general:
-                stage = _sized(stage, node, *made.general[node.name])
+                program = _program(node).renamed(self._names_of(node.name))
+                stage = _sized(stage, program, *made.general[node.name])
             elif stage is not None and node.name in self._hosts:
                 host = self._hosts[node.name](sizes)
                 stage = replace(stage, host=host, attributes=node.attributes)
@@ -768,10 +787,6 @@ def _text(node: _core.GraphNode) -> str:
     return str(_program(node).text())
 
 
-class _NotTheSame(KernelError):
-    """Code for a range of sizes computes something else at one of them."""
-
-
 def _with(sizes: Sizes, position: int, size: int) -> Sizes:
     return (*sizes[:position], size, *sizes[position + 1 :])
 
@@ -790,18 +805,18 @@ def _rounded(size: int) -> int:
 
 
 def _sized(
-    stage: Stage, node: _core.GraphNode, call: _core.Kernel, places: tuple[At, ...]
+    stage: Stage, program: _core.Program, call: _core.Kernel, places: tuple[At, ...]
 ) -> Stage | None:
-    """A stage at the sizes of a node; None where its code is not for what the node is there."""
-    kernel, program = copy.copy(stage.kernel), _program(node)
+    """A stage at the sizes of a program; None where its code is not for what its node is there."""
+    kernel = copy.copy(stage.kernel)
     assert kernel is not None
     try:
         kernel._call = call.at(_values_at(program, places))
     except ShapeError as error:
-        _log.info("%s is compiled for this size: %s", node.name, error)
+        _log.info("%s is compiled for this size: %s", stage.name, error)
         return None
-    if _shapes_differ(kernel._call, program):
-        _log.info("%s is compiled for this size: its code has other shapes there", node.name)
+    if shapes_differ(kernel._call, program):
+        _log.info("%s is compiled for this size: its code has other shapes there", stage.name)
         return None
     kernel.operator = Operator(program)
     return replace(
@@ -810,15 +825,6 @@ def _sized(
         operator=kernel.operator,
         what=str(program.short_text()),
         flops=kernel.operator.flops,
-    )
-
-
-def _shapes_differ(code: _core.Kernel, program: _core.Program) -> bool:
-    """Whether the code reads or writes arrays of other shapes than the program."""
-    known = {*program.inputs, *program.outputs}
-    return any(
-        name in known and list(shape) != list(program.shape(name))
-        for name, _, shape in code.arguments
     )
 
 
@@ -835,13 +841,22 @@ def _check_weights(largest: Mapping[str, Array], others: Mapping[str, Array], wh
             and held.ndim == array.ndim
             and all(n <= most for n, most in zip(array.shape, held.shape, strict=True))
         )
-        same = whole_of and np.array_equal(
-            held[tuple(slice(n) for n in array.shape)],  # type: ignore[index]
-            array,
-            equal_nan=array.dtype.kind == "f",
+        begin = held[tuple(slice(n) for n in array.shape)] if whole_of else None  # type: ignore[index]
+        same = begin is not None and (
+            _same_memory(begin, array)
+            or np.array_equal(begin, array, equal_nan=array.dtype.kind == "f")
         )
         if not same:
             raise ShapeError(f"[dynamic] {name} at {where} is no part of what it is at the largest")
+
+
+def _same_memory(one: Array, other: Array) -> bool:
+    """Of two arrays of one shape."""
+    return (
+        one.dtype == other.dtype
+        and one.strides == other.strides
+        and one.ctypes.data == other.ctypes.data
+    )
 
 
 def _buckets(ranges: Ranges) -> tuple[Span, ...]:

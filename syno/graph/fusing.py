@@ -59,11 +59,13 @@ class PredictedCost:
         self._known: dict[tuple[str, tuple[str, ...]], float] = {}
 
     def __call__(self, program: _core.Program, constants: Sequence[str]) -> float:
-        key = (str(program.text()), tuple(constants))
+        neutral, given, _ = program.neutral()  # equal layers are predicted once
+        fixed = tuple(mine for mine, name in given.items() if name in constants)
+        key = (str(neutral.text()), fixed)
         if key not in self._known:
             try:
                 self._known[key] = prepacked_seconds(
-                    Operator(program), dtype=self.dtype, threads=self.threads, constants=constants
+                    Operator(neutral), dtype=self.dtype, threads=self.threads, constants=fixed
                 )
             except SynoError:  # what no schedule is found for is no better than anything
                 self._known[key] = float("inf")

@@ -248,3 +248,11 @@ def test_code_that_computes_something_else_at_some_size_is_not_used(
     np.testing.assert_array_equal(
         kernel(np.ones((3, 5), np.float32), np.ones((3, 5), np.float32)), np.full((3, 3), 5.0)
     )
+
+
+def test_the_last_tile_has_code_for_each_number_of_its_rows() -> None:
+    """Conditions in the innermost loop would cost more than the rows they leave out."""
+    operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=64, n=32, k=32)
+    loops = operator.compile(dynamic={"m": (33, 64)}, cache=False).loops(m=64)
+    assert "parameter m in" in loops
+    assert "else 0" not in loops

@@ -1,0 +1,150 @@
+"""Code for ranges of sizes: made and checked once for all layers that are the same, in few ranges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import syno
+from syno import Operator, _core, ranged
+from syno.errors import ScheduleError
+from syno.graph.dynamic_model import DynamicModel
+from syno.ranged import Asked, NotTheSame, Range, make_together, neutral_names, ranged_kernels
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inside, self.outside = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x + self.outside(torch.relu(self.inside(x))))
+
+
+def _blocks(count: int) -> nn.Module:
+    torch.manual_seed(count)
+    return nn.Sequential(*(Block(12) for _ in range(count))).eval()
+
+
+def _compiled(model: nn.Module, **options: Any) -> DynamicModel:
+    options = {"cache": False} | options
+    made = syno.compile(model, torch.zeros(1, 20, 12), dynamic={0: {1: ("n", 2, 40)}}, **options)
+    assert isinstance(made, DynamicModel)
+    assert made.by_size == ""
+    return made
+
+
+def _same(fast: Any, model: nn.Module, *sizes: int) -> None:
+    for size in sizes:
+        x = torch.randn(1, size, 12)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    """What is made while a test runs, from nothing."""
+    found: list[Asked] = []
+    real = ranged._made
+
+    def counted(asked: Asked) -> Any:
+        found.append(asked)
+        return real(asked)
+
+    ranged._kept.clear()
+    monkeypatch.setattr(ranged, "_made", counted)
+    return found
+
+
+def test_equal_layers_are_made_and_checked_once(made: list[Asked]) -> None:
+    one = _compiled(_blocks(1), fuse=False)
+    _same(one, _blocks(1), 7, 40)
+    few = len(made)
+    assert few > 0
+    three = _blocks(3)
+    _same(_compiled(three, fuse=False), three, 7, 40)  # each layer with its own weights
+    assert len(made) == few, "three layers need what one needs"
+    assert len({asked.key() for asked in made}) == few
+
+
+def test_checks_are_remembered_beside_the_code(
+    made: list[Asked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNO_CACHE", str(tmp_path))
+    model = _blocks(1)
+    _same(_compiled(model, cache=True), model, 2, 40)
+    kernel = Operator.parse("y[i] = sum[j] x[i,j]", i=3, j=9)
+    kernel.compile(dynamic={"i": (1, 3)})
+    ranged._kept.clear()
+
+    def checks(*_: Any, **__: Any) -> Any:
+        raise AssertionError("this was checked before")
+
+    monkeypatch.setattr(_core.Kernel, "verify", checks)
+    monkeypatch.setattr(_core, "verify_prepacked", checks)
+    first = len(made)
+    _same(_compiled(model, cache=True), model, 2, 40)
+    kernel.compile(dynamic={"i": (1, 3)})
+    assert len(made) == 2 * first
+    ranged._kept.clear()
+    with pytest.raises(AssertionError, match="checked before"):
+        _compiled(model, cache=False)
+
+
+def _asked(text: str, wrong: str = "", more_at: int = 0, **more: Any) -> Asked:
+    def program(formula: str, n: int) -> _core.Program:
+        return Operator.parse(formula, n=n, k=5, m=3).program
+
+    instances = [((n,), program(text, n)) for n in (8, 2, 7)]
+    checks = {(n,): program(wrong or text, n + (n == more_at)) for n in (2, 8)}
+    return Asked(instances, [Range("n", 2, 8)], checks, **({"cache": False} | more))
+
+
+def test_code_that_computes_something_else_is_not_given_out(made: list[Asked]) -> None:
+    text = "y[n,m] = sum[k] x[n,k] * w[m,k]"
+    wrong = _asked(text, wrong="y[n,m] = sum[k] x[n,k] * w[m,k] * 2", constants=("w",))
+    with pytest.raises(NotTheSame, match=r"max_rel_err .* at size 2"):
+        ranged_kernels(wrong)
+    with pytest.raises(ScheduleError, match=r"max_rel_err"):
+        ranged_kernels(wrong)
+    assert len(made) == 1, "once is enough"
+    right = ranged_kernels(_asked(text, constants=("w",)))
+    assert right.outcome.passed
+    assert right.outcome.points > 0
+    assert right.call.at([5]) is not None
+    with pytest.raises(NotTheSame, match="other shapes at size 8"):
+        ranged_kernels(_asked(text, wrong="y[n,m] = sum[k] x[n,k] * w[m,k]", more_at=8))
+    made.pop()
+    make_together([wrong, _asked(text, constants=("w",))])
+    assert len(made) == 2
+    with pytest.raises(ScheduleError):
+        ranged_kernels(wrong)
+
+
+def test_what_goes_wrong_in_another_way_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(asked: Asked) -> Any:
+        raise MemoryError("no memory")
+
+    ranged._kept.clear()
+    monkeypatch.setattr(ranged, "_made", broken)
+    with pytest.raises(MemoryError, match="no memory"):
+        make_together([_asked("y[n,m] = sum[k] x[n,k] * w[m,k]")])
+    make_together([])
+
+
+def test_names_of_layers_are_the_same_where_layers_are() -> None:
+    texts = []
+    for name in ("first", "second"):
+        program = Operator.parse(
+            f"{name}_t[n,m] = sum[k] {name}_x[n,k] * {name}_w[m,k]; y[n,m] = relu({name}_t[n,m])",
+            n=4, m=3, k=5,
+        ).program  # fmt: skip
+        names = neutral_names(program)
+        assert set(names) == {tensor for tensor in (f"{name}_t", f"{name}_x", f"{name}_w", "y")}
+        texts.append(str(program.renamed(names).text()))
+    assert texts[0] == texts[1]
