@@ -409,7 +409,7 @@ class DynamicKernel(Printed):
         if loss <= LOSS or high - low < max(2, NARROW * high):
             yield Bucket(bucket.least, bucket.greatest, loss)
             return
-        middle = min(max(math.isqrt(low * high), low), high - 1)
+        middle = _near_vectors(math.isqrt(low * high), low, high - 1)
         for ends in ((low, middle), (middle + 1, high)):
             least, greatest = list(bucket.least), list(bucket.greatest)
             least[widest], greatest[widest] = ends
@@ -443,6 +443,15 @@ class DynamicKernel(Printed):
     def _for_size(self, sizes: Sizes) -> Callable[..., Any]:
         kernel = self._static(sizes)
         return lambda arrays, out, threads: kernel(*arrays, out=out, num_threads=threads)
+
+
+def _near_vectors(size: int, low: int, high: int) -> int:
+    """A size from low to high, whole vectors where there are such: code for one more computes another vector."""
+    for vector in (_VECTOR, _VECTOR // 2, _VECTOR // 4):
+        near = max(1, round(size / vector)) * vector
+        if low <= near <= high:
+            return near
+    return min(max(size, low), high)
 
 
 def _call_of(core: _core.Kernel, default: int) -> Callable[..., Any]:

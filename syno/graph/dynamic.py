@@ -9,6 +9,7 @@ of the call. Where a network is another one at other sizes, each size is compile
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import logging
 import random
@@ -24,6 +25,7 @@ from syno import _core
 from syno.bounded import Bounded
 from syno.cache import usable_cache
 from syno.errors import KernelError, ScheduleError, ShapeError
+from syno.graph.buckets import Predicted, cut
 from syno.graph.building import Array
 from syno.graph.calls import Imported
 from syno.graph.compile import Compiling, _main_type, compile_network, judged_on, sampled
@@ -63,9 +65,6 @@ _log = logging.getLogger("syno.graph")
 
 #: Sizes of which linked networks are kept; each takes its plan and, while it runs, the memory between its steps.
 KEPT_SIZES = 64
-
-#: A bucket's greatest size is at most so many times its least.
-_RATIO = 2
 
 _VECTOR = 16
 
@@ -194,11 +193,14 @@ class DynamicNetwork(Printed):
         self._single: dict[tuple[int, ...], DynamicNetwork] = {}
         self.by_size = ""
         self.whole: Span = (ranges.least, ranges.greatest)
-        self.buckets = _buckets(ranges)
+        self.buckets: tuple[Span, ...] = (self.whole,)
         try:
             with torch.no_grad():
                 self._record()
-                self._made_of(self.whole)
+                made = self._made_of(self.whole)
+                self.buckets = self._cut()
+                # Its code is made for the same largest sizes.
+                self._made[self.buckets[-1]] = made
                 self._check()
         except (ShapeError, ScheduleError, CannotImport) as error:
             self.by_size = str(error)
@@ -555,7 +557,44 @@ class DynamicNetwork(Printed):
             sizes += [_with(largest, position, size) for size in (*steps, *last)]
         return list(dict.fromkeys(sizes)), len(known)
 
-    def _make(self, bucket: Span) -> _Made:
+    def _cut(self) -> tuple[Span, ...]:
+        """Buckets of which the code loses little at all of their sizes, by prediction: cuts of each size, the others being
+        at their greatest."""
+        predicted = Predicted()
+        greatest = self.whole[1]
+
+        def loss(position: int, high: int, low: int) -> float:
+            low = max(low, self._least_of(self.whole)[position])
+            if low >= high:
+                return 0.0
+            span = self.whole[0], _with(greatest, position, high)
+            return self._loss(predicted, span, _with(greatest, position, low))
+
+        rows = [
+            cut(*ends, functools.partial(loss, position))
+            for position, ends in enumerate(zip(*self.whole, strict=True))
+        ]
+        return tuple(
+            (tuple(low for low, _ in each), tuple(high for _, high in each))
+            for each in itertools.product(*rows)
+        )
+
+    def _loss(self, predicted: Predicted, span: Span, sizes: Sizes) -> float:
+        """By how much the kernels for a span are slower at sizes than those for them alone, as a part of their time."""
+        shared = alone = 0.0
+        for name, wanted in self._wanted(span).items():
+            if wanted is None:
+                continue
+            program = self._neutral(sizes, name)
+            values = _values_at(program, wanted.places)
+            own = predicted.alone(program, wanted.asked)
+            found = predicted.shared(wanted.asked, values)
+            alone += own
+            shared += own if found is None else found
+        return shared / alone - 1 if alone > 0 else 0.0
+
+    def _wanted(self, bucket: Span) -> dict[str, _Wanted | None]:
+        """Of the nodes that change with sizes, the kernels for a bucket; None where each size needs its own."""
         samples, known = self._samples(bucket)
         columns: dict[Formula, list[int]] = {}
 
@@ -577,6 +616,11 @@ class DynamicNetwork(Printed):
             except ShapeError as error:
                 _log.info("%s is compiled for each size: %s", node.name, error)
                 wanted[node.name] = None
+        return wanted
+
+    def _make(self, bucket: Span) -> _Made:
+        wanted = self._wanted(bucket)
+        graph = self._family.at(self._samples(bucket)[0][0])
         make_together(each.asked for each in wanted.values() if each is not None)
         made = _Made(bucket, [])
         for node in graph.nodes:
@@ -857,27 +901,6 @@ def _same_memory(one: Array, other: Array) -> bool:
         and one.strides == other.strides
         and one.ctypes.data == other.ctypes.data
     )
-
-
-def _buckets(ranges: Ranges) -> tuple[Span, ...]:
-    """From the greatest sizes down, none wider than `_RATIO` in one of them."""
-    rows = [_cuts(*ends) for ends in zip(ranges.least, ranges.greatest, strict=True)]
-    return tuple(
-        (tuple(low for low, _ in each), tuple(high for _, high in each))
-        for each in itertools.product(*rows)
-    )
-
-
-def _cuts(least: int, greatest: int) -> list[tuple[int, int]]:
-    found = []
-    high = greatest
-    while high >= least:
-        low = max(least, high // _RATIO + 1)
-        if low - least < _VECTOR:
-            low = least
-        found.append((low, high))
-        high = low - 1
-    return found[::-1]
 
 
 __all__ = ["DynamicNetwork", "Linked"]

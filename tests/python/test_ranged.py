@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import syno
 from syno import Operator, _core, ranged
 from syno.errors import ScheduleError
+from syno.graph import buckets
 from syno.graph.dynamic_model import DynamicModel
 from syno.ranged import Asked, NotTheSame, Range, make_together, neutral_names, ranged_kernels
 
@@ -148,3 +151,42 @@ def test_names_of_layers_are_the_same_where_layers_are() -> None:
         assert set(names) == {tensor for tensor in (f"{name}_t", f"{name}_x", f"{name}_w", "y")}
         texts.append(str(program.renamed(names).text()))
     assert texts[0] == texts[1]
+
+
+@given(
+    least=st.integers(1, 300), more=st.integers(0, 700),
+    losses=st.lists(st.sampled_from([0.0, 0.04, 0.06, 3.0]), min_size=1, max_size=8),
+)  # fmt: skip
+def test_buckets_hold_each_size_once_and_lose_little(
+    least: int, more: int, losses: list[float]
+) -> None:
+    greatest = least + more
+    asked: dict[tuple[int, int], float] = {}
+
+    def loss(high: int, size: int) -> float:
+        assert least <= size < high <= greatest
+        return asked.setdefault((high, size), losses[len(asked) % len(losses)])
+
+    found = buckets.cut(least, greatest, loss)
+    assert [size for low, high in found for size in range(low, high + 1)] == list(
+        range(least, greatest + 1)
+    )
+    for low, high in found:
+        probed = [part for (end, size), part in asked.items() if end == high and size >= low]
+        narrow = 2 * low > high or low - least < 16 or low == buckets._half(least, high, high)
+        assert narrow or all(part <= buckets.LOSS for part in probed)
+    assert len(asked) <= 24
+
+
+def test_little_loss_makes_one_bucket_and_much_loss_narrow_ones() -> None:
+    assert buckets.cut(24, 512, lambda high, size: 0.05) == [(24, 512)]
+    assert buckets.cut(24, 512, lambda high, size: 0.2) == [
+        (24, 64),
+        (65, 128),
+        (129, 256),
+        (257, 512),
+    ]
+    assert buckets.cut(24, 512, lambda high, size: 0.0 if size > 100 else 1.0) == [
+        (24, 64), (65, 128), (129, 512),
+    ]  # fmt: skip
+    assert buckets.cut(7, 7, lambda high, size: 9.9) == [(7, 7)]

@@ -1,0 +1,110 @@
+"""Into which ranges the sizes of a network are cut: as few as are predicted to lose little time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from syno import _core
+from syno.errors import ScheduleError, ShapeError
+from syno.operator import Operator
+from syno.ranged import Asked
+from syno.tuning.construct import construct
+from syno.tuning.machine import machine_model
+
+#: Of a network's time, by how much it may be longer at a size than with code for that size alone, by prediction.
+LOSS = 0.05
+
+#: A bucket that loses more is as narrow as that its greatest size is so many times its least.
+_NARROW = 2
+
+#: Elements of the widest vector: fewer sizes are no bucket of their own, and buckets end where vectors do.
+_FEW = 16
+
+
+def cut(least: int, greatest: int, loss: Callable[[int, int], float]) -> list[tuple[int, int]]:
+    """Ranges of one size that hold each of its values once, ascending.
+
+    Args:
+        loss: predicted, of the code made for sizes up to the first argument, at the second one.
+    """
+    found = []
+    high = greatest
+    while high >= least:
+        low = lower = _half(least, high, high)
+        while lower < high and loss(high, lower) <= LOSS:
+            low = lower
+            lower = _half(least, low - 1, high)
+            if lower >= low:
+                break
+        if low - least < _FEW:
+            low = least
+        found.append((low, high))
+        high = low - 1
+    return found[::-1]
+
+
+def _half(least: int, size: int, high: int) -> int:
+    """The least size behind half of another one, where whole vectors end."""
+    vectors = -(-(size // _NARROW) // _FEW) * _FEW
+    return max(least, min((vectors if vectors < size else size // _NARROW) + 1, high))
+
+
+class Predicted:
+    """Predicted seconds of kernels, for ranges of sizes and for single ones; kept for programs seen before."""
+
+    def __init__(self) -> None:
+        self._schedules: dict[tuple[object, ...], _core.Schedule] = {}
+        self._alone: dict[tuple[object, ...], float] = {}
+        self._nests: dict[tuple[object, ...], _core.LoopNest | None] = {}
+
+    def alone(self, program: _core.Program, like: Asked) -> float:
+        """Of a kernel for the sizes of a program alone."""
+        key = _key(program, like)
+        if key not in self._alone:
+            schedule = self._schedule(program, like)
+            nests = _core.apply_prepacked(program, schedule)
+            nest = _core.apply_schedule(program, schedule) if nests is None else nests[1]
+            self._alone[key] = _predicted(nest, like)
+        return self._alone[key]
+
+    def shared(self, asked: Asked, sizes: Sequence[int]) -> float | None:
+        """Of a kernel for ranges, at sizes within; None where each size has a kernel of its own."""
+        key = asked.key()
+        if key not in self._nests:
+            self._nests[key] = self._nest(asked)
+        nest = self._nests[key]
+        return None if nest is None else _predicted(nest.specialised(list(sizes)), asked)
+
+    def _schedule(self, program: _core.Program, like: Asked) -> _core.Schedule:
+        key = _key(program, like)
+        if key not in self._schedules:
+            self._schedules[key] = construct(
+                Operator(program),
+                dtype=like.dtype,
+                threads=like.threads,
+                constants=list(like.constants),
+                explain=False,
+            ).schedule
+        return self._schedules[key]
+
+    def _nest(self, asked: Asked) -> _core.LoopNest | None:
+        ends = [(each.name, each.least, each.greatest) for each in asked.ranges]
+        given = [(list(sizes), program) for sizes, program in asked.instances]
+        try:
+            live = _core.with_live_ends(given, [each.name for each in asked.ranges])
+            schedule = self._schedule(asked.instances[0][1], asked)
+            nests = _core.apply_prepacked(live, schedule, ends)
+            return _core.apply_schedule(live, schedule, ends) if nests is None else nests[1]
+        except (ShapeError, ScheduleError):
+            return None
+
+
+def _key(program: _core.Program, like: Asked) -> tuple[object, ...]:
+    return str(program.text()), tuple(like.constants), like.dtype, like.threads
+
+
+def _predicted(nest: _core.LoopNest, like: Asked) -> float:
+    return float(_core.predict_nest(nest, machine_model(), threads=like.threads).seconds)
+
+
+__all__ = ["LOSS", "Predicted", "cut"]
