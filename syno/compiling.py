@@ -37,7 +37,7 @@ def compile(what: Any, example: Any = None, **options: Any) -> Any:
             each tensor what makes the least predicted time, conversions counted), "measured" (the fastest of these).
             Of modules and operators: `dynamic`, sizes that calls bring along, and `background` (False): for an operator
             `{"n": (1, 512)}` as `Operator.compile`, for a module `{"ids": {1: ("n", 24, 512)}}`, by argument and
-            dimension.
+            dimension, for what `syno.load_onnx` gives `{"batch": (1, 64)}`, by the names of its open dimensions.
     Returns:
         A `Kernel`, a `CompiledModel` that is called as the module is, or a `CompiledNetwork`; with `dynamic` a
         `DynamicKernel` or a `DynamicModel`.
@@ -61,13 +61,13 @@ def compile(what: Any, example: Any = None, **options: Any) -> Any:
         return what.compile(**options)
     dynamic, background = options.pop("dynamic", None), options.pop("background", False)
     settings = _settings(options)
+    if _is_onnx(what):
+        return what.compile(example, dynamic=dynamic, background=background, **settings)
     if dynamic is not None and not _is_module(what):
         raise ArgumentError(
             f"[compile] dynamic for {type(what).__name__}",
-            fix="sizes that calls bring along are for operators and torch.nn.Modules",
+            fix="sizes that calls bring along are for operators, modules and ONNX models",
         )
-    if hasattr(what, "network") and hasattr(what, "compile"):
-        return what.compile(example, **settings)
     if not _is_module(what):
         raise ArgumentError(
             f"[compile] {type(what).__name__} is neither an operator nor a model",
@@ -85,6 +85,14 @@ def compile(what: Any, example: Any = None, **options: Any) -> Any:
     from syno.graph.model import compile_model
 
     return compile_model(what, example, settings)
+
+
+def _is_onnx(what: Any) -> bool:
+    import sys
+
+    kinds = (("syno.graph.from_onnx", "OnnxModel"), ("syno.graph.open_onnx", "OpenOnnxModel"))
+    loaded = [(sys.modules[module], name) for module, name in kinds if module in sys.modules]
+    return any(isinstance(what, getattr(module, name)) for module, name in loaded)
 
 
 def _is_module(what: Any) -> bool:

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import inliner
 
-from syno.errors import FormatError, ShapeError, UnsupportedOp, shown, unknown_name
+from syno.errors import ArgumentError, FormatError, ShapeError, UnsupportedOp, shown, unknown_name
 from syno.graph.building import Array, Builder, Network, NotCovered, Value
 from syno.graph.onnx_file import (
     STANDARD,
@@ -26,6 +26,9 @@ from syno.graph.onnx_file import (
 from syno.graph.onnx_import import Importer, Missing, Scope
 from syno.graph.onnx_nodes import names_used
 from syno.notebook import Printed
+
+if TYPE_CHECKING:
+    from syno.graph.open_onnx import OpenOnnxModel
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,12 @@ class OnnxModel(Printed):
         """
         from syno.graph.compile import Compiling, compile_network
 
+        if settings.pop("dynamic", None) is not None:
+            raise ArgumentError(
+                "[dynamic] the model has no open dimensions",
+                fix="export it with names for them (dynamic_axes, dynamic_shapes), and leave out shapes=",
+            )
+        settings.pop("background", None)
         return compile_network(self.network, example, settings=Compiling(**settings))[0]
 
     def __repr__(self) -> str:
@@ -67,7 +76,7 @@ def load_onnx(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Array] | None = None,
-) -> OnnxModel:
+) -> OnnxModel | OpenOnnxModel:
     """Reads an ONNX model (operator sets 13 and later; older ones are converted).
 
     Whatever does not depend on the inputs, shapes among it, is computed now; the rest becomes nodes.
@@ -76,9 +85,11 @@ def load_onnx(
         source: a file's path, its content, or a model in memory.
         shapes: of inputs, where the model leaves dimensions open.
         constants: values of inputs that the model shall have for good, such as a shape; they are no inputs any more.
+    Returns:
+        An `OnnxModel`; an `OpenOnnxModel` where inputs have open dimensions with names, for `compile(dynamic=...)`.
     Raises:
         FormatError: the file contradicts itself or the standard.
-        ShapeError: open dimensions without `shapes`, shapes that the model does not allow, operators of tensors that
+        ShapeError: open dimensions that have no names without `shapes`, shapes that the model does not allow, operators of tensors that
             do not fit.
         UnsupportedOp: operators that syno does not compute; `operators` has all of them.
         UnknownName: `shapes` or `constants` names no input.
@@ -89,7 +100,39 @@ def load_onnx(
         (2, 3)
     """
     model, folder = read_model(source)
-    return build_onnx(model, folder, shapes or {}, constants or {})
+    found = _open(model, shapes or {}, constants or {})
+    if found is None:
+        return build_onnx(model, folder, shapes or {}, constants or {})
+    from syno.graph.open_onnx import OpenOnnxModel
+
+    def at(wanted: Mapping[str, Sequence[int]]) -> OnnxModel:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        return build_onnx(copy, folder, wanted, constants or {})
+
+    operators = frozenset(node.op_type for node in model.graph.node)
+    return OpenOnnxModel(model.graph.name or "network", found, operators, at)
+
+
+def _open(
+    model: Any, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Array]
+) -> dict[str, tuple[int | str, ...]] | None:
+    """Shapes of all inputs, where some dimensions are open and all of those have names."""
+    initial = {tensor.name for tensor in model.graph.initializer}
+    found: dict[str, tuple[int | str, ...]] = {}
+    for each in model.graph.input:
+        if each.name in initial or each.name in constants:
+            continue
+        extents = _extents(each) if each.type.HasField("tensor_type") else None
+        if each.name in shapes:
+            found[each.name] = tuple(int(n) for n in shapes[each.name])
+        elif extents is None or "?" in extents:
+            return None
+        else:
+            found[each.name] = tuple(extents)
+    known = {each.name for each in model.graph.input}
+    names = [e for shape in found.values() for e in shape if isinstance(e, str)]
+    return found if names and known.issuperset([*shapes, *constants]) else None
 
 
 def build_onnx(

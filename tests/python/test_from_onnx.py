@@ -15,6 +15,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
+import syno
 from syno import models
 from syno.errors import FormatError, ShapeError, SynoError, UnknownName, UnsupportedOp
 from syno.graph.from_onnx import OnnxModel, load_onnx
@@ -146,8 +147,12 @@ def test_shapes_are_computed_while_importing() -> None:
 
 def test_open_dimensions_need_shapes() -> None:
     model = parsed("g (float[batch, 3, width] x) => (float[batch, 3, width] y) { y = Relu(x) }")
-    with pytest.raises(ShapeError, match=r"open dimensions batch, width by shapes=\{'x'"):
-        load_onnx(model)
+    for use in (lambda m: m.network, lambda m: m.compile(), lambda m: m.at(), syno.compile):
+        with pytest.raises(ShapeError, match=r"open dimensions batch, width by shapes=\{'x'"):
+            use(load_onnx(model))
+    nameless = parsed("g (float[?, 3] x) => (float[?, 3] y) { y = Relu(x) }")
+    with pytest.raises(ShapeError, match=r"open dimensions \? by shapes=\{'x'"):
+        load_onnx(nameless)
     assert load_onnx(model, shapes={"x": [2, 3, 4]}).outputs["y"].shape == (2, 3, 4)
     with pytest.raises(ShapeError, match=r"\[batch, 3, width\]; shapes gives \[2, 4, 4\]"):
         load_onnx(model, shapes={"x": [2, 4, 4]})
