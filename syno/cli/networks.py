@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from syno.cli.common import guarded, one_of, parsed_by, print_json, suffix_of
+from syno.cli.ranges import check_ranges, of_module, of_onnx
 from syno.graph.layout_names import LAYOUTS, ROW_MAJOR
 
 if TYPE_CHECKING:
@@ -65,6 +66,15 @@ def compile_network(
             "predicted time), measured (the fastest of these).",
         ),
     ] = ROW_MAJOR,
+    dynamic: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--dynamic",
+            callback=parsed_by(check_ranges),
+            help="A size that calls bring along, from the least to the greatest: 'x:0=batch:1..8' (argument, dimension, "
+            "name), once for each dimension; of an .onnx file by the name of an open dimension, 'batch=1..64'.",
+        ),
+    ] = None,
     profile: Annotated[
         bool, typer.Option("--profile", help="Time each step on the example.")
     ] = False,
@@ -105,11 +115,21 @@ def compile_network(
         "threads": threads, "derive": derive, "seconds": seconds, "max_rel_err": max_rel_err, "fuse": not no_fuse,
         "layouts": layouts,
     }  # fmt: skip
+    if dynamic and output is not None:
+        from syno.errors import ArgumentError
+
+        raise ArgumentError(
+            "[compile] a folder holds a network of one size", fix="leave out --dynamic or --output"
+        )
+    ranged: Any = None
     if model.endswith(".onnx"):
-        made = network = _onnx(model, example or [], options)
+        made = network = _onnx(model, example or [], dynamic or [], options)
     else:
-        made = _module(model, example or [], compiled, options)
+        made = _module(model, example or [], dynamic or [], compiled, options)
         network = made.network
+    if dynamic:  # its steps are those of the greatest sizes
+        ranged = made.network
+        network = ranged.at(ranged.ranges.greatest).network
     written = None
     if output is not None:
         from syno.export import export
@@ -121,11 +141,13 @@ def compile_network(
     if svg is not None:
         (times or network).to_svg(svg)
     if json:
-        more = {"profile": times, "exported": written}
+        more = {"profile": times, "exported": written, "dynamic": ranged}
         print_json(
             {**network.to_dict(), **{name: each.to_dict() for name, each in more.items() if each}}
         )
     else:
+        if ranged is not None:
+            typer.echo(str(made))
         typer.echo(str(times if times is not None else network))
         if written is not None:
             typer.echo(str(written))
@@ -172,7 +194,9 @@ def bench_named(names: list[str], *, against: Sequence[str], threads: int) -> Ne
     return bench_networks(names, against=against, threads=threads, progress=told)
 
 
-def _module(model: str, example: list[str], compiled: Any, options: dict[str, Any]) -> Any:
+def _module(
+    model: str, example: list[str], dynamic: list[str], compiled: Any, options: dict[str, Any]
+) -> Any:
     from syno.cli.targets import one_example
     from syno.errors import ArgumentError
     from syno.revisit import model_of
@@ -184,10 +208,12 @@ def _module(model: str, example: list[str], compiled: Any, options: dict[str, An
             fix="add --example 1,3,224,224",
         )
     inputs = one_example(example, made)
+    if dynamic:
+        return compiled(made, inputs, dynamic=of_module(dynamic), **options)
     return compiled(made, inputs, **options)
 
 
-def _onnx(path: str, example: list[str], options: dict[str, Any]) -> Any:
+def _onnx(path: str, example: list[str], dynamic: list[str], options: dict[str, Any]) -> Any:
     from syno.cli.targets import check_form
     from syno.errors import ArgumentError
     from syno.graph.from_onnx import load_onnx
@@ -200,6 +226,8 @@ def _onnx(path: str, example: list[str], options: dict[str, Any]) -> Any:
                 f"[compile] --example {text} names no input of the file", fix=f"write 'name={text}'"
             )
         shapes[form["name"]] = [int(n) for n in form["shape"].split(",")]
+    if dynamic:
+        options = {**options, "dynamic": of_onnx(dynamic)}
     return load_onnx(path, shapes=shapes or None).compile(**options)
 
 

@@ -248,6 +248,15 @@ class DynamicNetwork(Printed):
         for each in list(self._single.values()):
             each.wait()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Ranges of the sizes, and what has code of its own, for JSON."""
+        return {
+            "sizes": dict(zip(self.ranges.names, zip(*self.whole, strict=True), strict=True)),
+            "buckets": [[list(end) for end in span] for span in self.buckets],
+            "ready": [[list(end) for end in span] for span in self.ready],
+            "by_size": self.by_size,
+        }
+
     def __repr__(self) -> str:
         how = f"each size alone: {self.by_size}" if self.by_size else f"{len(self.buckets)} buckets"
         return f"<DynamicNetwork: {self.ranges}, {how}>"
