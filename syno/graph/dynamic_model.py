@@ -10,6 +10,7 @@ from torch import nn
 
 from syno.bounded import Bounded
 from syno.errors import ArgumentError
+from syno.graph.axes import Axes, Finder, axes_of
 from syno.graph.calls import Imported
 from syno.graph.checking import Check
 from syno.graph.compile import check
@@ -18,7 +19,6 @@ from syno.graph.extents import Sizes
 from syno.graph.layout_names import ROW_MAJOR
 from syno.graph.model import CompiledModel
 from syno.graph.recording import Recorder
-from syno.graph.sizes import Axes, Finder, axes_of
 from syno.inputs import arguments, unwrapped
 from syno.notebook import Printed
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,10 +25,8 @@ from syno.graph.onnx_file import (
 )
 from syno.graph.onnx_import import Importer, Missing, Scope
 from syno.graph.onnx_nodes import names_used
+from syno.graph.open_onnx import OpenOnnxModel
 from syno.notebook import Printed
-
-if TYPE_CHECKING:
-    from syno.graph.open_onnx import OpenOnnxModel
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,6 @@ def load_onnx(
     found = _open(model, shapes or {}, constants or {})
     if found is None:
         return build_onnx(model, folder, shapes or {}, constants or {})
-    from syno.graph.open_onnx import OpenOnnxModel
 
     def at(wanted: Mapping[str, Sequence[int]]) -> OnnxModel:
         copy = onnx.ModelProto()

@@ -10,10 +10,10 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
+from syno.graph.axes import Axes, by_place, resized
 from syno.graph.calls import Imported
 from syno.graph.extents import Sizes
 from syno.graph.from_torch import CannotImport, Importer, check_devices, exported, from_module
-from syno.graph.sizes import Axes, by_place, resized
 from syno.inputs import arguments, unwrapped
 
 _log = logging.getLogger("syno.graph")

@@ -14,8 +14,9 @@ from torch import nn
 
 import syno
 from syno.errors import ArgumentError, ShapeError, UnknownName
+from syno.graph.dynamic_onnx import DynamicOnnxModel
 from syno.graph.from_onnx import OnnxModel
-from syno.graph.open_onnx import DynamicOnnxModel, OpenOnnxModel
+from syno.graph.open_onnx import OpenOnnxModel
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18]> '
 ROWS = HEAD + (
