@@ -46,6 +46,7 @@ def fit_operators(
     """
     import torch
 
+    task = task.here()
     original = original.to(device=task.device).eval()
     model.to(device=task.device)
     pairs = {name: (model.get_submodule(name), original.get_submodule(name)) for name in sites}

@@ -144,6 +144,14 @@ def _dtype(site: Site) -> str:
 class NetworkEvaluator(Network):
     """Trains a network with operators in it (the session's ``Evaluator``)."""
 
+    def check(self) -> None:
+        """Asked of every machine that is to train, before it does.
+
+        Raises:
+            TaskError: it has no such device as the task names.
+        """
+        self.task.here()
+
     def evaluate(self, request: TrainRequest, report: Callable[..., None]) -> TrainResult:
         """One training by the task's recipe; leaves the weights where the request says."""
         from syno.train import CurveFloor, torch_threads, train
@@ -186,6 +194,8 @@ class NetworkEvaluator(Network):
         operators = sorted((stage, op.key) for stage, op in request.assignment.items())
         key = [self.task.name, request.seed, request.part, request.share, request.threads]
         key += [operators, request.machine, request.floors, self.native, self.fit]
+        if (self.task.device, self.task.autocast) != ("cpu", None):
+            key += [self.task.here().device, self.task.autocast]
         return Checkpoint(Path(request.checkpoint), [*key, torch.__version__], request.checkpoint_s)
 
     def _fit(self, model: nn.Module, request: TrainRequest) -> None:

@@ -223,7 +223,7 @@ def search(
         UnknownName: a policy, or a setting of ``space``, that does not exist.
         SessionError: the session was made with other settings.
         TrustError: the session was made by somebody else.
-        TaskError: model, data and loss do not fit together.
+        TaskError: model, data and loss do not fit together, or there is no device as ``recipe`` names.
     """
     runner, lent = resolve(executor), lent_by(targets)
     _check_numbers(
@@ -240,6 +240,7 @@ def search(
     watchers = as_callbacks(callbacks)
     model, example = unwrapped(model), as_inputs(example)
     reference, task, first = _task_of(model, data, pretrained, recipe, Path(session))
+    _require_device(task, runner)
     if reference is None and not isinstance(runner, int | None):
         raise SessionError(
             "an executor trains elsewhere, and data were given as objects of this process",
@@ -381,6 +382,7 @@ def search_task(
     )
     watchers = as_callbacks(callbacks)
     task = load_task(reference, dict(options or {}))
+    _require_device(task, runner)
     asked = (
         SearchSpace(policy, flops_ratio, min_flops_ratio, None, max_steps, groups, mix_tokens)
         .asked(space, directory)
@@ -896,6 +898,12 @@ def _same_state(model: nn.Module, other: nn.Module) -> bool:
 
     state, its = model.state_dict(), other.state_dict()
     return state.keys() == its.keys() and all(torch.equal(state[n], its[n]) for n in state)
+
+
+def _require_device(task: Task, runner: object) -> None:
+    """Raises TaskError where trainings run on this machine and it has no such device as the task names."""
+    if runner is None or isinstance(runner, int):
+        task.here()
 
 
 def _check(task: Task) -> None:

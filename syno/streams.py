@@ -137,7 +137,7 @@ def _of_torch(device: str) -> list[_Source]:
     if torch is None or not hasattr(torch, "default_generator"):
         return []
     found = [torch.default_generator]
-    if str(device).startswith("cuda"):
+    if str(device).startswith(("cuda", "auto")) and torch.cuda.is_available():
         torch.cuda.init()
     if torch.cuda.is_initialized():
         found += torch.cuda.default_generators

@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import json
 import math
+import re
 import subprocess
 import sys
 import types
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 
 
 _PARTS = ("train", "validation", "test")
+#: What torch.autocast may compute in.
+AUTOCASTS = ("bfloat16", "float16")
+_DEVICE = re.compile(r"auto|[a-z]+(:\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +78,12 @@ class Task:
         gradient_clip: greatest norm of the gradient; 0 for no limit.
         evaluations: points of the learning curve before the last, evenly spaced.
         curve_batches: validation batches a point; 0 for all. The last point always uses all.
-        device: torch device of the training. Native kernels run on ``"cpu"``.
-        channels_last: memory format of the model's convolution weights.
+        device: torch device of the training, such as ``"cuda"``; ``"auto"`` is a CUDA device where there is one, else the
+            CPU (name the device where several machines train). Native kernels run on ``"cpu"``; elsewhere operators
+            compute by the emitted PyTorch functions, stage by stage.
+        autocast: ``"bfloat16"`` or ``"float16"``, which torch.autocast computes in where that is safe; None: as it is.
+            The gradients of float16 are scaled.
+        channels_last: memory format of the model's convolution weights, and of images on a CUDA device.
         seeds: seeds of the finalists' trainings; candidates are trained with ``seeds[0]`` derived.
     """
 
@@ -98,6 +106,7 @@ class Task:
     evaluations: int = 3
     curve_batches: int = 0
     device: str = "cpu"
+    autocast: str | None = None
     channels_last: bool = False
     seeds: tuple[int, ...] = (0, 1, 2)
 
@@ -129,7 +138,27 @@ class Task:
             value = getattr(self, kind)
             if isinstance(value, str) and value not in table:
                 raise unknown_name(kind, value, table)
+        if self.autocast is not None and self.autocast not in AUTOCASTS:
+            raise unknown_name("autocast", self.autocast, AUTOCASTS)
+        if not _DEVICE.fullmatch(self.device):
+            raise TaskError(
+                f"device={shown(self.device)} is no torch device",
+                fix="choose 'cpu', 'cuda', 'cuda:0', ..., or 'auto': a CUDA device where there is one",
+                code="T003",
+            )
         resolve_metric(self.metric, self.loss)
+
+    @checked()
+    def here(self) -> Task:
+        """This task on a device of this machine, where ``"auto"`` is decided.
+
+        Raises:
+            TaskError: it is for a CUDA device, and there is none: the message says why and what to do.
+        """
+        from syno.gpu.devices import usable_device
+
+        device = usable_device(self.device)
+        return self if device == self.device else self.but(device=device)
 
     @checked()
     def but(self, **changes: Any) -> Task:
@@ -240,6 +269,8 @@ class Task:
             "optimizer": optimizer,
             "schedule": _named(self.schedule),
             "length": epochs if self.steps is None else f"{self.steps} steps",
+            **({} if self.device == "cpu" else {"device": self.device}),
+            **({} if self.autocast is None else {"autocast": self.autocast}),
             "loss": _named(self.loss),
             "metric": self.metric_object.name,
             "judged on": "validation, finalists on test"
@@ -358,6 +389,7 @@ def fashion_mnist(
     test_examples: int = 10_000,
     batch: int = 32,
     epochs: int = 1,
+    device: str = "cpu",
 ) -> Task:
     """Fashion-MNIST with :func:`syno.models.fashion.fashion_resnet`, about ten seconds a training on one core.
 
@@ -385,10 +417,11 @@ def fashion_mnist(
         learning_rate=3e-3,
         weight_decay=0.01,
         curve_batches=2,
+        device=device,
     )
 
 
-def digits(*, width: int = 8, batch: int = 32, epochs: int = 3) -> Task:
+def digits(*, width: int = 8, batch: int = 32, epochs: int = 3, device: str = "cpu") -> Task:
     """scikit-learn's digits with a network of two small stages: a second or two a training."""
     from functools import partial
 
@@ -406,24 +439,29 @@ def digits(*, width: int = 8, batch: int = 32, epochs: int = 3) -> Task:
         batch=batch,
         epochs=epochs,
         learning_rate=0.1,
+        device=device,
     )
 
 
-def cifar10(path: str | None = None, *, epochs: int = 20, batch: int = 128) -> Task:
+def cifar10(
+    path: str | None = None, *, epochs: int = 20, batch: int = 128, device: str = "cpu"
+) -> Task:
     """CIFAR-10 with the ResNet-18 for 32x32 images."""
     from syno import data
 
-    return _cifar("cifar10", data.cifar10(path), 10, epochs, batch)
+    return _cifar("cifar10", data.cifar10(path), 10, epochs, batch, device)
 
 
-def cifar100(path: str | None = None, *, epochs: int = 20, batch: int = 128) -> Task:
+def cifar100(
+    path: str | None = None, *, epochs: int = 20, batch: int = 128, device: str = "cpu"
+) -> Task:
     """CIFAR-100 with the ResNet-18 for 32x32 images."""
     from syno import data
 
-    return _cifar("cifar100", data.cifar100(path), 100, epochs, batch)
+    return _cifar("cifar100", data.cifar100(path), 100, epochs, batch, device)
 
 
-def _cifar(name: str, splits: Any, classes: int, epochs: int, batch: int) -> Task:
+def _cifar(name: str, splits: Any, classes: int, epochs: int, batch: int, device: str) -> Task:
     from functools import partial
 
     from syno.models.resnet import cifar_resnet18
@@ -439,6 +477,7 @@ def _cifar(name: str, splits: Any, classes: int, epochs: int, batch: int) -> Tas
         epochs=epochs,
         learning_rate=0.2,
         augment="flip+shift",
+        device=device,
     )
 
 
@@ -450,6 +489,7 @@ def image_folder(
     widths: tuple[int, ...] = (32, 64, 128),
     epochs: int = 10,
     batch: int = 32,
+    device: str = "cpu",
 ) -> Task:
     """Images in one sub-directory a class, with a small residual network for as many classes; needs Pillow.
 
@@ -486,10 +526,18 @@ def image_folder(
         learning_rate=3e-3,
         weight_decay=0.01,
         augment="flip+shift",
+        device=device,
     )
 
 
-def text(path: str | None = None, *, context: int = 128, epochs: int = 1, batch: int = 16) -> Task:
+def text(
+    path: str | None = None,
+    *,
+    context: int = 128,
+    epochs: int = 1,
+    batch: int = 16,
+    device: str = "cpu",
+) -> Task:
     """Byte-level language modelling of a text file with a small GPT, judged by perplexity."""
     from functools import partial
 
@@ -510,6 +558,7 @@ def text(path: str | None = None, *, context: int = 128, epochs: int = 1, batch:
         metric="perplexity",
         class_dimension=-1,
         epochs=epochs,
+        device=device,
     )
 
 

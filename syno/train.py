@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.checkpoint import Attributes, Checkpoint
 from syno.errors import TaskError
-from syno.inputs import batch_of, call, moved, size
+from syno.inputs import batch_of, call, mapped, moved, size
 from syno.metrics import MeanCollector, collect, resolve_metric
 from syno.streams import Stream, reached
 from syno.tasks import Task, set_epoch
@@ -146,7 +146,10 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) 
                 if limit and index >= limit:
                     break
                 inputs, targets = batch_of(batch, task.name)
-                outputs = call(model, moved(inputs, task.device))
+                with computing(task):
+                    outputs = call(model, placed(inputs, task))
+                if task.autocast is not None:
+                    outputs = mapped(outputs, _widened)
                 wanted = moved(targets, task.device)
                 for collector in collectors.values():
                     collector.add(outputs, wanted)
@@ -174,6 +177,7 @@ def judge(
     Raises:
         TaskError: there is nothing to evaluate on.
     """
+    task = task.here()
     with torch_threads(threads) as used:
         own = copy.deepcopy(model).to(device=task.device)
         with _evaluation_stream(task, own, part):
@@ -206,6 +210,70 @@ def judge(
 def _evaluation_stream(task: Task, model: nn.Module, part: str) -> Stream:
     # The same for every training and point of the curve, so that they are judged alike.
     return Stream("evaluation", part, of=[task.loader(part), model], device=task.device)
+
+
+def computing(task: Task) -> contextlib.AbstractContextManager[Any]:
+    """In what a task's model and loss compute: as its ``autocast`` says."""
+    import torch
+
+    if task.autocast is None:
+        return contextlib.nullcontext()
+    kind = torch.device(task.device).type
+    return torch.autocast(kind, dtype=getattr(torch, task.autocast))
+
+
+def placed(inputs: Any, task: Task) -> Any:
+    """Inputs on the task's device; images channels-last on a CUDA device where the weights are."""
+    import torch
+
+    there = moved(inputs, task.device)
+    if not task.channels_last or torch.device(task.device).type != "cuda":
+        return there
+
+    def lay(leaf: Any) -> Any:
+        image = isinstance(leaf, torch.Tensor) and leaf.dim() == 4
+        return leaf.contiguous(memory_format=torch.channels_last) if image else leaf
+
+    return mapped(there, lay)
+
+
+def _widened(leaf: Any) -> Any:
+    """What autocast computed, for metrics."""
+    import torch
+
+    narrow = isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.bfloat16, torch.float16)
+    return leaf.float() if narrow else leaf
+
+
+class _Unscaled:
+    """In the place of torch's scaler of gradients where nothing is scaled."""
+
+    def scale(self, loss: Any) -> Any:
+        return loss
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Nothing is to be done."""
+
+    def step(self, optimizer: Any) -> None:
+        optimizer.step()
+
+    def update(self) -> None:
+        """Nothing is to be done."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is none."""
+
+
+def scaler_of(task: Task) -> Any:
+    """Keeps small gradients of float16 from becoming 0; of other dtypes they are as they are."""
+    import torch
+
+    if task.autocast != "float16":
+        return _Unscaled()
+    return torch.amp.GradScaler(torch.device(task.device).type)
 
 
 @contextlib.contextmanager
@@ -253,10 +321,11 @@ def train(
         checkpoint: where a long training is written down after each epoch, and from where it goes on, to the same digits.
 
     Raises:
-        TaskError: the training has no batches, or no length.
+        TaskError: the training has no batches, or no length, or there is no device as the task names.
     """
     import torch
 
+    task = task.here()
     with torch_threads(threads) as used:
         if model is None:
             model = task.make_model(seed)
@@ -309,6 +378,7 @@ class _Run:
         self.examples = 0
         self.training_s = 0.0
         self.keeper: _Keeper | None = None
+        self.scaler = scaler_of(task)
 
     def _length(self) -> int:
         try:
@@ -342,16 +412,20 @@ class _Run:
         for inputs, targets in self._endless():
             began = self.clock()
             optimizer.zero_grad(set_to_none=True)
-            outputs = call(model, moved(inputs, task.device))
-            loss = loss_function(outputs, moved(targets, task.device))
+            with computing(task):
+                outputs = call(model, placed(inputs, task))
+                loss = loss_function(outputs, moved(targets, task.device))
             number = float(loss.detach())
             if not math.isfinite(number):
                 return self._result(
                     "failed", f"loss is {number} at step {self.step} of {self.total}"
                 )
-            loss.backward()  # type: ignore[no-untyped-call]
+            self.scaler.scale(loss).backward()
+            if task.gradient_clip > 0:
+                self.scaler.unscale_(optimizer)
             self._clip(parameters)
-            optimizer.step()
+            self.scaler.step(optimizer)
+            self.scaler.update()
             schedule.step()
             self.step += 1
             self.examples += size(inputs)
@@ -494,6 +568,7 @@ class _Keeper:
             "buffers": dict(run.model.named_buffers()),
             "optimizer": optimizer.state_dict(),
             "schedule": schedule.state_dict(),
+            "scaler": run.scaler.state_dict(),
             "attributes": self.attributes.state(),
             "stream": self.stream.states(inside=True),
             "data": self.run.data.states(inside=False) if run.data.entered else None,
@@ -507,6 +582,7 @@ class _Keeper:
             kept[name].copy_(value)
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
+        run.scaler.load_state_dict(state.get("scaler", {}))
         self.attributes.restore(state["attributes"])
         run.step, run.epoch = int(state["step"]), int(state["epoch"])
         run.examples, run.training_s = int(state["examples"]), float(state["training_s"])

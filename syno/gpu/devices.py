@@ -39,13 +39,13 @@ def usable_device(device: str) -> str:
         return device
     if why := no_cuda():
         raise TaskError(
-            f"no CUDA device: {why}", fix="train on the CPU with device='cpu'", code="T009"
+            f"no CUDA device: {why}", fix="train on the CPU with device='cpu'", code="T014"
         )
     count = torch.cuda.device_count()
     if kind.index is not None and kind.index >= count:
         raise TaskError(
             f"no CUDA device {kind.index}: there are {count}, counted from 0",
             fix="choose one of them, or train on the CPU with device='cpu'",
-            code="T009",
+            code="T014",
         )
     return device

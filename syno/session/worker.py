@@ -75,8 +75,10 @@ def perform(part: Any, kind: str, request: Any, report: Callable[..., None]) -> 
             result = part.evaluate(wanted, report)
     elif kind == "measure":
         result = part.measure(msgspec.convert(request, MeasureRequest))
-    elif kind == "check":  # that the part can be made
+    elif kind == "check":  # that the part can be made, and what it says itself
         result = None
+        if hasattr(part, "check"):
+            part.check()
     elif kind == "predict":
         result = part.predict(msgspec.convert(request, PredictRequest))
     else:
