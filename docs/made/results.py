@@ -35,9 +35,9 @@ def section(title: str, said: str, body: str, on: str, commands: Iterable[str], 
     return f"## {title}\n\n{said}\n\n{body}\n\nMeasured on {on} From `benchmarks/results/{file}`:\n\n```text\n{shown}\n```"
 
 
-def networks() -> str:
+def networks(file: str = "networks.json", title: str = "Whole networks") -> str:
     """Whole networks, compiled."""
-    found = read("networks.json")
+    found = read(file)
     rows = [
         [
             each["network"],
@@ -51,7 +51,12 @@ def networks() -> str:
     means = ", ".join(f"{ratio:.2f} of {peer}'s" for peer, ratio in found["geomean_to"].items())
     heads = ["network", "ms", *(f"speed against {peer}" for peer in found["geomean_to"]), "compiled in, s", "error"]
     said = f"Batch {found['batch']}, {found['threads']} thread. Speed, geometric mean: {means}; against the better of all peers from {found['least']:.2f} on."
-    return section("Whole networks", said, table(heads, rows), measured_on(found["machine"]), [found["command"]], "networks.json")
+    return section(title, said, table(heads, rows), measured_on(found["machine"]), [found["command"]], file)
+
+
+def derived_networks() -> str:
+    """The same with derived kernels."""
+    return networks("networks_derived.json", "Whole networks with derived kernels")
 
 
 def derivations() -> str:
@@ -138,6 +143,7 @@ def spaces() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "networks": networks,
+    "derived_networks": derived_networks,
     "derivations": derivations,
     "constructions": constructions,
     "paper_layers": paper_layers,
