@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from syno.graph.aten_layers import LAYERS
+from syno.graph.aten_layers import LAYERS, spread
 from syno.graph.aten_rows import Arguments, Made, Row
 from syno.graph.aten_shapes import SHAPES
 from syno.graph.building import Builder, NotCovered, Value
@@ -14,6 +14,7 @@ from syno.graph.functions import reductions, windows
 from syno.graph.functions.formulas import pointwise
 from syno.graph.functions.gradients import gradients
 from syno.graph.functions.norms import softmax_backward
+from syno.graph.functions.places import max_pool_gradient
 
 
 def _body(text: str, **names: str) -> Row:
@@ -98,6 +99,20 @@ def _adaptive(rank: int) -> Row:
     )
 
 
+def _max_pool(rank: int) -> Row:
+    def row(build: Builder, a: Arguments) -> Value:
+        kernel, padding, dilation = (
+            spread(each, rank) for each in (a.kernel_size, a.padding, a.dilation)
+        )
+        stride = spread(a.stride, rank) if a.stride else kernel
+        size = a["self"].shape[-rank:]
+        return max_pool_gradient(
+            build, a.grad_output, a.indices, size, kernel, stride, padding, dilation
+        )
+
+    return row
+
+
 def _convolution(build: Builder, a: Arguments) -> Made:
     g: Value = a.grad_output
     given = {"input": a.named["input"], "weight": a.weight}
@@ -127,6 +142,8 @@ _WINDOWS: dict[str, tuple[int, ...]] = {
 
 BACKWARD: dict[str, Row] = {
     "convolution_backward.default": _convolution,
+    "max_pool2d_with_indices_backward.default": _max_pool(2),
+    "max_pool3d_with_indices_backward.default": _max_pool(3),
     "_adaptive_avg_pool2d_backward.default": _adaptive(2),
     "_adaptive_avg_pool3d_backward.default": _adaptive(3),
     **{

@@ -9,9 +9,10 @@ from typing import Any
 from syno.graph.aten_rows import Arguments, Made, Row
 from syno.graph.building import Builder, NotCovered, Value
 from syno.graph.functions import norms, products, reductions, shapes, windows
+from syno.graph.functions.places import max_pool_places
 
 
-def _spread(value: int | Sequence[int], rank: int) -> list[int]:
+def spread(value: int | Sequence[int], rank: int) -> list[int]:
     """One number for each spatial dimension."""
     given = [value] if isinstance(value, int) else list(value)
     return given * rank if len(given) == 1 else given
@@ -23,7 +24,7 @@ def _spread(value: int | Sequence[int], rank: int) -> list[int]:
 def _convolution(build: Builder, a: Arguments) -> Value:
     rank = a.weight.rank - 2
     x: Value = a.named["input"]
-    stride, dilation = _spread(a.stride, rank), _spread(a.dilation, rank)
+    stride, dilation = spread(a.stride, rank), spread(a.dilation, rank)
     padding = a.padding
     if a.named.get("transposed"):
         return _transposed(build, a)
@@ -33,15 +34,15 @@ def _convolution(build: Builder, a: Arguments) -> Value:
         begin = [t // 2 for t in total]
         end = [t - b for t, b in zip(total, begin, strict=True)]
     elif padding != "valid":
-        begin = end = _spread(padding, rank)
+        begin = end = spread(padding, rank)
     return windows.conv(build, x, a.weight, a.bias, stride, begin, end, dilation, a.groups)
 
 
 def _transposed(build: Builder, a: Arguments) -> Value:
     rank = a.weight.rank - 2
     x: Value = a.named["input"]
-    padding, more = _spread(a.padding, rank), _spread(a.output_padding, rank)
-    stride, dilation = _spread(a.stride, rank), _spread(a.dilation, rank)
+    padding, more = spread(a.padding, rank), spread(a.output_padding, rank)
+    stride, dilation = spread(a.stride, rank), spread(a.dilation, rank)
     return windows.conv_transposed(
         build, x, a.weight, a.bias, stride, padding, padding, more, a.groups, dilation
     )
@@ -52,29 +53,22 @@ def _transposed(build: Builder, a: Arguments) -> Value:
 
 def _max_pool(rank: int, indices: bool) -> Row:
     def row(build: Builder, a: Arguments) -> Made:
-        if indices and 1 in a.used:
-            raise NotCovered("[graph] the places of the greatest elements of windows")
-        kernel, padding = _spread(a.kernel_size, rank), _spread(a.padding, rank)
-        stride = _spread(a.stride, rank) if a.stride else kernel
-        made = windows.max_pool(
-            build,
-            a["self"],
-            kernel,
-            stride,
-            padding,
-            padding,
-            _spread(a.dilation, rank),
-            a.ceil_mode,
-        )
-        return (made, None) if indices else made
+        kernel, padding = spread(a.kernel_size, rank), spread(a.padding, rank)
+        stride = spread(a.stride, rank) if a.stride else kernel
+        x: Value = a["self"]
+        dilation = spread(a.dilation, rank)
+        made = windows.max_pool(build, x, kernel, stride, padding, padding, dilation, a.ceil_mode)
+        if not indices or 1 not in a.used:
+            return (made, None) if indices else made
+        return made, max_pool_places(build, x, made, kernel, stride, padding, dilation)
 
     return row
 
 
 def _avg_pool(rank: int) -> Row:
     def row(build: Builder, a: Arguments) -> Value:
-        kernel, padding = _spread(a.kernel_size, rank), _spread(a.padding, rank)
-        stride = _spread(a.stride, rank) if a.stride else kernel
+        kernel, padding = spread(a.kernel_size, rank), spread(a.padding, rank)
+        stride = spread(a.stride, rank) if a.stride else kernel
         return windows.avg_pool(
             build, a["self"], kernel, stride, padding, padding, a.ceil_mode, a.count_include_pad,
             a.named.get("divisor_override"),
@@ -86,7 +80,7 @@ def _avg_pool(rank: int) -> Row:
 def _adaptive(rank: int, greatest: bool) -> Row:
     def row(build: Builder, a: Arguments) -> Made:
         x: Value = a["self"]
-        given = _spread(a.output_size, rank)
+        given = spread(a.output_size, rank)
         out = [x.shape[x.rank - rank + d] if n is None else n for d, n in enumerate(given)]
         if not greatest:
             return windows.adaptive_avg_pool(build, x, out)

@@ -94,6 +94,13 @@ def test_random_convolutions_train(seed: int) -> None:
         lambda x: F.adaptive_avg_pool2d(x, (3, 20)),
         lambda x: F.adaptive_avg_pool2d(x, (7, 9)),
         lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"),
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.max_pool2d(x, 3, 2, 1),
+        lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+        lambda x: F.max_pool2d(x, (3, 2), (1, 3), (1, 0), (2, 1)),
+        lambda x: F.max_pool2d(F.relu(x), 3, 1, 1),  # of many equal ones the first
+        lambda x: F.max_pool3d(x[:, None], 2, 1, 1),
+        lambda x: F.max_pool2d(x[0], 2),
     ],
 )
 def test_windows_train(function: Any) -> None:

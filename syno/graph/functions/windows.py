@@ -38,7 +38,7 @@ def conv(
     """
     n = w.rank - 2
     lists = _lists(n, stride, padding_begin, padding_end, dilation)
-    batched, x = _batched(build, x, n)
+    batched, x = with_batch(build, x, n)
     _check_channels(x, w, b, w.shape[0], w.shape[1] * groups, groups)
     stride, padding_begin, padding_end, dilation = lists
     x, padding_begin, padding_end = _cropped(build, x, padding_begin, padding_end)
@@ -79,7 +79,7 @@ def conv_transposed(
     stride, begin, end, more, dilation = _lists(
         n, stride, padding_begin, padding_end, output_padding, dilation
     )
-    batched, x = _batched(build, x, n)
+    batched, x = with_batch(build, x, n)
     _check_channels(x, w, b, w.shape[1] * groups, w.shape[0], groups)
     if min(*begin, *end) < 0:
         raise NotCovered("[graph] a transposed convolution with negative padding")
@@ -125,7 +125,7 @@ class _Batched:
         return reshape(self.build, y, y.shape[1:]) if self.added else y
 
 
-def _batched(build: Builder, x: Value, n: int) -> tuple[_Batched, Value]:
+def with_batch(build: Builder, x: Value, n: int) -> tuple[_Batched, Value]:
     if x.rank == n + 1:
         return _Batched(build, True), reshape(build, x, [1, *x.shape])
     if x.rank != n + 2:
@@ -199,8 +199,10 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Value:
     """The greatest element of each window; `stride` may be empty for the kernel's extents."""
-    kernel, stride, begin, end, dilation = _windows(kernel, stride, pad_begin, pad_end, dilation)
-    batched, x = _batched(build, x, len(kernel))
+    kernel, stride, begin, end, dilation = window_lists(
+        kernel, stride, pad_begin, pad_end, dilation
+    )
+    batched, x = with_batch(build, x, len(kernel))
     out = pooled_extents(x.shape[2:], kernel, stride, begin, end, dilation, ceil_mode)
     program = _core.pool(
         "max",
@@ -216,7 +218,9 @@ def max_pool(
     return batched(build.program(program, [x])[0])
 
 
-def _windows(kernel: Sequence[int], stride: Sequence[int], *more: Sequence[int]) -> list[list[int]]:
+def window_lists(
+    kernel: Sequence[int], stride: Sequence[int], *more: Sequence[int]
+) -> list[list[int]]:
     n = len(kernel)
     lists = _lists(n, kernel, stride or kernel, *more)
     if min(map(min, lists[2:4])) < 0 or min(*map(min, lists[:2]), *lists[4]) < 1:
@@ -260,8 +264,10 @@ def avg_pool(
         count_include_pad: whether padding counts as elements (what lies behind it, which `ceil_mode` reaches, never does).
         divisor: what sums are divided by in place of the number of elements.
     """
-    kernel, stride, begin, end, dilation = _windows(kernel, stride, pad_begin, pad_end, dilation)
-    batched, x = _batched(build, x, len(kernel))
+    kernel, stride, begin, end, dilation = window_lists(
+        kernel, stride, pad_begin, pad_end, dilation
+    )
+    batched, x = with_batch(build, x, len(kernel))
     size = x.shape[2:]
     out = pooled_extents(size, kernel, stride, begin, end, dilation, ceil_mode)
     if divisor == 0:
@@ -342,10 +348,12 @@ def lp_pool(
     dilation: Sequence[int] = (1,),
 ) -> Value:
     """The p-norm of each window: (sum |x|^p)^(1/p)."""
-    kernel, stride, begin, end, dilation = _windows(kernel, stride, pad_begin, pad_end, dilation)
+    kernel, stride, begin, end, dilation = window_lists(
+        kernel, stride, pad_begin, pad_end, dilation
+    )
     if p not in (1, 2, 3, 4):
         raise NotCovered(f"[graph] pooling by the {p}-norm")
-    batched, x = _batched(build, x, len(kernel))
+    batched, x = with_batch(build, x, len(kernel))
     out = pooled_extents(x.shape[2:], kernel, stride, begin, end, dilation, ceil_mode)
     total, i = _window_sum(kernel, stride, begin, dilation)
     reads, read = total.split("] ", 1)
@@ -374,7 +382,7 @@ def adaptive_avg_pool_gradient(build: Builder, gradient: Value, in_size: Sequenc
     there are fewer bins than elements.
     """
     n = len(in_size)
-    batched, g = _batched(build, gradient, n)
+    batched, g = with_batch(build, gradient, n)
     check_elements(in_size)
     i, t = iterators(2 + n), iterators(n, "t")
     tensors, parts, at = {"g": g}, [], []
@@ -398,7 +406,7 @@ def adaptive_avg_pool_gradient(build: Builder, gradient: Value, in_size: Sequenc
 
 def _adaptive(build: Builder, x: Value, out_size: Sequence[int | None], kind: str) -> Value:
     n = len(out_size)
-    batched, x = _batched(build, x, n)
+    batched, x = with_batch(build, x, n)
     size = x.shape[2:]
     out = [extent if o is None else o for extent, o in zip(size, out_size, strict=True)]
     if min(out, default=1) < 0:
