@@ -17,7 +17,7 @@ COMBINED = "combined"
 STATES = ("queued", "running", "done", "pruned", "failed", "lost")
 
 
-class Score(msgspec.Struct, frozen=True, kw_only=True):
+class Score(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One training: ``value`` of ``metric`` on ``count`` examples of ``part``, with its standard error."""
 
     phase: str
@@ -85,7 +85,7 @@ class Combination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
+class Timing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One recorded latency; ``site`` is empty for the whole network, ``runner`` says who ran it."""
 
     site: str

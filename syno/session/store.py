@@ -880,11 +880,17 @@ def _candidate(
     nodes: list[str],
     unfit: list[str],
 ) -> Candidate:
-    predicted = next((t.latency_us for t in timings if t.runner == PREDICTED), None)
-    timings = [t for t in timings if t.runner != PREDICTED]
-    own = [t for t in timings if t.runner == "syno"]
-    whole = next((t for t in own if not t.site), None)
-    sites = [t for t in own if t.site]
+    predicted, whole, sites, others = None, None, [], []
+    for timing in timings:
+        if timing.runner == PREDICTED:
+            predicted = timing.latency_us
+            continue
+        others.append(timing)
+        if timing.runner == "syno":
+            if timing.site:
+                sites.append(timing)
+            else:
+                whole = timing
     return Candidate(
         number=row["number"],
         kind=row["kind"],
@@ -905,7 +911,7 @@ def _candidate(
         latency_us=whole.latency_us if whole else None,
         latency_iqr_us=whole.iqr_us if whole else None,
         op_latency_us=sum(t.latency_us for t in sites) if sites else None,
-        timings=timings,
+        timings=others,
         score=next((s for s in scores if s.phase == "search"), None),
         rungs=sorted(
             (s for s in scores if s.phase.startswith("rung")), key=lambda s: int(s.phase[4:])

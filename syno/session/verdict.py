@@ -145,12 +145,11 @@ def reach(view: SessionView, max_drop: float | None = None, target: str | None =
     if not chosen:
         return made("nothing", f"No candidate has been trained to the end{when}{_why_none(view)}.")
     on = f" on {target}" if target else ""
-    speedups = {c.number: view.speedup(c, target=target) for c in chosen}
-    if target and all(speedup is None for speedup in speedups.values()):
+    speedups = view.speedups(chosen, target=target)
+    if target and all(speedup is None for speedup in speedups):
         return made("nothing", f"No candidate has been timed{on} beside the original yet.")
     judged = []
-    for candidate in chosen:
-        speedup = speedups[candidate.number]
+    for candidate, speedup in zip(chosen, speedups, strict=True):
         if speedup is not None and speedup > 1.0:
             judged.append(_judge(view, candidate, baseline, speedup, drop, len(chosen), target))
     numbers = {candidate.id: candidate.number for candidate in chosen}

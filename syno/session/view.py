@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,10 +208,23 @@ class SessionView:
         if target is not None:
             pair = self._pair_on(candidate, target)
             return None if pair is None else pair[1].latency_us / pair[0].latency_us
-        final = self.final
+        return self._speedup(candidate, self.final, self.baseline)
+
+    def speedups(
+        self, candidates: Sequence[Candidate], *, target: str | None = None
+    ) -> list[float | None]:
+        """:meth:`speedup` of each; the last measurement and the original are read once."""
+        if target is not None:
+            return [self.speedup(candidate, target=target) for candidate in candidates]
+        final, baseline = self.final, self.baseline
+        return [self._speedup(candidate, final, baseline) for candidate in candidates]
+
+    @staticmethod
+    def _speedup(
+        candidate: Candidate, final: FinalBench | None, baseline: Candidate | None
+    ) -> float | None:
         if final is not None and candidate.id in final.speedups:
             return final.speedups[candidate.id]
-        baseline = self.baseline
         if baseline is None:
             return None
         cost, reference = candidate.latency_us, baseline.latency_us

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -112,13 +113,26 @@ def run(python: Path, extra: str, folder: Path) -> str | None:
     return None if done.returncode == 0 else done.stderr[-2000:]
 
 
+def same_torch() -> list[str]:
+    """What asks pip for the build of torch that runs this, a line; none where there is none."""
+    try:
+        return [f"torch=={metadata.version('torch')}"]
+    except metadata.PackageNotFoundError:
+        return []
+
+
 def install_and_run(wheel: Path, extra: str) -> str | None:
     """A new environment with the wheel and the one extra; what went wrong in it, or None."""
     with tempfile.TemporaryDirectory() as name:
         python = Path(name) / "venv" / "bin" / "python"
         subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)
         wanted = f"{wheel}[{extra}]" if extra else str(wheel)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", wanted], check=True)
+        install = [str(python), "-m", "pip", "install", "-q"]
+        # The build of torch that is here, where pip finds it: the one it takes by itself brings gigabytes for GPUs.
+        kept = Path(name) / "constraints.txt"
+        kept.write_text("".join(f"{line}\n" for line in same_torch()))
+        if subprocess.run([*install, "-c", str(kept), wanted], check=False).returncode:
+            subprocess.run([*install, wanted], check=True)
         return run(python, extra, Path(name))
 
 
