@@ -434,11 +434,17 @@ def _synthesised(training: bool = False) -> Iterator[Case]:
         except SynoError:
             continue  # for another signature, such as pooling
         yield _of_graph(f"named {name}", graph, 6, kind, training)
+    for i, (graph, valuation) in enumerate(random_graphs()):
+        yield _of_graph(f"random {i}", graph, valuation, kind, training)
+
+
+def random_graphs() -> Iterator[tuple[_core.PGraph, int]]:
+    """Fifty operators of at most seven steps, the same each time, with the valuation that each is to have."""
     valuations = (0, 6, 13, 17)  # 64 @ 56, 128 @ 28, 256 @ 14, 512 @ 7
-    space = _core.enumerate_operators(spec, max_steps=7).operators
+    space = _core.enumerate_operators(_core.spec_named("resnet18"), max_steps=7).operators
     space.sort(key=lambda graph: str(graph.hash()))
     for i, graph in enumerate(random.Random(0).sample(space, min(50, len(space)))):
-        yield _of_graph(f"random {i}", graph, valuations[i % 4], kind, training)
+        yield graph, valuations[i % 4]
 
 
 def _of_graph(name: str, graph: _core.PGraph, valuation: int, kind: str, training: bool) -> Case:

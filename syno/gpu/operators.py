@@ -193,6 +193,10 @@ class TritonOperator(EmittedOperator):
             return super().forward(*data)
         given = iter(data)
         tensors = [getattr(self, own) if held else next(given) for held, own in self._inputs]
+        return self.on_all(*tensors)
+
+    def on_all(self, *tensors: Tensor) -> Any:
+        """The kernels on all inputs, weights among them, in the order of the operator's."""
         return _Call.apply(self._for(tensors), *tensors)  # type: ignore[no-untyped-call]
 
     def _takes(self, tensor: Tensor) -> bool:
@@ -215,21 +219,26 @@ class TritonOperator(EmittedOperator):
         return found
 
     @checked()
-    def verify(self, seed: int = 0, *, gradients: bool = True) -> TritonVerification:
+    def verify(
+        self, seed: int = 0, *, gradients: bool = True, interpreter: Interpreter | None = None
+    ) -> TritonVerification:
         """Compares the kernels with the float64 interpreter, as a native kernel's `verify` does: on the GPU where there is
         one, else in Triton's interpreter, in a process of its own. That takes about a second for ten thousand tiles.
 
         Args:
             gradients: those with respect to all inputs, too.
+            interpreter: where to run them, instead; one serves many operators.
         Raises:
             KernelError: Triton is not installed, or cannot run the text.
             VerifyError: the operator is not differentiable; ask for ``gradients=False``.
         """
         seed = whole("verify", "seed", seed, 0, MOST_SEED)
+        if interpreter is not None:
+            return self._verified(interpreter.run, "Triton's interpreter", seed, gradients)
         if not no_cuda():
             return self._verified(self._on_gpu, torch.cuda.get_device_name(), seed, gradients)
-        with Interpreter() as interpreter:
-            return self._verified(interpreter.run, "Triton's interpreter", seed, gradients)
+        with Interpreter() as own:
+            return self._verified(own.run, "Triton's interpreter", seed, gradients)
 
     def _on_gpu(self, source: str, arrays: Sequence[Array]) -> list[Array]:
         module = loaded(source)
