@@ -424,7 +424,7 @@ class DynamicNetwork(Printed):
                 dtype=self._dtype,
                 threads=self._compiling.threads,
                 directory=usable_cache() if self._compiling.cache else None,
-                alike=[self._beside],
+                alike=self._companions(graph),
             )
             return graph
         joined = fused_alike(graph, self._decisions)
@@ -433,6 +433,11 @@ class DynamicNetwork(Printed):
                 f"[dynamic] the network at {told(self.ranges.names, sizes)} has other nodes"
             )
         return joined
+
+    def _companions(self, graph: _core.Graph) -> list[_core.Graph]:
+        """The graph at sizes beside, where it has the same nodes there."""
+        same = [n.name for n in graph.nodes] == [n.name for n in self._beside.nodes]
+        return [self._beside] if same else []
 
     def _outside(self) -> None:
         """What calls bring and get, at all sizes."""

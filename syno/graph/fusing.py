@@ -119,6 +119,8 @@ _DECLARED = re.compile(r"^\s*(input|weight) .*$", re.MULTILINE)
 
 def _stays_free(before: _core.Graph, joined: _core.Graph, step: _Step, other: _Joining) -> bool:
     """Whether a joined node's indices are as free of sizes as those of its parts."""
+    if not other.holds.keys() >= set(step[:2]):
+        return False
     theirs = other.graph.try_merged(list(step[:2]))
     if isinstance(theirs, str):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 import syno
-from syno.errors import ArgumentError, ShapeError, UnknownName
+from syno.errors import ArgumentError, ShapeError, SynoError, UnknownName
 from syno.graph.dynamic_model import DynamicModel
 from syno.graph.extents import Extent
 from syno.graph.families import Numbers, TextFamily
@@ -197,7 +198,7 @@ def _recorded(function: Any, base: tuple[int, ...], least: tuple[int, ...]) -> t
 
 def test_numbers_follow_one_size_to_the_last_row() -> None:
     draw = random.Random(0)
-    for _ in range(150):
+    for _ in range(60):
         by = draw.choice([1, 2, 3, 4, 8, 14, 16, 32])
         of, power = draw.choice([(1, 1), (3, 1), (64, 1), (1, 2), (5, 2)])
         beside = draw.randint(0, 3) if power == 2 else draw.randint(0, of)
@@ -262,29 +263,98 @@ class Images(nn.Module):
 
 
 @pytest.mark.parametrize("flat", [False, True])
-def test_a_network_has_several_sizes(flat: bool) -> None:
+def test_a_network_has_several_sizes(flat: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Without `flat` images become so small that one window holds them: another graph."""
     torch.manual_seed(0)
     model = Images(flat).eval()
-    fast = syno.compile(
-        model,
-        torch.randn(2, 3, 48, 48),
-        dynamic={"x": {0: ("batch", 1, 4), 2: ("h", 24, 70), 3: ("w", 30, 64)}},
-        cache=False,
-    )
+    least = 40 if flat else 24
+    with caplog.at_level(logging.INFO, "syno.graph"):
+        fast = syno.compile(
+            model,
+            torch.randn(2, 3, 48, 48),
+            dynamic={"x": {0: ("batch", 1, 4), 2: ("h", least, 70), 3: ("w", 40, 64)}},
+            cache=False,
+        )
     assert fast.by_size == ""
-    for shape in ((1, 24, 30), (1, 51, 64), (4, 70, 64), (3, 25, 47), (2, 70, 31)):
+    alone = [each for each in caplog.messages if "compiled for each size" in each]
+    # Rows of positions behind a transposition are read at i / width and i % width, whatever they are joined with.
+    assert len(alone) == flat, alone
+    for shape in ((1, least, 41), (1, 51, 64), (4, 70, 64), (3, least + 1, 47), (2, 70, 40)):
         x = torch.randn(shape[0], 3, *shape[1:])
         with torch.no_grad():
             torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
     for shape, says in (
         ((5, 3, 40, 40), "batch=5"),
         ((1, 3, 23, 40), "h=23"),
-        ((1, 3, 30, 65), "w=65"),
+        ((1, 3, 50, 65), "w=65"),
     ):
         with pytest.raises(ShapeError, match=says):
             fast(torch.zeros(shape))
-    assert fast.at(batch=2, h=33, w=44).verify()
+    assert fast.at(batch=2, h=45, w=44).verify()
     with pytest.raises(UnknownName, match="height"):
         fast.at(height=3)
     with pytest.raises(ShapeError, match="w is missing"):
-        fast.at(2, 33)
+        fast.at(2, 45)
+
+
+class Asking(nn.Module):
+    """Another graph from twelve rows on, and where their number is odd."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > 11:
+            x = torch.relu(x) * 2
+        if x.shape[1] % 2:
+            return x - x.mean(1, keepdim=True)
+        return x + x.amax(1, keepdim=True)
+
+
+def test_a_model_that_asks_for_a_size_is_right_on_both_sides() -> None:
+    model = Asking().eval()
+    fast = syno.compile(
+        model, torch.randn(2, 8, 3), dynamic={"x": {0: ("b", 1, 3), 1: ("n", 2, 16)}}, cache=False
+    )
+    for batch in (1, 3):
+        for n in (2, 3, 10, 11, 12, 13, 16):
+            x = torch.randn(batch, n, 3)
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class OnlyEven(nn.Module):
+    """Halves its input, and puts it together again: no odd number of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose1d(4, 4, 2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, self.up(nn.functional.max_pool1d(x, 2))], 1)
+
+
+def test_a_model_of_even_sizes_is_right_at_them_and_refuses_others() -> None:
+    torch.manual_seed(0)
+    model = OnlyEven().eval()
+    fast = syno.compile(model, torch.randn(1, 4, 8), dynamic={"x": {2: ("n", 4, 20)}}, cache=False)
+    for n in (4, 10, 20):
+        x = torch.randn(1, 4, n)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(SynoError, match="cannot record"):
+        fast(torch.zeros(1, 4, 7))
+
+
+class Sorting(nn.Module):
+    """Steps that PyTorch computes, with a number and an extent that follow the size."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        best = torch.topk(x * 2, x.shape[1] // 2 + 1, 1).values
+        return torch.sort(best + 1, 1).values
+
+
+def test_pytorch_computes_its_steps_at_the_size_of_the_call() -> None:
+    model = Sorting().eval()
+    fast = syno.compile(model, torch.randn(2, 9), dynamic={"x": {1: ("n", 4, 30)}}, cache=False)
+    assert fast.by_size == ""
+    assert fast.fallbacks
+    for n in (4, 5, 17, 30):
+        x = torch.randn(2, n)
+        torch.testing.assert_close(fast(x), model(x))
