@@ -10,7 +10,7 @@ from syno.graph.aten_layers import LAYERS, spread
 from syno.graph.aten_rows import Arguments, Made, Row
 from syno.graph.aten_shapes import SHAPES
 from syno.graph.building import Builder, NotCovered, Value
-from syno.graph.functions import reductions, windows
+from syno.graph.functions import products, reductions, windows
 from syno.graph.functions.formulas import pointwise
 from syno.graph.functions.gradients import gradients
 from syno.graph.functions.norms import softmax_backward
@@ -113,6 +113,22 @@ def _max_pool(rank: int) -> Row:
     return row
 
 
+def _attention(build: Builder, a: Arguments) -> Made:
+    return products.attention_gradients(
+        build,
+        a.grad_out,
+        a.query,
+        a.key,
+        a.value,
+        a.out,
+        a.logsumexp,
+        a.attn_mask,
+        a.dropout_p,
+        a.is_causal,
+        a.scale,
+    )
+
+
 def _convolution(build: Builder, a: Arguments) -> Made:
     g: Value = a.grad_output
     given = {"input": a.named["input"], "weight": a.weight}
@@ -142,6 +158,7 @@ _WINDOWS: dict[str, tuple[int, ...]] = {
 
 BACKWARD: dict[str, Row] = {
     "convolution_backward.default": _convolution,
+    "_scaled_dot_product_flash_attention_for_cpu_backward.default": _attention,
     "max_pool2d_with_indices_backward.default": _max_pool(2),
     "max_pool3d_with_indices_backward.default": _max_pool(3),
     "_adaptive_avg_pool2d_backward.default": _adaptive(2),

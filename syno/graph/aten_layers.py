@@ -182,12 +182,10 @@ def _attention(build: Builder, a: Arguments) -> Value:
 
 def _attention_of_cpu(build: Builder, a: Arguments) -> Made:
     """The kernel of the CPU; it also gives the logarithm of each row's sum, for derivatives."""
+    given = (a.query, a.key, a.value, a.attn_mask, a.dropout_p, a.is_causal, a.scale)
     if 1 in a.used:
-        raise NotCovered("[graph] what attention keeps for its derivative")
-    made = products.scaled_dot_product_attention(
-        build, a.query, a.key, a.value, a.attn_mask, a.dropout_p, a.is_causal, a.scale
-    )
-    return made, None
+        return products.attention_with_logarithms(build, *given)
+    return products.scaled_dot_product_attention(build, *given), None
 
 
 # Reductions

@@ -196,6 +196,19 @@ class Builder:
             NotCovered: the tensors have several element types, or one that programs do not compute in; a
                 tensor is empty.
         """
+        return self.formulas(text, tensors, name=name, dtype=dtype, boolean=boolean, **sizes)[0]
+
+    def formulas(
+        self,
+        text: str,
+        tensors: Mapping[str, Value],
+        *,
+        name: str = "",
+        dtype: str = "",
+        boolean: bool = False,
+        **sizes: int,
+    ) -> tuple[Value, ...]:
+        """As `formula`, of a text that ends with `return y, z`: a node with these outputs."""
         shapes = {key: value.shape for key, value in tensors.items()}
         if any(extent == 0 for shape in shapes.values() for extent in shape) or 0 in sizes.values():
             raise NotCovered("[graph] a tensor without elements")
@@ -213,7 +226,7 @@ class Builder:
                 raise ShapeError(f"[graph] {text} of {shapes}: {error}") from error
             self._programs[key] = program
         order = [tensors[key] for key in program.inputs]
-        return self.program(program, order, name=name, dtype=dtype, boolean=boolean)[0]
+        return self.program(program, order, name=name, dtype=dtype, boolean=boolean)
 
     def program(
         self,

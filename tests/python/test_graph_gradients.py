@@ -16,7 +16,7 @@ from torch import Tensor, nn  # noqa: E402
 
 from syno.graph import backend  # noqa: E402
 from syno.graph.building import Builder, NotCovered, Value  # noqa: E402
-from syno.graph.functions import elementwise, reductions, windows  # noqa: E402
+from syno.graph.functions import elementwise, products, reductions, windows  # noqa: E402
 from syno.graph.functions.gradients import gradients  # noqa: E402
 from syno.graph.reference import run_reference  # noqa: E402
 
@@ -105,6 +105,34 @@ def test_random_convolutions_train(seed: int) -> None:
 )
 def test_windows_train(function: Any) -> None:
     agrees(function, torch.randn(2, 3, 7, 9))
+
+
+@pytest.mark.parametrize(
+    ("keys", "heads", "causal", "mask"),
+    [
+        (7, 3, False, None),
+        (9, 1, False, None),
+        (7, 2, True, None),
+        (9, 3, False, torch.randn(7, 9)),
+        (9, 2, False, torch.arange(63).reshape(7, 9) % 3 > 0),
+    ],
+)
+def test_attention_trains_without_pytorch(
+    keys: int, heads: int, causal: bool, mask: Tensor | None
+) -> None:
+    def function(x: Tensor) -> Tensor:
+        q, k, v = x.split([7, keys, keys], 2)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+
+    agrees(function, torch.randn(2, heads, 7 + 2 * keys, 8))
+
+
+def test_attention_whose_batches_differ_keeps_pytorchs_derivative() -> None:
+    build = Builder("batches")
+    q, k = build.input("q", (2, 3, 4, 8)), build.input("k", (1, 3, 4, 8))
+    y, logarithms = products.attention_with_logarithms(build, q, k, k)
+    with pytest.raises(NotCovered, match="batches differ"):
+        products.attention_gradients(build, y, q, k, k, y, logarithms)
 
 
 @pytest.mark.parametrize("out", [(2, 3, 2), (5, 1, 4)])

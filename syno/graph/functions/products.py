@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from syno.errors import ShapeError
 from syno.graph.building import Builder, NotCovered, Value
@@ -223,6 +224,70 @@ def _letters(equation: str, operands: Sequence[Value]) -> tuple[list[list[str]],
     return terms, result
 
 
+class _Scores:
+    """The texts that attention and its gradient have in common: what each pair of a query and a key is worth."""
+
+    def __init__(
+        self,
+        build: Builder,
+        query: Value,
+        key: Value,
+        value: Value,
+        attn_mask: Value | None,
+        dropout_p: float,
+        is_causal: bool,
+        scale: float | None,
+        enable_gqa: bool,
+    ) -> None:
+        if dropout_p:
+            raise NotCovered("[graph] attention with dropout")
+        if min(query.rank, key.rank, value.rank) < 2:
+            raise ShapeError("[graph] attention takes tensors of two dimensions or more")
+        self.tensors = tensors = Tensors(build, float_of(build, [query, key, value]))
+        outer = [query.shape[:-2], key.shape[:-2], value.shape[:-2]]
+        if enable_gqa:
+            heads = query.shape[-3]
+            for each in (1, 2):
+                if heads % outer[each][-1]:
+                    raise ShapeError(
+                        f"[graph] {heads} heads of queries for {outer[each][-1]} of keys"
+                    )
+            outer = [query.shape[:-2], *((*shape[:-1], heads) for shape in outer[1:])]
+        self.batch = broadcast(outer)
+        self.names = names = axes(len(self.batch), "b")
+        self.shared_heads = enable_gqa
+        self.whole = (*self.batch, query.shape[-2], key.shape[-2])
+        self.at, self.row = ",".join([*names, "l", "t"]), ",".join([*names, "l"])
+        self.masked = attn_mask is not None
+        self.scale = tensors.number(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+        products = (
+            f"(sum[e] {self.read('q', query, ['l', 'e'])} * {self.read('k', key, ['t', 'e'])})"
+        )
+        self.text = f"{products} * {self.scale}"
+        if attn_mask is not None:
+            at = [*names, "l", "t"]
+            mask = reading(tensors.key("mask", attn_mask), attn_mask.shape, at, self.whole)
+            truth = is_truth(attn_mask)
+            self.text = (
+                f"select({mask} != 0, {self.text}, -inf)" if truth else f"{self.text} + {mask}"
+            )
+        if is_causal:
+            self.text = f"select(index(t) <= index(l), {self.text}, -inf)"
+
+    def read(self, word: str, of: Value, last: list[str]) -> str:
+        names, batch = self.names, self.batch
+        text = _inner(self.tensors.key(word, of), of.shape[:-2], names, batch, last)
+        if self.shared_heads and word != "q" and of.shape[-3] != batch[-1] and of.shape[-3] != 1:
+            shared = f"{names[-1]}/{batch[-1] // of.shape[-3]}"
+            text = text.replace(f"[{names[-1]},", f"[{shared},").replace(
+                f",{names[-1]},", f",{shared},"
+            )
+        return text
+
+    def sizes(self) -> dict[str, Any]:
+        return sizes_of([*self.names, "l", "t"], self.whole)
+
+
 def scaled_dot_product_attention(
     build: Builder,
     query: Value,
@@ -238,57 +303,83 @@ def scaled_dot_product_attention(
 
     What attends to nothing gives 0. With `enable_gqa` several heads (dimension -3) of the query share one of the keys.
     """
-    if dropout_p:
-        raise NotCovered("[graph] attention with dropout")
-    ranks = {query.rank, key.rank, value.rank}
-    if min(ranks) < 2:
-        raise ShapeError("[graph] attention takes tensors of two dimensions or more")
-    floats = [v for v in (query, key, value) if v is not None]
-    tensors = Tensors(build, float_of(build, floats))
-    outer = [query.shape[:-2], key.shape[:-2], value.shape[:-2]]
-    if enable_gqa:
-        heads = query.shape[-3]
-        for each in (1, 2):
-            if heads % outer[each][-1]:
-                raise ShapeError(f"[graph] {heads} heads of queries for {outer[each][-1]} of keys")
-        batch = broadcast([query.shape[:-2], *((*shape[:-1], heads) for shape in outer[1:])])
-    else:
-        batch = broadcast(outer)
-    names = axes(len(batch), "b")
+    scores = _Scores(build, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    text = _attention(scores, value)
+    return build.formula(text, scores.tensors.by_key, name="attention", **scores.sizes())
 
-    def read(word: str, of: Value, last: list[str]) -> str:
-        text = _inner(tensors.key(word, of), of.shape[:-2], names, batch, last)
-        if enable_gqa and word != "q" and of.shape[-3] != batch[-1] and of.shape[-3] != 1:
-            shared = f"{names[-1]}/{batch[-1] // of.shape[-3]}"
-            text = text.replace(f"[{names[-1]},", f"[{shared},").replace(
-                f",{names[-1]},", f",{shared},"
-            )
-        return text
 
-    rows, columns = query.shape[-2], key.shape[-2]
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    products = f"(sum[e] {read('q', query, ['l', 'e'])} * {read('k', key, ['t', 'e'])})"
-    scores = f"{products} * {tensors.number(scale)}"
-    masked = attn_mask is not None
-    whole = (*batch, rows, columns)
-    if attn_mask is not None:
-        mask = reading(tensors.key("mask", attn_mask), attn_mask.shape, [*names, "l", "t"], whole)
-        truth = is_truth(attn_mask)
-        scores = f"select({mask} != 0, {scores}, -inf)" if truth else f"{scores} + {mask}"
-    if is_causal:
-        scores = f"select(index(t) <= index(l), {scores}, -inf)"
-    at, row = ",".join([*names, "l", "t"]), ",".join([*names, "l"])
+def _attention(scores: _Scores, value: Value) -> str:
+    at, row = scores.at, scores.row
     power = f"exp(scores[{at}] - greatest[{row}])"
-    if masked:
-        power = f"select(scores[{at}] == -inf, 0, {power})"
     share = f"powers[{at}] / total[{row}]"
-    if masked:
+    if scores.masked:
+        power = f"select(scores[{at}] == -inf, 0, {power})"
         share = f"select(total[{row}] == 0, 0, {share})"
-    seen = read("v", value, ["t", "v"])
-    text = (
-        f"scores[{at}] = {scores}; greatest[{row}] = max[t] scores[{at}]; powers[{at}] = {power}; "
+    seen = scores.read("v", value, ["t", "v"])
+    return (
+        f"scores[{at}] = {scores.text}; greatest[{row}] = max[t] scores[{at}]; powers[{at}] = {power}; "
         f"total[{row}] = sum[t] powers[{at}]; share[{at}] = {share}; "
         f"y[{row},v] = sum[t] share[{at}] * {seen}"
     )
-    sizes = sizes_of([*names, "l", "t"], whole)
-    return build.formula(text, tensors.by_key, name="attention", **sizes)
+
+
+def attention_with_logarithms(
+    build: Builder,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Value, Value]:
+    """`scaled_dot_product_attention`, and of each row of scores log(sum(exp(scores))), for the derivative."""
+    scores = _Scores(build, query, key, value, attn_mask, dropout_p, is_causal, scale, False)
+    text = (
+        f"{_attention(scores, value)}; "
+        f"logarithms[{scores.row}] = log(total[{scores.row}]) + greatest[{scores.row}]; return y, logarithms"
+    )
+    made = build.formulas(text, scores.tensors.by_key, name="attention", **scores.sizes())
+    return made[0], made[1]
+
+
+def attention_gradients(
+    build: Builder,
+    gradient: Value,
+    query: Value,
+    key: Value,
+    value: Value,
+    result: Value,
+    logarithms: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Value, ...]:
+    """The gradients of `attention_with_logarithms`' first result in query, key and value.
+
+    Raises:
+        NotCovered: their batches differ.
+    """
+    if len({query.shape[:-2], key.shape[:-2], value.shape[:-2]}) > 1:
+        raise NotCovered("[graph] the derivative of attention whose batches differ")
+    scores = _Scores(build, query, key, value, attn_mask, dropout_p, is_causal, scale, False)
+    at, row, names = scores.at, scores.row, scores.names
+    column = ",".join([*names, "t"])
+
+    def read(word: str, of: Value, last: list[str]) -> str:
+        return scores.read(word, of, last)
+
+    g, seen = read("g", gradient, ["l", "v"]), read("v", value, ["t", "v"])
+    logarithm = f"{scores.tensors.key('logarithms', logarithms)}[{row}]"
+    text = (
+        f"scores[{at}] = {scores.text}; "
+        f"share[{at}] = select(scores[{at}] == -inf, 0, exp(scores[{at}] - {logarithm})); "
+        f"whole[{row}] = sum[v] {g} * {read('y', result, ['l', 'v'])}; "
+        f"part[{at}] = sum[v] {g} * {seen}; "
+        f"ds[{at}] = share[{at}] * (part[{at}] - whole[{row}]) * {scores.scale}; "
+        f"dq[{row},e] = sum[t] ds[{at}] * {read('k', key, ['t', 'e'])}; "
+        f"dk[{column},e] = sum[l] ds[{at}] * {read('q', query, ['l', 'e'])}; "
+        f"dv[{column},v] = sum[l] share[{at}] * {g}; return dq, dk, dv"
+    )
+    return build.formulas(text, scores.tensors.by_key, name="gradient", **scores.sizes())
