@@ -104,6 +104,41 @@ def test_kernels_read_at_any_index(
         check(interpreter, program, text, "float32")
 
 
+def test_quotients_of_negative_numbers_round_down(interpreter: Interpreter) -> None:
+    """Triton's own round towards zero."""
+    for text in (
+        "x[(i-4)/3+1, (j-5)%4]",
+        "x[(4-i)/3+1, (2-j)%4]",
+        "x[(i-4)/3, (2*j-9)/2%4] fill 2",
+    ):
+        program = Program.parse(f"y[i,j] = {text}", shapes={"x": [3, 4]}, sizes={"i": 8, "j": 7})
+        for dtype in ("float32", "bfloat16"):
+            check(interpreter, program, _core.emit_triton(program, H200, dtype), dtype)
+
+
+def test_what_lies_beyond_the_last_term_counts_for_nothing(interpreter: Interpreter) -> None:
+    """Fills, functions that are not 0 at 0, and what is no number, in the last tile of a sum, a product and an extreme."""
+    for body in (
+        "sum[k] (x[i,k+3] fill 2) * (w[k,j] fill 3)",
+        "sum[k] exp(x[i,k]) * (1 + w[k,j])",
+        "sum[k] log(1 + abs(x[i,k])) * (1 / w[k,j])",
+        "prod[k] x[i,k] * w[k,j]",
+        "max[k] (x[i,k] - w[k,j])",
+        "min[k] (x[i,k] + w[k,j])",
+    ):
+        shapes = {"x": [4, 5], "w": [5, 3]}
+        program = Program.parse(f"y[i,j] = {body}", shapes=shapes, sizes={"i": 4, "k": 5})
+        seen = set()
+        for variant in (None, *range(150)):
+            text = _core.emit_triton(program, H200, variant=variant)
+            (kernel,) = text.kernels
+            kind = (kernel.kind, kernel.parts > 1)
+            if kind not in seen and kernel.blocks * kernel.steps <= MOST_WORK:
+                seen.add(kind)
+                check(interpreter, program, text, "float32")
+        assert len(seen) >= 4, (body, seen)
+
+
 def part(
     interpreter: Interpreter, program: Program, dtype: str = "float32", gpu: _core.GpuModel = H200
 ) -> Verification:
