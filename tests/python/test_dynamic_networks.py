@@ -12,9 +12,12 @@ from torch import nn
 
 import syno
 from syno.errors import ArgumentError, ShapeError, SynoError, UnknownName
+from syno.graph.building import Builder
 from syno.graph.dynamic_model import DynamicModel
 from syno.graph.extents import Extent
 from syno.graph.families import Numbers, TextFamily
+from syno.graph.functions import shapes
+from syno.graph.fusing import fused
 
 
 class Attention(nn.Module):
@@ -358,3 +361,23 @@ def test_pytorch_computes_its_steps_at_the_size_of_the_call() -> None:
     for n in (4, 5, 17, 30):
         x = torch.randn(2, n)
         torch.testing.assert_close(fast(x), model(x))
+
+
+def test_nodes_are_not_joined_where_a_size_would_stand_in_an_index() -> None:
+    def graph(batch: int, rows: int) -> Any:
+        build = Builder("g")
+        x = build.input("x", (batch * rows, 8))
+        y = build.formula("y[i,k] = max(x[i,k], 0)", {"x": x})
+        parts = shapes.reshape(build, y, [batch, rows, 8])
+        doubled = build.formula("y[b,n,k] = x[b,n,k] * 2", {"x": parts})
+        return build.network([build.formula("y[b,n,k] = x[b,n,k] + 1", {"x": doubled})]).graph()
+
+    def cost(program: Any, constants: Any) -> float:
+        return 1.0 / len(program.tensors)  # joined is better
+
+    of_one, _, _ = fused(graph(4, 6), cost)
+    assert len(of_one.nodes) == 1
+    of_all, _, decisions = fused(graph(4, 6), cost, alike=[graph(3, 5)])
+    assert len(of_all.nodes) == 3
+    assert [of_all.is_view(node.name) for node in of_all.nodes] == [False, True, False]
+    assert len(decisions) == 1

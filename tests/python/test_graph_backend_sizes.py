@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,9 +82,13 @@ def test_one_network_serves_images_of_all_sizes() -> None:
     assert "PyTorch" not in str(made)
 
 
-def test_one_network_serves_a_block_at_all_lengths_and_batches() -> None:
+def test_one_network_serves_a_block_at_all_lengths_and_batches(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     sizes = [(3, 5), (2, 9), (8, 16), (7, 3)]
-    (made,) = run(Block().eval(), [torch.randn(*size, 8) for size in sizes])
+    with caplog.at_level(logging.INFO, "syno.graph"):
+        (made,) = run(Block().eval(), [torch.randn(*size, 8) for size in sizes])
+    assert not [each for each in caplog.messages if "compiled for each size" in each]
     assert isinstance(made, DynamicNetwork)
     assert made.by_size == ""
     torch._dynamo.reset()
