@@ -241,6 +241,35 @@ def test_a_slower_gpu_is_predicted_to_be_slower() -> None:
     assert only(program, a100).seconds > 1.5 * only(program).seconds
 
 
+@pytest.mark.parametrize(("gpu", "capability"), [("h200", 90), ("a100", 80)])
+def test_kernels_compile_for_a_gpu_that_is_not_here(
+    gpu: str, capability: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Triton's own compiler, to machine code; what shared memory it needs, the GPU has."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as compiled
+
+    from syno.gpu.texts import loaded
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    model, programs = gpu_named(gpu), all_programs()
+    chosen = [conv(128, 64, 64, 56), conv(128, 64, 64, 56).derivatives(["k"])]
+    chosen += [programs[name] for name in ("softmax", "groups", "accumulation and constants")]
+    limit = json.loads(model.to_json())["shared_bytes_per_block"]
+    for program in chosen:
+        text = _core.emit_triton(program, model)
+        module = loaded(text.source)
+        for i, kernel in enumerate(text.kernels):
+            for name in (f"scope_{i + 1}", *([f"scope_{i + 1}_sum"] if kernel.parts > 1 else [])):
+                function = getattr(module, name)
+                source = ASTSource(fn=function, signature=dict.fromkeys(function.arg_names, "*fp32"), constexprs={})  # fmt: skip
+                options = {"num_warps": kernel.warps, "num_stages": kernel.stages}
+                code = compiled(source, target=GPUTarget("cuda", capability, 32), options=options)
+                assert code.asm["cubin"] and code.metadata.shared <= limit, kernel
+
+
 # ---- What is refused
 
 
