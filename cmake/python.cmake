@@ -15,6 +15,12 @@ add_custom_command(
 target_sources(_core PRIVATE ${digest})
 target_include_directories(_core PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
 target_compile_options(_core PRIVATE -Wall -Wextra -Wno-shadow)
+# A call of a kernel goes through three of them.
+foreach(source ${bindings})
+  if(NOT source MATCHES "/(arrays|bind_jit|bind_torch)\\.cpp$")
+    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS ${SYNO_LIGHT})
+  endif()
+endforeach()
 target_link_libraries(_core PRIVATE syno_synth syno_emit syno_tune syno_graph)
 # Exported: PyInit__core, and the two names by which gdb finds functions compiled at run time. A version script
 # and not only --exclude-libs, because templates instantiated here would leak otherwise.
