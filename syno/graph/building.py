@@ -67,8 +67,7 @@ class Node:
     function: str = ""
     attributes: str = "{}"
     host: Callable[..., Any] | None = None
-    """Of a call: from torch tensors to torch tensors (one, or a sequence of them in the order of `outputs`). It takes
-    `floats=`, as `HostCall` does."""
+    """Of a call: from torch tensors to torch tensors (one, or a sequence of them in the order of `outputs`)."""
 
 
 @dataclass

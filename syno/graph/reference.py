@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from syno.graph.building import Network, Node
+from syno.graph.host import HostCall
 from syno.graph.tensors import TYPES, tensor_of
 from syno.operator import Operator
 from syno.torch.aten import AtenFunction
@@ -93,7 +94,8 @@ def _run(
         else:
             result = AtenFunction(operator, operator.inputs, kind, torch.device("cpu"))(*given)
     elif node.host is not None:
-        made = node.host(*given, floats=dtype) if dtype is not None else node.host(*given)
+        named = {"floats": dtype} if dtype is not None and isinstance(node.host, HostCall) else {}
+        made = node.host(*given, **named)
         result = [
             as_float(each, dtype) for each in (made if isinstance(made, (tuple, list)) else [made])
         ]
