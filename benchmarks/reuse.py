@@ -3,6 +3,7 @@
     python benchmarks/reuse.py paper --json       # operators, pairs, bridges, Example 3, costs of plans; minutes
     python benchmarks/reuse.py pairs --json       # ten types: a program tuned, another one by its record, beside controls
     python benchmarks/reuse.py sets --json        # operator sets of networks, by each selection
+    python benchmarks/reuse.py changing --json    # networks whose sizes change from call to call, beside others; minutes
     python benchmarks/reuse.py pairs --small      # a few trials: to see that it works; seconds to a minute
 
 `paper` computes the tables of the paper (PVLDB 15(2), 2022) for GPUs: exact averages of the expected
@@ -10,7 +11,7 @@ measurements beside the printed, sampled ones, the optimal trees beside the pape
 `pairs` and `sets` measure here. `quality` is the time of what full searches found / that of what a way found, called in
 turns; the controls of `pairs` have as many measurements as the reuse: a search, the schedules that the machine model
 ranks first, the three best of the other program as they are, and none (constructed). `--plot` draws quality against
-measurements.
+measurements. `changing`: how long each contestant takes until all sizes ran once, from an empty cache, and for a call then.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 from typing import Any
 
 import msgspec
+from reusebench.changing import CASES, changing
 from reusebench.measured import PAIRS, pairs, sets
 from reusebench.paper import paper
 
@@ -36,13 +38,16 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", default="paper", choices=["paper", "pairs", "sets"])
+    parser.add_argument(
+        "what", nargs="?", default="paper", choices=["paper", "pairs", "sets", "changing"]
+    )
     parser.add_argument("--names", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--trials", type=int, default=1000, help="of a full search")
     parser.add_argument("--budget", type=int, default=14, help="candidates of a reuse")
     parser.add_argument(
         "--smaller", type=int, default=4, help="by what extents of sets are divided"
     )
+    parser.add_argument("--turns", type=int, default=15, help="calls of each size")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="seconds instead of hours")
     parser.add_argument("--plot", metavar="FILE")
@@ -97,13 +102,19 @@ def main() -> None:
                 chosen(options.names, tuple(PAIRS), few), threads=options.threads, trials=trials,
                 budget=min(options.budget, 4) if options.small else options.budget, show=show,
             )  # fmt: skip
+        elif options.what == "changing":
+            document |= changing(
+                chosen(options.names, tuple(CASES), 1 if options.small else None),
+                threads=options.threads, turns=min(options.turns, 3) if options.small else options.turns,
+                show=show, few=2 if options.small else None,
+            )  # fmt: skip
         else:
             document |= sets(
                 chosen(options.names, tuple(reversed(MEASURED)), 1 if options.small else None),
                 threads=options.threads, trials=trials,
                 times=max(options.smaller, 8) if options.small else options.smaller, show=show,
             )  # fmt: skip
-        if options.plot:
+        if options.plot and options.what in ("pairs", "sets"):
             plot(document, options.plot)
     except SynoError as error:
         raise SystemExit(str(error)) from error

@@ -226,6 +226,7 @@ class Emitter {
   llvm::Value* condition_mask(const Form& form, const nest::Condition& condition);   ///< <lanes x i1>
   llvm::Value* both(llvm::Value* a, llvm::Value* b);  ///< either may be null (true); i1 or masks alike
   llvm::Value* placed_at(std::size_t depth, const Key& key, llvm::function_ref<llvm::Value*()> make);
+  llvm::Value* where_needed(std::size_t depth, const Key& key, llvm::function_ref<llvm::Value*()> make);
   llvm::Value* locally(const Key& key, llvm::function_ref<llvm::Value*()> make);
   llvm::Value* lane_offsets(const std::vector<std::int64_t>& offsets, llvm::Type* type);
   Key key_of(std::int64_t tag, const Form& form) const;

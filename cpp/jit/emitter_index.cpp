@@ -69,6 +69,13 @@ llvm::Value* Emitter::locally(const Key& key, llvm::function_ref<llvm::Value*()>
   return made;
 }
 
+/// Of a condition in a branch, which may be seldom taken: what no loop around spares is computed there.
+llvm::Value* Emitter::where_needed(std::size_t depth, const Key& key,
+                                   llvm::function_ref<llvm::Value*()> make) {
+  const bool here = f_.branches > 0 && depth + 1 >= f_.loops.size();
+  return here ? locally(key, make) : placed_at(depth, key, make);
+}
+
 llvm::Value* Emitter::atom_value(std::uint32_t id) {
   const Atom atom = forms_.atom(id);
   if (atom.kind == Atom::Kind::Slot) return f_.variables.at(atom.slot).first;
@@ -229,7 +236,7 @@ Emitter::Truth Emitter::truth(const Form& form, const Condition& condition) cons
 llvm::Value* Emitter::condition_value(const Form& form, const Condition& condition) {
   Key key = key_of(kCondition, form);
   key.insert(key.end(), {form.constant, condition.begin, condition.end});
-  return placed_at(depth_of(form), key, [&] {
+  return where_needed(depth_of(form), key, [&] {
     // One unsigned comparison: value - begin < end - begin.
     Form shifted = nest::with_constant(form, -condition.begin);
     return b_.CreateICmpULT(value_of(shifted),
@@ -257,7 +264,7 @@ llvm::Value* Emitter::condition_mask(const Form& form, const Condition& conditio
   Key key = key_of(kMask, lanes.first);
   key.insert(key.end(), {lanes.first.constant, condition.begin, condition.end});
   key.insert(key.end(), lanes.offsets.begin(), lanes.offsets.end());
-  return placed_at(depth_of(lanes.first), key, [&] {
+  return where_needed(depth_of(lanes.first), key, [&] {
     // begin - first <= offset < end - first, in 32 bits: offsets are small, the bounds are clamped.
     constexpr std::int64_t kFar = 1 << 30;
     const auto [low, high] = std::minmax_element(lanes.offsets.begin(), lanes.offsets.end());
@@ -265,8 +272,12 @@ llvm::Value* Emitter::condition_mask(const Form& form, const Condition& conditio
     llvm::Type* type = narrow ? b_.getInt32Ty() : b_.getInt64Ty();
     llvm::Value* offsets = lane_offsets(lanes.offsets, type);
     const auto bound = [&](std::int64_t limit) -> llvm::Value* {
-      llvm::Value* value = value_of(nest::with_constant(nest::multiply(lanes.first, -1), limit));
-      if (narrow) {
+      const Form apart = nest::with_constant(nest::multiply(lanes.first, -1), limit);
+      llvm::Value* value = value_of(apart);
+      const symbolic::Interval reach = forms_.bounds_without_facts(apart);
+      if (narrow && reach.least >= -kFar && reach.greatest <= kFar) {
+        value = b_.CreateTrunc(value, type);
+      } else if (narrow) {
         llvm::Value* least = b_.getInt64(static_cast<std::uint64_t>(-kFar));
         llvm::Value* most = b_.getInt64(static_cast<std::uint64_t>(kFar));
         value = b_.CreateSelect(b_.CreateICmpSLT(value, least), least, value);

@@ -39,14 +39,14 @@ class Emission {
   };
   /// The same of an end known at run time: value - end < 0.
   struct LiveRest {
-    ExprId difference{};
+    ExprId value{}, difference{};
     bool reduction = false;
   };
   /// A loop that runs through an iterator with such an end, in steps of `step` (its other loops are inside):
-  /// `times` iterations for each step.
+  /// `times` iterations for each step, `joined` of which are one of a loop that both were fused to.
   struct LiveLoop {
     ExprId extent{};
-    std::int64_t step = 1, times = 1;
+    std::int64_t step = 1, times = 1, joined = 1;
   };
   /// What does not change while a scope is emitted, except for its trips.
   struct ScopeFrame {
@@ -55,6 +55,8 @@ class Emission {
     std::vector<Rest> rests;
     std::vector<LiveRest> live_rests;
     std::map<int, LiveLoop> live_loops;
+    std::map<int, std::int64_t>
+        whole;                      ///< of a loop in a piece of a last step, the iterations that are whole
     std::vector<Condition> inside;  ///< of terms that count, over the iterators
     std::vector<std::string> names;
     std::vector<std::int64_t> trips;  ///< of each loop, now

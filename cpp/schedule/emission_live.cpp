@@ -2,6 +2,7 @@
 // not.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "schedule/emission.hpp"
 
@@ -50,7 +51,7 @@ void Emission::find_live(std::size_t s) {
     if (!end) continue;
     const bool reduction = i >= plan_.program.scopes[s].traversal.size();
     const ExprId value = facts.values.at(iterator.slot);
-    facts.live_rests.push_back({arena.subtract(value, *end), reduction});
+    facts.live_rests.push_back({value, arena.subtract(value, *end), reduction});
     if (i < plan.bases.size() && arena[plan.bases[i]].op != symbolic::Op::Constant) continue;
     const std::int64_t begin =
         i < plan.bases.size() ? arena[plan.bases[i]].value : plan_.range(iterator.range).first;
@@ -64,9 +65,17 @@ void Emission::find_live(std::size_t s) {
     }
     if (loop().fused >= 0) {
       const PlannedLoop& joint = plan.loops[static_cast<std::size_t>(loop().fused)];
-      if (joint.first != leading || !joint.is_leaf()) continue;
+      if (joint.first != leading) continue;
       live.times = plan.loops[static_cast<std::size_t>(joint.second)].extent;
       leading = loop().fused;
+      while (loop().outer >= 0) {
+        live.joined *= loop().factor;
+        leading = loop().outer;
+      }
+      const std::int64_t common = std::gcd(live.times, live.joined);
+      live.times /= common;
+      live.joined /= common;
+      if (loop().fused >= 0 || (live.joined > 1 && live.step > 1)) continue;
     }
     // Where parts of a sum are put together in memory, the last of them completes it: it has to run.
     if (reduction && plan_.position(s, leading) < static_cast<int>(core)) continue;
@@ -103,10 +112,15 @@ StatementId Emission::emit_live_loop(std::size_t s, int index, const LiveLoop& l
                                      const std::function<StatementId()>& body) {
   const PlannedLoop& loop = leaf(s, index);
   symbolic::Arena& arena = nest_.arena;
-  const auto times = [&](ExprId e) { return tidy(live.times == 1 ? e : arena.multiply(e, live.times)); };
-  const auto steps = [&](std::int64_t more) {
-    const ExprId sum = arena.add(live.extent, arena.constant(more));
-    return times(live.step == 1 ? sum : arena.divide(sum, symbolic::Size(live.step)));
+  const auto times = [&](ExprId e) { return live.times == 1 ? e : arena.multiply(e, live.times); };
+  const auto divided = [&](ExprId e, std::int64_t more, std::int64_t by) {
+    if (by == 1) return e;
+    return arena.divide(more == 0 ? e : arena.add(e, arena.constant(more)), symbolic::Size(by));
+  };
+  // Whole steps, or those that are begun, too.
+  const auto steps = [&](bool begun) {
+    const ExprId outer = times(divided(live.extent, begun ? live.step - 1 : 0, live.step));
+    return tidy(divided(outer, begun ? live.joined - 1 : 0, live.joined));
   };
   std::vector<StatementId> nests;
   const auto nest = [&](ExprId begin, ExprId end, LoopKind kind, const std::function<StatementId()>& inside) {
@@ -126,13 +140,14 @@ StatementId Emission::emit_live_loop(std::size_t s, int index, const LiveLoop& l
     const std::string& name = facts_[s].names[static_cast<std::size_t>(index)];
     nests.push_back(nest_.loop(name, loop.slot, begin, end, kind, made));
   };
-  const ExprId whole = steps(0);
+  const ExprId whole = steps(false);
   nest(arena.constant(0), whole, kind_of(s, index), body);
-  if (live.step == 1) return nest_.sequence(std::move(nests));
+  if (live.step == 1 && live.joined == 1) return nest_.sequence(std::move(nests));
   const std::vector<std::int64_t> pieces =
-      rest_ == 0 && live.times == 1 ? pieces_of(s, index) : std::vector<std::int64_t>();
+      rest_ == 0 && live.times == 1 && live.joined == 1 ? pieces_of(s, index) : std::vector<std::int64_t>();
   ++rest_;
-  nest(whole, steps(live.step - 1), live.times == 1 ? LoopKind::Serial : kind_of(s, index), [&] {
+  const bool one = live.times == 1 || live.joined > 1;  // a single step is left at most
+  nest(whole, steps(true), one ? LoopKind::Serial : kind_of(s, index), [&] {
     if (pieces.empty()) return body();
     // How many of the loops inside the last step needs is known when a call is made: code for each.
     const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
@@ -144,7 +159,11 @@ StatementId Emission::emit_live_loop(std::size_t s, int index, const LiveLoop& l
     for (const std::int64_t piece : pieces) {
       const auto saved = facts_[s].trips;
       restrict_trips(s, parent.inner, piece);
+      const PlannedLoop& inner = plan_.scopes[s].loops[static_cast<std::size_t>(parent.inner)];
+      // All but the last of the loop inside are whole: they need no conditions.
+      if (inner.outer >= 0) facts_[s].whole[inner.outer] = before / inner.factor;
       made.push_back(where({{left, before * unit + 1, piece * unit + 1}}, body));
+      facts_[s].whole.clear();
       facts_[s].trips = saved;
       before = piece;
     }

@@ -16,6 +16,9 @@ std::vector<Condition> Emission::rests(std::size_t s, bool reductions) {
   std::vector<Condition> conditions;
   for (const auto& rest : facts_[s].rests) {
     if (rest.reduction != reductions || within(rest.value, 0, rest.live)) continue;
+    // An end known at run time is none behind the one that is known now.
+    const auto ends_before = [&](const LiveRest& live) { return live.value == rest.value; };
+    if (std::any_of(facts_[s].live_rests.begin(), facts_[s].live_rests.end(), ends_before)) continue;
     conditions.push_back({tidy(rest.value), 0, rest.live});
   }
   for (const auto& rest : facts_[s].live_rests) {
@@ -61,6 +64,9 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
   for (const auto cut : loop.cuts)
     if (cut < facts_[s].trips[static_cast<std::size_t>(index)]) ends.push_back(cut);
   ends.push_back(facts_[s].trips[static_cast<std::size_t>(index)]);
+  if (const auto whole = facts_[s].whole.find(index);
+      whole != facts_[s].whole.end() && ends.size() == 1 && 0 < whole->second && whole->second < ends.front())
+    ends.insert(ends.begin(), whole->second);
   std::vector<StatementId> nests;
   std::int64_t begin = 0;
   // Where all iterations are pieces of their own, the first one does what is done for all.

@@ -21,7 +21,11 @@ SOFTMAX = "m[i] = max[j] x[i,j]; e[i,j] = exp(x[i,j] - m[i]); s[i] = sum[j] e[i,
 @st.composite
 def formulas(draw: st.DrawFn) -> tuple[str, dict[str, int], list[str]]:
     """(formula, extents, names of sizes that calls bring along)."""
-    kind = draw(st.sampled_from(["product", "product", "product", "softmax", "window", "norm"]))
+    kinds = ["product", "product", "product", "softmax", "window", "norm", "elements"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "elements":  # whose loops are fused to one
+        extents = {"i": draw(st.integers(1, 20)), "j": draw(st.sampled_from([1, 3, 16, 48, 96]))}
+        return "y[i,j] = x[i,j] / (1 + abs(x[i,j])) + w[j]", extents, draw(_some("ij"))
     if kind == "softmax":
         return SOFTMAX, {"i": draw(st.integers(1, 7)), "j": 5}, draw(_some("ij"))
     if kind == "norm":
@@ -248,6 +252,14 @@ def test_code_that_computes_something_else_at_some_size_is_not_used(
     np.testing.assert_array_equal(
         kernel(np.ones((3, 5), np.float32), np.ones((3, 5), np.float32)), np.full((3, 3), 5.0)
     )
+
+
+def test_loops_fused_to_one_end_with_the_size() -> None:
+    kernel = Operator.parse("y[i,j] = max(x[i,j], 0)", i=5, j=96).compile(
+        threads=1, dynamic={"i": (1, 512)}
+    )
+    assert len(kernel.buckets) == 1  # none is needed where nothing runs for nothing
+    assert "in 0..6 * i\n" in kernel.loops(i=5)
 
 
 def test_the_last_tile_has_code_for_each_number_of_its_rows() -> None:
