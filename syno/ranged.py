@@ -53,6 +53,11 @@ class RangedKernels:
     """With the sizes as parameters: `call.at(sizes)` is a kernel."""
     outcome: Outcome
 
+    @property
+    def codes(self) -> list[_core.Kernel]:
+        """As `checked_at` takes them."""
+        return [self.call] if self.prepack is None else [self.prepack, self.call]
+
 
 def checked_at(
     codes: Sequence[_core.Kernel],

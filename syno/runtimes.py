@@ -110,16 +110,38 @@ def _line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__)[:160]
 
 
-def _onnxruntime(
-    content: bytes, arrays: Sequence[Array], threads: int
-) -> tuple[Callable[[], Any], Callable[[], Array]]:
+def onnxruntime_session(content: bytes, threads: int) -> Any:
+    """A model's bytes in ONNX Runtime, on so many threads of the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def openvino_request(content: bytes, threads: int) -> Any:
+    """A model's bytes in OpenVINO, on so many threads of the CPU, in the precision of the network: on some CPUs its default
+    is bfloat16."""
+    import openvino
+
+    core = openvino.Core()
+    how = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+    }
+    return core.compile_model(core.read_model(content, b""), "CPU", how).create_infer_request()
+
+
+def _onnxruntime(
+    content: bytes, arrays: Sequence[Array], threads: int
+) -> tuple[Callable[[], Any], Callable[[], Array]]:
+    import onnxruntime
+
+    session = onnxruntime_session(content, threads)
     binding = session.io_binding()
     held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
     for value, tensor in zip(session.get_inputs(), held, strict=True):
@@ -139,15 +161,7 @@ def _openvino(
 ) -> tuple[Callable[[], Any], Callable[[], Array]]:
     import openvino
 
-    core = openvino.Core()
-    # In the precision of the network: on some CPUs its default is bfloat16.
-    how = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": 1,
-    }
-    request = core.compile_model(core.read_model(content, b""), "CPU", how).create_infer_request()
+    request = openvino_request(content, threads)
     held = [openvino.Tensor(array, shared_memory=True) for array in arrays]
     for place, tensor in enumerate(held):
         request.set_input_tensor(place, tensor)
@@ -164,4 +178,11 @@ RUNTIMES = (
     Runtime("openvino", "OpenVINO", ("openvino", "onnx", "onnxscript"), _openvino),
 )
 
-__all__ = ["RUNTIMES", "Runtime", "RuntimeUnavailable", "running"]
+__all__ = [
+    "RUNTIMES",
+    "Runtime",
+    "RuntimeUnavailable",
+    "onnxruntime_session",
+    "openvino_request",
+    "running",
+]

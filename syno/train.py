@@ -245,35 +245,11 @@ def _widened(leaf: Any) -> Any:
     return leaf.float() if narrow else leaf
 
 
-class _Unscaled:
-    """In the place of torch's scaler of gradients where nothing is scaled."""
-
-    def scale(self, loss: Any) -> Any:
-        return loss
-
-    def unscale_(self, optimizer: Any) -> None:
-        """Nothing is to be done."""
-
-    def step(self, optimizer: Any) -> None:
-        optimizer.step()
-
-    def update(self) -> None:
-        """Nothing is to be done."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """There is none."""
-
-
 def scaler_of(task: Task) -> Any:
     """Keeps small gradients of float16 from becoming 0; of other dtypes they are as they are."""
     import torch
 
-    if task.autocast != "float16":
-        return _Unscaled()
-    return torch.amp.GradScaler(torch.device(task.device).type)
+    return torch.amp.GradScaler(torch.device(task.device).type, enabled=task.autocast == "float16")
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelbench.limit import new_threads_on
+from syno.runtimes import RUNTIMES, Runtime
 
 Call = Callable[[], Any]
 
@@ -184,66 +185,23 @@ def first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__)[:160]
 
 
-def _onnxruntime(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
-    import onnxruntime
+def _in(runtime: Runtime) -> Callable[[nn.Module, Sequence[Tensor], int], dict[str, Call]]:
+    def prepare(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
+        model = _onnx(form, tensors)
+        try:
+            arrays = [tensor.contiguous().numpy() for tensor in tensors]
+            run, first = runtime.ready(model, arrays, threads)
+            run()
+        except Exception as error:  # of the library's own, without a common type
+            raise Unavailable(f"{runtime.title}: {first_line(error)}") from error
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    model = _onnx(form, tensors)
-    try:
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        names = [value.name for value in session.get_inputs()]
-        output = session.get_outputs()[0]
-        arrays = [tensor.contiguous().numpy() for tensor in tensors]
-        binding = session.io_binding()
-        held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
-        for name, value in zip(names, held, strict=True):
-            binding.bind_ortvalue_input(name, value)
-        binding.bind_output(output.name, "cpu")
-        session.run_with_iobinding(binding)
-    except Exception as error:  # of the library's own, without a common type
-        raise Unavailable(f"ONNX Runtime: {first_line(error)}") from error
+        def call() -> Any:
+            return run()
 
-    def call() -> Any:
-        session.run_with_iobinding(binding)
-        return held and binding
+        call.result = first  # type: ignore[attr-defined]
+        return {"": call}
 
-    call.result = lambda: binding.copy_outputs_to_cpu()[0]  # type: ignore[attr-defined]
-    return {"": call}
-
-
-def _openvino(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
-    import openvino
-
-    model = _onnx(form, tensors)
-    try:
-        core = openvino.Core()
-        compiled = core.compile_model(
-            core.read_model(io.BytesIO(model).getvalue(), b""),
-            "CPU",
-            {
-                "INFERENCE_PRECISION_HINT": "f32",
-                "INFERENCE_NUM_THREADS": threads,
-                "PERFORMANCE_HINT": "LATENCY",
-                "NUM_STREAMS": 1,
-            },
-        )
-        request = compiled.create_infer_request()
-        held = [openvino.Tensor(t.contiguous().numpy(), shared_memory=True) for t in tensors]
-        for i, value in enumerate(held):
-            request.set_input_tensor(i, value)
-        request.infer()
-    except Exception as error:  # of the library's own, without a common type
-        raise Unavailable(f"OpenVINO: {first_line(error)}") from error
-
-    def call() -> Any:
-        request.infer()
-        return held and request
-
-    call.result = lambda: request.get_output_tensor(0).data.copy()  # type: ignore[attr-defined]
-    return {"": call}
+    return prepare
 
 
 def _xla(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
@@ -256,16 +214,12 @@ def _xla(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, 
     return {"": compile_form(form, tensors)}
 
 
-#: What PyTorch's exporter to ONNX needs.
-_EXPORTER = ("onnx", "onnxscript")
-
 PEERS = {
     peer.name: peer
     for peer in (
         Peer("eager", ("torch",), _eager),
         Peer("compile", ("torch",), _compile),
-        Peer("onnxruntime", ("onnxruntime", *_EXPORTER), _onnxruntime),
-        Peer("openvino", ("openvino", *_EXPORTER), _openvino),
+        *(Peer(each.name, each.needs, _in(each)) for each in RUNTIMES),
         Peer("xla", ("jax",), _xla),
     )
 }

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 import syno
 from syno.errors import SynoError
 from syno.models import make
+from syno.runtimes import onnxruntime_session, openvino_request
 
 Call = Callable[[Tensor], Any]
 
@@ -109,15 +110,7 @@ def _exported(model: nn.Module, case: Case) -> bytes:
 
 
 def _onnxruntime(model: nn.Module, case: Case, threads: int) -> Call:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        _exported(model, case), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(_exported(model, case), threads)
     name = session.get_inputs()[0].name
     return lambda x: session.run(None, {name: x.numpy()})[0]
 
@@ -125,15 +118,7 @@ def _onnxruntime(model: nn.Module, case: Case, threads: int) -> Call:
 def _openvino(model: nn.Module, case: Case, threads: int) -> Call:
     import openvino
 
-    core = openvino.Core()
-    how = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": 1,
-    }
-    made = core.compile_model(core.read_model(_exported(model, case), b""), "CPU", how)
-    request = made.create_infer_request()
+    request = openvino_request(_exported(model, case), threads)
 
     def call(x: Tensor) -> Any:
         request.infer([openvino.Tensor(x.numpy(), shared_memory=True)])

@@ -55,6 +55,8 @@ from syno.ranged import (
     Asked,
     NotTheSame,
     Range,
+    RangedKernels,
+    checked_at,
     make_together,
     neutral_names,
     ranged_kernels,
@@ -85,7 +87,7 @@ class _Made:
     span: Span
     stages: list[Stage | None]
     """None: of each size alone, by `kernel_stage`."""
-    general: dict[str, tuple[_core.Kernel, tuple[At, ...]]] = field(default_factory=dict)
+    general: dict[str, tuple[RangedKernels, tuple[At, ...]]] = field(default_factory=dict)
     """By stage: code with extents as its parameters, and where the stage's program has these."""
 
 
@@ -201,6 +203,7 @@ class DynamicNetwork(Printed):
                 self.buckets = self._cut()
                 # Its code is made for the same largest sizes.
                 self._made[self.buckets[-1]] = made
+                self._check_beginning(made, self.buckets[-1])
                 self._check()
         except (ShapeError, ScheduleError, CannotImport) as error:
             self.by_size = str(error)
@@ -660,6 +663,33 @@ class DynamicNetwork(Printed):
                 made.stages.append(stage)
         return made
 
+    def _check_beginning(self, made: _Made, bucket: Span) -> None:
+        """Holds code that is made for more than a bucket against the interpreter at the bucket's own least sizes, too; a node
+        whose code computes something else there is compiled for each size."""
+        sizes = self._least_of(bucket)
+        outcomes: dict[tuple[int, str], bool] = {}
+        for place, stage in enumerate(made.stages):
+            if stage is None or stage.name not in made.general:
+                continue
+            kernels, places = made.general[stage.name]
+            program = self._neutral(sizes, stage.name)
+            key = id(kernels), str(program.text())  # equal layers share them
+            if key not in outcomes:
+                try:
+                    checked_at(
+                        kernels.codes,
+                        {tuple(_values_at(program, places)): program},
+                        about=(str(kernels.schedule.text()),),
+                        directory=usable_cache() if self._compiling.cache else None,
+                    )
+                    outcomes[key] = True
+                except NotTheSame as error:
+                    _log.info("%s is compiled for each size: %s", stage.name, error)
+                    outcomes[key] = False
+            if not outcomes[key]:
+                made.stages[place] = None
+                del made.general[stage.name]
+
     def _node(self, sizes: Sizes, name: str) -> _core.GraphNode:
         found = self._nodes.get(sizes)
         if found is None:
@@ -773,7 +803,7 @@ class DynamicNetwork(Printed):
         )
         held = dict(zip(largest.inputs, node.inputs, strict=True))
         held |= zip(largest.outputs, node.outputs, strict=True)
-        made.general[node.name] = (kernels.call, wanted.places)
+        made.general[node.name] = (kernels, wanted.places)
         return Stage(
             node.name,
             "kernel",
@@ -801,7 +831,8 @@ class DynamicNetwork(Printed):
         for node, stage in zip(graph.nodes, made.stages, strict=True):
             if stage is not None and node.name in made.general:
                 program = _program(node).renamed(self._names_of(node.name))
-                stage = _sized(stage, program, *made.general[node.name])
+                kernels, places = made.general[node.name]
+                stage = _sized(stage, program, kernels.call, places)
             elif stage is not None and node.name in self._hosts:
                 host = self._hosts[node.name](sizes)
                 stage = replace(stage, host=host, attributes=node.attributes)

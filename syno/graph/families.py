@@ -62,8 +62,7 @@ class Numbers:
         found = []
         for position in range(len(self.names)):
             votes: Counter[int] = Counter()
-            for values, formula in zip(self._known, self._known.values(), strict=True):
-                del values
+            for formula in self._known.values():
                 size = formula.undecided(position, least[position], self.base[position])
                 if size is not None:
                     votes[size] += 1

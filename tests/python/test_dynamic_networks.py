@@ -12,12 +12,14 @@ from torch import nn
 
 import syno
 from syno.errors import ArgumentError, ShapeError, SynoError, UnknownName
+from syno.graph import dynamic
 from syno.graph.building import Builder
 from syno.graph.dynamic_model import DynamicModel
 from syno.graph.extents import Extent
 from syno.graph.families import Numbers, TextFamily
 from syno.graph.functions import shapes
 from syno.graph.fusing import fused
+from syno.ranged import NotTheSame, checked_at
 
 
 class Attention(nn.Module):
@@ -115,6 +117,29 @@ def test_a_size_nobody_saw_runs_at_once_while_better_code_is_made() -> None:
                 torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
         fast.wait()
     assert set(fast.ready) == {((2,), (48,)), *fast.buckets}
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_largest_bucket_is_held_against_the_interpreter_at_its_own_least_size(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def watched(codes: Any, programs: Any, **more: Any) -> Any:
+        seen.extend(programs)
+        if wrong:
+            raise NotTheSame("[dynamic] the code gave something else")
+        return checked_at(codes, programs, **more)
+
+    monkeypatch.setattr(dynamic, "checked_at", watched)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
+    fast = syno.compile(model, torch.zeros(1, 40, 8), dynamic={0: {1: ("n", 2, 48)}}, cache=False)
+    assert len(fast.buckets) > 1
+    assert fast.buckets[-1][0] in seen
+    for size in (2, 20, *(ends[0] for ends in fast.buckets[-1]), 48):
+        x = torch.randn(1, size, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 class Turned(nn.Module):

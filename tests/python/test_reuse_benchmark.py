@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("reusebench.measured", reason="benchmarks are not beside the tests")
 
+from reusebench.changing import changing
 from reusebench.measured import PAIRS, pairs, program_of, sets, smaller
 from reusebench.paper import counts, example_3, paper
 
@@ -56,3 +57,24 @@ def test_every_selection_of_a_set_is_measured_and_compared() -> None:
     found = sets(["BERT-Base"], threads=1, trials=4, times=16, show=False)["sets"]["BERT-Base"]
     assert set(found["selections"]) == set(SELECTIONS)
     assert all(row["quality"] > 0 for row in found["selections"].values())
+
+
+def test_contestants_at_changing_sizes_are_compared_with_each_other() -> None:
+    pytest.importorskip("transformers")
+    document = changing(
+        ["bert-small"],
+        threads=1,
+        turns=1,
+        show=False,
+        few=2,
+        contestants=["eager", "ONNX Runtime", "syno"],
+    )
+    found = document["changing"]["bert-small"]
+    assert found["sizes"] == [24, 48]
+    for row in found["rows"].values():
+        assert row.get("error") is None
+        assert set(row["ms"]) == set(row["first_s"]) == {"24", "48"}
+    assert found["rows"]["syno"]["max_rel_err"] < 1e-4
+    assert set(found["summary"]) == {
+        "eager: ready", "eager: speed", "ONNX Runtime: ready", "ONNX Runtime: speed", "best peer of each size: speed",
+    }  # fmt: skip
