@@ -26,8 +26,8 @@ from altbench.networks import METHODS, run_network, study
 from altbench.operators import KINDS, drawn, figure_1, run_case, stem
 
 from syno.errors import SynoError, unknown_name
-from syno.machine import describe_machine
-from syno.tuning.machine import describe, machine_model
+from syno.machines.model import describe, machine_model
+from syno.support.machine import describe_machine
 
 PARTS = ("figure1", "stem", "propagation", "operators", "networks")
 

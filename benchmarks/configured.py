@@ -24,10 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from syno.bench import measure
 from syno.errors import SynoError, unknown_name
-from syno.files import write_whole
 from syno.graph.backend import graphs_compiled
+from syno.support.files import write_whole
+from syno.timing.bench import measure
 
 Inputs = dict[str, Tensor]
 

@@ -29,9 +29,9 @@ from constructbench.networks import NETWORKS, run_network
 from constructbench.operators import run_case, summary
 
 from syno.errors import SynoError, unknown_name
-from syno.machine import describe_machine
-from syno.numbers import significant
-from syno.tuning.machine import describe, machine_model
+from syno.machines.model import describe, machine_model
+from syno.support.machine import describe_machine
+from syno.support.numbers import significant
 
 
 def arguments() -> argparse.ArgumentParser:

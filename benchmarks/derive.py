@@ -30,8 +30,8 @@ from kernelbench.run import Settings, geomean
 
 import syno
 from syno.errors import SynoError, unknown_name
-from syno.machine import describe_machine
-from syno.tuning.machine import describe, machine_model
+from syno.machines.model import describe, machine_model
+from syno.support.machine import describe_machine
 
 
 def arguments() -> argparse.ArgumentParser:

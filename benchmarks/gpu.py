@@ -35,7 +35,7 @@ from syno.errors import SynoError, told
 from syno.gpu import gpu_named, gpu_names, no_cuda
 from syno.gpu.operators import TritonOperator
 from syno.gpu.texts import Interpreter
-from syno.numbers import significant
+from syno.support.numbers import significant
 from syno.torch.aten import AtenFunction
 
 BATCH = 128

@@ -38,9 +38,9 @@ from rich.console import Console
 from rich.progress import track
 
 from syno.errors import SynoError, unknown_name
-from syno.machine import describe_machine
-from syno.numbers import significant
-from syno.tuning.machine import describe, machine_model
+from syno.machines.model import describe, machine_model
+from syno.support.machine import describe_machine
+from syno.support.numbers import significant
 
 
 def chosen_cases(options: argparse.Namespace) -> list[Case]:

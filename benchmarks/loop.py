@@ -26,13 +26,13 @@ from kernelbench.peers import keep_compiled
 
 import syno
 from syno import _core
-from syno.bench import measure
-from syno.machine import describe_machine
-from syno.numbers import significant
-from syno.operator import Operator
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
+from syno.support.machine import describe_machine
+from syno.support.numbers import significant
+from syno.timing.bench import measure
 from syno.tuning.cost_model import rank_correlation
 from syno.tuning.latency import latency
-from syno.tuning.machine import machine_model
 
 
 def latencies(options: argparse.Namespace) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import syno
-from syno.bench import measure
-from syno.machine import describe_machine
-from syno.numbers import significant
+from syno.support.machine import describe_machine
+from syno.support.numbers import significant
+from syno.timing.bench import measure
 
 #: (C_in, C_out, H) of the layers that the paper replaces in ResNet-18 at 224 x 224.
 VALUATIONS = (

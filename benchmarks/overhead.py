@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 import syno
-from syno.bench import Comparison, measure
-from syno.machine import describe_machine
+from syno.support.machine import describe_machine
+from syno.timing.bench import Comparison, measure
 from syno.torch import as_function
 
 

@@ -27,7 +27,7 @@ from reusebench.measured import PAIRS, pairs, sets
 from reusebench.paper import paper
 
 from syno.errors import SynoError, unknown_name
-from syno.machine import describe_machine
+from syno.support.machine import describe_machine
 
 #: Sets whose programs are measured.
 MEASURED = ("ResNet50", "MobileNetV2", "BERT-Base")

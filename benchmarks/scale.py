@@ -34,16 +34,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from syno.features import NAMES
-from syno.machine import describe_machine
-from syno.proposers import PolicyProposer
+from syno.operators.features import NAMES
 from syno.report import write_report
-from syno.result import session_report
+from syno.searching.proposers import PolicyProposer
+from syno.searching.result import session_report
 from syno.session import Component, Limits, Session, open_view
 from syno.session.executors import Call, Outcome
 from syno.session.protocols import Measurement, OperatorText, Predicted, Proposal
 from syno.session.worker import frame
-from syno.train import CurvePoint, TrainResult
+from syno.support.machine import describe_machine
+from syno.training.train import CurvePoint, TrainResult
 
 MEDIAN_S, SIGMA = 600.0, 0.7
 PRUNED, LOST = 0.30, 0.02
@@ -303,7 +303,7 @@ def looked_at(path: Path, folder: Path) -> dict[str, float]:
         write_report(session_report(path), folder / "report.html")
 
     def imports() -> None:
-        for module in ("syno.result", "matplotlib.pyplot"):
+        for module in ("syno.searching.result", "matplotlib.pyplot"):
             importlib.import_module(module)
 
     imports()

@@ -28,11 +28,11 @@ from networks import make, names
 from torch import Tensor, nn
 from torch.nn import functional
 
-from syno.bench import measure
 from syno.errors import ArgumentError, SynoError, unknown_name
-from syno.files import write_whole
 from syno.graph.backend import graphs_compiled
-from syno.machine import describe_machine
+from syno.support.files import write_whole
+from syno.support.machine import describe_machine
+from syno.timing.bench import measure
 
 #: The small network for 28×28 images at 128 and CIFAR's ResNet-18 at 32.
 DEFAULT = "fashion_resnet:128,cifar_resnet18:32"

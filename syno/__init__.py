@@ -22,8 +22,8 @@ __version__ = "0.1.0"
 
 # Public name -> module that holds it.
 _EXPORTS = {
-    "Operator": "syno.operator",
-    "Kernel": "syno.kernel",
+    "Operator": "syno.operators.operator",
+    "Kernel": "syno.kernels.kernel",
     "compile": "syno.compiling",
     "load_onnx": "syno.graph.from_onnx",
     "config": "syno.config",
@@ -33,18 +33,18 @@ _EXPORTS = {
     "Schedule": "syno._core",
     "LoopNest": "syno._core",
     "SynoError": "syno.errors",
-    "Task": "syno.tasks",
+    "Task": "syno.training.tasks",
     "Session": "syno.session",
     "Budget": "syno.session",
-    "Space": "syno.space",
-    "sample": "syno.drawn",
-    "enumerate": "syno.drawn",
+    "Space": "syno.searching.space",
+    "sample": "syno.searching.drawn",
+    "enumerate": "syno.searching.drawn",
     "derive": "syno.deriving",
     "sites": "syno.torch",
     "replace": "syno.torch",
-    "search": "syno.pipeline",
-    "Result": "syno.result",
-    "bench": "syno.bench",
+    "search": "syno.searching.pipeline",
+    "Result": "syno.searching.result",
+    "bench": "syno.timing.bench",
     "export": "syno.export",
     "load": "syno.loading",
     "latency": "syno.tuning.latency",
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
         found = getattr(importlib.import_module(_EXPORTS[name]), name)
         if _EXPORTS[name] == "syno._core":
-            importlib.import_module("syno.arguments").in_sentences(found)
+            importlib.import_module("syno.support.arguments").in_sentences(found)
         return found
     raise AttributeError(f"module 'syno' has no attribute {name!r}; it has {', '.join(__all__)}")
 

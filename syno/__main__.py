@@ -1,6 +1,6 @@
 """`python -m syno` is the `syno` command."""
 
-from syno.fresh import leave_sessions
+from syno.support.fresh import leave_sessions
 
 leave_sessions()  # before anything else is imported: `-m` puts the working directory first
 

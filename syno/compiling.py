@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from syno.arguments import checked
 from syno.errors import ArgumentError, ShapeError
-from syno.kernel import Kernel
-from syno.numbers import MOST_THREADS, whole
-from syno.operator import Operator
+from syno.kernels.kernel import Kernel
+from syno.operators.operator import Operator
+from syno.support.arguments import checked
+from syno.support.numbers import MOST_THREADS, whole
 
 if TYPE_CHECKING:
     from torch import nn

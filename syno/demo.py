@@ -32,7 +32,7 @@ def run_demo(
     Raises:
         DataError: the data is not there; says what to install.
     """
-    from syno.pipeline import search_task
+    from syno.searching.pipeline import search_task
     from syno.session import Budget
 
     options: dict[str, Any] = {} if data is None else {"path": str(data)}

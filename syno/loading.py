@@ -27,7 +27,7 @@ def load(path: str | Path) -> Any:
         raise ArgumentError(f"load: path={shown(path)} is no path", fix="give str | Path")
     place = Path(path)
     if not place.is_dir():
-        from syno.operator import Operator
+        from syno.operators.operator import Operator
 
         return Operator.load(place)
     from syno.graph.loaded import load_folder

@@ -12,7 +12,7 @@ from torch import nn
 from syno.graph.compile import Compiling, check, compile_network
 from syno.graph.from_torch import from_module
 from syno.graph.layouts import timing
-from syno.measuring import measuring
+from syno.timing.measuring import measuring
 
 METHODS = {
     "row-major": Compiling(),

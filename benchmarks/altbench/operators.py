@@ -17,10 +17,10 @@ from syno import _core
 from syno.errors import SynoError, unknown_name
 from syno.graph.from_torch import from_module
 from syno.graph.layouts import families_of, relaid
-from syno.measuring import measuring
-from syno.operator import Operator
-from syno.prepack import prepacked, prepacked_seconds
-from syno.tuning.machine import machine_model
+from syno.kernels.prepack import prepacked, prepacked_seconds
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
+from syno.timing.measuring import measuring
 from syno.tuning.search import tune
 
 CHANNELS = (3, 16, 32, 64, 512, 960, 1280)

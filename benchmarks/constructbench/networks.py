@@ -19,9 +19,9 @@ from torch.nn import functional as F
 import syno
 from syno import _core
 from syno.errors import unknown_name
+from syno.kernels.construct import construct
+from syno.kernels.prepack import prepacked
 from syno.models.mobilenet import STAGES
-from syno.prepack import prepacked
-from syno.tuning.construct import construct
 from syno.tuning.search import tune
 
 #: How kernels are made; "packed" is "graph" with copies of the weights made once, as in a network that is kept.

@@ -11,9 +11,9 @@ import numpy as np
 
 from constructbench.cases import Case
 from syno import _core
-from syno.bench import measure
-from syno.tuning.construct import construct
-from syno.tuning.machine import machine_model
+from syno.kernels.construct import construct
+from syno.machines.model import machine_model
+from syno.timing.bench import measure
 from syno.tuning.search import tune
 
 #: Ways to construct, by name. All but the last two take the construction as it comes; "constructed" is

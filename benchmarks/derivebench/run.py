@@ -13,9 +13,9 @@ from kernelbench.peers import compiled_calls_only, result_array
 from kernelbench.run import Settings, _bound, _peers, _worth_turns, inputs_of
 
 import syno
-from syno.bench import measure
 from syno.deriving import Derived
 from syno.errors import SynoError
+from syno.timing.bench import measure
 
 
 @dataclass

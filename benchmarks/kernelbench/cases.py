@@ -14,8 +14,8 @@ from typing import Any
 from kernelbench.native import attention_text
 from syno import _core
 from syno.errors import FormatError, ShapeError, SynoError
-from syno.kernel import DTYPES
-from syno.operator import Operator
+from syno.kernels.kernel import DTYPES
+from syno.operators.operator import Operator
 
 #: Elements that one tensor of a case may have: 4 GiB in float32.
 MOST_ELEMENTS = 1 << 30

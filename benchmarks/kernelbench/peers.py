@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelbench.limit import new_threads_on
-from syno.runtimes import RUNTIMES, Runtime
+from syno.timing.runtimes import RUNTIMES, Runtime
 
 Call = Callable[[], Any]
 
@@ -118,7 +118,7 @@ def _channels_last(t: Tensor) -> Tensor:
 
 
 def _compile(form: nn.Module, tensors: Sequence[Tensor], threads: int) -> dict[str, Call]:
-    from syno.bench import CompilerUnavailable, _compiled
+    from syno.timing.bench import CompilerUnavailable, _compiled
 
     try:
         return {"": _compiled(form.forward, tensors, **WHOLE)}

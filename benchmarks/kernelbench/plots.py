@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelbench.run import Result, Settings
-from syno.tuning.machine import plot_roofline
+from syno.machines.model import plot_roofline
 
 
 def write_plots(results: Sequence[Result], settings: Settings, directory: Path) -> list[Path]:

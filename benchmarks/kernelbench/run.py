@@ -32,15 +32,15 @@ from kernelbench.peers import (
 )
 from kernelbench.written import written_module
 from syno import _core
-from syno.bench import Timing, measure
-from syno.kernel import DTYPES, Kernel
-from syno.numbers import significant
-from syno.operator import Operator
-from syno.prepack import prepacked
+from syno.kernels.construct import construct
+from syno.kernels.kernel import DTYPES, Kernel
+from syno.kernels.prepack import prepacked
+from syno.machines.model import MachineModel
+from syno.operators.operator import Operator
+from syno.support.numbers import significant
+from syno.timing.bench import Timing, measure
 from syno.torch.native import TORCH
-from syno.tuning.construct import construct
 from syno.tuning.cost_model import rank_correlation
-from syno.tuning.machine import MachineModel
 
 _log = logging.getLogger("kernels")
 #: Largest difference of a peer's result from the kernel's, over the largest result. In bfloat16 peers round after

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from syno import _core
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 
 def written_module(operator: Operator) -> nn.Module:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelbench.peers import Call, Unavailable, first_line
-from syno.kernel import _view
+from syno.kernels.kernel import _view
 
 
 def _array(tensor: Tensor) -> Any:

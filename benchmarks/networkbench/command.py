@@ -21,9 +21,9 @@ from kernelbench.run import geomean
 from networkbench.peers import NAMES
 from networkbench.run import Settings, run_network
 from syno.errors import SynoError, unknown_name
-from syno.files import write_whole
-from syno.machine import describe_machine
-from syno.tuning.machine import describe, machine_model
+from syno.machines.model import describe, machine_model
+from syno.support.files import write_whole
+from syno.support.machine import describe_machine
 
 _PACKAGES = ("syno", "torch", "onnx", "onnxruntime", "openvino", "jax", "numpy")
 

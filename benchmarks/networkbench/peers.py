@@ -9,7 +9,7 @@ from kernelbench.peers import PEERS as PREPARED
 from kernelbench.peers import Call, Unavailable, graph_of
 from torch import Tensor, nn
 
-from syno.bench import CompilerUnavailable, _compiled
+from syno.timing.bench import CompilerUnavailable, _compiled
 
 NAMES = tuple(PREPARED)
 

@@ -26,11 +26,11 @@ from networks import make
 from torch import Tensor, nn
 
 from networkbench.peers import prepare
-from syno.bench import measure
 from syno.errors import SynoError
 from syno.graph.compile import Compiling, check, compile_network
 from syno.graph.compiled import CompiledNetwork
 from syno.graph.from_torch import from_module
+from syno.timing.bench import measure
 
 #: Largest difference of a peer's outputs from float64, over the largest output.
 TOLERANCE = 1e-3

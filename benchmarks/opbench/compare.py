@@ -32,9 +32,8 @@ from table import HERE, SEEDS, Row, Table, read_table
 from tree import AuthorsTree, Lattice
 
 from syno import _core
-from syno.features import Features, features
-from syno.machine import cpu_model
-from syno.operator import Operator
+from syno.operators.features import Features, features
+from syno.operators.operator import Operator
 from syno.policies.bayesian import BayesianOptimization
 from syno.policies.derivation import derivation
 from syno.policies.evolution import Evolution
@@ -42,6 +41,7 @@ from syno.policies.front import hypervolume
 from syno.policies.hypervolume import HypervolumeImprovement
 from syno.policies.policy import History, Policy
 from syno.policies.random_search import RandomSearch
+from syno.support.machine import cpu_model
 
 TOP_SHARE, NEAR_BEST, COVERED = 0.02, 0.005, 0.9
 LATENCY_LIMIT, ACCURACY_DROP = 1.2, 0.10

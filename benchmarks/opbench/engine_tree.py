@@ -7,7 +7,7 @@ import math
 from table import HERE
 
 from syno import _core
-from syno.operator import Operator
+from syno.operators.operator import Operator
 from syno.policies.policy import Choice, History
 from syno.policies.space import Space
 

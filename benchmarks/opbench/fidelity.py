@@ -28,9 +28,9 @@ from compare import POLICIES, Goals, TableSpace, by_accuracy
 from table import HERE, SEEDS, Row, Table, read_table
 from tree import Lattice
 
-from syno.machine import cpu_model
 from syno.policies.policy import History
 from syno.session.pruning import halving_floors
+from syno.support.machine import cpu_model
 
 WIDTH = 4  # candidates proposed together, as in a session
 SEED = SEEDS[0]  # the one with curves

@@ -35,7 +35,7 @@ SAMPLE = 40  # operators trained longer, to see whether the recipe ranks
 def write_operators(directory: Path) -> None:
     """Every distinct operator of the space, by steps; the space itself as ``spec.json``."""
     from syno import _core
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
     from syno.torch import sites
 
     network = task()
@@ -68,7 +68,7 @@ class Trainer:
     """Trains operators in the proxy network and appends a row for each."""
 
     def __init__(self, directory: Path, recipe: str) -> None:
-        from syno.network import NetworkEvaluator
+        from syno.searching.network import NetworkEvaluator
         from syno.torch import sites
 
         self.recipe = recipe
@@ -96,7 +96,7 @@ class Trainer:
     def train(self, row: Row, seed: int) -> bool:
         """One training; False when the row exists."""
         from syno import _core
-        from syno.proposers import operator_text
+        from syno.searching.proposers import operator_text
         from syno.session.protocols import TrainRequest
 
         if (row.hash, self.recipe, seed) in self.done:
@@ -228,7 +228,7 @@ def latency(directory: Path) -> None:
     import torch
 
     from syno import _core
-    from syno.proposers import operator_text
+    from syno.searching.proposers import operator_text
 
     torch.set_num_threads(1)
     trainer = Trainer(directory, "table")

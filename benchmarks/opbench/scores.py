@@ -11,7 +11,7 @@ Each score looks at the untrained network with an operator in it and one batch o
   taken where a normalisation's output is positive;
 * ``expressivity``: entropy of the eigenvalues of the last features' covariance over the batch.
 
-They are compared with structural features that need no network at all (:mod:`syno.features`).
+They are compared with structural features that need no network at all (:mod:`syno.operators.features`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from syno import _core
-from syno.features import features
+from syno.operators.features import features
 from syno.tuning.cost_model import rank_correlation
 
 STRUCTURAL = ("positions", "effective_rank", "log_flops", "log_params")
@@ -99,7 +99,7 @@ SCORES = {
 
 def make(directory: Path) -> None:
     """Scores every operator that has none yet."""
-    from syno.proposers import operator_text
+    from syno.searching.proposers import operator_text
 
     torch.set_num_threads(1)
     path = directory / "scores.jsonl"

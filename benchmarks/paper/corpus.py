@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from syno.files import write_whole
+from syno.support.files import write_whole
 
 _LISTS = Path("/var/lib/dpkg/info")
 _STATUS = Path("/var/lib/dpkg/status")

@@ -18,7 +18,7 @@ from torch import nn
 from paper import peers, store
 from paper.substitutes import OPERATORS, assignment, replaceable
 from syno import models
-from syno.bench import measure
+from syno.timing.bench import measure
 from syno.torch import replace
 from syno.torch import sites as find_sites
 

@@ -22,15 +22,15 @@ from torch import Tensor, nn
 from paper import store
 from paper.substitutes import assignment
 from syno import _core
-from syno.bench import measure
 from syno.errors import SynoError
-from syno.operator import Operator
-from syno.tasks import Task, text
+from syno.operators.operator import Operator
+from syno.timing.bench import measure
 from syno.torch import replace
 from syno.torch import sites as find_sites
 from syno.torch.groups import SiteGroup
 from syno.torch.sites import Sites
-from syno.train import TrainResult, train
+from syno.training.tasks import Task, text
+from syno.training.train import TrainResult, train
 
 #: Layers of a block by what is replaced.
 PARTS = {"qkv": ("qkv",), "mlp": ("expand", "contract")}

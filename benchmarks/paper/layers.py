@@ -19,9 +19,9 @@ from torch import nn
 from paper import peers, store
 from paper.substitutes import OPERATORS, operator_for, replaceable
 from syno import _core, models
-from syno.bench import measure
-from syno.numbers import significant
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.support.numbers import significant
+from syno.timing.bench import measure
 from syno.torch import Op
 from syno.torch import sites as find_sites
 from syno.torch.groups import SiteGroup

@@ -11,16 +11,16 @@ from typing import Any
 from paper import contest
 from paper.searched_config import Images
 from syno import _core
-from syno.files import write_whole
 from syno.known import Place, known_operators
-from syno.network import NetworkEvaluator
-from syno.pipeline import default_sites
-from syno.proposers import operator_text
-from syno.result import EVALUATOR
+from syno.searching.network import NetworkEvaluator
+from syno.searching.pipeline import default_sites
+from syno.searching.proposers import operator_text
+from syno.searching.result import EVALUATOR
 from syno.session import Budget, Component, Limits, Prune, Session, Stage
 from syno.session.protocols import Gains, Proposal
-from syno.tasks import load_task
+from syno.support.files import write_whole
 from syno.torch.groups import SiteGroup
+from syno.training.tasks import load_task
 
 #: Known operators that a task must tell apart, beside the original.
 NAMES = ("pointwise", "separable", "grouped")

@@ -25,16 +25,16 @@ import msgspec
 from paper import contest, corpus, searched_report, store
 from paper.resolves import hardened
 from paper.searched_config import Images, Kind, Language, keep_config, read_config
-from syno.bench import measure
 from syno.errors import SynoError
-from syno.files import write_whole
-from syno.machine import describe_machine
-from syno.network import place
-from syno.pipeline import search_task
-from syno.result import Result
+from syno.searching.network import place
+from syno.searching.pipeline import search_task
+from syno.searching.result import Result
 from syno.session import Budget, SessionView, open_view
 from syno.session.records import Candidate
-from syno.train import torch_threads
+from syno.support.files import write_whole
+from syno.support.machine import describe_machine
+from syno.timing.bench import measure
+from syno.training.train import torch_threads
 
 TASKS = Path(__file__).resolve().with_name("searched_tasks.py")
 

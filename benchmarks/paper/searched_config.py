@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from syno.files import write_whole
+from syno.support.files import write_whole
 
 
 class Contest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paper.store import table
-from syno.numbers import significant
+from syno.support.numbers import significant
 
 
 def _points(row: Mapping[str, Any], value: float, digits: int = 2) -> str:

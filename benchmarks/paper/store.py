@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from syno.files import write_whole
-from syno.machine import describe_machine
+from syno.support.files import write_whole
+from syno.support.machine import describe_machine
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from syno import _core
-from syno.operator import Operator
+from syno.operators.operator import Operator
 from syno.torch.groups import SiteGroup
 from syno.torch.sites import Site, Sites
 

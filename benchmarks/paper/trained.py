@@ -22,14 +22,14 @@ from torch import nn
 from paper import peers, store
 from paper.substitutes import OPERATORS, assignment
 from syno import _core
-from syno.bench import measure
 from syno.errors import SynoError
-from syno.numbers import significant
-from syno.operator import Operator
-from syno.tasks import Task, fashion_mnist
+from syno.operators.operator import Operator
+from syno.support.numbers import significant
+from syno.timing.bench import measure
 from syno.torch import replace
 from syno.torch import sites as find_sites
-from syno.train import TrainResult, evaluate, train
+from syno.training.tasks import Task, fashion_mnist
+from syno.training.train import TrainResult, evaluate, train
 
 #: Found by `syno demo` with seed 0; `--searched` takes any other operator file or pGraph.
 SEARCHED = store.RESULTS / "searched.pgraph"

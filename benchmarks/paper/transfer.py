@@ -21,10 +21,10 @@ from torch import nn
 from paper import peers, searched_report, store
 from paper.end_to_end import _facts
 from syno import _core
-from syno.bench import measure
 from syno.errors import SynoError
-from syno.operator import Operator
-from syno.pipeline import default_sites
+from syno.operators.operator import Operator
+from syno.searching.pipeline import default_sites
+from syno.timing.bench import measure
 from syno.torch import replace
 from syno.torch import sites as find_sites
 from syno.torch.groups import SiteGroup

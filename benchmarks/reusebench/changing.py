@@ -29,7 +29,7 @@ from torch import Tensor, nn
 import syno
 from syno.errors import SynoError
 from syno.models import make
-from syno.runtimes import onnxruntime_session, openvino_request
+from syno.timing.runtimes import onnxruntime_session, openvino_request
 
 Call = Callable[[Tensor], Any]
 

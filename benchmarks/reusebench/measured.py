@@ -10,7 +10,7 @@ from typing import Any
 
 import syno
 from syno import _core
-from syno.tuning.construct import construct
+from syno.kernels.construct import construct
 from syno.tuning.network import SELECTIONS
 from syno.tuning.records import RecordStore
 from syno.tuning.reuse import Operator, operator_set
@@ -119,7 +119,7 @@ def _ways(
         if schedule is not None and len(moved) < TOP_K:
             moved.append((schedule, "transplanted"))
     yield "top k", measure_given(program, moved, trials=TOP_K + 2, **common)
-    space = _core.ScheduleSpace(program, syno.tuning.machine.machine_model(), threads=threads)
+    space = _core.ScheduleSpace(program, syno.machines.model.machine_model(), threads=threads)
     pool = {str(c.schedule.text()): c for c in map(space.sample, range(512)) if c is not None}
     best = sorted(pool.values(), key=lambda c: c.predicted_s)[:budget]
     ranked = [(c.schedule, "predicted") for c in best]

@@ -157,7 +157,7 @@ void share_secret() {
   static bool shared = false;
   if (shared) return;
   shared = true;
-  py::module_::import("syno.cache").attr("share_secret")();
+  py::module_::import("syno.kernels.cache").attr("share_secret")();
 }
 
 }  // namespace

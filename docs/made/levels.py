@@ -8,8 +8,8 @@ from typing import Any
 
 import syno
 from syno import synthesis
-from syno.explain import explain
-from syno.mathematics import mathml
+from syno.operators.explain import explain
+from syno.operators.mathematics import mathml
 
 SIZES = {"N": 1, "C_in": 16, "C_out": 16, "H": 14, "W": 14, "k_1": 3, "k_2": 7, "s": 2, "g": 4}
 #: Of listings that go on for pages.

@@ -27,12 +27,12 @@ AREAS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Searches",
         "Tasks, sessions, results.",
         ("search", "Result", "Task", "Budget", "Session", "syno.session.protocols", "syno.session.view", "syno.report.model",
-         "syno.metrics", "syno.train", "syno.policies.policy", "syno.known"),
+         "syno.training.metrics", "syno.training.train", "syno.policies.policy", "syno.known"),
     ),
     "tuning": (
         "Tuning and deriving",
         "Schedules by measuring, programs by rewriting.",
-        ("tune", "tune_network", "syno.tuning.machine", "syno.tuning.construct", "syno.tuning.reuse", "syno.deriving.search",
+        ("tune", "tune_network", "syno.machines.model", "syno.kernels.construct", "syno.tuning.reuse", "syno.deriving.search",
          "syno.deriving.derivations"),
     ),
     "engine": (

@@ -29,7 +29,7 @@ def main() -> None:
     from ray.cluster_utils import Cluster
 
     import syno
-    from syno.pipeline import search_task
+    from syno.searching.pipeline import search_task
 
     # Nodes import syno from where this process does.
     os.environ["PYTHONPATH"] = os.pathsep.join([p for p in sys.path if p])

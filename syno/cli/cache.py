@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from syno import _core
-from syno.cache import any_body, own_body, read_entry, share_secret, write_entry
 from syno.config import cache_directory
 from syno.errors import FormatError, KernelError, SynoError, TrustError
-from syno.files import not_a_file, read_regular, remove, write_output, write_over
-from syno.secret import derived
+from syno.kernels.cache import any_body, own_body, read_entry, share_secret, write_entry
+from syno.support.files import not_a_file, read_regular, remove, write_output, write_over
+from syno.support.secret import derived
 
 # The engine names every entry by its 128-bit key; nothing else is read from or written to the cache.
 _ENTRY = re.compile(r"[0-9a-f]{32}\.(kernel|schedule|verified)")

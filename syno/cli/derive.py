@@ -11,7 +11,7 @@ import typer
 from syno.cli.common import guarded, one_of, parsed_by, print_json, print_table, suffix_of
 
 if TYPE_CHECKING:
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
 
 
 def _size(texts: list[str]) -> None:
@@ -150,7 +150,7 @@ def derive(
 
 def _operator(text: str, size: list[str]) -> Operator:
     from syno.cli.tune import parse_sizes
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
 
     if text.endswith(".json") and Path(text).is_file():
         return Operator.load(text)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from syno.fresh import python_command, python_environment
+from syno.support.fresh import python_command, python_environment
 
 # Run in a child: an illegal instruction must be a line of the report, not the end of it.
 _PROBE = """
@@ -60,9 +60,9 @@ def examine(*, measure: bool = False) -> dict[str, Any]:
     """
     from syno import _core
     from syno.config import cache_directory
-    from syno.kernel import DTYPES
-    from syno.machine import describe_machine
-    from syno.tuning.machine import describe, machine_file, machine_model
+    from syno.kernels.kernel import DTYPES
+    from syno.machines.model import describe, machine_file, machine_model
+    from syno.support.machine import describe_machine
 
     cpu, directory = _core.host_cpu(), cache_directory()
     kernels = {dtype: _probe(dtype, None) for dtype in DTYPES}

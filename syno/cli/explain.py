@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from syno.errors import UnknownName
 
 if TYPE_CHECKING:
-    from syno.explain import Explanation
+    from syno.operators.explain import Explanation
 
 
 def explained(
@@ -21,7 +21,7 @@ def explained(
             that is not written ``name=size``.
     """
     if Path(operator).is_dir():
-        from syno.revisit import explain_candidate
+        from syno.searching.revisit import explain_candidate
 
         if candidate is None:
             raise UnknownName(
@@ -33,7 +33,7 @@ def explained(
         raise UnknownName(
             f"[explain] {operator} is no session directory, so {candidate} is none of its candidates"
         )
-    from syno.explain import explain, read_operator, read_spec
+    from syno.operators.explain import explain, read_operator, read_spec
 
     space = read_spec(spec)
     chosen = parse_sizes(sizes)

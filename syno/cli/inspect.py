@@ -9,9 +9,9 @@ from typing import Any
 import typer
 
 from syno.cli.common import print_json, print_table
-from syno.numbers import significant
 from syno.session import Candidate, SessionView, open_view
 from syno.session.records import COMBINED
+from syno.support.numbers import significant
 
 
 def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str]:

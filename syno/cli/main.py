@@ -47,13 +47,13 @@ Workers = Annotated[
 
 
 def _modes() -> tuple[str, ...]:
-    from syno.live import MODES
+    from syno.support.live import MODES
 
     return MODES
 
 
 def _policies() -> list[str]:
-    from syno.proposers import POLICIES
+    from syno.searching.proposers import POLICIES
 
     return sorted(POLICIES)
 
@@ -76,13 +76,13 @@ def _shares(text: str) -> list[float]:
 
 
 def _latencies() -> tuple[str, ...]:
-    from syno.pipeline import LATENCIES
+    from syno.searching.pipeline import LATENCIES
 
     return LATENCIES
 
 
 def _dtypes() -> list[str]:
-    from syno.kernel import DTYPES
+    from syno.kernels.kernel import DTYPES
 
     return list(DTYPES)
 
@@ -100,7 +100,7 @@ def _model_names() -> list[str]:
 
 
 def _contestants() -> tuple[str, ...]:
-    from syno.revisit import CONTESTANTS
+    from syno.searching.revisit import CONTESTANTS
 
     return CONTESTANTS
 
@@ -147,7 +147,7 @@ def _executor_options(texts: list[str] | None) -> None:
 
 
 def _space(source: str | None) -> None:
-    from syno.space import Space
+    from syno.searching.space import Space
 
     if source is not None:
         Space.load(source)
@@ -349,7 +349,7 @@ def doctor(
 
     report = examine(measure=measure)
     if roofline is not None:
-        from syno.tuning.machine import machine_model, plot_roofline
+        from syno.machines.model import machine_model, plot_roofline
 
         plot_roofline(machine_model()).figure.savefig(roofline)
     if json:
@@ -457,7 +457,7 @@ def sites(
     """What could be replaced in a model: layers, shapes, FLOPs, share of time; what cannot, and why."""
     from syno.cli.spaces import asked, sizes
     from syno.cli.targets import example_inputs
-    from syno.revisit import model_of
+    from syno.searching.revisit import model_of
     from syno.torch import sites as find_sites
 
     made = model_of(model)
@@ -629,7 +629,7 @@ def search(
     """Searches operators for a task's model. Run it again to continue. Exit 3: nothing better is proven."""
     from syno.cli.spaces import asked
     from syno.errors import SessionError
-    from syno.pipeline import search_task
+    from syno.searching.pipeline import search_task
     from syno.session.budget import parse_seconds
     from syno.tracking import tracker
 
@@ -728,7 +728,7 @@ def help(
 ) -> None:
     """Explains a topic at length: 'expressions' is the language of formulas."""
     from syno.errors import unknown_name
-    from syno.expressions import summary
+    from syno.operators.expressions import summary
 
     if topic != "expressions":
         raise unknown_name("topic", topic, ["expressions"])
@@ -777,7 +777,7 @@ def explain(
     from syno.cli.explain import explained
     from syno.cli.networks import is_bundle, read_bundle
     from syno.errors import SessionError
-    from syno.files import write_output
+    from syno.support.files import write_output
 
     if candidate is None and is_bundle(operator):
         network = read_bundle(operator, svg)
@@ -815,7 +815,7 @@ def report(
 ) -> None:
     """Writes the report of a session, running or finished."""
     from syno.report import write_report
-    from syno.result import session_report
+    from syno.searching.result import session_report
 
     made = session_report(session)
     write_report(made, output)
@@ -871,7 +871,7 @@ def bench(
     package, each as it is, compiled whole and as others compile it."""
     from syno.cli.networks import bench_model, bench_named
     from syno.errors import ArgumentError
-    from syno.revisit import bench_candidate, model_of
+    from syno.searching.revisit import bench_candidate, model_of
 
     if networks is not None:
         if session is not None or example or model is not None:
@@ -1058,7 +1058,7 @@ def replay(
     json: AsJson = False,
 ) -> None:
     """Derives, trains and times one candidate again and compares. Exit 1 outside a tolerance."""
-    from syno.revisit import replay_candidate
+    from syno.searching.revisit import replay_candidate
 
     comparison = replay_candidate(
         session,
@@ -1147,7 +1147,7 @@ def export(
     says so.
     """
     from syno.cli.networks import export_bundle
-    from syno.revisit import export_candidate, model_of
+    from syno.searching.revisit import export_candidate, model_of
 
     if candidate is None:
         given = {
@@ -1235,7 +1235,7 @@ def cache_import(
 
 def main() -> None:
     """Entry point of the ``syno`` command. Modules in the working directory can be named, too."""
-    from syno.fresh import importable, leave_sessions
+    from syno.support.fresh import importable, leave_sessions
 
     leave_sessions()
     # Last, so that a source checkout of syno does not hide the installed package.

@@ -13,8 +13,8 @@ from syno.cli.ranges import check_ranges, of_module, of_onnx
 from syno.graph.layout_names import LAYOUTS, ROW_MAJOR
 
 if TYPE_CHECKING:
-    from syno.bench import Comparison
-    from syno.bench_networks import NetworkComparisons
+    from syno.timing.bench import Comparison
+    from syno.timing.bench_networks import NetworkComparisons
 
 
 def _shapes(texts: Optional[list[str]]) -> None:  # noqa: UP045 (typer reads annotations at run time on Python 3.10)
@@ -109,7 +109,7 @@ def compile_network(
 ) -> None:
     """Compiles a whole network for this CPU, compares it with float64, and shows its steps."""
     from syno.compiling import compile as compiled
-    from syno.files import write_output
+    from syno.support.files import write_output
 
     options: dict[str, Any] = {
         "threads": threads, "derive": derive, "seconds": seconds, "max_rel_err": max_rel_err, "fuse": not no_fuse,
@@ -163,7 +163,7 @@ def bench_model(
     """
     from syno.cli.targets import one_example
     from syno.errors import ArgumentError
-    from syno.revisit import bench_original, model_of
+    from syno.searching.revisit import bench_original, model_of
 
     name = str(model)
     if ":" not in name or other is not None:
@@ -186,7 +186,7 @@ def bench_named(names: list[str], *, against: Sequence[str], threads: int) -> Ne
     Raises:
         ArgumentError: one is named twice.
     """
-    from syno.bench_networks import bench_networks
+    from syno.timing.bench_networks import bench_networks
 
     def told(name: str, made: Comparison) -> None:
         typer.echo(f"{name}\n{made}\n", err=True)
@@ -199,7 +199,7 @@ def _module(
 ) -> Any:
     from syno.cli.targets import one_example
     from syno.errors import ArgumentError
-    from syno.revisit import model_of
+    from syno.searching.revisit import model_of
 
     made = model_of(model).eval()
     if not example:

@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import SpecError, require_unicode, shown
-from syno.space_settings import BUDGETS, EXTENSIONS, THRESHOLDS, Settings
+from syno.searching.space_settings import BUDGETS, EXTENSIONS, THRESHOLDS, Settings
 
 if TYPE_CHECKING:
-    from syno.space_overview import SpaceSizes
+    from syno.searching.space_overview import SpaceSizes
     from syno.torch import Sites
 
 _NUMBER = re.compile(r"[-+]?(\d{1,30})(\.\d{1,30})?(e[-+]?\d{1,3})?", re.ASCII | re.IGNORECASE)
@@ -46,8 +46,8 @@ def sizes(found: Sites, wanted: dict[str, Any] | None, mix_tokens: bool = False)
     Raises:
         SpecError: the space that was given fits no group of layers.
     """
-    from syno.search_space import SearchSpace
-    from syno.space_overview import sizes_of
+    from syno.searching.search_space import SearchSpace
+    from syno.searching.space_overview import sizes_of
 
     return sizes_of(found, SearchSpace(mix_tokens=mix_tokens).asked(wanted, None))
 

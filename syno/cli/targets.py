@@ -89,7 +89,7 @@ def _tensor(text: str, extents: str, dtype: str | None, model: nn.Module) -> tor
 
     import torch
 
-    from syno.inputs import dtype_of
+    from syno.support.inputs import dtype_of
 
     shape = [int(n[:12]) for n in extents.split(",")]
     if min(shape) < 1 or math.prod(shape) > _MOST_ELEMENTS:

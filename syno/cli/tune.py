@@ -12,7 +12,7 @@ import typer
 from syno.cli.targets import check_form, one_example
 from syno.errors import ArgumentError, ShapeError, shown
 from syno.executors import resolve
-from syno.operator import Operator
+from syno.operators.operator import Operator
 from syno.tuning.search import Tuned, session_file, tune
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _tuned(target: str, example: list[str], *, show: bool, **options: Any) -> Ne
                 )
             shapes[form["name"]] = [int(n) for n in form["shape"].split(",")]
         return tune_network(load_onnx(target, shapes=shapes or None), **options)
-    from syno.revisit import model_of
+    from syno.searching.revisit import model_of
 
     made = model_of(target).eval()
     if not example:

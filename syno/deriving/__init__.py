@@ -1,6 +1,6 @@
 """Programs that compute what an operator computes with fewer or cheaper operations, found by rewriting it.
 
->>> from syno.operator import Operator
+>>> from syno.operators.operator import Operator
 >>> op = Operator.parse("y[i,j] = exp(x[i,j]) / sum[k] exp(x[i,k])", i=8, j=32, k=32)
 >>> found = derive(op, states=50, measure=0)
 >>> found.best() is found.original

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syno import _core, notebook
+from syno import _core
 from syno.errors import FormatError, UnknownName
-from syno.notebook import Printed
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.support import notebook
+from syno.support.notebook import Printed
 
 if TYPE_CHECKING:
-    from syno.kernel import Kernel
-    from syno.prepack import PrepackedKernel
+    from syno.kernels.kernel import Kernel
+    from syno.kernels.prepack import PrepackedKernel
 
 #: A derived program is worth its rounding, memory and time to compile from this speed-up on.
 _WORTH = 1.02
@@ -119,7 +120,7 @@ class Derived(Printed):
 
     def prepack(self) -> PrepackedKernel:
         """A verified kernel whose constants are given once: `.prepack().pack(k=...)(x)`."""
-        from syno.prepack import prepacked
+        from syno.kernels.prepack import prepacked
 
         return prepacked(
             self.operator, list(self.constants), dtype=self.dtype, threads=self.threads

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from syno.operator import Operator
-from syno.prepack import PrepackedKernel
+from syno.kernels.prepack import PrepackedKernel
+from syno.operators.operator import Operator
 
 Array = np.ndarray[Any, Any]
 
@@ -81,7 +81,7 @@ class Judge:
 
     def times(self, kernels: Sequence[PrepackedKernel], turns: int) -> list[float]:
         """Median microseconds of a call of each, in turns, on data in cache."""
-        from syno.bench import measure
+        from syno.timing.bench import measure
 
         data = next(iter(self._cases.values()), None)
         arrays = self._any() if data is None else data[0]

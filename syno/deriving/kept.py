@@ -12,8 +12,8 @@ from syno import _core
 from syno.deriving.derivations import Derivations, Derived, made_by
 from syno.deriving.steps import Step, path_of
 from syno.errors import FormatError, SynoError, shown, told
-from syno.files import read_input, write_output
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.support.files import read_input, write_output
 
 FORMAT = "syno derivations"
 VERSION = 1

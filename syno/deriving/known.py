@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from syno import _core
-from syno.cache import read_entry, usable_cache, write_entry
 from syno.deriving.derivations import Derivations, Path_, made_by
 from syno.deriving.steps import Step, path_of, steps_of
 from syno.errors import SynoError
-from syno.operator import Operator
-from syno.tuning.machine import machine_key
+from syno.kernels.cache import read_entry, usable_cache, write_entry
+from syno.machines.model import machine_key
+from syno.operators.operator import Operator
 
 #: What `syno.derive` allows and takes by itself.
 MAX_REL_ERR, SECONDS = 1e-5, 2.0

@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 
 from syno import _core
-from syno.arguments import checked
 from syno.deriving.derivations import Derivations, Derived, Path_, made_by
 from syno.deriving.judge import Judge
 from syno.errors import FormatError, ShapeError, SynoError, UnknownName, unknown_name
-from syno.kernel import DTYPES
-from syno.numbers import MOST_THREADS, whole
-from syno.operator import Operator
-from syno.prepack import PrepackedKernel, prepacked_seconds
-from syno.tuning.machine import machine_model
+from syno.kernels.kernel import DTYPES
+from syno.kernels.prepack import PrepackedKernel, prepacked_seconds
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
+from syno.support.arguments import checked
+from syno.support.numbers import MOST_THREADS, whole
 
 #: What of a search is predicted: schedules of so many programs are constructed.
 _PREDICTED = 18

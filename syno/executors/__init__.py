@@ -231,7 +231,7 @@ def _parted(texts: Sequence[str]) -> Iterator[tuple[str, _Named]]:
 
 
 def _imported(reference: str) -> Any:
-    from syno.tasks import resolve
+    from syno.training.tasks import resolve
 
     return resolve(reference)
 

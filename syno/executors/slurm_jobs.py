@@ -14,12 +14,12 @@ import msgspec
 
 from syno.errors import SessionError, told
 from syno.executors.target import difference, own_traits, traits
-from syno.files import write_whole
 from syno.session.elsewhere import Context, Heard, RemoteExecutor, decoded
 from syno.session.executors import Call, Outcome
 from syno.session.memory import show_bytes
 from syno.session.nodes import Facts
 from syno.session.remote import Answer, Word, examine, run_job
+from syno.support.files import write_whole
 
 _MORE_MIN = 5.0  # minutes that a job may take beside its training
 

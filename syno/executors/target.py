@@ -25,7 +25,7 @@ def traits(machine: str) -> dict[str, Any]:
 
 def own_traits() -> dict[str, Any]:
     """Those of the machine that this runs on."""
-    from syno.tuning.machine import machine_model
+    from syno.machines.model import machine_model
 
     return traits(machine_model().to_json())
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syno.arguments import checked
 from syno.errors import FormatError, ShapeError, unknown_name
-from syno.inputs import arguments, as_inputs, described, unwrapped
-from syno.kernel import DTYPES
-from syno.notebook import facts
+from syno.kernels.kernel import DTYPES
+from syno.support.arguments import checked
+from syno.support.inputs import arguments, as_inputs, described, unwrapped
+from syno.support.notebook import facts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from syno.graph.compiled import CompiledNetwork
     from syno.graph.loaded import LoadedNetwork
     from syno.graph.model import CompiledModel
-    from syno.operator import Operator
-    from syno.targets import Target
+    from syno.kernels.targets import Target
+    from syno.operators.operator import Operator
 
 #: Format name -> module with `write(what, directory, call, dtype)`; the dtype is for operators, the call, positional
 #: and named arguments, for modules.
@@ -296,7 +296,7 @@ def _made_for(format: str, target: str | None, cpu: str | None) -> Target | None
     """None: this CPU."""
     if target is None and cpu is None:
         return None
-    from syno.targets import Target
+    from syno.kernels.targets import Target
 
     found = Target.named(target, cpu)
     if format != "c":

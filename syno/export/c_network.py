@@ -28,9 +28,9 @@ from syno.export.c_source import (
 )
 from syno.export.check import Call, compare, operators_in
 from syno.export.linking import Interface, Toolchain, vector_check
-from syno.kernel import APART, DTYPES, Kernel
-from syno.operator import Operator
-from syno.targets import KernelObject, Target
+from syno.kernels.kernel import APART, DTYPES, Kernel
+from syno.kernels.targets import KernelObject, Target
+from syno.operators.operator import Operator
 from syno.torch.layers import Fit
 from syno.torch.module import Op
 from syno.torch.native import shapes_of

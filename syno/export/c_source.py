@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syno.export.linking import Interface, Toolchain, link_library, vector_check
-from syno.kernel import APART, DTYPES, Kernel
-from syno.operator import Operator
-from syno.targets import KernelObject, Target, compile_object
+from syno.kernels.kernel import APART, DTYPES, Kernel
+from syno.kernels.targets import KernelObject, Target, compile_object
+from syno.operators.operator import Operator
 
 if TYPE_CHECKING:
     from torch import nn

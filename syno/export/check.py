@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from syno.errors import FormatError
-from syno.kernel import APART
-from syno.operator import Operator
+from syno.kernels.kernel import APART
+from syno.operators.operator import Operator
 from syno.torch.module import Op
 from syno.torch.native import TORCH
 

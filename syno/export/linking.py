@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import FormatError
-from syno.kernel import Kernel
+from syno.kernels.kernel import Kernel
 
 if TYPE_CHECKING:
-    from syno.targets import KernelObject, Target
+    from syno.kernels.targets import KernelObject, Target
 
 _TIMEOUT_S = 120
 

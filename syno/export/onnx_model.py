@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from syno.errors import FormatError
 from syno.export.check import Call, as_module, call_of, compare, operators_in
-from syno.inputs import tensors
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.support.inputs import tensors
 from syno.torch.module import calls_kept
 from syno.torch.ops import OperatorFunction, as_function
 

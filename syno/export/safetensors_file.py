@@ -15,8 +15,8 @@ from torch import nn
 
 from syno.errors import FormatError
 from syno.export.check import Call, as_module, call_of, compare, operators_in, write_weights
-from syno.files import not_a_file
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.support.files import not_a_file
 from syno.torch.layers import Layer
 from syno.torch.module import Op
 from syno.torch.replace import keep_calling_layers

@@ -28,9 +28,9 @@ from syno.export.check import (
     write_weights,
 )
 from syno.export.linking import Interface, instructions, link_library
-from syno.inputs import plain
-from syno.kernel import compile
-from syno.operator import Operator
+from syno.kernels.kernel import compile
+from syno.operators.operator import Operator
+from syno.support.inputs import plain
 from syno.torch.layouts import memory_format
 from syno.torch.native import Shapes, shapes_of
 from syno.torch.ops import OperatorFunction, as_function, computed_in

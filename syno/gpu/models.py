@@ -6,9 +6,9 @@ import functools
 from pathlib import Path
 
 from syno import _core
-from syno.arguments import checked
 from syno.errors import FormatError, unknown_name
-from syno.files import not_a_file
+from syno.support.arguments import checked
+from syno.support.files import not_a_file
 
 GpuModel = _core.GpuModel
 

@@ -17,16 +17,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from syno import _core
-from syno.arguments import checked
-from syno.bounded import Bounded
 from syno.errors import unknown_name
 from syno.gpu.devices import no_cuda
 from syno.gpu.models import DEFAULT, gpu_named
 from syno.gpu.texts import Array, Interpreter, interpreting, loaded
-from syno.kernel import DTYPES, Verification
-from syno.notebook import Printed
-from syno.numbers import MOST_SEED, whole
-from syno.operator import Operator
+from syno.kernels.kernel import DTYPES, Verification
+from syno.operators.operator import Operator
+from syno.support.arguments import checked
+from syno.support.bounded import Bounded
+from syno.support.notebook import Printed
+from syno.support.numbers import MOST_SEED, whole
 from syno.torch.aten import EmittedOperator, _emitted
 
 _log = logging.getLogger("syno.gpu")

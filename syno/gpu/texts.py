@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from syno import _core
-from syno.bounded import Bounded
 from syno.errors import KernelError
-from syno.fresh import python_command, python_environment
+from syno.support.bounded import Bounded
+from syno.support.fresh import python_command, python_environment
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

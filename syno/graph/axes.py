@@ -14,8 +14,8 @@ from torch import Tensor
 from syno.errors import ArgumentError, ShapeError, unknown_name
 from syno.graph.extents import Sizes
 from syno.graph.sizes import MOST_NAMES, Ranges, range_of
-from syno.inputs import arguments, described, unwrapped
-from syno.numbers import whole
+from syno.support.inputs import arguments, described, unwrapped
+from syno.support.numbers import whole
 
 Place = tuple[int | str, int]
 """(argument, dimension)."""

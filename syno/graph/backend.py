@@ -24,7 +24,7 @@ from syno.graph.layout_names import LAYOUTS, ROW_MAJOR
 from syno.graph.reference import run_reference
 from syno.graph.sizes import LARGEST
 from syno.graph.tensors import array_of, tensor_of
-from syno.numbers import whole
+from syno.support.numbers import whole
 
 if TYPE_CHECKING:
     from syno.graph.compiled import CompiledNetwork

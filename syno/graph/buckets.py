@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from syno import _core
 from syno.errors import ScheduleError, ShapeError
-from syno.operator import Operator
-from syno.ranged import Asked
-from syno.tuning.construct import construct
-from syno.tuning.machine import machine_model
+from syno.kernels.construct import construct
+from syno.kernels.ranged import Asked
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
 
 #: Of a network's time, by how much it may be longer at a size than with code for that size alone, by prediction.
 LOSS = 0.05

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from syno import _core
 from syno.errors import KernelError, ShapeError
-from syno.numbers import MOST_THREADS, whole
+from syno.support.numbers import MOST_THREADS, whole
 
 if TYPE_CHECKING:
     from syno.graph.building import Array

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from syno.errors import ShapeError, told
 from syno.graph.building import Network
-from syno.inputs import described
+from syno.support.inputs import described
 
 
 @dataclass(frozen=True)

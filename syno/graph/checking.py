@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from syno.graph.building import Array
-from syno.notebook import Printed
+from syno.support.notebook import Printed
 
 
 @dataclass(frozen=True)

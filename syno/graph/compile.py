@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from syno import _core
-from syno.cache import usable_cache
 from syno.errors import KernelError
 from syno.graph.building import Array, Network
 from syno.graph.calling import random_arrays
@@ -25,8 +24,9 @@ from syno.graph.layouts import chosen, timing
 from syno.graph.reference import run_reference
 from syno.graph.stages import ENGINE, Derive, Stage, call_stage, kernel_stage, view_stage
 from syno.graph.tensors import array_of, tensor_of
-from syno.numbers import MOST_THREADS, whole
-from syno.operator import Operator
+from syno.kernels.cache import usable_cache
+from syno.operators.operator import Operator
+from syno.support.numbers import MOST_THREADS, whole
 
 _log = logging.getLogger("syno.graph")
 

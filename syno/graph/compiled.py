@@ -17,7 +17,7 @@ from syno.graph.checking import Check, Sample, same_bytes
 from syno.graph.drawing import to_svg
 from syno.graph.stages import Stage, order_of, pack_anew
 from syno.graph.storage import Place, Storage, bytes_of, stored
-from syno.notebook import Printed, facts, table
+from syno.support.notebook import Printed, facts, table
 
 if TYPE_CHECKING:
     from syno.graph.layouts import Chosen

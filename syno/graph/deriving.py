@@ -14,8 +14,8 @@ from syno.deriving.known import Answer, Answers, Question
 from syno.errors import KernelError, ScheduleError
 from syno.graph.compiled import CompiledNetwork
 from syno.graph.stages import Stage
-from syno.measuring import measuring
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.timing.measuring import measuring
 
 _log = logging.getLogger("syno.graph")
 

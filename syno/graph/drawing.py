@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
-from syno.files import write_output
 from syno.graph.stages import Stage
+from syno.support.files import write_output
 
 if TYPE_CHECKING:
     from syno.graph.compiled import CompiledNetwork

@@ -1,7 +1,7 @@
 """Networks for sizes that calls bring along: compiled for ranges, linked for the sizes of a call as they are first seen.
 
 A network is recorded at a few sizes; what it is at others follows (`syno.graph.families`). Each of its kernels is one
-machine code for a range of sizes (`syno.dynamic`), with its weights packed once; sizes that were not seen yet take no
+machine code for a range of sizes (`syno.kernels.dynamic`), with its weights packed once; sizes that were not seen yet take no
 compilation, but a plan of the memory between the steps, and addresses. What PyTorch computes, it computes at the sizes
 of the call. Where a network is another one at other sizes, each size is compiled on its own.
 """
@@ -22,8 +22,6 @@ import numpy as np
 import torch
 
 from syno import _core
-from syno.bounded import Bounded
-from syno.cache import usable_cache
 from syno.errors import KernelError, ScheduleError, ShapeError
 from syno.graph.buckets import Predicted, cut
 from syno.graph.building import Array
@@ -47,11 +45,10 @@ from syno.graph.host_sizes import call_through
 from syno.graph.parameters import At, parameters
 from syno.graph.sizes import Ranges
 from syno.graph.stages import ENGINE, Stage, call_stage, kernel_stage, view_stage
-from syno.kernel import Verification
-from syno.notebook import Printed
-from syno.operator import Operator
-from syno.prepack import PrepackedKernel
-from syno.ranged import (
+from syno.kernels.cache import usable_cache
+from syno.kernels.kernel import Verification
+from syno.kernels.prepack import PrepackedKernel
+from syno.kernels.ranged import (
     Asked,
     NotTheSame,
     Range,
@@ -62,6 +59,9 @@ from syno.ranged import (
     ranged_kernels,
     shapes_differ,
 )
+from syno.operators.operator import Operator
+from syno.support.bounded import Bounded
+from syno.support.notebook import Printed
 
 _log = logging.getLogger("syno.graph")
 

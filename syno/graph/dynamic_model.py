@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from syno.bounded import Bounded
 from syno.errors import ArgumentError
 from syno.graph.axes import Axes, Finder, axes_of
 from syno.graph.calls import Imported
@@ -19,8 +18,9 @@ from syno.graph.extents import Sizes
 from syno.graph.layout_names import ROW_MAJOR
 from syno.graph.model import CompiledModel
 from syno.graph.recording import Recorder
-from syno.inputs import arguments, unwrapped
-from syno.notebook import Printed
+from syno.support.bounded import Bounded
+from syno.support.inputs import arguments, unwrapped
+from syno.support.notebook import Printed
 
 
 class DynamicModel(Printed):

@@ -13,8 +13,8 @@ from syno.graph.dynamic import DynamicNetwork
 from syno.graph.extents import Sizes
 from syno.graph.open_onnx import OpenOnnxModel, Shape, told
 from syno.graph.sizes import Ranges
-from syno.inputs import described
-from syno.notebook import Printed
+from syno.support.inputs import described
+from syno.support.notebook import Printed
 
 if TYPE_CHECKING:
     from syno.graph.compiled import CompiledNetwork

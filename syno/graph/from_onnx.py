@@ -26,7 +26,7 @@ from syno.graph.onnx_file import (
 from syno.graph.onnx_import import Importer, Missing, Scope
 from syno.graph.onnx_nodes import names_used
 from syno.graph.open_onnx import OpenOnnxModel
-from syno.notebook import Printed
+from syno.support.notebook import Printed
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from syno.graph.calls import Arrangement, Given, Imported
 from syno.graph.host import HostCall, Result, Slot
 from syno.graph.operator_rows import operator_row
 from syno.graph.tensors import array_of
-from syno.inputs import arguments, unwrapped
+from syno.support.inputs import arguments, unwrapped
 
 #: Element types of a graph's tensors by PyTorch's.
 _NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in DTYPES}

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syno import _core
-from syno.cache import read_entry, write_entry
 from syno.errors import SynoError
-from syno.operator import Operator
-from syno.prepack import prepacked_seconds
-from syno.tuning.machine import machine_model
+from syno.kernels.cache import read_entry, write_entry
+from syno.kernels.prepack import prepacked_seconds
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
 
 #: What a call of a further kernel costs beside its work, in seconds.
 _CALL_S = 0.3e-6

@@ -21,8 +21,8 @@ from syno.errors import SynoError
 from syno.graph.assigning import Assignment, Part, Piece, assigned
 from syno.graph.fusing import Cost, call_seconds, constants_of
 from syno.graph.layout_names import AUTO, CHOSEN, MEASURED, ROW_MAJOR
-from syno.measuring import measuring
-from syno.tuning.machine import machine_model
+from syno.machines.model import machine_model
+from syno.timing.measuring import measuring
 
 if TYPE_CHECKING:
     from syno.graph.compiled import CompiledNetwork

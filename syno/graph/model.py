@@ -20,7 +20,7 @@ from syno.graph.compiled import CompiledNetwork, Profile
 from syno.graph.folding import Folded
 from syno.graph.from_torch import from_module
 from syno.graph.tensors import array_of, tensor_of
-from syno.inputs import arguments, as_inputs, described, unwrapped
+from syno.support.inputs import arguments, as_inputs, described, unwrapped
 
 
 class CompiledModel:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from syno.errors import ArgumentError, ShapeError, unknown_name
 from syno.graph.sizes import LARGEST, MOST_NAMES, ends_of
-from syno.notebook import Printed
-from syno.numbers import whole
+from syno.support.notebook import Printed
+from syno.support.numbers import whole
 
 if TYPE_CHECKING:
     from syno.graph.dynamic_onnx import DynamicOnnxModel

@@ -11,7 +11,7 @@ import numpy as np
 
 from syno.graph.aten_rows import Arguments, Made, Row
 from syno.graph.building import Builder, NotCovered, Value
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 _NAMESPACE = "syno."
 

@@ -14,7 +14,7 @@ from syno.graph.axes import Axes, by_place, resized
 from syno.graph.calls import Imported
 from syno.graph.extents import Sizes
 from syno.graph.from_torch import CannotImport, Importer, check_devices, exported, from_module
-from syno.inputs import arguments, unwrapped
+from syno.support.inputs import arguments, unwrapped
 
 _log = logging.getLogger("syno.graph")
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from syno.graph.building import Network, Node
 from syno.graph.host import HostCall
 from syno.graph.tensors import TYPES, tensor_of
-from syno.operator import Operator
+from syno.operators.operator import Operator
 from syno.torch.aten import AtenFunction
 
 #: A program whose emitted text needs a larger tensor than this runs as its kernel in the same precision.

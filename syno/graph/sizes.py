@@ -8,7 +8,7 @@ from typing import Any
 
 from syno.errors import ArgumentError, ShapeError, unknown_name
 from syno.graph.extents import Sizes
-from syno.numbers import whole
+from syno.support.numbers import whole
 
 #: The greatest size that can be named.
 LARGEST = 2**20

@@ -11,8 +11,8 @@ from syno.errors import KernelError, SynoError
 from syno.graph.building import Array
 from syno.graph.checking import same_bytes
 from syno.graph.fusing import constants_of
-from syno.operator import Operator
-from syno.prepack import Packed, PrepackedKernel, prepacked
+from syno.kernels.prepack import Packed, PrepackedKernel, prepacked
+from syno.operators.operator import Operator
 
 #: From an operator, its constants and element type to an equal one with its rules and its error; None where there is
 #: no better one.
@@ -117,7 +117,7 @@ def kernel_stage(
 
 
 def _machine() -> Any:
-    from syno.tuning.machine import machine_model
+    from syno.machines.model import machine_model
 
     return machine_model()
 

@@ -77,7 +77,7 @@ def beside(
         names: as for :func:`syno.known.chosen`.
         most_flops, most_params: the space's limits of multiply-adds and weight elements, over all valuations.
     """
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
 
     operators: list[Written] = []
     refused: dict[str, str] = {}

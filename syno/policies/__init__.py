@@ -1,6 +1,6 @@
 """Search policies: which operator to train next.
 
-Each policy is one file. :mod:`syno.proposers` names them for sessions.
+Each policy is one file. :mod:`syno.searching.proposers` names them for sessions.
 """
 
 #: The policy that needs the fewest trainings on the table of ``benchmarks/opbench``.

@@ -10,7 +10,7 @@ from syno.policies.derivation import derivation
 
 if TYPE_CHECKING:
     from syno import _core
-    from syno.features import Features
+    from syno.operators.features import Features
 
 #: Most primitives of an operator unless something else is asked for; the paper's operators have up to ten.
 DEFAULT_STEPS = 12
@@ -134,7 +134,7 @@ class SpecSpace:
     def features(self, index: int) -> Features:
         found = self._features[index]
         if found is None:
-            from syno.features import features
+            from syno.operators.features import features
 
             found = self._features[index] = features(self.graphs[index])
         return found

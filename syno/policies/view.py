@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syno.features import NAMES
+from syno.operators.features import NAMES
 from syno.policies.gaussian import (
     MOST_KNOWN,
     Matrix,
@@ -36,7 +36,7 @@ class Seen:
 
     Attributes:
         indices: in the space, ascending; ``places`` their inverse.
-        features: ``[n, F]`` in the order of :data:`syno.features.NAMES`.
+        features: ``[n, F]`` in the order of :data:`syno.operators.features.NAMES`.
         covariances: ``[n, n]`` each, to choose from.
     """
 

@@ -7,9 +7,6 @@ from typing import Any
 import msgspec
 
 from syno.errors import FormatError
-from syno.machine import describe_machine
-from syno.network_file import FILES, read_network
-from syno.numbers import significant
 from syno.report.details import (
     code_to_use,
     replaced_layers,
@@ -20,10 +17,13 @@ from syno.report.listed import listed, named
 from syno.report.model import Comparison, Entry, Given, OnTarget, Replaced, Report
 from syno.session.final_bench import FINAL_FILE as FINAL_FILE
 from syno.session.final_bench import FinalBench as FinalBench
+from syno.session.network_file import FILES, read_network
 from syno.session.protocols import EAGER, RUNNERS
 from syno.session.records import Candidate
 from syno.session.verdict import Verdict
 from syno.session.view import SessionView
+from syno.support.machine import describe_machine
+from syno.support.numbers import significant
 
 #: Pictures of networks that the plot shows when it is asked.
 MOST_DRAWN = 24

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import SynoError
-from syno.numbers import significant
 from syno.report.model import Replaced
 from syno.session.records import COMBINED, Candidate
 from syno.session.verdict import Verdict
+from syno.support.numbers import significant
 
 if TYPE_CHECKING:
     from syno.session.view import SessionView
@@ -98,7 +98,7 @@ def operators_in_words(view: SessionView, most: int = 8) -> dict[str, str]:
     if not wanted:
         return {}
     from syno import _core
-    from syno.in_words import in_words, known_operators
+    from syno.operators.in_words import in_words, known_operators
 
     known: dict[str, Any] = {}
     found = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from syno.machine import Machine
 from syno.session.rungs import RungReport
 from syno.session.verdict import Verdict
+from syno.support.machine import Machine
 
 
 class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from syno.errors import FormatError
-from syno.files import not_a_file, write_output
-from syno.mathematics import mathml
-from syno.numbers import significant
+from syno.operators.mathematics import mathml
 from syno.report.front import embedded, picture_url, points, policy, script
 from syno.report.model import Entry, Report
+from syno.support.files import not_a_file, write_output
+from syno.support.numbers import significant
 
 TEMPLATES = Path(__file__).with_name("templates")
 #: Of the files that a report can be written as.

@@ -6,9 +6,9 @@ import math
 import re
 from dataclasses import dataclass
 
-from syno.arguments import check_fields, checked
 from syno.errors import BudgetError, KernelError
-from syno.numbers import MOST_SEED, whole
+from syno.support.arguments import check_fields, checked
+from syno.support.numbers import MOST_SEED, whole
 
 _UNITS_S = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|d)")

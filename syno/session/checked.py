@@ -1,6 +1,6 @@
 """Databases that were found to be as they were written: to read all rows of one again takes time that only a change is worth.
 
-What is remembered is a digest of all bytes, in the user's own cache and in the user's own hand (:mod:`syno.cache`): a session brings
+What is remembered is a digest of all bytes, in the user's own cache and in the user's own hand (:mod:`syno.kernels.cache`): a session brings
 no such word with it, and any byte that changes asks for the whole check again.
 """
 
@@ -10,8 +10,8 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from syno.cache import read_entry, write_entry
 from syno.config import cache_directory
+from syno.kernels.cache import read_entry, write_entry
 
 #: Another word whenever what is checked changes.
 _CHECKS = b"rows of a session, 3"

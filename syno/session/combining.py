@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from syno.files import write_whole
 from syno.session.files import operator_path
 from syno.session.protocols import OperatorText
 from syno.session.records import COMBINED, Candidate, Combination
 from syno.session.rungs import WHOLE, train_in
+from syno.support.files import write_whole
 
 if TYPE_CHECKING:
     from syno.session.loop import Loop

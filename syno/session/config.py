@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from syno.errors import SessionError, TaskError, shown
-from syno.files import not_a_file, write_whole
-from syno.streams import Stream
+from syno.support.files import not_a_file, write_whole
+from syno.support.moved import now_at
+from syno.support.streams import Stream
 
 FORMAT = "syno-session"
 VERSION = 1
@@ -34,7 +35,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Raises:
             TaskError: it cannot be imported, or its factory refuses the options.
         """
-        from syno.tasks import resolve
+        from syno.training.tasks import resolve
 
         try:
             with Stream("component", self.reference):
@@ -46,6 +47,11 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 fix="give the options its signature has",
                 code="T008",
             ) from error
+
+    @property
+    def now_at(self) -> str:
+        """The reference as it is written today, where an earlier version wrote it down."""
+        return now_at(self.reference)
 
     @classmethod
     def of(cls, value: Component | str) -> Component:
@@ -351,7 +357,7 @@ def made_with() -> dict[str, str]:
     """Versions and machine, for the reader of a session."""
     from importlib import metadata
 
-    from syno.machine import cpu_model
+    from syno.support.machine import cpu_model
 
     found = {"python": sys.version.split()[0], "cpu": cpu_model()}
     for package in ("syno", "torch", "numpy"):

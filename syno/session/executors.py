@@ -18,10 +18,10 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from syno.errors import SessionError
-from syno.fresh import python_command, python_environment
 from syno.session.config import Component
 from syno.session.memory import show_bytes, tree_bytes
 from syno.session.worker import Parts, code_of, describe, frame, perform, take_frame
+from syno.support.fresh import python_command, python_environment
 
 Reported = Callable[[int, int, dict[str, float]], None]
 
@@ -336,7 +336,7 @@ class ProcessExecutor:
         memory_bytes: int | None = None,
         folder: Path | None = None,
     ) -> None:
-        from syno.machine import usable_cores
+        from syno.support.machine import usable_cores
 
         self.count = workers if workers > 0 else max(1, usable_cores() // threads)
         self._threads = threads

@@ -13,7 +13,7 @@ from syno.errors import SessionError
 from syno.session.files import checkpoint_path, weights_path
 from syno.session.pruning import not_worth_training
 from syno.session.records import Candidate
-from syno.train import TrainResult
+from syno.training.train import TrainResult
 
 if TYPE_CHECKING:
     from syno.session.loop import Loop

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from syno.session.records import Score, mean_of
-from syno.streams import seed_of
+from syno.support.streams import seed_of
 
 Array = npt.NDArray[Any]
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from syno.errors import SessionError
-from syno.files import not_a_file
+from syno.support.files import not_a_file
 
 try:
     import fcntl

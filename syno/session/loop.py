@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 
 from syno.errors import SessionError, SynoError, told
-from syno.files import write_whole
 from syno.session.budget import Budget
 from syno.session.callbacks import name_of
 from syno.session.config import SessionConfig, Stage
@@ -57,7 +56,8 @@ from syno.session.spaces import is_empty, propose_or_skip
 from syno.session.store import Store
 from syno.session.view import SessionView
 from syno.session.worker import describe
-from syno.train import TrainResult
+from syno.support.files import write_whole
+from syno.training.train import TrainResult
 
 #: Key of what a session records of who trains: what the executor says of itself.
 EXECUTOR = "executor"
@@ -368,7 +368,7 @@ class Loop:
         return Call("measure", self.config.measurer, request, limit)
 
     def _add_measurement(self, number: int, outcome: Outcome) -> None:
-        from syno.machine import cpu_model
+        from syno.support.machine import cpu_model
 
         found = self._on_one_scale(number, msgspec.convert(outcome.value, Measurement))
         self.store.add_measurement(number, found, cpu_model(), os.getloadavg()[0])

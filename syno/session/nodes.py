@@ -75,7 +75,7 @@ def version(package: str) -> str:
 
 def facts(problem: str = "") -> Facts:
     """This machine's."""
-    from syno.machine import cpu_model, usable_cores
+    from syno.support.machine import cpu_model, usable_cores
 
     return Facts(
         host=socket.gethostname(),

@@ -7,11 +7,11 @@ import time
 from types import TracebackType
 from typing import Any, Protocol
 
-from syno.live import live, resolved
-from syno.numbers import significant
 from syno.session.budget import Budget
 from syno.session.records import Candidate
 from syno.session.view import SessionView
+from syno.support.live import live, resolved
+from syno.support.numbers import significant
 
 
 class Progress(Protocol):

@@ -10,7 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from syno.session.records import Candidate
     from syno.session.view import SessionView
-    from syno.train import TrainResult
+    from syno.training.train import TrainResult
 
 
 class OperatorText(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class TrainRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One training for a worker.
 
     ``assignment`` maps a stage's name to the operator that serves its sites; the baseline has none.
-    ``floors`` are points of a :class:`syno.train.CurveFloor`. ``weights`` is where to leave the trained
+    ``floors`` are points of a :class:`syno.training.train.CurveFloor`. ``weights`` is where to leave the trained
     weights as safetensors. ``machine`` is a machine file (JSON) that kernels depend on, beside program and seed; empty:
     also on what was measured since. ``share`` of the task's steps is trained, with the whole learning-rate schedule over
     these. ``checkpoint`` is where a training that takes longer than ``checkpoint_s`` is written down after each epoch, and

@@ -174,7 +174,7 @@ def run_job(payload: bytes, folder: str = "", tell: Callable[[bytes], None] | No
 
 
 def _model() -> str:
-    from syno.tuning.machine import machine_model
+    from syno.machines.model import machine_model
 
     return machine_model().to_json()
 
@@ -297,7 +297,7 @@ def keep_files(call: Call, files: dict[str, bytes]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    from syno.files import write_whole
+    from syno.support.files import write_whole
 
     for name in (*_READ, *_WRITTEN):
         path = getattr(call.request, name, None)

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from syno.session.records import Candidate, Passed, RungState, Score
-from syno.streams import seed_of
+from syno.support.streams import seed_of
 
 if TYPE_CHECKING:
     from syno.session.config import Rung, SessionConfig, Stage

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from syno.files import not_a_file
+from syno.support.files import not_a_file
 
 _SEAL = """
 CREATE TABLE seal(

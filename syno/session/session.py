@@ -11,10 +11,8 @@ from typing import Any
 
 import msgspec
 
-from syno.arguments import checked
 from syno.errors import SessionError, SynoError, shown, unknown_name
-from syno.files import write_whole
-from syno.notebook import Printed
+from syno.machines.model import fixed_kernels
 from syno.session.budget import Budget
 from syno.session.combining import combine, combine_in_time, trained_combinations
 from syno.session.config import (
@@ -49,8 +47,10 @@ from syno.session.targets import Targets, check_names
 from syno.session.trust import check_trust, sign
 from syno.session.verdict import Verdict
 from syno.session.view import MACHINES, SessionView
-from syno.train import CurveFloor, TrainResult
-from syno.tuning.machine import fixed_kernels
+from syno.support.arguments import checked
+from syno.support.files import write_whole
+from syno.support.notebook import Printed
+from syno.training.train import CurveFloor, TrainResult
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ class Session(SessionView):
             self._store.set_words({**self._store.words(), **words})
 
     def _make(self, component: Component, **more: Any) -> Any:
-        factory = self._parts.get(component.reference)
+        factory = self._parts.get(component.now_at)
         if factory is not None:
             return factory(**more, **component.options)
         return component.make(**more)
@@ -836,7 +836,7 @@ def _short(value: Any) -> str:
 
 def _direction(metric: str) -> bool:
     """Whether a metric told by name is better when higher. Raises SessionError for one nobody knows."""
-    from syno.metrics import METRICS
+    from syno.training.metrics import METRICS
 
     if metric not in METRICS:
         raise SessionError(

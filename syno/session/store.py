@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from syno.errors import SessionError
-from syno.files import not_a_file
 from syno.session import sealing
 from syno.session.checked import digest_of, remember, was_checked
 from syno.session.content import wrong_content
 from syno.session.lock import locked
 from syno.session.protocols import PREDICTED, Measurement, OperatorText, Predicted, Proposal
 from syno.session.records import Candidate, RungState, Score, StageEnd, Timing
+from syno.support.files import not_a_file
 
 SCHEMA_VERSION = 2  # 1: without note, file and seals
 

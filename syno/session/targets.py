@@ -140,7 +140,7 @@ def machine_text(machine: str | Path | None) -> str:
     Raises:
         FormatError: there is none, or it is none.
     """
-    from syno.tuning.machine import load_machine
+    from syno.machines.model import load_machine
 
     return "" if machine is None else load_machine(machine).to_json()
 

@@ -1,6 +1,6 @@
 """Whether a session may name what is imported: a session's files say which functions to call.
 
-``session.trust`` holds a keyed digest, made with the user's secret (:mod:`syno.secret`), of every reference, its
+``session.trust`` holds a keyed digest, made with the user's secret (:mod:`syno.support.secret`), of every reference, its
 options (names of tasks among them) and all code in the session's directory. Whoever does not have the secret can
 neither make one nor change what it covers. Reading a session needs none: only what imports asks.
 """
@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 
 from syno.errors import TrustError
-from syno.files import write_whole
-from syno.secret import same, tag
 from syno.session.config import Component, SessionConfig, without_none
+from syno.support.files import write_whole
+from syno.support.secret import same, tag
 
 FILE = "session.trust"
 _PURPOSE = "session components, version 1"

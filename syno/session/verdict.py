@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from syno.numbers import significant
+from syno.operators.in_words import NEAREST
 from syno.session.interval import Interval, Sample
 from syno.session.protocols import RUNNERS
 from syno.session.records import Candidate, allowed_drop
+from syno.support.numbers import significant
 
 if TYPE_CHECKING:
     from syno.session.view import SessionView
@@ -20,9 +21,6 @@ DEFAULT_DROP = 0.01
 
 #: One-sided 95 % of a normal error.
 Z = 1.645
-
-#: Before the name of the known operator that one is most like.
-NEAREST = "Nearest known operator: "
 
 #: A gain of more standard errors than this over the original is no gain before somebody knows why.
 IMPLAUSIBLE = 5.0

@@ -11,7 +11,6 @@ import msgspec
 import numpy
 
 from syno.errors import SessionError, unknown_name
-from syno.numbers import significant
 from syno.session.config import SessionConfig, first_difference, fixed_json, read_config
 from syno.session.files import examples_path, given_path
 from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
@@ -34,11 +33,12 @@ from syno.session.records import (
 from syno.session.rungs import RungReport, rung_reports
 from syno.session.store import LOST_END, Store
 from syno.session.verdict import Verdict, reach
+from syno.support.numbers import significant
 
 if TYPE_CHECKING:
     import pandas
 
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
 
 
 #: Key of what targets are, by name: machine files (JSON), once somebody lent them.
@@ -334,7 +334,7 @@ class SessionView:
 
     def operator_of(self, key: str) -> Operator:
         """The operator of a key, see :meth:`assignment`."""
-        from syno.operator import Operator
+        from syno.operators.operator import Operator
 
         return Operator.from_json(self._store.operator(key).text)
 
@@ -519,7 +519,7 @@ class SessionView:
     @property
     def _is_network(self) -> bool:
         measurer = self.config.measurer
-        return measurer is not None and measurer.reference == "syno.network:NetworkMeasurer"
+        return measurer is not None and measurer.now_at == "syno.searching.network:NetworkMeasurer"
 
     def same_runner(self, candidate: Candidate) -> str:
         """Who ran a candidate and the original in the measurement that :meth:`speedup` is of; empty where that differs, or

@@ -23,7 +23,7 @@ import msgspec
 from syno.errors import told
 from syno.session.config import Component
 from syno.session.protocols import MeasureRequest, PredictRequest, TrainRequest
-from syno.streams import Stream
+from syno.support.streams import Stream
 
 _LENGTH = struct.Struct(">I")
 
@@ -55,8 +55,8 @@ class Parts:
         self.given: dict[str, Any] = {}
 
     def get(self, component: Component) -> Any:
-        if component.reference in self.given:
-            return self.given[component.reference]
+        if component.now_at in self.given:
+            return self.given[component.now_at]
         key = msgspec.json.encode(component, order="deterministic")
         if key not in self._made:
             self._made[key] = component.make()

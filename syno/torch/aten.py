@@ -17,7 +17,7 @@ from syno import _core
 from syno.torch.emitted import Emitted, read
 
 if TYPE_CHECKING:
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
 
 #: Names that a module needs for itself.
 _OF_MODULES = frozenset(dir(nn.Module())) | {"_note", "_steps", "_held", "_drawn"}

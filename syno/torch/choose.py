@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from syno.bench import measure
 from syno.errors import KernelError
-from syno.inputs import tensors
-from syno.numbers import significant
+from syno.support.inputs import tensors
+from syno.support.numbers import significant
+from syno.timing.bench import measure
 from syno.torch.module import Op
 
 #: A kernel must be this much slower than PyTorch before it is given up: less is noise of one measurement.

@@ -19,7 +19,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from syno.errors import FormatError, shown
-from syno.inputs import arguments, mapped, plain, structured
+from syno.support.inputs import arguments, mapped, plain, structured
 from syno.torch.layers import CONVOLUTIONS, Layer, describe
 from syno.torch.sites import Sites
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from syno.arguments import checked
 from syno.errors import SpecError
 from syno.policies.space import DEFAULT_STEPS
+from syno.support.arguments import checked
 from syno.torch.layers import Fit, Layer
 
 if TYPE_CHECKING:
     from syno import _core
-    from syno.space import Space
+    from syno.searching.space import Space
     from syno.torch.sites import Site
 
 _DEFAULT_WINDOW = 3
@@ -223,8 +223,8 @@ class SiteGroup:
             UnknownName: a setting that does not exist; lists those that do.
             SpecError: a ratio is negative, a value has another type or lies outside its range, or nothing is left.
         """
-        from syno.space import Space
-        from syno.space_settings import Settings
+        from syno.searching.space import Space
+        from syno.searching.space_settings import Settings
 
         wanted = Settings.of(settings)
         plain = json.loads(

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from syno.bench import measure
-from syno.numbers import significant
+from syno.support.numbers import significant
+from syno.timing.bench import measure
 from syno.torch.choose import Choice, choose_in_place
 from syno.torch.layouts import channels_last, in_format, memory_format
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 # Of PyTorch's own layers: uniform with bound 1/sqrt(fan_in), whose variance is a third of 1/fan_in.
 _DEFAULT_VARIANCE = 1.0 / 3.0

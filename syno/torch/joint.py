@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from syno.bounded import Bounded
 from syno.errors import SynoError
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.support.bounded import Bounded
 from syno.torch.layouts import layout_of
 from syno.torch.native import (
     KEPT_SHAPES,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 #: Of each tensor, its dimensions from the outermost in memory to the innermost; None: row-major.
 Orders = tuple["tuple[int, ...] | None", ...]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from syno.errors import ShapeError
-from syno.operator import Operator
+from syno.operators.operator import Operator
 from syno.torch.aten import own_names
 from syno.torch.initialize import initialize
 from syno.torch.layers import Fit, Layer, output_shape, tracing

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from syno import _core
-from syno.kernel import DTYPES, compile, gainful_threads, schedule_of
-from syno.operator import Operator
+from syno.kernels.kernel import DTYPES, compile, gainful_threads, schedule_of
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
 from syno.torch.layers import plain_shape
 from syno.torch.layouts import Layout, tells
 from syno.torch.placement import Placement
-from syno.tuning.machine import machine_model
 
 #: The dtypes of kernels, by name.
 NATIVE = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}

@@ -26,9 +26,9 @@ from torch._ops import _OpNamespace
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from syno.bounded import Bounded
 from syno.errors import ShapeError, SynoError
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.support.bounded import Bounded
 from syno.torch.aten import AtenFunction
 from syno.torch.joint import JointGradient, gradients_of, joint_name, spares_work
 from syno.torch.layouts import Layout, follows, in_format, layout_of, memory_format

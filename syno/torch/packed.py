@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from syno import _core
-from syno.bounded import Bounded
 from syno.errors import SynoError
-from syno.operator import Operator
-from syno.prepack import PrepackedKernel, prepacked, prepacked_seconds
+from syno.kernels.prepack import PrepackedKernel, prepacked, prepacked_seconds
+from syno.operators.operator import Operator
+from syno.support.bounded import Bounded
 from syno.torch.layouts import follows, layout_of
 from syno.torch.native import NATIVE, add_call, new_calls, tensor_of
 from syno.torch.placement import Placement

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from syno.operator import Operator
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
 from syno.torch.layouts import Layout, channels_last, in_format, order_of
-from syno.tuning.machine import machine_model
 
 #: Measured on transposed tensors of 25,000 to 200,000 elements: 2 to 8 (torch 2.13).
 _CYCLES_AN_ELEMENT = 4

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from syno.arguments import checked
 from syno.errors import ShapeError, UnknownName
-from syno.inputs import unwrapped
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.support.arguments import checked
+from syno.support.inputs import unwrapped
 from syno.torch.layers import Fit, Layer, describe
 from syno.torch.module import Op
 from syno.torch.sites import Site

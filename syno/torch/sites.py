@@ -18,11 +18,11 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from syno.arguments import checked
-from syno.bench import waiting
 from syno.errors import ShapeError, SynoError, UnknownName
-from syno.inputs import MISFITS, arguments, as_inputs, tensors, unwrapped, why_not
-from syno.numbers import MOST_SEED, MOST_THREADS, significant, whole
+from syno.support.arguments import checked
+from syno.support.inputs import MISFITS, arguments, as_inputs, tensors, unwrapped, why_not
+from syno.support.numbers import MOST_SEED, MOST_THREADS, significant, whole
+from syno.timing.bench import waiting
 from syno.torch.groups import SiteGroup, group_key, group_sites, joined
 from syno.torch.layers import CONVOLUTIONS, Description, Fit, Layer, describe
 from syno.torch.products import Product, Products
@@ -253,7 +253,7 @@ def sites(
         model: any module; it runs in evaluation mode without gradients and is left as it was. Of what
             `torch.compile` returned, the layers are those of the module it was given.
         example: positional arguments of one call; `named_example` its keyword arguments. A single tuple or
-            dictionary is spread over the model's parameters, see `syno.inputs`. NumPy arrays are taken, too.
+            dictionary is spread over the model's parameters, see `syno.support.inputs`. NumPy arrays are taken, too.
         repeats: timed runs; times are medians over them.
         threads: of PyTorch during the runs.
     Raises:

@@ -10,7 +10,7 @@ import msgspec
 
 from syno import _core
 from syno.errors import SessionError
-from syno.tuning.machine import machine_key
+from syno.machines.model import machine_key
 from syno.tuning.records import Record, make_record
 
 #: Of measurements, what a search says of them; where a machine keeps its lock and its cache is its own.

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syno.arguments import checked
 from syno.errors import ShapeError
-from syno.notebook import table
-from syno.numbers import MOST_THREADS, significant, whole
+from syno.support.arguments import checked
+from syno.support.notebook import table
+from syno.support.numbers import MOST_THREADS, significant, whole
 from syno.tuning.predict import predict
 
 if TYPE_CHECKING:
-    from syno.bench import Timing
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
+    from syno.timing.bench import Timing
 
 #: Passes of measurements at most, and what they may differ by.
 _PASSES, _AGREE = 4, 0.1
@@ -181,8 +181,8 @@ def _times(
     operators: Sequence[Operator], threads: int, turns: int
 ) -> list[tuple[float, float, float]]:
     """Median and interquartile range in microseconds, and error, of each; all take turns."""
-    from syno.bench import measure
-    from syno.kernel import compile
+    from syno.kernels.kernel import compile
+    from syno.timing.bench import measure
 
     with ThreadPoolExecutor(max_workers=threads) as pool:
         kernels = list(pool.map(lambda each: compile(each, threads=threads), operators))

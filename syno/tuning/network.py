@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 
 from syno import _core
-from syno.arguments import checked
 from syno.config import cache_directory
 from syno.errors import ArgumentError, FormatError, SessionError, SynoError, unknown_name
-from syno.files import read_regular, write_whole
-from syno.notebook import table
-from syno.numbers import MOST_SEED, MOST_THREADS, significant, whole
+from syno.machines.model import machine_key
 from syno.session.budget import Budget
+from syno.support.arguments import checked
+from syno.support.files import read_regular, write_whole
+from syno.support.notebook import table
+from syno.support.numbers import MOST_SEED, MOST_THREADS, significant, whole
 from syno.tuning.benches import Bench, bench_on
-from syno.tuning.machine import machine_key
 from syno.tuning.network_steps import StepDone, Steps
 from syno.tuning.progress import Progress, shown
 from syno.tuning.records import Record, RecordStore, record_store, this_version

@@ -13,8 +13,8 @@ from typing import IO
 import msgspec
 
 from syno.errors import FormatError
-from syno.files import read_regular
-from syno.numbers import significant
+from syno.support.files import read_regular
+from syno.support.numbers import significant
 from syno.tuning.reuse.plan import Step
 
 _LARGEST = 1 << 26

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syno import _core
-from syno.arguments import checked
-from syno.numbers import MOST_THREADS, whole
-from syno.tuning.construct import construct
-from syno.tuning.machine import MachineModel, machine_model
+from syno.kernels.construct import construct
+from syno.machines.model import MachineModel, machine_model
+from syno.support.arguments import checked
+from syno.support.numbers import MOST_THREADS, whole
 
 if TYPE_CHECKING:
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
 
 Prediction = _core.Prediction
 

@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from syno.live import live, resolved
-from syno.numbers import significant
+from syno.support.live import live, resolved
+from syno.support.numbers import significant
 
 #: Called with (trials done, trials, best microseconds).
 Progress = Callable[[int, int, float], None]

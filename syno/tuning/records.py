@@ -18,11 +18,11 @@ import msgspec
 
 import syno
 from syno import _core
-from syno.bounded import Bounded
 from syno.config import cache_directory
 from syno.errors import FormatError, SynoError
-from syno.files import read_regular, write_whole
-from syno.tuning.machine import machine_key, machine_model
+from syno.machines.model import machine_key, machine_model
+from syno.support.bounded import Bounded
+from syno.support.files import read_regular, write_whole
 from syno.tuning.reuse.cpu_features import Features, features_of
 from syno.tuning.reuse.names import numbers_of, renamed, sketch_of
 from syno.tuning.reuse.shapes import comparable, distance, shape_of

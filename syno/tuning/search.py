@@ -19,21 +19,21 @@ import msgspec
 import numpy as np
 
 from syno import _core
-from syno.arguments import checked
 from syno.config import cache_directory
 from syno.errors import FormatError, KernelError, SynoError
-from syno.measuring import WAIT_AGAIN_S, lock_file
-from syno.notebook import facts
-from syno.numbers import MOST_SEED, MOST_THREADS, significant, whole
+from syno.kernels.construct import construct
+from syno.machines.model import machine_key, machine_model
+from syno.support.arguments import checked
+from syno.support.notebook import facts
+from syno.support.numbers import MOST_SEED, MOST_THREADS, significant, whole
+from syno.timing.measuring import WAIT_AGAIN_S, lock_file
 from syno.tuning.benches import Bench, LocalBench, bench_on
-from syno.tuning.construct import construct
 from syno.tuning.cost_model import CostModel, make_model, rank_correlation
-from syno.tuning.machine import machine_key, machine_model
 from syno.tuning.progress import Progress, shown
 from syno.tuning.records import Record, RecordStore, record_store
 
 if TYPE_CHECKING:
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
 
 _log = logging.getLogger("syno.tuning")
 

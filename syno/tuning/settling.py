@@ -11,14 +11,14 @@ import numpy as np
 
 from syno import _core
 from syno.errors import SynoError
-from syno.operator import Operator
-from syno.prepack import PrepackedKernel, prepacked
-from syno.tuning.machine import machine_model
+from syno.kernels.prepack import PrepackedKernel, prepacked
+from syno.kernels.spills import call_nest
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
 from syno.tuning.records import Record, plain_names, record_store
 from syno.tuning.reuse.names import numbers_of, renamed
 from syno.tuning.reuse.prepacking import with_prepacked
 from syno.tuning.reuse.shapes import shape_of
-from syno.tuning.spills import call_nest
 
 #: Schedules that are timed beside the one such calls have, and samples of each.
 _TRIED, _TURNS = 3, 15
@@ -122,7 +122,7 @@ def _rank(
 
 def _times(kernels: Sequence[PrepackedKernel], threads: int) -> list[float]:
     """Median microseconds of a call of each, in turns, on data in cache."""
-    from syno.bench import measure
+    from syno.timing.bench import measure
 
     random = np.random.default_rng(0)
     shapes = kernels[0].operator.shapes

@@ -22,7 +22,7 @@ MODEL = (
     "x = torch.randn(1, 8, 4, 4)\n"
 )
 REPORT = (
-    "from pathlib import Path\nfrom syno.machine import describe_machine\nfrom syno.report import Entry, Report, write_report\n"
+    "from pathlib import Path\nfrom syno.support.machine import describe_machine\nfrom syno.report import Entry, Report, write_report\n"
     "one = Entry(id='original', expr='the original layers', state='done', accuracy=0.9, latency_us=5.0)\n"
     "report = Report(title='t', task='t', metric='accuracy', higher_is_better=True, machine=describe_machine(), threads=1, batch=1,\n"
     "                seeds=[0], command='c', baseline=one, candidates=[], best=None, comparison=None, conclusion='c')\n"
@@ -57,8 +57,8 @@ PROGRAMS: dict[str, str] = {
     "images": "from PIL import Image\nfrom pathlib import Path\n"
     "for name in ('a', 'b'):\n    Path('photos', name).mkdir(parents=True)\n"
     "    for i in range(12): Image.new('RGB', (20, 16), (i * 9, 3, 250)).save(f'photos/{name}/{i}.png')\n"
-    "from syno.tasks import load_task\ntask = load_task('image-folder', {'path': 'photos', 'size': 16})\nprint(task.example(1).shape)\n",
-    "openvino": MODEL + "from syno.revisit import bench_original\n"
+    "from syno.training.tasks import load_task\ntask = load_task('image-folder', {'path': 'photos', 'size': 16})\nprint(task.example(1).shape)\n",
+    "openvino": MODEL + "from syno.searching.revisit import bench_original\n"
     "timed = bench_original(model, x, against=['openvino'])\nassert 'original, OpenVINO' in timed, timed\n",
     "onnx": MODEL + "import onnx\nfrom onnx import helper, TensorProto\n"
     "node = helper.make_node('Relu', ['x'], ['y'])\n"
@@ -68,9 +68,9 @@ PROGRAMS: dict[str, str] = {
     "net = syno.load_onnx('m.onnx').compile()\n"
     "op = syno.Operator.parse('y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]', n=1, o=4, c=8, h=6, w=6, r=3, s=3)\n"
     "syno.export(op, 'op_onnx', format='onnx')\n",
-    "demo": "from syno.tasks import load_task\ntask = load_task('digits', {})\nprint(task.example(1).shape)\n"
+    "demo": "from syno.training.tasks import load_task\ntask = load_task('digits', {})\nprint(task.example(1).shape)\n"
     + REPORT
-    + "write_report(report, Path('report.png'))\nimport syno.demo, syno.torch, syno.pipeline\n",
+    + "write_report(report, Path('report.png'))\nimport syno.demo, syno.torch, syno.searching.pipeline\n",
     "notebook": "import jupytext, nbformat\nfrom nbclient import NotebookClient\n"
     "book = jupytext.reads('```python\\nimport syno\\nsyno.Operator.parse(\"y[i] = x[i]\", i=2)\\n```\\n', fmt='md')\n"
     "NotebookClient(book, kernel_name='python3', timeout=600).execute()\nassert book.cells[0].outputs\n",

@@ -16,9 +16,9 @@ from patience import PATIENCE_S
 from torch import nn
 
 from syno import Task
-from syno.checkpoint import Checkpoint
 from syno.session.protocols import TrainRequest
-from syno.train import TrainResult, train
+from syno.training.checkpoint import Checkpoint
+from syno.training.train import TrainResult, train
 
 EPOCHS, BATCHES = 6, 3
 

@@ -8,9 +8,9 @@ import random
 
 import drawing_task
 
-import syno.bench
+import syno.timing.bench
 from syno import Task, _core
-from syno.bench import Timing
+from syno.timing.bench import Timing
 
 CLOCK = random.SystemRandom()
 
@@ -39,7 +39,7 @@ def machine(draw: random.Random = CLOCK) -> _core.MachineModel:
 
 
 if os.environ.get("TEST_NOISE"):
-    syno.bench.measure = measure
+    syno.timing.bench.measure = measure
 
 
 def make() -> Task:

@@ -21,9 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from syno import _core, explain
+from syno import _core
 from syno.errors import SynoError
-from syno.operator import Operator
+from syno.operators import explain
+from syno.operators.operator import Operator
 
 #: A case that runs longer hangs; the child dies with its stack.
 LIMIT_S = 300

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 
 from syno.session.protocols import TrainRequest
-from syno.tasks import digits
-from syno.train import CurveFloor, TrainResult, train
+from syno.training.tasks import digits
+from syno.training.train import CurveFloor, TrainResult, train
 
 
 class DigitsTrainer:

@@ -29,7 +29,7 @@ from syno.session.protocols import (
     SiteTiming,
     TrainRequest,
 )
-from syno.train import CurveFloor, CurvePoint, TrainResult
+from syno.training.train import CurveFloor, CurvePoint, TrainResult
 
 BASELINE = 30
 

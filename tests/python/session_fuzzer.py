@@ -22,19 +22,19 @@ from reader_fuzzer import Fuzzer, Mutator, run_as_program
 from test_synth import site
 from typer.testing import CliRunner
 
-from syno import _core, original_file
+from syno import _core
 from syno.cli.main import app
 from syno.config import config
 from syno.errors import SynoError
-from syno.inputs import MISFITS
-from syno.network_file import FILES, read_network
-from syno.operator import Operator
+from syno.machines.model import load_machine, machine_model
+from syno.operators.operator import Operator
 from syno.report.build import FINAL_FILE, FinalBench
 from syno.report.render import read_report
-from syno.result import load_weights
-from syno.session import Component, InlineExecutor, Session, Stage, sealing
+from syno.searching.result import load_weights
+from syno.session import Component, InlineExecutor, Session, Stage, original_file, sealing
 from syno.session.config import fixed_json, read_config
-from syno.tuning.machine import load_machine, machine_model
+from syno.session.network_file import FILES, read_network
+from syno.support.inputs import MISFITS
 from syno.tuning.records import RecordStore, make_record
 
 EVALUATOR, MEASURER = "session_operators:Reader", "session_operators:Meter"
@@ -74,7 +74,8 @@ class SessionFuzzer(Fuzzer):
             Stage(
                 name=name,
                 proposer=Component(
-                    reference="syno.proposers:make", options={"spec": spec, "policy": "random"}
+                    reference="syno.searching.proposers:make",
+                    options={"spec": spec, "policy": "random"},
                 ),
             )
             for name in ("one", "two")
@@ -107,7 +108,7 @@ class SessionFuzzer(Fuzzer):
         from torch import nn
 
         import syno
-        from syno.network_file import keep_network
+        from syno.session.network_file import keep_network
 
         self.model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.Linear(4, 4))
         example = {"input": torch.ones(1, 8, 4, 4)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syno.session.protocols import Measurement, MeasureRequest, TrainRequest
-from syno.train import CurvePoint, TrainResult
+from syno.training.train import CurvePoint, TrainResult
 
 
 class Reader:

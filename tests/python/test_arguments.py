@@ -18,10 +18,10 @@ torch = pytest.importorskip("torch")
 
 import syno  # noqa: E402
 from syno import _core  # noqa: E402
-from syno.arguments import checked  # noqa: E402
 from syno.errors import ArgumentError, ParseError, SynoError  # noqa: E402
 from syno.graph.compile import Compiling  # noqa: E402
 from syno.session import Budget  # noqa: E402
+from syno.support.arguments import checked  # noqa: E402
 from syno.tuning.reuse.reusing import reuse  # noqa: E402
 
 VALUES = [

@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import syno  # noqa: E402
-import syno.bench as bench_module  # noqa: E402
-from syno.bench import waiting  # noqa: E402
+import syno.timing.bench as bench_module  # noqa: E402
 from syno.errors import ShapeError  # noqa: E402
+from syno.timing.bench import waiting  # noqa: E402
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch")
 
 from syno import models  # noqa: E402
-from syno.bench_networks import NetworkComparisons, bench_networks  # noqa: E402
 from syno.cli.main import app  # noqa: E402
 from syno.errors import ArgumentError, UnknownName  # noqa: E402
+from syno.timing.bench_networks import NetworkComparisons, bench_networks  # noqa: E402
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from syno import _core
 from syno.errors import ParseError, ShapeError
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 Sizes = dict[str, int]
 

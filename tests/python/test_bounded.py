@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import syno
-from syno import kernel as kernel_module
-from syno.bounded import Bounded
-from syno.operator import Operator
-from syno.tuning import construct as construct_module
+from syno.kernels import construct as construct_module
+from syno.kernels import kernel as kernel_module
+from syno.operators.operator import Operator
+from syno.support.bounded import Bounded
 
 
 def test_the_least_recently_used_entry_makes_room() -> None:

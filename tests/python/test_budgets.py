@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from syno import _core, errors
 from syno.cli.main import app
 from syno.errors import FormatError, ParseError, ShapeError, SpecError, SynoError, UnknownName
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 
@@ -22,7 +22,7 @@ CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 def limited(code: str, gigabytes: int = 3) -> str:
     """What a child prints that may take so much address space."""
     head = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({gigabytes} << 30,) * 2)\n"
-    head += "from syno.operator import Operator\nfrom syno import _core\n"
+    head += "from syno.operators.operator import Operator\nfrom syno import _core\n"
     child = subprocess.run(
         [sys.executable, "-c", head + code], capture_output=True, text=True, check=False
     )
@@ -295,7 +295,7 @@ from_a_new_thread()
 
 
 def test_a_call_without_checks_that_gets_no_memory_says_so() -> None:
-    head = "import resource\nfrom syno import _core\nfrom syno.operator import Operator\n"
+    head = "import resource\nfrom syno import _core\nfrom syno.operators.operator import Operator\n"
     child = subprocess.run(
         [sys.executable, "-c", head + WITHOUT_CHECKS], capture_output=True, text=True, check=False
     )

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 import syno
 from syno import _core
-from syno import kernel as kernel_module
-from syno.cache import read_entry, usable_cache, write_entry
 from syno.cli.main import app
 from syno.errors import KernelError
-from syno.files import read_regular
-from syno.tuning import construct as construct_module
-from syno.tuning.machine import machine_file, machine_model
+from syno.kernels import construct as construct_module
+from syno.kernels import kernel as kernel_module
+from syno.kernels.cache import read_entry, usable_cache, write_entry
+from syno.machines.model import machine_file, machine_model
+from syno.support.files import read_regular
 from syno.tuning.records import RecordStore
 
 #: What happens to the file at a path, and what a second file of its kind holds.
@@ -264,7 +264,7 @@ def test_without_a_secret_kernels_are_compiled_anew(
     right()
     secret = cache.parent / "config" / "syno" / "secret.key"
     secret.chmod(0o644)
-    from syno import secret as secret_module
+    from syno.support import secret as secret_module
 
     secret_module._secret.cache_clear()
     assert usable_cache() is None

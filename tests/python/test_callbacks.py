@@ -10,7 +10,7 @@ from test_session import run, start, story
 
 import syno
 from syno.errors import SessionError, UnknownName
-from syno.pipeline import search_task
+from syno.searching.pipeline import search_task
 from syno.session import InlineExecutor, Prune
 from syno.session.callbacks import EVENTS, as_callbacks
 

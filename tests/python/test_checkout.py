@@ -60,14 +60,14 @@ def python(
     )
 
 
-WHERE = "import syno, syno.operator, syno._core; print(*(m.__file__ for m in (syno, syno.operator, syno._core)))"
+WHERE = "import syno, syno.operators.operator, syno._core; print(*(m.__file__ for m in (syno, syno.operators.operator, syno._core)))"
 
 
 @pytest.mark.parametrize(
     "code",
     [
         WHERE,
-        "from syno.operator import Operator; " + WHERE,
+        "from syno.operators.operator import Operator; " + WHERE,
         "import syno.cli.main; " + WHERE,
         "import sys; sys.path[:0] = ['']; " + WHERE,  # twice on the path
     ],

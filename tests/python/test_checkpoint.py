@@ -19,9 +19,9 @@ from test_kills import kill, progress, started, values
 from torch import nn
 
 from syno import Task
-from syno.checkpoint import CannotKeep, Checkpoint, _packed, _unpacked
 from syno.session import Limits, Session, open_view
-from syno.train import TrainResult, train
+from syno.training.checkpoint import CannotKeep, Checkpoint, _packed, _unpacked
+from syno.training.train import TrainResult, train
 
 
 class Stop(Exception):

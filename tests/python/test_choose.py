@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from syno.errors import KernelError
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from syno.bench import Timing  # noqa: E402
+from syno.timing.bench import Timing  # noqa: E402
 from syno.torch import Op, replace, sites  # noqa: E402
 from syno.torch import choose as choosing  # noqa: E402
 from syno.torch.choose import choose_in_place  # noqa: E402

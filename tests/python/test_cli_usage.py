@@ -191,10 +191,10 @@ def test_the_command_a_session_notes_is_the_one_that_made_it(
         raise SessionError("[test] enough was seen")
 
     for name in ("load_task", "default_sites"):
-        where = "syno.tasks" if name == "load_task" else "syno.pipeline"
+        where = "syno.training.tasks" if name == "load_task" else "syno.searching.pipeline"
         monkeypatch.setattr(f"{where}.{name}", lambda *args: mock.MagicMock())
-    monkeypatch.setattr("syno.pipeline.plan_stages", lambda groups, space: [])
-    monkeypatch.setattr("syno.pipeline._run", note)
+    monkeypatch.setattr("syno.searching.pipeline.plan_stages", lambda groups, space: [])
+    monkeypatch.setattr("syno.searching.pipeline._run", note)
     for arguments in (["search", "digits", "-o", str(tmp_path / "a b"), *options], None):
         words = arguments or shlex.split(asked[0]["note"])[1:]
         assert "enough was seen" in said(invoke(*words))

@@ -18,7 +18,7 @@ from syno.session import Component, ProcessExecutor, Rung, Stage, open_view
 from syno.session.combining import BEST, combination_text, promising
 from syno.session.protocols import OperatorText, TrainRequest
 from syno.session.records import COMBINED
-from syno.train import CurvePoint, TrainResult
+from syno.training.train import CurvePoint, TrainResult
 
 
 class Couple(Trainer):

@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import syno
-from syno import bench as benching
 from syno.cli.main import app
 from syno.graph.model import CompiledModel
 from syno.graph.serving import compiled_of
-from syno.network import NetworkMeasurer
-from syno.numbers import significant
 from syno.report import to_html, to_markdown
-from syno.result import Result
+from syno.searching.network import NetworkMeasurer
+from syno.searching.result import Result
 from syno.session import Prune
 from syno.session.protocols import AS_TIMED, EAGER, ORIGINAL, Measurement, MeasureRequest
+from syno.support.numbers import significant
+from syno.timing import bench as benching
 
 SOURCE = """
 import torch
@@ -289,7 +289,7 @@ def test_sessions_from_before_go_on_as_they_were(
         return msgspec.structs.replace(measure(self, request), runner="")
 
     with pytest.MonkeyPatch.context() as before:
-        before.setattr("syno.pipeline._compiled_in", lambda directory: False)
+        before.setattr("syno.searching.pipeline._compiled_in", lambda directory: False)
         before.setattr(NetworkMeasurer, "measure", silent)
         search(tmp_path / "run", budget=1, finalists=0)
     view = Result.load(tmp_path / "run").view

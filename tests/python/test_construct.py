@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import syno
 from syno import _core
 from syno.errors import KernelError, ScheduleError, UnknownName
-from syno.prepack import prepacked
-from syno.tuning.construct import choose_schedule, construct
-from syno.tuning.machine import machine_model
-from syno.tuning.spills import call_nest
+from syno.kernels.construct import choose_schedule, construct
+from syno.kernels.prepack import prepacked
+from syno.kernels.spills import call_nest
+from syno.machines.model import machine_model
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 
@@ -57,7 +57,7 @@ def test_the_schedule_is_remembered_in_the_cache(tmp_path: Path) -> None:
     with syno.config.config(cache=str(tmp_path)):
         first = choose_schedule(program, "float32", 1, tmp_path)
         (kept,) = tmp_path.glob("*.schedule")
-        from syno.tuning import construct as module
+        from syno.kernels import construct as module
 
         module._constructed.clear()
         assert choose_schedule(program, "float32", 1, tmp_path).schedule == first.schedule

@@ -25,11 +25,11 @@ torch = pytest.importorskip("torch")
 from test_session_of_objects import SOURCE  # noqa: E402
 
 import syno  # noqa: E402
-from syno.bench import Timing  # noqa: E402
 from syno.cli.main import app  # noqa: E402
 from syno.errors import SessionError  # noqa: E402
-from syno.revisit import spec_of  # noqa: E402
+from syno.searching.revisit import spec_of  # noqa: E402
 from syno.session import Prune, Session, open_view  # noqa: E402
+from syno.timing.bench import Timing  # noqa: E402
 
 #: With what each command is called: R is the session, M a model, T its task, K the operator's file, S its space, O a place to write.
 COMMANDS = {
@@ -67,7 +67,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     example = data(1)[0][0]
     sites = syno.sites(model, example, repeats=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("syno.pipeline.compare_finalists", lambda *_: None)
+        patch.setattr("syno.searching.pipeline.compare_finalists", lambda *_: None)
         syno.search(
             model, example, sites=sites.where(kind="conv1d"), data=(data(2), data(1)), budget=1,
             session=root / "run", finalists=1, final_seeds=1, batch_width=1, policy="random",
@@ -91,7 +91,7 @@ def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
             found.append(Timing(name, 1.0, 0.0, 3, 1, threads, 1.0, 0.0))
         return found
 
-    for place in ("syno.bench", "syno.torch.images", "syno.torch.choose"):
+    for place in ("syno.timing.bench", "syno.torch.images", "syno.torch.choose"):
         monkeypatch.setattr(f"{place}.measure", measure)
 
 

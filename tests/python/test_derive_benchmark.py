@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

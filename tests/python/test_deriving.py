@@ -14,8 +14,8 @@ from syno import _core, deriving
 from syno.cli.main import app
 from syno.deriving.judge import KINDS, Judge
 from syno.errors import FormatError, ScheduleError, ShapeError, SynoError, UnknownName
-from syno.operator import Operator
-from syno.prepack import prepacked
+from syno.kernels.prepack import prepacked
+from syno.operators.operator import Operator
 
 Sizes = dict[str, int]
 

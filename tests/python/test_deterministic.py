@@ -12,14 +12,14 @@ from session_fakes import Climber, Clock, Trainer
 
 import syno
 from syno import _core
-from syno import kernel as kernel_module
 from syno.config import deterministic
-from syno.pipeline import _fixed_machine
+from syno.kernels import construct as construct_module
+from syno.kernels import kernel as kernel_module
+from syno.machines import model as machine_module
+from syno.machines.model import fixed_kernels, machine_model, save_machine
+from syno.searching.pipeline import _fixed_machine
 from syno.session import InlineExecutor, Session
 from syno.session.config import read_config
-from syno.tuning import construct as construct_module
-from syno.tuning import machine as machine_module
-from syno.tuning.machine import fixed_kernels, machine_model, save_machine
 from syno.tuning.records import make_record, record_store
 
 

@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch")
 
 import syno  # noqa: E402
-from syno.checkpoint import Checkpoint  # noqa: E402
 from syno.cli.main import app  # noqa: E402
 from syno.errors import TaskError, UnknownName  # noqa: E402
 from syno.gpu import no_cuda, usable_device  # noqa: E402
-from syno.network import NetworkEvaluator  # noqa: E402
+from syno.searching.network import NetworkEvaluator  # noqa: E402
 from syno.session.worker import perform  # noqa: E402
-from syno.tasks import TASKS, Task  # noqa: E402
-from syno.train import judge, train  # noqa: E402
+from syno.training.checkpoint import Checkpoint  # noqa: E402
+from syno.training.tasks import TASKS, Task  # noqa: E402
+from syno.training.train import judge, train  # noqa: E402
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 SENTENCE = r"no CUDA device: torch .*\n  fix: train on the CPU with device='cpu'"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import syno
 from syno import Operator
-from syno.dynamic import Bucket, DynamicKernel, Family
 from syno.errors import ArgumentError, KernelError, ShapeError, UnknownName
+from syno.kernels.dynamic import Bucket, DynamicKernel, Family
 
 SOFTMAX = "m[i] = max[j] x[i,j]; e[i,j] = exp(x[i,j] - m[i]); s[i] = sum[j] e[i,j]; y[i,j] = e[i,j] / s[i]"
 

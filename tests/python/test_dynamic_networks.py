@@ -19,7 +19,7 @@ from syno.graph.extents import Extent
 from syno.graph.families import Numbers, TextFamily
 from syno.graph.functions import shapes
 from syno.graph.fusing import fused
-from syno.ranged import NotTheSame, checked_at
+from syno.kernels.ranged import NotTheSame, checked_at
 
 
 class Attention(nn.Module):

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from syno.errors import ShapeError
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 torch = pytest.importorskip("torch")
 

@@ -15,8 +15,8 @@ pytest.importorskip("torch")
 
 import syno
 from syno.session import open_view
-from syno.tasks import load_task, preflight
-from syno.train import train
+from syno.training.tasks import load_task, preflight
+from syno.training.train import train
 
 ROOT = Path(__file__).resolve().parents[2]
 TASK = f"{ROOT / 'examples' / 'my_task.py'}:make_task"

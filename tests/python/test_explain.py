@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from syno import _core
 from syno.cli.main import app
 from syno.errors import SpecError, UnknownName
-from syno.explain import Explanation, explain, read_operator, read_spec
-from syno.operator import Operator
+from syno.operators.explain import Explanation, explain, read_operator, read_spec
+from syno.operators.operator import Operator
 
 RUN = CliRunner()
 SIZES = {"kernel": "k_1", "groups": "g", "shrink": "s"}

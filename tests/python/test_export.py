@@ -19,8 +19,8 @@ import syno  # noqa: E402
 import syno.export.linking as linking  # noqa: E402
 from syno.errors import FormatError, ShapeError, UnknownName  # noqa: E402
 from syno.export.safetensors_file import load as load_safetensors  # noqa: E402
-from syno.kernel import DTYPES  # noqa: E402
-from syno.operator import Operator  # noqa: E402
+from syno.kernels.kernel import DTYPES  # noqa: E402
+from syno.operators.operator import Operator  # noqa: E402
 from syno.torch import Op, replace, sites  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(linking.c_compiler() is None, reason="no C compiler")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from syno import expressions
 from syno.cli.main import app
-from syno.operator import Operator
+from syno.operators import expressions
+from syno.operators.operator import Operator
 
 ROOT = Path(__file__).resolve().parents[2]
 

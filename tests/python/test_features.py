@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from syno import _core
-from syno.features import NAMES, _Axes, _receptive_field, features
+from syno.operators.features import NAMES, _Axes, _receptive_field, features
 from syno.policies.derivation import derivation
 
 

@@ -19,10 +19,10 @@ from syno import _core
 from syno.cli import cache as cache_command
 from syno.cli.main import app
 from syno.errors import KernelError, SessionError
-from syno.files import read_input, write_whole
-from syno.operator import Operator
+from syno.machines import model as machine_module
+from syno.operators.operator import Operator
 from syno.session import Component, Session, open_view
-from syno.tuning import machine as machine_module
+from syno.support.files import read_input, write_whole
 from syno.tuning.records import record_store
 from syno.tuning.search import session_file
 
@@ -162,11 +162,11 @@ READERS = """
 import sys
 from pathlib import Path
 from syno.errors import FormatError
-from syno.files import read_input
-from syno.operator_file import load
+from syno.support.files import read_input
+from syno.operators.operator_file import load
 from syno.report import read_report
 from syno.session.sealing import file_sum
-from syno.tuning.machine import load_machine
+from syno.machines.model import load_machine
 for read in (load, load_machine, read_report, file_sum, lambda path: read_input(path, "spec")):
     try:
         read(Path(sys.argv[1]))

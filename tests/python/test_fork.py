@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from syno import Operator, _core
-from syno.bounded import Bounded
 from syno.config import config
+from syno.support.bounded import Bounded
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),

@@ -17,10 +17,10 @@ from typer.testing import CliRunner  # noqa: E402
 import syno  # noqa: E402
 from syno import _core  # noqa: E402
 from syno.cli.main import app  # noqa: E402
-from syno.explain import explain  # noqa: E402
-from syno.features import features  # noqa: E402
 from syno.nn import Op  # noqa: E402
-from syno.operator import Operator  # noqa: E402
+from syno.operators.explain import explain  # noqa: E402
+from syno.operators.features import features  # noqa: E402
+from syno.operators.operator import Operator  # noqa: E402
 from syno.policies.derivation import derivation  # noqa: E402
 
 SIZES = {"B": 2, "H": 3, "I": 8, "J": 10, "D": 4, "k": 3, "s": 2}

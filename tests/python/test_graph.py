@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: E402
 import syno  # noqa: E402
 from syno import models  # noqa: E402
 from syno.errors import FormatError  # noqa: E402
-from syno.inputs import call  # noqa: E402
+from syno.support.inputs import call  # noqa: E402
 from syno.torch.graph import CannotRecord, Graph, Recorded, _function, record  # noqa: E402
 
 

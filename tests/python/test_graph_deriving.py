@@ -17,7 +17,7 @@ from syno.deriving.known import Answer, Answers, Question
 from syno.errors import FormatError
 from syno.graph import compile as compiling
 from syno.graph.compiled import CompiledNetwork, Profile
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 CONV = "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]"
 SHAPES = {"o": 4, "c": 4, "h": 8, "w": 8, "r": 3, "s": 3}

@@ -7,8 +7,8 @@ import pytest
 
 from syno import _core
 from syno.errors import ParseError, ScheduleError, ShapeError, UnknownName
-from syno.operator import Operator
-from syno.prepack import prepacked
+from syno.kernels.prepack import prepacked
+from syno.operators.operator import Operator
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 

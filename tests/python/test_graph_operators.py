@@ -13,7 +13,7 @@ import syno
 from syno import nn as syno_nn
 from syno.graph.from_torch import from_module
 from syno.graph.operator_rows import operator_row
-from syno.inputs import unwrapped
+from syno.support.inputs import unwrapped
 from syno.torch import Op, replace, sites
 from syno.torch.ops import function_named
 

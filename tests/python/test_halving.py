@@ -55,7 +55,7 @@ FLOORS = st.dictionaries(st.sampled_from(SHARES[:-1]), st.integers(0, 9), max_si
 def test_the_stricter_of_two_floors_stops_what_either_stops(
     one: dict[float, int], other: dict[float, int], higher: bool, value: int, share: float
 ) -> None:
-    from syno.train import CurveFloor
+    from syno.training.train import CurveFloor
 
     def stops(floors: list[tuple[float, float]]) -> bool:
         return CurveFloor(floors, higher_is_better=higher)(int(100 * share), 100, value) is not None

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from syno.bench import Timing  # noqa: E402
+from syno.timing.bench import Timing  # noqa: E402
 from syno.torch import Op, images, replace  # noqa: E402
 from syno.torch.images import fastest  # noqa: E402
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 import syno  # noqa: E402
 from syno import _core  # noqa: E402
-from syno.in_words import in_words, known_operators  # noqa: E402
+from syno.operators.in_words import in_words, known_operators  # noqa: E402
 
 
 def small_spec() -> _core.Spec:
@@ -23,7 +23,7 @@ KNOWN = known_operators(SPEC)
 
 
 def named(name: str) -> _core.PGraph:
-    from syno.explain import _fitting
+    from syno.operators.explain import _fitting
 
     return _core.named_operator(name, SPEC, _fitting(SPEC, {}))
 

@@ -94,16 +94,16 @@ def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
 
 # A search of the fakes under the command's own code, from `syno search` on.
 SEARCH = """
-import syno.pipeline
+import syno.searching.pipeline
 def search(reference, directory, **options):
     from pathlib import Path
     from test_session import start
-    from syno.result import Result
+    from syno.searching.result import Result
     from syno.session import open_view
     with start(Path(directory), trainer={"pause_s": 0.05, "journal": reference}, note="syno search") as session:
         session.run(budget=12, progress="off")
     return Result(open_view(directory))
-syno.pipeline.search_task = search
+syno.searching.pipeline.search_task = search
 """
 
 
@@ -133,13 +133,16 @@ def test_an_interrupted_search_says_how_to_continue(
 
 
 COMMANDS: dict[str, tuple[list[str], str]] = {
-    "search": (["search", "a:b", "-o", "x"], "syno.pipeline.search_task"),
+    "search": (["search", "a:b", "-o", "x"], "syno.searching.pipeline.search_task"),
     "demo": (["demo", "-o", "x"], "syno.demo.run_demo"),
     "tune": (["tune", "y[i] = x[i]", "-s", "i=4"], "syno.cli.tune.run"),
-    "bench": (["bench", "x", "c1"], "syno.revisit.bench_candidate"),
-    "replay": (["replay", "x", "c1"], "syno.revisit.replay_candidate"),
+    "bench": (["bench", "x", "c1"], "syno.searching.revisit.bench_candidate"),
+    "replay": (["replay", "x", "c1"], "syno.searching.revisit.replay_candidate"),
     "explain": (["explain", "x", "c1"], "syno.cli.explain.explained"),
-    "export": (["export", "x", "c1", "--format", "c", "-o", "y"], "syno.revisit.export_candidate"),
+    "export": (
+        ["export", "x", "c1", "--format", "c", "-o", "y"],
+        "syno.searching.revisit.export_candidate",
+    ),
     "sites": (["sites", "a:b", "--example", "1"], "syno.cli.targets.example_inputs"),
     "status": (["status", "x"], "syno.cli.inspect.print_status"),
     "doctor": (["doctor"], "syno.cli.doctor.examine"),
@@ -156,7 +159,7 @@ def test_every_command_ends_with_the_code_of_its_signal(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(function, interrupted)
-    monkeypatch.setattr("syno.tasks.resolve", lambda reference: interrupted)
+    monkeypatch.setattr("syno.training.tasks.resolve", lambda reference: interrupted)
     monkeypatch.setattr(interrupts, "received", 0)
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 130

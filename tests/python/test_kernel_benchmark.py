@@ -22,8 +22,8 @@ from patience import PATIENCE_S
 
 from syno import _core
 from syno.errors import KernelError, SynoError
-from syno.operator import Operator
-from syno.tuning.machine import machine_model
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import pytest
 from patience import PATIENCE_S
 
 from syno.errors import KernelError, ShapeError, UnknownName
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 torch = pytest.importorskip("torch")
 
@@ -101,7 +101,7 @@ def test_kernels_run_on_the_threads_of_pytorch() -> None:
 import os, numpy as np, torch
 torch.set_num_threads(2)
 import syno.torch
-from syno.operator import Operator
+from syno.operators.operator import Operator
 from syno.torch.threads import share_threads
 assert share_threads()
 kernel = Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=256, n=256, k=64).compile(threads=2)

@@ -55,10 +55,10 @@ def search(path: Path, workers: int, executor: Any = None) -> None:
     with Session.open(
         path,
         proposer=Component(
-            reference="syno.proposers:make",
+            reference="syno.searching.proposers:make",
             options={"policy": "mcts", "spec": spec, "known": known},
         ),
-        evaluator=Component(reference="syno.network:NetworkEvaluator", options=made),
+        evaluator=Component(reference="syno.searching.network:NetworkEvaluator", options=made),
         batch_width=3,
         limits=Limits(workers=workers, start_limit_s=600, retries=100, checkpoint_s=LONG_S),
     ) as session:

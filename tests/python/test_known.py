@@ -18,7 +18,7 @@ from syno import _core
 from syno.errors import FormatError, SpecError, SynoError, UnknownName
 from syno.known import DEFAULT_KNOWN, NAMES, Names, Place, chosen, known_operators
 from syno.known.beside import SHARE, Beside, beside, due
-from syno.proposers import make
+from syno.searching.proposers import make
 from syno.session import Component, Gains, InlineExecutor, Limits, ProcessExecutor, Session
 from syno.session.finals import best_of
 
@@ -294,7 +294,7 @@ def session(path: Path, executor: Any, policy: str = "evolution", budget: int = 
     options = {"spec": SPEC, "policy": policy, "known": beside(spec(), None, window="k")}
     opened = Session.open(
         path,
-        proposer=Component(reference="syno.proposers:make", options=options),
+        proposer=Component(reference="syno.searching.proposers:make", options=options),
         evaluator=Component(reference="session_operators:Reader"),
         measurer=Component(reference="session_operators:Meter"),
         seed=4,
@@ -353,7 +353,7 @@ def test_finds_are_judged_beside_known_ones_and_everything_says_which_is_which(
     from syno.report import read_report, to_csv, to_html, to_markdown
     from syno.report.plot import figure_svg, pareto_figure
     from syno.report.render import side_by_side
-    from syno.result import report_of
+    from syno.searching.result import report_of
 
     with session(tmp_path, InlineExecutor()) as opened:
         finalists = [c for c in opened.candidates() if c.finals]

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import syno
 from syno import _core
-from syno.bench import Timing
 from syno.errors import BudgetError, ShapeError
-from syno.operator import Operator
+from syno.operators.operator import Operator
 from syno.session import Prune
 from syno.session.require import LIMITS, required
+from syno.timing.bench import Timing
 from syno.tuning.latency import distinct, latency
 
 
@@ -37,7 +37,7 @@ def test_a_prediction_times_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a kernel was compiled")
 
-    monkeypatch.setattr("syno.kernel.compile", refuse)
+    monkeypatch.setattr("syno.kernels.kernel.compile", refuse)
     found = syno.latency(small(8, 6), measured=False)
     assert found.us is None and found.predicted_us > 0
 
@@ -112,6 +112,6 @@ def test_a_pass_that_another_process_disturbed_is_not_the_latency(
             for name in functions
         ]
 
-    monkeypatch.setattr("syno.bench.measure", passes)
+    monkeypatch.setattr("syno.timing.bench.measure", passes)
     assert latency(small(8, 6), turns=3).us == 100.0
     assert next(factors) == 7.0, "two passes that agree are enough"

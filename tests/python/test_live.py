@@ -12,9 +12,9 @@ import pytest
 from patience import PATIENCE_S
 
 import syno
-from syno import live as live_module
 from syno.errors import UnknownName
-from syno.live import in_notebook, live, resolved
+from syno.support import live as live_module
+from syno.support.live import in_notebook, live, resolved
 from syno.tuning import progress as progress_module
 from syno.tuning.progress import shown
 

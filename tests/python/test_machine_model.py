@@ -10,7 +10,7 @@ import pytest
 import syno
 from syno import _core
 from syno.errors import FormatError
-from syno.tuning.machine import (
+from syno.machines.model import (
     describe,
     load_machine,
     machine_file,

@@ -14,7 +14,7 @@ from test_emit import ACCUMULATING, CASES, index_maps, program_of, random_inputs
 import syno
 from syno import _core
 from syno._core import Program
-from syno.mathematics import mathml
+from syno.operators.mathematics import mathml
 
 MORE = {
     "powers": ("y[i] = (x[i] - 2) ** 2 - -(x[i] + 1) * 3 - (x[i] - (x[i] - 1))", {"x": [5]}, {}),

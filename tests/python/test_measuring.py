@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from syno import measuring as module
-from syno.bench import bench, measure
 from syno.errors import ShapeError
-from syno.measuring import BUSY, lock_file, measuring
+from syno.timing import measuring as module
+from syno.timing.bench import bench, measure
+from syno.timing.measuring import BUSY, lock_file, measuring
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ nn = torch.nn
 functional = torch.nn.functional
 
 from syno.errors import TaskError  # noqa: E402
-from syno.metrics import (  # noqa: E402
+from syno.training.metrics import (  # noqa: E402
     IGNORED,
     LOSSES,
     METRICS,
@@ -25,8 +25,8 @@ from syno.metrics import (  # noqa: E402
     collect,
     find_class_dimension,
 )
-from syno.tasks import Task, check_task  # noqa: E402
-from syno.train import evaluate, train  # noqa: E402
+from syno.training.tasks import Task, check_task  # noqa: E402
+from syno.training.train import evaluate, train  # noqa: E402
 
 
 def drawn(*shape: int, seed: int = 0) -> Any:

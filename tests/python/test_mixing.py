@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import syno  # noqa: E402
-from syno.mixing import compare_mixing  # noqa: E402
+from syno.searching.mixing import compare_mixing  # noqa: E402
 from syno.session.verdict import MIXES  # noqa: E402
 from syno.torch import replace  # noqa: E402
 
@@ -187,7 +187,9 @@ def test_a_candidate_that_leaks_fails_before_it_is_trained(
     x = torch.randn(4, 8, 6, 64, generator=draw)
     data = [(b, b.roll(-1, 1)) for b in x]
     found = syno.sites(model, data[0][0][:1], repeats=1).where(predicate=lambda s: s.name == "up")
-    monkeypatch.setattr("syno.mixing.compare_mixing", lambda *a, **k: f"{MIXES} tokens: no")
+    monkeypatch.setattr(
+        "syno.searching.mixing.compare_mixing", lambda *a, **k: f"{MIXES} tokens: no"
+    )
     result = syno.search(
         model, data[0][0][:1], sites=found, data=(data, data), budget=1, session=tmp_path / "run", loss="mse",
         finalists=0, batch_width=1, max_steps=4, policy="random", prune=Prune(), progress="off",

@@ -19,11 +19,11 @@ from torch import nn  # noqa: E402
 
 import syno  # noqa: E402
 from syno.errors import ShapeError, TaskError, UnknownName  # noqa: E402
-from syno.inputs import call, plain, structured  # noqa: E402
-from syno.operator import Operator  # noqa: E402
-from syno.result import Result  # noqa: E402
+from syno.operators.operator import Operator  # noqa: E402
+from syno.searching.result import Result  # noqa: E402
 from syno.session import Prune  # noqa: E402
-from syno.tasks import Task, check_task  # noqa: E402
+from syno.support.inputs import call, plain, structured  # noqa: E402
+from syno.training.tasks import Task, check_task  # noqa: E402
 
 WIDTH = 8
 
@@ -235,7 +235,7 @@ def test_models_of_every_dtype_and_structure_of_inputs_are_searched(
     tmp_path: Any, monkeypatch: Any, dtype: str, kind: Any, structure: str, numpy: bool
 ) -> None:
     monkeypatch.setattr(
-        "syno.pipeline.compare_finalists", lambda *_: None
+        "syno.searching.pipeline.compare_finalists", lambda *_: None
     )  # torch.compile takes its time
     model = kind().to(getattr(torch, dtype))
     train = batches(3, dtype, structure, numpy)

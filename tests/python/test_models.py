@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from syno import models  # noqa: E402
 from syno.errors import TaskError, UnknownName  # noqa: E402
-from syno.train import torch_threads  # noqa: E402
+from syno.training.train import torch_threads  # noqa: E402
 
 # Parameters as torchvision documents them for the same definitions.
 IMAGENET = {
@@ -145,7 +145,7 @@ def test_models_can_be_registered() -> None:
 
 def test_importing_the_packages_does_not_import_torch() -> None:
     code = (
-        "import sys, syno.models, syno.data, syno.tasks, syno.train, syno.session, syno.errors;"
+        "import sys, syno.models, syno.data, syno.training.tasks, syno.training.train, syno.session, syno.errors;"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

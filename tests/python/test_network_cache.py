@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 import syno
-from syno import _core, prepack
-from syno.cache import write_entry
+from syno import _core
 from syno.errors import KernelError
 from syno.graph import fusing
-from syno.tuning import construct
+from syno.kernels import construct, prepack
+from syno.kernels.cache import write_entry
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import syno
 from syno.errors import BudgetError, KernelError, SessionError, ShapeError
-from syno.numbers import significant
-from syno.pipeline import search, search_task
+from syno.searching.pipeline import search, search_task
 from syno.session import Budget
+from syno.support.numbers import significant
 
 
 @pytest.mark.parametrize(

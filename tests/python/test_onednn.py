@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-from syno.onednn import OneDnnUnavailable, packed_for_onednn  # noqa: E402
+from syno.timing.onednn import OneDnnUnavailable, packed_for_onednn  # noqa: E402
 
 needs_onednn = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN"

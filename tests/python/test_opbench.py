@@ -20,7 +20,7 @@ from tree import AuthorsTree, Lattice
 
 from syno import _core
 from syno.errors import FormatError
-from syno.operator import Operator
+from syno.operators.operator import Operator
 from syno.policies.policy import History
 from syno.tuning.cost_model import rank_correlation
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syno._sizes import Monomial, solve
 from syno.errors import FormatError, ParseError, ShapeError, UnknownName
-from syno.operator import Operator
-from syno.operator_file import schema
+from syno.operators.operator import Operator
+from syno.operators.operator_file import schema
+from syno.operators.sizes import Monomial, solve
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 SYMBOLIC = """

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import syno.kernel as kernel_module
+import syno.kernels.kernel as kernel_module
 from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, UnknownName
-from syno.kernel import DTYPES, compile
-from syno.operator import Operator
-from syno.tuning.machine import machine_model
-from syno.tuning.spills import without_spills
+from syno.kernels.kernel import DTYPES, compile
+from syno.kernels.spills import without_spills
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 

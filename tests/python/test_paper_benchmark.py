@@ -18,9 +18,9 @@ from hypothesis import strategies as st  # noqa: E402
 
 import syno  # noqa: E402
 from syno import models  # noqa: E402
-from syno.tasks import digits  # noqa: E402
 from syno.torch import Op  # noqa: E402
-from syno.train import torch_threads  # noqa: E402
+from syno.training.tasks import digits  # noqa: E402
+from syno.training.train import torch_threads  # noqa: E402
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 from paper import end_to_end, gpt, layers, peers, store, substitutes, trained  # noqa: E402

@@ -15,7 +15,7 @@ from syno.cli.main import app
 from syno.errors import SessionError, SpecError, SynoError, UnknownName
 from syno.models.fashion import fashion_resnet
 from syno.report import read_report
-from syno.result import Result
+from syno.searching.result import Result
 from syno.session import Prune
 
 OPTIONS = {"width": 8, "batch": 128, "epochs": 1}  # a dozen steps a training
@@ -24,7 +24,7 @@ OPTIONS = {"width": 8, "batch": 128, "epochs": 1}  # a dozen steps a training
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished search of two candidates, by the command-line's path."""
-    from syno.pipeline import search_task
+    from syno.searching.pipeline import search_task
 
     directory = tmp_path_factory.mktemp("runs") / "digits"
     search_task(
@@ -88,7 +88,7 @@ def test_the_report_says_what_was_replaced_why_and_how_to_use_it(searched: Path)
 
 
 def test_running_a_finished_search_again_trains_nothing(searched: Path) -> None:
-    from syno.pipeline import search_task
+    from syno.searching.pipeline import search_task
 
     before = [c.to_dict() for c in Result.load(searched).view.candidates()]
     result = search_task(
@@ -108,7 +108,7 @@ def test_running_a_finished_search_again_trains_nothing(searched: Path) -> None:
 
 
 def test_a_resumed_search_may_not_change_its_seed(searched: Path) -> None:
-    from syno.pipeline import search_task
+    from syno.searching.pipeline import search_task
 
     with pytest.raises(SessionError, match="seed"):
         search_task("digits", searched, options=OPTIONS, budget=2, seed=5, groups=1, progress="off")
@@ -317,7 +317,7 @@ def test_a_group_whose_space_is_empty_is_skipped_and_the_others_are_searched(
 
 
 def test_known_operators_are_searched_beside_and_a_session_keeps_which(tmp_path: Path) -> None:
-    from syno.pipeline import search_task
+    from syno.searching.pipeline import search_task
     from syno.session.config import read_config
 
     settings = {

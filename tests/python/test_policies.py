@@ -19,8 +19,8 @@ from test_synth import site
 from syno import _core
 from syno.cli.inspect import candidate_details
 from syno.errors import FormatError, SpecError, UnknownName
-from syno.features import NAMES
 from syno.known.beside import beside
+from syno.operators.features import NAMES
 from syno.policies import DEFAULT_POLICY
 from syno.policies.bayesian import BayesianOptimization
 from syno.policies.evolution import Evolution
@@ -30,7 +30,7 @@ from syno.policies.hypervolume import HypervolumeImprovement
 from syno.policies.policy import History, Policy
 from syno.policies.random_search import RandomSearch
 from syno.policies.space import SpecSpace, likeness
-from syno.proposers import POLICIES, make
+from syno.searching.proposers import POLICIES, make
 from syno.session import Component, Gains, InlineExecutor, Limits, ProcessExecutor, Session
 
 
@@ -423,7 +423,7 @@ def story(path: Path, policy: str, executor: Any) -> list[tuple[Any, ...]]:
     options = {"spec": small(), "policy": policy}
     with Session.open(
         path,
-        proposer=Component(reference="syno.proposers:make", options=options),
+        proposer=Component(reference="syno.searching.proposers:make", options=options),
         evaluator=Component(reference="session_operators:Reader"),
         measurer=Component(reference="session_operators:Meter"),
         batch_width=3,

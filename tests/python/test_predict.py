@@ -9,8 +9,8 @@ import pytest
 import syno
 from syno import _core
 from syno.errors import KernelError, UnknownName
-from syno.tuning.construct import construct
-from syno.tuning.machine import machine_model
+from syno.kernels.construct import construct
+from syno.machines.model import machine_model
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 SIZES = {"n": 1, "o": 64, "c": 64, "h": 56, "w": 56, "r": 3, "s": 3}

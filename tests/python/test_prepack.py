@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError, UnknownName
-from syno.kernel import DTYPES
-from syno.operator import Operator
-from syno.prepack import prepacked
+from syno.kernels.kernel import DTYPES
+from syno.kernels.prepack import prepacked
+from syno.operators.operator import Operator
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 

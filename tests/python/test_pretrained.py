@@ -19,14 +19,14 @@ from typer.testing import CliRunner  # noqa: E402
 import syno  # noqa: E402
 from syno.cli.main import app  # noqa: E402
 from syno.errors import SessionError, TaskError  # noqa: E402
-from syno.fitting import fit_operators  # noqa: E402
 from syno.report import to_html, to_markdown  # noqa: E402
-from syno.result import Result  # noqa: E402
+from syno.searching.result import Result  # noqa: E402
 from syno.session import Prune, Session  # noqa: E402
-from syno.tasks import Task  # noqa: E402
 from syno.torch import Op  # noqa: E402
 from syno.torch import replace as put_operators  # noqa: E402
-from syno.train import judge, train  # noqa: E402
+from syno.training.fitting import fit_operators  # noqa: E402
+from syno.training.tasks import Task  # noqa: E402
+from syno.training.train import judge, train  # noqa: E402
 
 Batches = list[tuple[Any, Any]]
 
@@ -83,7 +83,9 @@ def searched(model: nn.Module, directory: Path, **more: Any) -> Result:
 
 @pytest.fixture
 def no_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syno.pipeline.compare_finalists", lambda *_: None)  # compiles for long
+    monkeypatch.setattr(
+        "syno.searching.pipeline.compare_finalists", lambda *_: None
+    )  # compiles for long
 
 
 def test_a_trained_model_is_judged_first_and_its_weights_are_where_trainings_begin(
@@ -229,7 +231,7 @@ def test_a_session_judges_what_was_handed_in_once_whatever_ends_a_run(tmp_path: 
 TASK = """
 import torch
 from torch import nn
-from syno.tasks import Task
+from syno.training.tasks import Task
 
 def model():
     with torch.random.fork_rng():  # stands for weights that somebody trained
@@ -250,8 +252,8 @@ def make():
 
 
 def test_workers_fit_operators_as_this_process_does(tmp_path: Path) -> None:
-    from syno.pipeline import search_task
-    from syno.revisit import replay_candidate
+    from syno.searching.pipeline import search_task
+    from syno.searching.revisit import replay_candidate
 
     (tmp_path / "own.py").write_text(TASK)
     reference = f"{tmp_path / 'own.py'}:make"

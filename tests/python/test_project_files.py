@@ -65,7 +65,7 @@ def test_hooks_are_the_linters_that_all_tests_run() -> None:
 
 def test_hooks_look_at_the_files_that_the_linters_look_at() -> None:
     for file, ids in {
-        "syno/kernel.py": {"ruff-check", "ruff-format", "mypy"},
+        "syno/kernels/kernel.py": {"ruff-check", "ruff-format", "mypy"},
         "tests/python/test_files.py": {"ruff-check", "ruff-format"},
         "cpp/jit/emitter.hpp": {"clang-format"},
         "notebooks/first_operator.md": set(),

@@ -12,11 +12,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 import syno
-from syno import Operator, _core, ranged
+from syno import Operator, _core
 from syno.errors import ScheduleError
 from syno.graph import buckets
 from syno.graph.dynamic_model import DynamicModel
-from syno.ranged import Asked, NotTheSame, Range, make_together, neutral_names, ranged_kernels
+from syno.kernels import ranged
+from syno.kernels.ranged import (
+    Asked,
+    NotTheSame,
+    Range,
+    make_together,
+    neutral_names,
+    ranged_kernels,
+)
 
 
 class Block(nn.Module):

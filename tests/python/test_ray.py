@@ -23,10 +23,10 @@ from syno import _core, executors
 from syno.config import config
 from syno.errors import SessionError
 from syno.executors import network, ship, target
-from syno.operator import Operator
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
 from syno.session import Call, Component, Session, nodes
 from syno.session.protocols import TrainRequest
-from syno.tuning.machine import machine_model
 from syno.tuning.network import tune_network
 from syno.tuning.search import default_options, tune
 

@@ -22,8 +22,8 @@ from torch import nn
 import syno
 from syno import _core
 from syno.errors import SessionError, UnknownName
-from syno.network import _dtype
-from syno.predicting import Predictor, layer_operator
+from syno.machines.model import machine_model
+from syno.searching.network import _dtype
 from syno.session import (
     Component,
     Limits,
@@ -34,7 +34,7 @@ from syno.session import (
     open_view,
 )
 from syno.session.config import read_config
-from syno.tuning.machine import machine_model
+from syno.timing.predicting import Predictor, layer_operator
 
 NOISE: dict[str, Any] = {"jitter": 400.0}
 
@@ -371,7 +371,7 @@ def test_whole_searches_under_noise_and_kills_propose_the_same(
 
 
 def test_a_search_goes_by_what_it_was_begun_with(tmp_path: Path) -> None:
-    from syno.pipeline import _predicted_on
+    from syno.searching.pipeline import _predicted_on
 
     with pytest.raises(UnknownName, match="predicted"):
         _predicted_on(tmp_path, "guessed", None)

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from syno.errors import FormatError
-from syno.machine import describe_machine
 from syno.report import (
     Comparison,
     Entry,
@@ -24,6 +23,7 @@ from syno.report import (
     to_markdown,
     write_report,
 )
+from syno.support.machine import describe_machine
 
 
 def entry(name: str, accuracy: float | None, latency_us: float | None, **more: object) -> Entry:

@@ -18,9 +18,9 @@ import msgspec
 import pytest
 from browser import dom_of, screenshot
 
-from syno.machine import describe_machine
 from syno.report import Entry, Report, to_html
 from syno.report.front import embedded, policy, script
+from syno.support.machine import describe_machine
 
 SVG = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'><rect width='40' height='20'/></svg>"
 

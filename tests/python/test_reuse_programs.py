@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import syno
 from syno import _core
 from syno.errors import ArgumentError, FormatError, KernelError, ShapeError
-from syno.tuning.machine import machine_model
+from syno.machines.model import machine_model
 from syno.tuning.records import Record, RecordStore, make_record, record_store, this_version
 from syno.tuning.reuse.bridging import bridge_program, bridge_programs
 from syno.tuning.reuse.candidates import candidates_for, outside

@@ -11,9 +11,9 @@ from test_session import run, start
 from typer.testing import CliRunner
 
 from syno.cli.main import app
-from syno.machine import cpu_model
-from syno.revisit import compare_latency
+from syno.searching.revisit import compare_latency
 from syno.session import Candidate, Measurement
+from syno.support.machine import cpu_model
 
 
 def candidate_of(tmp_path: Path, cpu: str | None = None) -> Candidate:
@@ -76,7 +76,7 @@ def test_a_replay_that_runs_slower_fails(
         row = compare_latency(candidate, lambda: again, options["latency_tolerance"])
         return {"id": id, "same": row["same"], "rows": [row]}
 
-    monkeypatch.setattr("syno.revisit.replay_candidate", replayed)
+    monkeypatch.setattr("syno.searching.revisit.replay_candidate", replayed)
     done = CliRunner().invoke(app, ["replay", str(tmp_path), "c1"])
     assert done.exit_code == code
     assert ("NO" in done.output) == bool(code)

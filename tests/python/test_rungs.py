@@ -31,7 +31,7 @@ from syno.session.rungs import (
     correlation_interval,
     rank_correlation,
 )
-from syno.train import CurvePoint, TrainResult, train
+from syno.training.train import CurvePoint, TrainResult, train
 
 
 class Short(Trainer):
@@ -338,7 +338,7 @@ def test_the_command_line_refuses_rungs_before_any_work(tmp_path: Path, text: st
 
 
 def test_a_short_training_has_the_whole_schedule() -> None:
-    from syno.tasks import digits
+    from syno.training.tasks import digits
 
     rates: list[list[float]] = []
 

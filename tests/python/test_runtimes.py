@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from syno import runtimes
 from syno.cli.main import app
-from syno.revisit import bench_original
-from syno.runtimes import RUNTIMES, Runtime, RuntimeUnavailable, running
+from syno.searching.revisit import bench_original
+from syno.timing import runtimes
+from syno.timing.runtimes import RUNTIMES, Runtime, RuntimeUnavailable, running
 
 BY_NAME = {runtime.name: runtime for runtime in RUNTIMES}
 INSTALLED = [runtime.name for runtime in RUNTIMES if not runtime.missing]

@@ -32,7 +32,7 @@ from test_data import idx_bytes  # noqa: E402
 import syno  # noqa: E402
 from syno import _core  # noqa: E402
 from syno.errors import SynoError  # noqa: E402
-from syno.operator import Operator  # noqa: E402
+from syno.operators.operator import Operator  # noqa: E402
 from syno.session import open_view  # noqa: E402
 from syno.session.interval import Sample  # noqa: E402
 from syno.session.records import Score  # noqa: E402

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from syno.cli.main import app
 from syno.errors import ArgumentError, SessionError, SpecError, UnknownName
 from syno.report import Report
-from syno.result import report_of
+from syno.searching.result import report_of
 from syno.session import (
     Component,
     InlineExecutor,

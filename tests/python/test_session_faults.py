@@ -311,7 +311,7 @@ def test_limits_and_notes_may_change(tmp_path: Path) -> None:
 
 
 def test_limits_stay_as_they_were_edited_unless_they_are_given_again(tmp_path: Path) -> None:
-    from syno.pipeline import _limits
+    from syno.searching.pipeline import _limits
 
     assert _limits(tmp_path, {"workers": 3, "train_limit_s": None}) == Limits(workers=3)
     start(tmp_path).close()
@@ -335,7 +335,7 @@ def test_the_limit_of_trainings_is_set_on_the_command_line(
 ) -> None:
     from typer.testing import CliRunner
 
-    import syno.pipeline
+    import syno.searching.pipeline
     from syno.cli.main import app
 
     given: dict[str, Any] = {}
@@ -344,7 +344,7 @@ def test_the_limit_of_trainings_is_set_on_the_command_line(
         given.update(options)
         raise SessionError("far enough")
 
-    monkeypatch.setattr(syno.pipeline, "search_task", stand_in)
+    monkeypatch.setattr(syno.searching.pipeline, "search_task", stand_in)
     command = ["search", "pkg.mod:task", "-o", str(tmp_path), "--train-limit"]
     assert CliRunner().invoke(app, [*command, text]).exit_code == 1
     assert given.pop("timeout_s") == seconds

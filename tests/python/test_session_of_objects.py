@@ -19,23 +19,26 @@ from typer.testing import CliRunner  # noqa: E402
 
 import syno  # noqa: E402
 import syno.export.linking as linking  # noqa: E402
-from syno import original_file  # noqa: E402
 from syno.cli.main import app  # noqa: E402
 from syno.errors import SessionError, ShapeError, TaskError, UnknownName  # noqa: E402
-from syno.network_file import FILE, VALUES, read_network  # noqa: E402
 from syno.report import rows  # noqa: E402
-from syno.result import Result, load_weights  # noqa: E402
-from syno.revisit import replay_candidate  # noqa: E402
-from syno.session import Prune, SessionView  # noqa: E402
-from syno.tasks import Task  # noqa: E402
+from syno.searching.result import Result, load_weights  # noqa: E402
+from syno.searching.revisit import replay_candidate  # noqa: E402
+from syno.session import (  # noqa: E402
+    Prune,
+    SessionView,
+    original_file,
+)
+from syno.session.network_file import FILE, VALUES, read_network  # noqa: E402
 from syno.torch import Op  # noqa: E402
+from syno.training.tasks import Task  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(linking.c_compiler() is None, reason="no C compiler")
 
 SOURCE = """
 import torch
 from torch import nn
-from syno.tasks import Task
+from syno.training.tasks import Task
 
 class Pair(nn.Module):
     def __init__(self, width=8):
@@ -76,7 +79,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     sites = syno.sites(model, example, repeats=1)
     with pytest.MonkeyPatch.context() as patch:
         # It calls torch.compile, which takes its time.
-        patch.setattr("syno.pipeline.compare_finalists", lambda *_: None)
+        patch.setattr("syno.searching.pipeline.compare_finalists", lambda *_: None)
         result = syno.search(
             model, example, sites=sites.where(kind="conv1d"), data=(data(2), data(1)), budget=1,
             session=root / "run", finalists=1, final_seeds=1, batch_width=1, policy="random",
@@ -387,7 +390,7 @@ def test_another_process_uses_the_session(made: Any) -> None:
     root, id, _ = made
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import pair, syno\n"
-        "from syno.result import Result\n"
+        "from syno.searching.result import Result\n"
         "found = Result.load(sys.argv[1] + '/run')\n"
         "print(found[sys.argv[2]].apply(pair.model(), measured=False).eval()(*found.example).shape)\n"
     )
@@ -399,7 +402,7 @@ def test_another_process_uses_the_session(made: Any) -> None:
 
 def test_unknown_seeds_and_sites_are_named(made: Any) -> None:
     root, id, _ = made
-    from syno.revisit import export_candidate
+    from syno.searching.revisit import export_candidate
 
     with pytest.raises(SessionError, match="no trained weights of seed 77"):
         export_candidate(root / "run", id, format="onnx", output=root / "x", seed=77)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import syno
 from syno import _core
-from syno.operator import Operator
-from syno.prepack import prepacked
+from syno.kernels.prepack import prepacked
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
 from syno.tuning import settling
-from syno.tuning.machine import machine_model
 from syno.tuning.records import Record, RecordStore, make_record, plain_names, record_store
 from syno.tuning.reuse.prepacking import with_prepacked
 

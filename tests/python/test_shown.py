@@ -15,9 +15,9 @@ from test_session import run, start
 
 import syno
 from syno import _core
-from syno.bench import bench
-from syno.explain import explain
+from syno.operators.explain import explain
 from syno.session import InlineExecutor, open_view
+from syno.timing.bench import bench
 from syno.tuning.search import Tuned
 
 OPERATOR = syno.Operator.parse("y[i,j] = sum[k] a[i,k] * b[k,j]", i=4, j=4, k=4)

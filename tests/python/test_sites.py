@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 import syno  # noqa: E402
 from syno import _core  # noqa: E402
 from syno.errors import ShapeError, SpecError, UnknownName  # noqa: E402
-from syno.explain import explain  # noqa: E402
+from syno.operators.explain import explain  # noqa: E402
 from syno.torch.layers import describe, output_shape  # noqa: E402
 from syno.torch.sites import Sites  # noqa: E402
 

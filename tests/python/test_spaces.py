@@ -18,11 +18,11 @@ from syno import _core
 from syno.cli.main import app
 from syno.cli.spaces import asked
 from syno.errors import FormatError, SessionError, SpecError, UnknownName
-from syno.pipeline import search_task
-from syno.proposers import POLICIES
+from syno.searching.pipeline import search_task
+from syno.searching.proposers import POLICIES
+from syno.searching.space_settings import BUDGETS, EXTENSIONS, THRESHOLDS, Settings
 from syno.session import Prune
 from syno.session.config import read_config
-from syno.space_settings import BUDGETS, EXTENSIONS, THRESHOLDS, Settings
 
 NAMES = _core.spec_names()
 
@@ -380,8 +380,8 @@ def test_a_search_that_goes_on_refuses_another_space(searched: Path) -> None:
 def test_a_space_in_a_file_is_searched_where_it_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from syno.pipeline import default_sites
-    from syno.tasks import load_task
+    from syno.searching.pipeline import default_sites
+    from syno.training.tasks import load_task
 
     task = load_task("digits", dict(OPTIONS))
     group = default_sites(task.make_model(0), task.example(1)).groups()[-1]
@@ -397,7 +397,9 @@ def test_a_space_in_a_file_is_searched_where_it_fits(
     with pytest.raises(SessionError, match="space"):
         begin(tmp_path / "run", space.with_(max_steps=6))
     planned = []
-    monkeypatch.setattr("syno.pipeline._run", lambda *args, **named: planned.append(args[3]))
+    monkeypatch.setattr(
+        "syno.searching.pipeline._run", lambda *args, **named: planned.append(args[3])
+    )
     begin(tmp_path / "other", {"spec": space, "max_steps": 6})
     for stage, _ in planned[0]:
         text = str(stage.proposer.options["spec"])
@@ -426,7 +428,9 @@ def test_search_from_python_takes_a_space(
     from torch.utils.data import DataLoader, TensorDataset
 
     planned: list[Any] = []
-    monkeypatch.setattr("syno.pipeline._run", lambda *args, **named: planned.append(args[3]))
+    monkeypatch.setattr(
+        "syno.searching.pipeline._run", lambda *args, **named: planned.append(args[3])
+    )
     model = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 1))
     x = randn(1, 16, 16, 16)
     data = DataLoader(TensorDataset(randn(2, 16, 16, 16), randn(2, 16, 16, 16)))
@@ -464,7 +468,7 @@ def test_the_command_line_sets_a_space(tmp_path: Path, monkeypatch: pytest.Monke
         got.update(named)
         raise SessionError("enough was seen")
 
-    monkeypatch.setattr("syno.pipeline.search_task", stop)
+    monkeypatch.setattr("syno.searching.pipeline.search_task", stop)
     spec = syno.Space.load("test").save(tmp_path / "a.json")
     options = ["--set", "max_steps=9", "--set", "max_flops=1e9", "--set", "max_params=none"]
     options += ["--set", "extensions=tile,repeat", "--rule", "pools-too-much=off"]

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from syno.network import NetworkEvaluator
+from syno.searching.network import NetworkEvaluator
 from syno.session.protocols import OperatorText, TrainRequest
-from syno.streams import Stream, generators, seed_of
-from syno.tasks import load_task
-from syno.train import TrainResult, train
+from syno.support.streams import Stream, generators, seed_of
+from syno.training.tasks import load_task
+from syno.training.train import TrainResult, train
 
 
 def draw() -> list[float]:

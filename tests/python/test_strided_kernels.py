@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-import syno.kernel
+import syno.kernels.kernel
 from syno import Operator, _core
 from syno.errors import KernelError, ShapeError
-from syno.prepack import prepacked
+from syno.kernels.prepack import prepacked
 
 
 def products() -> Operator:
@@ -31,7 +31,7 @@ HARD = {
 def test_any_data_of_the_caller_are_computed(what: str, dtype: str) -> None:
     kernel = products().compile(dtype, cache=False)
     random = np.random.default_rng(0)
-    narrow = syno.kernel.DTYPES[dtype]
+    narrow = syno.kernels.kernel.DTYPES[dtype]
     with np.errstate(all="ignore"):
         wide = random.normal(size=(17, 33))
         HARD[what](wide)
@@ -85,7 +85,7 @@ def test_wrong_code_for_strides_is_refused_before_it_computes(
     a = np.zeros((33, 17), np.float32).T
     b = np.zeros((33, 21), np.float32)
     code = wrong_code(operator, {"a": [1, 17]})
-    monkeypatch.setattr(syno.kernel.Kernel, "_code_for", lambda self, arrays, out: code)
+    monkeypatch.setattr(syno.kernels.kernel.Kernel, "_code_for", lambda self, arrays, out: code)
     out = np.full((17, 21), 7, np.float32)
     for _ in range(2):  # zeros tell nothing of it: the check does not look at them
         with pytest.raises(KernelError, match="strides"):
@@ -98,7 +98,7 @@ def test_wrong_code_for_strides_is_refused_before_it_computes(
 def test_one_check_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = products().compile(cache=False)
     checks = []
-    real = syno.kernel.Kernel._code_for
+    real = syno.kernels.kernel.Kernel._code_for
 
     class Counting:
         def __init__(self, code: _core.Kernel) -> None:
@@ -112,7 +112,9 @@ def test_one_check_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
             return self.code(*arrays, **options)
 
     monkeypatch.setattr(
-        syno.kernel.Kernel, "_code_for", lambda self, arrays, out: Counting(real(self, arrays, out))
+        syno.kernels.kernel.Kernel,
+        "_code_for",
+        lambda self, arrays, out: Counting(real(self, arrays, out)),
     )
     a, b = np.ones((33, 17), np.float32).T, np.ones((33, 21), np.float32)
     for _ in range(3):
@@ -123,13 +125,13 @@ def test_one_check_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arguments_far_apart_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syno.kernel, "CHECKED_BYTES", 1000)
+    monkeypatch.setattr(syno.kernels.kernel, "CHECKED_BYTES", 1000)
     kernel = products().compile(cache=False)
 
     def never(self: object, arrays: object, out: object) -> object:
         raise AssertionError("no code for such strides is wanted")
 
-    monkeypatch.setattr(syno.kernel.Kernel, "_code_for", never)
+    monkeypatch.setattr(syno.kernels.kernel.Kernel, "_code_for", never)
     random = np.random.default_rng(0)
     a = random.normal(size=(17, 33, 50)).astype(np.float32)[:, :, 7]
     b = random.normal(size=(33, 21)).astype(np.float32)

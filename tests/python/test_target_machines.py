@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 from syno import executors
 from syno.cli.main import app
 from syno.errors import ArgumentError, SessionError, UnknownName
+from syno.machines.model import machine_model
 from syno.report import rows, write_report
 from syno.report.build import build_report
 from syno.report.render import columns_of
-from syno.result import session_report
+from syno.searching.result import session_report
 from syno.session import Component, InlineExecutor, Session, open_view
 from syno.session.protocols import Measurement, MeasureRequest
-from syno.tuning.machine import machine_model
 
 CLOCK = Component(reference="test_target_machines:Clocks")
 

@@ -11,8 +11,8 @@ import pytest
 
 from syno import _core
 from syno.errors import FormatError, KernelError, UnknownName
-from syno.operator import Operator
-from syno.targets import MACHINES, machine_of
+from syno.kernels.targets import MACHINES, machine_of
+from syno.operators.operator import Operator
 
 AARCH64 = "aarch64-linux-gnu"
 CROSS = "aarch64-linux-gnu-gcc"

@@ -10,13 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from syno import tasks  # noqa: E402
 from syno.errors import SynoError, TaskError, UnknownName  # noqa: E402
+from syno.training import tasks  # noqa: E402
 
 SOURCE = """
 import torch
 from torch import nn
-from syno.tasks import Task
+from syno.training.tasks import Task
 
 def batches(count, width=4):
     g = torch.Generator().manual_seed(0)

@@ -19,7 +19,7 @@ from torch.nn import functional as F  # noqa: E402
 import syno  # noqa: E402
 import syno.nn  # noqa: E402
 from syno.errors import KernelError, ShapeError, UnknownName  # noqa: E402
-from syno.operator import Operator  # noqa: E402
+from syno.operators.operator import Operator  # noqa: E402
 from syno.torch import Op, as_function, native, ops, replace, sites  # noqa: E402
 from syno.torch.initialize import fan_in  # noqa: E402
 

@@ -9,7 +9,7 @@ import pytest
 
 from syno import _core
 from syno.errors import KernelError, ShapeError
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 torch = pytest.importorskip("torch")
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from syno.operator import Operator  # noqa: E402
+from syno.operators.operator import Operator  # noqa: E402
 from syno.torch import Op, replace, sites  # noqa: E402
 from syno.torch.ops import as_function  # noqa: E402
 from syno.torch.symbols import symbolic_shape  # noqa: E402

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 torch = pytest.importorskip("torch")
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402

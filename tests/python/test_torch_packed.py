@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syno.errors import ShapeError
-from syno.operator import Operator
+from syno.operators.operator import Operator
 
 torch = pytest.importorskip("torch")
 

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 from syno.errors import TaskError  # noqa: E402
-from syno.tasks import Task  # noqa: E402
-from syno.train import CurveFloor, evaluate, torch_threads, train  # noqa: E402
+from syno.training.tasks import Task  # noqa: E402
+from syno.training.train import CurveFloor, evaluate, torch_threads, train  # noqa: E402
 
 
 def batches(seed: int, count: int) -> list[tuple[Any, Any]]:

@@ -21,9 +21,9 @@ import syno
 from syno import _core
 from syno._core import Program
 from syno.errors import FormatError, KernelError, ShapeError, UnknownName
-from syno.fresh import python_command, python_environment
 from syno.gpu import gpu_named, gpu_names
-from syno.kernel import Verification
+from syno.kernels.kernel import Verification
+from syno.support.fresh import python_command, python_environment
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -17,11 +17,9 @@ import pytest
 from session_fakes import Climber, Clock, Trainer
 from typer.testing import CliRunner
 
-from syno import secret
 from syno.cli.main import app
 from syno.errors import TrustError
-from syno.fresh import importable, python_command
-from syno.result import EVALUATOR, MEASURER, Result
+from syno.searching.result import EVALUATOR, MEASURER, Result
 from syno.session import (
     Component,
     InlineExecutor,
@@ -31,6 +29,8 @@ from syno.session import (
     trust,
 )
 from syno.session.config import read_config
+from syno.support import secret
+from syno.support.fresh import importable, python_command
 
 #: Leaves a trace when it is imported, and when it is called.
 PAYLOAD = """
@@ -122,7 +122,7 @@ def test_reading_a_strangers_session_imports_nothing(
     def refuse(reference: str) -> Any:
         raise AssertionError(f"{reference} was resolved")
 
-    monkeypatch.setattr("syno.tasks.resolve", refuse)
+    monkeypatch.setattr("syno.training.tasks.resolve", refuse)
     result = called(command, run, tmp_path / "out")
     assert not isinstance(result.exception, AssertionError)
     assert "was made by somebody else" not in result.output
@@ -178,9 +178,7 @@ def test_a_session_made_before_sessions_were_signed_says_what_to_do(
 
 
 def _other_reference(config: Any, rng: random.Random) -> str:
-    return (
-        f"{rng.choice(['os', 'payload', 'syno.tasks'])}:{rng.choice(['system', 'run', 'resolve'])}"
-    )
+    return f"{rng.choice(['os', 'payload', 'syno.training.tasks'])}:{rng.choice(['system', 'run', 'resolve'])}"
 
 
 CHANGES: list[tuple[str, Callable[[str, random.Random], str]]] = [
@@ -281,7 +279,7 @@ def test_a_session_begun_in_a_strangers_directory_takes_nothing_from_it(
     mine: Callable[[str], None], trace: Path, tmp_path: Path
 ) -> None:
     """A `session.toml` without a database is one that was killed at its start, or pretends to be."""
-    from syno.pipeline import stored_plan
+    from syno.searching.pipeline import stored_plan
 
     mine("stranger")
     run = searched(tmp_path / "run", proposer="payload:run")
@@ -353,7 +351,7 @@ def test_the_secret_is_made_once_and_for_its_user_only(
 
 
 def test_of_many_who_make_it_one_wins(mine: Callable[[str], None]) -> None:
-    code = "from syno import secret; print(secret.derived('x').hex())"
+    code = "from syno.support import secret; print(secret.derived('x').hex())"
     answers: list[str] = []
 
     def ask() -> None:

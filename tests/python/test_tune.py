@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import syno
 from syno import _core
 from syno.errors import FormatError, KernelError, ShapeError, UnknownName
-from syno.tuning.construct import choose_schedule
+from syno.kernels.construct import choose_schedule
+from syno.machines.model import machine_model
 from syno.tuning.cost_model import BoostedModel, LinearModel, make_model, rank_correlation
-from syno.tuning.machine import machine_model
 from syno.tuning.records import RecordStore, decode, encode, make_record, record_store
 from syno.tuning.search import session_file, tune
 

@@ -20,7 +20,7 @@ from syno.session.final_bench import FINAL_FILE, FinalBench
 from syno.session.interval import Sample, difference, residuals, stderr_of_median, student_t
 from syno.session.records import Score
 from syno.session.verdict import MIXES
-from syno.train import TrainResult
+from syno.training.train import TrainResult
 
 CLIMBER = Component(reference="session_fakes:Climber")
 

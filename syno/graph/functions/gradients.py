@@ -114,7 +114,7 @@ def fastest_derivative(program: _core.Program, name: str) -> _core.Program:
     Raises:
         VerifyError: the program is not differentiable there.
     """
-    from syno.operator import Operator
+    from syno.operators.operator import Operator
     from syno.torch.joint import gradients_of
 
     return gradients_of(Operator(program), [name]).program

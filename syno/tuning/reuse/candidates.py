@@ -13,9 +13,9 @@ from fractions import Fraction
 
 from syno import _core
 from syno.errors import ShapeError, SynoError
-from syno.notebook import Printed
-from syno.tuning.construct import construct
-from syno.tuning.machine import MachineModel, machine_model
+from syno.kernels.construct import construct
+from syno.machines.model import MachineModel, machine_model
+from syno.support.notebook import Printed
 from syno.tuning.records import Record
 from syno.tuning.reuse.cpu_features import Features, features_of
 from syno.tuning.reuse.names import renamed, sketch_of

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from syno.errors import ShapeError
-from syno.notebook import Printed
+from syno.support.notebook import Printed
 from syno.tuning.reuse.divisors import divisors
 from syno.tuning.reuse.footprints import elements, tile_reads
 from syno.tuning.reuse.operators import Operator

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syno.errors import ShapeError
-from syno.notebook import Printed
+from syno.support.notebook import Printed
 
 #: The node from which edges stand for tuning without anything to reuse.
 ROOT = -1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from syno.errors import ShapeError
-from syno.notebook import Printed
+from syno.support.notebook import Printed
 from syno.tuning.reuse.divisors import (
     SLACK,
     divisors,

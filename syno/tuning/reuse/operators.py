@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from syno.errors import ShapeError, unknown_name
-from syno.notebook import Printed
+from syno.support.notebook import Printed
 
 #: An index of an input: the sum of loop // over * times over its terms.
 Term: TypeAlias = tuple[int, int, int]

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from syno.errors import FormatError, unknown_name
-from syno.files import read_regular, write_whole
-from syno.notebook import table
+from syno.support.files import read_regular, write_whole
+from syno.support.notebook import table
 from syno.tuning.reuse.expected import SEARCH_TRIALS, expected_measurements
 from syno.tuning.reuse.graph import ROOT, ChoiceGraph, Tree, arborescence, choice_graph
 from syno.tuning.reuse.greedy_steiner import greedy_tree

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from syno import _core
 from syno.errors import ArgumentError
-from syno.operator import Operator
+from syno.operators.operator import Operator
 from syno.tuning.reuse.shapes import Shape, shape_of
 
 _DTYPES = ("float32", "float64", "bfloat16")
@@ -86,7 +86,7 @@ def _nodes(network: Any, threads: int, fuse: bool) -> list[_Found]:
     from syno.graph.compile import _main_type
     from syno.graph.folding import folded
     from syno.graph.fusing import PredictedCost, constants_of, fused
-    from syno.prepack import parts_of_calls
+    from syno.kernels.prepack import parts_of_calls
 
     graph = folded(network).call.graph().cleaned()
     if fuse:

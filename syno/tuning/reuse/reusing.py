@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from syno import _core
-from syno.arguments import checked
 from syno.errors import ArgumentError
-from syno.numbers import MOST_SEED, MOST_THREADS, whole
-from syno.operator import Operator
+from syno.operators.operator import Operator
+from syno.support.arguments import checked
+from syno.support.numbers import MOST_SEED, MOST_THREADS, whole
 from syno.tuning.records import Record, record_store
 from syno.tuning.reuse.candidates import GUARD, Candidates, candidates_for
 from syno.tuning.search import Tuned, measure_given, tune

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from syno import _core
-from syno.bounded import Bounded
+from syno.support.bounded import Bounded
 from syno.tuning.reuse.operators import dominates
 
 _NAME = re.compile(r"[A-Za-z_]\w*")

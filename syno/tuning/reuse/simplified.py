@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from syno.errors import ShapeError
-from syno.notebook import Printed
+from syno.support.notebook import Printed
 from syno.tuning.reuse.divisors import SLACK, divisors_between
 from syno.tuning.reuse.gpu_program import MOST_THREADS, UNROLLS
 from syno.tuning.reuse.hierarchical import Ratios

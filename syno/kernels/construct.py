@@ -1,0 +1,175 @@
+"""Which schedule a kernel gets: the best one on record, else one constructed from the machine model."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syno import _core
+from syno.config import deterministic
+from syno.errors import SynoError
+from syno.kernels.cache import read_entry, write_entry
+from syno.machines.model import MachineModel, machine_model
+from syno.support.bounded import Bounded
+from syno.support.files import remove
+from syno.support.numbers import MOST_THREADS, whole
+
+if TYPE_CHECKING:
+    from syno.operators.operator import Operator
+
+Constructed = _core.Constructed
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A schedule and where it comes from."""
+
+    schedule: _core.Schedule
+    origin: str
+    """"constructed", "recorded" (measured, best known) or "given"."""
+    new: bool = False
+    """Whether it was constructed just now; else it was taken from where it was kept."""
+    forget: Callable[[], None] = field(default=lambda: None, compare=False)
+    """Keeps it no longer: no kernel can be made with it."""
+
+
+def construct(
+    operator: Operator | _core.Program,
+    *,
+    threads: int = 1,
+    dtype: str = "float32",
+    machine: MachineModel | None = None,
+    method: str = "graph",
+    seed: int = 0,
+    **options: Any,
+) -> Constructed:
+    """Constructs a schedule from the machine model, without measuring anything: milliseconds.
+
+    Args:
+        operator: at one valuation; or a concrete program.
+        threads: the kernel will mostly run on.
+        dtype: "float32", "float64" or "bfloat16".
+        machine: default this machine's model.
+        method: "graph" (Gensor's walk), "tree" (greedy, as Roller) or "counted" (no construction).
+        seed: of the walk; the result depends on the arguments only.
+        options: further ones of `_core.construct_schedule`.
+    Returns:
+        The schedule, its prediction, and the walks; printing it explains the choice, `text(walk=True)`
+        with every step.
+    Raises:
+        ShapeError: the operator is symbolic with several valuations.
+        UnknownName: no such dtype or method.
+    """
+    threads = whole("construct", "threads", threads, 1, MOST_THREADS)
+    program = (
+        operator
+        if isinstance(operator, _core.Program)
+        else operator._one_valuation("schedules").program
+    )
+    return _core.construct_schedule(
+        program,
+        machine or machine_model(),
+        dtype=dtype,
+        threads=threads,
+        method=method,
+        seed=seed,
+        **options,
+    )
+
+
+#: Constructed schedules kept in the process, some kilobytes each with their programs' texts; older ones are
+#: read from the cache directory, or constructed again.
+KEPT_SCHEDULES = 2048
+
+_Key = tuple[str, str, int, tuple[str, ...], str]
+_constructed: Bounded[_Key, _core.Schedule] = Bounded(KEPT_SCHEDULES)
+
+
+def choose_schedule(
+    program: _core.Program,
+    dtype: str,
+    threads: int,
+    directory: Path | None,
+    *,
+    constants: Sequence[str] = (),
+    mend: Callable[[_core.Schedule], _core.Schedule] | None = None,
+    anew: bool = False,
+) -> Chosen:
+    """The schedule of a kernel nobody gave one for.
+
+    Args:
+        program: a concrete one.
+        directory: of compiled kernels, where constructed schedules are kept, too; None: nowhere.
+        constants: inputs whose copies are made before calls; only what is on record for such calls serves them.
+        mend: looks at a schedule that was just constructed; what it returns is kept instead.
+        anew: construct it whatever is on record or kept: with that, no kernel could be made.
+    """
+    from syno.tuning.records import record_store
+
+    if not anew and not deterministic():
+        found = record_store().best(program, dtype, threads, constants=constants)
+        if found is not None:
+            return Chosen(found[1], "recorded")
+    machine = machine_model()
+    text = str(program.text())
+    key = (text, dtype, threads, tuple(constants), _identity(machine))
+    path = directory / f"{_digest(key)}.schedule" if directory else None
+
+    def forget() -> None:
+        _constructed.discard(key)
+        if path:
+            with contextlib.suppress(OSError):
+                remove(path)
+
+    if anew:
+        forget()
+    known = _constructed.get(key)
+    if known is not None:
+        return Chosen(known, "constructed", forget=forget)
+    schedule = _read(path) if path else None
+    new = schedule is None
+    if schedule is None:
+        schedule = construct(
+            program,
+            threads=threads,
+            dtype=dtype,
+            machine=machine,
+            constants=list(constants),
+            explain=False,
+        ).schedule
+        if mend is not None:
+            schedule = mend(schedule)
+        if path:
+            write_entry(path, schedule.to_json().encode())
+    return Chosen(_constructed.setdefault(key, schedule), "constructed", new, forget)
+
+
+def _digest(key: _Key) -> str:
+    return hashlib.blake2b(repr((_core.build_id(), *key)).encode(), digest_size=16).hexdigest()
+
+
+_identities: Bounded[int, tuple[MachineModel, str]] = Bounded(16)
+
+
+def _identity(machine: MachineModel) -> str:
+    """Of everything in the model, made once an object."""
+    known = _identities.get(id(machine))
+    if known is not None and known[0] is machine:
+        return known[1]
+    made = hashlib.blake2b(machine.to_json().encode(), digest_size=16).hexdigest()
+    _identities.setdefault(id(machine), (machine, made))
+    return made
+
+
+def _read(path: Path) -> _core.Schedule | None:
+    body = read_entry(path)
+    if body is None:
+        return None
+    try:
+        return _core.Schedule.from_json(body.decode())
+    except (UnicodeDecodeError, SynoError):
+        return None  # of another version: constructed again

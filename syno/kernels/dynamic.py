@@ -1,0 +1,540 @@
+"""Kernels for sizes that calls bring along: one machine code for a range of them, made for its largest.
+
+An operator at several sizes is one program whose extents follow the sizes (`_core.with_live_ends`); a schedule made
+for the largest size becomes a loop nest whose loops end where a call says. A range is cut into buckets where the code
+made for its upper end is predicted to lose too much at its lower end. Where more than extents follows a size (an index
+that holds it), kernels are made for each size on its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from syno import _core
+from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, unknown_name
+from syno.kernels.cache import usable_cache
+from syno.kernels.construct import construct
+from syno.kernels.kernel import (
+    DTYPES,
+    Kernel,
+    _row_major,
+    _view,
+    _without_gradient,
+    gainful_threads,
+    made_with,
+    schedule_of,
+)
+from syno.kernels.ranged import NotTheSame, checked_at
+from syno.machines.model import machine_model
+from syno.operators.operator import Operator
+from syno.support.arguments import checked
+from syno.support.bounded import Bounded
+from syno.support.notebook import Printed
+from syno.support.numbers import MOST_THREADS, whole
+
+_log = logging.getLogger("syno.kernels.dynamic")
+
+#: By how much the time predicted for a bucket's code may exceed that of code for one size alone.
+LOSS = 0.05
+
+#: Buckets that no other one would divide further: their sizes differ by less than this part.
+NARROW = 0.25
+
+#: Sizes of which the kernels at hand are kept; a kernel of a bucket at one size is some ten kilobytes.
+KEPT_SIZES = 4096
+
+#: Elements that sizes are rounded up to where code is made for them: those of the widest vectors there are.
+_VECTOR = 16
+
+#: The largest size that can be named.
+MOST_SIZE = 2**20
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bucket(Printed):
+    """Sizes that one machine code computes."""
+
+    least: Sizes
+    greatest: Sizes
+    predicted_loss: float
+    """Of time at its sizes against code for each alone, as far as sizes were tried."""
+
+    def holds(self, sizes: Sizes) -> bool:
+        return all(
+            low <= size <= high
+            for low, size, high in zip(self.least, sizes, self.greatest, strict=True)
+        )
+
+    def __str__(self) -> str:
+        ranges = ", ".join(
+            f"{low}-{high}" for low, high in zip(self.least, self.greatest, strict=True)
+        )
+        return f"{ranges} (predicted loss {100 * self.predicted_loss:.0f} %)"
+
+
+class Family:
+    """An operator at all values of some of its sizes.
+
+    Args:
+        at: the operator at values of the sizes.
+        ranges: least and greatest value by name.
+    Raises:
+        ShapeError: no input shows a size.
+    """
+
+    def __init__(
+        self, at: Callable[[dict[str, int]], Operator], ranges: Mapping[str, tuple[int, int]]
+    ) -> None:
+        self._at = at
+        self.names = tuple(ranges)
+        self.least = tuple(low for low, _ in ranges.values())
+        self.greatest = tuple(high for _, high in ranges.values())
+        self._kept: Bounded[Sizes, Operator] = Bounded(256)
+        self.largest = self.at(self.greatest)
+        self._seen = [self._where(position) for position in range(len(self.names))]
+
+    def at(self, sizes: Sizes) -> Operator:
+        found = self._kept.get(sizes)
+        if found is None:
+            made = self._at(dict(zip(self.names, sizes, strict=True)))
+            found = self._kept.setdefault(sizes, made)
+        return found
+
+    def representative(self, greatest: Sizes) -> Sizes:
+        """Sizes that code for sizes up to these is made for: whole vectors, so that no tile holds parts of two rows."""
+        rounded = tuple(
+            -(-size // _VECTOR) * _VECTOR if size > _VECTOR // 2 else 1 << (size - 1).bit_length()
+            for size in greatest
+        )
+        try:
+            self.at(rounded)
+        except SynoError:  # the formula cannot have them
+            return greatest
+        return rounded
+
+    def program(self, least: Sizes, greatest: Sizes) -> _core.Program:
+        """The program of the largest sizes, its extents following them down to the least.
+
+        Raises:
+            ShapeError: more than extents does.
+        """
+        instances = [(greatest, self.at(greatest).program)]
+        for position, (low, high) in enumerate(zip(least, greatest, strict=True)):
+            for size in sorted({low, low + 1, (low + high) // 2, high - 2, high - 1}):
+                if low <= size < high:
+                    sizes = (*greatest[:position], size, *greatest[position + 1 :])
+                    instances.append((sizes, self.at(sizes).program))
+        return _core.with_live_ends(
+            [(list(sizes), program) for sizes, program in instances], list(self.names)
+        )
+
+    def sizes_of(self, shapes: Sequence[Sequence[int]]) -> Sizes:
+        """The sizes that inputs of these shapes have.
+
+        Raises:
+            ShapeError: none within the ranges, or there are too few or too many inputs.
+        """
+        inputs = self.largest.inputs
+        if len(shapes) != len(inputs):
+            raise ShapeError(
+                f"[dynamic] {len(shapes)} arrays for {len(inputs)} inputs: {', '.join(inputs)}"
+            )
+        found = []
+        for position, (tensor, dim, times, plus) in enumerate(self._seen):
+            name, shape = inputs[tensor], tuple(shapes[tensor])
+            if len(shape) <= dim:
+                raise ShapeError(
+                    f"[dynamic] {name} has shape {shape}; it needs {len(self.largest.shapes[name])} dimensions"
+                )
+            size, rest = divmod(shape[dim] - plus, times)
+            low, high = self.least[position], self.greatest[position]
+            if rest or not low <= size <= high:
+                raise ShapeError(
+                    f"[dynamic] {name} has shape {shape}: its dimension {dim} gives "
+                    f"{self.names[position]}={size if not rest else f'{size} and a rest'}, and the kernel was made for "
+                    f"{low} to {high}; pass a size within, or compile for a wider range"
+                )
+            found.append(size)
+        return tuple(found)
+
+    def _where(self, position: int) -> tuple[int, int, int, int]:
+        """(input, dimension, times, plus): an extent times * size + plus."""
+        low, high = self.least[position], self.greatest[position]
+        if low == high:
+            shapes = self.largest.shapes
+            for tensor, name in enumerate(self.largest.inputs):
+                if high in shapes[name]:
+                    return tensor, shapes[name].index(high), 1, 0
+        smaller = self.at((*self.greatest[:position], low, *self.greatest[position + 1 :]))
+        for tensor, name in enumerate(self.largest.inputs):
+            pairs = zip(self.largest.shapes[name], smaller.shapes[name], strict=True)
+            for dim, (large, small) in enumerate(pairs):
+                times, rest = divmod(large - small, max(high - low, 1))
+                if times > 0 and rest == 0:
+                    return tensor, dim, times, large - times * high
+        raise ShapeError(
+            f"[dynamic] no input's shape shows {self.names[position]}: inputs have the shapes "
+            f"{self.largest.shapes} at {high}; name a size that an input has"
+        )
+
+
+class DynamicKernel(Printed):
+    """Kernels of one operator for all sizes in a range. Thread-safe; `compile(dynamic=...)` makes it.
+
+    Attributes:
+        buckets: ranges of sizes with machine code of their own, made when they are first needed.
+        by_size: why code is made for each size alone; empty where buckets have theirs.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        *,
+        dtype: str,
+        threads: int,
+        cache: bool,
+        background: bool,
+    ) -> None:
+        self._family = family
+        self._dtype, self._threads = dtype, threads
+        self._cache, self._background = cache, background
+        self._lock = threading.Lock()
+        self._making: dict[Bucket, threading.Lock] = {}
+        self._made: dict[Bucket, tuple[_core.Kernel, int]] = {}
+        self._busy: set[Bucket] = set()
+        self._at: Bounded[Sizes, Callable[..., Any]] = Bounded(KEPT_SIZES)
+        self._workers: list[threading.Thread] = []
+        self.by_size = ""
+        whole_range = Bucket(family.least, family.greatest, 0.0)
+        try:
+            self._made_of(whole_range)
+            self.buckets = tuple(self._cut(whole_range))
+        except (ShapeError, ScheduleError, KernelError) as error:
+            if isinstance(error, KernelError) and not isinstance(error, NotTheSame):
+                raise
+            self.by_size = str(error)
+            self.buckets = (whole_range,)
+            self._at.setdefault(family.greatest, self._for_size(family.greatest))
+        self._whole = whole_range
+
+    # Calling
+
+    def __call__(self, *arrays: Any, out: Any = None, num_threads: int | None = None) -> Any:
+        """Computes the operator, and no gradients.
+
+        Args:
+            arrays: inputs in the order of `inputs`, of the kernel's dtype; their shapes say which sizes they have.
+            out: an array (or a sequence of them) to write to; default a new one.
+            num_threads: of syno's own pool; default as many as the call gains by.
+        Returns:
+            As `Kernel.__call__`.
+        Raises:
+            ShapeError: a size is outside of its range, an array is missing or of another shape.
+            KernelError: another dtype or device.
+        """
+        try:
+            shapes = [array.shape for array in arrays]
+        except AttributeError:
+            shapes = [np.shape(_view(array)) for array in arrays]
+        sizes = self._family.sizes_of(shapes)
+        call = self._at.get(sizes)
+        if call is None:
+            call = self._prepared(sizes)
+        return call(arrays, out, num_threads)
+
+    def at(self, **sizes: int) -> Callable[..., Any]:
+        """What a call with arrays of these sizes runs, ready: `f(*arrays, out=None, num_threads=None)`.
+
+        Raises:
+            ShapeError: a size is missing, unknown or outside of its range.
+        """
+        values = self._values(sizes)
+        call = self._at.get(values) or self._prepared(values)
+        return lambda *arrays, out=None, num_threads=None: call(arrays, out, num_threads)
+
+    def wait(self) -> None:
+        """Until no better code is being made in the background."""
+        while self._workers:
+            self._workers.pop().join()
+
+    # Looking at it
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(self._family.largest.inputs)
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Least and greatest value, by name."""
+        ends = zip(self._family.least, self._family.greatest, strict=True)
+        return dict(zip(self._family.names, ends, strict=True))
+
+    @property
+    def ready(self) -> tuple[Bucket, ...]:
+        """Those of which the machine code is there."""
+        with self._lock:
+            return tuple(bucket for bucket in self.buckets if bucket in self._made)
+
+    def loops(self, **sizes: int) -> str:
+        """The loop nest that computes these sizes, with their ranges as its parameters."""
+        values = self._values(sizes)
+        if self.by_size:
+            return self._static(values).loops()
+        core, _ = self._made_of(self._bucket(values))
+        return str(core.nest.text())
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{name} {low} to {high}" for name, (low, high) in self.sizes.items())
+        how = f"each size alone: {self.by_size}" if self.by_size else f"{len(self.buckets)} buckets"
+        return f"DynamicKernel({self._family.largest.expr}\n       {ranges}; {self._dtype}, {how})"
+
+    def __str__(self) -> str:
+        lines = [repr(self), *(f"  {bucket}" for bucket in self.buckets if not self.by_size)]
+        return "\n".join(lines)
+
+    # Making
+
+    def _values(self, sizes: Mapping[str, int]) -> Sizes:
+        for name in sizes:
+            if name not in self._family.names:
+                raise unknown_name("size", name, self._family.names)
+        for name, (low, high) in self.sizes.items():
+            if name not in sizes:
+                raise ShapeError(
+                    f"[dynamic] the size {name} is missing; it is from {low} to {high}"
+                )
+            whole("dynamic", name, sizes[name], low, high, ShapeError)
+        return tuple(sizes[name] for name in self._family.names)
+
+    def _bucket(self, sizes: Sizes) -> Bucket:
+        return next(bucket for bucket in self.buckets if bucket.holds(sizes))
+
+    def _prepared(self, sizes: Sizes) -> Callable[..., Any]:
+        if self.by_size:
+            return self._at.setdefault(sizes, self._for_size(sizes))
+        bucket = self._bucket(sizes)
+        if self._background and bucket not in self._made:
+            self._make_beside(bucket)
+            return self._caller(
+                self._whole, sizes
+            )  # not kept: the next call may have the better one
+        return self._at.setdefault(sizes, self._caller(bucket, sizes))
+
+    def _caller(self, bucket: Bucket, sizes: Sizes) -> Callable[..., Any]:
+        core, threads = self._made_of(bucket)
+        return _call_of(core.at(list(sizes)), threads)
+
+    def _make_beside(self, bucket: Bucket) -> None:
+        with self._lock:
+            if bucket in self._busy:
+                return
+            self._busy.add(bucket)
+        worker = threading.Thread(target=self._make_quietly, args=(bucket,), daemon=True)
+        self._workers = [*(each for each in self._workers if each.is_alive()), worker]
+        worker.start()
+
+    def _make_quietly(self, bucket: Bucket) -> None:
+        try:
+            self._made_of(bucket)
+        except Exception as error:  # whoever calls goes on with what there is
+            _log.warning("no better code for the sizes %s: %s", bucket, error)
+
+    def _made_of(self, bucket: Bucket) -> tuple[_core.Kernel, int]:
+        with self._lock:
+            found = self._made.get(bucket)
+            making = self._making.setdefault(bucket, threading.Lock())
+        if found is not None:
+            return found
+        with making:
+            if bucket not in self._made:
+                made = self._make(bucket)
+                with self._lock:
+                    self._made[bucket] = made
+        return self._made[bucket]
+
+    def _make(self, bucket: Bucket) -> tuple[_core.Kernel, int]:
+        nest = self._nest(bucket)
+        directory = usable_cache() if self._cache else None
+        core = _core.compile_nest(nest, cache_directory=str(directory) if directory else "")
+        self._verify(core, bucket)
+        return core, gainful_threads(nest.specialised(list(bucket.greatest)), self._threads)
+
+    def _nest(self, bucket: Bucket) -> _core.LoopNest:
+        greatest = self._family.representative(bucket.greatest)
+        program = self._family.program(bucket.least, greatest)
+        sizes = list(zip(self._family.names, bucket.least, bucket.greatest, strict=True))
+
+        def choose(anew: bool) -> Any:
+            return schedule_of(
+                self._family.at(greatest),
+                dtype=self._dtype,
+                threads=self._threads,
+                cache=self._cache,
+                anew=anew,
+            )
+
+        return made_with(
+            choose, lambda choice: _core.apply_schedule(program, choice.schedule, sizes)
+        )
+
+    def _verify(self, core: _core.Kernel, bucket: Bucket) -> None:
+        """At the ends and at random sizes, against the interpreter of each size's own program."""
+        draw = random.Random(repr((bucket.least, bucket.greatest)))
+        between = [
+            tuple(draw.randint(*ends) for ends in zip(bucket.least, bucket.greatest, strict=True))
+            for _ in range(2)
+        ]
+        tried = dict.fromkeys([bucket.least, bucket.greatest, *between])
+        checked_at(
+            [core],
+            {sizes: self._family.at(sizes).program for sizes in tried},
+            directory=usable_cache() if self._cache else None,
+        )
+
+    def _cut(self, bucket: Bucket) -> Iterator[Bucket]:
+        """Buckets of which the code loses little at all of their sizes, by prediction."""
+        loss = self._predicted_loss(bucket)
+        widest = max(range(len(bucket.least)), key=lambda p: bucket.greatest[p] / bucket.least[p])
+        low, high = bucket.least[widest], bucket.greatest[widest]
+        if loss <= LOSS or high - low < max(2, NARROW * high):
+            yield Bucket(bucket.least, bucket.greatest, loss)
+            return
+        middle = _near_vectors(math.isqrt(low * high), low, high - 1)
+        for ends in ((low, middle), (middle + 1, high)):
+            least, greatest = list(bucket.least), list(bucket.greatest)
+            least[widest], greatest[widest] = ends
+            yield from self._cut(Bucket(tuple(least), tuple(greatest), 0.0))
+
+    def _predicted_loss(self, bucket: Bucket) -> float:
+        nest = self._nest(bucket)
+        machine = machine_model()
+        worst = 0.0
+        middle = tuple(
+            (low + high) // 2 for low, high in zip(bucket.least, bucket.greatest, strict=True)
+        )
+        for sizes in dict.fromkeys([bucket.least, middle]):
+            own = _core.apply_schedule(
+                self._family.at(sizes).program,
+                construct(
+                    self._family.at(sizes),
+                    dtype=self._dtype,
+                    threads=self._threads,
+                    explain=False,
+                ).schedule,
+            )
+            shared = _core.predict_nest(nest.specialised(list(sizes)), machine, threads=1).seconds
+            alone = _core.predict_nest(own, machine, threads=1).seconds
+            worst = max(worst, shared / alone - 1 if alone > 0 else 0.0)
+        return worst
+
+    def _static(self, sizes: Sizes) -> Kernel:
+        return self._family.at(sizes).compile(self._dtype, threads=self._threads, cache=self._cache)
+
+    def _for_size(self, sizes: Sizes) -> Callable[..., Any]:
+        kernel = self._static(sizes)
+        return lambda arrays, out, threads: kernel(*arrays, out=out, num_threads=threads)
+
+
+def _near_vectors(size: int, low: int, high: int) -> int:
+    """A size from low to high, whole vectors where there are such: code for one more computes another vector."""
+    for vector in (_VECTOR, _VECTOR // 2, _VECTOR // 4):
+        near = max(1, round(size / vector)) * vector
+        if low <= near <= high:
+            return near
+    return min(max(size, low), high)
+
+
+def _call_of(core: _core.Kernel, default: int) -> Callable[..., Any]:
+    """A call on arrays of any strides: what is not row-major is copied."""
+
+    def call(arrays: Sequence[Any], out: Any, threads: int | None) -> Any:
+        count = default
+        if threads is not None:
+            count = whole("kernel", "num_threads", threads, 1, MOST_THREADS)
+        rows = []
+        for array in arrays:
+            array = _without_gradient(array)
+            if not _row_major(array):
+                array = (
+                    array.contiguous()
+                    if hasattr(array, "contiguous")
+                    else np.array(_view(array), order="C")
+                )
+            rows.append(array)
+        if out is None:
+            return core(*rows, num_threads=count)
+        outputs = out if isinstance(out, (tuple, list)) else (out,)
+        for each in outputs:
+            _without_gradient(each)
+        if any(hasattr(each, "is_neg") and each.is_neg() for each in outputs):
+            raise KernelError("[kernel] out is a negated view; pass a tensor of its own memory")
+        if all(map(_row_major, outputs)):
+            return core(*rows, out=out, num_threads=count)
+        raise KernelError(
+            "[dynamic] out is not row-major; kernels for a range of sizes write row-major arrays: pass one"
+        )
+
+    return call
+
+
+def dynamic_sizes(dynamic: Any, known: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """The ranges that a caller gave: {"n": (1, 512)}.
+
+    Raises:
+        ShapeError: none, or one that is no pair of whole numbers with 1 <= least <= greatest.
+        UnknownName: of a size that there is not.
+    """
+    if not isinstance(dynamic, Mapping) or not dynamic:
+        raise ShapeError(
+            f"[dynamic] dynamic={dynamic!r}: give the range of each size by its name, such as {{'n': (1, 512)}}"
+        )
+    ranges: dict[str, tuple[int, int]] = {}
+    for name, ends in dynamic.items():
+        if name not in known:
+            raise unknown_name("size", name, sorted(known))
+        if not isinstance(ends, (tuple, list)) or len(ends) != 2:
+            raise ShapeError(
+                f"[dynamic] {name}={ends!r}: give the least and the greatest value, such as (1, 512)"
+            )
+        low = whole("dynamic", f"the least {name}", ends[0], 1, MOST_SIZE, ShapeError)
+        high = whole("dynamic", f"the greatest {name}", ends[1], 1, MOST_SIZE, ShapeError)
+        if high < low:
+            raise ShapeError(
+                f"[dynamic] {name}=({low}, {high}): its least value is above its greatest"
+            )
+        ranges[str(name)] = (low, high)
+    return ranges
+
+
+@checked(but=("dynamic", "dtype", "threads"))
+def compile_dynamic(
+    operator: Operator,
+    dynamic: Any,
+    *,
+    dtype: str = "float32",
+    threads: int = 1,
+    cache: bool = True,
+    background: bool = False,
+) -> DynamicKernel:
+    """Kernels of an operator for ranges of its sizes; `syno.compile(operator, dynamic=...)` calls it."""
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+    threads = whole("compile", "threads", threads, 1, MOST_THREADS)
+    ranges = dynamic_sizes(dynamic, operator.size_names)
+    family = Family(lambda sizes: operator.with_sizes(**sizes), ranges)
+    return DynamicKernel(
+        family, dtype=dtype, threads=threads, cache=bool(cache), background=bool(background)
+    )
+
+
+__all__ = ["Bucket", "DynamicKernel", "compile_dynamic"]

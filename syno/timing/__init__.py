@@ -1,0 +1,1 @@
+"""What is timed, beside what, and what is predicted instead."""

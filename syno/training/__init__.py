@@ -1,0 +1,1 @@
+"""One training: task, loss and metrics, checkpoints, first values of replaced layers."""
