@@ -102,12 +102,11 @@ def smaller(operator: Operator, times: int) -> Operator:
 
 
 def _ways(
-    program: _core.Program, parent: Path, threads: int, trials: int, budget: int
+    program: _core.Program, parent: Path, threads: int, budget: int
 ) -> Iterator[tuple[str, Tuned]]:
-    """What each way of spending measurements finds; all but the full search have the same number."""
+    """What each way of spending the same few measurements finds."""
     records = sorted((r for r in RecordStore(parent) if r.outcome == "ok"), key=lambda r: r.rank)
     common: dict[str, Any] = {"threads": threads, "keep": False, "progress": "off"}
-    yield "search", tune(program, trials=trials, **common)
     yield "search, equal budget", tune(program, trials=budget + 2, **common)
     found = candidates_for(program, records[:1], threads=threads, limit=budget, guard=math.inf)
     given = [(c.schedule, c.origin) for c in found.ranked]
@@ -129,41 +128,76 @@ def _ways(
 def pairs(
     names: list[str], *, threads: int, trials: int, budget: int, show: bool
 ) -> dict[str, Any]:
-    """For each type one operator tuned and another that reuses it.
+    """For each type two operators tuned, and each reusing the other.
 
     `quality` is the time of the full search's best / that of each way's, called in turns.
     """
-    rows = {}
+    rows: dict[str, Any] = {}
+    options = default_options(threads, False)
     for name in names:
-        text, sizes, other = PAIRS[name]
-        program = _core.Program.parse(text, sizes=other)
-        options = default_options(threads, False)
+        text, *both = PAIRS[name]
+        programs = [_core.Program.parse(text, sizes=sizes) for sizes in both]
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "parent.jsonl"
-            parent = _core.Program.parse(text, sizes=sizes)
-            tune(parent, trials=trials, threads=threads, session=file, keep=False, progress="off")
-            ways = dict(_ways(program, file, threads, trials, budget))
-        full = ways["search"].schedule
-        schedules = {way: tuned.schedule for way, tuned in ways.items()}
-        schedules["constructed"] = construct(program, threads=threads).schedule
-        rows[name] = {
-            "sizes": [sizes, other],
-            "quality": {
-                way: 1.0
-                if schedule == full
-                else _core.compare_schedules(program, full, schedule, options)
-                for way, schedule in schedules.items()
-            },
-            "measurements": {"constructed": 0, **{w: t.trials for w, t in ways.items()}},
-            "outcomes": {way: tuned.outcomes for way, tuned in ways.items()},
-        }
-        if show:
-            print(name, {w: round(q, 3) for w, q in rows[name]["quality"].items()}, flush=True)
-    ways_seen = next(iter(rows.values()))["quality"] if rows else {}
+            files = [Path(folder) / f"{place}.jsonl" for place in range(2)]
+            searched = [
+                tune(program, trials=trials, threads=threads, session=file, keep=False, progress="off")
+                for program, file in zip(programs, files, strict=True)
+            ]  # fmt: skip
+            for here in (1, 0):
+                program, full = programs[here], searched[here].schedule
+                ways = {
+                    "search": searched[here],
+                    **dict(_ways(program, files[1 - here], threads, budget)),
+                }
+                schedules = {way: tuned.schedule for way, tuned in ways.items()}
+                schedules["constructed"] = construct(program, threads=threads).schedule
+                row = {
+                    "sizes": [both[1 - here], both[here]],
+                    "search_us": searched[here].best_us,
+                    "quality": {
+                        way: 1.0
+                        if schedule == full
+                        else _core.compare_schedules(program, full, schedule, options)
+                        for way, schedule in schedules.items()
+                    },
+                    "measurements": {"constructed": 0, **{w: t.trials for w, t in ways.items()}},
+                    "outcomes": {way: tuned.outcomes for way, tuned in ways.items()},
+                }
+                called = name if here else f"{name}, the other way"
+                rows[called] = row
+                if show:
+                    told = {way: round(quality, 3) for way, quality in row["quality"].items()}
+                    print(called, told, flush=True)
+    return {"pairs": rows, "summary": _summary(rows)}
+
+
+#: By how much a search has to be faster than construction for a case to say something about reuse.
+WORTH = 1.1
+
+
+def _summary(rows: dict[str, Any]) -> dict[str, Any]:
+    """Quality of each way over all cases, and of reuse over that of its controls where a search gains."""
+    if not rows:
+        return {}
+    qualities = {name: row["quality"] for name, row in rows.items()}
+    gainful = [name for name, found in qualities.items() if found["constructed"] * WORTH <= 1]
+    controls = [way for way in next(iter(qualities.values())) if way not in ("reuse", "search")]
+    ratios = {
+        way: [qualities[name]["reuse"] / qualities[name][way] for name in gainful]
+        for way in controls
+        if all(qualities[name][way] > 0 for name in gainful)
+    }
     return {
-        "pairs": rows,
-        "summary": {
-            way: _geomean([row["quality"][way] for row in rows.values()]) for way in ways_seen
+        "quality": {
+            way: {"geomean": _geomean(found), "least": min(found)}
+            for way in ("search", "reuse", *controls)
+            for found in [[quality[way] for quality in qualities.values()]]
+        },
+        "where a search gains a tenth": gainful,
+        "there, reuse over": {
+            way: {"geomean": _geomean(found), "least": min(found)}
+            for way, found in ratios.items()
+            if found
         },
     }
 
@@ -205,8 +239,16 @@ def sets(names: list[str], *, threads: int, trials: int, times: int, show: bool)
                 1.0 if mine == full else _core.compare_schedules(program, full, mine, options)
                 for program, full, mine in zip(programs, bests["each"], schedules, strict=True)
             ]
-            results[selection] |= {"quality": _geomean(ratios), "least": min(ratios)}
-        found[name] = {"programs": len(programs), "smaller by": times, "selections": results}
+            results[selection] |= {
+                "quality": _geomean(ratios),
+                "least": min(ratios),
+                "qualities": ratios,
+            }
+        found[name] = {
+            "programs": [str(program.text()).strip() for program in programs],
+            "smaller by": times,
+            "selections": results,
+        }
         if show:
             print(name)
             for selection, row in results.items():

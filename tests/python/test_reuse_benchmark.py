@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("reusebench.measured", reason="benchmarks are not beside the tests")
 
 from reusebench.changing import changing
-from reusebench.measured import PAIRS, pairs, program_of, sets, smaller
+from reusebench.measured import PAIRS, _summary, pairs, program_of, sets, smaller
 from reusebench.paper import counts, example_3, paper
 
 from syno import _core
@@ -46,11 +46,30 @@ def test_the_paper_part_is_json_with_what_is_printed() -> None:
 
 def test_every_way_of_a_pair_is_measured_and_compared() -> None:
     found = pairs(["FRB"], threads=1, trials=4, budget=2, show=False)
-    row = found["pairs"]["FRB"]
-    assert set(row["quality"]) == set(row["measurements"]) == set(found["summary"])
-    assert row["measurements"]["constructed"] == 0
-    assert all(count <= 5 for count in row["measurements"].values())
-    assert all(quality > 0 for quality in row["quality"].values())
+    assert list(found["pairs"]) == ["FRB", "FRB, the other way"]
+    assert set(found["summary"]) == {"quality", "where a search gains a tenth", "there, reuse over"}
+    for row in found["pairs"].values():
+        assert set(row["quality"]) == set(row["measurements"]) == set(found["summary"]["quality"])
+        assert row["measurements"]["constructed"] == 0
+        assert all(count <= 5 for count in row["measurements"].values())
+        assert all(quality > 0 for quality in row["quality"].values())
+    assert found["pairs"]["FRB"]["sizes"] == found["pairs"]["FRB, the other way"]["sizes"][::-1]
+
+
+def test_the_summary_of_pairs_compares_where_a_search_gains() -> None:
+    def row(reuse: float, constructed: float) -> dict[str, dict[str, float]]:
+        return {
+            "quality": {"search": 1.0, "reuse": reuse, "top k": 0.5, "constructed": constructed}
+        }
+
+    found = _summary({"a": row(0.9, 0.8), "b": row(1.0, 0.95), "c": row(0.4, 0.5)})
+    assert found["where a search gains a tenth"] == ["a", "c"]
+    assert found["quality"]["reuse"]["least"] == 0.4
+    assert found["there, reuse over"]["top k"] == {
+        "geomean": pytest.approx((1.8 * 0.8) ** 0.5),
+        "least": 0.8,
+    }
+    assert _summary({}) == {}
 
 
 def test_every_selection_of_a_set_is_measured_and_compared() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from syno.errors import FormatError, ShapeError, UnknownName
 from syno.tuning.reuse import Operator, ReusePlan, operator_set, plan_operators
-from syno.tuning.reuse.divisors import divisors_between
+from syno.tuning.reuse.divisors import divisors, divisors_between
 from syno.tuning.reuse.expected import expected_measurements
-from syno.tuning.reuse.gpu_program import GpuProgram
+from syno.tuning.reuse.gpu_program import GpuProgram, make_program
 from syno.tuning.reuse.graph import arborescence, choice_graph
 from syno.tuning.reuse.hierarchical import (
     Ratios,
@@ -20,8 +20,18 @@ from syno.tuning.reuse.hierarchical import (
     candidates_of,
     hierarchical_search,
 )
-from syno.tuning.reuse.operators import CROSS_THREAD, MULTI_LEVEL, all_bridges, bridges, reuse_pairs
+from syno.tuning.reuse.operators import (
+    CROSS_THREAD,
+    MULTI_LEVEL,
+    TWO_LEVEL,
+    UNROLL_CONSTANT,
+    all_bridges,
+    bridges,
+    dominates,
+    reuse_pairs,
+)
 from syno.tuning.reuse.sets import groups
+from syno.tuning.reuse.simplified import FlatProgram, StageProgram, composite_search, flat_counts
 
 BETA = Operator("conv2d", (1, 128, 28, 28, 512, 1, 1))
 ALPHA = Operator("conv2d", (1, 128, 28, 28, 256, 1, 1))
@@ -40,6 +50,7 @@ FIGURE_2 = GpuProgram(
         ("ResNet50", {"conv2d": [20]}),
         ("MobileNetV2", {"conv2d": [20, 1], "depthwise_conv2d": [10]}),
         ("ResNeSt50", {"conv2d": [22, 4], "group_conv2d": [7]}),
+        ("1D-IR", {"conv1d": [35]}),
         ("R(2+1)D", {"conv3d": [25]}),
         ("DCGAN", {"transposed_conv2d": [5]}),
         ("BERT-Base", {"batch_matmul": [5]}),
@@ -69,6 +80,78 @@ def test_pairs_of_bert_are_4_and_24_with_bridges() -> None:
     bert = operator_set("BERT-Base")
     assert len(reuse_pairs(bert)) == 4
     assert len(reuse_pairs(bert + bridges(bert))) == 24
+
+
+def test_pairs_of_ssd_of_which_one_dominates_the_other_are_106() -> None:
+    members = operator_set("SSD-ResNet50")
+    ordered = [(a, b) for a in members for b in members if a != b]
+    assert (
+        sum(dominates(a.extents, b.extents) or dominates(b.extents, a.extents) for a, b in ordered)
+        == 106
+    )
+
+
+def test_a_sum_is_shared_out_only_where_a_block_of_threads_has_few_points() -> None:
+    # Ansor's rule: at most 1024 output points, and fewer than terms of the sum.
+    assert Operator("conv1d", (1, 192, 8, 2080, 1)).sketches == (MULTI_LEVEL,)
+    assert Operator("conv1d", (1, 128, 8, 2080, 1)).sketches == (MULTI_LEVEL, CROSS_THREAD)
+    assert Operator("conv1d", (1, 128, 8, 1024, 1)).sketches == (MULTI_LEVEL,)
+
+
+def test_winograd_is_tuned_stage_by_stage() -> None:
+    # 64 channels of 56 × 56 to 64 by tiles of 4 × 4 outputs, from half as many channels.
+    a, b = (
+        Operator("winograd_bgemm", (6, 6, 196, 64, 64)),
+        Operator("winograd_bgemm", (6, 6, 196, 64, 32)),
+    )
+    assert [sketch for sketch, _ in a.stages] == [
+        UNROLL_CONSTANT,
+        MULTI_LEVEL,
+        UNROLL_CONSTANT,
+        TWO_LEVEL,
+    ]
+    assert [stage.extents for _, stage in a.stages] == [
+        (196, 64, 6, 6), (6, 6, 196, 64, 64), (196, 64, 6, 6), (196 * 16, 64),
+    ]  # fmt: skip
+    whole = expected_measurements(a, b)
+    product = expected_measurements(a, b, sketch=MULTI_LEVEL)
+    flat = [
+        sum(len(flat_counts(Ratios.of(x, y), x, sketch, n)) for n in known) / len(known) + 4
+        for (sketch, x), (_, y) in zip(a.stages, b.stages, strict=True)
+        if sketch != MULTI_LEVEL
+        for known in [[n for n in divisors(y.space_points) if n < 1024]]
+    ]
+    assert whole == pytest.approx(product + sum(flat)) and len(flat) == 3
+
+
+def test_the_stages_of_winograd_are_searched_one_by_one() -> None:
+    a, b = (
+        Operator("winograd_bgemm", (4, 4, 49, 32, 16)),
+        Operator("winograd_bgemm", (4, 4, 49, 32, 32)),
+    )
+    parents = [
+        make_program(stage, (1, 1, 7, 8), ((1, 1, 1, 1), (1, 1, 1, 2)), (4,))
+        if sketch == MULTI_LEVEL
+        else FlatProgram(stage, sketch, 49)
+        for sketch, stage in b.stages
+    ]
+    seen: list[StageProgram] = []
+
+    def measure(made: StageProgram) -> float:
+        seen.append(made)
+        return -made.blocks
+
+    best, measured = composite_search(a, parents, measure)
+    assert measured == len(seen) and None not in best
+    assert [made.operator for made in best if made] == [stage for _, stage in a.stages]
+    for here, (_, stage) in zip(best, a.stages, strict=True):
+        assert here is not None
+        assert here.blocks == max(made.blocks for made in seen if made.operator == stage)
+    for wrong, told in ((parents[:3], "4 stages"), ((*parents[:2], *parents[1:3]), "sketch")):
+        with pytest.raises(ShapeError, match=told):
+            composite_search(a, wrong, measure)
+    with pytest.raises(ShapeError, match="0 stages"):
+        composite_search(Operator("batch_matmul", (1, 8, 8, 8)), [], measure)
 
 
 def test_the_bridge_of_section_6() -> None:
@@ -121,8 +204,6 @@ def test_the_rounds_of_example_3() -> None:
 def test_getS_splits_what_remains() -> None:
     # A loop of 16 whose first three tiles are 2: the others are 1 and 2.
     product = Operator("batch_matmul", (1, 16, 4, 8))
-    from syno.tuning.reuse.gpu_program import make_program
-
     made = make_program(product, (1, 8, 4), ((1, 2, 1), (1, 2, 2)), (2,))
     assert made.space[1] == (2, 2, 2, 1, 2)
 

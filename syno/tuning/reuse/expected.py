@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from syno.tuning.reuse.divisors import divisors, divisors_between
 from syno.tuning.reuse.gpu_program import MOST_THREADS, UNROLLS, VECTORS
 from syno.tuning.reuse.hierarchical import Ratios
-from syno.tuning.reuse.operators import CROSS_THREAD, MULTI_LEVEL, TWO_LEVEL, Operator
+from syno.tuning.reuse.operators import COMPOSITE, CROSS_THREAD, MULTI_LEVEL, Operator
 from syno.tuning.reuse.simplified import WARP, flat_counts
 
 #: Measurements of a search without anything to reuse.
@@ -57,13 +57,13 @@ def expected_measurements(
 def _of_sketch(
     sketch: str, ratios: Ratios, a: Operator, b: Operator, samples: int | None, seed: int
 ) -> float:
-    if sketch == CROSS_THREAD:
-        return _flat(CROSS_THREAD, ratios, a, b)
-    if sketch not in (
-        MULTI_LEVEL,
-        "composite",
-    ):  # two loop nests of two levels, one after the other
-        return 2 * _flat(TWO_LEVEL, ratios, a, b)
+    if sketch == COMPOSITE:  # its sub-sketches are tuned one by one, each by its own loop nest
+        return sum(
+            _of_sketch(part, Ratios.of(here, there), here, there, samples, seed)
+            for (part, here), (_, there) in zip(a.stages, b.stages, strict=True)
+        )
+    if sketch != MULTI_LEVEL:
+        return _flat(sketch, ratios, a, b)
     if samples is not None:
         return _sampled(ratios, a, b, samples, seed)
     loop = a.kind.load_loop

@@ -19,6 +19,11 @@ Access: TypeAlias = tuple[tuple[Term, ...], ...]
 MULTI_LEVEL = "multi-level tile"
 CROSS_THREAD = "cross-thread reduction"
 TWO_LEVEL = "two-level tile"
+UNROLL_CONSTANT = "unroll constant tensor"
+COMPOSITE = "composite"
+
+#: Output points from which on a block of threads has enough of them, so that no sum is shared out: Ansor's rule.
+ENOUGH_POINTS = 1024
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,8 @@ TYPES = {
         _type("batch_matmul", "b m n", "k", "k"),
         _type("winograd_bgemm", "eps nu p co", "ci", "ci"),
         _type("frobenius_norm", "b", "i j", None),
+        _type("constant_transform", "p c", "eps nu", None),
+        _type("points", "p c", "", None),
     )
 }
 
@@ -122,15 +129,38 @@ class Operator(Printed):
     def sketches(self) -> tuple[str, ...]:
         """What Ansor's rules of sketches make of it on a GPU.
 
-        A sum is also shared out to threads where it is longer than the output.
+        A sum is also shared out to threads where it is longer than the output, and the output small.
         """
         if self.type == "frobenius_norm":
-            return (CROSS_THREAD, f"2 × {TWO_LEVEL}")
+            return (CROSS_THREAD, COMPOSITE)
         if self.type == "winograd_bgemm":
-            return ("composite",)
-        if self.space_points < self.reduction_points:
+            return (COMPOSITE,)
+        if self.type in ("constant_transform", "points"):
+            return (UNROLL_CONSTANT if self.type == "constant_transform" else TWO_LEVEL,)
+        if self.space_points < min(self.reduction_points, ENOUGH_POINTS + 1):
             return (MULTI_LEVEL, CROSS_THREAD)
         return (MULTI_LEVEL,)
+
+    @property
+    def stages(self) -> tuple[tuple[str, Operator], ...]:
+        """What a composite sketch computes one after the other: sub-sketches, each with its major loop nest.
+
+        A Winograd convolution transforms tiles of its input by a constant matrix, multiplies, transforms tiles back and
+        puts them beside each other; tiles are of (eps - 2) × (nu - 2) outputs. A norm sums squares, then takes roots.
+        Empty where no sketch is composite. Source: section 7.1.
+        """
+        if self.type == "winograd_bgemm":
+            eps, nu, tiles, out, channels = self.extents
+            outputs = tiles * max(1, eps - 2) * max(1, nu - 2)
+            return (
+                (UNROLL_CONSTANT, Operator("constant_transform", (tiles, channels, eps, nu))),
+                (MULTI_LEVEL, self),
+                (UNROLL_CONSTANT, Operator("constant_transform", (tiles, out, eps, nu))),
+                (TWO_LEVEL, Operator("points", (outputs, out))),
+            )
+        if self.type == "frobenius_norm":
+            return (TWO_LEVEL, self), (TWO_LEVEL, Operator("points", (self.extents[0], 1)))
+        return ()
 
     @property
     def group(self) -> tuple[str, tuple[str, ...]]:
@@ -176,6 +206,10 @@ class Operator(Printed):
                 return (at(0), at(1), at(3)), (at(0), at(2), at(3))
             case "winograd_bgemm":
                 return (at(0), at(1), at(2), at(4)), (at(0), at(1), at(3), at(4))
+            case "constant_transform":
+                return ((at(0), at(1), at(2), at(3)),)
+            case "points":
+                return ((at(0), at(1)),)
             case _:
                 return ((at(0), at(1), at(2)),)
 

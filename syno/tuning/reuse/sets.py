@@ -2,7 +2,8 @@
 
 Sources: He et al., CVPR 2016 (ResNet-50, stride in the first 1×1); Sandler et al., CVPR 2018 (MobileNetV2);
 Zhang et al., 2020 (ResNeSt-50); Tran et al., CVPR 2018 (R(2+1)D-18); Radford et al., 2015 (DCGAN);
-Devlin et al., 2018 (BERT).
+Devlin et al., 2018 (BERT); the 1-D Inception-ResNet-v2 that the paper cites (github.com/hanxuh-hub/1D-Inception-ResNet-V2-Model,
+after Szegedy et al., AAAI 2017); Liu et al., ECCV 2016, on ResNet-50 as GluonCV has it (SSD).
 """
 
 from __future__ import annotations
@@ -68,6 +69,65 @@ def resnest50() -> list[Operator]:
             if block == 0:
                 made.append(_conv(4 * width, size, channels, 1))
             channels = 4 * width
+    return made
+
+
+def inception_resnet_1d() -> list[Operator]:
+    """Inception-ResNet-v2 of one signal of 299 values and three channels, its convolutions along that one dimension."""
+
+    def conv(out: int, length: int, channels: int, kernel: int = 1, stride: int = 1) -> Operator:
+        return Operator("conv1d", (1, out, length, channels, kernel), stride=stride)
+
+    def branch(length: int, channels: int, *layers: tuple[int, int]) -> list[Operator]:
+        """Layers one behind the other, each (channels out, kernel)."""
+        before = [channels, *(out for out, _ in layers)]
+        return [conv(out, length, c, k) for c, (out, k) in zip(before, layers, strict=False)]
+
+    def block(length: int, channels: int, *branches: tuple[tuple[int, int], ...]) -> list[Operator]:
+        """Branches side by side, and a convolution that makes as many channels of theirs as there were."""
+        made = [each for layers in branches for each in branch(length, channels, *layers)]
+        return [*made, conv(channels, length, sum(layers[-1][0] for layers in branches))]
+
+    stem = [
+        conv(32, 149, 3, 3, 2), conv(32, 147, 32, 3), conv(64, 147, 32, 3),
+        conv(80, 73, 64), conv(192, 71, 80, 3),
+    ]  # fmt: skip
+    mixed_5b = [
+        *branch(35, 192, (96, 1)),
+        *branch(35, 192, (48, 1), (64, 5)),
+        *branch(35, 192, (64, 1), (96, 3), (96, 3)),
+        *branch(35, 192, (64, 1)),
+    ]
+    block_35 = block(35, 320, ((32, 1),), ((32, 1), (32, 3)), ((32, 1), (48, 3), (64, 3)))
+    mixed_6a = [
+        conv(384, 17, 320, 3, 2), *branch(35, 320, (256, 1), (256, 3)), conv(384, 17, 256, 3, 2),
+    ]  # fmt: skip
+    block_17 = block(17, 1088, ((192, 1),), ((128, 1), (160, 7), (192, 1)))
+    mixed_7a = [
+        *branch(17, 1088, (256, 1)), conv(384, 8, 256, 3, 2), conv(288, 8, 256, 3, 2),
+        *branch(17, 256, (288, 3)), conv(320, 8, 288, 3, 2),
+    ]  # fmt: skip
+    block_8 = block(8, 2080, ((192, 1),), ((192, 1), (224, 3), (256, 1)))
+    return [
+        *stem, *mixed_5b, *block_35, *mixed_6a, *block_17, *mixed_7a, *block_8, conv(1536, 8, 2080),
+    ]  # fmt: skip
+
+
+def ssd_resnet50(size: int = 224) -> list[Operator]:
+    """The convolutions of SSD on ResNet-50 that make feature maps: the backbone's and the four smaller maps'.
+
+    Those of its section 4 are "a set of convolutions of SSD ResNet50", of which neither the paper nor its code says
+    more; its code gives images of 224 × 224 to every network.
+    """
+    made = []
+    for each in resnet50():
+        _, out, rows, _, channels, kernel, _ = each.extents
+        made.append(_conv(out, max(1, rows * size // 224), channels, kernel, each.stride))
+    channels, extent = 2048, size // 32
+    for width in (512, 512, 256, 256):
+        made.append(_conv(width, extent, channels, 1))
+        channels, extent = width, (extent + 1) // 2
+        made.append(_conv(width, extent, width, 3, 2))
     return made
 
 
@@ -140,10 +200,12 @@ _SETS = {
     "ResNet50(L)": lambda: resnet50(1) + resnet50(16),
     "MobileNetV2": mobilenet_v2,
     "ResNeSt50": resnest50,
+    "1D-IR": inception_resnet_1d,
     "R(2+1)D": r2plus1d_18,
     "DCGAN": dcgan,
     "BERT-Base": bert,
     "BERT(L)": _berts,
+    "SSD-ResNet50": ssd_resnet50,
 }
 
 #: Names of the operator sets.

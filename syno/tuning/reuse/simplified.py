@@ -5,18 +5,21 @@ There is no copy in shared memory, so that neither M nor the fetches are searche
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from syno.errors import ShapeError
 from syno.support.notebook import Printed
 from syno.tuning.reuse.divisors import SLACK, divisors_between
-from syno.tuning.reuse.gpu_program import MOST_THREADS, UNROLLS
-from syno.tuning.reuse.hierarchical import Ratios
-from syno.tuning.reuse.operators import CROSS_THREAD, TWO_LEVEL, Operator
+from syno.tuning.reuse.gpu_program import MOST_THREADS, UNROLLS, GpuProgram
+from syno.tuning.reuse.hierarchical import Ratios, hierarchical_search
+from syno.tuning.reuse.operators import CROSS_THREAD, TWO_LEVEL, UNROLL_CONSTANT, Operator
 
 #: Threads that a cross-thread reduction has at least: a warp.
 WARP = 32
+
+_FLAT = (CROSS_THREAD, TWO_LEVEL, UNROLL_CONSTANT)
 
 
 @dataclass(frozen=True)
@@ -26,16 +29,16 @@ class FlatProgram(Printed):
     operator: Operator
     sketch: str
     """`CROSS_THREAD`: threads share the fused sum of one output point. `TWO_LEVEL`: the fused space loops are blocks
-    of threads, each with one output point."""
+    of threads, each with one output point; `UNROLL_CONSTANT` the same around the unrolled loops of a constant matrix."""
     threads: int
     """Of a block."""
     unroll: int = 0
 
     def __post_init__(self) -> None:
-        if self.sketch not in (CROSS_THREAD, TWO_LEVEL):
+        if self.sketch not in (CROSS_THREAD, TWO_LEVEL, UNROLL_CONSTANT):
             raise ShapeError(f"[reuse] {self.sketch} is no simplified sketch")
         if not self.threads >= 1 or (
-            self.sketch == TWO_LEVEL and self.operator.space_points % self.threads
+            self.sketch != CROSS_THREAD and self.operator.space_points % self.threads
         ):
             raise ShapeError(f"[reuse] {self.threads} threads do not divide {self.operator}")
 
@@ -99,3 +102,45 @@ def flat_search(
                 times[other] = measure(other)
         best = min(times, key=times.__getitem__)
     return best, len(times)
+
+
+#: A program of one stage of a composite sketch.
+StageProgram: TypeAlias = GpuProgram | FlatProgram
+
+
+def composite_search(
+    operator: Operator,
+    parents: Sequence[StageProgram],
+    measure: Callable[[StageProgram], float],
+) -> tuple[tuple[StageProgram | None, ...], int]:
+    """The best program of each stage of a composite sketch by the features of another operator's, and how many were measured.
+
+    Stages are searched one by one (section 5.2), so that `measure` gives the time of one stage.
+
+    Args:
+        parents: a program for each of `operator.stages`, in their order.
+    Raises:
+        ShapeError: no sketch is composite, a program is missing or of another sketch, or the operators do not
+            satisfy the reuse conditions.
+    """
+    stages = operator.stages
+    if not stages or len(stages) != len(parents):
+        raise ShapeError(
+            f"[reuse] {operator} is computed in {len(stages)} stages; {len(parents)} programs were given"
+        )
+    found: list[StageProgram | None] = []
+    measured = 0
+    for (sketch, stage), parent in zip(stages, parents, strict=True):
+        if isinstance(parent, GpuProgram) == (sketch in _FLAT):
+            raise ShapeError(f"[reuse] {parent} is no program of the sketch {sketch!r}")
+        if isinstance(parent, GpuProgram):
+            searched = hierarchical_search(stage, parent, measure)
+            found.append(searched.best)
+            measured += searched.measured
+        else:
+            if parent.sketch != sketch:
+                raise ShapeError(f"[reuse] {parent} is no program of the sketch {sketch!r}")
+            best, count = flat_search(stage, parent, measure)
+            found.append(best)
+            measured += count
+    return tuple(found), measured
