@@ -256,8 +256,25 @@ double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& n
   return cycles;
 }
 
+/// Whether the channels of a group, which are a part of their iterator, are cut into such blocks as all
+/// channels are where there are no groups: a panel then serves all rows. Rows that are all computed together
+/// anyway need that only where the panels of a group do not stay near.
+bool cut_in_groups(const Construction& c, const ScopeFacts& facts, const ChannelPlan& plan,
+                   std::int64_t width, bool rows_innermost) {
+  constexpr double kShare = 0.8;  // of the second cache
+  const double group = plan.panel_bytes * static_cast<double>(plan.vector_count);
+  if (!rows_innermost && group <= kShare * static_cast<double>(c.target.l2_bytes)) return false;
+  const std::size_t iterator = facts.iterators[plan.along];
+  std::size_t parts = 0;
+  for (std::size_t i = 0; i < facts.traversal; ++i)
+    if (facts.iterators[i] == iterator) ++parts;
+  const bool innermost = plan.along + 1 == facts.traversal || facts.iterators[plan.along + 1] != iterator;
+  return parts == 2 && innermost && facts.iterators[plan.rows] != iterator &&
+         facts.extents[plan.along] % width == 0;
+}
+
 /// Writes the loops of the output, which is copied from a tile that has the channels innermost, `width` of
-/// them at a time, and computes the tile inside. Parts of split iterators stay together.
+/// them at a time, and computes the tile inside. Parts of other split iterators stay together.
 void write_turned(Construction& c, const std::string& name, const std::string& heavy, const ScopeFacts& facts,
                   const ChannelPlan& plan, std::int64_t width) {
   const std::vector<std::string> names = c.leaves(name);
@@ -269,15 +286,21 @@ void write_turned(Construction& c, const std::string& name, const std::string& h
     return i == rows || whole[i] || (plan.over && i == facts.iterators[*plan.over]);
   };
   std::vector<std::string> order, outside;
+  // Rows that lie innermost are copied out a tile at a time. Where other dimensions lie further in, all
+  // that follows the channels is copied out together, so that it is written in the order it lies.
+  const bool rows_innermost = rows + 1 == names.size() && !whole[rows];
   std::string inner = names[along], place;
+  if (whole[along] && cut_in_groups(c, facts, plan, width, rows_innermost)) {
+    const auto [groups, rest] = c.split(name, inner, facts.extents[plan.along]);
+    outside.push_back(groups);
+    inner = rest;
+    whole[along] = false;
+  }
   if (!whole[along] && c.extent(name, inner) > width) {
     const auto [outer, rest] = c.split(name, inner, width);
     outside.push_back(outer);
     inner = rest;
   }
-  // Rows that lie innermost are copied out a tile at a time. Where other dimensions lie further in, all
-  // that follows the channels is copied out together, so that it is written in the order it lies.
-  const bool rows_innermost = rows + 1 == names.size() && !whole[rows];
   std::vector<std::string> inside, behind;  // of the copied piece: up to the channels, and behind them
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (i == along)

@@ -205,6 +205,53 @@ TEST(AlongChannels, PanelsOfFarWeightsAreReadForAllRows) {
     }
 }
 
+/// Channels of a group are cut into blocks, too: a panel serves all rows, not one row all panels. Blocks that do
+/// not divide a group stay in it, and so do rows that are computed together while the panels of a group are near.
+TEST(AlongChannels, PanelsOfGroupsAreReadForAllRows) {
+  struct Case {
+    const char* text;
+    std::int64_t channels, size, l2_bytes;
+    bool cut;
+  };
+  const char* const square = "y[c,h,w] = sum[d,r,s] x[16*(c/48)+d,h+r-1,w+s-1] * k[c,d,r,s]";
+  const char* const strided = "y[c,h,w] = sum[d,r,s] x[16*(c/48)+d,2*h+r-1,2*w+s-1] * k[c,d,r,s]";
+  const char* const upright = "y[c,h,w] = sum[r,d] x[16*(c/48)+d,w+r-1,h] * k[c,r,d]";
+  const char* const uneven = "y[c,h,w] = sum[d,r,s] x[16*(c/40)+d,h+r-1,w+s-1] * k[c,d,r,s]";
+  const std::int64_t large = 1 << 20;
+  const Policy channels = [](const Construction&, const std::string&, const Sketches& sketches) {
+    Choosing choice;
+    for (std::size_t i = 0; i < sketches.size(); ++i)
+      if (sketches[i].name == "along_channels/1") choice = {i, sketches[i].counted};
+    choice.numbers.rows = std::min<std::int64_t>(choice.numbers.rows, 4);
+    choice.numbers.vectors = 1;
+    choice.numbers.steps = 0;
+    return choice;
+  };
+  Random random(97);
+  for (const Case& each : {Case{square, 96, 9, large, true}, Case{strided, 96, 5, large, true},
+                           Case{upright, 96, 7, large, false}, Case{upright, 96, 7, 4 << 10, true},
+                           Case{uneven, 80, 9, large, false}}) {
+    program::ParseOptions options;
+    options.sizes = {{"c", each.channels}, {"h", each.size}, {"w", each.size}, {"d", 16}, {"r", 3}};
+    if (each.text != upright) options.sizes.insert_or_assign("s", 3);
+    const auto p = program::parse(each.text, options);
+    Target target;
+    target.l2_bytes = each.l2_bytes;
+    const Schedule schedule = construct(p, Dtype::F32, target, channels, {"k"});
+    const auto parts = apply_prepacked(p, schedule);
+    ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+    const std::string nest = to_text(parts->call);
+    // What is computed before it is copied out: all channels, or those of a block.
+    const auto tile = std::find_if(parts->call.buffers.begin(), parts->call.buffers.end(),
+                                   [](const Buffer& buffer) { return buffer.name == "y_tile"; });
+    ASSERT_NE(tile, parts->call.buffers.end()) << nest;
+    EXPECT_EQ(tile->extents.back() == 16, each.cut) << each.text << "\n" << nest;
+    expect_same_prepacked(p, *parts, random_arguments(p, random), to_text(schedule));
+    const Schedule changing = construct(p, Dtype::F32, target, channels);
+    expect_same(p, apply(p, changing), random_arguments(p, random), to_text(changing));
+  }
+}
+
 /// Lanes need a dimension of the packed operand for themselves.
 TEST(AlongChannels, RefusesChannelsThatShareTheirDimension) {
   for (const char* text : {"y[c,h] = sum[d] x[d,h] * k[c+h,d]", "y[c,h] = sum[d] x[d,h] * k[2*c+h,d]",
