@@ -1833,6 +1833,10 @@ class Graph:
         """
         Whether a node's output has its one input's elements in the same row-major order.
         """
+    def joined_parts(self, node: str) -> list[int]:
+        """
+        Where each input of a node begins in its output, in elements, if they lie there one behind the other; empty if they do not.
+        """
     def key(self) -> str:
         """
         32 hexadecimal digits: equal for graphs that are equal up to names and the order of independent nodes.
@@ -1874,6 +1878,10 @@ class Graph:
             Raises:
                 ScheduleError: they cannot be one, and why.
                 ShapeError: no node, or one twice.
+        """
+    def only_reads(self, node: str) -> bool:
+        """
+        Whether each element of a node's output is an element of its one input.
         """
     def propagated(self, layouts: collections.abc.Mapping[str, str], rules: Propagation = ...) -> dict[str, str]:
         """

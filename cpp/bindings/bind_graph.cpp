@@ -325,6 +325,23 @@ void bind_graphs(py::module_& m) {
             return found.program && graph::is_view(found.program->program);
           },
           "node"_a, "Whether a node's output has its one input's elements in the same row-major order.")
+      .def(
+          "only_reads",
+          [](const Graph& g, const std::string& node) {
+            const auto& found = g.nodes()[g.node_named(node)];
+            return found.program && graph::only_reads(found.program->program);
+          },
+          "node"_a, "Whether each element of a node's output is an element of its one input.")
+      .def(
+          "joined_parts",
+          [](const Graph& g, const std::string& node) {
+            const auto& found = g.nodes()[g.node_named(node)];
+            return found.program ? graph::joined_parts(found.program->program) : std::vector<std::int64_t>();
+          },
+          "node"_a,
+          "Where each input of a node begins in its output, in elements, if they lie there one behind the "
+          "other; "
+          "empty if they do not.")
       .def("constant_nodes", &graph::constant_nodes, "Names of the nodes that depend on weights alone.")
       .def("try_merged", &merged, "nodes"_a, "name"_a = "",
            "The graph with these program nodes as one, or the reason why they cannot be one.")

@@ -135,6 +135,78 @@ bool is_copy(const Program& program) {
          is_view(program);
 }
 
+namespace {
+
+/// `i < 5` of an iterator of the output: its dimension, and the number.
+std::optional<std::pair<std::size_t, std::int64_t>> bound_of(const Program& program, symbolic::Arena& arena,
+                                                             const Scalar& condition) {
+  if (condition.kind != ScalarKind::Binary || condition.function != program::Function::Less)
+    return std::nullopt;
+  const Scalar& left = program.scalar(condition.a);
+  const Scalar& right = program.scalar(condition.b);
+  if (left.kind != ScalarKind::Index || right.kind != ScalarKind::Literal || right.literal.den() != 1)
+    return std::nullopt;
+  const auto& traversal = program.scopes[0].traversal;
+  for (std::size_t d = 0; d < traversal.size(); ++d)
+    if (left.index == arena.iterator(traversal[d].slot)) return std::pair(d, right.literal.num());
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> joined_parts(const Program& program) {
+  const auto inputs = program.inputs();
+  if (program.scopes.size() != 1 || inputs.size() < 2 || !program.concrete()) return {};
+  const Scope& scope = program.scopes[0];
+  if (scope.reduction != program::Reduction::None || !scope.target.empty()) return {};
+  const auto shape = program::shape_of(program, scope.output);
+  symbolic::Arena arena = program.arena;
+  const symbolic::Context context = context_of(program);
+  std::vector<std::int64_t> found(inputs.size(), -1);
+  std::optional<std::size_t> along;
+  std::int64_t begin = 0;
+  for (program::ScalarId at = scope.body;;) {
+    const Scalar& here = program.scalar(at);
+    const bool last = here.kind != ScalarKind::Select;
+    if (!last) {
+      const auto bound = bound_of(program, arena, program.scalar(here.a));
+      if (!bound || along.value_or(bound->first) != bound->first) return {};
+      along = bound->first;
+      at = here.b;
+    }
+    if (!along) return {};
+    const Scalar& read = program.scalar(at);
+    const auto input = std::find(inputs.begin(), inputs.end(), read.tensor) - inputs.begin();
+    if (read.kind != ScalarKind::Read || input == std::ssize(inputs) ||
+        found[static_cast<std::size_t>(input)] >= 0)
+      return {};
+    auto part = program::shape_of(program, read.tensor);
+    if (part.size() != shape.size()) return {};
+    const std::int64_t end = begin + part[*along];
+    if (!last && bound_of(program, arena, program.scalar(here.a))->second != end) return {};
+    part[*along] = shape[*along];
+    if (part != shape) return {};
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      const ExprId place =
+          arena.add(arena.iterator(scope.traversal[d].slot), arena.constant(d == *along ? -begin : 0));
+      const ExprId apart = symbolic::simplify(arena, arena.subtract(read.indices[d], place), context);
+      if (apart != arena.constant(0)) return {};
+    }
+    found[static_cast<std::size_t>(input)] = begin;
+    begin = end;
+    if (last) break;
+    at = here.c;
+  }
+  if (begin != shape[*along] || std::find(found.begin(), found.end(), -1) != found.end()) return {};
+  std::int64_t inner = 1;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (d < *along && shape[d] != 1) return {};
+    if (d > *along) inner *= shape[d];
+  }
+  for (std::int64_t& each : found) each *= inner;
+  return found;
+}
+
 std::vector<std::string> constant_nodes(const Graph& graph) {
   std::vector<bool> constant(graph.tensors().size());
   for (std::size_t t = 0; t < constant.size(); ++t) constant[t] = graph.tensors()[t].role == Role::Weight;

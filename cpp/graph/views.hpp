@@ -18,6 +18,10 @@ bool is_view(const Program& program);
 /// The same with equal shapes: y[i] = x[i].
 bool is_copy(const Program& program);
 
+/// Of a program that puts its inputs one behind the other, each in one run of the output's row-major order:
+/// at which element each of them begins, in the order of the inputs. Empty for any other program.
+std::vector<std::int64_t> joined_parts(const Program& program);
+
 /// The nodes whose values depend on weights alone, by name, in order: computed once. Those that depend on
 /// nothing are among them, random ones are not.
 std::vector<std::string> constant_nodes(const Graph& graph);

@@ -282,7 +282,11 @@ class _Steps:
         self.network, self.weights = network, weights
         self.tensors: dict[str, bundle.Tensor] = {}
         self.steps: list[bundle.Step] = []
-        self._views = {s.outputs[0]: s.inputs[0] for s in network.stages if s.kind == "view"}
+        self._views = {
+            s.outputs[0]: s.inputs[0]
+            for s in network.stages
+            if s.kind == "view" and len(s.inputs) == 1
+        }
         self._count = len(network.graph.inputs)
         for name in network.graph.inputs:
             self.tensor(name)

@@ -114,7 +114,7 @@ def _check_flow(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor])
         _check_shapes(folder, number, step, tensors)
         for name in step.reads:
             place = tensors[name].place
-            gone = (place == "arena" and name not in alive) or (
+            gone = (place == "arena" and not _is_there(tensors[name], alive)) or (
                 place == "output" and name not in written
             )
             if gone:
@@ -135,6 +135,17 @@ def _check_flow(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor])
     missing = [port.name for port in manifest.outputs if port.tensor not in written]
     if missing:
         raise unusable(folder, f"no step computes the output {shown(missing[0])}")
+
+
+def _is_there(tensor: Tensor, alive: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether steps have written all of a tensor: itself, or what lies one behind the other in its memory."""
+    if tensor.name in alive:
+        return True
+    at, end = tensor.at, tensor.at + bytes_of(tensor.dtype, tensor.shape)
+    for first, last in sorted(alive.values()):
+        if first <= at < last:
+            at = last
+    return at >= end and end > tensor.at
 
 
 def _check_shapes(folder: Path, number: int, step: Step, tensors: Mapping[str, Tensor]) -> None:

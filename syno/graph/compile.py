@@ -19,6 +19,7 @@ from syno.graph.compiled import CompiledNetwork
 from syno.graph.deriving import Deriving, Wanted, fastest_in_place
 from syno.graph.folding import Folded, folded, is_random
 from syno.graph.fusing import Cost, Joined, PredictedCost, constants_of, fused
+from syno.graph.in_place import is_free_view, joined_in_place
 from syno.graph.layout_names import ROW_MAJOR
 from syno.graph.layouts import chosen, timing
 from syno.graph.reference import run_reference
@@ -87,6 +88,7 @@ def compile_network(
             dtype=dtype,
             threads=threads,
             directory=usable_cache() if settings.cache and cost is None else None,
+            in_place=joined_in_place(graph).nodes if settings.layouts == ROW_MAJOR else (),
         )
     for decision in decisions:
         _log.debug("joined %s", decision)
@@ -146,6 +148,8 @@ class _Maker:
         self._settings, self._threads = settings, threads
         self._hosts = {node.name: node.host for node in network.nodes}
         self._nodes = {node.name: node for node in graph.nodes}
+        # Where tensors lie otherwise than row-major, a part is no run of the whole.
+        self._joined = joined_in_place(graph).nodes if settings.layouts == ROW_MAJOR else {}
 
     def stages(self) -> list[Stage]:
         """In the order of the graph."""
@@ -171,7 +175,9 @@ class _Maker:
             [
                 Wanted(Operator(node.program), tuple(constants_of(self._graph, node)), dtype)
                 for node in self._graph.nodes
-                if node.program is not None and not self._graph.is_view(node.name)
+                if node.program is not None
+                and not self._graph.is_view(node.name)
+                and node.name not in self._joined
                 for dtype in [str(self._graph.tensor(node.outputs[0])[1])]
             ]
         )
@@ -184,7 +190,7 @@ class _Maker:
             if host is None and node.function not in ENGINE:
                 raise KernelError(f"[network] no function computes {node.function} ({node.name})")
             return call_stage(node, host, _reason(self._network, node))
-        if graph.is_view(node.name) and not _reads_nothing(graph, node):
+        if node.name in self._joined or is_free_view(graph, node):
             return view_stage(node, self._names[node.name])
         return kernel_stage(
             graph, node, self._network.weights, self._names[node.name],
@@ -198,10 +204,6 @@ def _reason(network: Network, node: _core.GraphNode) -> str:
         if note.startswith(node.function):
             return note.removeprefix(node.function).lstrip(": ")
     return "no row"
-
-
-def _reads_nothing(graph: _core.Graph, node: _core.GraphNode) -> bool:
-    return any(0 in graph.tensor(name)[0] for name in node.inputs)
 
 
 # Checking

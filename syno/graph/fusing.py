@@ -80,6 +80,7 @@ def fused(
     threads: int = 1,
     directory: Path | None = None,
     alike: Sequence[_core.Graph] = (),
+    in_place: Collection[str] = (),
 ) -> tuple[_core.Graph, dict[str, tuple[str, ...]], list[Joined]]:
     """The graph with nodes joined where that is predicted to be faster.
 
@@ -90,17 +91,22 @@ def fused(
         directory: where decisions about such a graph are kept, and taken from; for the machine model's cost alone.
         alike: the graph at other sizes. What is joined must not take sizes into its indices, as reshapes by them do: one
             code could not serve them all.
+        in_place: nodes that need no work, whose outputs are made by those before: they stay as they are.
     Returns:
         The graph; the names of the original nodes that each node holds; the decisions in order.
     """
-    path = directory / f"{_digest(graph, dtype, threads, alike)}.joined" if directory else None
+    path = (
+        directory / f"{_digest(graph, dtype, threads, alike, in_place)}.joined"
+        if directory
+        else None
+    )
     made = _Joining(graph)
     kept = _kept(path) if path else None
     if kept is not None and all(made.join(*step) for step in kept):
         return made.graph, made.holds, made.decisions
     made, others = _Joining(graph), [_Joining(each) for each in alike]
     refused: set[tuple[str, str]] = set()
-    while (found := _first_gain(made.graph, cost, dtype, refused)) is not None:
+    while (found := _first_gain(made.graph, cost, dtype, refused, in_place)) is not None:
         step, joined = found
         if all(_stays_free(made.graph, joined, step, other) for other in others):
             made.take(step, joined)
@@ -187,10 +193,17 @@ def _name_of(joined: _core.Graph, before: Collection[str], pair: tuple[str, str]
     return next(node.name for node in joined.nodes if node.name not in before or node.name in pair)
 
 
-def _digest(graph: _core.Graph, dtype: str, threads: int, alike: Sequence[_core.Graph] = ()) -> str:
+def _digest(
+    graph: _core.Graph,
+    dtype: str,
+    threads: int,
+    alike: Sequence[_core.Graph] = (),
+    in_place: Collection[str] = (),
+) -> str:
     """Of all that decisions depend on."""
     texts = [str(each.text()) for each in (graph, *alike)]
-    parts = (_core.build_id(), *texts, dtype, threads, machine_model().to_json())
+    stay = sorted(in_place)
+    parts = (_core.build_id(), *texts, dtype, threads, stay, machine_model().to_json())
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -218,11 +231,12 @@ def _first_gain(
     cost: Cost,
     dtype: str,
     refused: set[tuple[str, str]],
+    in_place: Collection[str] = (),
 ) -> tuple[_Step, _core.Graph] | None:
     nodes = {node.name: node for node in graph.nodes}
     for first, second in _neighbours(graph):
         pair = (first, second)
-        if pair in refused:
+        if pair in refused or first in in_place or second in in_place:
             continue
         one, other = nodes[first], nodes[second]
         if not _may_join(graph, one, other, dtype):

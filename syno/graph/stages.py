@@ -28,7 +28,7 @@ class Stage:
 
     name: str
     kind: str
-    """"kernel"; "view" (the same elements, no work); "engine" (gather, cast, argmax, copy); "host" (a function of
+    """"kernel"; "view" (the same elements, no work; of several inputs: they lie in the output); "engine" (gather, cast, argmax, copy); "host" (a function of
     PyTorch)."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

@@ -9,6 +9,7 @@ import numpy as np
 
 from syno import _core
 from syno.graph.building import DTYPES
+from syno.graph.in_place import joined_in_place
 from syno.graph.stages import Stage
 
 
@@ -47,8 +48,11 @@ def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
         return name
 
     for stage in stages:
-        if stage.kind == "view":
+        if stage.kind == "view" and len(stage.inputs) == 1:
             root[stage.outputs[0]] = stage.inputs[0]
+    joins = [stage.name for stage in stages if stage.kind == "view" and len(stage.inputs) > 1]
+    blocks = joined_in_place(graph, joins).blocks if joins else []
+    block_of = {name: number for number, block in enumerate(blocks) for name in block.at}
     places = {name: Place("external", number) for number, name in enumerate(inputs)}
     places |= {name: Place("fixed", name=name) for name in weights}
     copies: list[tuple[str, int]] = []
@@ -58,30 +62,36 @@ def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
             copies.append((name, number))
         else:
             places[held] = Place("external", number)
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    sizes: dict[str, int] = {}
+    first: dict[str | int, int] = {}  # of a tensor, or of a block that several lie in
+    last: dict[str | int, int] = {}
+    sizes: dict[str | int, int] = {}
     for step, stage in enumerate(stages):
         if stage.kind == "view":
             continue
         for name in stage.outputs:
             if name not in places:
                 shape, dtype, _ = graph.tensor(name)
-                first[name] = last[name] = step
-                sizes[name] = bytes_of(shape, dtype)
+                item = block_of.get(name, name)
+                first.setdefault(item, step)
+                last[item] = step
+                sizes[item] = (
+                    blocks[item].bytes if isinstance(item, int) else bytes_of(shape, dtype)
+                )
         for name in stage.inputs:
             held = root_of(name)
-            if held in last:
-                last[held] = step
+            item = block_of.get(held, held)
+            if item in last:
+                last[item] = step
     for name, _ in copies:
         held = root_of(name)
-        if held in last:
-            last[held] = len(stages)
-    names = list(first)
-    offsets, arena, live = _core.plan_memory(
-        [(sizes[name], first[name], last[name]) for name in names]
-    )
-    places |= {name: Place("arena", at) for name, at in zip(names, offsets, strict=True)}
+        item = block_of.get(held, held)
+        if item in last:
+            last[item] = len(stages)
+    items = list(first)
+    offsets, arena, live = _core.plan_memory([(sizes[i], first[i], last[i]) for i in items])
+    for item, at in zip(items, offsets, strict=True):
+        inside = blocks[item].at if isinstance(item, int) else {item: 0}
+        places |= {name: Place("arena", at + begin) for name, begin in inside.items()}
     for name in list(root):
         places[name] = places[root_of(name)]
     return Storage(places, tuple(copies), int(arena), int(live))

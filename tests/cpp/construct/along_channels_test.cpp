@@ -205,8 +205,9 @@ TEST(AlongChannels, PanelsOfFarWeightsAreReadForAllRows) {
     }
 }
 
-/// Channels of a group are cut into blocks, too: a panel serves all rows, not one row all panels. Blocks that do
-/// not divide a group stay in it, and so do rows that are computed together while the panels of a group are near.
+/// Channels of a group are cut into blocks, too: a panel serves all rows, not one row all panels. Blocks that
+/// do not divide a group stay in it, and so do rows that are computed together while the panels of a group
+/// are near.
 TEST(AlongChannels, PanelsOfGroupsAreReadForAllRows) {
   struct Case {
     const char* text;
