@@ -1,6 +1,7 @@
 #include "jit/runtime.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -117,13 +118,14 @@ struct Team {
   }
 };
 
-void run_job(int threads, void (*job)(void*, int), void* data) {
+/// False, nothing done, when another caller has the pool.
+bool run_job(int threads, void (*job)(void*, int), void* data) {
   if (const auto parallel = openmp_parallel.load(std::memory_order_acquire)) {
     Team team{job, data};
     parallel(Team::work, &team, static_cast<unsigned>(threads), 0);
-  } else if (!the_pool().run(threads, job, data)) {
-    job(data, 0);
+    return true;
   }
+  return the_pool().run(threads, job, data);
 }
 
 struct Call {
@@ -132,33 +134,64 @@ struct Call {
   std::int64_t private_bytes;
 };
 
-/// One parallel loop: threads take ranges of iterations by ticket.
+/// One parallel loop, its iterations in chunks. Each thread has a run of them and goes through it in order,
+/// so that what an iteration leaves near, or has asked for ahead, is there for the next one; who is done
+/// takes from the ends of others.
 struct ParallelLoop {
   ParallelBody* body;
   void* context;
   std::int64_t count;
   std::int64_t grain;
   const Call* call;
-  std::atomic<std::int64_t> next{0};
+  int workers;
+  std::array<std::atomic<std::uint64_t>, kLargestPool>
+      runs{};  ///< by worker: first chunk that is left, and end
+
+  static std::uint64_t run_of(std::uint64_t first, std::uint64_t end) { return first << 32 | end; }
+
+  void share_out() {
+    const auto chunks = static_cast<std::uint64_t>((count + grain - 1) / grain);
+    const auto shares = static_cast<std::uint64_t>(workers);
+    for (std::uint64_t w = 0; w < shares; ++w)
+      runs[w].store(run_of(chunks * w / shares, chunks * (w + 1) / shares), std::memory_order_relaxed);
+  }
+
+  /// The next chunk of a run, or its last one; -1 where nothing is left.
+  static std::int64_t taken(std::atomic<std::uint64_t>& run, bool last) {
+    std::uint64_t now = run.load(std::memory_order_relaxed);
+    for (;;) {
+      const std::uint64_t first = now >> 32, end = now & 0xffffffffU;
+      if (first >= end) return -1;
+      const std::uint64_t left = last ? run_of(first, end - 1) : run_of(first + 1, end);
+      if (run.compare_exchange_weak(now, left, std::memory_order_relaxed))
+        return static_cast<std::int64_t>(last ? end - 1 : first);
+    }
+  }
 
   static void take(void* data, int worker) {
     auto& loop = *static_cast<ParallelLoop*>(data);
     char* memory = loop.call->private_memory + worker * loop.call->private_bytes;
-    for (;;) {
-      const std::int64_t begin = loop.next.fetch_add(loop.grain, std::memory_order_relaxed);
-      if (begin >= loop.count) return;
-      loop.body(loop.context, begin, std::min(begin + loop.grain, loop.count), memory);
+    for (int turn = 0; turn < loop.workers; ++turn) {
+      const auto whose = static_cast<std::size_t>((worker + turn) % loop.workers);
+      for (;;) {
+        const std::int64_t chunk = taken(loop.runs[whose], turn > 0);
+        if (chunk < 0) break;
+        const std::int64_t begin = chunk * loop.grain;
+        loop.body(loop.context, begin, std::min(begin + loop.grain, loop.count), memory);
+      }
     }
   }
 };
 
 void run_parallel(void* data, ParallelBody* body, void* context, std::int64_t count) {
+  constexpr std::int64_t kChunks = 8, kMostChunks = std::int64_t{1} << 31;  // of a thread; of all
   const Call& call = *static_cast<const Call*>(data);
   const auto threads = static_cast<int>(std::min<std::int64_t>(call.threads, count));
   if (threads > 1) {
-    ParallelLoop loop{body,  context, count, std::max<std::int64_t>(1, count / (std::int64_t{4} * threads)),
-                      &call, {}};
-    return run_job(threads, ParallelLoop::take, &loop);
+    const std::int64_t grain = std::max<std::int64_t>({1, count / (kChunks * threads), count / kMostChunks});
+    ParallelLoop loop{body, context, count, grain, &call, threads, {}};
+    loop.share_out();
+    if (run_job(threads, ParallelLoop::take, &loop)) return;
   }
   if (count > 0) body(context, 0, count, call.private_memory);
 }

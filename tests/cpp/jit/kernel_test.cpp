@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include "jit/object_cache.hpp"
@@ -118,6 +120,64 @@ for i in 0..67 parallel
     });
   for (std::thread& caller : callers) caller.join();
   for (const std::string& result : results) EXPECT_EQ(result, one);
+}
+
+/// Iterations of a parallel loop, in the order in which each thread took them.
+struct Taken {
+  std::int64_t count = 0;
+  std::mutex mutex;
+  std::map<void*, std::vector<std::pair<std::int64_t, std::int64_t>>> by_thread;  ///< by its memory
+
+  static void kernel(void* const* arguments, void* /*memory*/, ParallelRunner* parallel, void* pool) {
+    parallel(pool, body, arguments[0], static_cast<const Taken*>(arguments[0])->count);
+  }
+  static void body(void* context, std::int64_t begin, std::int64_t end, void* memory) {
+    auto& taken = *static_cast<Taken*>(context);
+    const std::scoped_lock lock(taken.mutex);
+    taken.by_thread[memory].emplace_back(begin, end);
+  }
+};
+
+TEST(KernelCall, TakesEveryIterationOnce) {
+  for (const std::int64_t count : {2, 3, 7, 16, 100, 1000, 4096}) {
+    for (const int threads : {2, 3, 5}) {
+      Taken taken;
+      taken.count = count;
+      void* const arguments[] = {&taken};
+      run_kernel(Taken::kernel, arguments, 0, 64, threads);
+      std::vector<int> times(static_cast<std::size_t>(count), 0);
+      for (const auto& [memory, chunks] : taken.by_thread) {
+        for (const auto& [begin, end] : chunks) {
+          ASSERT_LT(begin, end);
+          ASSERT_LE(end, count);
+          for (std::int64_t i = begin; i < end; ++i) ++times[static_cast<std::size_t>(i)];
+        }
+      }
+      EXPECT_LE(taken.by_thread.size(), static_cast<std::size_t>(threads));
+      EXPECT_EQ(times, std::vector<int>(static_cast<std::size_t>(count), 1)) << count << " on " << threads;
+    }
+  }
+}
+
+/// What an iteration asked for ahead is there for the next one, where the same thread does it: the own run
+/// forwards, then what is left of others' from the end.
+TEST(KernelCall, WhoIsDoneHelpsFromTheEnd) {
+  const auto alone = [](void (*body)(void*), void* data, unsigned /*threads*/, unsigned /*flags*/) {
+    body(data);  // a team of one, though more were wanted
+  };
+  run_on({alone, [] { return 0; }});
+  Taken taken;
+  taken.count = 64;
+  void* const arguments[] = {&taken};
+  run_kernel(Taken::kernel, arguments, 0, 64, 2);
+  run_on({});
+  ASSERT_EQ(taken.by_thread.size(), 1U);
+  const auto& chunks = taken.by_thread.begin()->second;
+  ASSERT_EQ(chunks.size(), 16U);
+  for (std::int64_t n = 0; n < 8; ++n) {
+    EXPECT_EQ(chunks[static_cast<std::size_t>(n)].first, 4 * n);
+    EXPECT_EQ(chunks[static_cast<std::size_t>(n + 8)].first, 60 - 4 * n);
+  }
 }
 
 TEST(KernelCall, WorksInAForkedChild) {
