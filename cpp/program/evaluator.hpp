@@ -175,11 +175,16 @@ class Evaluator {
     if (!products_) return std::nullopt;
     std::array<Elements, 2> elements;
     const bool outside = products_->may_be_outside();
+    bool given = true, finite = true;
     for (std::size_t f = 0; f < products_->factor_count(); ++f) {
       elements[f] = load.elements(products_->tensor(f), outside);
-      if (elements[f].data == nullptr || (outside && !elements[f].finite)) return std::nullopt;
+      given = given && elements[f].data != nullptr;
+      finite = finite && elements[f].finite;
     }
-    return products_->at(lanes_, elements.data(), numbers_.precision());
+    if (given && outside && !finite) return std::nullopt;
+    const ProductSum::Point here{lanes_, iterators_};
+    return given ? products_->at(here, elements.data(), numbers_.precision())
+                 : products_->computed_at(here, load, numbers_);
   }
 
   void update_lanes() {

@@ -258,6 +258,7 @@ class PointMachine {
     for (const Scope& scope : program.scopes) scopes_[static_cast<std::size_t>(scope.output)] = &scope;
     for (const TensorId id : program.outputs) data_[static_cast<std::size_t>(id)].is_output = true;
     work_ = work_of_elements();
+    choose_kept();
     for (const TensorId id : program.outputs)
       if (scopes_[static_cast<std::size_t>(id)] != nullptr)
         limit(static_cast<std::uint32_t>(id), options.most_terms);
@@ -291,11 +292,12 @@ class PointMachine {
       }
       return state.sums[static_cast<std::size_t>(offset)];
     }
-    if (const Tracked* known = state.memo.find(offset)) return *known;
+    if (state.kept)
+      if (const Tracked* known = state.memo.find(offset)) return *known;
     if (++depth_ > kDeepest) throw Deeper{tensor, offset};
     const Tracked value = compute(tensor, offset);
     --depth_;
-    state.memo.set(offset, value, state);
+    if (state.kept) state.memo.set(offset, value, state);
     return value;
   }
 
@@ -374,7 +376,7 @@ class PointMachine {
   // is computed. Of a few elements a table would take longer to make than to use.
   struct Memo {
     std::vector<Tracked> dense;
-    std::vector<bool> known;
+    std::vector<std::uint8_t> known;
     std::unordered_map<std::int64_t, Tracked> sparse;  // its order reaches nothing
 
     const Tracked* find(std::int64_t offset) const;
@@ -386,7 +388,9 @@ class PointMachine {
     std::vector<std::int64_t> shape, strides, begin;
     Memo memo;
     bool constant = false, is_output = false;
-    std::optional<bool> finite;  ///< all of `values`; nothing: nobody asked
+    bool kept = true;                 ///< what is known of its elements
+    std::vector<std::int64_t> point;  ///< of the element that is computed
+    std::optional<bool> finite;       ///< all of `values`; nothing: nobody asked
     double most = 1e300;
     std::int64_t estimated_from = 0;  ///< terms; 0: all of them are added up
     bool accumulated = false;
@@ -394,15 +398,23 @@ class PointMachine {
     std::unique_ptr<Evaluator<Tracked>> evaluator;
   };
 
-  /// The elements of a tensor that is given.
+  /// The elements of a tensor that is given, or what is known of those that are computed.
   Elements elements(std::uint32_t tensor, bool finite) {
     TensorState& state = data_[tensor];
-    if (state.constant || state.values == nullptr) return {};
+    if (state.constant) return {};
+    if (state.values == nullptr) {
+      Elements computed;
+      if (!state.memo.dense.empty()) {
+        computed.computed = state.memo.dense.data();
+        computed.known = state.memo.known.data();
+      }
+      return computed;
+    }
     if (finite && !state.finite) {
       const double* end = state.values + checked_product(kWhere, state.shape);
       state.finite = std::all_of(state.values, end, [](double value) { return std::isfinite(value); });
     }
-    return {state.values, state.finite.value_or(false)};
+    return {state.values, state.finite.value_or(false), nullptr, nullptr};
   }
 
   struct Loader {
@@ -422,10 +434,14 @@ class PointMachine {
   }
 
   Tracked compute(std::uint32_t tensor, std::int64_t offset) {
-    const TensorState& state = data_[tensor];
-    std::vector<std::int64_t> point(state.shape.size());
-    for (std::size_t d = 0; d < point.size(); ++d)
-      point[d] = state.begin[d] + offset / state.strides[d] % state.shape[d];
+    TensorState& state = data_[tensor];
+    std::vector<std::int64_t>& point = state.point;
+    point.resize(state.shape.size());
+    std::int64_t left = offset;
+    for (std::size_t d = 0; d < point.size(); ++d) {
+      point[d] = state.begin[d] + left / state.strides[d];
+      left %= state.strides[d];
+    }
     Evaluator<Tracked>& evaluator = evaluator_of(tensor);
     evaluator.move_to(point.data());
     spent_ +=
@@ -472,16 +488,37 @@ class PointMachine {
         term += work[tensor].element;
         below += work[tensor].whole;
       }
-      double points = 1;
-      for (const Iterator& i : scope.traversal) {
-        const Extent extent = extent_of(program_, i.range, 0);
-        points *= static_cast<double>(extent.end - extent.begin);
-      }
+      const double points = elements_of(scope);
       Work& made = work[static_cast<std::size_t>(scope.output)];
       made.whole = below + points * terms_of(scope);
       made.element = scope.target.empty() ? std::min(terms_of(scope) * term, made.whole) : made.whole;
     }
     return work;
+  }
+
+  /// Elements that are read about once by others, and take no longer to compute than to look up, are not
+  /// kept: chains of functions of one element.
+  void choose_kept() {
+    std::vector<double> times(data_.size());
+    for (const Scope& scope : program_.scopes) {
+      for (const std::uint32_t tensor : read_by(scope))
+        // Sums read again what they have in common.
+        times[tensor] += scope.sums.empty() && scope.target.empty() ? elements_of(scope) : 1e300;
+    }
+    for (const Scope& scope : program_.scopes) {
+      const auto tensor = static_cast<std::size_t>(scope.output);
+      const bool simple = scope.sums.empty() && scope.target.empty();
+      data_[tensor].kept = !simple || data_[tensor].is_output || times[tensor] > elements_of(scope);
+    }
+  }
+
+  double elements_of(const Scope& scope) const {
+    double points = 1;
+    for (const Iterator& i : scope.traversal) {
+      const Extent extent = extent_of(program_, i.range, 0);
+      points *= static_cast<double>(extent.end - extent.begin);
+    }
+    return points;
   }
 
   /// Decides which reductions are estimated so that an element takes `most` terms.
@@ -518,14 +555,14 @@ const Tracked* PointMachine::Memo::find(std::int64_t offset) const {
     const auto found = sparse.find(offset);
     return found == sparse.end() ? nullptr : &found->second;
   }
-  return known[static_cast<std::size_t>(offset)] ? &dense[static_cast<std::size_t>(offset)] : nullptr;
+  return known[static_cast<std::size_t>(offset)] != 0 ? &dense[static_cast<std::size_t>(offset)] : nullptr;
 }
 
 void PointMachine::Memo::set(std::int64_t offset, const Tracked& value, const TensorState& state) {
   constexpr std::int64_t kDenseElements = 1 << 22, kPart = 64;
   const auto put = [&](std::int64_t at, const Tracked& what) {
     dense[static_cast<std::size_t>(at)] = what;
-    known[static_cast<std::size_t>(at)] = true;
+    known[static_cast<std::size_t>(at)] = 1;
   };
   if (!dense.empty()) return put(offset, value);
   sparse.emplace(offset, value);

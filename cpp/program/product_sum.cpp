@@ -4,9 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <utility>
-
-#include "support/interrupt.hpp"
 
 namespace syno::program::detail {
 namespace {
@@ -60,14 +57,38 @@ void keep_inside(std::int64_t value, std::int64_t step, std::int64_t extent, std
   last = std::min(last, first_at_least(value, step, extent));
 }
 
+/// By how much an index grows with each of the loops, where it divides nothing that moves along them and
+/// guards nothing that does; nothing else.
+std::optional<std::vector<std::int64_t>> steps_of_index(const std::vector<Step>& index,
+                                                        const std::vector<std::size_t>& loops) {
+  using symbolic::Op;
+  std::vector<std::vector<std::int64_t>> stack;
+  for (const Step& step : index) {
+    if (step.op == Op::Add) {
+      for (std::size_t l = 0; l < loops.size(); ++l) stack[stack.size() - 2][l] += stack.back()[l];
+      stack.pop_back();
+    } else if (step.op == Op::Multiply) {
+      for (std::int64_t& each : stack.back()) each *= step.value;
+    } else if (step.op == Op::Divide || step.op == Op::Modulo || step.op == Op::Inside) {
+      for (const std::int64_t each : stack.back())
+        if (each != 0) return std::nullopt;
+    } else {
+      stack.emplace_back(loops.size(), 0);
+      if (step.op == Op::Iterator)
+        for (std::size_t l = 0; l < loops.size(); ++l)
+          stack.back()[l] = static_cast<std::int64_t>(loops[l]) == step.value ? 1 : 0;
+    }
+  }
+  return stack.back();
+}
+
 }  // namespace
 
 std::optional<ProductSum> ProductSum::of(const ScopeCode& code) {
   if (code.reduction != Reduction::Sum && code.reduction != Reduction::Mean) return std::nullopt;
   std::vector<std::uint32_t> reads;
   const auto is_read = [&](std::uint32_t at) {
-    return code.body[at].kind == ScalarKind::Read && code.body[at].value == Rational(0) &&
-           code.accesses[code.body[at].a].steps.empty();
+    return code.body[at].kind == ScalarKind::Read && code.body[at].value == Rational(0);
   };
   const auto last = static_cast<std::uint32_t>(code.body.size() - 1);
   const Instruction& result = code.body[last];
@@ -118,7 +139,13 @@ std::optional<ProductSum> ProductSum::of(const ScopeCode& code) {
     factor.lane = access.offset_lane;
     factor.steps = steps_of(access.offset_lane);
     for (const CheckedLane& lane : access.lanes)
-      factor.checks.push_back({lane.lane, lane.begin, lane.extent, 0, steps_of(lane.lane)});
+      factor.checks.push_back({lane.lane, lane.begin, lane.extent, 0, steps_of(lane.lane), {}, 0});
+    for (const CheckedSteps& index : access.steps) {
+      const auto steps = steps_of_index(index.steps, loops);
+      if (!steps) return std::nullopt;
+      for (std::size_t l = 0; l < loops.size(); ++l) factor.steps[l] += (*steps)[l] * index.stride;
+      factor.checks.push_back({0, index.begin, index.extent, 0, *steps, index.steps, index.stride});
+    }
     made.factors_.push_back(std::move(factor));
   }
   return made;
@@ -136,12 +163,57 @@ void ProductSum::move(std::size_t loop, std::int64_t times) {
   }
 }
 
+void ProductSum::begin(const Point& point) {
+  for (Factor& factor : factors_) {
+    factor.offset = point.lanes[factor.lane];
+    factor.outside = false;
+    for (Check& check : factor.checks) {
+      if (check.index.empty()) {
+        check.value = point.lanes[check.lane] - check.begin;
+        continue;
+      }
+      if (!run(check.index, point.iterators.data(), check.value)) {
+        factor.outside = true;
+        continue;
+      }
+      check.value -= check.begin;
+      factor.offset += check.value * check.stride;
+    }
+  }
+  std::fill(counters_.begin(), counters_.end(), 0);
+}
+
+ProductSum::Range ProductSum::inside_of_row(const Factor& factor) const {
+  const std::size_t row = extents_.size() - 1;
+  Range inside{0, factor.outside ? 0 : extents_[row]};
+  for (const Check& check : factor.checks)
+    keep_inside(check.value, check.steps[row], check.extent, inside.first, inside.second);
+  return {inside.first, std::max(inside.first, inside.second)};
+}
+
+ProductSum::Range ProductSum::inside_of_row() const {
+  Range inside = inside_of_row(factors_[0]);
+  for (std::size_t f = 1; f < factors_.size(); ++f) {
+    const Range other = inside_of_row(factors_[f]);
+    inside = {std::max(inside.first, other.first), std::min(inside.second, other.second)};
+  }
+  return {inside.first, std::max(inside.first, inside.second)};
+}
+
+bool ProductSum::next_row() {
+  for (std::size_t loop = extents_.size() - 1; loop-- > 0;) {
+    move(loop, 1);
+    if (++counters_[loop] < extents_[loop]) return true;
+    move(loop, -extents_[loop]);
+    counters_[loop] = 0;
+  }
+  return false;
+}
+
 void ProductSum::add_row(const Elements* elements) {
   const std::size_t row = extents_.size() - 1;
-  std::int64_t first = 0, last = extents_[row];
-  for (const Factor& factor : factors_)
-    for (const Check& check : factor.checks)
-      keep_inside(check.value, check.steps[row], check.extent, first, last);
+  const auto [from, to] = inside_of_row();
+  const std::int64_t first = from, last = to;
   const double* a = elements[0].data;
   const std::int64_t at_a = factors_[0].offset, step_a = factors_[0].steps[row];
   if (factors_.size() == 1)
@@ -155,28 +227,61 @@ void ProductSum::add_row(const Elements* elements) {
             [&](std::int64_t k) { return a[at_a + k * step_a] * b[at_b + k * step_b]; });
 }
 
-std::optional<Tracked> ProductSum::at(const std::vector<std::int64_t>& lanes, const Elements* elements,
+bool ProductSum::Products::fold(double low, double high) {
+  const double most = std::max(std::abs(low), std::abs(high));
+  // Neither infinite nor no number, and far from where a result may become that.
+  if (!(most < precision_.largest / 4)) return false;
+  total_.size += most;
+  total_.low += low;
+  total_.high += high;
+  --left_;
+  return true;
+}
+
+bool ProductSum::Products::add(const Tracked& a) {
+  if (a.nan || a.low > a.high) return false;
+  total_.value += a.value;
+  total_.absolute += a.absolute;
+  total_.guessed = total_.guessed || a.guessed;
+  return fold(a.low, a.high);
+}
+
+bool ProductSum::Products::add(const Tracked& a, const Tracked& b) {
+  if (a.nan || b.nan || a.low > a.high || b.low > b.high) return false;
+  const double ll = a.low * b.low, lh = a.low * b.high, hl = a.high * b.low, hh = a.high * b.high;
+  const double low = std::min(std::min(ll, lh), std::min(hl, hh));
+  const double high = std::max(std::max(ll, lh), std::max(hl, hh));
+  const double units = TrackedNumbers::product_units() * precision_.unit;
+  total_.value += a.value * b.value;
+  total_.absolute += a.absolute * b.absolute;
+  total_.guessed = total_.guessed || a.guessed || b.guessed;
+  // What is no number in one of the products leaves the others alone; it shows in the sum of all.
+  if (!(std::abs(ll) + std::abs(lh) + std::abs(hl) + std::abs(hh) < precision_.largest)) return false;
+  return fold(low - units * std::abs(low) - precision_.least,
+              high + units * std::abs(high) + precision_.least);
+}
+
+bool ProductSum::Products::leave_out(const Tracked& a) {
+  if (a.nan || a.low > a.high || !std::isfinite(a.value)) return false;
+  total_.guessed = total_.guessed || a.guessed;
+  return std::max(std::abs(a.low), std::abs(a.high)) < precision_.largest / 4;
+}
+
+std::optional<Tracked> ProductSum::Products::total() const {
+  if (!(total_.size < precision_.largest / 4) || !std::isfinite(total_.value)) return std::nullopt;
+  Tracked made = total_;
+  // Terms that were left out are products of 0.
+  const double error = products_ ? static_cast<double>(left_) * precision_.least : 0;
+  made.low -= error;
+  made.high += error;
+  made.size += error;
+  return made;
+}
+
+std::optional<Tracked> ProductSum::at(const Point& point, const Elements* elements,
                                       const Precision& precision) {
   value_ = absolute_ = 0;
-  for (Factor& factor : factors_) {
-    factor.offset = lanes[factor.lane];
-    for (Check& check : factor.checks) check.value = lanes[check.lane] - check.begin;
-  }
-  std::fill(counters_.begin(), counters_.end(), 0);
-  for (bool more = true; more;) {
-    interruption_point();
-    add_row(elements);
-    more = false;
-    for (std::size_t loop = extents_.size() - 1; loop-- > 0;) {
-      move(loop, 1);
-      if (++counters_[loop] < extents_[loop]) {
-        more = true;
-        break;
-      }
-      move(loop, -extents_[loop]);
-      counters_[loop] = 0;
-    }
-  }
+  for_each_row(point, [&] { add_row(elements); });
   // Far from the largest number no term, product or partial sum leaves the range; NaN and infinity fail, too.
   if (!(absolute_ < precision.largest / 4)) return std::nullopt;
   Tracked made = TrackedNumbers::start(Reduction::Sum);

@@ -4,21 +4,26 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "program/scope_code.hpp"
 #include "program/tracked.hpp"
+#include "support/interrupt.hpp"
 
 namespace syno::program::detail {
 
-/// What is known of a tensor whose elements are given: none of them a literal that may be rounded.
+/// What is known of a tensor's elements: those that are given, none of them a literal that may be rounded, or
+/// those that have been computed until now.
 struct Elements {
-  const double* data = nullptr;  ///< null: they are computed
-  bool finite = false;           ///< all of them
+  const double* data = nullptr;         ///< null: they are computed
+  bool finite = false;                  ///< all of `data`
+  const Tracked* computed = nullptr;    ///< null: they have to be asked for one by one
+  const std::uint8_t* known = nullptr;  ///< which of `computed` are
 };
 
-/// The reduction of a scope whose body is an element or the product of two, by affine indices, 0 where an
-/// index is outside. Holds where it stands, so one per thread.
+/// The reduction of a scope whose body is an element or the product of two, by indices that are affine along
+/// the reduction, 0 where an index is outside. Holds where it stands, so one per thread.
 class ProductSum {
  public:
   /// Nothing where the scope reduces something else.
@@ -30,26 +35,105 @@ class ProductSum {
   /// Whether a factor is left out where its indices are outside: the other one must be finite then.
   bool may_be_outside() const;
 
-  /// The terms folded as TrackedNumbers::fold() folds them one by one, `lanes` being the values of the
-  /// scope's lanes at the first term. Nothing where a term may leave the numbers of the precision: one by one
-  /// then.
-  std::optional<Tracked> at(const std::vector<std::int64_t>& lanes, const Elements* elements,
-                            const Precision& precision);
+  /// Where the scope stands at the first term: the values of its lanes and of its iterators.
+  struct Point {
+    const std::vector<std::int64_t>& lanes;
+    const std::vector<std::int64_t>& iterators;
+  };
+
+  /// The terms folded as TrackedNumbers::fold() folds them one by one. Nothing where a term may leave the
+  /// numbers of the precision: one by one then.
+  std::optional<Tracked> at(const Point& point, const Elements* elements, const Precision& precision);
+
+  /// The same where elements of a factor are computed: `load(tensor, offset)` gives one of any factor, and
+  /// `load.elements(tensor, finite)` what is known of a factor by then.
+  template <class Load>
+  std::optional<Tracked> computed_at(const Point& point, Load& load, const TrackedNumbers& numbers) {
+    const std::size_t row = extents_.size() - 1, count = factors_.size();
+    const bool outside = may_be_outside();
+    Products sum(numbers.precision(), terms_, count > 1);
+    Elements known[2];
+    const auto ask = [&] {
+      for (std::size_t f = 0; f < count; ++f) known[f] = load.elements(factors_[f].tensor, outside);
+    };
+    ask();
+    Tracked room[2];
+    const auto element = [&](std::size_t f, std::int64_t k) -> const Tracked& {
+      const std::int64_t offset = factors_[f].offset + k * factors_[f].steps[row];
+      if (known[f].computed != nullptr && known[f].known[offset] != 0) return known[f].computed[offset];
+      room[f] = known[f].data != nullptr ? TrackedNumbers::loaded(known[f].data[offset])
+                                         : load(factors_[f].tensor, offset);
+      if (known[f].data == nullptr) ask();  // a table may have moved
+      return room[f];
+    };
+    bool regular = true;
+    for_each_row(point, [&] {
+      if (!regular) return;
+      const Range both = inside_of_row();
+      for (std::int64_t k = both.first; regular && k < both.second; ++k)
+        regular = count == 1 ? sum.add(element(0, k)) : sum.add(element(0, k), element(1, k));
+      // Where one factor is outside, the term is 0 if the other one is a usual number.
+      for (std::size_t f = 0; count > 1 && f < count; ++f) {
+        if (factors_[1 - f].checks.empty() || (known[f].data != nullptr && known[f].finite)) continue;
+        const Range own = inside_of_row(factors_[f]);
+        for (std::int64_t k = own.first; regular && k < own.second; ++k)
+          if (k < both.first || k >= both.second) regular = sum.leave_out(element(f, k));
+      }
+    });
+    return regular ? sum.total() : std::nullopt;
+  }
 
  private:
+  /// Terms of usual numbers, folded as TrackedNumbers folds them; false where a term is not one.
+  class Products {
+   public:
+    Products(const Precision& precision, std::int64_t terms, bool products)
+        : precision_(precision), left_(terms), products_(products) {}
+    bool add(const Tracked& a);
+    bool add(const Tracked& a, const Tracked& b);
+    bool leave_out(const Tracked& a);  ///< 0 times that
+    std::optional<Tracked> total() const;
+
+   private:
+    bool fold(double low, double high);
+
+    Precision precision_;
+    std::int64_t left_;  ///< terms that were not added
+    bool products_;      ///< of two factors
+    Tracked total_ = TrackedNumbers::start(Reduction::Sum);
+  };
+
   /// `value` in [0, extent) or the term is 0; it grows by a step each.
   struct Check {
     std::uint32_t lane = 0;
     std::int64_t begin = 0, extent = 0, value = 0;
     std::vector<std::int64_t> steps;  ///< by loop
+    std::vector<Step> index;          ///< instead of a lane: what divides by nothing that moves
+    std::int64_t stride = 0;          ///< that index's, in the factor's offset
   };
   struct Factor {
     std::uint32_t tensor = 0, lane = 0;
     std::int64_t offset = 0;
     std::vector<std::int64_t> steps;
     std::vector<Check> checks;
+    bool outside = false;  ///< at all terms
   };
 
+  using Range = std::pair<std::int64_t, std::int64_t>;  ///< [first, second) of a row
+
+  /// Calls visit() for each row, the factors being moved to its beginning.
+  template <class Visit>
+  void for_each_row(const Point& point, Visit&& visit) {
+    begin(point);
+    do {
+      interruption_point();
+      visit();
+    } while (next_row());
+  }
+  void begin(const Point& point);
+  Range inside_of_row() const;                      ///< no factor is outside
+  Range inside_of_row(const Factor& factor) const;  ///< this one is not
+  bool next_row();
   void move(std::size_t loop, std::int64_t times);
   void add_row(const Elements* elements);
 

@@ -190,8 +190,33 @@ Tracked TrackedNumbers::elementary(Function f, const Tracked& a) const {
   return made;
 }
 
+/// Of usual numbers, what `rational` says of all: nearly every term of a sum is made of such.
+bool TrackedNumbers::usual(Function f, const Tracked& a, const Tracked& b, Tracked& made) const {
+  if (f != Function::Add && f != Function::Subtract && f != Function::Multiply) return false;
+  if (a.nan || b.nan || a.low > a.high || b.low > b.high) return false;
+  const auto finite = [](const Tracked& x) { return std::isfinite(x.low) && std::isfinite(x.high); };
+  if (!finite(a) || !finite(b)) return false;
+  made.guessed = a.guessed || b.guessed;
+  if (f == Function::Multiply) {
+    made.value = a.value * b.value;
+    made.absolute = a.absolute * b.absolute;
+    const double ll = a.low * b.low, lh = a.low * b.high, hl = a.high * b.low, hh = a.high * b.high;
+    made.low = std::min(std::min(ll, lh), std::min(hl, hh));
+    made.high = std::max(std::max(ll, lh), std::max(hl, hh));
+  } else {
+    const bool add = f == Function::Add;
+    made.value = add ? a.value + b.value : a.value - b.value;
+    made.absolute = a.absolute + b.absolute;
+    made.low = a.low + (add ? b.low : -b.high);
+    made.high = a.high + (add ? b.high : -b.low);
+  }
+  widen(made, units_of(f), p_.least);
+  return true;
+}
+
 Tracked TrackedNumbers::rational(Function f, const Tracked& a, const Tracked& b) const {
   Tracked made;
+  if (usual(f, a, b, made)) return made;
   made.value = apply(f, a.value, b.value);
   made.guessed = a.guessed || b.guessed;
   made.nan = a.nan || b.nan;

@@ -45,6 +45,7 @@ class TrackedNumbers {
 
  private:
   void widen(Tracked& x, double units, double least) const;
+  bool usual(Function f, const Tracked& a, const Tracked& b, Tracked& made) const;
   Tracked rational(Function f, const Tracked& a, const Tracked& b) const;
   Tracked elementary(Function f, const Tracked& a) const;
   Tracked compared(Function f, const Tracked& a, const Tracked& b) const;
