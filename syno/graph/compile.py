@@ -23,7 +23,16 @@ from syno.graph.in_place import is_free_view, joined_in_place
 from syno.graph.layout_names import ROW_MAJOR
 from syno.graph.layouts import chosen, timing
 from syno.graph.reference import run_reference
-from syno.graph.stages import ENGINE, Derive, Stage, call_stage, kernel_stage, view_stage
+from syno.graph.stages import (
+    ENGINE,
+    Derive,
+    Stage,
+    asked_of,
+    call_stage,
+    kernel_stage,
+    make_together,
+    view_stage,
+)
 from syno.graph.tensors import array_of, tensor_of
 from syno.kernels.cache import usable_cache
 from syno.operators.operator import Operator
@@ -154,6 +163,11 @@ class _Maker:
     def stages(self) -> list[Stage]:
         """In the order of the graph."""
         derive = self._derivations() if self._settings.derive else None
+        if derive is None:
+            wanted = [
+                asked_of(self._graph, node) for node in self._graph.nodes if self._is_kernel(node)
+            ]
+            make_together(wanted, threads=self._threads, cache=self._settings.cache)
         return [self._stage(node, derive) for node in self._graph.nodes]
 
     def plain(self, stage: Stage) -> Stage:
@@ -190,12 +204,17 @@ class _Maker:
             if host is None and node.function not in ENGINE:
                 raise KernelError(f"[network] no function computes {node.function} ({node.name})")
             return call_stage(node, host, _reason(self._network, node))
-        if node.name in self._joined or is_free_view(graph, node):
+        if not self._is_kernel(node):
             return view_stage(node, self._names[node.name])
         return kernel_stage(
             graph, node, self._network.weights, self._names[node.name],
             threads=self._threads, cache=self._settings.cache, derive=derive,
         )  # fmt: skip
+
+    def _is_kernel(self, node: _core.GraphNode) -> bool:
+        if node.program is None:
+            return False
+        return node.name not in self._joined and not is_free_view(self._graph, node)
 
 
 def _reason(network: Network, node: _core.GraphNode) -> str:

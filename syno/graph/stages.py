@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +15,7 @@ from syno.graph.checking import same_bytes
 from syno.graph.fusing import constants_of
 from syno.kernels.prepack import Packed, PrepackedKernel, prepacked
 from syno.operators.operator import Operator
+from syno.support.machine import usable_cores
 
 #: From an operator, its constants and element type to an equal one with its rules and its error; None where there is
 #: no better one.
@@ -76,11 +79,10 @@ def kernel_stage(
         KernelError: no kernel can be made of it, or it computes something else.
     """
     assert node.program is not None
-    operator = Operator(node.program)
-    constants = constants_of(graph, node)
-    dtype = graph.tensor(node.outputs[0])[1]
-    names = dict(zip(node.program.inputs, node.inputs, strict=True))
-    names |= zip(node.program.outputs, node.outputs, strict=True)
+    asked = asked_of(graph, node)
+    operator, constants, dtype = asked.operator, asked.constants, asked.dtype
+    names = dict(zip(operator.inputs, node.inputs, strict=True))
+    names |= zip(operator.outputs, node.outputs, strict=True)
     common: dict[str, Any] = {"dtype": dtype, "threads": threads, "cache": cache}
     derived, error, chosen = "", 0.0, operator
     if derive is not None:
@@ -114,6 +116,52 @@ def kernel_stage(
         limit=limits.bottleneck,
         flops=operator.flops,
     )
+
+
+@dataclass(frozen=True)
+class AskedKernel:
+    """What a program node needs a kernel of: under names that equal layers share, so that one kernel, checked once, serves
+    them all, each with weights of its own."""
+
+    operator: Operator
+    constants: tuple[str, ...]
+    """Inputs that are weights."""
+    dtype: str
+
+    def key(self) -> tuple[str, tuple[str, ...], str]:
+        """Equal for what one kernel serves."""
+        return str(self.operator.program.text()), self.constants, self.dtype
+
+
+def asked_of(graph: _core.Graph, node: _core.GraphNode) -> AskedKernel:
+    """The kernel of a program node."""
+    assert node.program is not None
+    neutral, given, _ = node.program.neutral()
+    fixed = set(constants_of(graph, node))
+    constants = tuple(name for name in neutral.inputs if given[name] in fixed)
+    return AskedKernel(Operator(neutral), constants, str(graph.tensor(node.outputs[0])[1]))
+
+
+def make_together(asked: Iterable[AskedKernel], *, threads: int, cache: bool) -> None:
+    """Makes kernels that stages will ask for, each once, on as many cores as there are. What goes wrong is told who asks
+    again. An interruption leaves those that nobody began."""
+    different = {each.key(): each for each in asked}
+    workers = min(usable_cores(), len(different))
+    if workers < 2:
+        return
+
+    def make(each: AskedKernel) -> None:
+        with contextlib.suppress(SynoError):
+            prepacked(each.operator, each.constants, dtype=each.dtype, threads=threads, cache=cache)
+
+    # Those with most work first: the last ones are short.
+    ordered = sorted(different.values(), key=lambda each: each.operator.flops, reverse=True)
+    pool = ThreadPoolExecutor(max_workers=workers)
+    try:
+        for done in [pool.submit(make, each) for each in ordered]:
+            done.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _machine() -> Any:

@@ -14,12 +14,13 @@ import syno
 from syno import _core
 from syno.errors import ArgumentError, KernelError, ShapeError, UnknownName
 from syno.graph import compile as compiling
-from syno.graph import reference
+from syno.graph import reference, stages
 from syno.graph.building import Builder
 from syno.graph.compile import Compiling, compile_network
 from syno.graph.folding import folded
 from syno.graph.from_torch import from_module
 from syno.graph.fusing import PredictedCost, fused
+from syno.kernels import prepack
 
 
 class Branches(nn.Module):
@@ -189,6 +190,50 @@ def test_fusion_keeps_what_is_computed_and_saves_steps() -> None:
     assert len(fast.network.stages) < len(apart.network.stages)
     with torch.no_grad():
         _close(fast(example)["y"], apart(example)["y"])
+
+
+def test_equal_layers_share_a_kernel_that_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers: list[nn.Module] = []
+    for _ in range(4):
+        layers += [nn.Conv2d(6, 6, 3, padding=1), nn.Softmax(1)]
+    model = nn.Sequential(*layers).eval()
+    checked: list[str] = []
+    verify = prepack._core.verify_prepacked
+
+    def counted(once: Any, call: Any, program: Any) -> Any:
+        checked.append(str(program.text()))
+        return verify(once, call, program)
+
+    class Engine:
+        verify_prepacked = staticmethod(counted)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(_core, name)
+
+    monkeypatch.setattr(prepack, "_core", Engine())
+    example = torch.randn(2, 6, 9, 7)
+    network, _ = compile_network(
+        from_module(model, (example,)).network, settings=Compiling(cache=False)
+    )
+    convolutions = [stage for stage in network.stages if stage.kernel and stage.kernel.constants]
+    assert len(convolutions) == 4
+    assert len({id(stage.kernel) for stage in convolutions}) == 1
+    assert len({id(stage.packed) for stage in convolutions}) == 4
+    assert len(checked) == len(set(checked)) <= 2
+    with torch.no_grad():
+        _close(network(example), model(example))
+
+
+def test_what_cannot_be_made_beside_others_is_told_by_its_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise KernelError("[kernel] no")
+
+    monkeypatch.setattr(stages, "prepacked", refuse)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Softmax(-1), nn.Linear(4, 5)).eval()
+    with pytest.raises(KernelError, match=r"\[graph\] \S+: \[kernel\] no"):
+        compile_network(from_module(model, (torch.randn(2, 3),)).network)
 
 
 def test_joined_nodes_are_predicted_to_gain() -> None:
