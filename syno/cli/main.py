@@ -87,6 +87,12 @@ def _dtypes() -> list[str]:
     return list(DTYPES)
 
 
+def _gpu(name: str) -> None:
+    from syno.gpu.models import gpu_named
+
+    gpu_named(name)
+
+
 def _formats() -> list[str]:
     from syno.export import FORMATS
 
@@ -1101,7 +1107,8 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            callback=one_of("format", _formats), help="c, torch, onnx, safetensors or bundle."
+            callback=one_of("format", _formats),
+            help="c, torch, onnx, triton, safetensors or bundle.",
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Directory or file to write.")],
@@ -1136,14 +1143,21 @@ def export(
             "with --target generic.",
         ),
     ] = None,
+    gpu: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=parsed_by(_gpu),
+            help="GPU that Triton's tiles are for: h200 (default), a100, or the path of a GPU file.",
+        ),
+    ] = None,
     model: ModelName = None,
     json: AsJson = False,
 ) -> None:
     """Exports the trained network of a candidate, or one of its operators (--operator), and says which.
 
     torch, onnx, safetensors and bundle (a compiled network, which 'syno compile -o' writes, too) hold the whole
-    network. C holds its operators, one function for each site with the weights trained there; the other layers
-    have no C form. Of the folder of a compiled network, C holds the whole. Every export checks itself before it
+    network. C and Triton hold its operators, one function or module for each site with the weights trained there; the
+    other layers have no such form. Of the folder of a compiled network, C holds the whole. Every export checks itself before it
     says so.
     """
     from syno.cli.networks import export_bundle
@@ -1155,6 +1169,7 @@ def export(
             "--seed": seed,
             "--target": target,
             "--cpu": cpu,
+            "--gpu": gpu,
             "--model": model,
         }
         made = export_bundle(
@@ -1174,6 +1189,7 @@ def export(
         trust=trust,
         target=target,
         cpu=cpu,
+        gpu=gpu,
     )
     print_json(written.to_dict()) if json else typer.echo(str(written))
 

@@ -1,4 +1,4 @@
-"""Taking results elsewhere: C, PyTorch without LLVM, networks without both, ONNX, safetensors.
+"""Taking results elsewhere: C, PyTorch without LLVM, networks without both, ONNX, Triton, safetensors.
 
 Every format checks what it wrote, by running it where that is possible, before it says so.
 """
@@ -37,6 +37,7 @@ FORMATS = {
     "c": "syno.export.c_source",
     "torch": "syno.export.torch_bundle",
     "onnx": "syno.export.onnx_model",
+    "triton": "syno.export.triton_kernels",
     "safetensors": "syno.export.safetensors_file",
 }
 
@@ -118,21 +119,22 @@ def export(
     about: str | None = None,
     target: str | None = None,
     cpu: str | None = None,
+    gpu: str | None = None,
 ) -> Exported:
     """Writes an operator, a model with operators in it, or a compiled network as a directory of files.
 
     What `syno.compile` and `syno.load_onnx(...).compile()` give is written in "bundle", which `syno.load` reads
     without LLVM and without torch, or in "c": a header, a static library and an example of a program.
 
-    Of a model, "torch", "onnx" and "safetensors" hold the whole; "bundle" compiles it first. "c" holds an operator,
-    or the operators of a model with their weights, one function for each; its other layers have no C form. What is
-    written in "torch", "onnx", "c" and "bundle" is for the example's shapes, its batch included; "torch", "c" and
-    "bundle" hold machine code of this CPU. The result, `manifest.json` and the loader say so.
+    Of a model, "torch", "onnx" and "safetensors" hold the whole; "bundle" compiles it first. "c" and "triton" hold an
+    operator, or the operators of a model with their weights, one function or module for each; its other layers have no
+    such form. What is written in "torch", "onnx", "c", "triton" and "bundle" is for the example's shapes, its batch
+    included; "torch", "c" and "bundle" hold machine code of this CPU. The result, `manifest.json` and the loader say so.
 
     Args:
         what: an operator at one valuation, a module, or a network that was compiled, or loaded (then "c" only).
         path: a directory; it must not exist yet, or be empty.
-        format: "bundle", "c", "torch", "onnx" or "safetensors"; default "bundle" of a compiled network, else "torch".
+        format: "bundle", "c", "torch", "onnx", "triton" or "safetensors"; default "bundle" of a compiled network, else "torch".
         example: inputs of a module: a tensor, a tuple of several, or a dictionary of named ones; operators
             know their shapes. Of a compiled network, by which the files are checked; default the one it was compiled
             with.
@@ -142,8 +144,9 @@ def export(
         cpu: of the target: a name that LLVM knows there, such as "cortex-a76", "generic" (default), or
             "generic+sve256"; without both, the code is for this CPU. Code for another one is run where its
             C compiler and emulator are installed (Debian: gcc-aarch64-linux-gnu, qemu-user).
+        gpu: whose tiles "triton" has: one of :func:`syno.gpu.gpu_names`, or the path of a GPU file; default "h200".
     Raises:
-        UnknownName: no such format, dtype, target or CPU; the message lists the valid ones.
+        UnknownName: no such format, dtype, target, CPU or GPU; the message lists the valid ones.
         ShapeError: a module without an example, or a symbolic operator.
         UnsupportedOp: PyTorch computes steps of a compiled network; `operators` lists them.
         FormatError: the directory holds files, cannot be written, or the check failed; nothing is
@@ -168,6 +171,7 @@ def export(
     if format == "bundle" and hasattr(what, "expr"):
         raise FormatError("[export] an operator is no network: format='c' or 'torch' writes it")
     made_for = _made_for(format, target, cpu)
+    tiles = _tiles_for(format, gpu)
     place = Path(path)
     require_free(place)
     if network or format == "bundle":
@@ -181,7 +185,7 @@ def export(
         what = unwrapped(what)
         call = arguments(what, as_inputs(example))
     writer = importlib.import_module(FORMATS[format])
-    more = () if made_for is None else (made_for,)
+    more = [each for each in (made_for, tiles) if each is not None]
     checked, error_seen, files = _written(
         place, lambda staging: writer.write(what, staging, call, dtype or "float32", *more)
     )
@@ -304,6 +308,20 @@ def _made_for(format: str, target: str | None, cpu: str | None) -> Target | None
             f"[export] format {format!r} is not for a target of its own: only 'c' has machine code for {found}"
         )
     return found
+
+
+def _tiles_for(format: str, gpu: str | None) -> str | None:
+    """The name of a GPU that there is; None: the default one."""
+    if gpu is None:
+        return None
+    from syno.gpu.models import gpu_named
+
+    if format != "triton":
+        raise FormatError(
+            f"[export] format {format!r} has no kernels for GPUs: only 'triton' has tiles for one"
+        )
+    gpu_named(gpu)
+    return gpu
 
 
 def _about(what: Any) -> str:

@@ -26,14 +26,14 @@ from syno.export.c_source import (
     expected_values,
     kernel_for,
 )
-from syno.export.check import Call, compare, operators_in
+from syno.export.check import Call, compare
 from syno.export.linking import Interface, Toolchain, vector_check
+from syno.export.places import Reached, around, reached
 from syno.kernels.kernel import APART, DTYPES, Kernel
 from syno.kernels.targets import KernelObject, Target
 from syno.operators.operator import Operator
 from syno.torch.layers import Fit
 from syno.torch.module import Op
-from syno.torch.native import shapes_of
 from syno.torch.ops import computed_in
 
 _ALIGNMENT = 64
@@ -201,31 +201,13 @@ def write(
 
 def _places(model: nn.Module, call: Call, target: Target | None) -> list[_Place]:
     """Every operator that the call reaches, at every shape of its input."""
-    seen: dict[tuple[str, Any], tuple[Op, tuple[Tensor, ...]]] = {}
-    hooks = []
-    for name, module in operators_in(model):
-
-        def record(op: Op, inputs: tuple[Tensor, ...], name: str = name) -> None:
-            key = (name, tuple(t.shape for t in inputs))
-            seen.setdefault(key, (op, tuple(t.detach().clone() for t in inputs)))
-
-        hooks.append(module.register_forward_pre_hook(record))
-    was = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            model(*call[0], **call[1])
-    finally:
-        model.train(was)
-        for hook in hooks:
-            hook.remove()
     functions: set[str] = set()
     places = []
-    for (name, _), (op, inputs) in seen.items():
-        plain = "syno_" + (re.sub(r"\W", "_", name) or "operator")
+    for one in reached(model, call):
+        plain = "syno_" + (re.sub(r"\W", "_", one.name) or "operator")
         function = next(n for n in _numbered(plain) if n not in functions)
         functions.add(function)
-        places.append(_place(name or "operator", function, op, inputs, target))
+        places.append(_place(function, one, target))
     return places
 
 
@@ -237,25 +219,13 @@ def _numbered(name: str) -> Any:
         number += 1
 
 
-def _place(
-    site: str, function: str, op: Op, inputs: Sequence[Tensor], target: Target | None
-) -> _Place:
-    fit = None
-    if op.layer is not None:
-        fit = op._fit(inputs[0])
-        inputs = (fit.enter(inputs[0]),)
-    dtype = computed_in(inputs[0].dtype)
+def _place(function: str, one: Reached, target: Target | None) -> _Place:
+    dtype = computed_in(one.dtype)
     if dtype is None:
-        raise FormatError(
-            f"[export] {site} is called on {inputs[0].dtype}: no kernel computes in it"
-        )
-    named = dict(zip(op.operator.data, inputs, strict=True))
-    named |= {w: getattr(op, name).detach() for w, name in op._names.items()}
-    tensors = [named[name] for name in op.operator.inputs]
-    operator = op.function.operator_for(shapes_of(tensors))
-    kernel = kernel_for(operator, dtype, target)
-    arrays = {name: _array(named[name], dtype) for name in operator.inputs}
-    return _Place(site, function, op, operator, kernel, arrays, fit)
+        raise FormatError(f"[export] {one.site} is called on {one.dtype}: no kernel computes in it")
+    kernel = kernel_for(one.operator, dtype, target)
+    arrays = {name: _array(tensor, dtype) for name, tensor in one.tensors.items()}
+    return _Place(one.site, function, one.module, one.operator, kernel, arrays, one.fit)
 
 
 def _array(tensor: Tensor, dtype: str) -> np.ndarray[Any, Any]:
@@ -278,16 +248,6 @@ def _fill(place: _Place, weights: _File, vector: _File) -> float:
         place.offsets["bias"] = weights.add(_array(place.module.bias, place.kernel.dtype))
     place.vector[place.operator.outputs[0]] = vector.add(np.asarray(wanted[0]).astype(dtype))
     return compare(place.site, list(results), list(wanted), APART[place.kernel.dtype])
-
-
-def _around(place: _Place) -> list[str]:
-    """What the layer does before and after the operator."""
-    lines = []
-    if place.fit is not None and not place.fit.exact:
-        lines.append(f"before: the layer's input is changed: {place.fit.describe()}, with zeros")
-    if place.module.bias is not None:
-        lines.append("after: the layer adds its bias, one value an output channel")
-    return lines
 
 
 def _header(places: Sequence[_Place], about: str, target: Target | None) -> str:
@@ -320,7 +280,7 @@ def _layer(place: _Place) -> str:
         + (f", in weights.bin at {_macro(place, own)}" if own in place.offsets else "")
         for name, (own, shape) in zip(names, tensors, strict=True)
     ]
-    around = [f" *   {line}" for line in _around(place)]
+    lines = [f" *   {line}" for line in around(place.fit, place.module)]
     count = len(interface.inputs)
     parameters = [f"const {kind}* {name}" for name in names[:count]]
     parameters += [f"{kind}* {name}" for name in names[count:]]
@@ -328,7 +288,7 @@ def _layer(place: _Place) -> str:
         site=_comment(place.site),
         expr=_comment(place.operator.expr),
         shapes="\n".join(shapes),
-        around="".join("\n" + line for line in around),
+        around="".join("\n" + line for line in lines),
         offsets="".join(
             f"#define {_macro(place, name)} {offset}\n" for name, offset in place.offsets.items()
         ),
@@ -389,7 +349,7 @@ def _described(place: _Place) -> dict[str, Any]:
         ],
         "output": {"name": interface.outputs[0][0], "shape": list(interface.outputs[0][1])},
         "bias_at": place.offsets.get("bias"),
-        "around": _around(place),
+        "around": around(place.fit, place.module),
         "kernel": f"kernels/{place.kernel.key}.o",
         "symbol": interface.symbol,
     }

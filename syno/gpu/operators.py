@@ -62,27 +62,27 @@ class TritonVerification(Printed):
         return {"where": self.where, "passed": self.passed, "parts": parts}
 
 
-class _Code:
+class Code:
     """The texts of an operator at fixed shapes."""
 
     def __init__(self, operator: Operator, gpu: _core.GpuModel, dtype: str) -> None:
         self.operator, self._gpu, self._dtype = operator, gpu, dtype
         self.text = _core.emit_triton(operator.program, gpu, dtype)
-        self._gradients: Bounded[tuple[str, ...], _Gradients] = Bounded(KEPT_SHAPES)
+        self._gradients: Bounded[tuple[str, ...], Gradients] = Bounded(KEPT_SHAPES)
 
     def forward(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(loaded(self.text.source).run(*tensors))
 
-    def gradients(self, names: tuple[str, ...]) -> _Gradients:
+    def gradients(self, names: tuple[str, ...]) -> Gradients:
         """With respect to some inputs, all at once."""
         found = self._gradients.get(names)
         if found is None:
-            made = _Gradients(self.operator, names, self._gpu, self._dtype)
+            made = Gradients(self.operator, names, self._gpu, self._dtype)
             found = self._gradients.setdefault(names, made)
         return found
 
 
-class _Gradients:
+class Gradients:
     """The gradients with respect to some inputs as one text: of the ways to sum up that there are, the one that is
     predicted to be the fastest."""
 
@@ -99,12 +99,13 @@ class _Gradients:
             _cotangent(f"d{output}", self.program.inputs, operator.inputs): ("cotangent", i)
             for i, output in enumerate(operator.outputs)
         }
-        self._places = [{**cotangents, **taken}[name] for name in self.program.inputs]
+        self.places = [{**cotangents, **taken}[name] for name in self.program.inputs]
+        """Of what the text takes: ``("input", i)`` of the operator, or ``("cotangent", i)``, of its outputs' gradients."""
 
     def __call__(
         self, cotangents: Sequence[Tensor], inputs: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        given = [(inputs if kind == "input" else cotangents)[i] for kind, i in self._places]
+        given = [(inputs if kind == "input" else cotangents)[i] for kind, i in self.places]
         return tuple(loaded(self.text.source).run(*given))
 
 
@@ -120,7 +121,7 @@ class _Call(torch.autograd.Function):
     """A call of the kernels that has gradients, by kernels too."""
 
     @staticmethod
-    def forward(ctx: Any, code: _Code, *tensors: Tensor) -> Any:
+    def forward(ctx: Any, code: Code, *tensors: Tensor) -> Any:
         ctx.code = code
         ctx.save_for_backward(*tensors)
         results = code.forward(tensors)
@@ -129,7 +130,7 @@ class _Call(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        code: _Code = ctx.code
+        code: Code = ctx.code
         names = code.operator.inputs
         wanted = tuple(n for n, need in zip(names, ctx.needs_input_grad[1:], strict=True) if need)
         found = dict(
@@ -151,8 +152,8 @@ class TritonOperator(EmittedOperator):
         self.operator, self.gpu, self._dtype = operator, gpu, dtype
         own = dict(zip(operator.weights, self._drawn, strict=True))
         self._inputs = tuple((name in own, own.get(name, name)) for name in operator.inputs)
-        self._codes: Bounded[Any, _Code] = Bounded(KEPT_SHAPES)
-        self._code = _Code(operator, gpu, dtype)
+        self._codes: Bounded[Any, Code] = Bounded(KEPT_SHAPES)
+        self._code = Code(operator, gpu, dtype)
         self._said = False
 
     @property
@@ -208,14 +209,14 @@ class TritonOperator(EmittedOperator):
             _log.warning("no CUDA device: %s; the operator runs as PyTorch functions", why)
         return False
 
-    def _for(self, tensors: Sequence[Tensor]) -> _Code:
+    def _for(self, tensors: Sequence[Tensor]) -> Code:
         shapes = tuple(tuple(t.shape) for t in tensors)
         if shapes == tuple(self.operator.shapes[name] for name in self.operator.inputs):
             return self._code
         found = self._codes.get(shapes)
         if found is None:
             operator = self.operator.for_shapes(shapes)
-            found = self._codes.setdefault(shapes, _Code(operator, self.gpu, self._dtype))
+            found = self._codes.setdefault(shapes, Code(operator, self.gpu, self._dtype))
         return found
 
     @checked()

@@ -367,6 +367,7 @@ def export_candidate(
     seed: int | None = None,
     target: str | None = None,
     cpu: str | None = None,
+    gpu: str | None = None,
 ) -> Exported:
     """Exports the network with a candidate in it, trained where it was a finalist; see :func:`syno.export`.
 
@@ -374,20 +375,21 @@ def export_candidate(
         model: the original; default the task's.
         operator: a site, to export the operator in it alone, at the site's sizes and with its trained weights.
         seed: of the finalists' training whose weights to take; default the first.
-        target, cpu: that C is for; see :func:`syno.export`.
+        target, cpu, gpu: that C, and Triton, are for; see :func:`syno.export`.
     Raises:
-        UnknownName: no such candidate, dtype, site, target or CPU.
+        UnknownName: no such candidate, dtype, site, target, CPU or GPU.
         SessionError: the session names no task, and a model was not given.
         TrustError: the session was made by somebody else.
     """
     import torch
 
-    from syno.export import _made_for, export
+    from syno.export import _made_for, _tiles_for, export
     from syno.torch.native import TORCH
 
     if dtype not in TORCH:
         raise unknown_name("dtype", dtype, TORCH)
     _made_for(format, target, cpu)  # before any work
+    _tiles_for(format, gpu)
     with open_view(directory) as view, fixed_kernels(view.config.machine):
         result = Result(view, trust=trust)
         candidate = view.candidate(id)
@@ -416,6 +418,7 @@ def export_candidate(
                 about=about,
                 target=target,
                 cpu=cpu,
+                gpu=gpu,
             )
         network = result.apply(candidate, model, seed=seed, measured=False, compile=False)
         network = network.eval().to(TORCH[dtype])
@@ -429,6 +432,7 @@ def export_candidate(
             about=about,
             target=target,
             cpu=cpu,
+            gpu=gpu,
         )
 
 

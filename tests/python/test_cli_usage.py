@@ -78,7 +78,7 @@ def said(result: Any) -> str:
         (["replay", *SESSION, "--tolerance", "-1"], "--tolerance"),
         (
             ["export", *SESSION, "--format", "tflite", "-o", "OUT"],
-            "Valid: bundle, c, onnx, safetensors",
+            "Valid: bundle, c, onnx, safetensors, torch, triton",
         ),
         (
             ["export", *SESSION, "--format", "c", "-o", "OUT", "--dtype", "int8"],
@@ -90,6 +90,7 @@ def said(result: Any) -> str:
             "generic+sve512, grace",
         ),
         ([*EXPORT, "--cpu", "cortex-a76"], "znver4"),
+        ([*EXPORT, "--gpu", "h2000"], "Valid: a100, h200"),
     ],
 )
 def test_a_wrong_value_is_a_usage_error(
