@@ -525,6 +525,7 @@ def search(
         typer.Option(
             callback=parsed_by(_targets),
             help="A further machine whose latencies are recorded, and who lends it: 'pi=ray' (nodes with the label syno-target=pi), "
+            "'pi=ray,send=bundle' (a machine without torch), "
             "'pi=package.module:make,machine=pi.json'; repeat.",
         ),
     ] = None,

@@ -166,7 +166,8 @@ def targets(given: Mapping[str, Any] | Sequence[str] | None, **more: Any) -> dic
 
     Args:
         given: ``{"pi": executor}`` (a name, a pool, what a function here makes, or a :class:`syno.session.targets.Lent` with
-            a machine file), or texts, ``"pi=ray,machine=pi.json"``: the executor, its options, and the machine file.
+            a machine file), or texts, ``"pi=ray,machine=pi.json"``: the executor, its options, and the machine file;
+            ``"pi=ray,send=bundle,cpu=x86-64-v3"`` for a machine without torch, which times networks that are exported here.
         more: options of every executor that takes them.
     Raises:
         ArgumentError, UnknownName, TaskError: a text is none of these, or names no executor.
@@ -178,12 +179,14 @@ def targets(given: Mapping[str, Any] | Sequence[str] | None, **more: Any) -> dic
     found: dict[str, Lent] = {}
     for name, value in rows.items():
         options: dict[str, Any] = {}
-        machine = ""
+        own: dict[str, Any] = {}
         if isinstance(value, Lent):
-            machine, value = value.machine, value.executor
+            own = {"machine": value.machine, "send": value.send, "cpu": value.cpu}
+            value = value.executor
         elif isinstance(value, _Named):
             options, value = dict(value.options), value.executor
-            machine = machine_text(options.pop("machine", None))
+            own = {n: str(options.pop(n)) for n in ("machine", "send", "cpu") if n in options}
+            own["machine"] = machine_text(own.get("machine"))
             options |= {n: v for n, v in more.items() if value == "ray" or "ray://" in value}
         made = resolve(value, options)
         if not isinstance(made, RemoteExecutor):
@@ -192,7 +195,7 @@ def targets(given: Mapping[str, Any] | Sequence[str] | None, **more: Any) -> dic
                 fix="give ray, ray://HOST:PORT, slurm, or package.module:make of a concurrent.futures.Executor",
                 code="R018",
             )
-        found[name] = Lent(made, machine)
+        found[name] = Lent(made, **own)
     return found
 
 

@@ -21,6 +21,7 @@ from syno.executors.network import check_address
 from syno.executors.ray_bench import RayBench
 from syno.executors.ship import digest, packed, unpacked
 from syno.executors.target import difference, own_traits, traits
+from syno.session.config import Component
 from syno.session.elsewhere import Context, Heard, RemoteExecutor, decoded
 from syno.session.executors import Call, Outcome
 from syno.session.memory import show_bytes
@@ -290,7 +291,9 @@ class RayExecutor(RemoteExecutor):
     def measures(self) -> bool:
         return bool(self._targets())
 
-    def lend(self, context: Context, target: str, machine: str) -> str:
+    def lend(
+        self, context: Context, target: str, machine: str, part: Component | None = None
+    ) -> str:
         self._connect()
         self.target = target
         if not self._targets():
@@ -299,7 +302,7 @@ class RayExecutor(RemoteExecutor):
                 fix=f"start Ray there with it: ray start --labels {TARGET}={target}",
                 code="R019",
             )
-        return super().lend(context, target, machine)
+        return super().lend(context, target, machine, part)
 
     def _check_targets(self, context: Context) -> None:
         """Raises SessionError for a node that is kept for measurements and differs from the session's machine."""

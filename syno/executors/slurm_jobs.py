@@ -14,6 +14,7 @@ import msgspec
 
 from syno.errors import SessionError, told
 from syno.executors.target import difference, own_traits, traits
+from syno.session.config import Component
 from syno.session.elsewhere import Context, Heard, RemoteExecutor, decoded
 from syno.session.executors import Call, Outcome
 from syno.session.memory import show_bytes
@@ -74,9 +75,11 @@ class SlurmExecutor(RemoteExecutor):
     def measures(self) -> bool:
         return bool(self._target or self.target)
 
-    def lend(self, context: Context, target: str, machine: str) -> str:
+    def lend(
+        self, context: Context, target: str, machine: str, part: Component | None = None
+    ) -> str:
         self._folder = self._folder or context.directory / "slurm"
-        return super().lend(context, target, machine)
+        return super().lend(context, target, machine, part)
 
     def prepare(self, context: Context) -> None:
         self._threads = context.config.threads_per_training

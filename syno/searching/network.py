@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from syno.operators.operator import Operator
+    from syno.session.bundled import ExportRequest
     from syno.torch import Op, Site, Sites
     from syno.training.train import TrainResult
 
@@ -293,6 +294,22 @@ class NetworkMeasurer(Network):
             runner="layers" if why or not self.compiled else "compiled",
             why_layers=why,
         )
+
+    def export(self, request: ExportRequest) -> None:
+        """Compiles a network whole and writes it down, for a target that times it from its files.
+
+        Raises:
+            SynoError: PyTorch would compute a part of it, or it cannot be exported.
+        """
+        from syno.session.bundled import exported
+        from syno.training.train import torch_threads
+
+        with torch_threads(request.threads):
+            exported(request, lambda: self._exportable(request.assignment))
+
+    def _exportable(self, assignment: Mapping[str, OperatorText]) -> tuple[nn.Module, Any]:
+        model = self.build(assignment, self.task.seeds[0]).eval()
+        return model, self.task.example(self.batch)
 
     def original(self, threads: int) -> tuple[nn.Module, str]:
         """The original as it will be used, and why it is not compiled; made once."""

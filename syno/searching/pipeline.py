@@ -825,7 +825,7 @@ def _run(
                 task, given, parts, seed=seed, threads=session.config.threads_per_training
             ),
             compare=lambda: compare_finalists(session, network),
-            targets={name: one.executor for name, one in lent.items()},
+            targets=lent,
         )
         if not summary.interrupted:
             session.record_words(operators_in_words(session))

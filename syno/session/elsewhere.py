@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from syno.errors import SessionError
-from syno.session.config import SessionConfig
+from syno.session.config import Component, SessionConfig
 from syno.session.executors import Call, More, Outcome, ProcessExecutor, Reported
 from syno.session.nodes import Facts, chosen_class, class_difference, facts, why_unfit
 from syno.session.protocols import TrainRequest
@@ -166,11 +166,14 @@ class RemoteExecutor(abc.ABC):
         for node in others:
             self._refuse(node.host, class_difference(node.numeric, self.numeric))
 
-    def lend(self, context: Context, target: str, machine: str) -> str:
+    def lend(
+        self, context: Context, target: str, machine: str, part: Component | None = None
+    ) -> str:
         """Makes this one that times networks on a target, and trains nothing; the machine's file (JSON).
 
         Args:
             machine: machine file (JSON) that it must fit; empty: it is taken as it is.
+            part: what times networks there; default the session's measurer.
         Raises:
             SessionError: nobody answers, the versions differ, it cannot make the measurer, or it is another machine: the
                 difference.
@@ -186,7 +189,8 @@ class RemoteExecutor(abc.ABC):
         self._threads = config.threads_per_measurement
         self._start_limit_s = config.limits.start_limit_s
         self._say, self._logs = context.say, context.directory / "logs"
-        lender = msgspec.convert(self._asked(MACHINE, config).value, Lender)
+        part = part or config.measurer
+        lender = msgspec.convert(self._asked(MACHINE, config, part).value, Lender)
         if why := why_unfit(lender.facts, facts()):
             raise SessionError(
                 f"the target {target}: {why}", fix="mend it, then run again", code="R019"
@@ -198,18 +202,19 @@ class RemoteExecutor(abc.ABC):
                 code="R024",
             )
         self._machine = machine or lender.machine
-        self._asked("check", config)
+        self._asked("check", config, part)
         return self._machine
 
-    def _asked(self, kind: str, config: SessionConfig) -> Outcome:
+    def _asked(self, kind: str, config: SessionConfig, part: Component) -> Outcome:
         """What the target answers before there is work for it."""
-        assert config.measurer is not None
-        call = Call(kind, config.measurer, {}, config.limits.start_limit_s)
+        call = Call(kind, part, {}, config.limits.start_limit_s)
         ((_, outcome),) = list(self.run([call]))
         if outcome.state != "ok":
             raise SessionError(
                 f"the target {self.target} cannot measure: {outcome.reason}",
-                fix="it must import syno, torch and the task, in the versions that are here",
+                fix="it must import syno, torch and the task, in the versions that are here"
+                if part is config.measurer
+                else "it must import syno, in the version that is here, and have the CPU that networks are compiled for",
                 code="R019",
             )
         return outcome

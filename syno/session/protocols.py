@@ -138,6 +138,17 @@ class MeasureRequest(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_s: float
 
 
+class TimeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement of exported networks (:mod:`syno.session.bundled`); ``network`` and ``original`` are files that travel with
+    the call. Without the latter it is the original itself."""
+
+    candidate: int
+    threads: int
+    time_limit_s: float
+    network: str
+    original: str = ""
+
+
 class SiteTiming(msgspec.Struct, frozen=True, kw_only=True):
     """One replaced layer: time of one call, in microseconds, and what its kernel's check gave."""
 
@@ -199,7 +210,8 @@ class Measurer(Protocol):
     """Builds, verifies and times a network, in a worker process, while nothing else of the session runs.
 
     A network that computes the wrong values is an exception, hence a failed candidate. Sessions that predict latencies
-    ask it for these as well, at any time, in a further method, ``predict(request: PredictRequest) -> Predicted``.
+    ask it for these as well, at any time, in a further method, ``predict(request: PredictRequest) -> Predicted``; targets that time
+    exported networks in ``export(request: syno.session.bundled.ExportRequest) -> None``.
     """
 
     def measure(self, request: MeasureRequest) -> Measurement: ...

@@ -106,7 +106,7 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Fields of a request that name files which the call may read, and those which it writes.
-_READ, _WRITTEN = ("checkpoint",), ("weights",)
+_READ, _WRITTEN = ("checkpoint", "network", "original"), ("weights",)
 
 
 def job_of(

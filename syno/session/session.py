@@ -43,7 +43,7 @@ from syno.session.records import COMBINED, Candidate, Score
 from syno.session.rungs import climb
 from syno.session.spaces import is_empty, propose_or_skip, skip_empty
 from syno.session.store import Store, explained
-from syno.session.targets import Targets, check_names
+from syno.session.targets import Lent, Targets, check_names
 from syno.session.trust import check_trust, sign
 from syno.session.verdict import Verdict
 from syno.session.view import MACHINES, SessionView
@@ -443,16 +443,17 @@ class Session(SessionView):
     def _lent(self, given: Mapping[str, Any]) -> Targets:
         """Looks at the machines that are lent, before work starts."""
         wanted = self.config.targets or {}
-        for name, executor in given.items():
+        rows = {n: v if isinstance(v, Lent) else Lent(v) for n, v in given.items()}
+        for name, row in rows.items():
             if name not in wanted:
                 raise unknown_name("target", name, wanted)
-            if not isinstance(executor, RemoteExecutor):
+            if not isinstance(row.executor, RemoteExecutor):
                 raise SessionError(
-                    f"{shown(executor)} lends no machine as the target {name}",
+                    f"{shown(row.executor)} lends no machine as the target {name}",
                     fix="give what syno.executors.ray, .slurm or .futures makes",
                     code="R018",
                 )
-        lent = Targets(given, wanted)
+        lent = Targets(rows, wanted)
         if given:
             machines = lent.prepare(
                 Context(self.directory, self.config, self.numeric_class, self._say), self._known()

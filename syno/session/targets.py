@@ -3,22 +3,26 @@
 A target is a machine by a name, beside the one that a session's own latencies are of. Its latencies are columns and objectives
 (``best(target=…)``, a front each); they decide nothing of the search, so that a target may be added to a session that
 is there. Whoever lends the machine (nodes of a Ray cluster, jobs of Slurm, any pool) runs the session's measurer on it: the network
-is built, compiled for that CPU, verified and timed there, in turns with the original, pinned and under that machine's lock.
+is built, compiled for that CPU, verified and timed there, in turns with the original, pinned and under that machine's lock. One that
+has neither torch nor the task gets the network from this machine as exported files (``send="bundle"``, :mod:`syno.session.bundled`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syno.errors import SessionError, shown
+from syno.errors import SessionError, shown, unknown_name
+from syno.session.bundled import export_call, time_call, timer
 from syno.session.elsewhere import Context, RemoteExecutor
-from syno.session.executors import Outcome
+from syno.session.executors import Call, Outcome, ProcessExecutor
 from syno.session.jobs import Job, run_jobs
 from syno.session.protocols import ON, Measurement
 from syno.session.records import Candidate
@@ -27,6 +31,9 @@ from syno.session.remote import unlike
 if TYPE_CHECKING:
     from syno.session.loop import Loop
 
+#: What a target may be sent.
+SENDS = ("task", "bundle")
+
 #: What a note of a candidate is about that a target cannot run.
 UNFIT = "target"
 
@@ -34,10 +41,33 @@ UNFIT = "target"
 @dataclass(frozen=True)
 class Lent:
     """Who lends a target: an executor, by name or itself, and the machine file (JSON) that it must fit; empty: what is
-    lent first is the target from then on."""
+    lent first is the target from then on.
+
+    ``send`` is what it gets: ``"task"``, of which it builds the networks, with torch, or ``"bundle"``, networks compiled and
+    exported here, which need syno and NumPy there. These are for the CPU ``cpu`` then, which this machine has to run: a name such as
+    ``"x86-64-v3"``; empty: this machine's.
+
+    Raises:
+        UnknownName: no such ``send`` or CPU.
+        SessionError: this machine cannot run code for ``cpu``, or it is of no use.
+    """
 
     executor: Any
     machine: str = ""
+    send: str = "task"
+    cpu: str = ""
+
+    def __post_init__(self) -> None:
+        if self.send not in SENDS:
+            raise unknown_name("send", self.send, SENDS)
+        if self.send == "bundle":
+            timer(self.cpu)
+        elif self.cpu:
+            raise SessionError(
+                f"cpu={shown(self.cpu)} is what exported networks are compiled for, and none are sent",
+                fix="give send='bundle', or leave cpu out: a target compiles for itself",
+                code="R025",
+            )
 
 
 def check_names(names: Mapping[str, Any] | None) -> None:
@@ -54,7 +84,7 @@ def check_names(names: Mapping[str, Any] | None) -> None:
 class Targets:
     """The targets of one run."""
 
-    def __init__(self, lent: Mapping[str, RemoteExecutor], wanted: Mapping[str, str]) -> None:
+    def __init__(self, lent: Mapping[str, Lent], wanted: Mapping[str, str]) -> None:
         self._lent, self._wanted = dict(lent), dict(wanted)
 
     def prepare(self, context: Context, known: Mapping[str, str]) -> dict[str, str]:
@@ -64,7 +94,8 @@ class Targets:
             SessionError: nobody answers, or a machine is not what its name stands for: the difference.
         """
         found = dict(known)
-        for name, executor in self._lent.items():
+        for name, lent in self._lent.items():
+            executor: RemoteExecutor = lent.executor
             wanted, before = self._wanted.get(name, ""), known.get(name, "")
             if wanted and before and (differs := unlike(before, wanted)):
                 raise SessionError(
@@ -72,7 +103,8 @@ class Targets:
                     fix="give this machine a name of its own",
                     code="R024",
                 )
-            found[name] = executor.lend(context, name, wanted or before)
+            part = timer(lent.cpu) if lent.send == "bundle" else None
+            found[name] = executor.lend(context, name, wanted or before, part)
         return found
 
     def measure(self, loop: Loop) -> None:
@@ -80,15 +112,79 @@ class Targets:
 
         How long that takes is no time of the search. What is interrupted goes on in the next run.
         """
-        for name, executor in self._lent.items():
-            for candidate in list(_open(loop, name)):
-                _measure(loop, name, executor, candidate)
+        for name, lent in self._lent.items():
+            todo = list(_open(loop, name))
+            if not todo:
+                continue
+            with contextlib.ExitStack() as stack:
+                exports = Exports(loop, lent.cpu) if lent.send == "bundle" else None
+                if exports is not None:
+                    stack.enter_context(exports)
+                    with loop.store.transaction():
+                        loop.store.event(
+                            f"latencies on {name} are of networks compiled and exported here for {exports.cpu_name}"
+                        )
+                for candidate in todo:
+                    _measure(loop, name, lent.executor, candidate, exports)
         loop.rest()
 
     def close(self) -> None:
         """Closes those that lent."""
-        for executor in self._lent.values():
-            executor.close()
+        for lent in self._lent.values():
+            lent.executor.close()
+
+
+class Exports:
+    """Networks of a session as parcels, made by a worker process of this machine; the original's is kept while others are timed."""
+
+    def __init__(self, loop: Loop, cpu: str) -> None:
+        self._loop, self._cpu = loop, cpu
+        self._part = timer(cpu)
+        self.cpu_name: str = self._part.options["made_for"]["name"]
+        """Which the networks are compiled for."""
+        self._original: Path | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="syno-parcels-")
+        config = loop.config
+        self._executor = ProcessExecutor(
+            1,
+            threads=config.threads_per_measurement,
+            start_limit_s=config.limits.start_limit_s,
+            logs=loop.directory / "logs",
+        )
+
+    def __enter__(self) -> Exports:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._executor.close()
+        self._folder.cleanup()
+
+    def call(self, candidate: Candidate) -> Call | Outcome:
+        """What the target is asked; how the export ended where it did not end well."""
+        if self._original is None:
+            made = self._export(self._loop.baseline())
+            if isinstance(made, Outcome):
+                return made
+            self._original = made
+        if candidate.kind == "baseline":
+            return time_call(self._loop.config, candidate.number, self._part, self._original, None)
+        made = self._export(candidate)
+        if isinstance(made, Outcome):
+            return made
+        return time_call(self._loop.config, candidate.number, self._part, made, self._original)
+
+    def _export(self, candidate: Candidate) -> Path | Outcome:
+        loop = self._loop
+        own = "original" if candidate.kind == "baseline" else "network"
+        parcel = Path(self._folder.name) / own
+        assignment = loop.assignment(candidate)
+        call = export_call(loop.config, candidate.number, assignment, parcel, self._cpu)
+        for _, outcome in run_jobs(
+            loop, [Job(candidate.number, call, "")], executor=self._executor
+        ):
+            if outcome.state != "ok":
+                return replace(outcome, reason=f"it cannot be exported: {outcome.reason}")
+        return parcel
 
 
 def _open(loop: Loop, target: str) -> Iterator[Candidate]:
@@ -101,9 +197,15 @@ def _open(loop: Loop, target: str) -> Iterator[Candidate]:
             yield candidate
 
 
-def _measure(loop: Loop, target: str, executor: RemoteExecutor, candidate: Candidate) -> None:
-    job = Job(candidate.number, loop.measuring_call(candidate), "")
-    for _, outcome in run_jobs(loop, [job], executor=executor):
+def _measure(
+    loop: Loop,
+    target: str,
+    executor: RemoteExecutor,
+    candidate: Candidate,
+    exports: Exports | None,
+) -> None:
+    call = loop.measuring_call(candidate) if exports is None else exports.call(candidate)
+    for outcome in _outcomes(loop, executor, candidate, call):
         with loop.store.transaction():
             if outcome.state == "ok":
                 _record(loop, target, candidate, outcome)
@@ -117,6 +219,16 @@ def _measure(loop: Loop, target: str, executor: RemoteExecutor, candidate: Candi
                 code="R025",
             )
         loop.tell_callbacks("measured", candidate.number)
+
+
+def _outcomes(
+    loop: Loop, executor: RemoteExecutor, candidate: Candidate, call: Call | Outcome
+) -> Iterator[Outcome]:
+    if isinstance(call, Outcome):
+        yield call
+        return
+    for _, outcome in run_jobs(loop, [Job(candidate.number, call, "")], executor=executor):
+        yield outcome
 
 
 def _not_timed(loop: Loop, target: str, candidate: Candidate, outcome: Outcome) -> None:
@@ -146,7 +258,9 @@ def machine_text(machine: str | Path | None) -> str:
 
 
 __all__ = [
+    "SENDS",
     "UNFIT",
+    "Exports",
     "Lent",
     "Targets",
     "check_names",

@@ -22,7 +22,7 @@ import msgspec
 
 from syno.errors import told
 from syno.session.config import Component
-from syno.session.protocols import MeasureRequest, PredictRequest, TrainRequest
+from syno.session.protocols import MeasureRequest, PredictRequest, TimeRequest, TrainRequest
 from syno.support.streams import Stream
 
 _LENGTH = struct.Struct(">I")
@@ -75,6 +75,12 @@ def perform(part: Any, kind: str, request: Any, report: Callable[..., None]) -> 
             result = part.evaluate(wanted, report)
     elif kind == "measure":
         result = part.measure(msgspec.convert(request, MeasureRequest))
+    elif kind == "time":
+        result = part.time(msgspec.convert(request, TimeRequest))
+    elif kind == "export":
+        from syno.session.bundled import ExportRequest
+
+        result = part.export(msgspec.convert(request, ExportRequest))
     elif kind == "check":  # that the part can be made, and what it says itself
         result = None
         if hasattr(part, "check"):
