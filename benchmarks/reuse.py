@@ -4,6 +4,7 @@
     python benchmarks/reuse.py pairs --json       # ten types: a program tuned, another one by its record, beside controls
     python benchmarks/reuse.py sets --json        # operator sets of networks, by each selection
     python benchmarks/reuse.py changing --json    # networks whose sizes change from call to call, beside others; minutes
+    python benchmarks/reuse.py kernels --json     # kernels for ranges of sizes beside those for one; minutes
     python benchmarks/reuse.py pairs --small      # a few trials: to see that it works; seconds to a minute
 
 `paper` computes the tables of the paper (PVLDB 15(2), 2022) for GPUs: exact averages of the expected
@@ -11,7 +12,7 @@ measurements beside the printed, sampled ones, the optimal trees beside the pape
 `pairs` and `sets` measure here. `quality` is the time of what full searches found / that of what a way found, called in
 turns; the controls of `pairs` have as many measurements as the reuse: a search, the schedules that the machine model
 ranks first, the three best of the other program as they are, and none (constructed). `--plot` draws quality against
-measurements. `changing`: how long each contestant takes until all sizes ran once, from an empty cache, and for a call then.
+measurements. `kernels`: time of the kernel for one size / of the one for the range, and first calls. `changing`: how long each contestant takes until all sizes ran once, from an empty cache, and for a call then.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import msgspec
 from reusebench.changing import CASES, changing
 from reusebench.measured import PAIRS, pairs, sets
 from reusebench.paper import paper
+from reusebench.ranged import KERNELS, ranged
 
 from syno.errors import SynoError, unknown_name
 from syno.support.machine import describe_machine
@@ -39,7 +41,10 @@ def arguments() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", nargs="?", default="paper", choices=["paper", "pairs", "sets", "changing"]
+        "what",
+        nargs="?",
+        default="paper",
+        choices=["paper", "pairs", "sets", "kernels", "changing"],
     )
     parser.add_argument("--names", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--trials", type=int, default=1000, help="of a full search")
@@ -101,6 +106,11 @@ def main() -> None:
             document |= pairs(
                 chosen(options.names, tuple(PAIRS), few), threads=options.threads, trials=trials,
                 budget=min(options.budget, 4) if options.small else options.budget, show=show,
+            )  # fmt: skip
+        elif options.what == "kernels":
+            document |= ranged(
+                chosen(options.names, tuple(KERNELS), few), turns=3 if options.small else options.turns,
+                show=show, few=few,
             )  # fmt: skip
         elif options.what == "changing":
             document |= changing(

@@ -108,6 +108,21 @@ std::vector<std::int64_t> Emission::pieces_of(std::size_t s, int index) const {
   return pieces;
 }
 
+std::pair<std::int64_t, std::int64_t> Emission::border_steps(std::size_t s, int index, const LiveLoop& live,
+                                                             ExprId whole) {
+  const PlannedLoop& loop = leaf(s, index);
+  // What reads beyond one end of a tensor reads beyond the other; cuts behind the middle alone are those of a
+  // last, incomplete step, which is apart here in any case.
+  if (loop.cuts.empty() || loop.cuts.size() > 2 || 2 * loop.cuts.front() > loop.extent) return {0, 0};
+  const std::int64_t first = loop.cuts.front();
+  std::int64_t last = first;
+  if (loop.cuts.size() == 2) last = std::max(last, loop.extent - 1 - loop.cuts.back());
+  // At all sizes there are as many, so that no step is made twice.
+  const AffineForm form = forms_.form(nest_.arena, whole);
+  if (live.times != 1 || live.joined != 1 || forms_.bounds(form).least < first + last) return {0, 0};
+  return {first, last};
+}
+
 StatementId Emission::emit_live_loop(std::size_t s, int index, const LiveLoop& live,
                                      const std::function<StatementId()>& body) {
   const PlannedLoop& loop = leaf(s, index);
@@ -141,7 +156,16 @@ StatementId Emission::emit_live_loop(std::size_t s, int index, const LiveLoop& l
     nests.push_back(nest_.loop(name, loop.slot, begin, end, kind, made));
   };
   const ExprId whole = steps(false);
-  nest(arena.constant(0), whole, kind_of(s, index), body);
+  const auto [first, last] = border_steps(s, index, live, whole);
+  const ExprId inner = last == 0 ? whole : tidy(arena.subtract(whole, arena.constant(last)));
+  const auto border = [&](ExprId begin, ExprId end) {
+    ++rest_;
+    nest(begin, end, kind_of(s, index), body);
+    --rest_;
+  };
+  if (first > 0) border(arena.constant(0), arena.constant(first));
+  nest(arena.constant(first), inner, kind_of(s, index), body);
+  if (last > 0) border(inner, whole);
   if (live.step == 1 && live.joined == 1) return nest_.sequence(std::move(nests));
   const std::vector<std::int64_t> pieces =
       rest_ == 0 && live.times == 1 && live.joined == 1 ? pieces_of(s, index) : std::vector<std::int64_t>();

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +54,9 @@ KEPT_SIZES = 4096
 
 #: Elements that sizes are rounded up to where code is made for them: those of the widest vectors there are.
 _VECTOR = 16
+
+#: Seconds that a kernel is predicted to take at least, so that times can be divided by.
+_LEAST_S = 1e-12
 
 #: The largest size that can be named.
 MOST_SIZE = 2**20
@@ -214,6 +218,8 @@ class DynamicKernel(Printed):
         self._busy: set[Bucket] = set()
         self._at: Bounded[Sizes, Callable[..., Any]] = Bounded(KEPT_SIZES)
         self._workers: list[threading.Thread] = []
+        self._nests: dict[tuple[Sizes, Sizes], tuple[_core.LoopNest, float]] = {}
+        self._alone: dict[Sizes, float] = {}
         self.by_size = ""
         whole_range = Bucket(family.least, family.greatest, 0.0)
         try:
@@ -370,7 +376,26 @@ class DynamicKernel(Printed):
         return core, gainful_threads(nest.specialised(list(bucket.greatest)), self._threads)
 
     def _nest(self, bucket: Bucket) -> _core.LoopNest:
-        greatest = self._family.representative(bucket.greatest)
+        return self._nest_and_loss(bucket)[0]
+
+    def _nest_and_loss(self, bucket: Bucket) -> tuple[_core.LoopNest, float]:
+        """The loop nest of a bucket, and how much longer than kernels for one size it is predicted to take at worst.
+
+        It is made for whole vectors; where that loses, perhaps for the greatest sizes as they are, along another loop.
+        """
+        key = bucket.least, bucket.greatest
+        found = self._nests.get(key)
+        if found is None:
+            whole = self._family.representative(bucket.greatest)
+            found = self._made_for(whole, bucket)
+            if found[1] > LOSS and whole != bucket.greatest:
+                found = min(
+                    found, self._made_for(bucket.greatest, bucket), key=operator.itemgetter(1)
+                )
+            self._nests[key] = found
+        return found
+
+    def _made_for(self, greatest: Sizes, bucket: Bucket) -> tuple[_core.LoopNest, float]:
         program = self._family.program(bucket.least, greatest)
         sizes = list(zip(self._family.names, bucket.least, bucket.greatest, strict=True))
 
@@ -383,9 +408,28 @@ class DynamicKernel(Printed):
                 anew=anew,
             )
 
-        return made_with(
+        nest = made_with(
             choose, lambda choice: _core.apply_schedule(program, choice.schedule, sizes)
         )
+        machine = machine_model()
+        losses = [
+            _core.predict_nest(nest.specialised(list(tried)), machine, threads=1).seconds
+            / self._predicted_alone(tried)
+            - 1
+            for tried in _tried(bucket)
+        ]
+        return nest, max(0.0, *losses)
+
+    def _predicted_alone(self, sizes: Sizes) -> float:
+        """Seconds of a kernel for these sizes alone."""
+        if sizes not in self._alone:
+            own = self._family.at(sizes)
+            schedule = construct(
+                own, dtype=self._dtype, threads=self._threads, explain=False
+            ).schedule
+            nest = _core.apply_schedule(own.program, schedule)
+            self._alone[sizes] = _core.predict_nest(nest, machine_model(), threads=1).seconds
+        return max(self._alone[sizes], _LEAST_S)
 
     def _verify(self, core: _core.Kernel, bucket: Bucket) -> None:
         """At the ends and at random sizes, against the interpreter of each size's own program."""
@@ -403,7 +447,7 @@ class DynamicKernel(Printed):
 
     def _cut(self, bucket: Bucket) -> Iterator[Bucket]:
         """Buckets of which the code loses little at all of their sizes, by prediction."""
-        loss = self._predicted_loss(bucket)
+        _, loss = self._nest_and_loss(bucket)
         widest = max(range(len(bucket.least)), key=lambda p: bucket.greatest[p] / bucket.least[p])
         low, high = bucket.least[widest], bucket.greatest[widest]
         if loss <= LOSS or high - low < max(2, NARROW * high):
@@ -415,34 +459,26 @@ class DynamicKernel(Printed):
             least[widest], greatest[widest] = ends
             yield from self._cut(Bucket(tuple(least), tuple(greatest), 0.0))
 
-    def _predicted_loss(self, bucket: Bucket) -> float:
-        nest = self._nest(bucket)
-        machine = machine_model()
-        worst = 0.0
-        middle = tuple(
-            (low + high) // 2 for low, high in zip(bucket.least, bucket.greatest, strict=True)
-        )
-        for sizes in dict.fromkeys([bucket.least, middle]):
-            own = _core.apply_schedule(
-                self._family.at(sizes).program,
-                construct(
-                    self._family.at(sizes),
-                    dtype=self._dtype,
-                    threads=self._threads,
-                    explain=False,
-                ).schedule,
-            )
-            shared = _core.predict_nest(nest.specialised(list(sizes)), machine, threads=1).seconds
-            alone = _core.predict_nest(own, machine, threads=1).seconds
-            worst = max(worst, shared / alone - 1 if alone > 0 else 0.0)
-        return worst
-
     def _static(self, sizes: Sizes) -> Kernel:
         return self._family.at(sizes).compile(self._dtype, threads=self._threads, cache=self._cache)
 
     def _for_size(self, sizes: Sizes) -> Callable[..., Any]:
         kernel = self._static(sizes)
         return lambda arrays, out, threads: kernel(*arrays, out=out, num_threads=threads)
+
+
+def _tried(bucket: Bucket) -> list[Sizes]:
+    """Sizes at which a bucket's code is compared with code for them alone: the least, those between, and whole vectors,
+    which have other code alone."""
+    between = [(low + high) // 2 for low, high in zip(bucket.least, bucket.greatest, strict=True)]
+    found = [bucket.least, tuple(between)]
+    for position, (low, high) in enumerate(zip(bucket.least, bucket.greatest, strict=True)):
+        size = _VECTOR
+        while size < high:
+            if size > low:
+                found.append((*between[:position], size, *between[position + 1 :]))
+            size *= 2
+    return list(dict.fromkeys(found))
 
 
 def _near_vectors(size: int, low: int, high: int) -> int:

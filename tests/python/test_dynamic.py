@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import syno
-from syno import Operator
+from syno import Operator, _core
 from syno.errors import ArgumentError, KernelError, ShapeError, UnknownName
-from syno.kernels.dynamic import Bucket, DynamicKernel, Family
+from syno.kernels.dynamic import Bucket, DynamicKernel, Family, _tried
 
 SOFTMAX = "m[i] = max[j] x[i,j]; e[i,j] = exp(x[i,j] - m[i]); s[i] = sum[j] e[i,j]; y[i,j] = e[i,j] / s[i]"
 
@@ -268,3 +268,86 @@ def test_the_last_tile_has_code_for_each_number_of_its_rows() -> None:
     loops = operator.compile(dynamic={"m": (33, 64)}, cache=False).loops(m=64)
     assert "parameter m in" in loops
     assert "else 0" not in loops
+
+
+def _window(width: int, taps: int, stride: int = 1, *, summed: bool = False) -> Any:
+    left, over = ("o", "w,c,r") if summed else ("o,w", "c,r")
+    text = f"y[{left}] = sum[{over}] x[c,{stride}*w+r-{taps // 2}] * k[o,c,r]"
+    return Operator.parse(text, o=8, c=2, w=width, r=taps)
+
+
+def _ranged_nest(
+    least: int,
+    most: int,
+    taps: int,
+    stride: int,
+    tile: int,
+    cuts: list[int],
+    *,
+    summed: bool = False,
+) -> Any:
+    """Of a window, or of its outputs' sum, with the loop over tiles of its positions cut at these places."""
+    sizes = dict.fromkeys([most, least, (least + most) // 2, max(least, most - 1)])
+    instances = [([size], _window(size, taps, stride, summed=summed).program) for size in sizes]
+    live = _core.with_live_ends(instances, ["w"])
+    peel = f"\npeel y loops=w_o numbers={','.join(map(str, cuts))}" if cuts else ""
+    order, kept = ("w_o,c,r,w_i,o", "o") if summed else ("w_o,c,r,w_i,o", "w_i,o")
+    schedule = _core.Schedule.parse(
+        f"schedule f32\nsplit y loops=w numbers={tile}\nreorder y loops={order}\nvectorize y loops=o\n"
+        f"register_tile y loops={kept}{peel}\n"
+    )
+    return _core.apply_schedule(live, schedule, [("w", least, most)])
+
+
+def test_tiles_that_reach_no_border_have_no_conditions() -> None:
+    """Where a schedule cuts a loop at the borders of a window, the loop of a range of sizes is cut there, too."""
+    nest = _ranged_nest(100, 200, 3, 1, 8, [1, 24])
+    text = str(nest.text())
+    _, _, inside = text.partition("for w_o in 1..w / 8 - 1\n")
+    inside, _, _ = inside.partition("for w_o in w / 8 - 1..w / 8\n")
+    assert "y_acc" in inside and "if " not in inside and "else 0" not in inside
+    assert "for w_o in 0..1\n" in text
+    # As few tiles as the least size has: one of them would be made twice.
+    few = _ranged_nest(9, 200, 3, 1, 8, [1, 24])
+    assert "1..w / 8 - 1" not in str(few.text())
+
+
+@settings(max_examples=25)
+@given(
+    taps=st.sampled_from([1, 3, 5]),
+    stride=st.integers(1, 2),
+    tile=st.integers(2, 6),
+    ends=st.tuples(st.integers(1, 40), st.integers(1, 40)).map(sorted),
+    cuts=st.sets(st.integers(1, 6), max_size=3),
+    summed=st.booleans(),
+)
+def test_loops_cut_at_borders_make_every_step_once(
+    taps: int, stride: int, tile: int, ends: list[int], cuts: set[int], summed: bool
+) -> None:
+    least, most = ends
+    steps = -(-most // tile)
+    nest = _ranged_nest(
+        least, most, taps, stride, tile, sorted(cut for cut in cuts if cut < steps), summed=summed
+    )
+    code = _core.compile_nest(nest)
+    for size in range(least, most + 1):
+        found = code.at([size]).verify(_window(size, taps, stride, summed=summed).program, 0)
+        assert found.passed, found.detail
+
+
+def test_a_range_is_compared_with_single_sizes_at_whole_vectors_too() -> None:
+    assert _tried(Bucket((17,), (512,), 0.0)) == [(17,), (264,), (32,), (64,), (128,), (256,)]
+    assert _tried(Bucket((4, 20), (8, 40), 0.0)) == [(4, 20), (6, 30), (6, 32)]
+    assert _tried(Bucket((5,), (5,), 0.0)) == [(5,)]
+
+
+def test_code_of_a_narrow_range_need_not_be_for_whole_vectors() -> None:
+    """Of 17 to 20 columns, 32 would be computed: along the rows nothing is computed in vain."""
+    operator = Operator.parse("y[b,i,j] = sum[k] q[b,i,k] * p[b,j,k]", b=8, i=128, j=20, k=64)
+    kernel = operator.compile(dynamic={"j": (17, 20)}, cache=False)
+    (bucket,) = kernel.buckets
+    _, vectors = kernel._made_for((32,), bucket)
+    assert bucket.predicted_loss < vectors
+    rng = np.random.default_rng(0)
+    for size in range(17, 21):
+        _near(kernel, operator.with_sizes(j=size), rng)

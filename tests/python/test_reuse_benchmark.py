@@ -11,6 +11,7 @@ pytest.importorskip("reusebench.measured", reason="benchmarks are not beside the
 from reusebench.changing import changing
 from reusebench.measured import PAIRS, _summary, pairs, program_of, sets, smaller
 from reusebench.paper import counts, example_3, paper
+from reusebench.ranged import ranged
 
 from syno import _core
 from syno.tuning.network import SELECTIONS
@@ -97,3 +98,17 @@ def test_contestants_at_changing_sizes_are_compared_with_each_other() -> None:
     assert set(found["summary"]) == {
         "eager: ready", "eager: speed", "ONNX Runtime: ready", "ONNX Runtime: speed", "best peer of each size: speed",
     }  # fmt: skip
+
+
+def test_kernels_for_ranges_are_compared_with_kernels_for_one_size() -> None:
+    document = ranged(["mean"], turns=1, show=False, few=2)
+    (row,) = document["kernels"].values()
+    assert set(row["sizes"]) == {"8", "17"}
+    assert all(
+        found["speed"] == found["static_us"] / found["us"] for found in row["sizes"].values()
+    )
+    assert len(row["first_made_ms"]) + len(row["first_there_ms"]) == 4
+    assert document["summary"]["least speed"] == min(
+        each["speed"] for each in row["sizes"].values()
+    )
+    json.dumps(document)
