@@ -141,6 +141,38 @@ def spaces() -> str:
     return section("What a search may find", said, table(heads, rows), measured_on(found["machine"], found["date"]), [found["command"]], "spaces.json")
 
 
+def reuse_pairs() -> str:
+    """Reuse beside its controls."""
+    found = read("reuse_pairs.json")
+    ways = [way for way in next(iter(found["pairs"].values()))["quality"] if way != "search"]
+    rows = [
+        [name, f"{row['search_us']:.1f}", *(f"{row['quality'][way]:.3f}" for way in ways)] for name, row in found["pairs"].items()
+    ]
+    means = found["summary"]["quality"]
+    rows.append(["geometric mean", "", *(f"{means[way]['geomean']:.3f}" for way in ways)])
+    counts = next(iter(found["pairs"].values()))["measurements"]
+    said = (
+        f"Of each type of operator two sizes, each tuned by a search of {counts['search']} measurements; the time of what it found over that of what reuse of "
+        f"the other's record finds in at most {max(count for way, count in counts.items() if way != 'search')}, and over that of other ways to spend as many."
+    )
+    return section("Reuse of tuned programs", said, table(["operator", "searched, µs", *ways], rows), measured_on(found["machine"]), [found["command"]], "reuse_pairs.json")
+
+
+def ranged_kernels() -> str:
+    """Kernels for ranges of sizes."""
+    found = read("reuse_kernels.json")
+    rows = []
+    for name, row in found["kernels"].items():
+        at, least = min(row["sizes"].items(), key=lambda one: one[1]["speed"])
+        rows.append([name, row["buckets"], f"{row['speed']:.3f}", f"{least['speed']:.3f} ({row['size']} = {at})", f"{row['there_ms']:.3f}", f"{row['made_ms']:.1f}"])
+    heads = ["operator", "ranges", "speed", "least speed", "new size, code there, ms", "code made, ms"]
+    said = (
+        "One size of an operator from 1 to 512, known at the call: the time of the kernel for that size alone over that of the one for its range, geometric "
+        "mean over fourteen sizes and the least; and the processor time until a size that nobody called before can be called, median."
+    )
+    return section("Kernels for ranges of sizes", said, table(heads, rows), measured_on(found["machine"]), [found["command"]], "reuse_kernels.json")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "networks": networks,
     "derived_networks": derived_networks,
@@ -148,5 +180,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "constructions": constructions,
     "paper_layers": paper_layers,
     "paper_networks": paper_networks,
+    "reuse_pairs": reuse_pairs,
+    "ranged_kernels": ranged_kernels,
     "spaces": spaces,
 }

@@ -187,6 +187,7 @@ class DynamicNetwork(Printed):
         self._background, self._proven = background, proven
         self._lock = threading.RLock()
         self._linked_at: Bounded[Sizes, Linked] = Bounded(KEPT_SIZES)
+        self._meanwhile: Bounded[Sizes, Linked] = Bounded(KEPT_SIZES)
         self._made: dict[Span, _Made] = {}
         self._busy: dict[Span, threading.Thread] = {}
         self._shared: dict[str, Array] = {}
@@ -231,8 +232,11 @@ class DynamicNetwork(Printed):
             bucket = next(each for each in self.buckets if _holds(each, sizes))
             if self._background and bucket not in self._made:
                 self._make_beside(bucket)
-                # Not kept: a later call may have the better one.
-                return self._linked(self.whole, sizes)
+                meanwhile = self._meanwhile.get(sizes)
+                if meanwhile is None:  # kept until there is the better one
+                    meanwhile = self._linked(self.whole, sizes)
+                    meanwhile = self._meanwhile.setdefault(sizes, meanwhile)
+                return meanwhile
             return self._linked_at.setdefault(sizes, self._linked(bucket, sizes))
 
     def is_kept(self, linked: Linked) -> bool:
@@ -330,7 +334,9 @@ class DynamicNetwork(Printed):
         try:
             with torch.no_grad():
                 made = self._make(bucket)
-            self._made[bucket] = made
+            with self._lock:
+                self._made[bucket] = made
+                self._meanwhile = Bounded(KEPT_SIZES)
         except Exception as error:  # whoever calls goes on with what there is
             _log.warning("no better code for the sizes %s: %s", _span_text(bucket), error)
 

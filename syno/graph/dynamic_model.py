@@ -46,6 +46,7 @@ class DynamicModel(Printed):
         self._args, self._named = arguments(model, example)
         self._sizes_of = Finder(model, axes, self._args, self._named)
         self._models: Bounded[Sizes, CompiledModel] = Bounded(KEPT_SIZES)
+        self._meanwhile: Bounded[Sizes, tuple[Linked, CompiledModel]] = Bounded(KEPT_SIZES)
         self._recorder = Recorder(model, axes, self._args, self._named)
         self.network = DynamicNetwork(
             self._recorder.at,
@@ -137,11 +138,17 @@ class DynamicModel(Printed):
         if found is not None:
             return found
         linked = self.network.at(sizes)
-        made = self._made_of(linked)
+        meanwhile, made = self._meanwhile.get(sizes) or (None, None)
+        if made is None or meanwhile is not linked:
+            made = self._made_of(linked)
         if made._state != self._state:  # weights changed by now
             made.renew(everything=True)
         if self.network.is_kept(linked):
             made = self._models.setdefault(sizes, made)
+            self._meanwhile.discard(sizes)
+        elif meanwhile is not linked:
+            self._meanwhile.discard(sizes)
+            self._meanwhile.setdefault(sizes, (linked, made))
         return made
 
     def _made_of(self, linked: Linked) -> CompiledModel:

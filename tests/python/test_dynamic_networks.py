@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from typing import Any
 
 import pytest
 import torch
+from patience import PATIENCE_S
 from torch import nn
 
 import syno
@@ -117,6 +119,35 @@ def test_a_size_nobody_saw_runs_at_once_while_better_code_is_made() -> None:
                 torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
         fast.wait()
     assert set(fast.ready) == {((2,), (48,)), *fast.buckets}
+
+
+def test_a_size_is_linked_once_while_better_code_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = threading.Event()
+    real = dynamic.DynamicNetwork._make
+
+    def slow(self: dynamic.DynamicNetwork, bucket: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            assert waits.wait(PATIENCE_S)
+        return real(self, bucket)
+
+    monkeypatch.setattr(dynamic.DynamicNetwork, "_make", slow)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
+    fast = syno.compile(
+        model, torch.zeros(1, 40, 8), dynamic={0: {1: ("n", 2, 48)}}, background=True, cache=False
+    )
+    x = torch.randn(1, 3, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+        before = fast.at(3)
+        assert fast.at(3) is before
+        assert fast.network.at((3,)) is fast.network.at((3,))
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+        waits.set()
+        fast.wait()
+        assert fast.at(3) is not before
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+        assert fast.at(3) is fast.at(3)
 
 
 @pytest.mark.parametrize("wrong", [False, True])
