@@ -98,8 +98,8 @@ class Emission {
   std::vector<Condition> outside_live(TensorId tensor, const std::vector<ExprId>& places);
   StatementId emit_live_loop(std::size_t s, int index, const LiveLoop& live,
                              const std::function<StatementId()>& body);
-  /// Of the whole steps of a live loop, how many at its beginning and at its end have code of their own, because
-  /// they read beyond the ends of tensors: the schedule cuts the loop there.
+  /// Of the whole steps of a live loop, how many at its beginning and at its end have code of their own,
+  /// because they read beyond the ends of tensors: the schedule cuts the loop there.
   std::pair<std::int64_t, std::int64_t> border_steps(std::size_t s, int index, const LiveLoop& live,
                                                      ExprId whole);
   /// After how many iterations of the loops inside, each time, the last step of such a loop may end; nothing

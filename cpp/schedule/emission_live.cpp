@@ -157,15 +157,15 @@ StatementId Emission::emit_live_loop(std::size_t s, int index, const LiveLoop& l
   };
   const ExprId whole = steps(false);
   const auto [first, last] = border_steps(s, index, live, whole);
-  const ExprId inner = last == 0 ? whole : tidy(arena.subtract(whole, arena.constant(last)));
+  const ExprId untouched = last == 0 ? whole : tidy(arena.subtract(whole, arena.constant(last)));
   const auto border = [&](ExprId begin, ExprId end) {
     ++rest_;
     nest(begin, end, kind_of(s, index), body);
     --rest_;
   };
   if (first > 0) border(arena.constant(0), arena.constant(first));
-  nest(arena.constant(first), inner, kind_of(s, index), body);
-  if (last > 0) border(inner, whole);
+  nest(arena.constant(first), untouched, kind_of(s, index), body);
+  if (last > 0) border(untouched, whole);
   if (live.step == 1 && live.joined == 1) return nest_.sequence(std::move(nests));
   const std::vector<std::int64_t> pieces =
       rest_ == 0 && live.times == 1 && live.joined == 1 ? pieces_of(s, index) : std::vector<std::int64_t>();
