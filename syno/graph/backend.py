@@ -324,6 +324,7 @@ class CompiledRunner(Runner):
         super().__init__(imported)
         known = {field.name for field in dataclasses.fields(compiling.Compiling)}
         chosen = {name: value for name, value in settings.items() if name in known}
+        chosen["remember"] = True
         self.compiled, self.parts = compiling.compile_network(
             self.network, settings=compiling.Compiling(**chosen)
         )

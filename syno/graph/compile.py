@@ -23,6 +23,7 @@ from syno.graph.in_place import is_free_view, joined_in_place
 from syno.graph.layout_names import ROW_MAJOR
 from syno.graph.layouts import chosen, timing
 from syno.graph.reference import run_reference
+from syno.graph.remembering import RememberedCheck
 from syno.graph.stages import (
     ENGINE,
     Derive,
@@ -60,6 +61,9 @@ class Compiling:
     """For all derivations together."""
     cache: bool = True
     verify: bool = True
+    remember: bool = False
+    """Take the check of the whole network from the cache where it passed before, of the same code on the same numbers; then there
+    is no sample."""
     layouts: str = ROW_MAJOR
     """Of tensors between kernels: a word of `LAYOUTS`."""
     propagate: bool = True
@@ -123,11 +127,25 @@ def compile_network(
     compiled.notes = tuple(network.notes)
     compiled.original = network
     if settings.verify:
-        compiled.sample = sampled(compiled, network, telling(network, example))
-        compiled.verification = judged_on(compiled, network, compiled.sample)
-        if not compiled.verification:
-            raise KernelError(f"[network] {network.name}: {compiled.verification}")
+        _verify(compiled, network, telling(network, example), settings)
     return compiled, parts
+
+
+def _verify(
+    compiled: CompiledNetwork, network: Network, inputs: list[Array], settings: Compiling
+) -> None:
+    directory = usable_cache() if settings.cache and settings.remember else None
+    remembered = RememberedCheck(directory, compiled, network, inputs) if directory else None
+    known = remembered.read() if remembered else None
+    if known is not None:
+        compiled.verification = known
+        return
+    compiled.sample = sampled(compiled, network, inputs)
+    compiled.verification = judged_on(compiled, network, compiled.sample)
+    if not compiled.verification:
+        raise KernelError(f"[network] {network.name}: {compiled.verification}")
+    if remembered:
+        remembered.write(compiled.verification)
 
 
 def _main_type(graph: _core.Graph) -> str:

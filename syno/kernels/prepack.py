@@ -101,6 +101,12 @@ class PrepackedKernel:
         return self._call
 
     @property
+    def codes(self) -> list[_core.Kernel]:
+        """All machine code: what runs once, then what every call runs."""
+        once = [] if self._folded is None else [self._folded.once._core]
+        return [*once, *([] if self._prepack is None else [self._prepack]), self._call]
+
+    @property
     def dtype(self) -> str:
         return str(self._dtype.name)
 

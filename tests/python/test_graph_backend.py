@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from torch import Tensor, nn  # noqa: E402
 
 from syno import _core  # noqa: E402
 from syno.errors import SynoError  # noqa: E402
-from syno.graph import backend  # noqa: E402
+from syno.graph import backend, remembering  # noqa: E402
+from syno.graph import compile as compiling  # noqa: E402
+from syno.graph.building import Builder  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -141,6 +144,65 @@ def test_a_training_step_agrees_with_eager() -> None:
         close(ours, theirs)
         close(ours.grad, theirs.grad)
     close(model[1].running_mean, twin[1].running_mean)
+
+
+def test_a_passed_check_of_a_network_is_remembered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SYNO_CACHE", str(tmp_path))
+    looked: list[str] = []
+    whole = compiling.expected
+
+    def counted(network: Any, *args: Any) -> Any:
+        looked.append(network.name)
+        return whole(network, *args)
+
+    monkeypatch.setattr(compiling, "expected", counted)
+
+    def trained(bias: float) -> tuple[Tensor, int]:
+        looked.clear()
+        torch._dynamo.reset()
+        model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 2))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(0.25)
+        x = torch.arange(144.0).reshape(2, 2, 6, 6) % 7 + bias
+        compiled(model)(x).square().sum().backward()
+        return next(model.parameters()).grad, len(looked)
+
+    one, first = trained(0.0)
+    assert first == 2  # forward and backward
+    _, second = trained(
+        1.0
+    )  # other data: what training graphs are checked on are numbers of their own
+    assert second == 0
+    # With another constant argument it is another network.
+    model = nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, eps=1e-3), nn.Flatten(), nn.Linear(48, 2)
+    )
+    compiled(model)(torch.randn(2, 2, 6, 6)).square().sum().backward()
+    assert looked
+    # Inference has weights of its own, which count.
+    looked.clear()
+    for seed in (1, 1, 2):
+        torch._dynamo.reset()
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            compiled(nn.Linear(3, 4).eval())(torch.ones(2, 3))
+    assert len(looked) == 2
+    # A damaged entry, or none, is checked anew.
+    for entry in tmp_path.glob("*.verified"):
+        entry.write_bytes(b"{}")
+    assert trained(0.0)[1] == 2
+    close(one, trained(0.0)[0])
+
+
+def test_a_function_that_says_nothing_of_itself_is_checked_anew() -> None:
+    build = Builder("own")
+    x = build.input("x", (2, 3))
+    made = build.call("own", [x], [((2, 3), "float32")], host=lambda t: t + 1)
+    network: Any = None
+    assert remembering._about(network, build.network(list(made)), []) is None
 
 
 def test_batch_normalisation_trains_as_programs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,19 @@ def test_a_gradient_that_nobody_wants_is_not_computed() -> None:
     assert "gradient_weight" in str(graphs[1]) and "gradient_input" not in str(graphs[1])
 
 
+def test_sizes_that_change_need_no_gradient_of_the_input() -> None:
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
+    twin = copy.deepcopy(model)
+    fast = torch.compile(model, backend="syno", dynamic=True)
+    for size in (6, 8):
+        x = torch.randn(2, 2, size, size)
+        fast(x).square().sum().backward()
+        twin(x).square().sum().backward()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)
+
+
 def test_resizing_falls_back_in_float64_too() -> None:
     """Its derivative writes into a constant; the check in float64 passes it numbers of another type."""
     torch._dynamo.reset()
