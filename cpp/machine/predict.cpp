@@ -57,7 +57,18 @@ class Model {
         inside_(facts_.slot_count, false),
         lines_(facts_.accesses.size(), 0),
         into_(machine.levels.size() - 1, std::vector<double>(facts_.accesses.size(), 0)),
-        surprises_(facts_.accesses.size(), 0) {}
+        surprises_(facts_.accesses.size(), 0),
+        asked_(nest.buffers.size(), false),
+        first_alike_(facts_.accesses.size()) {
+    for (std::size_t a = 0; a < first_alike_.size(); ++a) {
+      first_alike_[a] = a;
+      for (std::size_t b = 0; b < a && first_alike_[a] == a; ++b)
+        if (alike(facts_.accesses[a], facts_.accesses[b])) first_alike_[a] = first_alike_[b];
+    }
+    for (const nest::Statement& statement : nest.statements)
+      if (statement.kind == nest::StatementKind::Prefetch)
+        asked_[static_cast<std::size_t>(statement.buffer)] = true;
+  }
 
   Prediction run() {
     Prediction made;
@@ -193,6 +204,23 @@ class Model {
     return runs * std::max(1.0, run / line + (run > line ? 0.5 : 0));
   }
 
+  /// Whether two accesses move in the same way, by the same loops or by loops as long.
+  static bool alike(const Access& a, const Access& b) {
+    return a.buffer == b.buffer && a.write == b.write && a.terms.size() == b.terms.size() &&
+           std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(),
+                      [](const AddressTerm& one, const AddressTerm& other) {
+                        return one.coefficient == other.coefficient && one.width == other.width &&
+                               one.repeats == other.repeats &&
+                               std::equal(one.loops.begin(), one.loops.end(), other.loops.begin(),
+                                          other.loops.end(),
+                                          [](const auto& x, const auto& y) { return x.second == y.second; });
+                      });
+  }
+
+  std::size_t buffer_of(std::size_t access) const {
+    return static_cast<std::size_t>(facts_.accesses[access].buffer);
+  }
+
   /// Of the lines an access brings in, the share that no prefetcher foresees: those that begin a piece of
   /// their own, on another page or out of order within one.
   double surprises(const Access& access) const {
@@ -239,8 +267,12 @@ class Model {
     const double capacity = kFill * static_cast<double>(here.bytes);
     double bytes = 0;
     by_buffer_.assign(nest_.buffers.size(), 0);
+    counted_.assign(facts_.accesses.size(), 0);
     for (const std::size_t a : accesses) {
-      by_buffer_[static_cast<std::size_t>(facts_.accesses[a].buffer)] += lines_[a];
+      // The rest of a loop that was cut in two walks over the same memory.
+      double& before = counted_[first_alike_[a]];
+      by_buffer_[buffer_of(a)] += std::max(0.0, lines_[a] - before);
+      before = std::max(before, lines_[a]);
       if (conflicts(facts_.accesses[a], here)) return false;
     }
     for (std::size_t b = 0; b < by_buffer_.size(); ++b) {
@@ -267,7 +299,7 @@ class Model {
         made.accesses = node.accesses;
         for (const std::size_t a : node.accesses) {
           lines_[a] = lines(facts_.accesses[a]);
-          surprises_[a] = surprises(facts_.accesses[a]);
+          surprises_[a] = asked_[buffer_of(a)] ? 0 : surprises(facts_.accesses[a]);
           for (auto& level : into_) level[a] = lines_[a];
         }
         return made;
@@ -344,6 +376,9 @@ class Model {
   std::vector<double> by_buffer_;
   std::vector<std::uint32_t> path_;  ///< slots of the loops around, outermost first
   std::vector<double> surprises_;    ///< by access
+  std::vector<double> counted_;      ///< by access, the first of those alike: lines
+  std::vector<bool> asked_;          ///< by buffer: the nest asks ahead for what it reads of it
+  std::vector<std::size_t> first_alike_;
 };
 
 double logarithm(double value) { return std::log2(1 + std::max(0.0, value)); }
