@@ -402,7 +402,29 @@ Interval AffineForms::bounds(const AffineForm& form, bool use_facts) const {
     range = intersect(range, {-floor_divide(-a, denominator) + form.constant,
                               floor_divide(b, denominator) + form.constant});
   }
-  return parameters_.empty() ? range : bounds_by_parts(form, range);
+  return parameters_.empty() ? range : bounds_by_quotient(form, bounds_by_parts(form, range));
+}
+
+/// With one quotient in it, times that: x - n / 2 < 0 where 2 * x - n <= -2.
+Interval AffineForms::bounds_by_quotient(const AffineForm& form, Interval range) const {
+  std::size_t at = form.terms.size();
+  for (std::size_t i = 0; i < form.terms.size(); ++i) {
+    if (atoms_[form.terms[i].first].kind == Atom::Kind::Slot) continue;
+    if (at != form.terms.size()) return range;
+    at = i;
+  }
+  if (at == form.terms.size() || form.terms.size() == 1) return range;
+  const Atom& atom = atoms_[form.terms[at].first];
+  if (atom.kind != Atom::Kind::Quotient) return range;
+  const std::int64_t times = form.terms[at].second, by = atom.divisor;
+  AffineForm rest{{}, form.constant};
+  for (std::size_t i = 0; i < form.terms.size(); ++i)
+    if (i != at) rest.terms.push_back(form.terms[i]);
+  // by * (inner / by) is from inner - (by - 1) to inner.
+  const Interval whole = bounds(add(multiply(rest, by), multiply(atom.inner, times)), true);
+  const std::int64_t least = whole.least - std::max<std::int64_t>(times, 0) * (by - 1);
+  const std::int64_t greatest = whole.greatest - std::min<std::int64_t>(times, 0) * (by - 1);
+  return intersect(range, {-floor_divide(-least, by), floor_divide(greatest, by)});
 }
 
 /// A fact about some terms of a form, and the bounds of the others: 16 * i + v - n < 0 where

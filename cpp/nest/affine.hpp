@@ -119,6 +119,7 @@ class AffineForms {
   Interval sum_of_bounds(const AffineForm& form, bool use_facts) const;
   Interval bounds(const AffineForm& form, bool use_facts) const;
   Interval bounds_by_parts(const AffineForm& form, Interval range) const;
+  Interval bounds_by_quotient(const AffineForm& form, Interval range) const;
   std::vector<Atom> atoms_;
   std::map<Atom, std::uint32_t> ids_;      ///< of quotients and remainders
   std::vector<std::uint32_t> slot_atoms_;  ///< by slot: its atom + 1, 0: none yet

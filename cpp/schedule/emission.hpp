@@ -47,6 +47,16 @@ class Emission {
   struct LiveLoop {
     ExprId extent{};
     std::int64_t step = 1, times = 1, joined = 1;
+    symbolic::Live end;  ///< what `extent` is counted to, from `begin` on
+    std::int64_t begin = 0;
+  };
+  /// Iterations of such a loop that read nothing outside the tensors, whatever the loops inside it do: from
+  /// `first` to before `end`, which is at most the number of its whole steps.
+  struct Interior {
+    std::int64_t first = 0;
+    ExprId end{}, over{};  ///< `end` is `over` / `by`
+    std::int64_t by = 1;
+    std::int64_t reach = 0;  ///< elements that the last whole step before `end` reads ahead, at most
   };
   /// What does not change while a scope is emitted, except for its trips.
   struct ScopeFrame {
@@ -98,10 +108,15 @@ class Emission {
   std::vector<Condition> outside_live(TensorId tensor, const std::vector<ExprId>& places);
   StatementId emit_live_loop(std::size_t s, int index, const LiveLoop& live,
                              const std::function<StatementId()>& body);
-  /// Of the whole steps of a live loop, how many at its beginning and at its end have code of their own,
-  /// because they read beyond the ends of tensors: the schedule cuts the loop there.
-  std::pair<std::int64_t, std::int64_t> border_steps(std::size_t s, int index, const LiveLoop& live,
-                                                     ExprId whole);
+  /// Of a loop whose schedule peels its borders; nothing where no read says more than its end does.
+  std::optional<Interior> interior(std::size_t s, int index, const LiveLoop& live);
+  /// How many elements are left at an iteration of such a loop, times what its end is divided by: a form that
+  /// says more than a quotient does.
+  ExprId left_at(const LiveLoop& live, ExprId iteration);
+  /// The last, incomplete step of such a loop, or one that reads beyond the end: code for each number of
+  /// elements that may be left there.
+  StatementId emit_left(std::size_t s, int index, const LiveLoop& live, std::int64_t most,
+                        const std::function<StatementId()>& body);
   /// After how many iterations of the loops inside, each time, the last step of such a loop may end; nothing
   /// where one piece of code does for all.
   std::vector<std::int64_t> pieces_of(std::size_t s, int index) const;

@@ -8,12 +8,26 @@
 
 namespace syno::schedule {
 
+using program::Scalar;
+using program::ScalarId;
 using program::TensorId;
 
 namespace {
 
 constexpr std::int64_t kFar = std::int64_t{1} << 50;  // more than any index
 constexpr std::int64_t kMostPieces = 16;              // of code for one incomplete tile
+constexpr std::int64_t kMostFirst = 2;                // iterations before an interior
+constexpr std::int64_t kMostReach = 16;               // elements that windows read behind a tile
+
+/// floor((times * size + plus) / by) of one size.
+struct Steps {
+  std::int64_t times = 1, plus = 0, by = 1;
+  /// Whether it is at most `other` whatever the size is; nothing where they grow differently.
+  std::optional<bool> at_most(const Steps& other) const {
+    if (times * other.by != other.times * by) return std::nullopt;
+    return plus * other.by <= other.plus * by;
+  }
+};
 
 }  // namespace
 
@@ -57,6 +71,8 @@ void Emission::find_live(std::size_t s) {
         i < plan.bases.size() ? arena[plan.bases[i]].value : plan_.range(iterator.range).first;
     LiveLoop live;
     live.extent = arena.subtract(*end, arena.constant(begin));
+    live.end = iterator.range.live;
+    live.begin = begin;
     auto leading = static_cast<int>(i);
     const auto loop = [&]() -> const PlannedLoop& { return plan.loops[static_cast<std::size_t>(leading)]; };
     while (loop().outer >= 0) {
@@ -108,19 +124,56 @@ std::vector<std::int64_t> Emission::pieces_of(std::size_t s, int index) const {
   return pieces;
 }
 
-std::pair<std::int64_t, std::int64_t> Emission::border_steps(std::size_t s, int index, const LiveLoop& live,
-                                                             ExprId whole) {
+std::optional<Emission::Interior> Emission::interior(std::size_t s, int index, const LiveLoop& live) {
   const PlannedLoop& loop = leaf(s, index);
-  // What reads beyond one end of a tensor reads beyond the other; cuts behind the middle alone are those of a
-  // last, incomplete step, which is apart here in any case.
-  if (loop.cuts.empty() || loop.cuts.size() > 2 || 2 * loop.cuts.front() > loop.extent) return {0, 0};
-  const std::int64_t first = loop.cuts.front();
-  std::int64_t last = first;
-  if (loop.cuts.size() == 2) last = std::max(last, loop.extent - 1 - loop.cuts.back());
-  // At all sizes there are as many, so that no step is made twice.
-  const AffineForm form = forms_.form(nest_.arena, whole);
-  if (live.times != 1 || live.joined != 1 || forms_.bounds(form).least < first + last) return {0, 0};
-  return {first, last};
+  if (loop.cuts.empty() || rest_ > 0 || live.times != 1 || live.joined != 1) return std::nullopt;
+  symbolic::Arena& arena = nest_.arena;
+  const Steps own{live.end.times, live.end.plus - live.end.by * live.begin, live.end.by * live.step};
+  Steps least = own;
+  Interior found;
+  std::vector<std::uint32_t> inside{loop.slot};
+  for (const int other : plan_.scopes[s].order)
+    if (const auto& l = leaf(s, other); l.slot != loop.slot && !forms_.bound(l.slot)) {
+      forms_.bind(l.slot, {0, facts_[s].trips[static_cast<std::size_t>(other)] - 1});
+      inside.push_back(l.slot);
+    }
+  forms_.bind(loop.slot, {0, loop.extent - 1});
+  for (const ScalarId id : plan_.all_reads(s)) {
+    const Scalar scalar = plan_.program.scalar(id);
+    const auto made_by = plan_.producer(scalar.tensor);
+    if (made_by && plan_.scopes[*made_by].total) continue;
+    const auto& dims = plan_.program.tensor(scalar.tensor).dims;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      std::vector<Condition> ignored;
+      const ExprId read = over_loops(s, symbolic::without_inside(arena, scalar.indices[d], ignored));
+      const AffineForm form = forms_.form(arena, read);
+      bool linear = false;
+      const std::int64_t times = forms_.coefficient(form, loop.slot, &linear);
+      if (!linear || times <= 0) continue;
+      const Interval rest = forms_.bounds(nest::add(form, multiply(forms_.slot_form(loop.slot), -times)));
+      // times * i + rest >= begin from the first iteration on, and below its end before the last.
+      const std::int64_t begin = plan_.range(dims[d]).first;
+      found.first =
+          std::max(found.first, (std::max<std::int64_t>(begin - rest.least, 0) + times - 1) / times);
+      const symbolic::Live& end = dims[d].live;
+      if (end.parameter != live.end.parameter) continue;
+      const Steps steps{end.times, end.plus + end.by * (times - 1 - rest.greatest), end.by * times};
+      if (steps.at_most(least).value_or(false)) least = steps;
+    }
+  }
+  for (const std::uint32_t slot : inside) forms_.unbind(slot);
+  if (found.first > kMostFirst) return std::nullopt;
+  // How much sooner it ends, in elements of the loop's iterator.
+  const auto sooner = static_cast<Int128>(own.plus) * least.by - static_cast<Int128>(least.plus) * own.by;
+  const auto element = static_cast<Int128>(live.end.by) * least.by;
+  found.reach = static_cast<std::int64_t>((sooner + element - 1) / element);
+  if ((found.first == 0 && found.reach == 0) || found.reach > kMostReach) return std::nullopt;
+  const ExprId size = arena.iterator(plan_.sizes[live.end.parameter - 1].slot);
+  const ExprId sum = arena.add(arena.multiply(size, least.times), arena.constant(least.plus));
+  found.over = tidy(sum);
+  found.by = least.by;
+  found.end = tidy(least.by == 1 ? sum : arena.divide(sum, symbolic::Size(least.by)));
+  return found;
 }
 
 StatementId Emission::emit_live_loop(std::size_t s, int index, const LiveLoop& live,
@@ -155,46 +208,94 @@ StatementId Emission::emit_live_loop(std::size_t s, int index, const LiveLoop& l
     const std::string& name = facts_[s].names[static_cast<std::size_t>(index)];
     nests.push_back(nest_.loop(name, loop.slot, begin, end, kind, made));
   };
-  const ExprId whole = steps(false);
-  const auto [first, last] = border_steps(s, index, live, whole);
-  const ExprId untouched = last == 0 ? whole : tidy(arena.subtract(whole, arena.constant(last)));
-  const auto border = [&](ExprId begin, ExprId end) {
+  const LoopKind kind = kind_of(s, index);
+  if (const auto inner = interior(s, index, live)) {
+    const Interval ends = forms_.bounds(forms_.form(arena, inner->end));
+    const ExprId begun = steps(true);
+    const auto left = [&] { return emit_left(s, index, live, live.step + inner->reach - 1, body); };
     ++rest_;
-    nest(begin, end, kind_of(s, index), body);
+    // The first iterations one by one: what they read before a tensor is known then.
+    for (std::int64_t i = 0; i < inner->first; ++i) {
+      forms_.bind_constant(loop.slot, i);
+      const auto saved = facts_[s].trips;
+      // Where the call's size says that `over` is at least `enough`, or less.
+      const auto when = [&](ExprId over, std::int64_t enough, bool more,
+                            const std::function<StatementId()>& make) {
+        const Interval range = forms_.bounds(forms_.form(arena, over));
+        if (more ? range.greatest < enough : range.least >= enough) return nest_.sequence({});
+        const Condition asked =
+            more ? Condition{over, enough, range.greatest + 1} : Condition{over, range.least, enough};
+        const bool always = more ? range.least >= enough : range.greatest < enough;
+        const StatementId made = where(always ? std::vector<Condition>() : std::vector{asked}, make);
+        facts_[s].trips = saved;
+        return made;
+      };
+      nests.push_back(when(inner->over, inner->by * (i + 1), true, body));
+      nests.push_back(when(inner->over, inner->by * (i + 1), false,
+                           [&] { return when(left_at(live, arena.constant(i)), live.end.by, true, left); }));
+      forms_.unbind(loop.slot);
+    }
     --rest_;
-  };
-  if (first > 0) border(arena.constant(0), arena.constant(first));
-  nest(arena.constant(first), untouched, kind_of(s, index), body);
-  if (last > 0) border(untouched, whole);
+    nest(arena.constant(inner->first), inner->end, kind, body);
+    ++rest_;
+    nest(inner->end, begun, LoopKind::Serial, [&] {
+      std::vector<Condition> after;
+      if (ends.least < inner->first)
+        after.push_back({arena.iterator(loop.slot), inner->first, std::max(loop.extent, inner->first + 1)});
+      return where(std::move(after), left);
+    });
+    --rest_;
+    return nest_.sequence(std::move(nests));
+  }
+  const ExprId whole = steps(false);
+  nest(arena.constant(0), whole, kind, body);
   if (live.step == 1 && live.joined == 1) return nest_.sequence(std::move(nests));
-  const std::vector<std::int64_t> pieces =
-      rest_ == 0 && live.times == 1 && live.joined == 1 ? pieces_of(s, index) : std::vector<std::int64_t>();
+  const bool last = rest_ == 0 && live.times == 1 && live.joined == 1;
   ++rest_;
   const bool one = live.times == 1 || live.joined > 1;  // a single step is left at most
-  nest(whole, steps(true), one ? LoopKind::Serial : kind_of(s, index), [&] {
-    if (pieces.empty()) return body();
-    // How many of the loops inside the last step needs is known when a call is made: code for each.
-    const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
-    const std::int64_t unit = live.step / parent.factor;
-    const ExprId left =
-        tidy(arena.subtract(live.extent, arena.multiply(arena.iterator(loop.slot), live.step)));
-    std::vector<StatementId> made;
-    std::int64_t before = 0;
-    for (const std::int64_t piece : pieces) {
-      const auto saved = facts_[s].trips;
-      restrict_trips(s, parent.inner, piece);
-      const PlannedLoop& inner = plan_.scopes[s].loops[static_cast<std::size_t>(parent.inner)];
-      // All but the last of the loop inside are whole: they need no conditions.
-      if (inner.outer >= 0) facts_[s].whole[inner.outer] = before / inner.factor;
-      made.push_back(where({{left, before * unit + 1, piece * unit + 1}}, body));
-      facts_[s].whole.clear();
-      facts_[s].trips = saved;
-      before = piece;
-    }
-    return nest_.sequence(std::move(made));
-  });
+  nest(whole, steps(true), one ? LoopKind::Serial : kind,
+       [&] { return last ? emit_left(s, index, live, live.step, body) : body(); });
   --rest_;
   return nest_.sequence(std::move(nests));
+}
+
+ExprId Emission::left_at(const LiveLoop& live, ExprId iteration) {
+  symbolic::Arena& arena = nest_.arena;
+  const ExprId size = arena.iterator(plan_.sizes[live.end.parameter - 1].slot);
+  const ExprId stops = arena.add(arena.multiply(size, live.end.times), arena.constant(live.end.plus));
+  const ExprId here = arena.add(arena.multiply(iteration, live.step), arena.constant(live.begin));
+  return tidy(arena.subtract(stops, arena.multiply(here, live.end.by)));
+}
+
+StatementId Emission::emit_left(std::size_t s, int index, const LiveLoop& live, std::int64_t most,
+                                const std::function<StatementId()>& body) {
+  const PlannedLoop& loop = leaf(s, index);
+  symbolic::Arena& arena = nest_.arena;
+  const std::vector<std::int64_t> pieces = pieces_of(s, index);
+  if (pieces.empty()) return body();
+  const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
+  const std::int64_t unit = live.step / parent.factor;
+  const ExprId left = left_at(live, arena.iterator(loop.slot));
+  std::vector<StatementId> made;
+  // Of elements that are left from `begin` to before `end`.
+  const auto of = [&](std::int64_t begin, std::int64_t end) {
+    made.push_back(where({{left, begin * live.end.by, end * live.end.by}}, body));
+  };
+  // How many of the loops inside the step needs is known when a call is made: code for each.
+  std::int64_t before = 0;
+  for (const std::int64_t piece : pieces) {
+    const auto saved = facts_[s].trips;
+    restrict_trips(s, parent.inner, piece);
+    const PlannedLoop& inner = plan_.scopes[s].loops[static_cast<std::size_t>(parent.inner)];
+    // All but the last of the loop inside are whole: they need no conditions.
+    if (inner.outer >= 0) facts_[s].whole[inner.outer] = before / inner.factor;
+    of(before * unit + 1, piece * unit + 1);
+    facts_[s].whole.clear();
+    facts_[s].trips = saved;
+    before = piece;
+  }
+  for (std::int64_t more = live.step + 1; more <= most; ++more) of(more, more + 1);
+  return nest_.sequence(std::move(made));
 }
 
 std::vector<Condition> Emission::some_live(std::size_t s, int index) {

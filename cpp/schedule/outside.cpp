@@ -31,6 +31,8 @@ void conditions_of(Plan& plan, const Scalar& read, std::vector<Condition>& condi
     for (std::size_t d = 0; d < dims.size(); ++d) {
       const auto [begin, end] = plan.range(dims[d]);
       conditions.push_back({indices[d], begin, end});
+      if (const auto live = plan.live_end(arena, dims[d]))
+        conditions.push_back({arena.subtract(indices[d], *live), begin - end, 0});
     }
     return;
   }
