@@ -1,0 +1,79 @@
+"""Windows over images whose size a call brings along: right at every size, without conditions where they lie inside."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import syno
+from syno import _core
+
+
+def layer(seed: int) -> tuple[nn.Module, int, tuple[int, int]]:
+    """A random convolution or pooling, its channels, and a range of sizes that it can have."""
+    draw = random.Random(seed)
+    kernel = draw.choice([1, 2, 3, 3, 5, 7])
+    stride, dilation = draw.choice([1, 1, 2, 3]), draw.choice([1, 1, 1, 2])
+    padding = draw.choice([0, kernel // 2, kernel // 2 * dilation])
+    least = draw.choice([1, 4, 9, 30]) + dilation * (kernel - 1)
+    channels = draw.choice([3, 8, 24])
+    torch.manual_seed(seed)
+    if draw.random() < 0.2:
+        made: nn.Module = nn.MaxPool2d(kernel, stride, min(padding, kernel // 2))
+    else:
+        groups = draw.choice([1, 1, channels])
+        made = nn.Conv2d(
+            channels, 2 * channels, kernel, stride, padding, dilation=dilation, groups=groups
+        )
+    return nn.Sequential(made, nn.ReLU()).eval(), channels, (least, least + draw.choice([5, 17, 33]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_windows_are_right_at_every_size(seed: int) -> None:
+    model, channels, (low, high) = layer(seed)
+    example = torch.randn(1, channels, high, high)
+    fast = syno.compile(model, example, dynamic={0: {2: ("n", low, high), 3: ("n", low, high)}})
+    for size in range(low, high + 1):
+        x = torch.randn(1, channels, size, size)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
+def test_inside_a_row_nothing_is_asked(
+    stride: int, dilation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nests: list[str] = []
+    real = _core.apply_prepacked
+
+    def seen(*arguments: Any) -> Any:
+        made = real(*arguments)
+        if len(arguments) > 2 and made is not None:
+            nests.append(str(made[1].text()))
+        return made
+
+    monkeypatch.setattr(_core, "apply_prepacked", seen)
+    model = nn.Conv2d(64, 64, 3, stride, dilation, dilation=dilation).eval()
+    dynamic = {0: {2: ("n", 48, 144), 3: ("n", 48, 144)}}
+    syno.compile(model, torch.randn(1, 64, 144, 144), dynamic=dynamic)
+    assert nests
+    for text in nests:
+        # The loop over tiles of a row that begins behind the first one: from there on no window touches a border.
+        inside = re.split(r"\n( *)for \w+ in 1\.\.\(?size_1[^\n]*\n", text)
+        assert len(inside) >= 3, text
+        indent, body = inside[1], inside[2]
+        lines = body.split("\n")
+        end = next(
+            i for i, line in enumerate(lines) if len(line) - len(line.lstrip()) <= len(indent)
+        )
+        sums = [line for line in lines[:end] if "+=" in line]
+        assert sums
+        assert not any("{" in line for line in sums), sums
+        # Rows of padding are left out whole: the one question that is left, asked around the columns.
+        asked = [line.strip() for line in lines[:end] if line.strip().startswith("if ")]
+        assert all("r + " in line or "2 * r" in line for line in asked), asked
