@@ -895,8 +895,11 @@ def _span_text(span: Span) -> str:
 
 
 def _rounded(size: int) -> int:
-    """Up to whole vectors."""
-    return -(-size // _VECTOR) * _VECTOR if size > _VECTOR // 2 else 1 << (size - 1).bit_length()
+    """Up to whole vectors; to halves, quarters of them and so on, where that would be more than a sixteenth larger."""
+    unit = _VECTOR
+    while -(-size // unit) * unit > size + size // _VECTOR:
+        unit //= 2
+    return -(-size // unit) * unit
 
 
 def _sized(

@@ -301,15 +301,16 @@ def _ranged_nest(
 
 def test_tiles_that_reach_no_border_have_no_conditions() -> None:
     """Where a schedule cuts a loop at the borders of a window, the loop of a range of sizes is cut there, too."""
-    nest = _ranged_nest(100, 200, 3, 1, 8, [1, 24])
-    text = str(nest.text())
-    _, _, inside = text.partition("for w_o in 1..w / 8 - 1\n")
-    inside, _, _ = inside.partition("for w_o in w / 8 - 1..w / 8\n")
-    assert "y_acc" in inside and "if " not in inside and "else 0" not in inside
-    assert "for w_o in 0..1\n" in text
-    # As few tiles as the least size has: one of them would be made twice.
-    few = _ranged_nest(9, 200, 3, 1, 8, [1, 24])
-    assert "1..w / 8 - 1" not in str(few.text())
+    # Where the least size has fewer tiles than there are borders, too.
+    for least in (100, 9):
+        text = str(_ranged_nest(least, 200, 3, 1, 8, [1, 24]).text())
+        inside = text.partition("for w_o in 1..(w + 7) / 8 - 1\n")[2]
+        inside = inside.partition("for w_o in (w + 7) / 8 - 1..(w + 7) / 8\n")[0]
+        assert "y_acc" in inside
+        assert "if " not in inside
+        assert "else 0" not in inside
+    # A window of one tap has no border.
+    assert "for w_o in 0..w / 8\n" in str(_ranged_nest(100, 200, 1, 1, 8, [1, 24]).text())
 
 
 @settings(max_examples=25)

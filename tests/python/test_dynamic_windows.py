@@ -30,7 +30,11 @@ def layer(seed: int) -> tuple[nn.Module, int, tuple[int, int]]:
         made = nn.Conv2d(
             channels, 2 * channels, kernel, stride, padding, dilation=dilation, groups=groups
         )
-    return nn.Sequential(made, nn.ReLU()).eval(), channels, (least, least + draw.choice([5, 17, 33]))
+    return (
+        nn.Sequential(made, nn.ReLU()).eval(),
+        channels,
+        (least, least + draw.choice([5, 17, 33])),
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
