@@ -116,8 +116,10 @@ def test_ranges_of_the_same_shape_hold_the_programs_own_numbers(operator: Operat
         for threads in divisors(size):
             if threads < 1024:
                 assert threads in ratios.thread_counts(size, size, threads)
-    for loads in divisors(operator.reduction[0]):
-        assert loads in ratios.load_counts(operator.reduction[0], Fraction(loads))
+    if operator.kind.load_loop is not None:  # else its fetches are not tuned
+        extent = operator.extents[operator.kind.load_loop]
+        for loads in divisors(extent):
+            assert loads in ratios.load_counts(extent, Fraction(loads))
 
 
 @st.composite
