@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,31 @@ def ranged_kernels() -> str:
     return section("Kernels for ranges of sizes", said, table(heads, rows), measured_on(found["machine"]), [found["command"]], "reuse_kernels.json")
 
 
+def changing_networks() -> str:
+    """Networks whose sizes change from call to call."""
+    found = read("reuse_changing.json")
+    rows = []
+    for network in found["changing"].values():
+        for name, row in network["rows"].items():
+            if "error" in row:
+                rows.append([network["title"], name, "–", "–", row["error"]])
+                continue
+            ms = row["ms"]
+            shown = list(ms)[:: max(1, (len(ms) - 1) // 3)]
+            of_one = ", ".join(f"{ms[size]:.1f} at {size}" for size in shown)
+            rows.append([network["title"], name, f"{row['ready_s']:.1f}", f"{statistics.geometric_mean(ms.values()):.2f}", of_one])
+    said = (
+        "From an empty cache: seconds until every size was called once, in an order drawn by a seed, with all that has to be traced, exported, "
+        "constructed, compiled and checked for it; then the time of a call, geometric mean over the sizes and at some of them. "
+        + " ".join(
+            f"{network['title']}: {network['summary']['best peer of each size: speed']:.2f} of the speed of the best other at each size."
+            for network in found["changing"].values()
+        )
+    )
+    heads = ["network", "by", "all sizes once, s", "a call, ms", "of which"]
+    return section("Networks at changing sizes", said, table(heads, rows), measured_on(found["machine"]), [found["command"]], "reuse_changing.json")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "networks": networks,
     "derived_networks": derived_networks,
@@ -182,5 +208,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper_networks": paper_networks,
     "reuse_pairs": reuse_pairs,
     "ranged_kernels": ranged_kernels,
+    "changing_networks": changing_networks,
     "spaces": spaces,
 }
