@@ -129,6 +129,24 @@ void solve_sums(Construction& c) {
       c.add(schedule::decision_for("solve", sums.front()));
 }
 
+/// Sums run over what lies inside of what they read: of a window that reaches past the image on both sides,
+/// its middle is left, and only those weights are read.
+void tighten_sums(Construction& c) {
+  const auto of_sum = [&](std::size_t s) -> std::optional<derive::Site> {
+    const auto& sums = c.plan.program.scopes[s].sums;
+    if (sums.empty()) return std::nullopt;
+    const std::vector<derive::Site> sites = sites_of(c.plan, "tighten", s);
+    const auto found = std::find_if(sites.begin(), sites.end(), [&](const derive::Site& site) {
+      return std::any_of(sums.begin(), sums.end(),
+                         [&](const auto& sum) { return sum.name == site.iterator; });
+    });
+    return found == sites.end() ? std::nullopt : std::optional(*found);
+  };
+  // One at a time: a sum that runs over less may leave less to another one.
+  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
+    while (const auto site = of_sum(s)) c.add(schedule::decision_for("tighten", *site));
+}
+
 /// Whether something is computed by its place in a block.
 bool has_phases(const Construction& c) {
   for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
@@ -519,6 +537,7 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
   inline_cheap_scopes(c);
   share_functions(c);
   solve_sums(c);
+  tighten_sums(c);
   const bool separable = has_phases(c);
   if (separable && phases == Phases::Apart) separate_phases(c);
   turn_places(c);

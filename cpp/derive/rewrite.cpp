@@ -52,7 +52,7 @@ constexpr std::array kRewrites{
             find_merges, merge_iterators},
     Rewrite{"tighten",
             "t[i: -1..n+1] = x[i] * k, 0 outside of x, is t[i: n] = x[i] * k: what is read outside is 0, too",
-            find_tightenings, tighten},
+            find_tightenings, tighten, true, true},
     Rewrite{"relax",
             "y = sum[r: 5] x[r] * k[r], 0 outside of k, is y = sum[r: 6] x[r] * k[r]: terms that are 0 come "
             "to it",

@@ -38,7 +38,7 @@ struct Rewrite {
   bool finishes = false;   ///< about where results lie: a search applies it to what it found, and last
 };
 
-/// The rows, by name. Those that schedules are constructed with: factor, inline, share, solve, turn,
+/// The rows, by name. Those that schedules are constructed with: factor, inline, share, solve, tighten, turn,
 /// polyphase.
 std::span<const Rewrite> rewrites();
 const Rewrite& rewrite_named(std::string_view name);  ///< UnknownName lists them

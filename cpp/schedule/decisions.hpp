@@ -29,6 +29,7 @@ void decide(Plan& plan, const Decision& decision);  ///< UnknownName lists the v
 void stage(Plan& plan, const Decision& decision);
 void fuse_epilogue(Plan& plan, const Decision& decision);
 void solve(Plan& plan, const Decision& decision);
+void tighten(Plan& plan, const Decision& decision);
 void turn(Plan& plan, const Decision& decision);
 void polyphase(Plan& plan, const Decision& decision);
 void factor(Plan& plan, const Decision& decision);

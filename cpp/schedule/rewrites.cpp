@@ -151,13 +151,13 @@ const std::string& the_loop(const Decision& decision) {
 
 derive::Site site_of(const Decision& decision) {
   return {decision.scope, decision.loops.empty() ? "" : decision.loops[0], decision.tensor,
-          decision.words.empty() ? "" : decision.words[0]};
+          decision.words.empty() ? "" : decision.words[0], decision.numbers};
 }
 
 }  // namespace
 
 Decision decision_for(std::string_view rewrite, const derive::Site& site) {
-  Decision made{std::string(rewrite), site.scope, {}, {}, site.other, {}};
+  Decision made{std::string(rewrite), site.scope, {}, site.numbers, site.other, {}};
   if (!site.iterator.empty()) made.loops = {site.iterator};
   if (!site.made.empty()) made.words = {site.made};
   return made;
@@ -180,6 +180,12 @@ void solve(Plan& plan, const Decision& decision) {
   the_loop(decision);
   check_untouched(plan, plan.scope_named(decision.scope));
   plan.rewrite(derive::rewrite_named("solve"), site_of(decision));
+}
+
+void tighten(Plan& plan, const Decision& decision) {
+  the_loop(decision);
+  check_untouched(plan, plan.scope_named(decision.scope));
+  plan.rewrite(derive::rewrite_named("tighten"), site_of(decision));
 }
 
 void turn(Plan& plan, const Decision& decision) {

@@ -89,6 +89,7 @@ _STRUCTURE = (
     "inline",
     "turn",
     "solve",
+    "tighten",
     "polyphase",
     "factor",
     "share",

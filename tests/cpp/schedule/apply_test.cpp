@@ -69,9 +69,12 @@ Decision random_decision(Random& random, const Plan& plan) {
     if (random.below(2)) d.numbers = {draw(random, 1, 4)};
   } else if (d.name == "vectorize" && !order.empty()) {
     d.loops = {name_at(order.size() - 1)};
-  } else if (d.name == "solve" || d.name == "turn") {
-    if (const auto sites = sites_of(plan, d.name, s); !sites.empty())
-      d.loops = {sites[random.below(sites.size())].iterator};
+  } else if (d.name == "solve" || d.name == "turn" || d.name == "tighten") {
+    if (const auto sites = sites_of(plan, d.name, s); !sites.empty()) {
+      const auto& site = sites[random.below(sites.size())];
+      d.loops = {site.iterator};
+      d.numbers = site.numbers;
+    }
   } else if (d.name == "transpose" && order.size() > 1) {
     d.loops = {name_at(order.size() - 2), name_at(order.size() - 1)};
     if (random.below(2)) std::swap(d.loops[0], d.loops[1]);
