@@ -324,6 +324,7 @@ void Emitter::emit_if(const Statement& statement) {
   const std::size_t facts = forms_.fact_count();
   llvm::Value* condition = nullptr;
   llvm::Value* mask = nullptr;
+  std::vector<LaneCondition> of_lanes;
   bool some_lane = simd_ && !simd_->conditional;  // the first lane is on for certain
   for (const nest::Condition& clause : statement.conditions) {
     const Form about = form(clause.expr);
@@ -336,6 +337,7 @@ void Emitter::emit_if(const Statement& statement) {
     if (uses_lanes(about)) {
       some_lane = some_lane && truth(forms_.substitute(about, simd_->lane_slot, 0), clause) == Truth::Always;
       mask = both(mask, condition_mask(about, clause));
+      of_lanes.push_back({about, clause});
     } else {
       condition = both(condition, condition_value(about, clause));
     }
@@ -347,6 +349,7 @@ void Emitter::emit_if(const Statement& statement) {
     const Simd outer = *simd_;
     simd_->mask = both(outer.mask, mask);
     simd_->conditional = true;
+    simd_->conditions.insert(simd_->conditions.end(), of_lanes.begin(), of_lanes.end());
     if (!some_lane) condition = both(condition, b_.CreateOrReduce(simd_->mask));
     emit_branch(condition, statement.children[0]);
     simd_ = outer;

@@ -116,6 +116,10 @@ class Emitter {
   }
 
   /// The vector loop being emitted: lane l stands for iteration base + l of it, l < active.
+  struct LaneCondition {
+    Form about;
+    nest::Condition condition;
+  };
   struct Simd {
     std::uint32_t slot = 0;       ///< the nest's loop variable
     std::uint32_t lane_slot = 0;  ///< a variable of our own for the lane
@@ -123,6 +127,7 @@ class Emitter {
     int active = 1;
     llvm::Value* mask = nullptr;  ///< null: all lanes; includes lanes >= active being off
     bool conditional = false;     ///< an If, not only the loop's end, switches lanes off
+    std::vector<LaneCondition> conditions;  ///< of those Ifs
   };
   /// An index or address over the lanes.
   struct LaneForm {
@@ -200,6 +205,7 @@ class Emitter {
   bool loads_again(const nest::Statement& loop);
   void emit_unrolled(const nest::Statement& loop, std::int64_t begin, std::int64_t end);
   void emit_serial(const nest::Statement& loop, const Form& begin, const Form& end);
+  void emit_between(const nest::Statement& loop, const Form& begin, const Form& end);
   template <class Body>
   void emit_counted(std::uint32_t slot, nest::StatementId body_statement, llvm::Value* begin,
                     llvm::Value* end, bool may_be_empty, symbolic::Interval range, const std::string& name,
@@ -224,6 +230,8 @@ class Emitter {
   Truth truth(const Form& form, const nest::Condition& condition) const;
   llvm::Value* condition_value(const Form& form, const nest::Condition& condition);  ///< i1, no lanes
   llvm::Value* condition_mask(const Form& form, const nest::Condition& condition);   ///< <lanes x i1>
+  llvm::Value* offsets_mask(const Form& first, const std::vector<std::int64_t>& offsets,
+                            const nest::Condition& condition, symbolic::Interval range);
   llvm::Value* both(llvm::Value* a, llvm::Value* b);  ///< either may be null (true); i1 or masks alike
   llvm::Value* placed_at(std::size_t depth, const Key& key, llvm::function_ref<llvm::Value*()> make);
   llvm::Value* where_needed(std::size_t depth, const Key& key, llvm::function_ref<llvm::Value*()> make);
@@ -247,13 +255,31 @@ class Emitter {
   Lanes quotient(Lanes x, nest::ValueId divisor);
 
   // emitter_shuffle.cpp: loads of lanes that lie apart
-  bool readable(nest::BufferId id, const Form& first, std::int64_t from, std::int64_t to,
-                bool use_facts) const;
-  llvm::Value* block_load(nest::BufferId id, const Form& first, std::int64_t start, int width,
-                          llvm::Value* condition, llvm::Value* otherwise);
+  /// Where lanes lie in a row of a buffer whose extents a call brings along: they move along its last
+  /// dimension alone.
+  struct Row {
+    Form first, extent;  ///< lane 0's index, and how many there are
+  };
+  /// Elements that lie at constant distances, and which of them are wanted.
+  struct Apart {
+    nest::BufferId buffer{};
+    Form first = {};                         ///< lane 0's element
+    const std::vector<std::int64_t>* offsets = nullptr;
+    std::vector<bool> on = {};               ///< lanes that may be wanted
+    std::optional<Row> row = {};
+    bool use_facts = false;                  ///< what is known here holds of all lanes
+    bool masked = false;                     ///< lanes are wanted where `conditions` hold
+    std::vector<LaneCondition> conditions = {};
+    llvm::Value* condition = nullptr;        ///< of all; where it fails they come from `otherwise`
+    llvm::Value* otherwise = nullptr;
+  };
+  bool loads_masked(nest::Dtype dtype) const;
+  std::optional<Row> row_of(nest::BufferId id, const std::vector<symbolic::ExprId>& indices);
+  bool readable(const Apart& load, std::int64_t from, std::int64_t to) const;
+  llvm::Value* wanted_mask(const Apart& load, std::int64_t start, int width);
+  llvm::Value* block_load(const Apart& load, std::int64_t start, int width, llvm::Value* mask);
   llvm::Value* shuffled(llvm::Value* a, llvm::Value* b, const std::vector<int>& mask);
-  llvm::Value* shuffled_load(nest::BufferId id, const LaneForm& where, const std::vector<bool>& on,
-                             bool use_facts, llvm::Value* condition, llvm::Value* otherwise);
+  llvm::Value* shuffled_load(const Apart& load, std::int64_t stride);
 
   // emitter_whole.cpp: indices as values
   Lanes integers(const Form& index);
@@ -280,7 +306,7 @@ class Emitter {
   Lanes value_here(nest::ValueId id);
   Lanes load(const nest::Value& node);
   Lanes load_memory(nest::BufferId id, const std::vector<symbolic::ExprId>& indices, llvm::Value* condition,
-                    llvm::Value* guard_mask, double fill);
+                    llvm::Value* guard_mask, const std::vector<LaneCondition>& guards, double fill);
   Lanes unary(program::Function function, Lanes a);
   Lanes binary(program::Function function, Lanes a, Lanes b);
   void store(const nest::Statement& statement);

@@ -261,18 +261,25 @@ llvm::Value* Emitter::condition_mask(const Form& form, const Condition& conditio
                                     static_cast<std::uint64_t>(l));
     return mask;
   }
-  Key key = key_of(kMask, lanes.first);
-  key.insert(key.end(), {lanes.first.constant, condition.begin, condition.end});
-  key.insert(key.end(), lanes.offsets.begin(), lanes.offsets.end());
-  return where_needed(depth_of(lanes.first), key, [&] {
+  return offsets_mask(lanes.first, lanes.offsets, condition, forms_.bounds_without_facts(form));
+}
+
+/// Whether first + offset, which lies in `range`, fulfils a condition, for each offset.
+llvm::Value* Emitter::offsets_mask(const Form& first, const std::vector<std::int64_t>& all,
+                                   const Condition& condition, symbolic::Interval range) {
+  const auto count = static_cast<unsigned>(all.size());
+  Key key = key_of(kMask, first);
+  key.insert(key.end(), {first.constant, condition.begin, condition.end});
+  key.insert(key.end(), all.begin(), all.end());
+  return where_needed(depth_of(first), key, [&] {
     // begin - first <= offset < end - first, in 32 bits: offsets are small, the bounds are clamped.
     constexpr std::int64_t kFar = 1 << 30;
-    const auto [low, high] = std::minmax_element(lanes.offsets.begin(), lanes.offsets.end());
+    const auto [low, high] = std::minmax_element(all.begin(), all.end());
     const bool narrow = *low > -kFar && *high < kFar;
     llvm::Type* type = narrow ? b_.getInt32Ty() : b_.getInt64Ty();
-    llvm::Value* offsets = lane_offsets(lanes.offsets, type);
+    llvm::Value* offsets = lane_offsets(all, type);
     const auto bound = [&](std::int64_t limit) -> llvm::Value* {
-      const Form apart = nest::with_constant(nest::multiply(lanes.first, -1), limit);
+      const Form apart = nest::with_constant(nest::multiply(first, -1), limit);
       llvm::Value* value = value_of(apart);
       const symbolic::Interval reach = forms_.bounds_without_facts(apart);
       if (narrow && reach.least >= -kFar && reach.greatest <= kFar) {
@@ -286,7 +293,6 @@ llvm::Value* Emitter::condition_mask(const Form& form, const Condition& conditio
       }
       return b_.CreateVectorSplat(count, value);
     };
-    const symbolic::Interval range = forms_.bounds_without_facts(form);
     llvm::Value* mask = nullptr;
     if (range.least < condition.begin) mask = b_.CreateICmpSGE(offsets, bound(condition.begin));
     if (range.greatest >= condition.end) {

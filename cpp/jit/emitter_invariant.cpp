@@ -49,7 +49,7 @@ bool Emitter::describe(ValueId id, Invariant& made) {
       const Form elements = element_form(node.buffer, node.indices);
       made.key.insert(made.key.end(), {raw(node.buffer), versions_[raw(node.buffer)]});
       made.loaded.push_back(raw(node.buffer));
-      return readable(node.buffer, elements, 0, 0, false) && add(elements);
+      return readable(Apart{.buffer = node.buffer, .first = elements}, 0, 0) && add(elements);
     }
     case ValueKind::Unary:
       made.key.push_back(static_cast<std::int64_t>(node.function));

@@ -187,7 +187,15 @@ void Emitter::emit_serial(const Statement& loop, const Form& begin, const Form& 
   const Form count = nest::add(end, nest::multiply(begin, -1));
   const bool may_be_empty = forms_.bounds(count).least < 1;
   emit_counted(loop.slot, loop.children[0], value_of(begin), value_of(end), may_be_empty,
-               {first.least, last.greatest - 1}, loop.name, [&] { emit(loop.children[0]); });
+               {first.least, last.greatest - 1}, loop.name, [&] { emit_between(loop, begin, end); });
+}
+
+/// What a call's sizes say of the iterations is known inside.
+void Emitter::emit_between(const Statement& loop, const Form& begin, const Form& end) {
+  const std::size_t known = forms_.fact_count();
+  forms_.push_loop_facts(loop.slot, begin, end);
+  emit(loop.children[0]);
+  forms_.pop_facts(known);
 }
 
 bool Emitter::indexes_registers(StatementId id, std::uint32_t slot) const {
@@ -347,7 +355,7 @@ void Emitter::emit_parallel(const Statement& loop, const Form& begin, const Form
   f_.loops.push_back({branch, 0, nullptr, {}, {}});
   b_.SetInsertPoint(start);
   emit_counted(loop.slot, loop.children[0], from, to, true, {first_range.least, last_range.greatest - 1},
-               loop.name, [&] { emit(loop.children[0]); });
+               loop.name, [&] { emit_between(loop, begin, end); });
   b_.CreateRetVoid();
   mark_aliases();
   f_ = std::move(outer);

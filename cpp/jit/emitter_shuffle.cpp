@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <tuple>
 
 #include "jit/emitter.hpp"
 #include "support/checked.hpp"
@@ -33,32 +34,79 @@ struct Block {
 
 }  // namespace
 
-/// Whether elements [from, to] beyond `first` are memory of the buffer wherever the loops are. What lies
-/// between two elements of a strided view belongs to the same array and may be read.
-bool Emitter::readable(BufferId id, const Form& first, std::int64_t from, std::int64_t to,
-                       bool use_facts) const {
+/// Whether a vector is loaded under a mask by one instruction; else by a branch an element.
+bool Emitter::loads_masked(nest::Dtype dtype) const {
+  if (cpu_.info.architecture == machine::Architecture::AArch64) return cpu_.info.scalable_bits > 0;
+  return cpu_.info.vector_bits >= (nest::byte_size(dtype) < 4 ? 512 : 256);
+}
+
+std::optional<Emitter::Row> Emitter::row_of(BufferId id, const std::vector<symbolic::ExprId>& indices) {
   const Buffer& buffer = nest_.buffer(id);
-  if (!buffer.live.empty()) return false;
+  if (buffer.live.empty()) return std::nullopt;
+  for (std::size_t d = 0; d + 1 < indices.size(); ++d)
+    if (uses_lanes(form(indices[d]))) return std::nullopt;
+  return Row{forms_.substitute(form(indices.back()), simd_->lane_slot, 0), form(buffer.live.back())};
+}
+
+/// Whether elements [from, to] beyond lane 0's are memory of the buffer wherever the loops are. What lies
+/// between two elements of a strided view belongs to the same array and may be read.
+bool Emitter::readable(const Apart& load, std::int64_t from, std::int64_t to) const {
+  const auto bounds = [&](const Form& form) {
+    return load.use_facts ? forms_.bounds(form) : forms_.bounds_without_facts(form);
+  };
+  const Buffer& buffer = nest_.buffer(load.buffer);
+  if (!buffer.live.empty()) {  // all of it is where a row begins and ends
+    if (!load.row || load.masked) return false;
+    const Form behind = nest::add(load.row->first, nest::multiply(load.row->extent, -1));
+    return bounds(load.row->first).least + from >= 0 && bounds(behind).greatest + to < 0;
+  }
   std::int64_t low = 0, high = 0;
   for (std::size_t d = 0; d < buffer.extents.size(); ++d) {
     const std::int64_t reach = (buffer.extents[d] - 1) * buffer.strides[d];
     (reach < 0 ? low : high) += reach;
   }
-  const Interval range = use_facts ? forms_.bounds(first) : forms_.bounds_without_facts(first);
+  const Interval range = bounds(load.first);
   return range.least + from >= low && range.greatest + to <= high;
 }
 
-llvm::Value* Emitter::block_load(BufferId id, const Form& first, std::int64_t start, int width,
-                                 llvm::Value* condition, llvm::Value* otherwise) {
-  const Form at = nest::with_constant(first, start);
+/// Of the elements [start, start + width) beyond lane 0's, those of lanes that are on; null where one of the
+/// conditions says more than where a lane begins.
+llvm::Value* Emitter::wanted_mask(const Apart& load, std::int64_t start, int width) {
+  const auto size = static_cast<std::size_t>(width);
+  std::vector<std::size_t> lane(size, 0);
+  std::vector<llvm::Constant*> any(size, b_.getFalse());
+  for (std::size_t l = 0; l < load.on.size(); ++l) {
+    const std::int64_t at = (*load.offsets)[l] - start;
+    if (!load.on[l] || at < 0 || at >= width || any[static_cast<std::size_t>(at)]->isOneValue()) continue;
+    lane[static_cast<std::size_t>(at)] = l;
+    any[static_cast<std::size_t>(at)] = b_.getTrue();
+  }
+  llvm::Value* mask = llvm::ConstantVector::get(any);
+  for (const auto& [about, condition] : load.conditions) {
+    const LaneForm lanes = over_lanes(about);
+    if (!lanes.same_terms) return nullptr;
+    std::vector<std::int64_t> offsets(size);
+    for (std::size_t e = 0; e < size; ++e) offsets[e] = lanes.offsets[lane[e]];
+    mask = both(mask,
+                offsets_mask(lanes.first, offsets, condition, forms_.bounds_without_facts(about)));
+  }
+  return mask;
+}
+
+llvm::Value* Emitter::block_load(const Apart& load, std::int64_t start, int width, llvm::Value* mask) {
+  const Form at = nest::with_constant(load.first, start);
   Key key = key_of(kBlock, at);
-  key.insert(key.end(), {static_cast<std::int64_t>(raw(id)), versions_[raw(id)], at.constant, width,
-                         bits(condition), bits(otherwise)});
-  return locally(key, [&] {
-    llvm::Type* element = storage_type(nest_.buffer(id).dtype);
-    llvm::Value* place = pointer(id, at);
-    if (condition) place = b_.CreateSelect(condition, place, otherwise);
-    return load_plain(id, llvm::FixedVectorType::get(element, static_cast<unsigned>(width)), place);
+  key.insert(key.end(), {static_cast<std::int64_t>(raw(load.buffer)), versions_[raw(load.buffer)], at.constant,
+                         width, bits(load.condition), bits(load.otherwise), bits(mask)});
+  return locally(key, [&]() -> llvm::Value* {
+    const nest::Dtype dtype = nest_.buffer(load.buffer).dtype;
+    auto* type = llvm::FixedVectorType::get(storage_type(dtype), static_cast<unsigned>(width));
+    llvm::Value* place = pointer(load.buffer, at);
+    if (load.condition) place = b_.CreateSelect(load.condition, place, load.otherwise);
+    if (!mask) return load_plain(load.buffer, type, place);
+    const auto align = llvm::Align(nest::byte_size(dtype));
+    return masked_call(
+        b_.CreateMaskedLoad(type, place, align, mask, llvm::Constant::getNullValue(type)), load.buffer);
   });
 }
 
@@ -81,20 +129,20 @@ llvm::Value* Emitter::shuffled(llvm::Value* a, llvm::Value* b, const std::vector
                          b_.CreateShuffleVector(b, of_b));
 }
 
-/// The lanes that are on, from the fewest vectors that hold them; null where a gather is as good. Where
-/// `condition` fails the vectors come from `otherwise`.
-llvm::Value* Emitter::shuffled_load(BufferId id, const LaneForm& where, const std::vector<bool>& on,
-                                    bool use_facts, llvm::Value* condition, llvm::Value* otherwise) {
+/// The lanes that are on, from the fewest vectors that hold them; null where a gather is as good.
+llvm::Value* Emitter::shuffled_load(const Apart& load, std::int64_t stride) {
   const int lanes = simd_->lanes;
+  const auto& [offsets, on] = std::tie(*load.offsets, load.on);
   std::vector<std::int64_t> wanted;
   for (int l = 0; l < lanes; ++l)
-    if (on[static_cast<std::size_t>(l)]) wanted.push_back(where.offsets[static_cast<std::size_t>(l)]);
+    if (on[static_cast<std::size_t>(l)]) wanted.push_back(offsets[static_cast<std::size_t>(l)]);
   if (wanted.empty()) return nullptr;
   std::sort(wanted.begin(), wanted.end());
   wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
 
-  // From the smallest element on: a whole vector where all of it may be read, begun where loads of
-  // neighbouring windows begin, too; otherwise the widest that ends at an element that is wanted.
+  // From the smallest element on: a whole vector where all of it may be read or a mask says what may, begun
+  // where loads of neighbouring windows begin, too; otherwise the widest that ends at an element that is
+  // wanted.
   const auto cover = [&](std::int64_t multiple) {
     std::vector<Block> blocks;
     std::size_t next = 0;
@@ -102,11 +150,11 @@ llvm::Value* Emitter::shuffled_load(BufferId id, const LaneForm& where, const st
       const std::int64_t least = wanted[next];
       std::size_t last = next;
       while (last + 1 < wanted.size() && wanted[last + 1] - least < lanes) ++last;
-      const std::int64_t aligned = down_to(where.first.constant + least, multiple) - where.first.constant;
+      const std::int64_t aligned = down_to(load.first.constant + least, multiple) - load.first.constant;
       Block block{aligned, lanes};
-      if (!readable(id, where.first, aligned, aligned + lanes - 1, use_facts)) {
+      if (!load.masked && !readable(load, aligned, aligned + lanes - 1)) {
         const std::int64_t span = wanted[last] - least + 1;
-        if (readable(id, where.first, wanted[last] - lanes + 1, wanted[last], use_facts))
+        if (readable(load, wanted[last] - lanes + 1, wanted[last]))
           block = {wanted[last] - lanes + 1, lanes};
         else
           block = {least, static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(span)))};
@@ -117,18 +165,26 @@ llvm::Value* Emitter::shuffled_load(BufferId id, const LaneForm& where, const st
     return blocks;
   };
   std::vector<Block> blocks = cover(1);
-  const std::int64_t stride = std::abs(where.stride.value_or(1));
-  for (const std::int64_t multiple : {stride, static_cast<std::int64_t>(lanes)}) {
+  for (const std::int64_t multiple : {std::abs(stride), static_cast<std::int64_t>(lanes)}) {
     if (multiple < 2 || multiple > lanes) continue;
     std::vector<Block> other = cover(multiple);
     if (other.size() <= blocks.size()) blocks = std::move(other);
   }
-  if (static_cast<int>(blocks.size()) > std::max(2, lanes / 2)) return nullptr;
+  // A mask for each vector makes it dearer.
+  if (static_cast<int>(blocks.size()) > std::max(2, lanes / (load.masked ? 4 : 2))) return nullptr;
+  std::vector<llvm::Value*> masks(blocks.size(), nullptr);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const Block& block = blocks[i];
+    if (!load.masked || readable(load, block.start, block.start + block.width - 1)) continue;
+    masks[i] = wanted_mask(load, block.start, block.width);
+    if (!masks[i]) return nullptr;
+  }
 
   llvm::Value* made = nullptr;
   std::vector<bool> done(static_cast<std::size_t>(lanes));
-  for (const Block& block : blocks) {
-    llvm::Value* part = block_load(id, where.first, block.start, block.width, condition, otherwise);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const Block& block = blocks[i];
+    llvm::Value* part = block_load(load, block.start, block.width, masks[i]);
     std::vector<int> mask(static_cast<std::size_t>(lanes), -1);
     if (block.width < lanes && made) {  // both operands of a shuffle have one width
       for (int l = 0; l < block.width; ++l) mask[static_cast<std::size_t>(l)] = l;
@@ -138,7 +194,7 @@ llvm::Value* Emitter::shuffled_load(BufferId id, const LaneForm& where, const st
     bool identity = !made && block.width == lanes;
     for (int l = 0; l < lanes; ++l) {
       const auto at = static_cast<std::size_t>(l);
-      const std::int64_t from = where.offsets[at] - block.start;
+      const std::int64_t from = offsets[at] - block.start;
       if (done[at]) {
         mask[at] = l;
       } else if (on[at] && from >= 0 && from < block.width) {

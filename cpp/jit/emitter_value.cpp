@@ -270,6 +270,7 @@ Lanes Emitter::load(const Value& node) {
   const std::size_t facts = forms_.fact_count();
   llvm::Value* condition = nullptr;
   llvm::Value* mask = nullptr;
+  std::vector<LaneCondition> of_lanes;
   for (const nest::Condition& guard : node.guards) {
     const Form about = form(guard.expr);
     const Truth known = truth(about, guard);
@@ -278,16 +279,18 @@ Lanes Emitter::load(const Value& node) {
       return {number(node.literal), false};
     }
     if (known == Truth::Always) continue;
-    if (uses_lanes(about))
+    if (uses_lanes(about)) {
       mask = both(mask, condition_mask(about, guard));
-    else
+      of_lanes.push_back({about, guard});
+    } else {
       condition = both(condition, condition_value(about, guard));
+    }
     forms_.push_fact(about, {guard.begin, guard.end - 1});
   }
   const Buffer& buffer = nest_.buffer(node.buffer);
   const bool in_register = buffer.kind == BufferKind::Register;
   Lanes made = in_register ? load_register(node.buffer, node.indices)
-                           : load_memory(node.buffer, node.indices, condition, mask, node.literal);
+                           : load_memory(node.buffer, node.indices, condition, mask, of_lanes, node.literal);
   if (in_register || !can_hold(buffer.dtype, node.literal)) {
     const Lanes fill{number(node.literal), false};
     if (mask) made = {b_.CreateSelect(mask, spread(made), spread(fill)), true};
@@ -312,7 +315,8 @@ llvm::Value* Emitter::lane_pointers(BufferId id, const LaneForm& where) {
 }
 
 Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm::Value* condition,
-                           llvm::Value* guard_mask, double fill) {
+                           llvm::Value* guard_mask, const std::vector<LaneCondition>& guards,
+                           double fill) {
   const Buffer& buffer = nest_.buffer(id);
   llvm::Type* element = storage_type(buffer.dtype);
   const Form elements = element_form(id, indices);
@@ -388,8 +392,15 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
     }
     llvm::Value* off = llvm::Constant::getNullValue(type);
     if (fill != 0) off = to_storage(buffer.dtype, spread({number(fill), false}));
-    if (const auto on = lanes_on(mask); where->same_terms && where->stride != 1 && on) {
-      llvm::Value* found = shuffled_load(id, *where, *on, !mask, condition, condition ? fills() : nullptr);
+    const auto on = lanes_on(mask);
+    if (where->same_terms && where->stride != 1 && (on || loads_masked(buffer.dtype))) {
+      Apart apart{id, where->first, &where->offsets, on ? *on : *lanes_on(nullptr), row_of(id, indices),
+                  !mask, !on, {}, condition, condition ? fills() : nullptr};
+      if (!on) {
+        apart.conditions = simd_->conditions;
+        apart.conditions.insert(apart.conditions.end(), guards.begin(), guards.end());
+      }
+      llvm::Value* found = shuffled_load(apart, where->stride.value_or(1));
       if (found && guard_mask) found = b_.CreateSelect(mask, found, off);
       if (found) return from_storage(buffer.dtype, found);
     }
