@@ -120,6 +120,9 @@ class Emission {
   /// After how many iterations of the loops inside, each time, the last step of such a loop may end; nothing
   /// where one piece of code does for all.
   std::vector<std::int64_t> pieces_of(std::size_t s, int index) const;
+  /// A tile that holds all of an axis whose extent a call brings along: code for each number of iterations
+  /// of the unrolled loops from the k-th on, so that none of them asks whether it is live.
+  StatementId emit_counts(std::size_t s, std::size_t k, const std::function<StatementId()>& body);
   /// Of the iterations of a loop, those in which some iteration inside is live.
   std::vector<Condition> some_live(std::size_t s, int index);
   /// Where the element at `indices` of a tensor lies in its buffer.

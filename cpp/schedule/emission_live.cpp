@@ -298,6 +298,32 @@ StatementId Emission::emit_left(std::size_t s, int index, const LiveLoop& live, 
   return nest_.sequence(std::move(made));
 }
 
+StatementId Emission::emit_counts(std::size_t s, std::size_t k, const std::function<StatementId()>& body) {
+  const auto& order = plan_.scopes[s].order;
+  for (; k < order.size(); ++k) {
+    const int index = order[k];
+    const auto found = facts_[s].live_loops.find(index);
+    if (found == facts_[s].live_loops.end() || kind_of(s, index) != LoopKind::Unroll) continue;
+    const LiveLoop live = found->second;
+    const std::int64_t most = facts_[s].trips[static_cast<std::size_t>(index)];
+    if (live.times != 1 || live.joined != 1 || most < 2 || most > kMostPieces) continue;
+    const ExprId left = left_at(live, nest_.arena.constant(0));
+    const std::int64_t unit = live.step * live.end.by;
+    std::vector<StatementId> made;
+    for (std::int64_t count = 1; count <= most; ++count) {
+      const Condition asked{left, (count - 1) * unit + live.end.by, count * unit + live.end.by};
+      const auto saved = facts_[s].trips;
+      restrict_trips(s, index, count);
+      std::vector<Condition> conditions;
+      if (!within(asked.expr, asked.begin, asked.end)) conditions.push_back(asked);
+      made.push_back(where(std::move(conditions), [&] { return emit_counts(s, k + 1, body); }));
+      facts_[s].trips = saved;
+    }
+    return nest_.sequence(std::move(made));
+  }
+  return body();
+}
+
 std::vector<Condition> Emission::some_live(std::size_t s, int index) {
   std::vector<Condition> conditions;
   const LoopKind kind = kind_of(s, index);

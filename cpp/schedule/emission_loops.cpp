@@ -156,7 +156,7 @@ void Emission::check_order(std::size_t s) const {
 }
 
 StatementId Emission::emit_loops(std::size_t s, std::size_t k) {
-  if (k == plan_.core(s)) return emit_core(s, k);
+  if (k == plan_.core(s)) return emit_counts(s, k, [&, k] { return emit_core(s, k); });
   return emit_loop_with_producers(s, plan_.scopes[s].order[k], [&, k] { return emit_loops(s, k + 1); });
 }
 
