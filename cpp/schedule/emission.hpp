@@ -58,6 +58,11 @@ class Emission {
     std::int64_t by = 1;
     std::int64_t reach = 0;  ///< elements that the last whole step before `end` reads ahead, at most
   };
+  /// A loop of a staged copy, in steps of `step`: elements before `end` are read, counted from its first one.
+  struct ReadLoop {
+    ExprId end{};
+    std::int64_t step = 1;
+  };
   /// What does not change while a scope is emitted, except for its trips.
   struct ScopeFrame {
     std::map<std::uint32_t, ExprId> values;  ///< of the iterators, over loops
@@ -65,6 +70,7 @@ class Emission {
     std::vector<Rest> rests;
     std::vector<LiveRest> live_rests;
     std::map<int, LiveLoop> live_loops;
+    std::map<int, ReadLoop> read_loops;
     std::map<int, std::int64_t>
         whole;                      ///< of a loop in a piece of a last step, the iterations that are whole
     std::vector<Condition> inside;  ///< of terms that count, over the iterators
@@ -100,6 +106,11 @@ class Emission {
   // --- schedule/emission_live.cpp: extents known at run time ---
   /// What a scope's iterators with such ends ask of its loops, and which loops they shorten.
   void find_live(std::size_t s);
+  /// The end of what is read of a staged copy's dimension where its readers' ends are known at run time.
+  std::optional<ExprId> read_end(std::size_t s, std::size_t d);
+  /// Of a loop that runs through an iterator: the outermost of those it was split into, and how far a step of
+  /// that goes.
+  std::pair<int, std::int64_t> leading_loop(std::size_t s, std::size_t iterator) const;
   /// `difference` < 0 as a condition; nothing where that is always so.
   std::optional<Condition> below(ExprId difference);
   /// The extent of a tensor's dimension in a call, if it is not always the same.
@@ -152,6 +163,9 @@ class Emission {
   /// Fewer iterations of a loop, in the rest of a split. Vectors keep their lanes unless half as many do.
   void restrict_trips(std::size_t s, int index, std::int64_t count);
   StatementId emit_loop(std::size_t s, int index, const std::function<StatementId()>& body);
+  /// Iterations [begin, end) of a loop of a staged copy, as far as they are read.
+  StatementId emit_read(std::size_t s, int index, const ReadLoop& read, std::int64_t begin, std::int64_t end,
+                        const std::function<StatementId()>& body);
   /// The loops of a register tile have constant indices: they are unrolled unless they are lanes.
   LoopKind kind_of(std::size_t s, int index) const;
   /// `body` with the memory of the scope's output around it.

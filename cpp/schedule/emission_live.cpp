@@ -62,6 +62,16 @@ void Emission::find_live(std::size_t s) {
   for (std::size_t i = 0; i < plan_.iterator_count(s); ++i) {
     const program::Iterator& iterator = plan_.iterator(s, i);
     const auto end = plan_.live_end(arena, iterator.range);
+    if (plan.total) {
+      const auto read = read_end(s, i);
+      const auto [leading, step] = leading_loop(s, i);
+      const bool moves = i < plan.bases.size() && arena[plan.bases[i]].op != symbolic::Op::Constant;
+      if (!read || moves || plan.loops[static_cast<std::size_t>(leading)].fused >= 0) continue;
+      const std::int64_t first =
+          i < plan.bases.size() ? arena[plan.bases[i]].value : plan_.range(iterator.range).first;
+      facts.read_loops.emplace(leading, ReadLoop{arena.subtract(*read, arena.constant(first)), step});
+      continue;
+    }
     if (!end) continue;
     const bool reduction = i >= plan_.program.scopes[s].traversal.size();
     const ExprId value = facts.values.at(iterator.slot);
@@ -97,6 +107,99 @@ void Emission::find_live(std::size_t s) {
     if (reduction && plan_.position(s, leading) < static_cast<int>(core)) continue;
     facts.live_loops.emplace(leading, live);
   }
+}
+
+std::pair<int, std::int64_t> Emission::leading_loop(std::size_t s, std::size_t iterator) const {
+  auto leading = static_cast<int>(iterator);
+  std::int64_t step = 1;
+  for (const PlannedLoop* loop = nullptr; loop = &leaf(s, leading), loop->outer >= 0; leading = loop->outer)
+    step *= loop->factor;
+  return {leading, step};
+}
+
+std::optional<ExprId> Emission::read_end(std::size_t s, std::size_t d) {
+  const TensorId copy = plan_.program.scopes[s].output;
+  if (!plan_.program.scopes[s].target.empty()) return std::nullopt;
+  symbolic::Arena& arena = plan_.program.arena;
+  /// Behind times * (end - 1) + rest.
+  struct End {
+    symbolic::Live end;
+    std::int64_t times = 0, rest = 0;
+  };
+  std::optional<End> found;
+  for (const std::size_t reader : plan_.consumers(copy)) {
+    if (plan_.scopes[reader].total) return std::nullopt;
+    AffineForms forms;
+    for (std::size_t i = 0; i < plan_.iterator_count(reader); ++i) {
+      const auto [begin, end] = plan_.range(plan_.iterator(reader, i).range);
+      forms.bind(plan_.iterator(reader, i).slot, {begin, end - 1});
+    }
+    for (const ScalarId id : plan_.all_reads(reader)) {
+      const Scalar scalar = plan_.program.scalar(id);
+      if (scalar.tensor != copy) continue;
+      std::vector<Condition> ignored;
+      const AffineForm read = forms.form(arena, symbolic::without_inside(arena, scalar.indices[d], ignored));
+      // It ends where the only one of its iterators ends that has such an end.
+      std::optional<End> here;
+      for (std::size_t i = 0; i < plan_.iterator_count(reader); ++i) {
+        const program::Iterator& iterator = plan_.iterator(reader, i);
+        if (iterator.range.live.parameter == 0 || !forms.depends_on(read, iterator.slot)) continue;
+        bool linear = false;
+        const std::int64_t times = forms.coefficient(read, iterator.slot, &linear);
+        if (here || !linear || times <= 0) return std::nullopt;
+        const AffineForm others = nest::add(read, multiply(forms.slot_form(iterator.slot), -times));
+        here = End{iterator.range.live, times, forms.bounds(others).greatest};
+      }
+      if (!here || (found && (!(found->end == here->end) || found->times != here->times)))
+        return std::nullopt;
+      if (!found || found->rest < here->rest) found = here;
+    }
+  }
+  if (!found) return std::nullopt;
+  const ExprId end = *plan_.live_end(arena, {arena.constant(0), arena.constant(0), found->end});
+  return arena.add(arena.multiply(end, found->times), arena.constant(found->rest - found->times + 1));
+}
+
+StatementId Emission::emit_read(std::size_t s, int index, const ReadLoop& read, std::int64_t begin,
+                                std::int64_t end, const std::function<StatementId()>& body) {
+  const PlannedLoop& loop = leaf(s, index);
+  symbolic::Arena& arena = nest_.arena;
+  // Where more than so many elements are read, or not.
+  const auto when = [&](std::int64_t elements, bool more, const std::function<StatementId()>& make) {
+    const Interval range = forms_.bounds(forms_.form(arena, read.end));
+    if (more ? range.greatest <= elements : range.least > elements) return nest_.sequence({});
+    if (more ? range.least > elements : range.greatest <= elements) return make();
+    const Condition asked = more ? Condition{read.end, elements + 1, range.greatest + 1}
+                                 : Condition{read.end, range.least, elements + 1};
+    return where({asked}, make);
+  };
+  if (end == begin + 1) return when(begin * read.step, true, body);
+  const LoopKind kind = kind_of(s, index);
+  const auto loop_to = [&](ExprId last) {
+    const AffineForm first{{}, begin}, stop = forms_.form(arena, last);
+    const std::int64_t greatest = std::min(forms_.bounds(stop).greatest, end);
+    if (greatest <= begin) return nest_.sequence({});
+    const std::size_t known = forms_.fact_count();
+    const auto saved = facts_[s].trips;
+    forms_.bind(loop.slot, {begin, greatest - 1});
+    forms_.push_loop_facts(loop.slot, first, stop);
+    around_.push_back({loop.slot, begin, end - begin});
+    const StatementId inside = body();
+    around_.pop_back();
+    forms_.pop_facts(known);
+    forms_.unbind(loop.slot);
+    facts_[s].trips = saved;
+    return nest_.loop(facts_[s].names[static_cast<std::size_t>(index)], loop.slot, arena.constant(begin), last,
+                      kind, inside);
+  };
+  ExprId last = read.end;
+  if (read.step > 1)
+    last = arena.divide(arena.add(last, arena.constant(read.step - 1)), symbolic::Size(read.step));
+  last = tidy(last);
+  if (forms_.bounds(forms_.form(arena, last)).greatest <= end) return loop_to(last);
+  const std::int64_t all = (end - 1) * read.step;
+  return nest_.sequence({when(all, true, [&] { return loop_to(arena.constant(end)); }),
+                         when(all, false, [&] { return loop_to(last); })});
 }
 
 std::vector<std::int64_t> Emission::pieces_of(std::size_t s, int index) const {
@@ -306,11 +409,15 @@ StatementId Emission::emit_counts(std::size_t s, std::size_t k, const std::funct
     if (found == facts_[s].live_loops.end() || kind_of(s, index) != LoopKind::Unroll) continue;
     const LiveLoop live = found->second;
     const std::int64_t most = facts_[s].trips[static_cast<std::size_t>(index)];
-    if (live.times != 1 || live.joined != 1 || most < 2 || most > kMostPieces) continue;
+    if (live.times != 1 || live.joined != 1 || most < 2) continue;
     const ExprId left = left_at(live, nest_.arena.constant(0));
     const std::int64_t unit = live.step * live.end.by;
+    const auto begun = [&](std::int64_t elements) { return (elements / live.end.by + live.step - 1) / live.step; };
+    const Interval range = forms_.bounds(forms_.form(nest_.arena, left));
+    const std::int64_t fewest = std::max<std::int64_t>(begun(range.least), 1);
+    if (std::min(begun(range.greatest), most) - fewest >= kMostPieces) continue;
     std::vector<StatementId> made;
-    for (std::int64_t count = 1; count <= most; ++count) {
+    for (std::int64_t count = fewest; count <= most; ++count) {
       const Condition asked{left, (count - 1) * unit + live.end.by, count * unit + live.end.by};
       const auto saved = facts_[s].trips;
       restrict_trips(s, index, count);

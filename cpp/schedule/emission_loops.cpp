@@ -67,6 +67,9 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
   if (const auto whole = facts_[s].whole.find(index);
       whole != facts_[s].whole.end() && ends.size() == 1 && 0 < whole->second && whole->second < ends.front())
     ends.insert(ends.begin(), whole->second);
+  const LoopKind kind = kind_of(s, index);
+  auto read = facts_[s].read_loops.find(index);
+  if (kind != LoopKind::Serial && kind != LoopKind::Parallel) read = facts_[s].read_loops.end();
   std::vector<StatementId> nests;
   std::int64_t begin = 0;
   // Where all iterations are pieces of their own, the first one does what is done for all.
@@ -82,16 +85,19 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
         const std::int64_t left = parent.extent - begin * parent.factor;
         if (parent.outer == index && left < parent.factor) restrict_trips(s, parent.inner, left);
       }
-      nests.push_back(body());
+      nests.push_back(read == facts_[s].read_loops.end()
+                          ? body()
+                          : emit_read(s, index, read->second, begin, end, body));
       rest_ -= rest;
+    } else if (read != facts_[s].read_loops.end()) {
+      nests.push_back(emit_read(s, index, read->second, begin, end, body));
     } else {
       forms_.bind(loop.slot, {begin, end - 1});
       around_.push_back({loop.slot, begin, end - begin});
       const StatementId inside = where(some_live(s, index), body);
       around_.pop_back();
       nests.push_back(nest_.loop(facts_[s].names[static_cast<std::size_t>(index)], loop.slot,
-                                 nest_.arena.constant(begin), nest_.arena.constant(end), kind_of(s, index),
-                                 inside));
+                                 nest_.arena.constant(begin), nest_.arena.constant(end), kind, inside));
     }
     forms_.unbind(loop.slot);
     facts_[s].trips = saved;

@@ -23,8 +23,9 @@ def layer(seed: int) -> tuple[nn.Module, int, tuple[int, int]]:
     least = draw.choice([1, 4, 9, 30]) + dilation * (kernel - 1)
     channels = draw.choice([3, 8, 24])
     torch.manual_seed(seed)
-    if draw.random() < 0.2:
-        made: nn.Module = nn.MaxPool2d(kernel, stride, min(padding, kernel // 2))
+    if draw.random() < 0.3:
+        pool = draw.choice([nn.MaxPool2d, nn.AvgPool2d])
+        made: nn.Module = pool(kernel, stride, min(padding, kernel // 2))
     else:
         groups = draw.choice([1, 1, channels])
         made = nn.Conv2d(
@@ -37,21 +38,59 @@ def layer(seed: int) -> tuple[nn.Module, int, tuple[int, int]]:
     )
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_windows_are_right_at_every_size(seed: int) -> None:
-    model, channels, (low, high) = layer(seed)
+def expect_right_at_every_size(
+    model: nn.Module, channels: int, low: int, high: int, tolerance: float = 2e-4
+) -> None:
     example = torch.randn(1, channels, high, high)
     fast = syno.compile(model, example, dynamic={0: {2: ("n", low, high), 3: ("n", low, high)}})
     for size in range(low, high + 1):
         x = torch.randn(1, channels, size, size)
         with torch.no_grad():
-            torch.testing.assert_close(fast(x), model(x), rtol=2e-4, atol=2e-4)
+            torch.testing.assert_close(fast(x), model(x), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
-def test_inside_a_row_nothing_is_asked(
-    stride: int, dilation: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seed", range(8))
+def test_windows_are_right_at_every_size(seed: int) -> None:
+    model, channels, (low, high) = layer(seed)
+    expect_right_at_every_size(model, channels, low, high)
+
+
+@pytest.mark.parametrize(
+    ("model", "channels", "low", "high"),
+    [
+        (nn.MaxPool2d(3, 2, 1), 4, 30, 75),  # rows of vectors that lie apart, under masks
+        (nn.Conv2d(24, 24, 5, 2, 2, groups=24), 24, 24, 73),  # from a padded copy
+        (nn.Conv2d(64, 64, 3, 1, 1), 64, 1, 9),  # one tile holds a row
+        (nn.Conv2d(64, 64, 1, 2), 64, 3, 18),
+        (nn.Conv2d(64, 64, 3, 2, 1), 64, 3, 18),
+    ],
+    ids=["pool", "depthwise", "one tile", "every second", "strided"],
+)
+def test_windows_that_lie_apart_or_fill_one_tile(
+    model: nn.Module, channels: int, low: int, high: int
 ) -> None:
+    expect_right_at_every_size(model.eval(), channels, low, high)
+
+
+def test_a_tile_that_holds_a_row_asks_nothing_of_its_elements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nests = texts_of_calls(monkeypatch)
+    model = nn.Conv2d(64, 64, 3, 1, 1).eval()
+    dynamic = {0: {2: ("n", 3, 9), 3: ("n", 3, 9)}}
+    syno.compile(model, torch.randn(1, 64, 9, 9), dynamic=dynamic)
+    assert nests
+    for text in nests:
+        # Code for each number of elements: where one is alone, no other one is computed.
+        alone = re.search(
+            r"if [^\n]*size_1[^\n]* in 3\.\.4\n(.*?)\n *if [^\n]* in 4\.\.5", text, re.S
+        )
+        assert alone, text
+        assert "in 0..3 unroll" in alone[1] and "in 0..9 unroll" not in alone[1], alone[1]
+
+
+def texts_of_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The loop nests of calls that are made from now on."""
     nests: list[str] = []
     real = _core.apply_prepacked
 
@@ -62,6 +101,14 @@ def test_inside_a_row_nothing_is_asked(
         return made
 
     monkeypatch.setattr(_core, "apply_prepacked", seen)
+    return nests
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
+def test_inside_a_row_nothing_is_asked(
+    stride: int, dilation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nests = texts_of_calls(monkeypatch)
     model = nn.Conv2d(64, 64, 3, stride, dilation, dilation=dilation).eval()
     dynamic = {0: {2: ("n", 48, 144), 3: ("n", 48, 144)}}
     syno.compile(model, torch.randn(1, 64, 144, 144), dynamic=dynamic)

@@ -42,27 +42,31 @@ class AtTheEdge {
   char *base_, *data_;
 };
 
+/// A read outside ends the process.
+void call_at_the_edges(const Kernel& kernel) {
+  for (const bool at_end : {false, true}) {
+    std::vector<std::unique_ptr<AtTheEdge>> memory;
+    std::vector<View> views;
+    for (const auto id : nest::arguments(kernel.nest())) {
+      const Buffer& buffer = kernel.nest().buffer(id);
+      std::int64_t low = 0, high = 0;
+      for (std::size_t d = 0; d < buffer.extents.size(); ++d) {
+        const std::int64_t reach = (buffer.extents[d] - 1) * buffer.strides[d];
+        (reach < 0 ? low : high) += reach;
+      }
+      memory.push_back(std::make_unique<AtTheEdge>(static_cast<std::size_t>(high - low + 1) * 4, at_end));
+      views.push_back({memory.back()->data() - low * 4, buffer.extents, buffer.strides});
+    }
+    kernel.call(views, 1);
+  }
+}
+
 TEST_P(ShuffledLoad, ReadsNothingOutsideTheArrays) {
   for (const std::string name : {"host", "x86-64-v3", "generic"}) {
     const Cpu cpu = cpu_named(name);
     CompileOptions options;
     options.cpu = &cpu;
-    const auto kernel = compile(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), options);
-    for (const bool at_end : {false, true}) {
-      std::vector<std::unique_ptr<AtTheEdge>> memory;
-      std::vector<View> views;
-      for (const auto id : nest::arguments(kernel->nest())) {
-        const Buffer& buffer = kernel->nest().buffer(id);
-        std::int64_t low = 0, high = 0;
-        for (std::size_t d = 0; d < buffer.extents.size(); ++d) {
-          const std::int64_t reach = (buffer.extents[d] - 1) * buffer.strides[d];
-          (reach < 0 ? low : high) += reach;
-        }
-        memory.push_back(std::make_unique<AtTheEdge>(static_cast<std::size_t>(high - low + 1) * 4, at_end));
-        views.push_back({memory.back()->data() - low * 4, buffer.extents, buffer.strides});
-      }
-      kernel->call(views, 1);  // a read outside ends the process
-    }
+    call_at_the_edges(*compile(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), options));
   }
 }
 
@@ -73,6 +77,43 @@ TEST_P(ShuffledLoad, TakesThePlaceOfAGather) {
   const auto kernel = compile(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), options);
   EXPECT_EQ(kernel->llvm().find("masked.gather") != std::string::npos, GetParam().gathers) << kernel->llvm();
 }
+
+class SizedLoad : public testing::TestWithParam<ShuffledCase> {};
+
+TEST_P(SizedLoad, ComputesWhatTheInterpreterDoesAndReadsNothingOutside) {
+  std::uint64_t seed = 1;
+  for (const std::string dtype : {"f32", "f64", "bf16"})
+    for (const std::string name : {"host", "x86-64-v3", "generic"}) {
+      const LoopNest nest = nest::parse_loop_nest(with_dtype(GetParam(), dtype));
+      const Cpu cpu = cpu_named(name);
+      CompileOptions options;
+      options.cpu = &cpu;
+      const auto kernel = compile(nest, options);
+      for (const std::int64_t size : GetParam().sizes) {
+        SCOPED_TRACE(dtype + " " + name + " " + std::to_string(size));
+        const auto here = kernel->at({size});
+        const LoopNest one = nest::specialised(nest, {size});
+        Random random(seed++);
+        NestRun run = random_arguments(one, random);
+        here->call(run.views(), 1);
+        expect_results(one, run, nest::interpret(one, run.inputs));
+        if (dtype == "f32") call_at_the_edges(*here);
+      }
+    }
+}
+
+TEST_P(SizedLoad, TakesThePlaceOfAGather) {
+  for (const std::string name : {"x86-64-v3", "x86-64-v4"}) {
+    const Cpu cpu = cpu_named(name);
+    CompileOptions options;
+    options.cpu = &cpu;
+    const auto kernel = compile(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), options);
+    EXPECT_EQ(kernel->llvm().find("masked.gather"), std::string::npos) << kernel->llvm();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, SizedLoad, testing::ValuesIn(sized_cases()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Table, ShuffledLoad, testing::ValuesIn(shuffled_cases()),
                          [](const auto& info) { return info.param.name; });

@@ -10,6 +10,7 @@ namespace syno::jit::testing_nests {
 struct ShuffledCase {
   std::string name, text;
   bool gathers = false;  ///< on a CPU with gathers
+  std::vector<std::int64_t> sizes = {};  ///< of its parameter; empty: it has none
 };
 inline void PrintTo(const ShuffledCase& value, std::ostream* out) { *out << value.name; }
 
@@ -32,7 +33,11 @@ inline const std::vector<ShuffledCase>& shuffled_cases() {
       {"window_at_borders",
        "input x: T[70]\noutput y: T[35]\nfor o in 0..3\n  for i in 0..16 vector\n"
        "    if 16 * o + i in 0..35\n"
-       "      y[16 * o + i] = x[32 * o + 2 * i - 1] {32 * o + 2 * i - 1 in 0..70 else 5}\n",
+       "      y[16 * o + i] = x[32 * o + 2 * i - 1] {32 * o + 2 * i - 1 in 0..70 else 5}\n"},
+      {"far_apart_at_borders",
+       "input x: T[280]\noutput y: T[35]\nfor o in 0..3\n  for i in 0..16 vector\n"
+       "    if 16 * o + i in 0..35\n"
+       "      y[16 * o + i] = x[128 * o + 8 * i - 1] {128 * o + 8 * i - 1 in 0..280 else 5}\n",
        true},
       {"constant_borders",
        "input x: T[30]\noutput y: T[16]\nfor i in 0..16 vector\n"
@@ -45,6 +50,27 @@ inline const std::vector<ShuffledCase>& shuffled_cases() {
        "for i in 0..16 vector\n  y[16 + i] = y[i / 2]\n"
        "for i in 0..16 vector\n  y[i] = y[16 + i] + 1\n"
        "for i in 0..32 vector\n  y[32 + i] = y[i / 2]\n"},
+  };
+  return all;
+}
+
+/// Rows whose length a call brings along.
+inline const std::vector<ShuffledCase>& sized_cases() {
+  static const std::vector<ShuffledCase> all{
+      {"window_of_a_size",
+       "parameter n in 2..71\ninput x: T[3, n]\noutput y: T[3, (n + 1) / 2]\nfor c in 0..3\n"
+       "  for o in 0..((n + 1) / 2 + 15) / 16\n    for i in 0..16 vector\n"
+       "      if 16 * o + i - ((n + 1) / 2) in -35..0\n"
+       "        y[c, 16 * o + i] = x[c, 32 * o + 2 * i - 1] "
+       "{32 * o + 2 * i - 1 in 0..70, 32 * o + 2 * i - n - 1 in -71..0 else 5}\n",
+       false,
+       {2, 3, 16, 17, 33, 64, 69, 70}},
+      {"inside_of_a_size",
+       "parameter n in 40..71\ninput x: T[3, n]\noutput y: T[3, 16]\noutput z: T[3, n / 32, 16]\nfor c in 0..3\n"
+       "  for i in 0..16 vector\n    y[c, i] = x[c, 2 * i]\n"
+       "  for o in 0..n / 32\n    for i in 0..16 vector\n      z[c, o, i] = x[c, 32 * o + 2 * i + 1]\n",
+       false,
+       {40, 63, 64, 70}},
   };
   return all;
 }
