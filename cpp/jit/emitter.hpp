@@ -125,8 +125,8 @@ class Emitter {
     std::uint32_t lane_slot = 0;  ///< a variable of our own for the lane
     int lanes = 1;
     int active = 1;
-    llvm::Value* mask = nullptr;  ///< null: all lanes; includes lanes >= active being off
-    bool conditional = false;     ///< an If, not only the loop's end, switches lanes off
+    llvm::Value* mask = nullptr;            ///< null: all lanes; includes lanes >= active being off
+    bool conditional = false;               ///< an If, not only the loop's end, switches lanes off
     std::vector<LaneCondition> conditions;  ///< of those Ifs
   };
   /// An index or address over the lanes.
@@ -263,14 +263,14 @@ class Emitter {
   /// Elements that lie at constant distances, and which of them are wanted.
   struct Apart {
     nest::BufferId buffer{};
-    Form first = {};                         ///< lane 0's element
+    Form first = {};  ///< lane 0's element
     const std::vector<std::int64_t>* offsets = nullptr;
-    std::vector<bool> on = {};               ///< lanes that may be wanted
+    std::vector<bool> on = {};  ///< lanes that may be wanted
     std::optional<Row> row = {};
-    bool use_facts = false;                  ///< what is known here holds of all lanes
-    bool masked = false;                     ///< lanes are wanted where `conditions` hold
+    bool use_facts = false;  ///< what is known here holds of all lanes
+    bool masked = false;     ///< lanes are wanted where `conditions` hold
     std::vector<LaneCondition> conditions = {};
-    llvm::Value* condition = nullptr;        ///< of all; where it fails they come from `otherwise`
+    llvm::Value* condition = nullptr;  ///< of all; where it fails they come from `otherwise`
     llvm::Value* otherwise = nullptr;
   };
   bool loads_masked(nest::Dtype dtype) const;

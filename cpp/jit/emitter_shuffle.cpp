@@ -87,8 +87,7 @@ llvm::Value* Emitter::wanted_mask(const Apart& load, std::int64_t start, int wid
     if (!lanes.same_terms) return nullptr;
     std::vector<std::int64_t> offsets(size);
     for (std::size_t e = 0; e < size; ++e) offsets[e] = lanes.offsets[lane[e]];
-    mask = both(mask,
-                offsets_mask(lanes.first, offsets, condition, forms_.bounds_without_facts(about)));
+    mask = both(mask, offsets_mask(lanes.first, offsets, condition, forms_.bounds_without_facts(about)));
   }
   return mask;
 }
@@ -96,8 +95,8 @@ llvm::Value* Emitter::wanted_mask(const Apart& load, std::int64_t start, int wid
 llvm::Value* Emitter::block_load(const Apart& load, std::int64_t start, int width, llvm::Value* mask) {
   const Form at = nest::with_constant(load.first, start);
   Key key = key_of(kBlock, at);
-  key.insert(key.end(), {static_cast<std::int64_t>(raw(load.buffer)), versions_[raw(load.buffer)], at.constant,
-                         width, bits(load.condition), bits(load.otherwise), bits(mask)});
+  key.insert(key.end(), {static_cast<std::int64_t>(raw(load.buffer)), versions_[raw(load.buffer)],
+                         at.constant, width, bits(load.condition), bits(load.otherwise), bits(mask)});
   return locally(key, [&]() -> llvm::Value* {
     const nest::Dtype dtype = nest_.buffer(load.buffer).dtype;
     auto* type = llvm::FixedVectorType::get(storage_type(dtype), static_cast<unsigned>(width));
@@ -105,8 +104,8 @@ llvm::Value* Emitter::block_load(const Apart& load, std::int64_t start, int widt
     if (load.condition) place = b_.CreateSelect(load.condition, place, load.otherwise);
     if (!mask) return load_plain(load.buffer, type, place);
     const auto align = llvm::Align(nest::byte_size(dtype));
-    return masked_call(
-        b_.CreateMaskedLoad(type, place, align, mask, llvm::Constant::getNullValue(type)), load.buffer);
+    return masked_call(b_.CreateMaskedLoad(type, place, align, mask, llvm::Constant::getNullValue(type)),
+                       load.buffer);
   });
 }
 

@@ -315,8 +315,7 @@ llvm::Value* Emitter::lane_pointers(BufferId id, const LaneForm& where) {
 }
 
 Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm::Value* condition,
-                           llvm::Value* guard_mask, const std::vector<LaneCondition>& guards,
-                           double fill) {
+                           llvm::Value* guard_mask, const std::vector<LaneCondition>& guards, double fill) {
   const Buffer& buffer = nest_.buffer(id);
   llvm::Type* element = storage_type(buffer.dtype);
   const Form elements = element_form(id, indices);
@@ -394,8 +393,9 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
     if (fill != 0) off = to_storage(buffer.dtype, spread({number(fill), false}));
     const auto on = lanes_on(mask);
     if (where->same_terms && where->stride != 1 && (on || loads_masked(buffer.dtype))) {
-      Apart apart{id, where->first, &where->offsets, on ? *on : *lanes_on(nullptr), row_of(id, indices),
-                  !mask, !on, {}, condition, condition ? fills() : nullptr};
+      Apart apart{
+          id,  where->first, &where->offsets, on ? *on : *lanes_on(nullptr), row_of(id, indices), !mask,
+          !on, {},           condition,       condition ? fills() : nullptr};
       if (!on) {
         apart.conditions = simd_->conditions;
         apart.conditions.insert(apart.conditions.end(), guards.begin(), guards.end());

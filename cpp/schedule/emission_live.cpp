@@ -189,8 +189,8 @@ StatementId Emission::emit_read(std::size_t s, int index, const ReadLoop& read, 
     forms_.pop_facts(known);
     forms_.unbind(loop.slot);
     facts_[s].trips = saved;
-    return nest_.loop(facts_[s].names[static_cast<std::size_t>(index)], loop.slot, arena.constant(begin), last,
-                      kind, inside);
+    return nest_.loop(facts_[s].names[static_cast<std::size_t>(index)], loop.slot, arena.constant(begin),
+                      last, kind, inside);
   };
   ExprId last = read.end;
   if (read.step > 1)
@@ -412,7 +412,9 @@ StatementId Emission::emit_counts(std::size_t s, std::size_t k, const std::funct
     if (live.times != 1 || live.joined != 1 || most < 2) continue;
     const ExprId left = left_at(live, nest_.arena.constant(0));
     const std::int64_t unit = live.step * live.end.by;
-    const auto begun = [&](std::int64_t elements) { return (elements / live.end.by + live.step - 1) / live.step; };
+    const auto begun = [&](std::int64_t elements) {
+      return (elements / live.end.by + live.step - 1) / live.step;
+    };
     const Interval range = forms_.bounds(forms_.form(nest_.arena, left));
     const std::int64_t fewest = std::max<std::int64_t>(begun(range.least), 1);
     if (std::min(begun(range.greatest), most) - fewest >= kMostPieces) continue;

@@ -85,9 +85,8 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
         const std::int64_t left = parent.extent - begin * parent.factor;
         if (parent.outer == index && left < parent.factor) restrict_trips(s, parent.inner, left);
       }
-      nests.push_back(read == facts_[s].read_loops.end()
-                          ? body()
-                          : emit_read(s, index, read->second, begin, end, body));
+      nests.push_back(
+          read == facts_[s].read_loops.end() ? body() : emit_read(s, index, read->second, begin, end, body));
       rest_ -= rest;
     } else if (read != facts_[s].read_loops.end()) {
       nests.push_back(emit_read(s, index, read->second, begin, end, body));

@@ -9,7 +9,7 @@ namespace syno::jit::testing_nests {
 
 struct ShuffledCase {
   std::string name, text;
-  bool gathers = false;  ///< on a CPU with gathers
+  bool gathers = false;                  ///< on a CPU with gathers
   std::vector<std::int64_t> sizes = {};  ///< of its parameter; empty: it has none
 };
 inline void PrintTo(const ShuffledCase& value, std::ostream* out) { *out << value.name; }
@@ -66,7 +66,8 @@ inline const std::vector<ShuffledCase>& sized_cases() {
        false,
        {2, 3, 16, 17, 33, 64, 69, 70}},
       {"inside_of_a_size",
-       "parameter n in 40..71\ninput x: T[3, n]\noutput y: T[3, 16]\noutput z: T[3, n / 32, 16]\nfor c in 0..3\n"
+       "parameter n in 40..71\ninput x: T[3, n]\noutput y: T[3, 16]\n"
+       "output z: T[3, n / 32, 16]\nfor c in 0..3\n"
        "  for i in 0..16 vector\n    y[c, i] = x[c, 2 * i]\n"
        "  for o in 0..n / 32\n    for i in 0..16 vector\n      z[c, o, i] = x[c, 32 * o + 2 * i + 1]\n",
        false,
