@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends']
+__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1360,6 +1360,62 @@ class Prediction:
         """
         Of one call.
         """
+class ConstructSketch:
+    """
+    A way to schedule one reduction: the structure, and the numbers it leaves open.
+    """
+    def __repr__(self) -> str:
+        ...
+    def estimate(self, numbers: typing.Any) -> float:
+        """
+        Predicted cycles by count; infinite where there is no such register tile.
+        """
+    @property
+    def choices(self) -> dict[str, list[int]]:
+        """
+        The values of each number that is left open, by name.
+        """
+    @property
+    def counted(self) -> dict[str, int]:
+        """
+        The numbers that count the fewest cycles.
+        """
+    @property
+    def cycles(self) -> float:
+        """
+        Predicted by count, with the counted numbers.
+        """
+    @property
+    def name(self) -> str:
+        """
+        Of the strategy and of what distinguishes this one.
+        """
+class ScopeQuestion:
+    """
+    What a policy is asked: how to write one scope.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def extents(self) -> list[int]:
+        """
+        Of its loops, results first, then sums.
+        """
+    @property
+    def scope(self) -> str:
+        """
+        The tensor it computes.
+        """
+    @property
+    def sketches(self) -> list[ConstructSketch]:
+        """
+        What can be answered.
+        """
+    @property
+    def traversal(self) -> int:
+        """
+        How many of them are over results.
+        """
 class Constructed:
     """
     A schedule that was constructed without measuring, and why.
@@ -2150,7 +2206,7 @@ def constant_bytes(program: Program, constants: collections.abc.Sequence[str]) -
     """
     Bytes at 4 an element: of the constant inputs, and of what a call reads once they are folded.
     """
-def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, method: str = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], explain: bool = True) -> Constructed:
+def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, policy: str | collections.abc.Callable = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, budget: typing.SupportsInt | typing.SupportsIndex = 10000, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], explain: bool = True) -> Constructed:
     """
         Construct a schedule from the machine model, without measuring (Gensor, section IV).
     
@@ -2159,7 +2215,12 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             machine: the model it is constructed for.
             dtype: of the arguments: "float32", "float64" or "bfloat16".
             threads: how many the kernel will mostly run on.
-            method: "graph" (Gensor's walk), "tree" (greedy, no way back, as Roller) or "counted" (no construction).
+            policy: "graph" (Gensor's walk), "tree" (greedy, no way back, as Roller), "uniform" (a random walk along the
+                same edges), "all" (every state, up to ``budget``), "counted" (no construction), as
+                ``construction_policies()`` lists them; or a function that is asked once a scope, consumers first, and
+                again where the construction begins anew. It gets a ``ScopeQuestion`` and returns
+                ``(sketch, {choice: value})``: the place or name of a sketch, and the numbers that differ from its
+                counted ones. It should depend on the question only.
             seed: of the walks. The result depends on the arguments only.
             iterations: of a walk; walks: restarts for each sketch.
             annealing: the benefit of caching grows with the iteration.
@@ -2167,7 +2228,8 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             printed: formula (1) as the paper prints it instead of as its text explains it.
             record_all: every state that can be built is a candidate; otherwise with the paper's probability.
             counted: the counted schedule stays where nothing is predicted to be better by a margin.
-            finalists: states of a scope that are built and predicted.
+            finalists: states of a scope that are built and predicted, whatever the policy.
+            budget: states of a sketch that "all" counts.
             cold: arguments come from main memory, as weights do in a network larger than the caches.
             strides: of arguments that are not row-major, by name, in elements; the nest is for those.
             spare_registers: that tiles leave to the code generator, beside those they always do.
@@ -2176,7 +2238,12 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             explain: remember what was considered; the schedule is the same without.
         Raises:
             ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.
-            UnknownName: another dtype or method.
+            UnknownName: another dtype or policy; a function named a sketch or a choice that there is not.
+            ScheduleError: a function answered something else, or what cannot be built.
+    """
+def construction_policies() -> list[tuple[str, str]]:
+    """
+    The policies that construct schedules without measuring: (name, meaning) of each.
     """
 def conv(*, batch: typing.SupportsInt | typing.SupportsIndex = 1, in_channels: typing.SupportsInt | typing.SupportsIndex, out_channels: typing.SupportsInt | typing.SupportsIndex, in_size: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], kernel: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], stride: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], dilation: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_begin: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], pad_end: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = [], groups: typing.SupportsInt | typing.SupportsIndex = 1, bias: bool = False) -> Program:
     """

@@ -94,7 +94,7 @@ class Kernels:
         else:
             schedule = construct(
                 operator,
-                method="tree" if self.way == "tree" else "graph",
+                policy="tree" if self.way == "tree" else "graph",
                 counted=self.way != "tree",
                 cold=True,  # between two calls a network's other weights pass through the caches
             ).schedule

@@ -19,12 +19,12 @@ from syno.tuning.search import tune
 #: Ways to construct, by name. All but the last two take the construction as it comes; "constructed" is
 #: what kernels get: the counted schedule stays where nothing is predicted to be better.
 METHODS: dict[str, dict[str, Any]] = {
-    "tree": {"method": "tree", "counted": False},
+    "tree": {"policy": "tree", "counted": False},
     "graph, no virtual threads": {"vthreads": False, "counted": False},
     "graph, no annealing": {"annealing": False, "counted": False},
     "graph, formula (1) as printed": {"printed": True, "counted": False},
     "graph": {"counted": False},
-    "counted": {"method": "counted"},
+    "counted": {"policy": "counted"},
     "constructed": {},
 }
 

@@ -1,11 +1,16 @@
 // bindings/bind_tune.cpp — the machine model and what chooses schedules by it, in Python.
+#include <fmt/ranges.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "bindings/dtypes.hpp"
 #include "construct/gensor.hpp"
+#include "construct/policies.hpp"
 #include "jit/kernel.hpp"
 #include "machine/machine.hpp"
 #include "machine/predict.hpp"
@@ -169,7 +174,144 @@ void bind_predict(py::module_& m) {
       "Names of the numbers that ``nest_features`` returns.");
 }
 
+using PolicyArgument = std::variant<std::string, py::function>;
+
+/// A question as Python sees it.
+struct ScopeQuestion {
+  std::string scope;
+  std::vector<std::int64_t> extents;
+  std::size_t traversal = 0;
+  construct::Sketches sketches;
+};
+
+using Given = std::map<std::string, std::int64_t>;
+
+std::size_t sketch_named(const construct::Sketches& sketches, const py::handle& which) {
+  if (py::isinstance<py::str>(which)) {
+    std::vector<std::string> valid;
+    for (const auto& sketch : sketches) valid.push_back(sketch.name);
+    const auto name = which.cast<std::string>();
+    const auto at = std::find(valid.begin(), valid.end(), name);
+    if (at == valid.end()) fail<UnknownName>("construct", "{}", unknown_name("sketch", name, valid));
+    return static_cast<std::size_t>(at - valid.begin());
+  }
+  if (!py::isinstance<py::int_>(which) || py::isinstance<py::bool_>(which))
+    fail<ScheduleError>("construct", "{} is neither the place nor the name of a sketch",
+                        py::repr(which).cast<std::string>());
+  int overflow = 0;
+  const long long at = PyLong_AsLongLongAndOverflow(which.ptr(), &overflow);
+  if (overflow != 0 || at < 0 || at >= static_cast<long long>(sketches.size()))
+    fail<ScheduleError>("construct", "there are {} sketches, counted from 0; none is number {}",
+                        sketches.size(), py::repr(which).cast<std::string>());
+  return static_cast<std::size_t>(at);
+}
+
+/// The counted numbers of a sketch with those that are given.
+construct::Choosing choosing_of(const construct::Sketches& sketches, const py::handle& which,
+                                const py::handle& given) {
+  const std::size_t at = sketch_named(sketches, which);
+  const construct::Sketch& sketch = sketches[at];
+  construct::Choosing made{at, sketch.counted};
+  if (!py::isinstance<py::dict>(given))
+    fail<ScheduleError>("construct", "the numbers of {} are a dict such as {{'rows': 4}}, not {}",
+                        sketch.name, py::repr(given).cast<std::string>());
+  std::vector<std::string> valid;
+  for (const auto& choice : sketch.choices) valid.emplace_back(choice.name);
+  for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(given)) {
+    const std::string name = py::str(key);
+    const auto choice = std::find_if(sketch.choices.begin(), sketch.choices.end(),
+                                     [&](const auto& c) { return c.name == name; });
+    if (choice == sketch.choices.end())
+      fail<UnknownName>("construct", "{}", unknown_name("choice of " + sketch.name, name, valid));
+    const bool whole = py::isinstance<py::int_>(value) && !py::isinstance<py::bool_>(value);
+    int overflow = 0;
+    const std::int64_t number = whole ? PyLong_AsLongLongAndOverflow(value.ptr(), &overflow) : 0;
+    if (!whole || overflow != 0 ||
+        std::find(choice->values.begin(), choice->values.end(), number) == choice->values.end())
+      fail<ScheduleError>("construct", "{} of {} is one of [{}], not {}", name, sketch.name,
+                          fmt::join(choice->values, ", "), py::repr(value).cast<std::string>());
+    made.numbers.*choice->number = number;
+  }
+  return made;
+}
+
+construct::Chooser chooser_of(const py::function& policy) {
+  // The last reference may go where the lock is not held.
+  const std::shared_ptr<py::function> kept(new py::function(policy), [](py::function* function) {
+    const py::gil_scoped_acquire locked;
+    delete function;
+  });
+  return [kept](const construct::Question& question) {
+    const py::gil_scoped_acquire locked;
+    const auto asked = std::make_shared<ScopeQuestion>();
+    asked->scope = question.scope;
+    asked->extents = question.facts.extents;
+    asked->traversal = question.facts.traversal;
+    asked->sketches = question.sketches;
+    const py::object answer = (*kept)(py::cast(asked));
+    if (!py::isinstance<py::tuple>(answer) || py::len(answer) != 2)
+      fail<ScheduleError>("construct",
+                          "a policy answers (sketch, {{choice: value}}) for '{}'; this one answered {}",
+                          question.scope, py::repr(answer).cast<std::string>());
+    const auto pair = py::reinterpret_borrow<py::tuple>(answer);
+    const construct::Choosing made = choosing_of(question.sketches, pair[0], pair[1]);
+    if (!std::isfinite(question.sketches[made.sketch].estimate(made.numbers)))
+      fail<ScheduleError>("construct",
+                          "{} has no register tile of these numbers: they do not fit the registers",
+                          question.sketches[made.sketch].name);
+    return made;
+  };
+}
+
 void bind_construct(py::module_& m) {
+  py::class_<construct::Sketch>(
+      m, "ConstructSketch", "A way to schedule one reduction: the structure, and the numbers it leaves open.")
+      .def_readonly("name", &construct::Sketch::name, "Of the strategy and of what distinguishes this one.")
+      .def_readonly("cycles", &construct::Sketch::cycles, "Predicted by count, with the counted numbers.")
+      .def_property_readonly(
+          "choices",
+          [](const construct::Sketch& sketch) {
+            std::map<std::string, std::vector<std::int64_t>> values;
+            for (const auto& choice : sketch.choices) values[std::string(choice.name)] = choice.values;
+            return values;
+          },
+          "The values of each number that is left open, by name.")
+      .def_property_readonly(
+          "counted",
+          [](const construct::Sketch& sketch) {
+            Given numbers;
+            for (const auto& choice : sketch.choices)
+              numbers[std::string(choice.name)] = sketch.counted.*choice.number;
+            return numbers;
+          },
+          "The numbers that count the fewest cycles.")
+      .def(
+          "estimate",
+          [](const construct::Sketch& sketch, const py::object& numbers) {
+            return sketch.estimate(choosing_of({sketch}, py::int_(0), numbers).numbers);
+          },
+          "numbers"_a, "Predicted cycles by count; infinite where there is no such register tile.")
+      .def("__repr__", [](const construct::Sketch& sketch) {
+        return fmt::format("<ConstructSketch {}, {:.3g} cycles>", sketch.name, sketch.cycles);
+      });
+  py::class_<ScopeQuestion, std::shared_ptr<ScopeQuestion>>(m, "ScopeQuestion",
+                                                            "What a policy is asked: how to write one scope.")
+      .def_readonly("scope", &ScopeQuestion::scope, "The tensor it computes.")
+      .def_readonly("extents", &ScopeQuestion::extents, "Of its loops, results first, then sums.")
+      .def_readonly("traversal", &ScopeQuestion::traversal, "How many of them are over results.")
+      .def_readonly("sketches", &ScopeQuestion::sketches, "What can be answered.")
+      .def("__repr__", [](const ScopeQuestion& question) {
+        return fmt::format("<ScopeQuestion {}: {} sketches>", question.scope, question.sketches.size());
+      });
+  m.def(
+      "construction_policies",
+      [] {
+        std::vector<std::pair<std::string, std::string>> rows;
+        for (const auto& row : construct::policies())
+          rows.emplace_back(std::string(row.name), std::string(row.meaning));
+        return rows;
+      },
+      "The policies that construct schedules without measuring: (name, meaning) of each.");
   py::class_<construct::Constructed>(m, "Constructed",
                                      "A schedule that was constructed without measuring, and why.")
       .def_readonly("schedule", &construct::Constructed::schedule)
@@ -198,16 +340,21 @@ void bind_construct(py::module_& m) {
   m.def(
       "construct_schedule",
       [](const program::Program& program, const Machine& machine, const std::string& dtype, int threads,
-         const std::string& method, std::uint64_t seed, int iterations, int walks, bool annealing,
-         bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists, bool cold,
-         construct::Strides strides, int spare_registers, std::vector<std::string> constants, bool explain) {
+         const PolicyArgument& policy, std::uint64_t seed, int iterations, int walks, bool annealing,
+         bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists,
+         std::size_t budget, bool cold, construct::Strides strides, int spare_registers,
+         std::vector<std::string> constants, bool explain) {
         construct::ConstructOptions options;
         options.explain = explain;
         options.cold = cold;
         options.strides = std::move(strides);
         options.spare_registers = spare_registers;
         options.constants = std::move(constants);
-        options.method = construct::method_named(method);
+        if (const auto* name = std::get_if<std::string>(&policy))
+          options.policy = construct::policy_named(*name).name;
+        else
+          options.chooser = chooser_of(std::get<py::function>(policy));
+        options.budget = budget;
         options.seed = seed;
         options.iterations = iterations;
         options.walks = walks;
@@ -222,11 +369,11 @@ void bind_construct(py::module_& m) {
         const py::gil_scoped_release unlocked;
         return construct::construct(program, wanted, machine, options);
       },
-      "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1, "method"_a = "graph",
+      "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1, "policy"_a = "graph",
       "seed"_a = 0, "iterations"_a = 100, "walks"_a = 2, "annealing"_a = true, "vthreads"_a = true,
-      "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "cold"_a = false,
-      "strides"_a = construct::Strides{}, "spare_registers"_a = 0, "constants"_a = std::vector<std::string>{},
-      "explain"_a = true,
+      "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "budget"_a = 10'000,
+      "cold"_a = false, "strides"_a = construct::Strides{}, "spare_registers"_a = 0,
+      "constants"_a = std::vector<std::string>{}, "explain"_a = true,
       R"doc(
     Construct a schedule from the machine model, without measuring (Gensor, section IV).
 
@@ -235,7 +382,12 @@ void bind_construct(py::module_& m) {
         machine: the model it is constructed for.
         dtype: of the arguments: "float32", "float64" or "bfloat16".
         threads: how many the kernel will mostly run on.
-        method: "graph" (Gensor's walk), "tree" (greedy, no way back, as Roller) or "counted" (no construction).
+        policy: "graph" (Gensor's walk), "tree" (greedy, no way back, as Roller), "uniform" (a random walk along the
+            same edges), "all" (every state, up to ``budget``), "counted" (no construction), as
+            ``construction_policies()`` lists them; or a function that is asked once a scope, consumers first, and
+            again where the construction begins anew. It gets a ``ScopeQuestion`` and returns
+            ``(sketch, {choice: value})``: the place or name of a sketch, and the numbers that differ from its
+            counted ones. It should depend on the question only.
         seed: of the walks. The result depends on the arguments only.
         iterations: of a walk; walks: restarts for each sketch.
         annealing: the benefit of caching grows with the iteration.
@@ -243,7 +395,8 @@ void bind_construct(py::module_& m) {
         printed: formula (1) as the paper prints it instead of as its text explains it.
         record_all: every state that can be built is a candidate; otherwise with the paper's probability.
         counted: the counted schedule stays where nothing is predicted to be better by a margin.
-        finalists: states of a scope that are built and predicted.
+        finalists: states of a scope that are built and predicted, whatever the policy.
+        budget: states of a sketch that "all" counts.
         cold: arguments come from main memory, as weights do in a network larger than the caches.
         strides: of arguments that are not row-major, by name, in elements; the nest is for those.
         spare_registers: that tiles leave to the code generator, beside those they always do.
@@ -252,7 +405,8 @@ void bind_construct(py::module_& m) {
         explain: remember what was considered; the schedule is the same without.
     Raises:
         ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.
-        UnknownName: another dtype or method.
+        UnknownName: another dtype or policy; a function named a sketch or a choice that there is not.
+        ScheduleError: a function answered something else, or what cannot be built.
 )doc");
 }
 

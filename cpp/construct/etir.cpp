@@ -300,6 +300,54 @@ Numbers EtirGraph::numbers(const Etir& state) const {
   return made;
 }
 
+std::vector<Etir> EtirGraph::all(std::size_t most) const {
+  std::vector<Etir> found;
+  std::vector<std::size_t> digits(sketch_.choices.size(), 0);
+  const auto dim_named = [&](std::string_view name) {
+    return std::find_if(dims_.begin(), dims_.end(), [&](const EtirDim& dim) { return dim.name == name; });
+  };
+  const auto rows = dim_named("rows"), vectors = dim_named("vectors");
+  const auto set = [&](Etir& state, auto dim, std::int64_t tile) {
+    if (dim != dims_.end()) state.tiles[static_cast<std::size_t>(dim - dims_.begin())].back() = tile;
+  };
+  for (bool more = true; more && found.size() < most;) {
+    interruption_point();
+    Etir state = start();
+    state.level = 0;
+    for (std::size_t d = 0; d < dims_.size(); ++d) {
+      const EtirDim& dim = dims_[d];
+      const auto value = [&](int choice) {
+        const auto c = static_cast<std::size_t>(choice);
+        const auto& values = sketch_.choices[c].values;
+        return values.empty() ? std::int64_t{1} : values[digits[c]];
+      };
+      if (dim.tile_choice >= 0) state.tiles[d][0] = value(dim.tile_choice);
+      if (dim.thread_choice >= 0) state.vthreads[d] = value(dim.thread_choice);
+    }
+    for (std::size_t c = 0; c < sketch_.choices.size(); ++c) {
+      const Choice& choice = sketch_.choices[c];
+      if (choice.values.empty()) continue;
+      const std::int64_t value = choice.values[digits[c]];
+      if (choice.name == "packed") state.packed = value != 0;
+      if (choice.name == "steps") {
+        const auto k = dim_named("k");
+        set(state, k, value > 0 ? value : k->extent);
+      }
+      if (choice.name == "vectors_outer") {
+        if (rows != dims_.end()) set(state, rows, value ? rows->extent : rows->unit);
+        if (vectors != dims_.end()) set(state, vectors, value ? vectors->unit : vectors->extent);
+      }
+    }
+    if (fits(state, 0)) found.push_back(std::move(state));
+    more = false;
+    for (std::size_t c = digits.size(); c-- > 0 && !more;) {
+      more = ++digits[c] < sketch_.choices[c].values.size();
+      if (!more) digits[c] = 0;
+    }
+  }
+  return found;
+}
+
 std::string EtirGraph::to_text(const Etir& state) const {
   std::string text;
   for (std::size_t d = 0; d < dims_.size(); ++d) {

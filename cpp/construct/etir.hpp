@@ -73,6 +73,9 @@ class EtirGraph {
   };
   std::vector<Edge> edges(const Etir& state, double t, bool annealing) const;
   Etir apply(const Etir& state, const Action& action) const;
+  /// States that can be built: every register tile and number of virtual threads, with caches that hold all
+  /// of a loop or one tile of it where the sketch asks which; at most so many, those of small tiles first.
+  std::vector<Etir> all(std::size_t most) const;
 
   /// Bytes moved into a level over the whole scope, and bytes a tile of it occupies.
   double traffic(const Etir& state, std::size_t level) const;

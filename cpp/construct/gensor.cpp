@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "construct/etir.hpp"
+#include "construct/policies.hpp"
 #include "support/error.hpp"
 #include "support/random.hpp"
 #include "support/significant.hpp"
@@ -26,85 +27,6 @@ constexpr double kMargin = 0.03;
 constexpr double kFarWorse = 1.6;
 /// A state that counts this many times the cycles of the best one is not built.
 constexpr double kFarBehind = 1.2;
-
-/// Recording probability, with T0 = 1 (paper, Algorithm 1).
-double record_probability(int iteration) {
-  const double log_temperature = -static_cast<double>(iteration) * std::log(2.0);
-  return 1 - 1 / (1 + std::exp(-0.5 * (-log_temperature - 10)));
-}
-
-/// A step before it is put into words.
-struct Taken {
-  Action action;
-  double benefit = 0, probability = 0;
-  Etir state;
-};
-
-struct Walked {
-  struct Found {
-    Etir state;
-    std::size_t steps = 0;  ///< that led to it
-  };
-  std::vector<Found> states;
-  std::vector<Taken> taken;
-};
-
-std::size_t roulette(const std::vector<EtirGraph::Edge>& edges, double total, Random& random) {
-  double ball = random.unit() * total;
-  for (std::size_t i = 0; i < edges.size(); ++i) {
-    ball -= edges[i].benefit;
-    if (ball < 0) return i;
-  }
-  return edges.size() - 1;
-}
-
-Walked walk_graph(const EtirGraph& graph, const ConstructOptions& options, Random random) {
-  Walked made;
-  Etir state = graph.start();
-  for (int t = 0; t < options.iterations; ++t) {
-    const auto edges = graph.edges(state, t, options.annealing);
-    double total = 0;
-    for (const auto& edge : edges) total += edge.benefit;
-    if (edges.empty() || !(total > 0)) break;
-    const auto& edge = edges[roulette(edges, total, random)];
-    state = graph.apply(state, edge.action);
-    if (options.explain) made.taken.push_back({edge.action, edge.benefit, edge.benefit / total, state});
-    const bool recorded = options.record_all || random.unit() < record_probability(t);
-    if (recorded && state.level == 0 && graph.fits(state, 0))
-      made.states.push_back({state, static_cast<std::size_t>(t) + 1});
-  }
-  return made;
-}
-
-/// Roller's order: registers first, then each cache outwards; the action that saves most traffic, until
-/// nothing that fits saves any; what was decided stays.
-Walked walk_tree(const EtirGraph& graph) {
-  Walked made;
-  Etir state = graph.start();
-  std::size_t t = 0;
-  for (std::size_t level = 0; level < graph.levels(); ++level) {
-    state.level = level;
-    for (; t < 1000; ++t) {
-      const auto edges = graph.edges(state, 0, false);
-      const EtirGraph::Edge* best = nullptr;
-      double best_saving = 1 + 1e-9;
-      for (const auto& edge : edges) {
-        if (edge.action.kind != ActionKind::Tile) continue;
-        const double saving =
-            graph.traffic(state, level) / graph.traffic(graph.apply(state, edge.action), level);
-        if (saving <= best_saving) continue;
-        best = &edge;
-        best_saving = saving;
-      }
-      if (best == nullptr) break;
-      state = graph.apply(state, best->action);
-      made.taken.push_back({best->action, best_saving, 1, state});
-    }
-  }
-  state.level = 0;
-  if (graph.fits(state, 0)) made.states.push_back({state, t});
-  return made;
-}
 
 std::vector<Step> in_words(const EtirGraph& graph, const std::vector<Taken>& taken) {
   std::vector<Step> steps;
@@ -129,6 +51,7 @@ class Constructor {
         dtype_(dtype),
         machine_(machine),
         options_(options),
+        policy_(policy_named(options.policy)),
         target_(machine.target(options.threads)) {
     target_.vector_registers = std::max(4, target_.vector_registers - options.spare_registers);
   }
@@ -165,7 +88,8 @@ class Constructor {
     Constructed made;
     const auto chooser = [&](const Question& question) {
       const bool many = question.construction.plan.scopes.size() > kMostScopes;
-      return options_.method == Method::Counted || many ? counted(question) : choose(question, made);
+      if (options_.chooser) return asked(question, made);
+      return policy_.walk == nullptr || many ? counted(question) : choose(question, made);
     };
     Finished finished =
         construct_with(program_, dtype_, target_, chooser, options_.constants, options_.strides, phases);
@@ -203,10 +127,7 @@ class Constructor {
   }
 
   Choosing choose(const Question& question, Constructed& made) const {
-    const bool asked_again =
-        std::any_of(made.scopes.begin(), made.scopes.end(),
-                    [&](const ScopeChoice& earlier) { return earlier.scope == question.scope; });
-    if (asked_again) made.scopes.clear();  // of an attempt that came to nothing
+    forget_attempt(question, made);
     const Choosing fewest = counted(question);
     const double counted_s = seconds(question, fewest);
     if (made.scopes.empty()) made.counted_s = counted_s;
@@ -236,6 +157,28 @@ class Constructor {
     return best;
   }
 
+  /// What the caller's chooser answers.
+  Choosing asked(const Question& question, Constructed& made) const {
+    forget_attempt(question, made);
+    if (made.scopes.empty()) made.counted_s = seconds(question, counted(question));
+    const Choosing answer = options_.chooser(question);
+    if (!question.finish(answer) && question.finish(counted(question)))
+      fail<ScheduleError>("construct", "'{}' as the policy answered, {}, cannot be built", question.scope,
+                          to_text(question.sketches[answer.sketch], answer.numbers));
+    ScopeChoice choice;
+    choice.scope = question.scope;
+    if (options_.explain) explain(question, answer, {}, {}, {}, choice);
+    made.scopes.push_back(std::move(choice));
+    return answer;
+  }
+
+  /// Drops what was said of an attempt that came to nothing, in which this scope was asked about, too.
+  static void forget_attempt(const Question& question, Constructed& made) {
+    if (std::any_of(made.scopes.begin(), made.scopes.end(),
+                    [&](const ScopeChoice& earlier) { return earlier.scope == question.scope; }))
+      made.scopes.clear();
+  }
+
   /// The words of a choice.
   void explain(const Question& question, const Choosing& best, const std::vector<Candidate>& candidates,
                const std::vector<std::pair<double, std::size_t>>& ranking, const std::vector<Walk>& walks,
@@ -259,12 +202,11 @@ class Constructor {
   }
 
   EtirGraph graph_of(const Question& question, std::size_t sketch) const {
-    const bool tree = options_.method == Method::Tree;
     return {question.facts,
             question.sketches[sketch],
             machine_,
             static_cast<std::int64_t>(nest::byte_size(dtype_)),
-            {options_.printed, options_.vthreads && !tree, !tree}};
+            {options_.printed, options_.vthreads && policy_.vthreads, policy_.inverse}};
   }
 
   std::vector<Candidate> explore(const Question& question, const Choosing& fewest, ScopeChoice& choice,
@@ -277,12 +219,11 @@ class Constructor {
       if (sketches[s].cycles > least * kFarWorse) continue;
       if (options_.counted && s != fewest.sketch)  // no walk leads past what counts least of another way
         all.push_back({{s, sketches[s].counted}, sketches[s].cycles});
-      const bool tree = options_.method == Method::Tree;
       const EtirGraph graph = graph_of(question, s);
-      for (int w = 0; w < (tree ? 1 : options_.walks); ++w) {
-        Walked walked = tree
-                            ? walk_tree(graph)
-                            : walk_graph(graph, options_, stream.fork(s).fork(static_cast<std::uint64_t>(w)));
+      const WalkOptions walk{options_.iterations, options_.annealing, options_.record_all, options_.explain,
+                             options_.budget};
+      for (int w = 0; w < (policy_.random ? options_.walks : 1); ++w) {
+        Walked walked = policy_.walk(graph, walk, stream.fork(s).fork(static_cast<std::uint64_t>(w)));
         walks.push_back({s, std::move(walked.taken)});
         for (const auto& [state, steps] : walked.states) {
           Candidate candidate;
@@ -326,21 +267,11 @@ class Constructor {
   nest::Dtype dtype_;
   const Machine& machine_;
   ConstructOptions options_;
+  const PolicyRow& policy_;
   Target target_;
 };
 
 }  // namespace
-
-std::string_view name_of(Method method) {
-  return method == Method::Graph ? "graph" : method == Method::Tree ? "tree" : "counted";
-}
-
-Method method_named(std::string_view name) {
-  for (const Method method : {Method::Graph, Method::Tree, Method::Counted})
-    if (name_of(method) == name) return method;
-  fail<UnknownName>("construct", "{}",
-                    unknown_name("construction method", std::string(name), {"graph", "tree", "counted"}));
-}
 
 Constructed construct(const program::Program& concrete, nest::Dtype dtype, const Machine& machine,
                       const ConstructOptions& options) {

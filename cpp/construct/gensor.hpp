@@ -1,5 +1,5 @@
 // construct/gensor.hpp — schedules constructed without measuring: Gensor's walk over the construction graph
-// (paper §IV), and the greedy tree it improves on. A construction depends on program, machine model and
+// (paper §IV), and the policies beside it. A construction depends on program, machine model and
 // options only.
 #pragma once
 
@@ -16,19 +16,13 @@
 
 namespace syno::construct {
 
-enum class Method : std::uint8_t {
-  Graph,    ///< Gensor: a random walk led by benefits, with a way back
-  Tree,     ///< Roller-like: the best action by data reuse, again and again, no way back
-  Counted,  ///< no construction: the strategies' own count of cycles
-};
-Method method_named(std::string_view name);  ///< "graph", "tree", "counted"; UnknownName lists them
-std::string_view name_of(Method method);
-
 struct ConstructOptions {
-  Method method = Method::Graph;
+  std::string policy = "graph";  ///< a row of policies()
+  /// Asked instead of a policy, and what it answers is taken: no ranking, no counted schedule beside it.
+  Chooser chooser;
   std::uint64_t seed = 0;
   int iterations = 100;    ///< T0 / threshold = 2^iterations: the temperature halves at each
-  int walks = 2;           ///< restarts for each sketch
+  int walks = 2;           ///< restarts for each sketch, of policies that walk at random
   bool annealing = true;   ///< the benefit of caching grows with the iteration
   bool vthreads = true;    ///< register interleaving
   bool printed = false;    ///< formula (1) as the paper prints it
@@ -39,7 +33,8 @@ struct ConstructOptions {
   int threads = 1;
   Strides strides;                     ///< of arguments that are not row-major
   std::vector<std::string> constants;  ///< inputs whose copies are prepacked; predictions are of calls
-  int spare_registers = 0;  ///< that tiles leave to the code generator, beside those they always do
+  int spare_registers = 0;      ///< that tiles leave to the code generator, beside those they always do
+  std::size_t budget = 10'000;  ///< states of a sketch that an enumeration counts
   bool cold = false;  ///< arguments come from main memory, as weights do in a network larger than the caches
   bool explain = true;  ///< remember walks and rankings; the schedule is the same without
 };
@@ -72,7 +67,7 @@ struct Constructed {
   std::vector<ScopeChoice> scopes;
 };
 
-/// Throws as default_schedule does.
+/// Throws as default_schedule does; UnknownName for a policy that is none.
 Constructed construct(const program::Program& concrete, nest::Dtype dtype, const Machine& machine,
                       const ConstructOptions& options = {});
 

@@ -117,6 +117,12 @@ def _cost_models() -> tuple[str, ...]:
     return MODELS
 
 
+def _schedule_policies() -> tuple[str, ...]:
+    from syno.kernels.construct import policies
+
+    return ("search", *policies())
+
+
 def _report_suffixes() -> tuple[str, ...]:
     from syno.report.render import SUFFIXES
 
@@ -972,6 +978,13 @@ def tune(
     dtype: Annotated[
         str, typer.Option(callback=Dtype, help="float32, float64 or bfloat16.")
     ] = "float32",
+    policy: Annotated[
+        str,
+        typer.Option(
+            callback=one_of("policy", _schedule_policies),
+            help="Who chooses schedules of an operator: search measures; graph, tree, uniform, all and counted construct one and say why.",
+        ),
+    ] = "search",
     model: Annotated[
         str,
         typer.Option(
@@ -1001,11 +1014,11 @@ def tune(
 ) -> None:
     """Searches schedules of an operator, or of all programs of a network, by measuring; again: continues.
 
-    Later kernels use the best.
+    Later kernels use the best. With another `--policy` nothing is measured, and nothing is kept.
     """
-    from syno.cli.tune import check_what, run, run_network
+    from syno.cli.tune import check_what, constructed, run, run_network
 
-    check_what(expr, size or [], network, example or [], plan, budget)
+    check_what(expr, size or [], network, example or [], plan, budget, policy)
     if network is not None:
         done = run_network(
             network,
@@ -1023,6 +1036,10 @@ def tune(
         print_json(done.to_dict()) if json else typer.echo(str(done))
         return
     assert expr is not None
+    if policy != "search":
+        made = constructed(expr, size or [], policy=policy, threads=threads, dtype=dtype, seed=seed)
+        typer.echo(made.to_json() if json else str(made))
+        return
     result = run(
         expr,
         size or [],

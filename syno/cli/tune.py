@@ -12,6 +12,7 @@ import typer
 from syno.cli.targets import check_form, one_example
 from syno.errors import ArgumentError, ShapeError, shown
 from syno.executors import resolve
+from syno.kernels.construct import Constructed, construct
 from syno.operators.operator import Operator
 from syno.tuning.search import Tuned, session_file, tune
 
@@ -54,6 +55,12 @@ def run(
         return tune(operator, session=session, executor=made, **options)
 
 
+def constructed(expr: str, size: list[str], **options: Any) -> Constructed:
+    """What a policy makes of an operator without measuring, and why."""
+    sizes: dict[str, Any] = dict(parse_sizes(size))
+    return construct(Operator.parse(expr, **sizes), **options)
+
+
 def check_target(text: str) -> None:
     """Raises ArgumentError where a text is neither 'package.module:factory' nor an .onnx file."""
     if not text.endswith(".onnx") and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
@@ -70,6 +77,7 @@ def check_what(
     example: list[str],
     plan: bool,
     budget: str | None,
+    policy: str = "search",
 ) -> None:
     """Raises typer.BadParameter where it is not said what to tune, or said twice."""
     if (expr is None) == (network is None):
@@ -78,6 +86,8 @@ def check_what(
         )
     if network is not None and size:
         raise typer.BadParameter("--size is for an operator; give --example with the network")
+    if network is not None and policy != "search":
+        raise typer.BadParameter(f"--policy {policy} is for an operator; a network is searched")
     if network is None and (example or plan or budget):
         raise typer.BadParameter("--example, --plan and --budget are for a network; give --network")
 

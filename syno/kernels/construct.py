@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from syno import _core
 from syno.config import deterministic
-from syno.errors import SynoError
+from syno.errors import SynoError, unknown_name
 from syno.kernels.cache import read_entry, write_entry
 from syno.machines.model import MachineModel, machine_model
 from syno.support.bounded import Bounded
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
     from syno.operators.operator import Operator
 
 Constructed = _core.Constructed
+ScopeQuestion = _core.ScopeQuestion
+
+#: How schedules are constructed: the name of a policy, or a function in its place.
+Policy = str | Callable[[ScopeQuestion], tuple[int | str, dict[str, int]]]
+
+
+@functools.cache
+def policies() -> dict[str, str]:
+    """The policies that construct schedules without measuring: what each does, by name."""
+    return dict(_core.construction_policies())
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,8 @@ class Chosen:
     """Whether it was constructed just now; else it was taken from where it was kept."""
     forget: Callable[[], None] = field(default=lambda: None, compare=False)
     """Keeps it no longer: no kernel can be made with it."""
+    made: Constructed | None = field(default=None, compare=False)
+    """Why it is as it is, where that is known."""
 
 
 def construct(
@@ -43,7 +56,7 @@ def construct(
     threads: int = 1,
     dtype: str = "float32",
     machine: MachineModel | None = None,
-    method: str = "graph",
+    policy: Policy = "graph",
     seed: int = 0,
     **options: Any,
 ) -> Constructed:
@@ -54,7 +67,13 @@ def construct(
         threads: the kernel will mostly run on.
         dtype: "float32", "float64" or "bfloat16".
         machine: default this machine's model.
-        method: "graph" (Gensor's walk), "tree" (greedy, as Roller) or "counted" (no construction).
+        policy: "graph" (Gensor's walk), "tree" (greedy, as Roller), "uniform" (a random walk along the same
+            edges), "all" (every state, up to `budget`) or "counted" (no construction). All but the last have the
+            same ranking and build the same number of finalists. Or a function that is asked once for each
+            reduction, consumers first, and again where the construction begins anew: it gets a
+            `ScopeQuestion`, whose sketches say their names, choices and predicted cycles, and returns
+            `(sketch, {choice: value})`, the place or name of a sketch and the numbers that differ from its
+            counted ones.
         seed: of the walk; the result depends on the arguments only.
         options: further ones of `_core.construct_schedule`.
     Returns:
@@ -62,9 +81,12 @@ def construct(
         with every step.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
-        UnknownName: no such dtype or method.
+        UnknownName: no such dtype or policy; a function named a sketch or a choice that there is not.
+        ScheduleError: a function answered something else, or what cannot be built.
     """
     threads = whole("construct", "threads", threads, 1, MOST_THREADS)
+    if not callable(policy) and policy not in policies():
+        raise unknown_name("policy", policy, policies())
     program = (
         operator
         if isinstance(operator, _core.Program)
@@ -75,7 +97,7 @@ def construct(
         machine or machine_model(),
         dtype=dtype,
         threads=threads,
-        method=method,
+        policy=policy,
         seed=seed,
         **options,
     )

@@ -19,7 +19,14 @@ import numpy as np
 from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, unknown_name
 from syno.kernels.cache import usable_cache
-from syno.kernels.construct import Chosen, choose_schedule, construct
+from syno.kernels.construct import (
+    Chosen,
+    Constructed,
+    Policy,
+    choose_schedule,
+    construct,
+    policies,
+)
 from syno.kernels.machine_code import MachineCode
 from syno.kernels.spills import without_spills
 from syno.kernels.verdicts import Outcome, Verdict
@@ -127,6 +134,7 @@ class Kernel(MachineCode):
         self._runs_on = gainful_threads(core.nest, threads)
         self._schedule = schedule
         self._origin = origin
+        self._made: Constructed | None = None
         self._timing: Timing | None = None
         self._layouts: Bounded[Any, bool] = Bounded(16 * KEPT_LAYOUTS)
         self._strided: Bounded[Any, _core.Kernel] = Bounded(KEPT_LAYOUTS)
@@ -380,7 +388,7 @@ class Kernel(MachineCode):
         head = f"schedule: {self._origin}; {limits!r}"
         if self._origin != "constructed":
             return head
-        made = construct(self.operator, threads=self._threads, dtype=self.dtype)
+        made = self._made or construct(self.operator, threads=self._threads, dtype=self.dtype)
         return f"{head}\n{made.text(walk=walk)}"
 
     def __repr__(self) -> str:
@@ -488,6 +496,7 @@ def compile(
     dtype: str = "float32",
     threads: int = 1,
     schedule: _core.Schedule | None = None,
+    policy: Policy | None = None,
     derive: bool = False,
     cache: bool = True,
 ) -> Kernel:
@@ -499,14 +508,18 @@ def compile(
         threads: the constructed schedule spreads work over this many, where it gains by them; calls may ask
             for fewer or more.
         schedule: decisions to use instead of the constructed ones.
+        policy: who constructs the schedule, whatever is on record: a name or a function, as for
+            `syno.kernels.construct.construct`, or "search", which measures (`syno.tune` with its defaults).
+            Default: the best one on record, else what is best by evidence, "graph".
         derive: of the fastest equivalent program that `syno.derive` finds in its default time; what was found
             is kept in the cache. Its `operator` is that program. All inputs may change from call to call.
         cache: read and write compiled objects under `syno.config.cache_directory()`.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
-        ScheduleError: `schedule` does not apply to this operator, or is given with `derive`.
+        ScheduleError: `schedule` does not apply to this operator, or is given with `derive` or `policy`; a
+            policy answered what cannot be built.
         KernelError: the kernel computes something else; it is discarded, not cached.
-        UnknownName: no such dtype.
+        UnknownName: no such dtype or policy.
     """
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
@@ -522,7 +535,15 @@ def compile(
 
         concrete = fastest(concrete, constants=(), dtype=dtype, threads=threads, cache=cache)
     if schedule is not None:
+        if policy is not None:
+            raise ScheduleError(
+                "[compile] a policy makes a schedule: give one or the other, not both"
+            )
         return _compiled(concrete, Chosen(schedule, "given"), dtype, threads, directory)
+    if policy is not None:
+        return _compiled(
+            concrete, _by_policy(concrete, policy, dtype, threads), dtype, threads, directory
+        )
     codes: list[_core.Kernel] = []  # alive until the chosen one is linked again
 
     def choose(anew: bool) -> Chosen:
@@ -532,6 +553,19 @@ def compile(
         )
 
     return made_with(choose, lambda choice: _compiled(concrete, choice, dtype, threads, directory))
+
+
+def _by_policy(operator: Operator, policy: Policy, dtype: str, threads: int) -> Chosen:
+    """What a policy makes now, whatever is on record or kept."""
+    if callable(policy) or policy != "search":
+        if not callable(policy) and policy not in policies():
+            raise unknown_name("policy", policy, ["search", *policies()])
+        made = construct(operator, threads=threads, dtype=dtype, policy=policy, explain=True)
+        return Chosen(made.schedule, "constructed", made=made)
+    from syno.tuning.search import tune
+
+    found = tune(operator, threads=threads, dtype=dtype, keep=False, progress="off")
+    return Chosen(found.schedule, "recorded")
 
 
 def made_with(choose: Callable[[bool], Chosen], make: Callable[[Chosen], T]) -> T:
@@ -574,6 +608,7 @@ def _compiled(
     nest = _core.apply_schedule(program, chosen)
     core = _core.compile_nest(nest, cache_directory=where)
     kernel = Kernel(core, concrete, dtype, threads, chosen, choice.origin)
+    kernel._made = choice.made
     kernel._cache = where
     kernel.verification = _verified(kernel, directory)
     return _kernels.setdefault(key, kernel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syno import _core
-from syno.kernels.construct import construct
+from syno.kernels.construct import Policy, construct
 from syno.machines.model import MachineModel, machine_model
 from syno.support.arguments import checked
 from syno.support.numbers import MOST_THREADS, whole
@@ -23,7 +23,7 @@ def predict(
     threads: int = 1,
     dtype: str = "float32",
     schedule: _core.Schedule | None = None,
-    method: str = "counted",
+    policy: Policy = "counted",
     machine: MachineModel | None = None,
     cold: bool = False,
 ) -> Prediction:
@@ -33,8 +33,8 @@ def predict(
         operator: at one valuation; or a concrete program.
         threads: of a call.
         dtype: of the arguments.
-        schedule: its decisions; default those of `method`.
-        method: "counted" takes a tenth of the time of "graph", what kernels get (see `construct`).
+        schedule: its decisions; default those of `policy`.
+        policy: "counted" takes a tenth of the time of "graph", what kernels get (see `construct`).
         machine: the model; default this machine's.
         cold: arguments come from main memory instead of the nearest cache that holds them.
     Returns:
@@ -42,7 +42,7 @@ def predict(
     Raises:
         ShapeError: the operator is symbolic with several valuations.
         ScheduleError: `schedule` does not apply.
-        UnknownName: no such dtype.
+        UnknownName: no such dtype or policy.
     """
     threads = whole("predict", "threads", threads, 1, MOST_THREADS)
     program = (
@@ -56,7 +56,7 @@ def predict(
             dtype=dtype,
             threads=threads,
             machine=machine,
-            method=method,
+            policy=policy,
             cold=cold,
             explain=False,
         ).prediction

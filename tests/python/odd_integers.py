@@ -308,6 +308,7 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
             "iterations": 2,
             "walks": 1,
             "finalists": 1,
+            "budget": 1,
             "spare_registers": 0,
             "strides": {"a": [3, 1]},
         },

@@ -71,6 +71,8 @@ def said(result: Any) -> str:
         (["bench", *SESSION, "--threads", "0"], "--threads"),
         ([*MATMUL, "--dtype", "float16"], "Valid: bfloat16, float32, float64"),
         ([*MATMUL, "--model", "forest"], "Valid: boosted, linear"),
+        ([*MATMUL, "--policy", "gensor"], "Valid: all, counted, graph, search, tree, uniform"),
+        (["tune", "--network", "a:b", "--policy", "tree"], "is for an operator"),
         ([*MATMUL, "--trials", "0"], "--trials"),
         ([*MATMUL, "--threads", "0"], "--threads"),
         ([*MATMUL, "--time-limit", "-1"], "--time-limit"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import syno
 from syno import _core
 from syno.errors import KernelError, ScheduleError, UnknownName
-from syno.kernels.construct import choose_schedule, construct
+from syno.kernels.construct import ScopeQuestion, choose_schedule, construct, policies
 from syno.kernels.prepack import prepacked
 from syno.kernels.spills import call_nest
 from syno.machines.model import machine_model
@@ -44,11 +44,11 @@ def test_a_given_schedule_is_kept() -> None:
     assert "given" in kernel.explain()
 
 
-@pytest.mark.parametrize("method", ["graph", "tree", "counted"])
+@pytest.mark.parametrize("policy", policies())
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_method_gives_a_right_kernel(method: str, dtype: str) -> None:
+def test_every_policy_gives_a_right_kernel(policy: str, dtype: str) -> None:
     operator = conv(h=9, o=17)
-    made = construct(operator, method=method, dtype=dtype, counted=False)
+    made = construct(operator, policy=policy, dtype=dtype, counted=False)
     assert operator.compile(schedule=made.schedule, dtype=dtype).verify().passed
 
 
@@ -73,13 +73,17 @@ def test_the_result_depends_on_arguments_only() -> None:
     x = np.random.default_rng(0).standard_normal((1, 32, 28, 28)).astype(np.float32)
     k = np.random.default_rng(1).standard_normal((64, 32, 3, 3)).astype(np.float32)
     one = operator.compile(schedule=a.schedule)(x, k)
-    other = operator.compile(schedule=construct(operator, method="tree").schedule)(x, k)
+    other = operator.compile(schedule=construct(operator, policy="tree").schedule)(x, k)
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_bad_requests_get_a_sentence() -> None:
-    with pytest.raises(UnknownName, match="counted, graph, tree"):
-        construct(conv(), method="gensor")
+    with pytest.raises(UnknownName, match="all, counted, graph, tree, uniform"):
+        construct(conv(), policy="gensor")
+    with pytest.raises(UnknownName, match="all, counted, graph, search, tree, uniform"):
+        conv().compile(policy="gensor")
+    with pytest.raises(ScheduleError, match="one or the other"):
+        conv().compile(policy="tree", schedule=_core.default_schedule(conv().program))
     with pytest.raises(KernelError, match="threads=0"):
         construct(conv(), threads=0)
 
@@ -113,3 +117,85 @@ def test_schedules_for_constants_are_kept_apart(tmp_path: Path) -> None:
         assert again.schedule == packed.schedule
     with pytest.raises(ScheduleError, match=r"unknown tensor 'q'.*Valid: k, x, y"):
         construct(program, constants=["q"])
+
+
+def test_a_function_is_a_policy() -> None:
+    asked: list[ScopeQuestion] = []
+
+    def second(question: ScopeQuestion) -> tuple[str, dict[str, int]]:
+        asked.append(question)
+        sketch = question.sketches[-1]
+        return sketch.name, {
+            name: values[-1] for name, values in sketch.choices.items() if name == "vectors_outer"
+        }
+
+    operator = conv(o=64, c=32)
+    kernel = operator.compile(policy=second)
+    assert kernel.verification.passed and kernel.origin == "constructed"
+    assert len(asked) == 1 and asked[0].scope == "y"
+    sizes = {"n": 1, "o": 64, "h": 13, "w": 15, "c": 32, "r": 3, "s": 3}
+    assert asked[0].extents == list(sizes.values()) and asked[0].traversal == 4
+    for sketch in asked[0].sketches:
+        assert sketch.cycles == pytest.approx(sketch.estimate({}))
+        assert all(sketch.counted[name] in values for name, values in sketch.choices.items())
+    assert asked[0].sketches[-1].name in kernel.explain()
+    counted = construct(
+        operator,
+        policy=lambda q: (min(range(len(q.sketches)), key=lambda i: q.sketches[i].cycles), {}),
+    )
+    assert counted.schedule == construct(operator, policy="counted").schedule
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (0, ScheduleError, r"answers \(sketch, .* answered 0"),
+        ((0,), ScheduleError, "answered"),
+        ((0, []), ScheduleError, "are a dict"),
+        ((None, {}), ScheduleError, "neither the place nor the name"),
+        ((True, {}), ScheduleError, "neither the place nor the name"),
+        ((-1, {}), ScheduleError, "none is number -1"),
+        ((10**30, {}), ScheduleError, "none is number 1000"),
+        (("along_sea", {}), UnknownName, "along_output"),
+        ((0, {"rowz": 1}), UnknownName, "rows"),
+        ((0, {"rows": 10**9}), ScheduleError, "rows of .* is one of"),
+        ((0, {"rows": 1.5}), ScheduleError, "not 1.5"),
+        ((0, {"rows": 10**30}), ScheduleError, "rows of .* is one of"),
+    ],
+)
+def test_answers_of_a_policy_are_checked(
+    answer: object, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        construct(conv(o=64, c=32), policy=lambda question: answer)  # type: ignore[arg-type, return-value]
+
+
+def test_what_a_policy_raises_is_raised() -> None:
+    class OfMine(Exception):
+        pass
+
+    def policy(question: ScopeQuestion) -> tuple[int, dict[str, int]]:
+        raise OfMine
+
+    with pytest.raises(OfMine):
+        construct(conv(), policy=policy)
+
+
+def test_a_search_is_a_policy_of_kernels() -> None:
+    kernel = conv(o=8, c=3, h=5, w=5).compile(policy="search")
+    assert kernel.verification.passed and kernel.origin == "recorded"
+
+
+@given(
+    policy=st.sampled_from(sorted(policies())),
+    seed=st.integers(0, 9),
+    sizes=st.tuples(*(st.integers(1, most) for most in (40, 12, 9, 40))),
+)
+@settings(max_examples=12, deadline=None)
+def test_what_policies_choose_computes_the_operator(
+    policy: str, seed: int, sizes: tuple[int, int, int, int]
+) -> None:
+    o, c, h, w = sizes
+    operator = conv(o=o, c=c, h=h, w=w)
+    made = construct(operator, policy=policy, seed=seed, counted=False)
+    assert operator.compile(schedule=made.schedule).verify().passed

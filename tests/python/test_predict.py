@@ -44,13 +44,13 @@ def test_a_machine_of_half_the_frequency_takes_longer() -> None:
     assert 1.5 < ratio <= 2.01
 
 
-@pytest.mark.parametrize("method", ["counted", "graph"])
-def test_a_prediction_is_of_the_nest_that_the_method_makes(method: str) -> None:
+@pytest.mark.parametrize("policy", ["counted", "graph"])
+def test_a_prediction_is_of_the_nest_that_the_method_makes(policy: str) -> None:
     operator = syno.Operator.parse(CONV, **{**SIZES, "h": 9, "w": 11, "o": 20})
-    made = construct(operator, method=method)
+    made = construct(operator, policy=policy)
     nest = _core.apply_schedule(operator.program, made.schedule)
     expected = _core.predict_nest(nest, machine_model())
-    for found in (made.prediction, syno.predict(operator, method=method)):
+    for found in (made.prediction, syno.predict(operator, policy=policy)):
         assert found.seconds == expected.seconds
         assert list(found.memory_s) == list(expected.memory_s)
 

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "construct/etir.hpp"
 #include "construct/machines.hpp"
+#include "construct/policies.hpp"
 #include "machine/predict.hpp"
 #include "schedule/fixture.hpp"
 #include "support/error.hpp"
@@ -145,10 +147,11 @@ TEST_P(EveryConstruction, KeepsTheMeaning) {
   Random random(41);
   for (int trial = 0; trial < 4; ++trial) {
     const auto p = schedule::instance(GetParam(), random);
-    for (const Method method : {Method::Graph, Method::Tree}) {
+    for (const char* policy : {"graph", "tree", "uniform", "all"}) {
       for (const Machine& machine : {server(), desktop()}) {
         ConstructOptions options;
-        options.method = method;
+        options.policy = policy;
+        options.budget = 200;
         options.seed = static_cast<std::uint64_t>(trial);
         options.counted = trial % 2 == 0;  // otherwise whatever the walk led to
         options.threads = 1 + trial % 2;
@@ -248,9 +251,10 @@ TEST(Construct, TellsTheStepsThatLedToTheChoice) {
 }
 
 TEST(Construct, IsTheSameWithoutAnExplanation) {
-  for (const Method method : {Method::Graph, Method::Tree}) {
+  for (const PolicyRow& policy : policies()) {
+    if (policy.walk == nullptr) continue;
     ConstructOptions options;
-    options.method = method;
+    options.policy = policy.name;
     const Constructed told = construct(matmul(100, 90, 80), Dtype::F32, server(), options);
     options.explain = false;
     const Constructed silent = construct(matmul(100, 90, 80), Dtype::F32, server(), options);
@@ -259,10 +263,92 @@ TEST(Construct, IsTheSameWithoutAnExplanation) {
   }
 }
 
-TEST(Construct, NamesOfMethods) {
-  for (const Method method : {Method::Graph, Method::Tree, Method::Counted})
-    EXPECT_EQ(method_named(name_of(method)), method);
-  EXPECT_THROW(method_named("gensor"), UnknownName);
+// ---- Policies
+
+TEST(Policies, AreFoundByName) {
+  for (const PolicyRow& row : policies()) EXPECT_EQ(&policy_named(row.name), &row);
+  EXPECT_THROW(policy_named("gensor"), UnknownName);
+  ConstructOptions options;
+  options.policy = "gensor";
+  EXPECT_THROW(construct(matmul(8, 8, 8), Dtype::F32, server(), options), UnknownName);
+}
+
+TEST(Policies, HaveTheSameNumberOfFinalists) {
+  for (const PolicyRow& row : policies()) {
+    if (row.walk == nullptr) continue;
+    ConstructOptions options;
+    options.policy = row.name;
+    options.counted = false;
+    std::size_t before = 0;
+    for (const std::size_t finalists : {1u, 3u, 8u}) {
+      options.finalists = finalists;
+      const auto scope = construct(matmul(240, 200, 160), Dtype::F32, server(), options).scopes.at(0);
+      // And of each sketch two at the least, where there are so many states.
+      EXPECT_LE(scope.ranking.size(), finalists + 2 * scope.sketches.size()) << row.name;
+      EXPECT_GE(scope.ranking.size(), std::min(before, scope.states)) << row.name;
+      before = scope.ranking.size();
+    }
+    EXPECT_GT(before, 3u) << row.name << " has no more than one state to choose from";
+  }
+}
+
+TEST(Policies, WalkAlongEdgesThatAreEquallyProbable) {
+  ConstructOptions options;
+  options.policy = "uniform";
+  options.counted = false;
+  const auto made = construct(matmul(300, 200, 100), Dtype::F32, server(), options);
+  ASSERT_FALSE(made.scopes.at(0).walk.empty());
+  for (const Step& step : made.scopes[0].walk) {
+    EXPECT_EQ(step.benefit, 1);
+    EXPECT_NEAR(1 / step.probability, std::round(1 / step.probability), 1e-9);  // one of so many edges
+  }
+}
+
+TEST(Policies, EnumerateEveryStateOnceUpToTheBudget) {
+  with_graph({}, [](const EtirGraph& graph) {
+    const auto all = graph.all(100'000);
+    std::vector<Numbers> seen;
+    for (const Etir& state : all) {
+      EXPECT_TRUE(graph.fits(state, 0));
+      const Numbers numbers = graph.numbers(state);
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), numbers), 0) << graph.to_text(state);
+      seen.push_back(numbers);
+    }
+    EXPECT_GT(all.size(), 100u);
+    EXPECT_EQ(graph.all(10).size(), 10u);
+    // Whatever a walk finds is among them.
+    for (std::uint64_t seed = 0; seed < 4; ++seed)
+      for (const auto& found : policy_named("graph").walk(graph, {}, Random(seed)).states)
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), graph.numbers(found.state)), 1)
+            << graph.to_text(found.state);
+  });
+}
+
+TEST(Policies, AskACallerOnceAScope) {
+  const auto p = matmul(100, 90, 80);
+  ConstructOptions options;
+  int asked = 0;
+  options.chooser = [&](const Question& question) {
+    ++asked;
+    Choosing answer{0, question.sketches.at(0).counted};
+    answer.numbers.rows = 2;
+    return answer;
+  };
+  const Constructed made = construct(p, Dtype::F32, server(), options);
+  EXPECT_EQ(asked, 1);
+  EXPECT_NE(made.scopes.at(0).sketch.find("rows=2"), std::string::npos) << made.scopes[0].sketch;
+  EXPECT_EQ(made.schedule, construct(p, Dtype::F32, server().target(1),
+                                     [](const auto&, const auto&, const Sketches& sketches) {
+                                       Choosing answer{0, sketches.at(0).counted};
+                                       answer.numbers.rows = 2;
+                                       return answer;
+                                     }));
+  options.chooser = [](const Question& question) {
+    Choosing answer{0, question.sketches.at(0).counted};
+    answer.numbers.rows = 0;  // no loop is split by that
+    return answer;
+  };
+  EXPECT_THROW(construct(p, Dtype::F32, server(), options), ScheduleError);
 }
 
 }  // namespace
