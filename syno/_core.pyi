@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'trace_mutations', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends']
+__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1629,8 +1629,12 @@ class ScheduleSpace:
     
         Every candidate applies to the program and keeps its meaning. The same seed draws the same candidate.
     """
-    def __init__(self, program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1) -> None:
-        ...
+    def __init__(self, program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, constants: collections.abc.Sequence[str] = []) -> None:
+        """
+            Args:
+                constants: inputs that stay the same over calls: what is made of them alone is prepacked, and what is predicted
+                    is a call without it.
+        """
     def candidate(self, schedule: Schedule) -> Candidate | None:
         """
         Of a schedule from elsewhere; None where it does not apply.
@@ -2516,10 +2520,12 @@ def host_cpu() -> Cpu:
         Raises:
             UnknownName: ``SYNO_CPU`` names no CPU.
     """
-def laid_out(program: Program, tensor: str, layout: str) -> Program:
+def laid_out(program: Program, tensor: str, layout: str, copy: str = '') -> Program:
     """
         The program of which a tensor lies in another layout: what `Graph.lay_out` makes of the programs of a graph.
     
+        Args:
+            copy: of an input or output, a copy of this name lies so, and the caller's memory stays as it is.
         Raises:
             ScheduleError: a step does not fit its shape.
             ShapeError: the program has size variables.
@@ -2530,6 +2536,18 @@ def laid_out(program: Program, tensor: str, layout: str) -> Program:
             >>> program = Program.parse("y[i] = sum[c] x[i,c]", shapes={"x": [2, 4]})
             >>> print(laid_out(program, "x", "split(1, 2, 2) reorder(1, 0, 2)").short_text())
             y[i] = sum[c,cm] x[c,i,cm]
+    """
+def lay_out_decision(tensor: str, layout: str, copy: str) -> Schedule:
+    """
+        A schedule of one decision, ``lay_out``, after which a program is ``laid_out(program, tensor, layout, copy)``.
+    
+        Raises:
+            ParseError, UnknownName: a text that is no layout.
+    
+        Example:
+            >>> from syno._core import lay_out_decision
+            >>> print(lay_out_decision("x", "split(1, 2, 2) reorder(1, 0, 2)", "x_l").text().splitlines()[1])
+            lay_out x_l tensor=x numbers=1,2,2,1,0,2 words=split:3,reorder:3
     """
 def layer_norm(*, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], normalized_dims: typing.SupportsInt | typing.SupportsIndex = 1, epsilon: typing.SupportsFloat | typing.SupportsIndex = 1e-05, affine: bool = True) -> Program:
     """
@@ -2574,6 +2592,10 @@ def measure_schedules(program: Program, schedules: collections.abc.Sequence[Sche
             One `Measured` a candidate, in order.
         Raises:
             KernelError: threads, samples or limit_s out of range.
+    """
+def moves_with(program: Program) -> dict[str, str]:
+    """
+    Tensors within a program that are elementwise of an output, or else of an input: by that one's name.
     """
 def named_operator(name: str, spec: Spec, sizes: collections.abc.Mapping[str, str] = {}) -> PGraph:
     """
@@ -2727,6 +2749,22 @@ def spec_named(name: str) -> Spec:
 def spec_names() -> list[str]:
     """
     The names :func:`spec_named` knows.
+    """
+def sums_of_products(program: Program) -> list:
+    """
+        The scopes of a concrete program that sum products, each as (output, iterators, iterators of the sum, factors).
+    
+        Iterators are (name, begin, end); a factor is (tensor, its indices), an index (terms, constant, whether it is affine),
+        a term (iterator, coefficient), 0 where the iterator moves it in another way.
+    
+        Raises:
+            ShapeError: the program has size variables.
+    
+        Example:
+            >>> from syno._core import Program, sums_of_products
+            >>> program = Program.parse("y[i] = sum[r] x[2*i+r-1] * k[r]", shapes={"x": [8], "k": [3]}, sizes={"i": 4})
+            >>> sums_of_products(program)[0][3][0]
+            ('x', [([('i', 2), ('r', 1)], -1, True)])
     """
 def trace_mutations() -> list[tuple[str, str]]:
     """

@@ -10,6 +10,8 @@
 
 #include "graph/layout.hpp"
 #include "graph/propagate.hpp"
+#include "graph/sums_of_products.hpp"
+#include "schedule/decisions.hpp"
 #include "schedule/laid_out.hpp"
 #include "support/error.hpp"
 
@@ -69,6 +71,39 @@ std::tuple<Graph, std::string> with_copy(const Graph& g, const std::string& tens
 }
 
 }  // namespace
+
+program::TensorId tensor_named(const program::Program& program, const std::string& name) {
+  const auto tensor = program.find_tensor(name);
+  if (tensor) return *tensor;
+  std::vector<std::string> valid;
+  for (const auto& each : program.tensors) valid.push_back(each.name);
+  throw UnknownName("layout", unknown_name("tensor", name, valid));
+}
+
+py::list ranges(const std::vector<graph::NamedRange>& iterators) {
+  py::list made;
+  for (const auto& each : iterators) made.append(py::make_tuple(each.iterator, each.begin, each.end));
+  return made;
+}
+
+py::list sums_of_products(const program::Program& program) {
+  py::list found;
+  for (const graph::SumOfProducts& sum : graph::sums_of_products(program)) {
+    py::list factors;
+    for (const graph::Factor& factor : sum.factors) {
+      py::list indices;
+      for (const graph::FactorIndex& index : factor.indices) {
+        py::list terms;
+        for (const auto& term : index.terms) terms.append(py::make_tuple(term.iterator, term.coefficient));
+        indices.append(py::make_tuple(terms, index.constant, index.affine));
+      }
+      factors.append(py::make_tuple(program.tensor(factor.tensor).name, indices));
+    }
+    found.append(
+        py::make_tuple(program.tensor(sum.output).name, ranges(sum.traversal), ranges(sum.sums), factors));
+  }
+  return found;
+}
 
 void bind_layout(py::module_& m) {
   py::class_<graph::Propagation>(m, "Propagation", "The rules by which layouts spread (ALT §4.1.3).")
@@ -187,18 +222,18 @@ void bind_layout(py::module_& m) {
           "node"_a, "Whether a node computes each element of its output from those at the same place.");
   m.def(
       "laid_out",
-      [](const program::Program& program, const std::string& name, const std::string& layout) {
-        const auto tensor = program.find_tensor(name);
-        if (!tensor) {
-          std::vector<std::string> valid;
-          for (const auto& each : program.tensors) valid.push_back(each.name);
-          throw UnknownName("layout", unknown_name("tensor", name, valid));
-        }
-        return schedule::laid_out(program, *tensor, schedule::parse_layout(layout));
+      [](const program::Program& program, const std::string& name, const std::string& layout,
+         const std::string& copy) {
+        const auto tensor = tensor_named(program, name);
+        const auto parsed = schedule::parse_layout(layout);
+        return copy.empty() ? schedule::laid_out(program, tensor, parsed)
+                            : schedule::laid_out_copied(program, tensor, parsed, copy);
       },
-      "program"_a, "tensor"_a, "layout"_a, R"doc(
+      "program"_a, "tensor"_a, "layout"_a, "copy"_a = "", R"doc(
     The program of which a tensor lies in another layout: what `Graph.lay_out` makes of the programs of a graph.
 
+    Args:
+        copy: of an input or output, a copy of this name lies so, and the caller's memory stays as it is.
     Raises:
         ScheduleError: a step does not fit its shape.
         ShapeError: the program has size variables.
@@ -210,4 +245,47 @@ void bind_layout(py::module_& m) {
         >>> print(laid_out(program, "x", "split(1, 2, 2) reorder(1, 0, 2)").short_text())
         y[i] = sum[c,cm] x[c,i,cm]
 )doc");
+  m.def(
+      "lay_out_decision",
+      [](const std::string& tensor, const std::string& layout, const std::string& copy) {
+        schedule::Schedule made;
+        made.trace.push_back(schedule::lay_out_decision(tensor, schedule::parse_layout(layout), copy));
+        return made;
+      },
+      "tensor"_a, "layout"_a, "copy"_a, R"doc(
+    A schedule of one decision, ``lay_out``, after which a program is ``laid_out(program, tensor, layout, copy)``.
+
+    Raises:
+        ParseError, UnknownName: a text that is no layout.
+
+    Example:
+        >>> from syno._core import lay_out_decision
+        >>> print(lay_out_decision("x", "split(1, 2, 2) reorder(1, 0, 2)", "x_l").text().splitlines()[1])
+        lay_out x_l tensor=x numbers=1,2,2,1,0,2 words=split:3,reorder:3
+)doc");
+  m.def("sums_of_products", &sums_of_products, "program"_a, R"doc(
+    The scopes of a concrete program that sum products, each as (output, iterators, iterators of the sum, factors).
+
+    Iterators are (name, begin, end); a factor is (tensor, its indices), an index (terms, constant, whether it is affine),
+    a term (iterator, coefficient), 0 where the iterator moves it in another way.
+
+    Raises:
+        ShapeError: the program has size variables.
+
+    Example:
+        >>> from syno._core import Program, sums_of_products
+        >>> program = Program.parse("y[i] = sum[r] x[2*i+r-1] * k[r]", shapes={"x": [8], "k": [3]}, sizes={"i": 4})
+        >>> sums_of_products(program)[0][3][0]
+        ('x', [([('i', 2), ('r', 1)], -1, True)])
+)doc");
+  m.def(
+      "moves_with",
+      [](const program::Program& program) {
+        std::map<std::string, std::string> made;
+        for (const auto& [tensor, owner] : graph::owners_of(program))
+          made.emplace(program.tensor(tensor).name, program.tensor(owner).name);
+        return made;
+      },
+      "program"_a,
+      "Tensors within a program that are elementwise of an output, or else of an input: by that one's name.");
 }

@@ -482,10 +482,16 @@ void bind_space(py::module_& m) {
     Every candidate applies to the program and keeps its meaning. The same seed draws the same candidate.
 )doc")
       .def(py::init([](const program::Program& program, const Machine& machine, const std::string& dtype,
-                       int threads) {
-             return ScheduleSpace(program, bindings::dtype_named(dtype), machine, threads);
+                       int threads, std::vector<std::string> constants) {
+             return ScheduleSpace(program, bindings::dtype_named(dtype), machine, threads,
+                                  std::move(constants));
            }),
-           "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1)
+           "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1,
+           "constants"_a = std::vector<std::string>{}, R"doc(
+    Args:
+        constants: inputs that stay the same over calls: what is made of them alone is prepacked, and what is predicted
+            is a call without it.
+)doc")
       .def(
           "starts",
           [](const ScheduleSpace& space) {

@@ -485,6 +485,10 @@ constexpr std::array kDecisions = {
                 "one nest for each part of i's range: tails and borders", peel},
     DecisionRow{"stage", "tensor=read or written, words=[name]?, numbers=[which read]?",
                 "a copy of what the scope reads of (or writes to) a tensor, with a layout of its own", stage},
+    DecisionRow{
+        "lay_out", "tensor=any, words=[primitive:count...], numbers=[of all], scope=name of a copy",
+        "the tensor lies otherwise for the whole program, an argument in a copy; before all other decisions",
+        lay_out},
     DecisionRow{"layout", "tensor=staged or intermediate, words=[primitive], numbers=[dim, ...]",
                 "one of ALT's primitives on a tensor's memory", layout},
     DecisionRow{"strides", "tensor=argument, numbers=[one a dimension]",

@@ -36,6 +36,11 @@ void factor(Plan& plan, const Decision& decision);
 void share(Plan& plan, const Decision& decision);
 void inline_scope(Plan& plan, const Decision& decision);
 
+// schedule/laid_out_copy.cpp
+void lay_out(Plan& plan, const Decision& decision);
+/// The decision that makes laid_out_copied(program, tensor, layout, copy) of a program.
+Decision lay_out_decision(std::string_view tensor, const Layout& layout, std::string_view copy);
+
 /// Why `scope` cannot be the epilogue of the reduction that computes `tensor`; nothing where it can: it reads
 /// each of its elements once, at the place where it writes, and nobody else reads them.
 std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t scope, program::TensorId tensor);

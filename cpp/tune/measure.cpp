@@ -18,6 +18,7 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "jit/kernel.hpp"
@@ -296,7 +297,8 @@ Message in_child(const MeasureOptions& options, const Work& work) {
 }
 
 struct Compiled {
-  std::shared_ptr<Kernel> kernel;
+  std::shared_ptr<Kernel> kernel;   ///< what a call runs
+  std::shared_ptr<Kernel> prepack;  ///< what runs once before calls, if anything
   Measured measured;
 };
 
@@ -307,7 +309,12 @@ Compiled compile_one(const program::Program& concrete, const schedule::Schedule&
   try {
     jit::CompileOptions how;
     how.cache_directory = options.cache_directory;
-    made.kernel = jit::compile(schedule::apply(concrete, candidate), how);
+    if (auto parts = schedule::apply_prepacked(concrete, candidate)) {
+      made.prepack = jit::compile(parts->prepack, how);
+      made.kernel = jit::compile(parts->call, how);
+    } else {
+      made.kernel = jit::compile(schedule::apply(concrete, candidate), how);
+    }
     made.measured.spills = made.kernel->report().spills;
     if (const std::int64_t bytes = memory_of(*made.kernel, options.threads); bytes > options.memory_bytes) {
       made.measured.outcome = Outcome::TooMuchMemory;
@@ -381,7 +388,8 @@ std::vector<Measured> measure(const program::Program& concrete,
       const Kernel& kernel = *each.kernel;
       const Message message = in_child(options, [&](Message& made) {
         if (options.verify) {
-          const jit::Verification check = jit::verify(kernel, concrete, 1);
+          const jit::Verification check = each.prepack ? jit::verify(*each.prepack, kernel, concrete, 1)
+                                                       : jit::verify(kernel, concrete, 1);
           if (!check.passed) {
             made.outcome = static_cast<std::uint8_t>(Outcome::Wrong);
             std::snprintf(made.reason, sizeof made.reason, "error %.2e over the limit %.0e; %s",
@@ -405,6 +413,7 @@ std::vector<Measured> measure(const program::Program& concrete,
         measured.calls = message.calls;
       }
       each.kernel = nullptr;
+      each.prepack = nullptr;
     }
     measured.note = lock.note();
     results.push_back(std::move(measured));
@@ -419,11 +428,16 @@ double compare(const program::Program& concrete, const schedule::Schedule& a, co
   if (!first.kernel || !second.kernel) return 0;
   const MachineLock lock(options.lock_file, options.lock_wait_s);
   const Message message = in_child(options, [&](Message& made) {
+    // What is packed before calls differs: each kernel has arguments of its own, then.
     const Arguments arguments(*first.kernel);
+    const std::optional<Arguments> own = first.prepack || second.prepack
+                                             ? std::optional<Arguments>(std::in_place, *second.kernel)
+                                             : std::nullopt;
+    const Arguments& others = own ? *own : arguments;
     const int calls_a = calls_for(*first.kernel, arguments, options),
-              calls_b = calls_for(*second.kernel, arguments, options);
+              calls_b = calls_for(*second.kernel, others, options);
     const auto time = [&](const Compiled& of, int calls) {
-      return one_sample(*of.kernel, arguments, calls, options);
+      return one_sample(*of.kernel, &of == &first ? arguments : others, calls, options);
     };
     for (int s = 0; s < options.samples; ++s) {
       // Either goes first in turn: what disturbs in a rhythm of its own disturbs both.

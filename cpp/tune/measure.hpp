@@ -49,6 +49,7 @@ struct Measured {
 };
 
 /// Measures candidates for a concrete program, in order. Each runs in a child process with limits of its own.
+/// Of a candidate that prepacks, calls are timed.
 std::vector<Measured> measure(const program::Program& concrete,
                               const std::vector<schedule::Schedule>& candidates,
                               const MeasureOptions& options);

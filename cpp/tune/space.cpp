@@ -146,15 +146,19 @@ constexpr std::array kMutations = {
 std::span<const TraceMutation> trace_mutations() { return kMutations; }
 
 ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const Machine& machine,
-                             int threads)
-    : program_(std::move(concrete)), dtype_(dtype), machine_(machine), threads_(threads) {
+                             int threads, std::vector<std::string> constants)
+    : program_(std::move(concrete)),
+      dtype_(dtype),
+      machine_(machine),
+      threads_(threads),
+      constants_(std::move(constants)) {
   const auto counted = [&](construct::Phases phases) {
     return construct::construct_with(
         program_, dtype_, machine_.target(threads_),
         [](const construct::Question& question) {
           return construct::fewest_cycles(question.construction, question.scope, question.sketches);
         },
-        {}, {}, phases);
+        constants_, {}, phases);
   };
   const construct::Finished together = counted(construct::Phases::Together);
   if (!together.separable) return;
@@ -167,7 +171,8 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const
 
 std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule, Choices choices) const {
   try {
-    nest::LoopNest nest = schedule::apply(program_, schedule);
+    auto parts = schedule::apply_prepacked(program_, schedule);
+    nest::LoopNest nest = parts ? std::move(parts->call) : schedule::apply(program_, schedule);
     nest::verify(nest);
     return candidate(construct::Finished{std::move(schedule), std::move(nest)}, std::move(choices));
   } catch (const Error&) {  // expected: most random traces do not apply
@@ -212,7 +217,7 @@ std::optional<Candidate> ScheduleSpace::build(Choices choices, const Choose& cho
           choose(question.scope, question.sketches, choice);
           return choice;
         },
-        {}, {}, phases_);
+        constants_, {}, phases_);
     return candidate(std::move(finished), std::move(choices));
   } catch (const Error&) {
     return std::nullopt;

@@ -40,8 +40,10 @@ std::span<const TraceMutation> trace_mutations();
 
 class ScheduleSpace {
  public:
-  /// Throws as construct::construct does.
-  ScheduleSpace(program::Program concrete, nest::Dtype dtype, const Machine& machine, int threads);
+  /// `constants`, names of inputs, are prepacked: candidates are of calls. Throws as construct::construct
+  /// does.
+  ScheduleSpace(program::Program concrete, nest::Dtype dtype, const Machine& machine, int threads,
+                std::vector<std::string> constants = {});
 
   /// Where a search begins: every scope as counted, then one scope at a time by each of its other sketches,
   /// as counted for that one; what is predicted to be fastest first.
@@ -68,6 +70,7 @@ class ScheduleSpace {
   nest::Dtype dtype_;
   Machine machine_;
   int threads_;
+  std::vector<std::string> constants_;
   construct::Phases phases_ = construct::Phases::Together;  ///< those that are predicted to take less time
 };
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "fixture.hpp"
+#include "random_layout.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/schedule.hpp"
 #include "support/error.hpp"
@@ -13,9 +14,9 @@
 namespace syno::schedule {
 namespace {
 
-std::string template_name(const testing::TestParamInfo<Template>& info) { return info.param.name; }
+std::string template_name(const ::testing::TestParamInfo<Template>& info) { return info.param.name; }
 
-class EveryProgram : public testing::TestWithParam<Template> {};
+class EveryProgram : public ::testing::TestWithParam<Template> {};
 
 TEST_P(EveryProgram, PlainLoopsComputeIt) {
   Random random(3);
@@ -29,10 +30,10 @@ TEST_P(EveryProgram, PlainLoopsComputeIt) {
 }
 
 /// A decision that might apply: drawn without looking at what is legal, from the names there are.
-Decision random_decision(Random& random, const Plan& plan) {
+Decision random_decision(Random& random, const Plan& plan, std::string_view wanted) {
   const auto& rows = decisions();
   Decision d;
-  d.name = rows[random.below(rows.size())].name;
+  d.name = wanted.empty() ? rows[random.below(rows.size())].name : wanted;
   const std::size_t s = random.below(plan.program.scopes.size());
   d.scope = plan.program.tensor(plan.program.scopes[s].output).name;
   const auto any_loop = [&](std::size_t scope) -> std::string {
@@ -98,6 +99,14 @@ Decision random_decision(Random& random, const Plan& plan) {
     for (std::size_t other = 0; other < plan.program.scopes.size(); ++other)
       if (other != s && (d.tensor.empty() || derive::find_shared(plan.program, s, other)))
         d.tensor = plan.program.tensor(plan.program.scopes[other].output).name;
+  } else if (d.name == "lay_out") {
+    const auto id = static_cast<program::TensorId>(random.below(plan.program.tensors.size()));
+    const Shape shape = program::shape_of(plan.program, id);
+    if (shape.empty()) return d;
+    const std::string& name = plan.program.tensor(id).name;
+    const bool argument = plan.is_argument(id);
+    d = lay_out_decision(name, testing::random_layout(random, shape, random.below(2) == 0),
+                         argument ? name + "_l" : name);
   } else if (d.name == "layout") {
     d.tensor = d.scope;
     const auto& tensor = plan.program.scopes[s].output;
@@ -159,7 +168,8 @@ void fuzz(const Template& t, std::uint64_t seed, int trials, int steps, Fuzzed& 
       Plan next = plan;
       Decision decision;
       try {
-        decision = random_decision(random, named);
+        // Only what comes first may lay out.
+        decision = random_decision(random, named, i == 0 && random.below(8) == 0 ? "lay_out" : "");
         decide(next, decision);
       } catch (const ScheduleError&) {
         continue;
@@ -176,10 +186,10 @@ void fuzz(const Template& t, std::uint64_t seed, int trials, int steps, Fuzzed& 
     ASSERT_NO_THROW(verify(*nest)) << to_text(schedule) << to_text(*nest) << program::to_text(p);
     const Arguments arguments = random_arguments(p, random);
     expect_same(p, *nest, arguments, to_text(schedule));
-    if (testing::Test::HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
     if (const auto parts = apply_prepacked(p, schedule)) {
       expect_same_prepacked(p, *parts, arguments, to_text(schedule));
-      if (testing::Test::HasFatalFailure()) return;
+      if (::testing::Test::HasFatalFailure()) return;
       ++count.prepacked;
     }
     ++count.nests;
@@ -193,7 +203,7 @@ TEST_P(EveryProgram, RandomTracesKeepItsMeaning) {
   EXPECT_GT(count.nests, 15) << "nearly every trace was refused: the property was hardly tested";
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, EveryProgram, testing::ValuesIn(templates()), template_name);
+INSTANTIATE_TEST_SUITE_P(Programs, EveryProgram, ::testing::ValuesIn(templates()), template_name);
 
 TEST(Decisions, EachRowIsDrawnByTheProperty) {
   Fuzzed count;
@@ -211,6 +221,42 @@ TEST(Decisions, WhatIsInlinedIntoACopyKeepsItsBorder) {
                           {{"stage", "y", {}, {}, "t", {"t_s"}}, {"inline", "t", {}, {}, "", {}}}};
   Random random(3);
   expect_same(p, apply(p, schedule), random_arguments(p, random), to_text(schedule));
+}
+
+/// Layouts of the whole program come before all else; what is said of them is said.
+TEST(Decisions, LayOutComesFirstAndSaysWhatDoesNotFit) {
+  const auto p = program::parse("y[m,n] = sum[k] a[m,k] * b[k,n]", {.sizes = {{"m", 4}, {"n", 6}, {"k", 8}}});
+  const Decision good = lay_out_decision("a", parse_layout("split(0, 2, 2) reorder(1, 0, 2)"), "a_l");
+  EXPECT_EQ(to_text(good), "lay_out a_l tensor=a numbers=0,2,2,1,0,2 words=split:3,reorder:3");
+  EXPECT_EQ(parse_schedule(to_text(Schedule{Dtype::F32, {good}})).trace[0], good);
+  const auto refused = [&](const std::vector<Decision>& trace, const std::string& reason) {
+    try {
+      apply(p, {Dtype::F32, trace});
+      FAIL() << "accepted: " << to_text(trace.back());
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    }
+  };
+  const auto with = [&](auto&& change) {
+    Decision changed = good;
+    change(changed);
+    return std::vector<Decision>{changed};
+  };
+  refused({{"split", "y", {"m"}, {2}, "", {}}, good}, "decisions about 'y' came before");
+  refused({{"strides", "", {}, {9, 1}, "a", {}}, good}, "decisions about 'a' came before");
+  refused({good, good}, "cannot be called 'a_l'");
+  refused(with([](Decision& d) { d.scope = "b"; }), "cannot be called 'b'");
+  refused(with([](Decision& d) { d.words = {"split:3"}; }), "3 numbers that belong to none");
+  refused(with([](Decision& d) { d.words[1] = "reorder:4"; }), "'reorder:4' with 3 left");
+  refused(with([](Decision& d) { d.words[0] = "split"; }), "not 'split' with");
+  refused(with([](Decision& d) { d.words[0] = "slice:3"; }), "layout primitive");
+  refused(with([](Decision& d) { d.numbers[0] = -1; }), "at least 0");
+  refused(with([](Decision& d) { d.numbers[1] = 3; }), "pad it first");
+  refused(with([](Decision& d) { d.words.clear(), d.numbers.clear(); }), "0 primitives");
+  nest::Parameter size;
+  size.name = "m";
+  size.least = 1, size.greatest = 4;
+  EXPECT_THROW(apply(p, {Dtype::F32, {good}}, {size}), ScheduleError);
 }
 
 TEST(Decisions, TransposeRefusesWhatIsNoBlockOfACopy) {

@@ -114,6 +114,46 @@ TEST(LaidOut, ComputesTheSameAtOtherPlacesAndBack) {
   EXPECT_LT(too_long, 80);
 }
 
+TEST(LaidOut, CopiesLieOtherwiseAndArgumentsDoNot) {
+  std::map<Role, int> seen;
+  int outputs = 0;
+  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+    Random random(seed);
+    const Program before = program::at(program::testing::ProgramGenerator(seed)(), 0);
+    const auto id = static_cast<TensorId>(random.below(before.tensors.size()));
+    const Shape shape = program::shape_of(before, id);
+    const bool output = std::count(before.outputs.begin(), before.outputs.end(), id) > 0;
+    if (shape.empty()) continue;
+    const Layout layout = testing::random_layout(random, shape, random.below(2) == 0);
+    const auto made = unless_too_long([&] { return laid_out_copied(before, id, layout, "lies"); });
+    if (!made) continue;
+    program::verify(*made);
+    const std::string what = std::to_string(seed) + " " + before.tensor(id).name + " " + to_text(layout) +
+                             "\n" + program::to_text(before) + program::to_text(*made);
+    const bool copied =
+        output || before.tensor(id).role == Role::Input || before.tensor(id).role == Role::Weight;
+    ASSERT_EQ(made->find_tensor("lies").has_value(), copied) << what;
+    if (copied) {
+      ASSERT_EQ(program::shape_of(*made, id), shape) << what;
+      ASSERT_EQ(program::shape_of(*made, *made->find_tensor("lies")), shape_after(layout, shape)) << what;
+    }
+    auto inputs = random_inputs(before, random);
+    const auto expected = program::interpret(before, inputs);
+    if (!copied) lay(inputs, before.tensor(id).name, layout);
+    const auto got = program::interpret(*made, inputs);
+    for (const auto& [name, values] : expected)
+      ASSERT_TRUE(same(values, got.at(name))) << name << " of " << what;
+    ++seen[before.tensor(id).role];
+    outputs += output;
+  }
+  for (const Role role : {Role::Input, Role::Weight, Role::Computed}) EXPECT_GT(seen[role], 30);
+  EXPECT_GT(outputs, 30);
+  const Program p = program::parse("input x[4]\ny[i: 4] = x[i]\n");
+  for (const char* taken : {"x", "y", ""})
+    EXPECT_THROW(laid_out_copied(p, *p.find_tensor("x"), parse_layout("pad(0, 1, 1)"), taken), ScheduleError);
+  EXPECT_THROW(laid_out_copied(p, TensorId{99}, {}, "lies"), ShapeError);
+}
+
 std::string laid_text(const std::string& program, const std::string& tensor, const std::string& layout) {
   const Program p = program::parse(program);
   return program::to_short_text(laid_out(p, *p.find_tensor(tensor), parse_layout(layout)));

@@ -56,6 +56,18 @@ TEST(Measure, TimesCandidatesInOrder) {
             1);  // plain loops against tiles: no load of the machine turns that
 }
 
+/// What is packed before calls is no part of a call: here it is nearly all of the work.
+TEST(Measure, CallsAreTimedWithoutWhatIsPackedBefore) {
+  const auto p =
+      program::parse("t[k] = sum[j] exp(w[k,j]); y[k] = t[k] + x[k]", {.sizes = {{"k", 64}, {"j", 512}}});
+  const schedule::Schedule whole, packed{nest::Dtype::F32, {{"prepack", "t", {}, {}, "", {}}}};
+  const auto made = measure(p, {whole, packed}, quick());
+  ASSERT_EQ(made[0].outcome, Outcome::Ok) << made[0].reason;
+  ASSERT_EQ(made[1].outcome, Outcome::Ok) << made[1].reason;
+  EXPECT_LT(made[1].median_s, made[0].median_s / 10);
+  EXPECT_LT(compare(p, packed, whole, quick()), 0.1);
+}
+
 TEST(Measure, ColdCallsAreTimedOnce) {
   auto options = quick();
   options.cold = true;
