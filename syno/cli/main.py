@@ -123,6 +123,12 @@ def _schedule_policies() -> tuple[str, ...]:
     return ("search", *policies())
 
 
+def _proposals() -> tuple[str, ...]:
+    from syno.tuning.layouts.proposals import PROPOSERS
+
+    return tuple(PROPOSERS)
+
+
 def _report_suffixes() -> tuple[str, ...]:
     from syno.report.render import SUFFIXES
 
@@ -991,6 +997,27 @@ def tune(
             callback=one_of("cost model", _cost_models), help="Cost model: linear or boosted."
         ),
     ] = "linear",
+    layouts: Annotated[
+        bool,
+        typer.Option(
+            "--layouts",
+            help="Of a convolution or product: search the layouts of its tensors with the loops, too, beside loops alone.",
+        ),
+    ] = False,
+    proposals: Annotated[
+        str,
+        typer.Option(
+            callback=one_of("proposals", _proposals),
+            help="Who proposes layouts: ppo, an actor that learns and needs torch, or random.",
+        ),
+    ] = "ppo",
+    levels: Annotated[int, typer.Option(min=1, max=2, help="Of tiles in layouts.")] = 1,
+    constant: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            help="With --layouts: an input that stays the same over calls, packed before them; repeat."
+        ),
+    ] = None,
     executor: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -1016,9 +1043,10 @@ def tune(
 
     Later kernels use the best. With another `--policy` nothing is measured, and nothing is kept.
     """
-    from syno.cli.tune import check_what, constructed, run, run_network
+    from syno.cli.tune import check_layouts, check_what, constructed, run, run_network
 
     check_what(expr, size or [], network, example or [], plan, budget, policy)
+    check_layouts(layouts, network, constant or [], proposals, levels)
     if network is not None:
         done = run_network(
             network,
@@ -1052,6 +1080,8 @@ def tune(
         executor=executor,
         trust_network=trust_network,
         show=not json,
+        layouts=layouts,
+        how={"proposals": proposals, "levels": levels, "constants": tuple(constant or ())},
     )
     print_json(result.to_dict()) if json else typer.echo(str(result))
 

@@ -17,6 +17,7 @@ from syno.operators.operator import Operator
 from syno.tuning.search import Tuned, session_file, tune
 
 if TYPE_CHECKING:
+    from syno.tuning.layouts.result import LaidTuned
     from syno.tuning.network import NetworkTuned
 
 
@@ -44,14 +45,21 @@ def run(
     show: bool,
     executor: str | None,
     trust_network: bool,
+    layouts: bool = False,
+    how: dict[str, Any] | None = None,
     **options: Any,
-) -> Tuned:
+) -> Tuned | LaidTuned:
     """Parses, searches with progress on the terminal, and returns what was found."""
     sizes: dict[str, Any] = dict(parse_sizes(size))
     operator = Operator.parse(expr, **sizes)
     session = session_file(operator.program, options["threads"], options["dtype"])
     options["progress"] = "auto" if show else "off"
     with _made(executor, trust_network) as made:
+        if layouts:
+            from syno.tuning.layouts.search import Layouts
+
+            wanted = Layouts(**(how or {}))
+            return tune(operator, session=session, executor=made, layouts=wanted, **options)
         return tune(operator, session=session, executor=made, **options)
 
 
@@ -90,6 +98,18 @@ def check_what(
         raise typer.BadParameter(f"--policy {policy} is for an operator; a network is searched")
     if network is None and (example or plan or budget):
         raise typer.BadParameter("--example, --plan and --budget are for a network; give --network")
+
+
+def check_layouts(
+    layouts: bool, network: str | None, constants: list[str], proposals: str, levels: int
+) -> None:
+    """Raises typer.BadParameter where layouts are asked for a network, or said how without being asked for."""
+    if layouts and network is not None:
+        raise typer.BadParameter(
+            "--layouts is for an operator; a network's are chosen by 'syno compile --layouts'"
+        )
+    if not layouts and (constants or proposals != "ppo" or levels != 1):
+        raise typer.BadParameter("--constant, --proposals and --levels are for --layouts; add it")
 
 
 @contextlib.contextmanager

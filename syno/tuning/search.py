@@ -13,14 +13,15 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 import numpy as np
 
 from syno import _core
 from syno.config import cache_directory
-from syno.errors import FormatError, KernelError, SynoError
+from syno.errors import ArgumentError, FormatError, KernelError, SynoError
+from syno.errors import shown as shown_text
 from syno.kernels.construct import construct
 from syno.machines.model import machine_key, machine_model
 from syno.support.arguments import checked
@@ -34,6 +35,8 @@ from syno.tuning.records import Record, RecordStore, record_store
 
 if TYPE_CHECKING:
     from syno.operators.operator import Operator
+    from syno.tuning.layouts.result import LaidTuned
+    from syno.tuning.layouts.search import Layouts
 
 _log = logging.getLogger("syno.tuning")
 
@@ -113,7 +116,15 @@ class Tuned:
         )
 
 
-@checked(but=("trials", "threads", "seed"))
+@overload
+def tune(
+    operator: Operator | _core.Program, *, layouts: Literal[False] = ..., **options: Any
+) -> Tuned: ...
+@overload
+def tune(
+    operator: Operator | _core.Program, *, layouts: Literal[True] | Layouts, **options: Any
+) -> LaidTuned: ...
+@checked(but=("trials", "threads", "seed", "layouts"))
 def tune(
     operator: Operator | _core.Program,
     *,
@@ -121,7 +132,7 @@ def tune(
     threads: int = 1,
     dtype: str = "float32",
     seed: int = 0,
-    model: str = "linear",
+    model: str | None = None,
     batch: int = 8,
     epsilon: float = 0.15,
     time_limit_s: float | None = None,
@@ -131,7 +142,8 @@ def tune(
     options: _core.MeasureOptions | None = None,
     progress: Progress | str = "auto",
     executor: Any = None,
-) -> Tuned:
+    layouts: bool | Layouts = False,
+) -> Any:
     """Searches schedules of an operator by measuring, and remembers the best for later compilations.
 
     Args:
@@ -140,7 +152,7 @@ def tune(
         threads: of a call.
         dtype: "float32", "float64" or "bfloat16".
         seed: of everything random.
-        model: "linear" or "boosted", what picks candidates to measure.
+        model: "linear" or "boosted", what picks candidates to measure; default "linear", "boosted" with layouts.
         batch: measured before the model learns again.
         epsilon: share of a batch picked at random.
         time_limit_s: stop after this long, between batches.
@@ -153,11 +165,17 @@ def tune(
             then), "off", or "auto".
         executor: who measures: ``"ray"`` or ``"ray://HOST:PORT"``, several machines at the same time, each as this one is (those with the
             label ``syno-target=true``, else all); see :mod:`syno.executors`. Default: this machine.
+        layouts: search the layouts of a convolution's or product's tensors together with loops, too, as many trials
+            again, beside loops alone; `syno.tuning.layouts.search.Layouts` says how. What is found copies
+            arguments into their layouts in each call, as its time says.
+    Returns:
+        A `Tuned`; with layouts a `syno.tuning.layouts.result.LaidTuned`.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
-        ScheduleError: the operator's tensors are too large to be addressed.
-        KernelError: trials < 2, or the counted schedule itself cannot be measured.
-        UnknownName: no such dtype, model or progress.
+        ScheduleError: the operator's tensors are too large to be addressed; with layouts, it is no convolution or product.
+        KernelError: trials < 2, or the counted schedule itself cannot be measured; layouts are to be proposed by a
+            network, and torch is not installed.
+        UnknownName: no such dtype, model, progress or proposals.
         FormatError: the session's file cannot be written.
         SessionError: the executor has no such machines, or one differs from this machine, in what.
     """
@@ -175,13 +193,37 @@ def tune(
     )
     if session is not None:
         RecordStore(session).check_writable()
+    if layouts is not False:
+        from syno.tuning.layouts.search import Layouts, LayoutSearch
+
+        how = Layouts() if layouts is True else layouts
+        if not isinstance(how, Layouts):
+            raise ArgumentError(
+                f"[tune] layouts={shown_text(how)}", fix="give True, or how: Layouts(levels=2)"
+            )
+        with bench_on(executor) as bench, shown(progress) as show:
+            both = LayoutSearch(
+                program,
+                how,
+                threads=threads,
+                dtype=dtype,
+                seed=seed,
+                model=model or "boosted",
+                batch=batch,
+                epsilon=epsilon,
+                session=session,
+                cold=cold,
+                options=_set(options or default_options(threads, cold), threads, cold),
+                bench=bench,
+            )
+            return both.run(trials, time_limit_s, keep, show)
     with bench_on(executor) as bench, shown(progress) as show:
         search = _Search(
             program,
             threads,
             dtype,
             seed,
-            make_model(model, seed),
+            make_model(model or "linear", seed),
             batch,
             epsilon,
             session,
@@ -240,6 +282,11 @@ def default_options(threads: int, cold: bool) -> _core.MeasureOptions:
     return options
 
 
+def _set(options: _core.MeasureOptions, threads: int, cold: bool) -> _core.MeasureOptions:
+    options.threads, options.cold = threads, cold
+    return options
+
+
 @dataclass
 class _Trial:
     candidate: _core.Candidate
@@ -266,8 +313,7 @@ class _Search:
         self.machine = machine_model()
         self.space = _core.ScheduleSpace(program, self.machine, dtype=dtype, threads=threads)
         self.model, self.batch, self.epsilon = model, max(1, batch), epsilon
-        self.options = options or default_options(threads, cold)
-        self.options.threads, self.options.cold = threads, cold
+        self.options = _set(options or default_options(threads, cold), threads, cold)
         self.store = RecordStore(session) if session else None
         self.trials: list[_Trial] = []
         self.seen: set[str] = set()
@@ -324,7 +370,7 @@ class _Search:
             self._measure_given(given, trials, start, time_limit_s, progress)
         best, gap = self._final(made.schedule)
         if keep and not self.cold:
-            _kept(record_store(), [self._ranked_record(best)])
+            kept(record_store(), [self._ranked_record(best)])
         ran = [t for t in self.trials if t.record.outcome == "ok"]
         outcomes: dict[str, int] = {}
         for trial in self.trials:
@@ -400,7 +446,7 @@ class _Search:
                 record, trial=len(self.trials) + i, origin=picked[i][1]
             )
         self.measured += len(new)
-        if self.store is not None and not _kept(self.store, fresh.values()):
+        if self.store is not None and not kept(self.store, fresh.values()):
             self.store = None
         for i, (candidate, _) in enumerate(picked):
             record = fresh[i] if i in fresh else self.recorded[texts[i]]
@@ -505,7 +551,7 @@ class _Search:
                 yield number, best
 
 
-def _kept(store: RecordStore, records: Iterable[Record]) -> bool:
+def kept(store: RecordStore, records: Iterable[Record]) -> bool:
     """Whether the records were written; a full disk ends no search, it only costs the next one its start."""
     try:
         store.add(records)

@@ -41,7 +41,7 @@ class _Names:
         # A scope is computed at a loop of the one that reads it.
         loops = self.loops.setdefault(tensor if what == "compute_at" else scope, {})
         before = decision.get("loops", [])
-        after = [loops.get(name, name) for name in before]
+        after = [_part(loops, name) for name in before]
         if what == "split" and len(before) == 1:
             made = words or [f"{before[0]}_o", f"{before[0]}_i"]
             loops.update(zip(made, words or [f"{after[0]}_o", f"{after[0]}_i"], strict=False))
@@ -50,6 +50,9 @@ class _Names:
         elif what in ("epilogue", "inline"):  # one scope gets loops of the other
             for name, new in self.loops.get(tensor, {}).items():
                 loops.setdefault(name, new)
+        elif what == "lay_out":  # the copy is computed as the tensor was, or by loops of its own
+            self.tensors[scope] = self._derived(scope, tensor)
+            self.loops[scope] = dict(self.loops.get(tensor, {}))
         elif what == "stage" and words:
             if tensor == scope:  # of what it writes: the copy is computed as the scope was
                 self.loops[words[0]] = dict(loops)
@@ -65,6 +68,14 @@ class _Names:
         """The name of a copy, which begins with the name of what it is a copy of."""
         rest = name.removeprefix(tensor)
         return self.tensors.get(tensor, tensor) + rest if rest.startswith("_") else name
+
+
+def _part(loops: Mapping[str, str], name: str) -> str:
+    """The new name of a loop: of `om`, a part of what a layout split, by that of `o`."""
+    if name in loops:
+        return loops[name]
+    base = name.rstrip("m")
+    return loops[base] + name[len(base) :] if base in loops else name
 
 
 def sketch_of(schedule: _core.Schedule) -> str:
@@ -84,6 +95,7 @@ def sketch_of(schedule: _core.Schedule) -> str:
 
 
 _STRUCTURE = (
+    "lay_out",
     "stage",
     "epilogue",
     "inline",
