@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -35,7 +35,6 @@ from syno.tuning.records import Record, RecordStore, record_store
 
 if TYPE_CHECKING:
     from syno.operators.operator import Operator
-    from syno.tuning.layouts.result import LaidTuned
     from syno.tuning.layouts.search import Layouts
 
 _log = logging.getLogger("syno.tuning")
@@ -116,14 +115,6 @@ class Tuned:
         )
 
 
-@overload
-def tune(
-    operator: Operator | _core.Program, *, layouts: Literal[False] = ..., **options: Any
-) -> Tuned: ...
-@overload
-def tune(
-    operator: Operator | _core.Program, *, layouts: Literal[True] | Layouts, **options: Any
-) -> LaidTuned: ...
 @checked(but=("trials", "threads", "seed", "layouts"))
 def tune(
     operator: Operator | _core.Program,
@@ -143,7 +134,7 @@ def tune(
     progress: Progress | str = "auto",
     executor: Any = None,
     layouts: bool | Layouts = False,
-) -> Any:
+) -> Tuned:
     """Searches schedules of an operator by measuring, and remembers the best for later compilations.
 
     Args:
@@ -169,7 +160,7 @@ def tune(
             again, beside loops alone; `syno.tuning.layouts.search.Layouts` says how. What is found copies
             arguments into their layouts in each call, as its time says.
     Returns:
-        A `Tuned`; with layouts a `syno.tuning.layouts.result.LaidTuned`.
+        What was found; with layouts a `syno.tuning.layouts.result.LaidTuned`.
     Raises:
         ShapeError: the operator is symbolic with several valuations.
         ScheduleError: the operator's tensors are too large to be addressed; with layouts, it is no convolution or product.

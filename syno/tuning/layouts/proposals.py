@@ -15,8 +15,9 @@ What the paper leaves open is decided so:
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -105,6 +106,25 @@ class LearnedProposer:
         self._optimiser = torch.optim.Adam(parameters, lr=RATE)
 
     def propose(self) -> Proposal:
+        with self._alone():
+            return self._proposed()
+
+    def learn(self, proposals: Sequence[Proposal], rewards: Sequence[float]) -> None:
+        if any(each.actions for each in proposals):
+            with self._alone():
+                self._learned(proposals, rewards)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """On one thread: what is so small gains nothing by more, and sums add in one order."""
+        before = self._torch.get_num_threads()
+        self._torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            self._torch.set_num_threads(before)
+
+    def _proposed(self) -> Proposal:
         template = self._template
         tiles = dict(template.whole().tiles)
         made = Proposal(template.whole())
@@ -125,7 +145,7 @@ class LearnedProposer:
         made.choice = Instance(template.kind, tiles)
         return made
 
-    def learn(self, proposals: Sequence[Proposal], rewards: Sequence[float]) -> None:
+    def _learned(self, proposals: Sequence[Proposal], rewards: Sequence[float]) -> None:
         torch = self._torch
         states = torch.tensor([state for each in proposals for state in each.states])
         actions = torch.tensor([action for each in proposals for action in each.actions])
@@ -133,8 +153,6 @@ class LearnedProposer:
         worth = torch.tensor(
             [r for each, r in zip(proposals, rewards, strict=True) for _ in each.actions]
         )
-        if not len(actions):
-            return
         for _ in range(PASSES):
             shape = self._shape(states)
             policy = torch.distributions.Beta(shape[:, 0], shape[:, 1])

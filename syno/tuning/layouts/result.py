@@ -2,61 +2,51 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from syno import _core
 from syno.support.notebook import facts
 from syno.support.numbers import significant
+from syno.tuning.search import Tuned
 
 
 @dataclass(frozen=True)
-class LaidTuned:
-    """What both searches found. Times are microseconds of one call, copies of arguments into their layouts included."""
+class LaidTuned(Tuned):
+    """What both searches found, the better of the two: times hold copies of arguments into their layouts.
 
-    schedule: _core.Schedule
-    """The better of the two: decisions `lay_out` come first."""
-    best_us: float
-    layouts: Mapping[str, str]
-    """By tensor, of `schedule`; empty where loops alone are as fast."""
-    choice: str
+    `trials` are those of each of the two; `gap` is best / constructed, `ratio` layouts and loops / loops alone.
+    """
+
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    """By tensor, of `schedule`, whose decisions `lay_out` come first; empty where loops alone are as fast."""
+    choice: str = ""
     """The template's parameters that made them, or empty."""
-    joint_us: float
+    joint_us: float = math.inf
     """Of the best of the joint search."""
-    joint_choice: str
-    loops_us: float
+    joint_choice: str = ""
+    loops_us: float = math.inf
     """Of the best of loops alone."""
-    constructed_us: float
-    gap: float
-    """Time of the joint search's best / of loops alone, called in turns; 1 where the joint search found no other layout."""
-    trials: int
-    """Of each of the two searches."""
-    joint_trials: int
+    ratio: float = 1.0
+    """Time of the joint search's best / of loops alone, called in turns; 1 where it found no other layout."""
+    joint_trials: int = 0
     """Of the joint search's, those of its joint stage."""
-    explored: int
+    explored: int = 0
     """Layouts that were measured."""
-    proposed: int
+    proposed: int = 0
     """Layouts that were proposed."""
-    measured: int
-    """Trials of this call; the others were on record, or of both searches."""
-    outcomes: dict[str, int]
-    rank_correlation: float
-    seconds: float
-    curve: tuple[tuple[int, float], ...] = ()
-    """(trial, best microseconds so far) of the joint search."""
     loops_curve: tuple[tuple[int, float], ...] = ()
-    note: str = ""
+    """`curve` is that of the joint search."""
 
     def to_dict(self) -> dict[str, Any]:
-        made = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        own = (
+            "choice", "joint_us", "joint_choice", "loops_us", "ratio", "joint_trials", "explored", "proposed",
+        )  # fmt: skip
         return {
-            **made,
-            "schedule": str(self.schedule.text()),
+            **super().to_dict(),
+            **{name: getattr(self, name) for name in own},
             "layouts": dict(self.layouts),
-            "outcomes": dict(self.outcomes),
-            "curve": [list(point) for point in self.curve],
             "loops_curve": [list(point) for point in self.loops_curve],
         }
 
@@ -65,7 +55,7 @@ class LaidTuned:
             {
                 "loops alone, µs": significant(self.loops_us),
                 "layouts and loops, µs": significant(self.joint_us),
-                "the latter / the former, in turns": significant(self.gap),
+                "the latter / the former, in turns": significant(self.ratio),
                 "constructed, µs": significant(self.constructed_us),
                 "choice": self.choice or "as it lies",
                 "layouts": "; ".join(f"{name}: {text}" for name, text in self.layouts.items()),
@@ -79,7 +69,7 @@ class LaidTuned:
         bad = ", ".join(f"{n} {name}" for name, n in sorted(self.outcomes.items()) if name != "ok")
         lines = [
             f"loops alone: {significant(self.loops_us)} us; layouts and loops: {significant(self.joint_us)} us, "
-            f"{self.gap:.3f} of it in turns; constructed: {significant(self.constructed_us)} us",
+            f"{self.ratio:.3f} of it in turns; constructed: {significant(self.constructed_us)} us",
             f"  {self.trials} trials each, {self.joint_trials} of the joint stage; {self.explored} layouts measured of "
             f"{self.proposed} proposed; {self.measured} trials measured in {self.seconds:.1f} s"
             + (f"; {bad}" if bad else "")

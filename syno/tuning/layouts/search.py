@@ -141,11 +141,17 @@ class LayoutSearch:
         together = _Stages(self, trials, deadline, trials, progress)
         together.run(joint=max(min(trials, 4), round(self.how.share * trials)))
         found, arm = together.best(), together.best_arm()
-        gap = 1.0
+        ratio = 1.0
         if found is not None and arm is not None and arm.choice is not None:
-            gap = self._gap(found, arm, plain)
-        better = found if gap < 0.99 else None  # closer is not better
+            ratio = self._ratio(found, arm, plain)
+        better = found if ratio < 0.99 else None  # closer is not better
         chosen = better or plain
+        first = next((t for t in alone.trials if t.ran), plain)
+        gap = 1.0
+        if chosen is not first and better is None:
+            gap = self._in_turns(plain.schedule, first.schedule)
+        elif better is not None and arm is not None:
+            gap = self._ratio(better, arm, first)
         if keep and not self.cold and not self.how.free:
             self._keep(chosen)
         ran = [t for t in (*alone.trials, *together.trials) if t.ran]
@@ -164,7 +170,10 @@ class LayoutSearch:
             joint_choice=arm.name if arm else "",
             loops_us=plain.record.median_us,
             constructed_us=alone.first_us(),
-            gap=gap,
+            gap=gap or 1.0,
+            ratio=ratio,
+            counted_us=alone.counted_us(),
+            origin=chosen.record.origin,
             trials=trials,
             joint_trials=together.joint,
             explored=len(explored),
@@ -249,7 +258,7 @@ class LayoutSearch:
             for (candidate, schedule, _), text in zip(picked, texts, strict=True)
         ]
 
-    def _gap(self, found: Trial, arm: Arm, plain: Trial) -> float:
+    def _ratio(self, found: Trial, arm: Arm, plain: Trial) -> float:
         """Time of the joint search's best / of the best of loops alone, in turns where both are of one program."""
         if arm.space.program.structural_key() == self.program.structural_key():
             ratio = self._in_turns(found.schedule, plain.schedule)
@@ -347,7 +356,8 @@ class _Stages:
             self.proposed += len(episode)
             said = [self._said(each) for each in episode]
             order = sorted(range(len(episode)), key=lambda i: (said[i], i))
-            before, explored = len(self.trials), set()
+            before = len(self.trials)
+            explored: set[str] = set()
             for i in order:
                 arm = self.search.arm(episode[i].choice)
                 if len(explored) == how.top or len(self.trials) >= most or arm is None:
@@ -413,6 +423,11 @@ class _Stages:
 
     def first_us(self) -> float:
         return next((t.record.median_us for t in self.trials if t.ran), math.inf)
+
+    def counted_us(self) -> float:
+        """As it lies, by counting alone: the second trial, or the first where the two are the same."""
+        counted = [t for t in self.trials if t.ran and t.record.origin == "counted"]
+        return counted[0].record.median_us if counted else self.first_us()
 
     def curve(self) -> list[tuple[int, float]]:
         points, best = [], math.inf
