@@ -6,6 +6,8 @@
 
 `figure1`: a 3x3 convolution in NOHW, NHWO and HWON. `stem`: ResNet-18's first layer in Table 3's layouts.
 `propagation`: the study's sub-graphs, pad, 3x3 and 1x1, in one layout or in chosen ones with conversions.
+`joint`: each of the nine kinds again, layouts and loops searched together (templates, `--proposals`) against loops alone at
+`--trials` each, row-major; ALT-OL, ALT-WP and ALT as `altbench/joint.py` says; written to `--out` case by case.
 `operators`: nine kinds of random configurations (of at most `--most` multiply-adds), row-major, channels last and
 blocked, constructed and with `--trials` searched, the same budget for each. `networks`: row-major, ALT-OL (NHWO
 everywhere), blocked, ALT-WP (chosen, without propagation), auto, measured; in turns. Microseconds, one thread, weights packed.
@@ -14,22 +16,28 @@ everywhere), blocked, ALT-WP (chosen, without propagation), auto, measured; in t
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import networks as known_networks
+from altbench.joint import METHODS as JOINT
+from altbench.joint import run_joint
 from altbench.networks import METHODS, run_network, study
 from altbench.operators import KINDS, drawn, figure_1, run_case, stem
 
 from syno.errors import SynoError, unknown_name
 from syno.machines.model import describe, machine_model
+from syno.support.files import write_whole
 from syno.support.machine import describe_machine
 
-PARTS = ("figure1", "stem", "propagation", "operators", "networks")
+PARTS = ("figure1", "stem", "propagation", "operators", "networks", "joint")
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -37,11 +45,18 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="*", default=list(PARTS[:-1]), help=f"of {', '.join(PARTS)}")
+    parser.add_argument("what", nargs="*", default=list(PARTS[:-2]), help=f"of {', '.join(PARTS)}")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), help=f"of {', '.join(KINDS)}")
     parser.add_argument("--configs", type=int, default=3, help="of each kind")
     parser.add_argument("--most", type=float, default=2e8, help="multiply-adds of a configuration")
     parser.add_argument("--trials", type=int, default=0, help="of a search in each layout; 0: none")
+    parser.add_argument("--proposals", default="ppo", help="joint: ppo or random")
+    parser.add_argument("--levels", type=int, default=1, help="joint: of tiles")
+    parser.add_argument("--share", type=float, default=0.6, help="joint: of trials, for layouts")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="joint: begin no case after"
+    )
+    parser.add_argument("--out", help="joint: a file for what there is so far")
     parser.add_argument("--networks", default="resnet18,mobilenet_v2")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
     parser.add_argument("--rounds", type=int, default=9, help="of timing")
@@ -102,6 +117,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 [found["gap"] for row in timed for found in row["searched"].values()]
             ),
         }
+    if "joint" in options.what:
+        made["joint"] = joint_rows(options, made, told)
     if "networks" in options.what:
         rows = []
         for name in options.networks.split(","):
@@ -112,6 +129,55 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             [row["auto_over_best_uniform"] for row in rows if "auto_over_best_uniform" in row]
         )
     return made
+
+
+def joint_rows(
+    options: argparse.Namespace, made: dict[str, Any], told: Callable[[dict[str, Any]], Any]
+) -> list[dict[str, Any]]:
+    """The first configuration of each kind, then the second, until time is over."""
+    begin = time.monotonic()
+    by_kind = [drawn(k, options.configs, options.seed, options.most) for k in options.kinds]
+    cases = [case for each in itertools.zip_longest(*by_kind) for case in each if case]
+    trials = options.trials or 16
+    how = {
+        "proposals": options.proposals,
+        "levels": options.levels,
+        "share": options.share,
+        "top": 4,
+    }
+    made["joint_settings"] = {**how, "trials": trials, "most": options.most, "cases": len(cases)}
+    rows: list[dict[str, Any]] = []
+    for case in cases:
+        if time.monotonic() - begin > options.seconds:
+            break
+        rows.append(told(run_joint(case, list(JOINT), trials, options.seed, **how)))
+        made["joint_geomean"] = {
+            method: {
+                "of": len(ratios),
+                "over_loops": geomean(ratios),
+                "over_loops_or_loops": geomean([max(1.0, ratio) for ratio in ratios]),
+                "below_1": sum(ratio < 1 for ratio in ratios),
+            }
+            for method in JOINT
+            if (ratios := [r["over_loops"][method] for r in rows if method in r["over_loops"]])
+        }
+        made["joint_searched_over_constructed"] = geomean(
+            [r["searched_over_constructed"] for r in rows if "searched_over_constructed" in r]
+        )
+        made["joint_kinds"] = {
+            kind: {
+                method: geomean(
+                    [r["over_loops"][method] for r in rows
+                     if r["case"].startswith(kind) and method in r["over_loops"]]
+                )
+                for method in JOINT
+            }
+            for kind in options.kinds
+        }  # fmt: skip
+        if options.out:
+            text = json.dumps(msgspec.to_builtins({**made, "joint": rows}), indent=1)
+            write_whole(Path(options.out), text.encode())
+    return rows
 
 
 def main() -> int:

@@ -30,9 +30,10 @@ program::Program laid_out(program::Program concrete, program::TensorId tensor, c
 program::Program without_layout(program::Program concrete, program::TensorId tensor, const Layout& layout,
                                 const Shape& shape);
 
-/// The program in which, where `tensor` is an argument, a copy of it called `copy` lies so: who reads an input
-/// reads its copy, made before all else, and what writes an output writes its copy, from which the output is
-/// copied. The caller's memory stays as it is. Other tensors get the layout themselves; `copy` is not looked at.
+/// The program in which, where `tensor` is an argument, a copy of it called `copy` lies so: who reads an
+/// input reads its copy, made before all else, and what writes an output writes its copy, from which the
+/// output is copied. The caller's memory stays as it is. Other tensors get the layout themselves; `copy` is
+/// not looked at.
 ///
 /// Throws as laid_out() does, and ScheduleError where there is a tensor of that name.
 program::Program laid_out_copied(program::Program concrete, program::TensorId tensor, const Layout& layout,

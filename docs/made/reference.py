@@ -32,7 +32,8 @@ AREAS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tuning": (
         "Tuning and deriving",
         "Schedules by measuring, programs by rewriting.",
-        ("tune", "tune_network", "syno.machines.model", "syno.kernels.construct", "syno.tuning.reuse", "syno.deriving.search",
+        ("tune", "tune_network", "syno.machines.model", "syno.kernels.construct", "syno.tuning.reuse", "syno.tuning.layouts.search", "syno.tuning.layouts.result",
+         "syno.tuning.layouts.template", "syno.tuning.layouts.instance", "syno.tuning.layouts.proposals", "syno.deriving.search",
          "syno.deriving.derivations"),
     ),
     "engine": (

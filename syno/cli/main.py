@@ -210,6 +210,13 @@ def _sizes(texts: Optional[list[str]]) -> None:  # noqa: UP045
     _size(texts or [])
 
 
+def _names(texts: Optional[list[str]]) -> None:  # noqa: UP045
+    from syno.cli.tune import check_name
+
+    for text in texts or []:
+        check_name(text)
+
+
 def _forms(texts: Optional[list[str]]) -> None:  # noqa: UP045
     from syno.cli.targets import check_form
 
@@ -1015,7 +1022,8 @@ def tune(
     constant: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            help="With --layouts: an input that stays the same over calls, packed before them; repeat."
+            callback=parsed_by(_names),
+            help="With --layouts: an input that stays the same over calls, packed before them; repeat.",
         ),
     ] = None,
     executor: Annotated[

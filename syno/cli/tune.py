@@ -100,6 +100,14 @@ def check_what(
         raise typer.BadParameter("--example, --plan and --budget are for a network; give --network")
 
 
+def check_name(text: str) -> None:
+    """Raises ArgumentError where a text is no name of an input."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII):
+        raise ArgumentError(
+            f"[tune] --constant {shown(text)} is no name", fix="give an input of the operator, 'k'"
+        )
+
+
 def check_layouts(
     layouts: bool, network: str | None, constants: list[str], proposals: str, levels: int
 ) -> None:

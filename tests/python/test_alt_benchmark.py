@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 alt: Any = pytest.importorskip("alt")
 operators: Any = pytest.importorskip("altbench.operators")
 networks: Any = pytest.importorskip("altbench.networks")
+joint: Any = pytest.importorskip("altbench.joint")
 
 
 @pytest.mark.parametrize("kind", operators.KINDS)
@@ -38,6 +39,20 @@ def test_an_operator_is_timed_in_each_layout_and_searched() -> None:
     assert row["predicted_us"].keys() == row["us"].keys() == row["searched"].keys()
     assert row["gain_of_best"] >= 1 >= row["us"][row["best"]] / row["us"]["row-major"]
     assert row["gain_of_chosen"] <= row["gain_of_best"]
+
+
+def test_joint_searches_are_held_against_loops_alone(tmp_path: Path) -> None:
+    case = operators.Case("small", torch.nn.Conv2d(4, 8, 3, padding=1, bias=False), (1, 4, 6, 6))
+    how = {"proposals": "random", "levels": 1, "share": 0.6, "top": 2}
+    row = joint.run_joint(case, list(joint.METHODS), 4, 0, **how)
+    assert "failures" not in row, row
+    assert row["us"].keys() == {"constructed", "loops", *joint.METHODS}
+    assert row["over_loops"].keys() == set(joint.METHODS) == {*row["layouts"], "ALT-OL"}
+    for method, ratio in row["over_loops"].items():
+        assert ratio == pytest.approx(row["us"]["loops"] / row["us"][method])
+    assert "failed" in joint.run_joint(
+        operators.Case("none", torch.nn.ReLU(), (1, 4, 6, 6)), ["ALT"], 4, 0, **how
+    )
 
 
 def test_the_stem_lies_in_all_layouts_of_the_table() -> None:

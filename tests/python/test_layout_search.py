@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import syno
 from syno import _core
+from syno.cli.main import app
 from syno.errors import ArgumentError, KernelError, ScheduleError, UnknownName
 from syno.kernels.prepack import prepacked
 from syno.tuning.layouts.instance import Instance
@@ -270,6 +272,41 @@ def test_an_operator_without_a_template_is_refused() -> None:
     with pytest.raises(ScheduleError, match=r"no template.*convolution and product"):
         search(bench, RANDOM, syno.Operator.parse("y[i] = sum[j] x[i,j]", i=4, j=4))
     assert not bench.calls
+
+
+def said(result: Any) -> str:
+    return " ".join(str(result.output + result.stderr).replace("│", " ").split())
+
+
+MATMUL = ["tune", "y[m,n] = sum[k] a[m,k] * b[k,n]", "-s", "m=8", "-s", "n=8", "-s", "k=8"]
+
+
+def test_the_command_line_searches_layouts(tmp_path: Path) -> None:
+    given = ["--layouts", "--proposals", "random", "--constant", "b", "--trials", "4", "--json"]
+    with syno.config.config(cache=str(tmp_path)):
+        result = CliRunner().invoke(app, [*MATMUL, *given])
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)
+        assert found["trials"] == 4 and found["joint_us"] > 0 and found["loops_us"] > 0
+        again = json.loads(CliRunner().invoke(app, [*MATMUL, *given]).stdout)
+        assert again["measured"] == 0, "it goes on where it was"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--levels", "2"], "are for --layouts"),
+        (["--layouts", "--levels", "3"], "levels"),
+        (["--layouts", "--constant", "1b"], "is no name"),
+        (["--layouts", "--constant", "z", "--proposals", "random"], "unknown constant"),
+        (["--layouts", "--proposals", "genetic"], "proposals"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong(given: list[str], words: str) -> None:
+    result = CliRunner().invoke(app, [*MATMUL, *given])
+    assert result.exit_code in (1, 2) and words in said(result)
+    wrong = CliRunner().invoke(app, ["tune", "--network", "a.b:c", "--layouts"])
+    assert wrong.exit_code == 2 and "syno compile" in said(wrong)
 
 
 def test_without_torch_layouts_are_drawn_by_chance_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,8 @@ class Template:
         owner = _core.moves_with(program)
         group = {self.axes.output, owner.get(self.axes.output, self.axes.output)}
         group |= {name for name, other in owner.items() if other in group}
-        self._output = self._in_order(group)
+        self.output = self._in_order(group)
+        """What lies as the output does: the sum, and what is elementwise of it."""
 
     def _in_order(self, names: set[str]) -> tuple[str, ...]:
         shape = list(self.program.shape(self.axes.output))
@@ -182,7 +183,7 @@ class Template:
         """
         self.check(choice)
         output = self._of_output(choice)
-        made = {name: output for name in self._output}
+        made = {name: output for name in self.output}
         made[self.axes.data] = self._of_data(choice)
         made[self.axes.weight] = self._of_weight(choice)
         return {name: text for name, text in made.items() if text}
