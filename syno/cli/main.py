@@ -1054,7 +1054,7 @@ def tune(
     from syno.cli.tune import check_layouts, check_what, constructed, run, run_network
 
     check_what(expr, size or [], network, example or [], plan, budget, policy)
-    check_layouts(layouts, network, constant or [], proposals, levels)
+    check_layouts(layouts, network, policy, constant or [], proposals, levels)
     if network is not None:
         done = run_network(
             network,

@@ -109,12 +109,21 @@ def check_name(text: str) -> None:
 
 
 def check_layouts(
-    layouts: bool, network: str | None, constants: list[str], proposals: str, levels: int
+    layouts: bool,
+    network: str | None,
+    policy: str,
+    constants: list[str],
+    proposals: str,
+    levels: int,
 ) -> None:
     """Raises typer.BadParameter where layouts are asked for a network, or said how without being asked for."""
     if layouts and network is not None:
         raise typer.BadParameter(
             "--layouts is for an operator; a network's are chosen by 'syno compile --layouts'"
+        )
+    if layouts and policy != "search":
+        raise typer.BadParameter(
+            f"--layouts are searched by measuring; leave --policy {policy} out"
         )
     if not layouts and (constants or proposals != "ppo" or levels != 1):
         raise typer.BadParameter("--constant, --proposals and --levels are for --layouts; add it")

@@ -300,6 +300,7 @@ def test_the_command_line_searches_layouts(tmp_path: Path) -> None:
         (["--layouts", "--constant", "1b"], "is no name"),
         (["--layouts", "--constant", "z", "--proposals", "random"], "unknown constant"),
         (["--layouts", "--proposals", "genetic"], "proposals"),
+        (["--layouts", "--policy", "tree"], "leave --policy tree out"),
     ],
 )
 def test_the_command_line_says_what_is_wrong(given: list[str], words: str) -> None:
