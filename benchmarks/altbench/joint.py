@@ -85,5 +85,6 @@ def options() -> _core.MeasureOptions:
     from syno.tuning.search import default_options
 
     made = default_options(1, cold=False)
-    made.samples, made.sample_s, made.limit_s = 5, 5e-4, 20.0
+    made.samples, made.sample_s, made.limit_s = 5, 3e-4, 20.0
+    made.lock_wait_s = 5.0
     return made
