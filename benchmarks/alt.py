@@ -19,6 +19,7 @@ import argparse
 import itertools
 import json
 import math
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -83,7 +84,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for name in names:
             if name not in known:
                 raise unknown_name(kind, name, known)
-    made: dict[str, Any] = {"machine": describe_machine(), "model": describe(machine_model())}
+    made: dict[str, Any] = {
+        "command": shlex.join(["python", "benchmarks/alt.py", *sys.argv[1:]]),
+        "machine": describe_machine(),
+        "model": describe(machine_model()),
+    }
 
     def told(row: dict[str, Any]) -> dict[str, Any]:
         times = "  ".join(f"{name} {us:.1f}" for name, us in row["us"].items())
