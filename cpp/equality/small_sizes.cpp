@@ -113,10 +113,14 @@ class Shrinking {
         order.begin());
     if (large == order.size()) return;
     int effort = 2000;
+    const Row* other = nullptr;
     const auto assign = [&](auto&& self, std::size_t at, std::int64_t least) -> bool {
       if (at == order.size()) return true;
       const std::size_t c = order[at];
       for (std::int64_t candidate = least + (least + like[c]) % 2; candidate <= like[c]; candidate += 2) {
+        // Each is another one: what two coefficients happen to be to each other in one valuation they are not
+        // in both.
+        if (other != nullptr && (*other)[c] == candidate) continue;
         row[c] = candidate;
         if (--effort < 0) return false;
         if (keeps_relations(row, std::span(order).first(at + 1)) && self(self, at + 1, 4)) return true;
@@ -129,6 +133,7 @@ class Shrinking {
     }
     if (number == 0) return;
     const Row first = row;
+    other = &first;
     if (!assign(assign, large, row[order[large]] + 1)) row = first;
   }
 
@@ -234,7 +239,8 @@ class Shrinking {
       if (never_changes(p) && real_.front()[p] <= kKept) continue;
       look(p, std::nullopt);
       for (const std::size_t q : primaries_) {
-        if (p != q) look(p, q);
+        // Where both are always equal, to grow them leaves their quotient as it is.
+        if (p != q && !everywhere([&](const Row& r) { return r[p] == r[q]; })) look(p, q);
       }
     }
     return result;

@@ -1,8 +1,10 @@
 #include "synth/state.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "support/error.hpp"
+#include "support/mix.hpp"
 
 namespace syno::synth {
 namespace {
@@ -124,8 +126,38 @@ std::int64_t place_of(const CoordinatePool& pool, const SizePool& sizes, Coordin
 
 }  // namespace
 
-bool take_every_place(const CoordinatePool& pool, const SizePool& sizes,
-                      std::span<const Coordinate> coordinates, std::size_t valuation) {
+namespace {
+
+/// All places of a coordinate are congruent modulo this; 0: there is one place only.
+std::int64_t congruent_modulo(const CoordinatePool& pool, const SizePool& sizes, Coordinate coordinate,
+                              std::size_t v) {
+  const CoordinateNode& node = pool[coordinate];
+  const auto value = [&](SizeNumber size) { return static_cast<std::int64_t>(sizes.value(size, v)); };
+  if (node.a == 0) return value(node.extent) == 1 ? 0 : 1;
+  const std::int64_t a = congruent_modulo(pool, sizes, node.a, v);
+  const std::int64_t b = node.b == 0 ? 0 : congruent_modulo(pool, sizes, node.b, v);
+  switch (node.kind) {
+    case Kind::MergeMajor:
+      return a % value(node.parameter) == 0 ? a / value(node.parameter) : 1;
+    case Kind::MergeMinor:
+      return std::gcd(a, value(node.parameter));
+    case Kind::Split:
+      return std::gcd(a * value(pool[node.b].extent), b);
+    case Kind::Shift:
+      return std::gcd(a, value(node.extent));
+    case Kind::Stride:
+      return a * value(node.parameter);
+    default:
+      return std::gcd(a, b);
+  }
+}
+
+bool takes_every_place(const CoordinatePool& pool, const SizePool& sizes,
+                       std::span<const Coordinate> coordinates, std::size_t valuation) {
+  for (const Coordinate c : coordinates) {
+    if (sizes.value(pool[c].extent, valuation) > 1 && congruent_modulo(pool, sizes, c, valuation) != 1)
+      return false;
+  }
   // Those that are made of nothing in common take their places apart.
   std::vector<std::vector<Coordinate>> points(coordinates.size());
   for (std::size_t k = 0; k < coordinates.size(); ++k) add_points(pool, coordinates[k], points[k]);
@@ -173,6 +205,19 @@ bool take_every_place(const CoordinatePool& pool, const SizePool& sizes,
     if (left > 0) return false;
   }
   return true;
+}
+
+}  // namespace
+
+bool take_every_place(const CoordinatePool& pool, const SizePool& sizes,
+                      std::span<const Coordinate> coordinates, std::size_t valuation) {
+  std::uint64_t key = split_mix(valuation + 1);
+  for (const Coordinate coordinate : coordinates) key += split_mix(pool[coordinate].hash);
+  constexpr std::uint32_t kNo = 1, kYes = 2;
+  if (const std::uint32_t known = pool.every_place_.find(key | 1); known != 0) return known == kYes;
+  const bool answer = takes_every_place(pool, sizes, coordinates, valuation);
+  pool.every_place_[key | 1] = answer ? kYes : kNo;
+  return answer;
 }
 
 void Pooled::add(const State& state, const CoordinatePool& pool, Coordinate coordinate) {

@@ -37,11 +37,16 @@ class CoordinatePool {
   Coordinate make(CoordinateNode node, const SizePool& sizes);
   const CoordinateNode& operator[](Coordinate coordinate) const { return nodes_[coordinate]; }
   std::size_t size() const { return nodes_.size(); }
-  std::size_t bytes() const { return nodes_.capacity() * sizeof(CoordinateNode) + ids_.bytes(); }
+  std::size_t bytes() const {
+    return nodes_.capacity() * sizeof(CoordinateNode) + ids_.bytes() + every_place_.bytes();
+  }
 
  private:
+  friend bool take_every_place(const CoordinatePool&, const SizePool&, std::span<const Coordinate>,
+                               std::size_t);
   std::vector<CoordinateNode> nodes_;
-  NumberMap ids_;  ///< coordinates by hash
+  NumberMap ids_;                  ///< coordinates by hash
+  mutable NumberMap every_place_;  ///< known answers of take_every_place()
 };
 
 /// A coordinate of the frontier and what happened to it.
@@ -120,7 +125,7 @@ bool adjacent(const CoordinatePool& pool, Coordinate left, Coordinate right);
 bool only_reduces(const CoordinatePool& pool, Coordinate coordinate);
 
 /// Whether the coordinates, together, take every place of their extents for some point of what they are made
-/// of, at a valuation.
+/// of, at a valuation. The pool remembers the answer.
 bool take_every_place(const CoordinatePool& pool, const SizePool& sizes,
                       std::span<const Coordinate> coordinates, std::size_t valuation);
 

@@ -69,6 +69,21 @@ TEST(SmallSizes, NothingIsOneAtBothThatIsNotOneEverywhere) {
   EXPECT_GT(looked_at, 300U);
 }
 
+TEST(SmallSizes, OfTwoLargeCoefficientsStaySmall) {
+  // Beside 5 for k, g is s^2 by chance; were it so at both valuations, no growth of the channels could tell
+  // C_in from C_out * s^2 / g.
+  const Sizes sizes({{"C_in", P}, {"C_out", P}, {"L", P}, {"k", C}, {"s", C}, {"g", C}},
+                    {{64, 64, 512, 9, 2, 32}, {128, 128, 256, 9, 2, 32}});
+  const Sizes small = small_sizes(sizes);
+  ASSERT_EQ(small.valuation_count(), 2U);
+  for (std::size_t row = 0; row < 2; ++row) {
+    EXPECT_EQ(small.valuation(row)[0], small.valuation(row)[1]);
+    EXPECT_LE(small.valuation(row)[0], 64);
+  }
+  for (const std::size_t coefficient : {3, 5})
+    EXPECT_NE(small.valuation(0)[coefficient], small.valuation(1)[coefficient]);
+}
+
 TEST(SmallSizes, SmallOnesStayAsTheyAre) {
   const Sizes sizes({{"C", P}, {"k", C}}, {{8, 3}});
   EXPECT_EQ(small_sizes(sizes), sizes);
