@@ -16,7 +16,24 @@ class Grower {
     for (const auto& [out, in] : signature.fixed) input_[in] = static_cast<CoordinateId>(out);
   }
 
+  /// Each place of an enlarged dimension stands for several of the output, its phases.
+  Grower(const Signature& signature, const Roles& roles) : Grower(signature) {
+    for (const auto& [output, input, stride, enlarged] : roles.spatial) {
+      places_.push_back(Grower::output(output));
+      if (enlarged.is_one()) continue;
+      const auto [place, phase] = merge(Grower::output(output), enlarged);
+      places_.back() = place;
+      phases_.push_back(phase);
+    }
+  }
+
   static CoordinateId output(std::size_t dim) { return static_cast<CoordinateId>(dim); }
+  CoordinateId place(std::size_t spatial) const { return places_[spatial]; }
+  /// What a weight matches, phases besides: each has a weight of its own.
+  std::vector<CoordinateId> in_each_phase(std::vector<CoordinateId> matched) const {
+    matched.insert(matched.end(), phases_.begin(), phases_.end());
+    return matched;
+  }
   CoordinateId reduce(const Size& extent) { return apply(Step::reduce(extent)); }
   std::pair<CoordinateId, CoordinateId> merge(CoordinateId i, const Size& block) {
     const CoordinateId major = apply(Step::merge(i, block));
@@ -47,6 +64,8 @@ class Grower {
     return first;
   }
   PGraph graph_;
+  std::vector<CoordinateId> places_;  ///< of each spatial dimension
+  std::vector<CoordinateId> phases_;
   std::vector<CoordinateId> input_;
   std::vector<std::vector<CoordinateId>> further_;
 };
@@ -66,17 +85,16 @@ std::vector<CoordinateId> windows(Grower& grow, const Roles& roles, const Size& 
 
 /// Spatial dimensions as they are; strided ones drop points.
 void pass(Grower& grow, const Roles& roles) {
-  for (const auto& [output, input, stride] : roles.spatial) {
-    grow.assign(input, grow.stride(Grower::output(output), stride));
-  }
+  for (std::size_t i = 0; i < roles.spatial.size(); ++i)
+    grow.assign(roles.spatial[i].input, grow.stride(grow.place(i), roles.spatial[i].stride));
 }
 
 /// [h] -> [stride*h + window - k/2] for every spatial dimension, assigned to the input.
 void slide(Grower& grow, const Roles& roles, const std::vector<CoordinateId>& windows) {
   if (windows.empty()) return pass(grow, roles);
   for (std::size_t i = 0; i < roles.spatial.size(); ++i) {
-    const auto& [output, input, stride] = roles.spatial[i];
-    grow.assign(input, grow.unfold(grow.stride(Grower::output(output), stride), windows[i]));
+    const Roles::Spatial& dim = roles.spatial[i];
+    grow.assign(dim.input, grow.unfold(grow.stride(grow.place(i), dim.stride), windows[i]));
   }
 }
 
@@ -87,9 +105,9 @@ std::vector<CoordinateId> with(std::vector<CoordinateId> list, const std::vector
 
 CompleteGraph conv1x1(const Signature& signature, const NamedParameters&) {
   const Roles roles = roles_of(signature);
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
-  grow.contract({c}, {Grower::output(roles.channel_out)});
+  grow.contract({c}, grow.in_each_phase({Grower::output(roles.channel_out)}));
   grow.assign(roles.channel_in, c);
   pass(grow, roles);
   return grow.finish();
@@ -97,10 +115,10 @@ CompleteGraph conv1x1(const Signature& signature, const NamedParameters&) {
 
 CompleteGraph conv(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
   const auto r = windows(grow, roles, parameters.kernel);
-  grow.contract(with({c}, r), {Grower::output(roles.channel_out)});
+  grow.contract(with({c}, r), grow.in_each_phase({Grower::output(roles.channel_out)}));
   grow.assign(roles.channel_in, c);
   slide(grow, roles, r);
   return grow.finish();
@@ -108,13 +126,13 @@ CompleteGraph conv(const Signature& signature, const NamedParameters& parameters
 
 CompleteGraph grouped_conv(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const CoordinateId c = grow.reduce(in_channels(signature, roles) / parameters.groups);
   const auto r = windows(grow, roles, parameters.kernel);
   const auto [group, within] =
       grow.merge(Grower::output(roles.channel_out), out_channels(signature, roles) / parameters.groups);
   const CoordinateId channel = grow.split(group, c);
-  grow.contract(with({channel}, r), {within});
+  grow.contract(with({channel}, r), grow.in_each_phase({within}));
   grow.assign(roles.channel_in, channel);
   slide(grow, roles, r);
   return grow.finish();
@@ -129,10 +147,10 @@ CompleteGraph dilated_conv(const Signature& signature, const NamedParameters& pa
                     "the dilation {} has different values at different valuations; give one number",
                     signature.sizes.to_text(parameters.dilation));
   }
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
   auto r = windows(grow, roles, parameters.kernel);
-  grow.contract(with({c}, r), {Grower::output(roles.channel_out)});
+  grow.contract(with({c}, r), grow.in_each_phase({Grower::output(roles.channel_out)}));
   grow.assign(roles.channel_in, c);
   for (CoordinateId& window : r) {
     window = grow.stride(window, parameters.dilation);
@@ -153,9 +171,9 @@ void require_equal_channels(std::string_view name, const Signature& signature, c
 CompleteGraph depthwise_conv(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
   require_equal_channels("depthwise_conv", signature, roles);
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const auto r = windows(grow, roles, parameters.kernel);
-  grow.contract(with({Grower::output(roles.channel_out)}, r), {});
+  grow.contract(with({Grower::output(roles.channel_out)}, r), grow.in_each_phase({}));
   grow.assign(roles.channel_in, Grower::output(roles.channel_out));
   slide(grow, roles, r);
   return grow.finish();
@@ -163,22 +181,29 @@ CompleteGraph depthwise_conv(const Signature& signature, const NamedParameters& 
 
 CompleteGraph separable_conv(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
   const auto r = windows(grow, roles, parameters.kernel);
   grow.contract({c}, {Grower::output(roles.channel_out)});  // pointwise
-  grow.contract(with({c}, r), {});                          // depthwise
+  grow.contract(with({c}, r), grow.in_each_phase({}));      // depthwise
   grow.assign(roles.channel_in, c);
   slide(grow, roles, r);
   return grow.finish();
+}
+
+void require_no_enlarging(std::string_view name, std::size_t output, const Size& enlarged) {
+  if (enlarged.is_one()) return;
+  fail<SpecError>(
+      name, "output dimension {} is larger than the input's; the operator has no weight to make it", output);
 }
 
 /// Sums blocks of `stride` neighbours; divide by the block for the mean.
 CompleteGraph average_pool(const Signature& signature, const NamedParameters&) {
   const Roles roles = roles_of(signature);
   require_equal_channels("average_pool", signature, roles);
-  Grower grow(signature);
-  for (const auto& [output, input, stride] : roles.spatial) {
+  Grower grow(signature, roles);
+  for (const auto& [output, input, stride, enlarged] : roles.spatial) {
+    require_no_enlarging("average_pool", output, enlarged);
     grow.assign(input, stride.is_one() ? Grower::output(output)
                                        : grow.split(Grower::output(output), grow.reduce(stride)));
   }
@@ -190,8 +215,9 @@ CompleteGraph average_pool(const Signature& signature, const NamedParameters&) {
 CompleteGraph pixel_shuffle(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
   require_equal_channels("pixel_shuffle", signature, roles);
-  Grower grow(signature);
-  for (const auto& [output, input, stride] : roles.spatial) {
+  Grower grow(signature, roles);
+  for (const auto& [output, input, stride, enlarged] : roles.spatial) {
+    require_no_enlarging("pixel_shuffle", output, enlarged);
     if (!stride.is_one()) {
       fail<SpecError>("pixel_shuffle", "output and input dimension {} must be the same size", output);
     }
@@ -224,25 +250,25 @@ struct Middle {
   CoordinateId group, channel, within;
 };
 
-CoordinateId strided(Grower& grow, const Roles::Spatial& dim) {
-  return grow.stride(Grower::output(dim.output), dim.stride);
+CoordinateId strided(Grower& grow, const Roles& roles, std::size_t i) {
+  return grow.stride(grow.place(i), roles.spatial[i].stride);
 }
 
 /// Figs. 8 and 9: two stages joined by a window that the first weight indexes and only the second reduces.
 CompleteGraph operator1(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const auto window = plane_windows("operator1", grow, roles, parameters.kernel);
   const Middle middle(grow, signature, roles, parameters);
   grow.contract(with(window, {middle.group, middle.channel}), {Grower::output(roles.channel_out)});
   const CoordinateId channel = grow.split(middle.group, middle.within);
   if (window.empty()) {
-    grow.contract({channel}, {middle.channel});
+    grow.contract({channel}, grow.in_each_phase({middle.channel}));
     pass(grow, roles);
   } else {
-    grow.assign(roles.spatial[0].input, grow.unfold(strided(grow, roles.spatial[0]), window[0]));
-    grow.contract({window[1], channel}, {middle.channel});
-    grow.assign(roles.spatial[1].input, grow.unfold(strided(grow, roles.spatial[1]), window[1]));
+    grow.assign(roles.spatial[0].input, grow.unfold(strided(grow, roles, 0), window[0]));
+    grow.contract({window[1], channel}, grow.in_each_phase({middle.channel}));
+    grow.assign(roles.spatial[1].input, grow.unfold(strided(grow, roles, 1), window[1]));
   }
   grow.assign(roles.channel_in, channel);
   return grow.finish();
@@ -254,14 +280,14 @@ CompleteGraph operator1(const Signature& signature, const NamedParameters& param
 /// is Shared by both weights and only the second stage reduces it.
 CompleteGraph operator2(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const auto window = plane_windows("operator2", grow, roles, parameters.kernel);
   const Middle middle(grow, signature, roles, parameters);
   std::vector<CoordinateId> second{middle.group, middle.channel};
   if (!window.empty()) second.push_back(window[0]);
   grow.contract(second, {Grower::output(roles.channel_out)});
   const CoordinateId channel = grow.split(middle.group, middle.within);
-  grow.contract(with(window, {channel}), {middle.channel});
+  grow.contract(with(window, {channel}), grow.in_each_phase({middle.channel}));
   slide(grow, roles, window);
   grow.assign(roles.channel_in, channel);
   return grow.finish();
@@ -271,7 +297,7 @@ CompleteGraph operator2(const Signature& signature, const NamedParameters& param
 /// which makes it two grouped convolutions: as many FLOPs and parameters, a field of 3 x 5 instead of 3 x 3.
 CompleteGraph stacked_conv(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const auto window = plane_windows("stacked_conv", grow, roles, parameters.kernel);
   std::vector<CoordinateId> first;
   if (!window.empty()) first.push_back(grow.reduce(parameters.kernel));
@@ -279,12 +305,12 @@ CompleteGraph stacked_conv(const Signature& signature, const NamedParameters& pa
   grow.contract(with(window, {middle.group, middle.channel}), {Grower::output(roles.channel_out)});
   const CoordinateId channel = grow.split(middle.group, middle.within);
   if (window.empty()) {
-    grow.contract({channel}, {middle.channel});
+    grow.contract({channel}, grow.in_each_phase({middle.channel}));
     pass(grow, roles);
   } else {
-    grow.assign(roles.spatial[0].input, grow.unfold(strided(grow, roles.spatial[0]), window[0]));
-    const CoordinateId between = grow.unfold(strided(grow, roles.spatial[1]), window[1]);
-    grow.contract({first[0], channel}, {middle.channel});
+    grow.assign(roles.spatial[0].input, grow.unfold(strided(grow, roles, 0), window[0]));
+    const CoordinateId between = grow.unfold(strided(grow, roles, 1), window[1]);
+    grow.contract({first[0], channel}, grow.in_each_phase({middle.channel}));
     grow.assign(roles.spatial[1].input, grow.unfold(between, first[0]));
   }
   grow.assign(roles.channel_in, channel);
@@ -294,12 +320,12 @@ CompleteGraph stacked_conv(const Signature& signature, const NamedParameters& pa
 /// NAS-PTE's bottlenecking (Turner et al., ASPLOS 2021) where the output has to keep its channels.
 CompleteGraph bottleneck_conv(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
-  Grower grow(signature);
+  Grower grow(signature, roles);
   const auto r = windows(grow, roles, parameters.kernel);
   const CoordinateId middle = grow.reduce(out_channels(signature, roles) / parameters.shrink);
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
   grow.contract({middle}, {Grower::output(roles.channel_out)});
-  grow.contract(with({c}, r), {middle});
+  grow.contract(with({c}, r), grow.in_each_phase({middle}));
   grow.assign(roles.channel_in, c);
   slide(grow, roles, r);
   return grow.finish();
@@ -437,11 +463,18 @@ Roles roles_of(const Signature& signature) {
   }
   for (std::size_t i = 0; i < spatial_out.size(); ++i) {
     const Size stride = signature.input[spatial_in[i]].extent / signature.output[spatial_out[i]].extent;
-    if (!signature.sizes.integral(stride)) {
-      fail<SpecError>("named operator", "spatial input dimension {} is {} times its output, not an integer",
-                      i, signature.sizes.to_text(stride));
+    const Size enlarged = Size() / stride;
+    if (signature.sizes.integral(stride)) {
+      roles.spatial.push_back({spatial_out[i], spatial_in[i], stride, Size()});
+    } else if (signature.sizes.integral(enlarged)) {
+      roles.spatial.push_back({spatial_out[i], spatial_in[i], Size(), enlarged});
+    } else {
+      fail<SpecError>(
+          "named operator",
+          "spatial input dimension {} is {} times its output, and neither is an integer times the "
+          "other",
+          i, signature.sizes.to_text(stride));
     }
-    roles.spatial.push_back({spatial_out[i], spatial_in[i], stride});
   }
   return roles;
 }

@@ -21,12 +21,14 @@ struct NamedParameters {
 };
 
 /// What the dimensions of a signature are for: fixed pairs are batch, the unordered ones channels, the others
-/// spatial, matched in order. A spatial input that is S times its output means stride S.
+/// spatial, matched in order. A spatial input that is S times its output means stride S; an output that is E
+/// times its input is enlarged, as by a transposed convolution.
 struct Roles {
   struct Spatial {
     std::size_t output = 0;
     std::size_t input = 0;
     Size stride;
+    Size enlarged;
   };
   std::size_t channel_out = 0;
   std::size_t channel_in = 0;

@@ -75,8 +75,10 @@ def _reached(name: str, op: Op, inputs: tuple[Tensor, ...]) -> Reached:
 def around(fit: Fit | None, module: Op) -> list[str]:
     """What the layer does before and after the operator."""
     lines = []
-    if fit is not None and not fit.exact:
-        lines.append(f"before: the layer's input is changed: {fit.describe()}, with zeros")
+    if fit is not None and (padding := fit.padding()):
+        lines.append(f"before: the layer's input is changed: {padding}, with zeros")
     if module.bias is not None:
         lines.append("after: the layer adds its bias, one value an output channel")
+    if fit is not None and (cropping := fit.cropping()):
+        lines.append(f"after: the layer returns a part of the output: {cropping}")
     return lines

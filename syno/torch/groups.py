@@ -71,9 +71,10 @@ class SiteGroup:
         not the same along every axis."""
         layer = self.sites[0].layer
         assert layer is not None
-        if not layer.kernel or set(layer.kernel) == {1}:
+        windows = set(_windows(layer))
+        if windows <= {1}:
             return "1"
-        return "k" if len(set(layer.kernel)) == 1 else "mixed"
+        return "k" if len(windows) == 1 else "mixed"
 
     @property
     def layer_flops(self) -> int:
@@ -101,9 +102,8 @@ class SiteGroup:
         params: dict[int, int] = {}
         for site, indices in zip(self.sites, self.members, strict=True):
             assert site.layer is not None
-            weight = site.layer.out_channels * site.layer.fan_in
             for index in indices:
-                params.setdefault(index, weight)
+                params.setdefault(index, site.layer.weight_elements)
         return sum(params.values())
 
     def valuation_of(self, site: Site | str) -> int:
@@ -251,6 +251,13 @@ class SiteGroup:
         """How many dimensions the layers stride over."""
         return sum("*" in extent for _, extent in self.signature.input)
 
+    def _enlarged(self) -> int:
+        """How many dimensions the layers enlarge: those of transposed convolutions."""
+        named = dict(self.signature.output)
+        return sum(
+            "*" in extent for n, extent in named.items() if n not in self.signature.unordered
+        )
+
     def _windowed(self) -> int:
         """How many dimensions an operator's windows may slide over."""
         return sum(name not in self.signature.unordered for name, _ in self.signature.output[1:])
@@ -265,7 +272,10 @@ class SiteGroup:
             chosen |= {"depthwise", "dilated_windows"}
         if self._strided():
             chosen.add("strided_inputs")
-        if any(kernel % 2 == 0 for kernel in layer.kernel):
+        if self._enlarged():
+            # Each place of the input stands for several of the output: the nearest neighbour.
+            chosen.add("repeat")
+        if any(window % 2 == 0 for window in _windows(layer)):
             chosen.add("even_windows")
         return chosen
 
@@ -273,7 +283,7 @@ class SiteGroup:
         """Rules that would refuse the layers themselves."""
         layer = self.sites[0].layer
         assert layer is not None
-        gaps = layer.kind != "linear" and any(
+        gaps = self._strided() and any(
             k < s for k, s in zip(layer.kernel, layer.stride, strict=True)
         )
         return {"discards-data", "stride-without-use"} if gaps else set()
@@ -281,13 +291,17 @@ class SiteGroup:
     def _default_thresholds(self) -> dict[str, float]:
         # A weight may match what the layers' own weights match: all output channels.
         widest = max(_channels(site.layer)[1] for site in self.sites if site.layer is not None)
+        # ... and for each place of the input all those of the output that it stands for.
+        layer = self.sites[0].layer
+        enlarged = math.prod(layer.stride) if layer is not None and layer.transposed else 1
         # Of a window as wide as its dimension three quarters of the taps still lie inside; what the layers
         # themselves use is promising in any case.
         reach = max((k for site in self.sites if site.layer for k in site.layer.kernel), default=1)
         return {
-            "max_matched": float(max(2048, widest)),
+            "max_matched": float(max(2048, widest * enlarged)),
             "unfold_ratio": 1.0,
             "max_window": float(max(30, 2 * reach)),
+            "max_repeat": float(enlarged),
         }
 
     def _default_budgets(self) -> dict[str, float]:
@@ -296,7 +310,7 @@ class SiteGroup:
         spatial = self._windowed() if layer.kind != "linear" else 0
         # An output may reach each input through as many channels between two weights as it has itself.
         through = [
-            site.layer.fan_in * site.layer.out_channels / math.prod(fit.input[1:])
+            site.layer.weight_elements / math.prod(fit.input[1:])
             for site in self.sites
             if site.layer is not None
             for fit in site.fits
@@ -304,12 +318,15 @@ class SiteGroup:
         return {
             # Layers that stride need a step more for each such dimension, volumes two more than planes.
             "max_steps": min(
-                _MOST_STEPS, DEFAULT_STEPS + self._strided() + 2 * max(0, spatial - 2)
+                _MOST_STEPS,
+                DEFAULT_STEPS + self._strided() + self._enlarged() + 2 * max(0, spatial - 2),
             ),
             "max_weights": _WEIGHTS,
             "max_reductions": max(5, spatial + 4),
             "max_reduction_ratio": max([4.0, *through]),
-            "max_merges": 1,
+            # One of channels, and one of each dimension whose places stand for several.
+            "max_merges": 1 + self._enlarged(),
+            "max_expands": self._enlarged(),
             "max_splits": 3,
             "max_shifts": max(2, spatial),
             "max_strides": self._strided() + spatial,
@@ -348,7 +365,49 @@ def group_key(layer: Layer, fit: Fit) -> str:
             parts.append("depthwise" + (f" x{multiplier}" if multiplier > 1 else ""))
         elif layer.groups > 1:
             parts.append(f"g{layer.groups}")
+        # What a window is wider than has none of it: such layers have few operators in common with the others.
+        beyond = [
+            name
+            for name, extent, window in zip(
+                fit.spatial, fit.input[2:], _windows(layer), strict=True
+            )
+            if extent < window
+        ]
+        if beyond:
+            parts.append(f"beyond {' '.join(beyond)}")
     return " ".join(parts)
+
+
+def _places(fit: Fit) -> tuple[int, ...]:
+    """Extents of the places, of the smaller one of input and output."""
+    inner = slice(1, -1) if fit.channels_last else slice(2, None)
+    return tuple(map(min, fit.input[inner], fit.output[inner]))
+
+
+def _windows(layer: Layer) -> tuple[int, ...]:
+    """Along each axis, the places of the input that an output sees, gaps of a dilation apart.
+
+    The places of a transposed convolution's output that stand for one of its input see different parts of its window:
+    counted are all that they see together around that one.
+    """
+    if not layer.transposed:
+        return layer.kernel
+    windows = []
+    for kernel, stride, dilation, (before, _), more in zip(
+        layer.kernel, layer.stride, layer.dilation, layer.pad, layer.output_pad, strict=True
+    ):
+        reach = dilation * (kernel - 1)
+        # As the layer's input is aligned with the operator's, see `Fit`.
+        shift = before if 2 * before == reach + 1 + more - stride else (reach - stride + 1) // 2
+        # The output's place stride*h + p reads the input's place h + n through the tap that makes this whole.
+        reads = [
+            (p + shift - dilation * tap) // stride
+            for p in range(stride)
+            for tap in range(kernel)
+            if (p + shift - dilation * tap) % stride == 0
+        ]
+        windows.append(2 * max(map(abs, reads), default=0) + 1)
+    return tuple(windows)
 
 
 def group_sites(sites: Sequence[Site]) -> list[SiteGroup]:
@@ -449,10 +508,11 @@ def _signature(layer: Layer, fit: Fit) -> tuple[Signature, dict[str, int]]:
     strides = layer.stride if layer.kind != "linear" else (1,) * len(fit.spatial)
     distinct = sorted({s for s in strides if s > 1})
     coefficient = {s: "s" if len(distinct) == 1 else f"s_{i + 1}" for i, s in enumerate(distinct)}
-    inputs = [
+    larger = [
         (names[name], f"{coefficient[s]}*{name}" if s > 1 else name)
         for name, s in zip(fit.spatial, strides, strict=True)
     ]
+    out, inputs = (larger, out) if layer.transposed else (out, larger)
     count = {coefficient[s]: sum(other == s for other in strides) for s in distinct}
     if fit.channels_last:
         dims_out, dims_in = (batch, *out, channel_out), (batch, *inputs, channel_in)
@@ -478,7 +538,7 @@ def _coefficients(
     """Values of the small variables, the same in the whole group."""
     first = layers[0][0]
     values: dict[str, int] = {}
-    windows = sorted({k for k in first.kernel if k > 1})
+    windows = sorted({k for k in _windows(first) if k > 1})
     if not windows and _smallest_extent(layers) >= _DEFAULT_WINDOW:
         windows = [_DEFAULT_WINDOW]
     for i, window in enumerate(windows):
@@ -491,7 +551,7 @@ def _coefficients(
     if "s" not in values and channels % 2 == 0:
         values["s"] = 2
     groups = first.groups if first.groups > 1 and not first.depthwise else 0
-    if not groups:
+    if not groups or groups == values.get("s"):  # as many as these need no name of their own
         # Half the channels at most, so that a group still holds two.
         groups = math.gcd(_LARGEST_GROUPS, channels)
         while groups * 2 > channels:
@@ -506,15 +566,12 @@ def _channels(layer: Layer) -> tuple[int, int]:
 
 
 def _smallest_extent(layers: Sequence[tuple[Layer, Fit]]) -> int:
-    extents: list[int] = []
-    for _, fit in layers:
-        spatial = fit.output[1:-1] if fit.channels_last else fit.output[2:]
-        extents += spatial
-    return min(extents, default=0)
+    return min((extent for _, fit in layers for extent in _places(fit)), default=0)
 
 
 def _valuation(layer: Layer, fit: Fit, coefficients: dict[str, int]) -> dict[str, int]:
-    spatial = fit.output[1:-1] if fit.channels_last else fit.output[2:]
+    # Strides make one of the two larger; the variables are the extents of the other.
+    spatial = _places(fit)
     channels = (
         {"C": layer.in_channels}
         if layer.depthwise

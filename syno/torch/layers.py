@@ -29,6 +29,9 @@ CONVOLUTIONS: dict[Any, tuple[str, int]] = {
     nn.Conv1d: ("conv1d", 1),
     nn.Conv2d: ("conv2d", 2),
     nn.Conv3d: ("conv3d", 3),
+    nn.ConvTranspose1d: ("conv_transpose1d", 1),
+    nn.ConvTranspose2d: ("conv_transpose2d", 2),
+    nn.ConvTranspose3d: ("conv_transpose3d", 3),
 }
 
 
@@ -49,17 +52,29 @@ class Layer:
     pad: tuple[tuple[int, int], ...] = ()
     groups: int = 1
     bias: bool = False
+    output_pad: tuple[int, ...] = ()
+    """Places that a transposed convolution adds at the end of each axis."""
+
+    @property
+    def transposed(self) -> bool:
+        """Its stride enlarges the input."""
+        return self.kind.startswith("conv_transpose")
+
+    @property
+    def weight_elements(self) -> int:
+        return self.out_channels * (self.in_channels // self.groups) * math.prod(self.kernel)
 
     @property
     def params(self) -> int:
         """Elements of the weight and the bias."""
-        weight = self.out_channels * (self.in_channels // self.groups) * math.prod(self.kernel)
-        return weight + (self.out_channels if self.bias else 0)
+        return self.weight_elements + (self.out_channels if self.bias else 0)
 
     @property
-    def fan_in(self) -> int:
-        """Terms of one output element, borders apart."""
-        return (self.in_channels // self.groups) * math.prod(self.kernel)
+    def fan_in(self) -> float:
+        """Terms of one output element, borders apart; the mean over the places of a transposed convolution, of which
+        each reads its own part of the window."""
+        terms = (self.in_channels // self.groups) * math.prod(self.kernel)
+        return terms / math.prod(self.stride) if self.transposed else terms
 
     @property
     def depthwise(self) -> bool:
@@ -68,12 +83,14 @@ class Layer:
 
     def flops(self, output: Sequence[int]) -> int:
         """Multiply-adds of one call with an output of this shape (the bias counts nothing)."""
-        return math.prod(output) * self.fan_in
+        return round(math.prod(output) * self.fan_in)
 
     def fit(self, input_shape: Sequence[int], output_shape: Sequence[int]) -> Fit:
         """How an input of `input_shape` becomes the operator's, given the layer's output shape."""
         if self.kind == "linear":
             return _fit_linear(self, tuple(input_shape))
+        if self.transposed:
+            return _fit_transposed(self, tuple(input_shape), tuple(output_shape))
         return _fit_convolution(self, tuple(input_shape), tuple(output_shape))
 
 
@@ -82,7 +99,8 @@ class Fit:
     """The operator's view of one call of a layer.
 
     `input` and `output` are the operator's shapes, batch first. `pad` holds zeros added (or, when
-    negative, elements cropped) before and after each spatial axis.
+    negative, elements cropped) before and after each spatial axis; `crop` holds elements of the
+    operator's output that the layer does not return.
     """
 
     spatial: tuple[str, ...]
@@ -92,14 +110,19 @@ class Fit:
     layer_input: tuple[int, ...]
     layer_output: tuple[int, ...]
     channels_last: bool
+    crop: tuple[tuple[int, int], ...] = ()
 
     @property
     def exact(self) -> bool:
-        """Whether the operator sees the layer's input as it is."""
-        return all(before == 0 and after == 0 for before, after in self.pad)
+        """Whether the operator sees the layer's input as it is, and returns the layer's output."""
+        return not any(before or after for before, after in (*self.pad, *self.crop))
 
     def describe(self) -> str:
-        """What happens to the input, for people; empty when nothing does."""
+        """What happens to the input and the output, for people; empty when nothing does."""
+        return ", ".join(filter(None, (self.padding(), self.cropping())))
+
+    def padding(self) -> str:
+        """What happens to the input; empty when nothing does."""
         parts = []
         for name, sides in zip(self.spatial, self.pad, strict=True):
             for side, amount in zip(("start", "end"), sides, strict=True):
@@ -108,9 +131,18 @@ class Fit:
                     parts.append(f"{verb} {abs(amount)} at the {side} of {name}")
         return ", ".join(parts)
 
+    def cropping(self) -> str:
+        """What happens to the output; empty when nothing does."""
+        parts = []
+        for name, sides in zip(self.spatial, self.crop, strict=bool(self.crop)):
+            for side, amount in zip(("start", "end"), sides, strict=True):
+                if amount:
+                    parts.append(f"crops {amount} at the {side} of the output's {name}")
+        return ", ".join(parts)
+
     def enter(self, x: torch.Tensor) -> torch.Tensor:
         """The layer's input as the operator wants it; a view unless it has to be padded."""
-        if not self.exact:
+        if any(before or after for before, after in self.pad):
             # torch lists the last axis first; a convolution's spatial axes are its last ones.
             amounts = [n for before_after in reversed(self.pad) for n in before_after]
             x = functional.pad(x, amounts)
@@ -118,6 +150,10 @@ class Fit:
 
     def leave(self, y: torch.Tensor) -> torch.Tensor:
         """The operator's output as the layer would have returned it."""
+        if any(before or after for before, after in self.crop):
+            y = functional.pad(
+                y, [-n for before_after in reversed(self.crop) for n in before_after]
+            )
         return _reshaped(y, self.layer_output)
 
 
@@ -185,6 +221,49 @@ def _fit_convolution(layer: Layer, shape: tuple[int, ...], output: tuple[int, ..
     )
 
 
+def _fit_transposed(layer: Layer, shape: tuple[int, ...], output: tuple[int, ...]) -> Fit:
+    rank = len(layer.kernel)
+    extents, results = shape[-rank:], output[-rank:]
+    batch = shape[0] if len(shape) == rank + 2 else 1
+    sides = [
+        _upward_alignment(extent, result, kernel, stride, dilation, before)
+        for extent, result, kernel, stride, dilation, (before, _) in zip(
+            extents, results, layer.kernel, layer.stride, layer.dilation, layer.pad, strict=True
+        )
+    ]
+    wanted = tuple(e + sum(pad) for e, (pad, _) in zip(extents, sides, strict=True))
+    enlarged = tuple(s * n for s, n in zip(layer.stride, wanted, strict=True))
+    return Fit(
+        spatial=SPATIAL_NAMES[rank],
+        input=(batch, layer.in_channels, *wanted),
+        output=(batch, layer.out_channels, *enlarged),
+        pad=tuple(pad for pad, _ in sides),
+        layer_input=shape,
+        layer_output=output,
+        channels_last=False,
+        crop=tuple(crop for _, crop in sides),
+    )
+
+
+def _upward_alignment(
+    extent: int, result: int, kernel: int, stride: int, dilation: int, before: int
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Zeros before and after an axis, and what is left out before and after the axis of the output, so that an
+    operator that makes `stride` places of each stands for a transposed convolution.
+
+    Where the extents already fit nothing moves; otherwise the middle of the places that the layer adds an element to
+    becomes the middle of those that the operator makes of it.
+    """
+    if result == stride * extent:
+        return (0, 0), (0, 0)
+    # Twice the middle: the layer's lies at stride*i - before + dilation*(kernel - 1)/2.
+    ahead = (dilation * (kernel - 1) - 2 * before - (stride - 1)) // 2
+    pad = -(-ahead // stride)
+    crop = stride * pad - ahead
+    wanted = -(-(result + crop) // stride)
+    return (pad, wanted - extent - pad), (crop, stride * wanted - crop - result)
+
+
 def _alignment(
     extent: int, result: int, kernel: int, stride: int, dilation: int, before: int
 ) -> tuple[int, int]:
@@ -205,12 +284,19 @@ def output_shape(layer: Layer, shape: Sequence[int]) -> tuple[int, ...]:
     if layer.kind == "linear":
         return (*shape[:-1], layer.out_channels)
     rank = len(layer.kernel)
-    spatial = tuple(
-        (extent + sum(pad) - dilation * (kernel - 1) - 1) // stride + 1
-        for extent, pad, kernel, stride, dilation in zip(
-            shape[-rank:], layer.pad, layer.kernel, layer.stride, layer.dilation, strict=True
+    axes = zip(shape[-rank:], layer.pad, layer.kernel, layer.stride, layer.dilation, strict=True)
+    if layer.transposed:
+        spatial = tuple(
+            (extent - 1) * stride - sum(pad) + dilation * (kernel - 1) + 1 + more
+            for (extent, pad, kernel, stride, dilation), more in zip(
+                axes, layer.output_pad, strict=True
+            )
         )
-    )
+    else:
+        spatial = tuple(
+            (extent + sum(pad) - dilation * (kernel - 1) - 1) // stride + 1
+            for extent, pad, kernel, stride, dilation in axes
+        )
     return (*shape[: -rank - 1], layer.out_channels, *spatial)
 
 
@@ -228,15 +314,8 @@ _ATTENTION = (
     "write them as Linear layers to search them"
 )
 _RECURRENT = "a recurrent layer multiplies with its weights again in every step of one call"
-_TRANSPOSED = (
-    "a transposed convolution enlarges its input, which operators in a layer's place do not"
-)
-
 #: Layers that multiply with weights and that no operator takes the place of: kind and reason.
 UNREPLACED: dict[Any, tuple[str, str]] = {
-    nn.ConvTranspose1d: ("conv_transpose1d", _TRANSPOSED),
-    nn.ConvTranspose2d: ("conv_transpose2d", _TRANSPOSED),
-    nn.ConvTranspose3d: ("conv_transpose3d", _TRANSPOSED),
     nn.Bilinear: (
         "bilinear",
         "it multiplies two inputs with its weight; an operator in a layer's place has one input",
@@ -275,13 +354,11 @@ def describe(module: nn.Module) -> Description | None:
     if isinstance(module, nn.Linear):
         layer = Layer(kind, module.in_features, module.out_features, bias=module.bias is not None)
         return Description(kind, layer)
-    assert isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+    assert isinstance(module, tuple(CONVOLUTIONS))
     return _describe_convolution(module, kind, rank)
 
 
-def _describe_convolution(
-    module: nn.Conv1d | nn.Conv2d | nn.Conv3d, kind: str, rank: int
-) -> Description:
+def _describe_convolution(module: Any, kind: str, rank: int) -> Description:
     kernel, stride, dilation = (
         tuple(int(n) for n in t)[:rank]
         for t in (module.kernel_size, module.stride, module.dilation)
@@ -306,6 +383,9 @@ def _describe_convolution(
         pad=pad,
         groups=module.groups,
         bias=module.bias is not None,
+        output_pad=tuple(int(n) for n in module.output_padding)[:rank]
+        if kind.startswith("conv_transpose")
+        else (),
     )
     return Description(kind, layer, reason)
 

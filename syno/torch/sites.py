@@ -24,7 +24,7 @@ from syno.support.inputs import MISFITS, arguments, as_inputs, tensors, unwrappe
 from syno.support.numbers import MOST_SEED, MOST_THREADS, significant, whole
 from syno.timing.bench import waiting
 from syno.torch.groups import SiteGroup, group_key, group_sites, joined
-from syno.torch.layers import CONVOLUTIONS, Description, Fit, Layer, describe
+from syno.torch.layers import CONVOLUTIONS, Description, Fit, Layer, describe, output_shape
 from syno.torch.products import Product, Products
 
 KINDS = (*(kind for kind, _ in CONVOLUTIONS.values()), "linear")
@@ -297,6 +297,9 @@ def sites(
             reason = "the example calls it with an empty tensor"
         if not reason and id(module.weight) in shared:
             reason = "its weight is shared with another layer"
+        layer = description.layer
+        if not reason and layer and any(output_shape(layer, c.input) != c.output for c in calls):
+            reason = "the example calls it with output_size=, which an operator does not take"
         us = record.time_us(module)
         share = us / total if total else 0.0
         site = Site(

@@ -68,7 +68,7 @@ PARTS: dict[str, tuple[Callable[[], nn.Module], str, str, str]] = {
     "linear": (lambda: nn.Linear(8, 8), "", "linear", ""),
     "conv": (lambda: Turned(nn.Conv1d(8, 8, 3, padding=1)), "layer", "conv1d", ""),
     "grouped": (lambda: Turned(nn.Conv1d(8, 8, 3, padding=1, groups=4)), "layer", "conv1d", ""),
-    "transposed": (lambda: Turned(nn.ConvTranspose1d(8, 8, 1)), "layer", "conv_transpose1d", "enlarges"),
+    "transposed": (lambda: Turned(nn.ConvTranspose1d(8, 8, 1)), "layer", "conv_transpose1d", ""),
     "bilinear": (lambda: First(nn.Bilinear(8, 8, 8), 2), "layer", "bilinear", "two inputs"),
     "attention": (
         lambda: First(nn.MultiheadAttention(8, 2, batch_first=True), 3), "layer", "attention", "in_proj_weight",

@@ -156,7 +156,9 @@ def test_where_filters_by_kind_share_and_name():
     assert [s.name for s in found.where(kind="conv2d", name="*o*")] == ["body", "down"]
     assert len(found.where(share_of_time=2.0)) == 0
     assert len(found.where(predicate=lambda s: s.call_count > 1)) == 1
-    with pytest.raises(UnknownName, match=r"kind 'conv4d'.*conv1d, conv2d, conv3d, linear"):
+    with pytest.raises(
+        UnknownName, match=r"kind 'conv4d'.*conv1d, conv2d, conv3d, conv_transpose1d, .*, linear"
+    ):
         found.where(kind="conv4d")
     with pytest.raises(UnknownName, match=r"no site is named 'nope'.*stem, body"):
         found["nope"]
