@@ -5,7 +5,7 @@
 
 For each group of a network's layers: how many valuations the space has, which of the operators that people have
 named it allows, and why not the others; how many different operators a sample of `--samples` gives within
-`--seconds`, and how many of them have a window. An operator counts as allowed when it is with some of the group's
+`--seconds`, in how many seconds of a core, and how many of them have a window. An operator counts as allowed when it is with some of the group's
 coefficients as its sizes, and no more multiply-adds than the layers. A cell `-` says that it cannot be written for these
 shapes: it is not counted. Exit code 1 when one that can be written, and costs no more, is refused.
 """
@@ -111,9 +111,9 @@ def row(network: str, group: SiteGroup, samples: int, seconds: float) -> dict[st
             "sites": len(group.sites),
             "problem": str(error),
         }
-    begun = time.perf_counter()
+    begun = time.process_time()
     drawn = _core.sample_operators(spec, n=samples, seed=0, seconds=seconds)
-    took = time.perf_counter() - begun
+    took = time.process_time() - begun
     return {
         "network": network,
         "group": group.key,
@@ -149,7 +149,7 @@ def main() -> int:
     parser.add_argument("--networks", nargs="+", default=networks.names(), metavar="NAME")
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument(
-        "--seconds", type=float, default=20, help="most time to draw a group's sample"
+        "--seconds", type=float, default=20, help="most time to draw a group's sample; 0: no limit"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()

@@ -5,11 +5,11 @@
     python benchmarks/synthesis.py --spec resnet18 --depth 11 --checkpoint depth11.jsonl
     python benchmarks/synthesis.py --spec resnet18 --depth 12 --sample 60 --min-steps 9
     python benchmarks/synthesis.py --spec resnet18 --depth 12 --sample 100000 --min-steps 9 --seconds 60
-    python benchmarks/synthesis.py --spec resnet18 --depth 12 --reach operator1 --seeds 5
+    python benchmarks/synthesis.py --spec resnet18 --depth 12 --reach operator1 --policy evolution --seeds 5
 
 With `--checkpoint` an enumeration that was interrupted goes on where it was. `--sample` draws random
-operators instead; `--reach` searches with a tree that is told, of every operator, the share of its steps
-that a named operator has too, and counts until it hands that operator out.
+operators instead; `--reach` searches with a policy that is told, of every operator, the share of its steps
+that a named operator has too, and counts until it proposes that operator.
 
 Time is taken inside the process, from the text of the spec to the last operator; memory is the peak
 of the process minus what it held just before. `--dump` writes every operator as `primitives` (steps),
@@ -19,17 +19,27 @@ of the process minus what it held just before. `--dump` writes every operator as
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import re
 import resource
 import time
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from syno import _core
 from syno.policies.derivation import derivation
-from syno.policies.space import likeness
+from syno.policies.space import SpecSpace, likeness
+
+#: Policies that choose among operators that are listed for them, by the names that a search has for them.
+CHOOSERS = {
+    "bayesian": "bayesian.BayesianOptimization",
+    "evolution": "evolution.Evolution",
+    "hypervolume": "hypervolume.HypervolumeImprovement",
+    "random": "random_search.RandomSearch",
+}
 
 
 def _held_mb() -> float:
@@ -126,8 +136,35 @@ def _print_sample(arguments: argparse.Namespace) -> None:
     print(f"{report['peak_mb']} MB above the start")
 
 
+def _asked(policy: str, spec: Any, seed: int, exploration: float) -> Generator[Any, float, None]:
+    """Operators that a policy proposes, one after the other; each is told the reward that is sent for it.
+
+    The tree grows its operators; the others choose among those that a search lists for them (`SpecSpace`), so that what
+    is not listed they never propose.
+    """
+    if policy == "mcts":
+        tree = _core.Tree(spec, seed=seed, exploration=exploration)
+        while asked := tree.ask(1):
+            for ticket, graph in asked:
+                tree.tell(ticket, (yield graph))
+        return
+    # Not imported where nothing is searched: that would be memory of the process that is measured.
+    from syno.policies.policy import History, Policy
+
+    module, _, name = CHOOSERS[policy].partition(".")
+    chooser: Policy = getattr(importlib.import_module(f"syno.policies.{module}"), name)(seed)
+    space = SpecSpace(spec, seed=seed)
+    told: list[tuple[int, float]] = []
+    gains: dict[int, tuple[float | None, float | None]] = {}
+    while choices := chooser.choose(space, History(told=told, gains=gains), 1):
+        index = choices[0].index
+        reward = yield space.graphs[index]
+        told.append((index, reward))
+        gains[index] = (reward, reward)
+
+
 def _print_reach(arguments: argparse.Namespace) -> None:
-    """Counts what a tree search hands out until it reaches a named operator, for several seeds."""
+    """Counts what a policy proposes until it comes to a named operator, for several seeds."""
     text = json.loads(_core.spec_named(arguments.spec).to_json())
     text["budgets"]["max_steps"] = arguments.depth
     spec = _core.Spec.from_json(json.dumps(text))
@@ -137,22 +174,27 @@ def _print_reach(arguments: argparse.Namespace) -> None:
     wanted, key = derivation(goal), goal.operator_key()
     rows = []
     for seed in range(1, arguments.seeds + 1):
-        tree = _core.Tree(spec, seed=seed, exploration=arguments.exploration)
         cpu, best, count, reached = time.process_time(), 0.0, 0, False
-        while not reached and count < arguments.iterations and (asked := tree.ask(1)):
-            for ticket, graph in asked:
-                reward = likeness(wanted, derivation(graph))
-                reached = graph.operator_key() == key
-                tree.tell(ticket, reward)
-                best, count = max(best, reward), count + 1
+        asked = _asked(arguments.policy, spec, seed, arguments.exploration)
+        graph = next(asked, None)
+        while graph is not None:
+            reward = likeness(wanted, derivation(graph))
+            best, count = max(best, reward), count + 1
+            reached = graph.operator_key() == key
+            if reached or count >= arguments.iterations:
+                break
+            try:
+                graph = asked.send(reward)
+            except StopIteration:
+                break  # nothing is left to propose
         rows.append(
             {
+                "policy": arguments.policy,
                 "seed": seed,
                 "reached": reached,
                 "operators": count,
                 "best_reward": round(best, 3),
                 "cpu_seconds": round(time.process_time() - cpu, 2),
-                "nodes": tree.node_count,
             }
         )
         if not arguments.json:
@@ -175,6 +217,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.0, help="draw no further after so many")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--reach", metavar="NAME", help="search for a named operator with a tree")
+    parser.add_argument(
+        "--policy", choices=["mcts", *CHOOSERS], default="mcts", help="with --reach"
+    )
     parser.add_argument("--seeds", type=int, default=5, help="searches with --reach")
     parser.add_argument("--exploration", type=float, default=0.1, help="the tree's, with --reach")
     parser.add_argument("--iterations", type=int, default=5000, help="most operators of a search")
