@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 
+#include "derive/einnet.hpp"
 #include "derive/folded.hpp"
 #include "derive/search.hpp"
 #include "lower/compacted.hpp"
@@ -47,6 +48,10 @@ std::string described(const Site& site) {
 }
 
 Program rewritten(Program program, const std::string& row, const Site& site) {
+  if (row == derive::kEinnetStep) {
+    derive::apply_einnet(program, site);
+    return program;
+  }
   derive::rewrite_named(row).apply(program, site);
   const auto inputs = program.inputs();
   return lower::compacted(program, {inputs.begin(), inputs.end()});
@@ -113,6 +118,110 @@ Result search(const Program& program, const machine::Machine& machine, const std
   watcher.rethrow();
   result.interrupted = watcher.interrupted();
   return result;
+}
+
+struct EinnetResult {
+  derive::EinnetFound found;
+  bool interrupted = false;
+
+  std::string ended() const {
+    if (interrupted) return "interrupted";
+    return found.memory ? "memory" : std::string(derive::name_of(found.found.ended));
+  }
+};
+
+EinnetResult search_einnet(const Program& program, const machine::Machine& machine, const std::string& target,
+                           const std::vector<std::string>& constants, int depth, double seconds,
+                           std::int64_t states, std::int64_t bytes, bool key, int keep, int element_bytes,
+                           const py::object& watch) {
+  if (element_bytes != 2 && element_bytes != 4 && element_bytes != 8)
+    fail<ShapeError>("derive", "element_bytes={}; numbers have 2, 4 or 8 bytes", element_bytes);
+  derive::EinnetOptions options;
+  options.target = target;
+  options.constants = constants;
+  options.depth = depth;
+  options.seconds = seconds;
+  options.states = states;
+  options.bytes = bytes;
+  options.key = key;
+  options.keep = keep;
+  options.rates = rates_of(machine, element_bytes);
+  Watcher watcher(watch);
+  EinnetResult result;
+  {
+    const py::gil_scoped_release unlocked;
+    result.found = derive::search_einnet(program, options, std::ref(watcher));
+  }
+  watcher.rethrow();
+  result.interrupted = watcher.interrupted();
+  return result;
+}
+
+void bind_einnet(py::module_& m) {
+  py::class_<EinnetResult>(m, "EinnetSearch", "What a search in EINNET's space found.")
+      .def_property_readonly("derivations", [](const EinnetResult& r) { return r.found.found.derivations; })
+      .def_property_readonly(
+          "labels", [](const EinnetResult& r) { return r.found.labels; },
+          "Of each derivation: which operator its product is.")
+      .def_property_readonly("states", [](const EinnetResult& r) { return r.found.found.states; })
+      .def_property_readonly("applications", [](const EinnetResult& r) { return r.found.found.applications; })
+      .def_property_readonly("repeats", [](const EinnetResult& r) { return r.found.found.repeats; })
+      .def_property_readonly("seconds", [](const EinnetResult& r) { return r.found.found.seconds; })
+      .def_property_readonly("candidates", [](const EinnetResult& r) { return r.found.candidates; })
+      .def_property_readonly(
+          "target_depth", [](const EinnetResult& r) { return r.found.target_depth; },
+          "The least number of steps to the target; -1 where it was not found.")
+      .def_property_readonly(
+          "nearest", [](const EinnetResult& r) { return r.found.nearest; },
+          "How many iterators the nearest state is away from the target; 0: it was found.")
+      .def_property_readonly(
+          "missing", [](const EinnetResult& r) { return r.found.missing; }, "What they are.")
+      .def_property_readonly(
+          "bytes", [](const EinnetResult& r) { return r.found.bytes; }, "Of memory for states, in the end.")
+      .def_property_readonly(
+          "levels",
+          [](const EinnetResult& r) {
+            std::vector<std::tuple<std::int64_t, std::int64_t, double>> levels;
+            for (const auto& level : r.found.levels)
+              levels.emplace_back(level.states, level.candidates, level.seconds);
+            return levels;
+          },
+          "By depth: new states, those that are the target, seconds since the beginning.")
+      .def_property_readonly("ended", &EinnetResult::ended)
+      .def("__repr__", [](const EinnetResult& r) {
+        return fmt::format("<EinnetSearch {} states, {} candidates>", r.found.found.states,
+                           r.found.candidates);
+      });
+  m.def("search_einnet", &search_einnet, "program"_a, "machine"_a, py::kw_only(), "target"_a = "any",
+        "constants"_a = std::vector<std::string>{}, "depth"_a = 7, "seconds"_a = 0.0, "states"_a = 0,
+        "bytes"_a = std::int64_t{8} << 30, "key"_a = true, "keep"_a = 16, "element_bytes"_a = 4,
+        "watch"_a = py::none(), R"doc(
+    Every program that EINNET's rules make of a sum of products in so many steps; Ctrl-C returns what there is.
+
+    Args:
+        target: the operator of a library that is looked for: "matmul", "bmm", "conv", "g2bmm", with attributes
+            as "conv:kernel=3x3", or "any".
+        constants: inputs that stay the same over calls.
+        depth: most steps.
+        seconds: 0: as long as it takes.
+        states: most states; 0: any number.
+        bytes: most memory for states.
+        key: False: a program is looked at each time it is made.
+        keep: most programs that come back.
+        watch: called with (states, seconds, guessed seconds of the original); False stops the search.
+
+    Raises:
+        ScheduleError: no scope is a sum of products of elements.
+        UnknownName: no such target, or attribute of it.
+)doc");
+  m.def(
+      "einnet_step",
+      [](const Program& program, const Site& site, const std::string& target) {
+        const derive::EinnetStep step = derive::einnet_step(program, site, target);
+        return std::make_pair(step.moves, step.label);
+      },
+      "program"_a, "site"_a, "target"_a = "any",
+      "A line for each move of an 'einnet' step, and which operator the product is in the end.");
 }
 
 void bind_rows(py::module_& m) {
@@ -196,6 +305,7 @@ void bind_folding(py::module_& m) {
 
 void bind_derive(py::module_& m) {
   bind_rows(m);
+  bind_einnet(m);
   bind_folding(m);
   py::class_<derive::Derivation>(m, "Derivation", "A program that rewrites made of another one.")
       .def_readonly("program", &derive::Derivation::program)
