@@ -3,6 +3,7 @@
     python benchmarks/derive.py --json
     python benchmarks/derive.py --classes window transposed --peers eager,onnxruntime --seconds 5
     python benchmarks/derive.py --cases mine.json
+    python benchmarks/derive.py --einnet --depths 3-11 --seconds 600 --gigabytes 8 --json
 
 Each case is searched for `--seconds`; the best program is compiled with its weights prepacked, compared with the original,
 and timed in turns with our kernel of the original (`ratio_to_underived`) and with every peer (`ratio_to_best_peer`: the
@@ -22,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 import msgspec
+from derivebench import einnet
 from derivebench.cases import CLASSES
 from derivebench.run import Result, run_case
 from kernelbench.cases import Case, read_cases
@@ -56,8 +58,46 @@ def arguments() -> argparse.ArgumentParser:
         action="store_true",
         help="instead: every tile of toom_cook on the first case chosen",
     )
+    parser.add_argument(
+        "--einnet",
+        action="store_true",
+        help="instead: the size of EINNET's four spaces at each depth, with and without the key",
+    )
+    parser.add_argument("--depths", default="3-7", help="of --einnet: 7, or 3-7")
+    parser.add_argument("--gigabytes", type=float, default=8.0, help="of --einnet, at most")
     parser.add_argument("--json", action="store_true")
     return parser
+
+
+def depths_of(text: str) -> list[int]:
+    """ "3-7" or "7". Raises SynoError for another text."""
+    first, _, last = text.partition("-")
+    if not first.isdecimal() or not (last or first).isdecimal():
+        raise SynoError(f"[derive] --depths {text}: it is a number, or two as 3-7")
+    return list(range(int(first), int(last or first) + 1))
+
+
+def einnet_spaces(options: argparse.Namespace) -> int:
+    """Prints what `--einnet` asks for."""
+    try:
+        depths = depths_of(options.depths)
+        rows = einnet.run(
+            depths, seconds=options.seconds, gigabytes=options.gigabytes, names=options.filter
+        )
+        if not rows:
+            raise unknown_name(
+                "space", " ".join(options.filter), [space.name for space in einnet.spaces()]
+            )
+    except SynoError as error:
+        print(error, file=sys.stderr)
+        return 2
+    document = {
+        "machine": msgspec.to_builtins(describe_machine()),
+        "command": "python benchmarks/derive.py " + " ".join(sys.argv[1:]),
+        "spaces": rows,
+    }
+    print(json.dumps(document, indent=1) if options.json else "\n".join(map(einnet.line, rows)))
+    return 0
 
 
 def chosen_cases(options: argparse.Namespace) -> list[Case]:
@@ -79,6 +119,8 @@ def chosen_cases(options: argparse.Namespace) -> list[Case]:
 def main() -> int:
     """Prints a table, or one JSON document with `--json`; 0 if every case was measured."""
     options = arguments().parse_args()
+    if options.einnet:
+        return einnet_spaces(options)
     try:
         peers = [name for name in options.peers.split(",") if name]
         for name in peers:

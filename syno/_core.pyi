@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends']
+__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1693,6 +1693,63 @@ class RewriteSite:
         """
         The scope that changes, by its output.
         """
+class EinnetSearch:
+    """
+    What a search in EINNET's space found.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def applications(self) -> int:
+        ...
+    @property
+    def bytes(self) -> int:
+        """
+        Of memory for states, in the end.
+        """
+    @property
+    def candidates(self) -> int:
+        ...
+    @property
+    def derivations(self) -> list[...]:
+        ...
+    @property
+    def ended(self) -> str:
+        ...
+    @property
+    def labels(self) -> list[str]:
+        """
+        Of each derivation: which operator its product is.
+        """
+    @property
+    def levels(self) -> list[tuple[int, int, float]]:
+        """
+        By depth: new states, those that are the target, seconds since the beginning.
+        """
+    @property
+    def missing(self) -> str:
+        """
+        What they are.
+        """
+    @property
+    def nearest(self) -> int:
+        """
+        How many iterators the nearest state is away from the target; 0: it was found.
+        """
+    @property
+    def repeats(self) -> int:
+        ...
+    @property
+    def seconds(self) -> float:
+        ...
+    @property
+    def states(self) -> int:
+        ...
+    @property
+    def target_depth(self) -> int:
+        """
+        The least number of steps to the target; -1 where it was not found.
+        """
 class Derivation:
     """
     A program that rewrites made of another one.
@@ -2329,6 +2386,10 @@ def describe_machine(cpu: Cpu | None = None) -> MachineModel:
         Args:
             cpu: of ``cpu_named``: what code is generated for; default ``host_cpu()``.
     """
+def einnet_step(program: Program, site: RewriteSite, target: str = 'any') -> tuple[list[str], str]:
+    """
+    A line for each move of an 'einnet' step, and which operator the product is in the end.
+    """
 def elementwise(function: str, *, a: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], b: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = []) -> Program:
     """
         ``y = f(a)`` or ``y = f(a, b)`` with numpy broadcasting between the two shapes (``[]`` is a scalar).
@@ -2716,6 +2777,26 @@ def search_derivations(program: Program, machine: MachineModel, *, rules: collec
             growth: most bytes of constants, times those given.
             keep: most programs that come back.
             watch: called with (states, seconds, guessed seconds of the best); False stops the search.
+    """
+def search_einnet(program: Program, machine: MachineModel, *, target: str = 'any', constants: collections.abc.Sequence[str] = [], depth: typing.SupportsInt | typing.SupportsIndex = 7, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0, states: typing.SupportsInt | typing.SupportsIndex = 0, bytes: typing.SupportsInt | typing.SupportsIndex = 8589934592, key: bool = True, keep: typing.SupportsInt | typing.SupportsIndex = 16, element_bytes: typing.SupportsInt | typing.SupportsIndex = 4, watch: typing.Any = None) -> EinnetSearch:
+    """
+        Every program that EINNET's rules make of a sum of products in so many steps; Ctrl-C returns what there is.
+    
+        Args:
+            target: the operator of a library that is looked for: "matmul", "bmm", "conv", "g2bmm", with attributes
+                as "conv:kernel=3x3", or "any".
+            constants: inputs that stay the same over calls.
+            depth: most steps.
+            seconds: 0: as long as it takes.
+            states: most states; 0: any number.
+            bytes: most memory for states.
+            key: False: a program is looked at each time it is made.
+            keep: most programs that come back.
+            watch: called with (states, seconds, guessed seconds of the original); False stops the search.
+    
+        Raises:
+            ScheduleError: no scope is a sum of products of elements.
+            UnknownName: no such target, or attribute of it.
     """
 def set_cache_secret(secret: bytes) -> None:
     """

@@ -64,6 +64,19 @@ def derive(
         Optional[list[str]],  # noqa: UP045
         typer.Option(callback=parsed_by(_rules), help="Only these rewrites; repeat. See --rules."),
     ] = None,
+    preset: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            callback=one_of("preset", lambda: ["einnet"]),
+            help="einnet: EINNET's rules and amounts; every program up to --depth (7).",
+        ),
+    ] = None,
+    target: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Operator looked for with --preset einnet: matmul, bmm, conv, g2bmm, any, conv:kernel=3x3."
+        ),
+    ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Leave out what is equal over the reals only.")
     ] = False,
@@ -126,7 +139,8 @@ def derive(
         seconds=seconds,
         depth=depth,
         states=states,
-        rules=rule or None,
+        rules=rule or preset,
+        target=target,
         reassociate=not exact,
         constants=() if training else None,
         dtype=dtype,

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syno import _core
+from syno.deriving import einnet
+from syno.deriving.einnet import Sought
 from syno.errors import FormatError, UnknownName
 from syno.operators.operator import Operator
 from syno.support import notebook
@@ -73,6 +75,8 @@ class Derived(Printed):
     """Largest difference from float64, as a part of the largest value, by kind of data."""
     note: str = ""
     """Why it is out of the question, where it is."""
+    label: str = ""
+    """Which operator of a library the product of it is, where one was looked for."""
     _steps: list[Step] | None = field(default=None, repr=False)
 
     @property
@@ -103,8 +107,12 @@ class Derived(Printed):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Names of the rewrites, in order."""
-        return tuple(rule for rule, _ in self.path)
+        """Names of the rewrites, in order; a search in EINNET's space says "einnet split_sum" for each move."""
+        return tuple(
+            name
+            for rule, site in self.path
+            for name in (einnet.names(site) if rule == einnet.STEP else (rule,))
+        )
 
     @property
     def steps(self) -> list[Step]:
@@ -173,14 +181,17 @@ class Derivations:
         seconds: float = 0.0,
         ended: str = "exhausted",
         max_rel_err: float = 1e-5,
+        sought: Sought | None = None,
     ) -> None:
         self._all = derived
+        self.sought = sought
+        """What a search for an operator came to; None for the other searches."""
         self.states = states
         """Different programs that were seen."""
         self.seconds = seconds
         """That the search took, without predicting and measuring."""
         self.ended = ended
-        """"exhausted", "seconds", "states" or "interrupted"."""
+        """"exhausted", "seconds", "states", "memory" or "interrupted"."""
         self.max_rel_err = max_rel_err
 
     @property
@@ -234,7 +245,7 @@ class Derivations:
         rows = []
         for number, one in enumerate(self._all):
             error = one.max_rel_err
-            said = [one.note] if one.note else []
+            said = [text for text in (one.note, one.label) if text]
             if not one.exact:
                 said.append("for finite data")
             if one is best:
@@ -269,6 +280,8 @@ class Derivations:
             f"{self.states:,} programs in {self.seconds:.2f} s{f' ({ended})' if ended else ''}; "
             "explain() of each tells its steps"
         )
+        if self.sought is not None:
+            lines.append(str(self.sought))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -320,24 +333,38 @@ def _steps_of(program: _core.Program, path: Path_) -> list[Step]:
     statements = {name: (text, exact) for name, text, exact in _core.rewrite_rows()}
     steps = []
     for rule, site in path:
+        if rule == einnet.STEP:
+            for moved, where, prefix in einnet.moves(program, site):
+                statements[moved] = (einnet.STATEMENT, True)
+                steps.append(_step(statements, moved, where, program, prefix))
+                program = prefix
+            continue
         after = _core.rewrite(program, rule, site)
-        was, now = _scopes(program), _scopes(after)
-        text, exact = statements[rule]
-        costs = program.cost(0), after.cost(0)
-        steps.append(
-            Step(
-                rule,
-                str(site),
-                text,
-                exact,
-                tuple(line for line in was if line not in now),
-                tuple(line for line in now if line not in was),
-                (int(costs[0].flops), int(costs[1].flops)),
-                (int(costs[0].bytes), int(costs[1].bytes)),
-            )
-        )
+        steps.append(_step(statements, rule, str(site), program, after))
         program = after
     return steps
+
+
+def _step(
+    statements: dict[str, tuple[str, bool]],
+    rule: str,
+    where: str,
+    program: _core.Program,
+    after: _core.Program,
+) -> Step:
+    was, now = _scopes(program), _scopes(after)
+    text, exact = statements[rule]
+    costs = program.cost(0), after.cost(0)
+    return Step(
+        rule,
+        where,
+        text,
+        exact,
+        tuple(line for line in was if line not in now),
+        tuple(line for line in now if line not in was),
+        (int(costs[0].flops), int(costs[1].flops)),
+        (int(costs[0].bytes), int(costs[1].bytes)),
+    )
 
 
 def made_by(operator: Operator, path: Path_) -> Operator:

@@ -3,13 +3,16 @@ file says nothing that is believed."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from syno import _core
+from syno.deriving import einnet
 from syno.deriving.derivations import Derivations, Derived, made_by
+from syno.deriving.einnet import Sought
 from syno.deriving.steps import Step, path_of
 from syno.errors import FormatError, SynoError, shown, told
 from syno.operators.operator import Operator
@@ -46,6 +49,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     ended: str
     max_rel_err: float
     derived: list[_Derived]
+    sought: Sought | None = None
 
 
 def to_dict(found: Derivations) -> dict[str, Any]:
@@ -62,6 +66,7 @@ def to_dict(found: Derivations) -> dict[str, Any]:
         "ended": found.ended,
         "max_rel_err": found.max_rel_err,
         "derived": [found[number].to_dict() for number in range(len(found))],
+        **({} if found.sought is None else {"sought": asdict(found.sought)}),
     }
 
 
@@ -91,6 +96,7 @@ def load(path: Path) -> Derivations:
         seconds=file.seconds,
         ended=file.ended,
         max_rel_err=file.max_rel_err,
+        sought=file.sought,
     )
 
 
@@ -105,6 +111,7 @@ def _made_again(one: _Derived, original: Operator, file: _File, path: Path) -> D
             f"[derive] {path}: the steps {[s.rule for s in one.steps]} make another program"
         )
     exact = {str(name): bool(is_exact) for name, _, is_exact in _core.rewrite_rows()}
+    exact[einnet.STEP] = True
     for name in file.constants:
         if name not in original.inputs:
             raise FormatError(f"[derive] {path}: there is no input {shown(name)} to be constant")
@@ -121,4 +128,5 @@ def _made_again(one: _Derived, original: Operator, file: _File, path: Path) -> D
         measured_us=one.measured_us,
         errors=dict(one.errors),
         note=one.note,
+        label=einnet.label(original.program, steps, file.sought.target) if file.sought else "",
     )

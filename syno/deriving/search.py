@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from syno import _core
+from syno.deriving import einnet
 from syno.deriving.derivations import Derivations, Derived, Path_, made_by
+from syno.deriving.einnet import Sought
 from syno.deriving.judge import Judge
 from syno.errors import FormatError, ShapeError, SynoError, UnknownName, unknown_name
 from syno.kernels.kernel import DTYPES
@@ -42,7 +44,8 @@ def derive(
     seconds: float = 2.0,
     depth: int | None = None,
     states: int | None = None,
-    rules: Sequence[str] | None = None,
+    rules: Sequence[str] | str | None = None,
+    target: str | None = None,
     reassociate: bool = True,
     constants: Sequence[str] | None = None,
     dtype: str = "float32",
@@ -62,9 +65,13 @@ def derive(
         operator: at one valuation.
         seconds: of the search; 0: until nothing is left (or `states` are seen). What is found in the same time differs
             from run to run; with `states` and `seconds=0` it does not.
-        depth: most rewrites one after the other; default any number.
+        depth: most rewrites one after the other; default any number, with `rules="einnet"` 7.
         states: most different programs; default any number.
-        rules: names of rewrites, of `syno.deriving.rules()`; default all.
+        rules: names of rewrites, of `syno.deriving.rules()`; default all. "einnet": EINNET's rules in the paper's amounts,
+            over the largest sum of products; every program up to the depth is looked at, fewest steps first.
+        target: with `rules="einnet"`, which it implies: what operator of a library the sum of products shall be: "matmul",
+            "bmm" (a batch of them), "conv", "g2bmm", "any", or with attributes "conv:kernel=3x3,stride=1",
+            "g2bmm:dilation=1". Programs that are it are given back; `sought` of the result says how near it came.
         reassociate: rewrites that are equal over the reals, up to rounding and for finite data (Winograd's), too.
         constants: inputs that stay the same over calls, whose transformation costs nothing; default the operator's
             weights. `()`: every call gives all inputs, as in training.
@@ -80,7 +87,8 @@ def derive(
         The original and what was made of it; `best()` is the fastest.
     Raises:
         ShapeError: the operator is symbolic with several valuations, or a number is out of its range.
-        UnknownName: no such rule, input or dtype.
+        UnknownName: no such rule, target, input or dtype.
+        ScheduleError: `rules="einnet"`, and nothing in the operator is a sum of products of elements.
     """
     whole_operator = Operator(operator) if isinstance(operator, _core.Program) else operator
     concrete = whole_operator._one_valuation("derivations")
@@ -90,6 +98,7 @@ def derive(
         raise unknown_name("dtype", dtype, ("float32", "float64"))
     threads = whole("derive", "threads", threads, 1, MOST_THREADS)
     measure = whole("derive", "measure", measure, 0, 1000)
+    depth_given = depth is not None
     depth = 0 if depth is None else whole("derive", "depth", depth, 0, 10_000)
     states = 0 if states is None else whole("derive", "states", states, 1, 10**12)
     seconds = _at_least("seconds", seconds, 0.0)
@@ -99,6 +108,28 @@ def derive(
     for name in named:
         if name not in concrete.inputs:
             raise unknown_name("input", name, concrete.inputs)
+    if target is not None and not isinstance(target, str):
+        raise ShapeError(f"[derive] target={target!r}: it is a text, as 'matmul'")
+    if isinstance(rules, str) or target is not None:
+        if rules is not None and rules != einnet.STEP:
+            if isinstance(rules, str):
+                raise unknown_name("preset of rules", rules, [einnet.STEP])
+            raise ShapeError(
+                f"[derive] target={target!r}: it is looked for with rules='einnet' alone"
+            )
+        return sought(
+            concrete,
+            target=target or "any",
+            constants=named,
+            dtype=dtype,
+            threads=threads,
+            max_rel_err=max_rel_err,
+            seconds=seconds,
+            depth=depth if depth_given else einnet.DEPTH,
+            states=states,
+            measure=measure,
+            say=progress,
+        )
     known = [name for name, _, _ in _core.rewrite_rows()]
     for name in rules or ():
         if name not in known:
@@ -162,7 +193,52 @@ def searched(
         element_bytes=8 if dtype == "float64" else 4,
         watch=_watch(say) if say else None,
     )
-    all_found = [
+    all_found = _all_derived(found.derivations, operator, constants, dtype, threads)
+    return _measured(all_found, found, measure, max_rel_err, say, hopeless)
+
+
+def sought(
+    operator: Operator,
+    *,
+    target: str,
+    constants: Sequence[str],
+    dtype: str,
+    threads: int,
+    max_rel_err: float,
+    seconds: float,
+    depth: int,
+    states: int = 0,
+    measure: int = _MEASURED,
+    say: Callable[[str], None] | None = None,
+) -> Derivations:
+    """What `derive(rules="einnet")` does with arguments that it has checked."""
+    found = _core.search_einnet(
+        operator.program,
+        machine_model(measure=True),
+        target=target,
+        constants=list(constants),
+        depth=depth,
+        seconds=seconds,
+        states=states,
+        keep=_KEPT,
+        element_bytes=8 if dtype == "float64" else 4,
+        watch=_watch(say) if say else None,
+    )
+    all_found = _all_derived(found.derivations, operator, constants, dtype, threads)
+    for one, label in zip(all_found, found.labels, strict=True):
+        one.label = label
+    came_to = Sought(target, found.candidates, found.target_depth, found.nearest, found.missing)
+    return _measured(all_found, found, measure, max_rel_err, say, _HOPELESS, came_to)
+
+
+def _all_derived(
+    found: Sequence[_core.Derivation],
+    operator: Operator,
+    constants: Sequence[str],
+    dtype: str,
+    threads: int,
+) -> list[Derived]:
+    return [
         Derived(
             operator=Operator(each.program) if each.steps else operator,
             path=tuple((str(rule), site) for rule, site in each.steps),
@@ -173,8 +249,19 @@ def searched(
             threads=threads,
             guessed_us=each.guessed_s * 1e6,
         )
-        for each in found.derivations
+        for each in found
     ]
+
+
+def _measured(
+    all_found: list[Derived],
+    found: _core.DerivationSearch | _core.EinnetSearch,
+    measure: int,
+    max_rel_err: float,
+    say: Callable[[str], None] | None,
+    hopeless: float,
+    came_to: Sought | None = None,
+) -> Derivations:
     ended = found.ended
     if ended != "interrupted" and measure > 0 and len(all_found) > 1:
         try:
@@ -188,6 +275,7 @@ def searched(
         seconds=found.seconds,
         ended=ended,
         max_rel_err=max_rel_err,
+        sought=came_to,
     )
 
 
@@ -204,6 +292,7 @@ def tried(
     left out: those that concern scopes which this program has not."""
     found = [Derived(operator, (), True, operator, tuple(constants), dtype, threads)]
     exact = {str(name): bool(is_exact) for name, _, is_exact in _core.rewrite_rows()}
+    exact[einnet.STEP] = True
     seen = {operator.program.structural_key()}
     for path in paths:
         made, taken = _as_far_as_it_goes(operator, path)

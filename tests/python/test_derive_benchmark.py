@@ -28,6 +28,24 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_spaces_of_einnet_are_counted() -> None:
+    done = run(
+        "--einnet", "--depths", "2-4", "--seconds", "60", "--filter", "conv3", "g2bmm", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["spaces"]
+    assert {row["name"] for row in rows} == {"conv3x3", "g2bmm"} and len(rows) == 12
+    for row in rows:
+        if row["depth"] == 4 and row["key"]:
+            assert row["target_found"] and row["candidates"] > 0 and row["ended"] == "exhausted"
+            other = next(
+                r for r in rows if r["name"] == row["name"] and r["depth"] == 4 and not r["key"]
+            )
+            assert other["states"] > row["states"]
+    assert run("--einnet", "--depths", "three").returncode == 2
+    assert run("--einnet", "--filter", "nothing", "--depths", "1").returncode == 2
+
+
 @pytest.fixture
 def cases(tmp_path: Path) -> Path:
     path = tmp_path / "cases.json"

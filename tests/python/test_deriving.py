@@ -357,3 +357,74 @@ def test_what_is_found_is_tried_with_its_results_lying_by_channels_too() -> None
     assert all("innermost" not in without[number].rules for number in range(len(without)))
     alone = syno.derive(operator, seconds=0, states=60, measure=0, rules=rules[1:])
     assert len(alone) == 1  # one scope has no results of its own to lay out
+
+
+@pytest.fixture(scope="module")
+def window() -> Operator:
+    return Operator.parse(
+        "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]", o=8, h=7, w=7, c=8, r=3, s=3
+    )
+
+
+def test_einnets_rules_make_a_matrix_product_of_a_window(window: Operator, tmp_path: Path) -> None:
+    found = syno.derive(window, rules="einnet", target="matmul", seconds=0, depth=5, measure=0)
+    assert found.ended == "exhausted" and len(found) > 1 and found.sought is not None
+    assert found.sought.target_depth in range(1, 5) and found.sought.nearest == 0
+    assert "matmul: " in str(found) and "matmul m 49" in str(found)
+    for one in list(found)[1:]:
+        assert one.exact and one.label.startswith("matmul m ")
+        assert len(one.steps) == len(one.rules) and one.rules[0].startswith("einnet ")
+    values = [_data(window)[name] for name in window.inputs]
+    wanted = window.compile("float64")(*values)
+    for one in list(found)[1:4]:
+        got = one.operator.compile("float64")(*values)
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
+    assert "einnet tighten" in found[1].explain() and "multiply-adds" in found[1].explain()
+
+    again = deriving.Derivations.load(found.save(tmp_path / "found.json"))
+    assert again.sought == found.sought and str(again) == str(found)
+    assert [one.label for one in again] == [one.label for one in found]
+    text = (tmp_path / "found.json").read_text()
+    path = tmp_path / "wrong.json"
+    path.write_text(text.replace('"rule": "einnet"', '"rule": "einet"'))
+    with pytest.raises(FormatError):
+        deriving.Derivations.load(path)
+
+
+def test_a_target_that_is_not_there_says_how_near_it_came(window: Operator) -> None:
+    found = syno.derive(window, target="g2bmm", seconds=0, depth=3, measure=0)
+    assert len(found) == 1 and found.sought is not None and found.sought.target_depth == -1
+    assert found.sought.nearest > 0 and "not found" in str(found) and "g2bmm" in str(found)
+    nothing = syno.derive(window, rules="einnet", depth=0, measure=0)
+    assert nothing.states == 1
+
+
+def test_targets_and_presets_there_are_not_are_refused(window: Operator) -> None:
+    with pytest.raises(UnknownName, match="matmul"):
+        syno.derive(window, target="matmull")
+    with pytest.raises(UnknownName, match="einnet"):
+        syno.derive(window, rules="einet")
+    with pytest.raises(UnknownName, match="kernel"):
+        syno.derive(window, target="conv:kernels=3")
+    with pytest.raises(ShapeError, match="einnet"):
+        syno.derive(window, rules=["tighten"], target="matmul")
+    with pytest.raises(ScheduleError, match="add up"):
+        syno.derive(Operator.parse("y[i] = max[k] a[i,k] * b[k]", i=4, k=3), rules="einnet")
+
+
+def test_einnets_rules_on_the_command_line() -> None:
+    line = [
+        "derive",
+        "y[i,j] = sum[k,l] a[i,k,l] * b[l,k,j]",
+        "-s",
+        "i=4",
+        "-s",
+        "j=4",
+        "-s",
+        "k=4",
+    ]
+    line += ["-s", "l=2", "--preset", "einnet", "--depth", "2", "--measure", "0", "--json"]
+    done = CliRunner().invoke(app, [*line, "--target", "matmul"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["sought"]["target"] == "matmul"
+    assert CliRunner().invoke(app, [*line, "--target", "matmull"]).exit_code != 0
