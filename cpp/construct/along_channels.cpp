@@ -365,7 +365,9 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   const std::vector<std::string> loops = c.leaves(heavy);
   std::vector<std::string> order, tile;
   std::string row_outer, lane = loops[plan.along], lane_outer;
-  std::string row_inner = plan.over ? c.fuse(heavy, loops[*plan.over], loops[plan.rows]) : loops[plan.rows];
+  const std::string rows_loop =
+      plan.over ? c.fuse(heavy, loops[*plan.over], loops[plan.rows]) : loops[plan.rows];
+  std::string row_inner = rows_loop;
   const std::int64_t rows = c.extent(heavy, row_inner);
   if (rows > numbers.rows) {
     const auto [outer, inner] = c.split(heavy, row_inner, numbers.rows);
@@ -408,12 +410,22 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
       c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()}, numbers.steps);
   put_around(c, heavy, order, picking, reduction);
   order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
+  const std::size_t outside = order.size();
   order.insert(order.end(), tile.begin(), tile.end());
+  std::vector<BaseLoop> bases;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i)
+    if (!plan.over || (i != plan.over && i != plan.rows)) bases.push_back({loops[i], {i}});
+  if (plan.over) bases.push_back({rows_loop, {*plan.over, plan.rows}});
+  cut_into_blocks(c, heavy, bases, numbers, order, outside);
   c.add({"reorder", heavy, order, {}, "", {}});
   if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
   c.add({"register_tile", heavy, tile, {}, "", {}});
-  if (!row_outer.empty()) c.peel(heavy, row_outer, cuts, rows % numbers.rows != 0);
-  if (!lane_outer.empty()) c.add({"peel", heavy, {lane_outer}, {}, "", {}});
+  if (!row_outer.empty() && c.outermost_part(heavy, row_outer) == row_outer)
+    c.peel(heavy, row_outer, cuts, rows % numbers.rows != 0);
+  else if (!row_outer.empty())
+    c.peel_rest(heavy, row_outer);  // its blocks; borders keep their conditions
+  if (!lane_outer.empty()) c.peel_rest(heavy, lane_outer);
+  if (!numbers.blocks.empty()) c.peel_blocks(heavy, loops);
   if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
   c.parallel_outermost(heavy);
   if (plan.turned) {
@@ -430,7 +442,12 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     if (copies[r].empty()) continue;
     const bool constant = c.constant(facts.reads[r].tensor);
     if (!constant && r == plan.operand && panels_outside && picking == 0)
-      c.add({"compute_at", copies[r], {lane_outer}, {}, heavy, {}});  // a panel, read while it is near
+      c.add({"compute_at",
+             copies[r],
+             {c.outermost_part(heavy, lane_outer)},
+             {},
+             heavy,
+             {}});  // a panel, read while it is near
     else if (!constant)
       place_beside(c, copies[r], heavy);
     if (r == plan.operand) {
@@ -470,6 +487,10 @@ void along_channels(Construction& c, const std::string& scope, const ScopeFacts&
                          counting_to(std::min(plan->vector_count, kMostVectors)),
                          {plan->along}}};
       add_parts(facts, plan->parts, sketch);
+      if (!plan->turned) {  // else it is computed a piece at a time already
+        if (plan->over) sketch.blocks.push_back(rows);
+        add_blocks(c, facts, facts.traversal, sketch);
+      }
       sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
         return cycles_of(target, plan, n);
       };

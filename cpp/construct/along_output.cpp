@@ -353,6 +353,12 @@ bool in_panels(const Construction& c, const ScopeFacts& facts, const ReadFacts& 
   return true;
 }
 
+std::vector<std::size_t> flattened_loops(const ScopeFacts& facts, const OutputPlan& plan) {
+  std::vector<std::size_t> loops;
+  for (std::size_t i = facts.traversal - plan.flattened; i < facts.traversal; ++i) loops.push_back(i);
+  return loops;
+}
+
 void write_output(Construction& c, const std::string& name, const ScopeFacts& facts, OutputPlan plan,
                   const Numbers& numbers) {
   const bool wide = plan.vector_extent > numbers.vectors * c.lanes;
@@ -454,12 +460,19 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
       c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()}, numbers.steps);
   put_around(c, heavy, order, others, reduction);
   order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
+  const std::size_t outside = order.size();
   order.insert(order.end(), tile.begin(), tile.end());
+  std::vector<BaseLoop> bases;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i)
+    if (i < first || i >= facts.traversal) bases.push_back({loops[i], {i}});
+  bases.push_back({flat, flattened_loops(facts, plan)});
+  cut_into_blocks(c, heavy, bases, numbers, order, outside);
   c.add({"reorder", heavy, order, {}, "", {}});
   if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
   c.add({"register_tile", heavy, tile, {}, "", {}});
-  if (peel_rows) c.add({"peel", heavy, {row_outer}, {}, "", {}});
-  if (peel_flat) c.add({"peel", heavy, {flat_outer}, {}, "", {}});
+  if (peel_rows) c.peel_rest(heavy, row_outer);
+  if (peel_flat) c.peel_rest(heavy, flat_outer);
+  if (!numbers.blocks.empty()) c.peel_blocks(heavy, loops);
   if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
   const bool matrix = std::any_of(facts.reads.begin(), facts.reads.end(), [&](const ReadFacts& read) {
     return c.plan.program.tensor(read.tensor).role == program::Role::Constant;
@@ -471,7 +484,8 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
       body *= facts.extents[i];
       if (body > (matrix ? kMostUnrolled : 64)) break;
-      if (facts.extents[i] > 1) c.add({"unroll", heavy, {loops[i]}, {}, "", {}});
+      if (facts.extents[i] > 1 && c.outermost_part(heavy, loops[i]) == loops[i])
+        c.add({"unroll", heavy, {loops[i]}, {}, "", {}});
     }
   }
   c.parallel_outermost(heavy);
@@ -479,7 +493,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (copies[r].empty()) continue;
     if (plan.reads[r].way == Way::Packed) {
-      c.add({"compute_at", copies[r], {flat_outer}, {}, heavy, {}});
+      c.add({"compute_at", copies[r], {c.outermost_part(heavy, flat_outer)}, {}, heavy, {}});
       c.vectorize_innermost(copies[r]);
       continue;
     }
@@ -502,7 +516,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     if (times > 1 && host == name && depth == before)
       c.add({"compute_at", copies[r], {host_loop}, {}, host, {}});
     else if (times > 1 && heavy == name)
-      c.add({"compute_at", copies[r], {loops[depth - 1]}, {}, heavy, {}});
+      c.add({"compute_at", copies[r], {c.outermost_part(heavy, loops[depth - 1])}, {}, heavy, {}});
     else
       place_beside(c, copies[r], heavy);
     const bool panels = in_panels(c, facts, facts.reads[r], plan.reads[r], plan, width);
@@ -527,15 +541,19 @@ void add_sketches(Construction& c, const std::string& scope, const ScopeFacts& f
     Sketch sketch;
     sketch.name = fmt::format("{}/{}", name, flattened);
     const bool any_panel = std::find(plan->panels.begin(), plan->panels.end(), true) != plan->panels.end();
-    std::vector<std::size_t> rows, columns;
+    std::vector<std::size_t> rows;
     if (plan->row) rows.push_back(*plan->row);
-    for (std::size_t i = facts.traversal - flattened; i < facts.traversal; ++i) columns.push_back(i);
+    const std::vector<std::size_t> columns = flattened_loops(facts, *plan);
     sketch.choices = {
         {"rows", &Numbers::rows, counting_to(std::min(plan->row_count, plan->most_rows)), rows},
         {"vectors", &Numbers::vectors, counting_to(std::min(plan->vector_count, kMostVectors)), columns},
         {"vectors_outer", &Numbers::vectors_outer, {0, 1}, {}}};
     if (any_panel) sketch.choices.push_back({"packed", &Numbers::packed, {0, 1}, {}});
     add_parts(facts, plan->parts, sketch);
+    if (!plan->relaxed) {  // else what is computed is a piece that its copy asks for
+      sketch.blocks.push_back(columns);
+      add_blocks(c, facts, facts.traversal - flattened, sketch);
+    }
     sketch.counted = plan->counted;
     // More dimensions in one are more work to index: they have to be worth it.
     sketch.cycles =

@@ -325,16 +325,21 @@ void write_places(Construction& c, const std::string& name, const ScopeFacts& fa
                numbers.steps > 0 ? numbers.steps : plan.part);
   put_around(c, heavy, order, 0, reduction);
   order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
+  const std::size_t outside = order.size();
   order.insert(order.end(), tile.begin(), tile.end());
   if (!filling.empty()) order.push_back(filling);
   order.push_back(lane);
+  std::vector<BaseLoop> bases;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) bases.push_back({loops[i], {i}});
+  cut_into_blocks(c, heavy, bases, numbers, order, outside);
   c.add({"reorder", heavy, order, {}, "", {}});
   if (!filling.empty()) lane = c.fuse(heavy, filling, lane);
   tile.push_back(lane);
   c.add({"vectorize", heavy, {lane}, {}, "", {}});
   c.add({"register_tile", heavy, tile, {}, "", {}});
   if (!reduction.incomplete.empty()) peeled.push_back(reduction.incomplete);
-  for (const std::string& loop : peeled) c.add({"peel", heavy, {loop}, {}, "", {}});
+  for (const std::string& loop : peeled) c.peel_rest(heavy, loop);
+  if (!numbers.blocks.empty()) c.peel_blocks(heavy, loops);
   c.parallel_outermost(heavy);
   if (plan.turned) turn(c, heavy, facts, plan);
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
@@ -368,6 +373,7 @@ void along_places(Construction& c, const std::string& scope, const ScopeFacts& f
       sketch.name = alone ? fmt::format("along_places/{}", i) : fmt::format("along_places/{}/{}", i, j);
       sketch.choices = {{"rows", &Numbers::rows, counting_to(plan->most_rows), {*plan->rows}},
                         {"columns", &Numbers::columns, counting_to(plan->most_columns), {*plan->columns}}};
+      if (!plan->staged && plan->part == 0) add_blocks(c, facts, facts.traversal, sketch);
       sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
         return cycles_of(target, plan, n);
       };

@@ -139,11 +139,16 @@ void write_along(Construction& c, const std::string& scope, const ScopeFacts& fa
     lane = inner;
   }
   tile.push_back(lane);
+  const std::size_t outside = order.size();
   order.insert(order.end(), tile.begin(), tile.end());
+  std::vector<BaseLoop> bases;
+  for (std::size_t i = 0; i < facts.extents.size(); ++i) bases.push_back({names[i], {i}});
+  cut_into_blocks(c, name, bases, numbers, order, outside);
   c.add({"reorder", name, order, {}, "", {}});
   if (c.extent(name, lane) > 1) c.add({"vectorize", name, {lane}, {}, "", {}});
   c.add({"register_tile", name, tile, {}, "", {}});
-  for (const auto& loop : peeled) c.add({"peel", name, {loop}, {}, "", {}});
+  for (const auto& loop : peeled) c.peel_rest(name, loop);
+  if (!numbers.blocks.empty()) c.peel_blocks(name, names);
   c.parallel_outermost(name);
 }
 
@@ -166,6 +171,7 @@ void along_reduction(Construction& c, const std::string& scope, const ScopeFacts
         {"rows", &Numbers::rows, counting_to(most_rows), rows},
         {"columns", &Numbers::columns, counting_to(most_columns), columns},
         {"chains", &Numbers::chains, counting_to(std::min<std::int64_t>(8, plan->vectors)), {i}}};
+    for (std::size_t t = 0; t < facts.traversal; ++t) sketch.blocks.push_back({t});
     sketch.estimate = [plan = *plan, target = c.target](const Numbers& n) {
       if (!fits(target.vector_registers, n)) return std::numeric_limits<double>::infinity();
       return cycles_of(target, plan, n);

@@ -46,6 +46,12 @@ struct Construction {
   /// Cuts the range of a loop into nests of their own, at `cuts` and before an incomplete last iteration.
   void peel(const std::string& scope, const std::string& loop, std::vector<std::int64_t> cuts,
             bool incomplete);
+  /// The outermost loop that a loop was cut into; itself where it was not.
+  std::string outermost_part(const std::string& scope, const std::string& loop) const;
+  /// Peels what is incomplete at the end of a loop over tiles, or of the blocks that it was cut into.
+  void peel_rest(const std::string& scope, const std::string& loop);
+  /// The same for those of these loops that were cut.
+  void peel_blocks(const std::string& scope, const std::vector<std::string>& loops);
   /// Peels the outer loop of a split: an incomplete last iteration, and those in which lanes along the inner
   /// loop wrap around.
   void peel_lanes(const std::string& scope, const std::string& outer, const std::string& inner,
@@ -65,6 +71,14 @@ struct Construction {
   void parallel_outermost(const std::string& scope, std::int64_t inside = 0);
 };
 
+/// Extents of caches' tiles along loops of a scope's facts, flattened ones together; the farthest cache
+/// first.
+struct CacheTiles {
+  std::vector<std::size_t> loops;
+  std::vector<std::int64_t> tiles;
+  bool operator==(const CacheTiles&) const = default;
+};
+
 /// The numbers a sketch leaves open. A sketch reads those it lists in `choices`; the others are ignored.
 struct Numbers {
   std::int64_t rows = 1;           ///< of the register tile: broadcast operands
@@ -74,6 +88,7 @@ struct Numbers {
   std::int64_t vectors_outer = 0;  ///< 1: blocks of vectors are the outer loop, blocks of rows the inner one
   std::int64_t packed = 0;         ///< 1: panels of a contiguous operand are copied into a block's order
   std::int64_t steps = 0;          ///< of the reduction, in a part whose operands stay near; 0: all of them
+  std::vector<CacheTiles> blocks;  ///< loops outside the register tile go round tiles of caches; or none
   bool operator==(const Numbers&) const = default;
 };
 
@@ -89,6 +104,8 @@ struct Choice {
 struct Sketch {
   std::string name;  ///< of the strategy and of what distinguishes this one: `along_output/2`
   std::vector<Choice> choices;
+  /// Loops of the facts along which it can be cut into caches' tiles, flattened ones together; or none.
+  std::vector<std::vector<std::size_t>> blocks;
   Numbers counted;    ///< the numbers with the fewest cycles by count
   double cycles = 0;  ///< with those numbers
   /// Estimated cycles of the whole scope with these numbers: multiply-adds, loads, latency, copies. Infinite
@@ -99,6 +116,21 @@ struct Sketch {
 };
 using Sketches = std::vector<Sketch>;
 std::vector<std::int64_t> counting_to(std::int64_t last);  ///< 1, 2, ..., last
+
+/// A loop of a scope before its tiles are split off, and the loops of the facts it is.
+struct BaseLoop {
+  std::string name;
+  std::vector<std::size_t> loops;
+};
+/// Cuts the first so many loops of an order, those outside the register tile, into the tiles of caches, and
+/// puts them in order: a loop over tiles of the farthest cache is outside all within them.
+void cut_into_blocks(Construction& c, const std::string& scope, const std::vector<BaseLoop>& bases,
+                     const Numbers& numbers, std::vector<std::string>& order, std::size_t outside);
+/// Says that a sketch can be cut along the first so many loops of results, and along those of sums where the
+/// output can keep what is summed so far.
+void add_blocks(const Construction& c, const ScopeFacts& facts, std::size_t results, Sketch& sketch);
+/// The greatest divisor up to `most`, unless it is less than half of that: then `most`.
+std::int64_t even_part(std::int64_t extent, std::int64_t most);
 
 /// Cycles that a vector of results costs for each further part of its reduction: it is kept between them.
 inline constexpr double kKeptCycles = 4;

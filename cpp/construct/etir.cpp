@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "support/interrupt.hpp"
 
@@ -298,6 +299,105 @@ Numbers EtirGraph::numbers(const Etir& state) const {
     if (choice.name == "steps") made.steps = nearest_part(choice.values, part);
   }
   return made;
+}
+
+bool EtirGraph::cuts(const std::vector<std::size_t>& loops) const {
+  return std::find(sketch_.blocks.begin(), sketch_.blocks.end(), loops) != sketch_.blocks.end();
+}
+
+std::vector<std::int64_t> EtirGraph::spread(const EtirDim& dim, std::int64_t tile) const {
+  std::vector<std::int64_t> tiles(dim.loops.size(), 1);
+  for (std::size_t i = dim.loops.size(); i-- > 0;) {
+    const std::int64_t extent = facts_.extents[dim.loops[i]];
+    tiles[i] = tile >= extent ? extent : even_part(extent, tile);
+    tile /= tiles[i];
+    if (tile <= 1 || tiles[i] < extent) break;
+  }
+  return tiles;
+}
+
+Etir EtirGraph::settled(const Etir& state) const {
+  Etir made = state;
+  made.level = 0;
+  for (std::size_t d = 0; d < dims_.size(); ++d) {
+    const EtirDim& dim = dims_[d];
+    const bool apart = dim.parts && std::all_of(dim.loops.begin(), dim.loops.end(), [&](std::size_t loop) {
+                         return facts_.extents[loop] == 1 || cuts({loop});
+                       });
+    const std::int64_t below = register_tile(state, d);
+    std::int64_t around = dim.extent;  // of the level that was settled last, the farther one
+    for (std::size_t level = capacities_.size(); level-- > 1;) {
+      std::int64_t tile = std::min(around, std::max(below, state.tiles[d][level]));
+      if (dim.parts && level + 1 == capacities_.size()) {  // as numbers() has it
+        const auto steps = std::find_if(sketch_.choices.begin(), sketch_.choices.end(),
+                                        [](const Choice& choice) { return choice.name == "steps"; });
+        tile = nearest_part(steps->values, state.tiles[d][level]);
+        if (tile == 0) tile = dim.extent;
+      }
+      if (dim.parts && apart && tile < around) {
+        const auto loops = spread(dim, tile);
+        tile = 1;
+        for (const std::int64_t part : loops) tile *= part;
+      } else if (dim.parts || !cuts(dim.loops)) {
+        tile = dim.extent;
+      } else if (tile < around) {
+        const std::int64_t count = (around + below - 1) / below;
+        tile = std::min(around, below * even_part(count, std::max<std::int64_t>(1, tile / below)));
+      }
+      if (dim.reduction && tile <= below) tile = around;  // sums would be kept at each step
+      made.tiles[d][level] = around = tile;
+    }
+  }
+  return made;
+}
+
+std::vector<CacheTiles> EtirGraph::blocks(const Etir& settled) const {
+  std::vector<CacheTiles> made;
+  bool any = false;
+  for (std::size_t d = 0; d < dims_.size(); ++d) {
+    const EtirDim& dim = dims_[d];
+    const std::size_t first = made.size();
+    if (dim.parts)
+      for (const std::size_t loop : dim.loops) made.push_back({{loop}, {}});
+    else if (cuts(dim.loops))
+      made.push_back({dim.loops, {}});
+    for (std::size_t level = capacities_.size(); level-- > 1 && made.size() > first;) {
+      const std::int64_t tile = settled.tiles[d][level];
+      // Parts of the reduction alone are a number of the sketch.
+      const bool part = dim.parts && level + 1 == capacities_.size();
+      any = any || (!part && register_tile(settled, d) < tile &&
+                    tile < (level + 1 < capacities_.size() ? settled.tiles[d][level + 1] : dim.extent));
+      const auto loops = dim.parts ? spread(dim, tile) : std::vector<std::int64_t>{tile};
+      for (std::size_t i = 0; i < loops.size(); ++i) made[first + i].tiles.push_back(loops[i]);
+    }
+  }
+  if (!any) made.clear();
+  return made;
+}
+
+std::vector<CacheTiles> EtirGraph::parts(std::int64_t steps) const {
+  std::vector<CacheTiles> made;
+  for (const EtirDim& dim : dims_) {
+    if (!dim.parts) continue;
+    const auto tiles = spread(dim, steps);
+    for (std::size_t i = 0; i < tiles.size(); ++i) made.push_back({{dim.loops[i]}, {tiles[i]}});
+  }
+  return made;
+}
+
+double EtirGraph::moving(const Etir& state) const {
+  double seconds = 0;
+  for (std::size_t level = 1; level < capacities_.size(); ++level) {
+    if (!fits(state, level)) return std::numeric_limits<double>::infinity();
+    seconds += traffic(state, level) / machine_.levels[std::min(level, machine_.levels.size() - 1)].read_gbs;
+  }
+  return seconds * 1e-9;
+}
+
+bool EtirGraph::overflows() const {
+  Etir whole = start();
+  for (std::size_t d = 0; d < dims_.size(); ++d) whole.tiles[d].back() = dims_[d].extent;
+  return !fits(whole, capacities_.size() - 1);
 }
 
 std::vector<Etir> EtirGraph::all(std::size_t most) const {

@@ -82,14 +82,28 @@ class EtirGraph {
   double footprint(const Etir& state, std::size_t level) const;
   bool fits(const Etir& state, std::size_t level) const;
 
-  /// The numbers a state stands for.
+  /// The numbers a state stands for, without tiles of caches.
   Numbers numbers(const Etir& state) const;
+  /// The state as it can be built: tiles of caches are whole tiles of the level below, even ones where there
+  /// are some about as large, and as large as the loop where the sketch cannot cut it.
+  Etir settled(const Etir& state) const;
+  /// The tiles of caches of a settled state, as numbers of the sketch; none where nothing would be cut.
+  std::vector<CacheTiles> blocks(const Etir& settled) const;
+  /// The same for parts of the reduction of so many steps alone.
+  std::vector<CacheTiles> parts(std::int64_t steps) const;
+  /// Seconds to move what each level gets from the next one.
+  double moving(const Etir& state) const;
+  /// More than the farthest of these caches holds is read and written.
+  bool overflows() const;
   std::string to_text(const Etir& state) const;
   std::string to_text(const Action& action) const;
 
  private:
   std::vector<std::int64_t> steps_of(std::size_t dim, std::size_t level) const;
   InlineVector<std::int64_t, 10> loop_tiles(const Etir& state, std::size_t level) const;
+  bool cuts(const std::vector<std::size_t>& loops) const;
+  /// By loop of a dim, its tile where they are filled from the innermost one on.
+  std::vector<std::int64_t> spread(const EtirDim& dim, std::int64_t tile) const;
   /// What a level holds of a tile and what moves into it, counted together.
   struct Bytes {
     double footprint = 0, traffic = 0;

@@ -40,6 +40,8 @@ std::string to_text(const Sketch& sketch, const Numbers& numbers) {
   std::string text = sketch.name;
   for (const auto& choice : sketch.choices)
     text += fmt::format(" {}={}", choice.name, numbers.*choice.number);
+  for (const CacheTiles& block : numbers.blocks)
+    text += fmt::format(" [{}]<{}", fmt::join(block.loops, ","), fmt::join(block.tiles, ","));
   return text;
 }
 
@@ -77,6 +79,10 @@ class Constructor {
     Choosing choice;
     double cycles = 0;
     std::size_t walk = kNoWalk, led = 0;  ///< which walk found it, after how many steps
+    /// Of the states with these numbers, the tiles of caches that take the least time to fill.
+    std::vector<CacheTiles> blocks;
+    double moving = std::numeric_limits<double>::infinity();
+    std::size_t blocks_walk = kNoWalk, blocks_led = 0;
   };
   struct Walk {
     std::size_t sketch = 0;
@@ -152,6 +158,10 @@ class Constructor {
     }
     std::stable_sort(ranking.begin(), ranking.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
+    choice.blocks = best.numbers.blocks;
+    if (choice.blocks.empty() && best.numbers.steps > 0)
+      choice.blocks = graph_of(question, best.sketch).parts(best.numbers.steps);
+    choice.extents = question.facts.extents;
     if (options_.explain) explain(question, best, candidates, ranking, walks, choice);
     made.scopes.push_back(std::move(choice));
     return best;
@@ -217,26 +227,47 @@ class Constructor {
     const Random stream = Random(options_.seed).fork(question.scope);
     for (std::size_t s = 0; s < sketches.size(); ++s) {
       if (sketches[s].cycles > least * kFarWorse) continue;
-      if (options_.counted && s != fewest.sketch)  // no walk leads past what counts least of another way
-        all.push_back({{s, sketches[s].counted}, sketches[s].cycles});
+      if (options_.counted && s != fewest.sketch) {  // no walk leads past what counts least of another way
+        all.emplace_back();
+        all.back().choice = {s, sketches[s].counted};
+        all.back().cycles = sketches[s].cycles;
+      }
       const EtirGraph graph = graph_of(question, s);
+      const bool cuts = !sketches[s].blocks.empty();
       const WalkOptions walk{options_.iterations, options_.annealing, options_.record_all, options_.explain,
                              options_.budget};
       for (int w = 0; w < (policy_.random ? options_.walks : 1); ++w) {
         Walked walked = policy_.walk(graph, walk, stream.fork(s).fork(static_cast<std::uint64_t>(w)));
         walks.push_back({s, std::move(walked.taken)});
+        const bool cut = cuts && (!options_.counted || graph.overflows());
         for (const auto& [state, steps] : walked.states) {
           Candidate candidate;
           candidate.choice = {s, graph.numbers(state)};
           candidate.walk = walks.size() - 1;
           candidate.led = steps;
+          Etir settled;
+          double moving = std::numeric_limits<double>::infinity();
           const auto known = std::find_if(all.begin(), all.end(), [&](const Candidate& other) {
             return other.choice.sketch == s && other.choice.numbers == candidate.choice.numbers;
           });
+          if (cut) {
+            settled = graph.settled(state);
+            moving = graph.moving(settled);
+          }
           if (known != all.end()) {
+            if (moving < known->moving) {
+              known->blocks = graph.blocks(settled);
+              known->moving = moving;
+              std::tie(known->blocks_walk, known->blocks_led) = std::tie(candidate.walk, candidate.led);
+            }
             if (known->walk == kNoWalk)
               std::tie(known->walk, known->led) = std::tie(candidate.walk, candidate.led);
             continue;
+          }
+          if (std::isfinite(moving)) {
+            candidate.blocks = graph.blocks(settled);
+            candidate.moving = moving;
+            std::tie(candidate.blocks_walk, candidate.blocks_led) = std::tie(candidate.walk, candidate.led);
           }
           candidate.cycles = sketches[s].estimate(candidate.choice.numbers);
           all.push_back(std::move(candidate));
@@ -244,7 +275,28 @@ class Constructor {
       }
     }
     choice.states = all.size();
-    return finalists(all);
+    std::vector<Candidate> chosen = finalists(all);
+    add_blocked(chosen);
+    return chosen;
+  }
+
+  /// What a state says of caches becomes loops. Beside the counted schedule, which has none, the finalists
+  /// stay as they are, and some are tried with them as well.
+  void add_blocked(std::vector<Candidate>& chosen) const {
+    constexpr std::size_t kTried = 2;
+    std::size_t tried = 0;
+    for (std::size_t i = 0, count = chosen.size(); i < count; ++i) {
+      if (chosen[i].blocks.empty() || (options_.counted && tried == kTried)) continue;
+      Candidate blocked = chosen[i];
+      blocked.choice.numbers.blocks = std::move(chosen[i].blocks);
+      blocked.choice.numbers.steps = 0;  // parts of the reduction are among the tiles
+      std::tie(blocked.walk, blocked.led) = std::tie(blocked.blocks_walk, blocked.blocks_led);
+      ++tried;
+      if (options_.counted)
+        chosen.push_back(std::move(blocked));
+      else
+        chosen[i] = std::move(blocked);
+    }
   }
 
   /// The best by count, and of every sketch the best two: counts of different ways compare worse than those
@@ -342,7 +394,10 @@ std::string to_text(const Constructed& made, bool whole_walk) {
 nlohmann::json to_json(const Constructed& made) {
   nlohmann::json scopes = nlohmann::json::array();
   for (const ScopeChoice& scope : made.scopes) {
-    nlohmann::json walk = nlohmann::json::array(), ranking = nlohmann::json::array();
+    nlohmann::json walk = nlohmann::json::array(), ranking = nlohmann::json::array(),
+                   blocks = nlohmann::json::array();
+    for (const CacheTiles& block : scope.blocks)
+      blocks.push_back({{"loops", block.loops}, {"tiles", block.tiles}});
     for (const Step& step : scope.walk)
       walk.push_back({{"t", step.t},
                       {"action", step.action},
@@ -355,6 +410,8 @@ nlohmann::json to_json(const Constructed& made) {
                       {"choice", scope.sketch},
                       {"sketches", scope.sketches},
                       {"states", scope.states},
+                      {"extents", scope.extents},
+                      {"blocks", std::move(blocks)},
                       {"counted", scope.counted},
                       {"walk", std::move(walk)},
                       {"led", scope.led},

@@ -51,6 +51,9 @@ struct Step {
 struct ScopeChoice {
   std::string scope, sketch;
   std::vector<std::string> sketches;
+  /// Tiles of caches that stand in the loop nest, along loops of the scope's facts, whose extents are:
+  std::vector<CacheTiles> blocks;
+  std::vector<std::int64_t> extents;
   bool counted = false;    ///< the counted choice stayed: no state is predicted to be faster by a margin
   std::size_t states = 0;  ///< distinct ones recorded
   std::vector<Step> walk;  ///< that led to the chosen state, or to the best one where no walk reached it

@@ -11,13 +11,6 @@ namespace {
 
 constexpr std::int64_t kLeast = 128, kMost = 4096;  ///< steps of a part
 
-/// The greatest divisor up to `most`, unless it is less than half of that.
-std::int64_t even_part(std::int64_t extent, std::int64_t most) {
-  for (std::int64_t part = most; 2 * part >= most; --part)
-    if (extent % part == 0) return part;
-  return most;
-}
-
 }  // namespace
 
 bool steps_far_apart(const Construction& c, const ScopeFacts& facts, const ReadFacts& read) {

@@ -162,6 +162,13 @@ class Emission {
   StatementId where(std::vector<Condition> conditions, const std::function<StatementId()>& make);
   /// Fewer iterations of a loop, in the rest of a split. Vectors keep their lanes unless half as many do.
   void restrict_trips(std::size_t s, int index, std::int64_t count);
+  /// The value of a loop where all that it was split into is bound to constants.
+  std::optional<std::int64_t> constant_value(std::size_t s, int index);
+  /// Iterations of a loop, or part of a split, that there are, and those that are complete, as far as the
+  /// loops around it are bound to constants.
+  std::int64_t left_of(std::size_t s, int index, bool complete);
+  /// It is within a block of tiles whose last one is a nest of its own: so is what is incomplete in that.
+  bool in_last_block(std::size_t s, int index);
   StatementId emit_loop(std::size_t s, int index, const std::function<StatementId()>& body);
   /// Iterations [begin, end) of a loop of a staged copy, as far as they are read.
   StatementId emit_read(std::size_t s, int index, const ReadLoop& read, std::int64_t begin, std::int64_t end,

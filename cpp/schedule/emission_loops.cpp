@@ -52,6 +52,40 @@ void Emission::restrict_trips(std::size_t s, int index, std::int64_t count) {
   trips = std::min(trips, count);  // a loop around it may have left fewer
 }
 
+std::optional<std::int64_t> Emission::constant_value(std::size_t s, int index) {
+  const PlannedLoop& loop = plan_.scopes[s].loops[static_cast<std::size_t>(index)];
+  if (loop.outer < 0) {
+    if (!forms_.bound(loop.slot)) return std::nullopt;
+    const Interval range = forms_.bounds_without_facts(forms_.slot_form(loop.slot));
+    return range.least == range.greatest ? std::optional(range.least) : std::nullopt;
+  }
+  const auto outer = constant_value(s, loop.outer), inner = constant_value(s, loop.inner);
+  return outer && inner ? std::optional(*outer * loop.factor + *inner) : std::nullopt;
+}
+
+std::int64_t Emission::left_of(std::size_t s, int index, bool complete) {
+  const PlannedLoop& loop = plan_.scopes[s].loops[static_cast<std::size_t>(index)];
+  if (loop.parent < 0) return loop.extent;
+  const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
+  const std::int64_t left = left_of(s, loop.parent, complete);
+  if (parent.outer == index)
+    return complete ? left / parent.factor : (left + parent.factor - 1) / parent.factor;
+  const auto outer = constant_value(s, parent.outer);
+  return outer ? std::clamp<std::int64_t>(left - *outer * parent.factor, 0, parent.factor) : parent.factor;
+}
+
+bool Emission::in_last_block(std::size_t s, int index) {
+  const auto& loops = plan_.scopes[s].loops;
+  int at = loops[static_cast<std::size_t>(index)].parent;
+  if (at < 0 || loops[static_cast<std::size_t>(at)].parent < 0) return false;
+  for (; at >= 0; at = loops[static_cast<std::size_t>(at)].parent) {
+    const int outer = loops[static_cast<std::size_t>(at)].outer;
+    if (outer != index && !loops[static_cast<std::size_t>(outer)].cuts.empty() && constant_value(s, outer))
+      return true;
+  }
+  return false;
+}
+
 StatementId Emission::emit_loop(std::size_t s, int index, const std::function<StatementId()>& body) {
   const PlannedLoop& loop = plan_.scopes[s].loops[static_cast<std::size_t>(index)];
   if (const auto live = facts_[s].live_loops.find(index);
@@ -68,6 +102,10 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
       whole != facts_[s].whole.end() && ends.size() == 1 && 0 < whole->second && whole->second < ends.front())
     ends.insert(ends.begin(), whole->second);
   const LoopKind kind = kind_of(s, index);
+  if (kind == LoopKind::Serial && ends.size() == 1 && in_last_block(s, index)) {
+    const std::int64_t whole = left_of(s, index, true);
+    if (0 < whole && whole < ends.front()) ends.insert(ends.begin(), whole);
+  }
   auto read = facts_[s].read_loops.find(index);
   if (kind != LoopKind::Serial && kind != LoopKind::Parallel) read = facts_[s].read_loops.end();
   std::vector<StatementId> nests;
@@ -84,6 +122,17 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
         const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
         const std::int64_t left = parent.extent - begin * parent.factor;
         if (parent.outer == index && left < parent.factor) restrict_trips(s, parent.inner, left);
+        // The last tile of the last block: what it holds is incomplete, too.
+        for (int at = index; in_last_block(s, index) && constant_value(s, at);) {
+          const int up = plan_.scopes[s].loops[static_cast<std::size_t>(at)].parent;
+          if (up < 0) break;
+          const PlannedLoop& whole = plan_.scopes[s].loops[static_cast<std::size_t>(up)];
+          if (whole.outer == at) {
+            restrict_trips(s, whole.inner, left_of(s, whole.inner, false));
+            break;
+          }
+          at = up;
+        }
       }
       nests.push_back(
           read == facts_[s].read_loops.end() ? body() : emit_read(s, index, read->second, begin, end, body));
