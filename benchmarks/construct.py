@@ -2,10 +2,14 @@
 
     python benchmarks/construct.py --json                       # Table IV of the paper, with ablations
     python benchmarks/construct.py operators --names C1 M2 --trials 100 --plot construct.png
+    python benchmarks/construct.py policies --json              # all policies, 55 operators, three machines
     python benchmarks/construct.py gemm --json                  # the unbalanced products of Table V
     python benchmarks/construct.py bert --lengths 24 48 96      # a small BERT, sequence length changing
     python benchmarks/construct.py mobilenet --images 50        # MobileNetV2, channels changing three times
 
+`policies` gives every policy the same ranking and number of finalists: the greedy tree, Gensor's graph with
+and without virtual threads, a uniform random walk, every state, and the count alone; on Table IV, Table V
+and forty further layers; predicted for each machine, timed in turns on this one (`--turns 0`: not).
 `operators` and `gemm` construct every case by the greedy tree (Roller-like), by the graph (Gensor) with
 and without annealing and virtual threads (register interleaving), and as kernels get it; verify all
 results and time them in turns, one thread, arguments warm. `--trials` adds the thorough search:
@@ -25,8 +29,10 @@ from typing import Any
 
 import msgspec
 from constructbench.cases import PAPER, UNBALANCED, Case
+from constructbench.layers import ALL, LAYERS
 from constructbench.networks import NETWORKS, run_network
 from constructbench.operators import run_case, summary
+from constructbench.policies import compare, machines, summary_of
 
 from syno.errors import SynoError, unknown_name
 from syno.machines.model import describe, machine_model
@@ -40,12 +46,20 @@ def arguments() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", nargs="?", default="operators", choices=["operators", "gemm", "bert", "mobilenet"]
+        "what",
+        nargs="?",
+        default="operators",
+        choices=["operators", "gemm", "policies", "bert", "mobilenet"],
     )
     parser.add_argument("--names", nargs="*", default=[], metavar="CASE")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--trials", type=int, default=0, help="of the thorough search; 0: none")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=5, help="of random policies")
+    parser.add_argument(
+        "--finalists", type=int, default=5, help="of every policy, built and predicted"
+    )
+    parser.add_argument("--machines", nargs="*", default=["here", "cortex-a76", "neoverse-v1"])
     parser.add_argument("--plot", metavar="FILE")
     parser.add_argument("--lengths", type=int, nargs="*", default=[24, 48, 100, 128])
     parser.add_argument("--images", type=int, default=50, help="inferences for each shape")
@@ -90,6 +104,27 @@ def main() -> None:
                 trials=options.trials,
                 show=not options.json,
             )
+        elif options.what == "policies":
+            groups = {
+                "Table IV": [case.name for case in PAPER],
+                "Table V": [case.name for case in UNBALANCED],
+                "layers": [case.name for case in LAYERS],
+                "all": [case.name for case in ALL],
+            }
+            models = machines(options.machines)
+            rows = []
+            for case in chosen(ALL, options.names):
+                rows.append(
+                    compare(
+                        case,
+                        models,
+                        seeds=options.seeds,
+                        finalists=options.finalists,
+                        turns=options.turns,
+                    )
+                )
+                print(case.name, file=sys.stderr, flush=True)
+            document |= {"cases": rows, "summary": summary_of(rows, groups)}
         else:
             rows = []
             for case in chosen(PAPER if options.what == "operators" else UNBALANCED, options.names):
@@ -105,7 +140,7 @@ def main() -> None:
                 if not options.json:
                     show(rows[-1])
             document |= {"cases": rows, "summary": summary(rows)}
-        if options.plot:
+        if options.plot and options.what != "policies":
             from constructbench.plots import plot_network, plot_operators
 
             if options.what in NETWORKS:
