@@ -17,6 +17,22 @@ namespace syno::construct {
 /// Of arguments that are not row-major, by name, in elements.
 using Strides = std::map<std::string, std::vector<std::int64_t>>;
 
+/// Scopes computed tile by tile of the last one of them (construct/tiled_fusion.hpp).
+struct TiledFusion {
+  std::string last;
+  /// Of its traversal, outermost first: the iterators that are cut into tiles, and elements of a tile.
+  std::vector<std::pair<std::string, std::int64_t>> tiles;
+  double repeated = 1;  ///< work over work without tiles that may be done for a scope
+  bool operator==(const TiledFusion&) const = default;
+};
+using TiledFusions = std::vector<TiledFusion>;
+
+/// The innermost loop over tiles of a scope, inside which others are computed.
+struct TileLoop {
+  std::string scope, loop;
+  double repeated = 1;
+};
+
 /// A plan together with the trace that led to it.
 struct Construction {
   Construction(const program::Program& concrete, Dtype dtype, const Target& machine,
@@ -27,6 +43,7 @@ struct Construction {
   Target target;
   std::int64_t lanes = 1;              ///< of a vector of the dtype computed in
   std::vector<std::string> constants;  ///< inputs whose copies are made before calls
+  std::vector<TileLoop> tile_loops;    ///< made by now
 
   void add(Decision decision);
   std::pair<std::string, std::string> split(const std::string& scope, const std::string& loop,
@@ -173,7 +190,8 @@ Sketches sketches_of(Construction& c, const std::string& scope);
 Sketches sketches_of(Construction& c, const std::string& scope, const ScopeFacts& facts);
 
 /// The innermost loop of its consumers inside which a scope can be computed piece by piece without repeating
-/// work, and without becoming slower by count: a compute_at. Its consumers' loops are decided already.
+/// work, and without becoming slower by count, or else the tile of a fusion: a compute_at. Its consumers'
+/// loops are decided already.
 std::optional<Decision> placement(const Construction& c, const std::string& scope);
 
 /// Puts a copy of what `scope` reads where `scope` itself is computed piece by piece, unless pieces would
@@ -269,6 +287,11 @@ Schedule construct(const program::Program& concrete, Dtype dtype, const Target& 
                    const std::vector<std::string>& constants = {}, const Strides& strides = {});
 Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
                         const Chooser& chooser, const std::vector<std::string>& constants = {},
-                        const Strides& strides = {}, Phases phases = Phases::Together);
+                        const Strides& strides = {}, Phases phases = Phases::Together,
+                        const TiledFusions& fusions = {});
+/// The construction before loops are decided: what is cheap inlined, sums solved, epilogues fused.
+Construction prepared(const program::Program& concrete, Dtype dtype, const Target& target,
+                      const std::vector<std::string>& constants, const Strides& strides, Phases phases,
+                      bool* separable = nullptr);
 
 }  // namespace syno::construct

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "construct/construct.hpp"
+#include "construct/tiled_fusion.hpp"
 #include "program/scalars.hpp"
 #include "support/error.hpp"
 
@@ -479,12 +480,18 @@ class WayBack {
 /// Writes the first `count` of these scopes. Consumers first: their loops say how much of a producer is
 /// needed.
 void write_scopes(Construction& c, const std::vector<std::string>& names, std::size_t count,
-                  const Chooser* chooser, bool in_pieces) {
+                  const Chooser* chooser, bool in_pieces, const TiledFusions& fusions) {
   const bool many = names.size() > kManyScopes;
   in_pieces = in_pieces && !many;
   WayBack back(many ? kKeptEvery : 1);
   for (std::size_t i = count; i-- > 0;) {
     const std::string& name = names[i];
+    const auto tiled = std::find_if(fusions.begin(), fusions.end(),
+                                    [&](const TiledFusion& fusion) { return fusion.last == name; });
+    if (tiled != fusions.end()) {
+      write_tiles(c, *tiled);
+      continue;
+    }
     if (in_pieces)
       if (auto decision = placement(c, name)) c.add(std::move(*decision));
     if (chooser == nullptr || !has_sketches(c, name)) {
@@ -512,7 +519,7 @@ void write_scopes(Construction& c, const std::vector<std::string>& names, std::s
         Construction rest = c;
         sketches[choice.sketch].write(rest, choice.numbers);
         const Chooser rest_counted = counted;
-        write_scopes(rest, names, i, &rest_counted, in_pieces);
+        write_scopes(rest, names, i, &rest_counted, in_pieces, fusions);
         return finished(rest);
       } catch (const ScheduleError&) {
         return std::nullopt;
@@ -530,20 +537,30 @@ void write_scopes(Construction& c, const std::vector<std::string>& names, std::s
 
 }  // namespace
 
-Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
-                        const Chooser& chooser, const std::vector<std::string>& constants,
-                        const Strides& strides, Phases phases) {
+Construction prepared(const program::Program& concrete, Dtype dtype, const Target& target,
+                      const std::vector<std::string>& constants, const Strides& strides, Phases phases,
+                      bool* separable) {
   Construction c(concrete, dtype, target, constants, strides);
   inline_cheap_scopes(c);
   share_functions(c);
   solve_sums(c);
   tighten_sums(c);
-  const bool separable = has_phases(c);
-  if (separable && phases == Phases::Apart) separate_phases(c);
+  const bool phased = has_phases(c);
+  if (separable != nullptr) *separable = phased;
+  if (phased && phases == Phases::Apart) separate_phases(c);
   turn_places(c);
   fuse_epilogues(c);
   take_out_factors(c);
   require_few(c.plan.program);
+  return c;
+}
+
+Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
+                        const Chooser& chooser, const std::vector<std::string>& constants,
+                        const Strides& strides, Phases phases, const TiledFusions& fusions) {
+  bool separable = false;
+  Construction c = prepared(concrete, dtype, target, constants, strides, phases, &separable);
+  stage_tiles(c, fusions);
   const Construction inlined = c;
   const std::vector<std::string> names = scope_names(c);
   const Chooser by_count = counted;
@@ -559,7 +576,7 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
   };
   for (const auto& [chosen, in_pieces] : {Attempt{&chooser, true}, Attempt{&chooser, false},
                                           Attempt{&by_count, false}, Attempt{&plain, false}}) {
-    write_scopes(c, names, names.size(), chosen, in_pieces);
+    write_scopes(c, names, names.size(), chosen, in_pieces, fusions);
     try {
       Finished made = finished(c);
       made.separable = separable;
@@ -568,7 +585,7 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
       c = inlined;
     }
   }
-  write_scopes(c, names, names.size(), nullptr, false);
+  write_scopes(c, names, names.size(), nullptr, false, fusions);
   Finished made = finished(c);
   made.separable = separable;
   return made;

@@ -13,6 +13,7 @@
 
 #include "construct/etir.hpp"
 #include "construct/policies.hpp"
+#include "construct/tiled_fusion.hpp"
 #include "support/error.hpp"
 #include "support/random.hpp"
 #include "support/significant.hpp"
@@ -60,12 +61,22 @@ class Constructor {
 
   Constructed run() {
     const auto start = std::chrono::steady_clock::now();
-    auto [made, separable] = constructed(Phases::Together);
-    if (separable) {
-      auto [apart, again] = constructed(Phases::Apart);
-      apart.counted_s = std::min(apart.counted_s, made.counted_s);
-      if (apart.prediction.seconds < made.prediction.seconds) made = std::move(apart);
-    }
+    Built built = constructed(Phases::Together, {});
+    Phases phases = Phases::Together;
+    const auto take_if_faster = [&](Built other, double gain) {
+      const double counted_s = std::min(other.made.counted_s, built.made.counted_s);
+      const bool faster = other.made.prediction.seconds * gain < built.made.prediction.seconds;
+      if (faster) built = std::move(other);
+      if (faster) built.made.counted_s = counted_s;
+      return faster;
+    };
+    if (built.separable && take_if_faster(constructed(Phases::Apart, {}), 1)) phases = Phases::Apart;
+    const TiledFusions fusions =
+        predicted_fusions(program_, dtype_, machine_, {options_.threads, options_.cold}, options_.constants,
+                          options_.strides, phases);
+    if (!fusions.empty())
+      take_if_faster(constructed(phases, fusions), least_gain(built.intermediate_bytes, machine_));
+    Constructed& made = built.made;
     made.construct_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return std::move(made);
@@ -89,20 +100,24 @@ class Constructor {
     std::vector<Taken> taken;
   };
 
-  /// And whether phases can be separated in it.
-  std::pair<Constructed, bool> constructed(Phases phases) const {
+  struct Built {
+    Constructed made;
+    bool separable = false;  ///< phases can be separated in it
+    std::int64_t intermediate_bytes = 0;
+  };
+  Built constructed(Phases phases, const TiledFusions& fusions) const {
     Constructed made;
     const auto chooser = [&](const Question& question) {
       const bool many = question.construction.plan.scopes.size() > kMostScopes;
       if (options_.chooser) return asked(question, made);
       return policy_.walk == nullptr || many ? counted(question) : choose(question, made);
     };
-    Finished finished =
-        construct_with(program_, dtype_, target_, chooser, options_.constants, options_.strides, phases);
+    Finished finished = construct_with(program_, dtype_, target_, chooser, options_.constants,
+                                       options_.strides, phases, fusions);
     made.prediction = predict(finished.nest, machine_, {options_.threads, options_.cold});
     made.schedule = std::move(finished.schedule);
     if (made.scopes.empty() || !std::isfinite(made.counted_s)) made.counted_s = made.prediction.seconds;
-    return {std::move(made), finished.separable};
+    return {std::move(made), finished.separable, intermediate_bytes(finished.nest)};
   }
 
   static Choosing counted(const Question& question) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "construct/construct.hpp"
+#include "construct/tiled_fusion.hpp"
 #include "support/error.hpp"
 
 namespace syno::construct {
@@ -143,7 +144,10 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
 }  // namespace
 
 std::optional<Decision> placement(const Construction& c, const std::string& name) {
-  return placement_within(c, name, kRepeated);
+  auto decision = placement_within(c, name, kRepeated);
+  if (decision && in_tiles(c, *decision)) return decision;
+  if (auto inside = placement_in_tiles(c, name)) return inside;
+  return decision;
 }
 
 void place_beside(Construction& c, const std::string& copy, const std::string& scope) {
@@ -153,7 +157,10 @@ void place_beside(Construction& c, const std::string& copy, const std::string& s
       std::any_of(plan.order.begin(), plan.order.begin() + static_cast<std::ptrdiff_t>(c.plan.core(s)),
                   [&](int loop) { return plan.loops[static_cast<std::size_t>(loop)].reduction; });
   if (plan.attach_scope < 0 && !parts) return;
-  if (auto decision = placement_within(c, copy, kRepeatedCopy)) c.add(std::move(*decision));
+  auto decision = placement_within(c, copy, kRepeatedCopy);
+  if (!decision || !in_tiles(c, *decision))
+    if (auto inside = placement_in_tiles(c, copy)) decision = std::move(inside);
+  if (decision) c.add(std::move(*decision));
 }
 
 }  // namespace syno::construct

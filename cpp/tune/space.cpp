@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "construct/tiled_fusion.hpp"
 #include "machine/predict.hpp"
 #include "support/error.hpp"
 
@@ -152,21 +153,23 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const
       machine_(machine),
       threads_(threads),
       constants_(std::move(constants)) {
-  const auto counted = [&](construct::Phases phases) {
-    return construct::construct_with(
-        program_, dtype_, machine_.target(threads_),
-        [](const construct::Question& question) {
-          return construct::fewest_cycles(question.construction, question.scope, question.sketches);
-        },
-        constants_, {}, phases);
-  };
-  const construct::Finished together = counted(construct::Phases::Together);
-  if (!together.separable) return;
   const auto predicted_s = [&](const construct::Finished& finished) {
     return machine::predict(finished.nest, machine_, {threads_, false}).seconds;
   };
-  if (predicted_s(counted(construct::Phases::Apart)) < predicted_s(together))
+  const construct::Finished together = counted(construct::Phases::Together);
+  if (together.separable && predicted_s(counted(construct::Phases::Apart)) < predicted_s(together))
     phases_ = construct::Phases::Apart;
+  fusions_ =
+      construct::predicted_fusions(program_, dtype_, machine_, {threads_, false}, constants_, {}, phases_);
+}
+
+construct::Finished ScheduleSpace::counted(construct::Phases phases) const {
+  return construct::construct_with(
+      program_, dtype_, machine_.target(threads_),
+      [](const construct::Question& question) {
+        return construct::fewest_cycles(question.construction, question.scope, question.sketches);
+      },
+      constants_, {}, phases);
 }
 
 std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule, Choices choices) const {
@@ -217,7 +220,7 @@ std::optional<Candidate> ScheduleSpace::build(Choices choices, const Choose& cho
           choose(question.scope, question.sketches, choice);
           return choice;
         },
-        constants_, {}, phases_);
+        constants_, {}, phases_, fusions_);
     return candidate(std::move(finished), std::move(choices));
   } catch (const Error&) {
     return std::nullopt;
@@ -236,6 +239,7 @@ std::vector<Candidate> ScheduleSpace::starts() const {
     for (std::size_t s = 0; s < sketches.size(); ++s)
       if (s != choice.sketch) others.emplace_back(scope, s);
   }));
+  if (!fusions_.empty()) keep(candidate(counted(phases_), {}));
   for (const auto& [named, sketch] : others)
     keep(build({}, [&, at = sketch, &name = named](const std::string& scope, const Sketches& sketches,
                                                    Choosing& choice) {

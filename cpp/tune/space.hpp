@@ -46,7 +46,8 @@ class ScheduleSpace {
                 std::vector<std::string> constants = {});
 
   /// Where a search begins: every scope as counted, then one scope at a time by each of its other sketches,
-  /// as counted for that one; what is predicted to be fastest first.
+  /// as counted for that one; whole stages, where they are fused by tiles otherwise; what is predicted to be
+  /// fastest first.
   std::vector<Candidate> starts() const;
   /// A random sketch with random numbers for every reduction.
   std::optional<Candidate> sample(Random& random) const;
@@ -61,6 +62,8 @@ class ScheduleSpace {
   /// Asks about each scope with sketches and its choice so far (the counted one at first), which may change.
   using Choose =
       std::function<void(const std::string& scope, const construct::Sketches&, construct::Choosing&)>;
+  /// Whole stages, every scope as counted.
+  construct::Finished counted(construct::Phases phases) const;
   std::optional<Candidate> build(Choices choices, const Choose& choose) const;
   std::optional<Candidate> candidate(construct::Finished finished, Choices choices) const;
   void change(const construct::Sketches& sketches, construct::Choosing& choice, Random& random) const;
@@ -71,7 +74,9 @@ class ScheduleSpace {
   Machine machine_;
   int threads_;
   std::vector<std::string> constants_;
-  construct::Phases phases_ = construct::Phases::Together;  ///< those that are predicted to take less time
+  // What is predicted to take less time.
+  construct::Phases phases_ = construct::Phases::Together;
+  construct::TiledFusions fusions_;
 };
 
 }  // namespace syno::tune
