@@ -71,9 +71,10 @@ class Constructor {
       return faster;
     };
     if (built.separable && take_if_faster(constructed(Phases::Apart, {}), 1)) phases = Phases::Apart;
-    const TiledFusions fusions =
-        predicted_fusions(program_, dtype_, machine_, {options_.threads, options_.cold}, options_.constants,
-                          options_.strides, phases);
+    TiledFusions fusions;
+    if (!options_.chooser)  // who is asked about each scope of the program as it is
+      fusions = predicted_fusions(program_, dtype_, machine_, {options_.threads, options_.cold},
+                                  options_.constants, options_.strides, phases);
     if (!fusions.empty())
       take_if_faster(constructed(phases, fusions), least_gain(built.intermediate_bytes, machine_));
     Constructed& made = built.made;

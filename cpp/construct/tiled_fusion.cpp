@@ -275,7 +275,9 @@ std::int64_t intermediate_bytes(const LoopNest& nest) {
 
 double least_gain(std::int64_t intermediate_bytes, const Machine& machine) {
   const std::size_t levels = machine.levels.size();  // the last one is main memory
-  return levels > 1 && intermediate_bytes > machine.levels[levels - 2].bytes ? 1 : kClearGain;
+  if (levels < 2) return kClearGain;
+  const MemoryLevel& last = machine.levels[levels - 2];
+  return intermediate_bytes > last.bytes / std::max(1, last.shared_by) ? 1 : kClearGain;
 }
 
 TiledFusions predicted_fusions(const program::Program& concrete, Dtype dtype, const Machine& machine,

@@ -30,8 +30,10 @@ _LEAST_GAIN = 1e-3
 _MOST_SCOPES = 16
 
 #: Multiply-adds for each element that is read or written, from which on a node counts as bound by computing. Two of
-#: those are not joined: neither spares the other a trip to memory that would count.
+#: those are joined where the trip to memory that one spares the other is a part of their time that counts.
 _BUSY = 8.0
+_LEAST_TRIP = 0.03
+_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
 
 Cost = Callable[[_core.Program, Sequence[str]], float]
 """Predicted seconds of one call of a program; the inputs named stay the same over calls."""
@@ -248,6 +250,9 @@ def _first_gain(
             continue
         name = _name_of(joined, nodes.keys(), pair)
         apart = _seconds(graph, one, cost) + _seconds(graph, other, cost)
+        if _are_busy(one, other) and _trip_seconds(graph, one, other) < _LEAST_TRIP * apart:
+            refused.add(pair)
+            continue
         made = next(node for node in joined.nodes if node.name == name)
         together = _seconds(joined, made, cost)
         if together < apart * (1 - _LEAST_GAIN):
@@ -271,9 +276,22 @@ def _may_join(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode, 
     if _scopes(one.program) + _scopes(other.program) > _MOST_SCOPES:
         return False
     types = {graph.tensor(name)[1] for node in (one, other) for name in node.outputs}
-    if types != {dtype}:
-        return False
-    return not (_is_busy(one.program) and _is_busy(other.program))
+    return types == {dtype}
+
+
+def _are_busy(*nodes: _core.GraphNode) -> bool:
+    return all(node.program is not None and _is_busy(node.program) for node in nodes)
+
+
+def _trip_seconds(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode) -> float:
+    """What it takes to write and read again what one node leaves to another, where all of it fits."""
+    bytes_left = 0
+    for name in set(one.outputs) & set(other.inputs):
+        shape, dtype, _ = graph.tensor(name)
+        bytes_left += math.prod(shape) * _BYTES[dtype]
+    levels = machine_model().levels
+    level = next((each for each in levels if bytes_left <= each.bytes), levels[-1])
+    return 2 * bytes_left / (level.copy_gbs * 1e9)
 
 
 def _scopes(program: _core.Program) -> int:

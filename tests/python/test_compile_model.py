@@ -258,6 +258,31 @@ def test_joined_nodes_are_predicted_to_gain() -> None:
         assert len(fused(graph, cost)[0].nodes) == nodes
 
 
+def test_nodes_bound_by_computing_are_joined_where_what_one_leaves_is_worth_a_trip() -> None:
+    def of_width(width: int) -> Any:
+        build = Builder("products")
+        x = build.input("x", (4096, 64))
+        w = build.weight("w", np.ones((64, width), np.float32), "w")
+        v = build.weight("v", np.ones((width, 64), np.float32), "v")
+        t = build.formula("y[i,j] = sum[k] x[i,k] * w[k,j]", {"x": x, "w": w})
+        return build.network(
+            [build.formula("y[i,j] = sum[k] t[i,k] * v[k,j]", {"t": t, "v": v})]
+        ).graph()
+
+    asked: list[int] = []
+
+    def cost(program: Any, constants: object) -> float:
+        scopes = len(program.tensors) - len(program.inputs)
+        asked.append(scopes)
+        return 5e-3 if scopes == 1 else 9e-3
+
+    # 64 MiB between two nodes of 5 ms each, then less than a MiB: a part of 10 ms that counts, and one that does not.
+    for width, nodes in ((4096, 1), (48, 2)):
+        asked.clear()
+        assert len(fused(of_width(width), cost)[0].nodes) == nodes
+        assert (2 in asked) == (nodes == 1)
+
+
 def test_what_depends_on_weights_alone_is_computed_once() -> None:
     build = Builder("weights")
     x = build.input("x", (4,))
