@@ -234,29 +234,34 @@ std::vector<TiledFusion> tiled_fusions_of(const Construction& c, const std::stri
       inside.push_back(names[p]);
       before.push_back(whole[p]);
     }
-    std::vector<std::pair<std::string, std::int64_t>> around;  // whole iterators, each element a tile
-    std::size_t share = 0;
-    for (std::size_t i = 0; i < traversal.size() && share < kShares.size(); ++i) {
-      if (!std::includes(cut[i].begin(), cut[i].end(), set.begin(), set.end())) continue;
-      const auto [begin, end] = c.plan.range(traversal[i].range);
-      auto sizes = sizes_of(end - begin);
-      for (auto size = sizes.rbegin(); size != sizes.rend() && share < kShares.size(); ++size) {
-        TiledFusion fusion{scope, around, kNoRepeat};
-        fusion.tiles.emplace_back(traversal[i].name, *size);
-        const auto tile = tile_of(c, fusion, inside);
-        if (!tile) continue;
-        double elements = 0, repeated = 1;
-        for (const double each : tile->elements) elements += each;
-        for (std::size_t p = 0; p < inside.size(); ++p)
-          repeated = std::max(repeated, tile->points[p] * tile->count / before[p]);
-        if (elements > kShares[share] * cache) continue;
-        while (share < kShares.size() && elements <= kShares[share] * cache) ++share;
-        found.push_back(fusion);
-        if (repeated <= kNoRepeat || repeated > kMostRepeated) continue;
-        fusion.repeated = kMostRepeated;
-        found.push_back(fusion);
+    std::vector<std::size_t> cutting;  // iterators that cut all of these
+    for (std::size_t i = 0; i < traversal.size(); ++i)
+      if (std::includes(cut[i].begin(), cut[i].end(), set.begin(), set.end())) cutting.push_back(i);
+    for (std::size_t first = 0; first < cutting.size(); ++first) {
+      std::vector<std::pair<std::string, std::int64_t>> around;  // each element of these a tile
+      std::size_t share = 0;
+      for (std::size_t at = first; at < cutting.size() && share < kShares.size(); ++at) {
+        const program::Iterator& iterator = traversal[cutting[at]];
+        const auto [begin, end] = c.plan.range(iterator.range);
+        auto sizes = sizes_of(end - begin);
+        for (auto size = sizes.rbegin(); size != sizes.rend() && share < kShares.size(); ++size) {
+          TiledFusion fusion{scope, around, kNoRepeat};
+          fusion.tiles.emplace_back(iterator.name, *size);
+          const auto tile = tile_of(c, fusion, inside);
+          if (!tile) continue;
+          double elements = 0, repeated = 1;
+          for (const double each : tile->elements) elements += each;
+          for (std::size_t p = 0; p < inside.size(); ++p)
+            repeated = std::max(repeated, tile->points[p] * tile->count / before[p]);
+          if (elements > kShares[share] * cache) continue;
+          while (share < kShares.size() && elements <= kShares[share] * cache) ++share;
+          found.push_back(fusion);
+          if (repeated <= kNoRepeat || repeated > kMostRepeated) continue;
+          fusion.repeated = kMostRepeated;
+          found.push_back(fusion);
+        }
+        around.emplace_back(iterator.name, 1);
       }
-      around.emplace_back(traversal[i].name, 1);
     }
   }
   return found;

@@ -265,7 +265,7 @@ TEST(TiledFusion, LeavesTheScheduleAsItIsWhereNoClearGainIsPredicted) {
   for (const auto& p : programs)
     for (const machine::Machine& machine : {server(), desktop()}) {
       ConstructOptions options;
-      options.method = Method::Counted;
+      options.policy = "counted";
       const Finished whole = with(p, machine.target(1), {});
       const double whole_s = machine::predict(whole.nest, machine, {1, false}).seconds;
       const Constructed made = construct(p, Dtype::F32, machine, options);
