@@ -140,7 +140,9 @@ TEST(TiledFusion, KeepsTheMeaningOfRandomChains) {
       }
       ++tried;
       ASSERT_NO_THROW(verify(made.nest)) << to_text(made.schedule) << to_text(made.nest);
-      expect_same(p, made.nest, arguments, to_text(made.schedule));
+      expect_same(p, apply(p, made.schedule), arguments, to_text(made.schedule));
+      if (const auto parts = apply_prepacked(p, made.schedule))
+        expect_same_prepacked(p, *parts, arguments, to_text(made.schedule));
       EXPECT_EQ(parse_schedule(to_text(made.schedule)), made.schedule);
       const auto& trace = made.schedule.trace;
       hosted += std::any_of(trace.begin(), trace.end(), [&](const Decision& decision) {
