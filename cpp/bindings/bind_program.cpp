@@ -721,8 +721,8 @@ void bind_builders(py::module_& m) {
     ``y = f(a)`` or ``y = f(a, b)`` with numpy broadcasting between the two shapes (``[]`` is a scalar).
 
     Args:
-        function: ``neg exp log sqrt rsqrt erf tanh sigmoid relu abs gelu``, or with two operands ``add sub mul div max min
-            pow less less_equal equal not_equal and or``; comparisons give 0 or 1.
+        function: ``neg exp log sqrt rsqrt erf tanh sigmoid relu abs gelu floor ceil round trunc sin cos atan``, or with two
+            operands ``add sub mul div max min pow fmod less less_equal equal not_equal and or``; comparisons give 0 or 1.
         a, b: shapes of the operands.
     Raises:
         UnknownName: another function.

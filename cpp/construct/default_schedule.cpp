@@ -25,7 +25,8 @@ bool transcendental(Function function) {
   constexpr std::array kCheap = {
       Function::Negate,   Function::Relu,     Function::Abs,     Function::Add,  Function::Subtract,
       Function::Multiply, Function::Maximum,  Function::Minimum, Function::Less, Function::LessEqual,
-      Function::Equal,    Function::NotEqual, Function::And,     Function::Or};
+      Function::Equal,    Function::NotEqual, Function::And,     Function::Or,   Function::Floor,
+      Function::Ceil,     Function::Round,    Function::Trunc};
   return std::find(kCheap.begin(), kCheap.end(), function) == kCheap.end();
 }
 

@@ -60,7 +60,8 @@ class NonZero {
  private:
   static bool zero_at_zero(Function f) {
     return f == Function::Negate || f == Function::Relu || f == Function::Abs || f == Function::Tanh ||
-           f == Function::Erf || f == Function::Gelu;
+           f == Function::Erf || f == Function::Gelu || f == Function::Sin || f == Function::Atan ||
+           program::rounds(f);
   }
 
   /// form in [begin, end).

@@ -53,7 +53,7 @@ bool total(const Program& program, ScalarId body) {
              scalar.function == Function::Rsqrt;
     if (scalar.kind != ScalarKind::Binary) return false;
     if (scalar.function == Function::Power) return true;
-    if (scalar.function != Function::Divide) return false;
+    if (scalar.function != Function::Divide && scalar.function != Function::Fmod) return false;
     const Scalar& divisor = program.scalar(scalar.b);
     return divisor.kind != ScalarKind::Literal || divisor.literal == Rational(0);
   });

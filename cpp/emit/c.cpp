@@ -173,6 +173,15 @@ class CWriter {
         return call("fabs", a);
       case Function::Gelu:
         return fmt::format("{} * ((real)0.5 * {})", a, call("erfc", a + " * -(real)0.70710678118654752440"));
+      case Function::Round:
+        return call("nearbyint", a);
+      case Function::Floor:
+      case Function::Ceil:
+      case Function::Trunc:
+      case Function::Sin:
+      case Function::Cos:
+      case Function::Atan:
+        return call(std::string(program::name_of(function)).c_str(), a);
       default:
         return a;
     }
@@ -185,6 +194,8 @@ class CWriter {
         return fmt::format("{0} < {1} || isnan({0}) ? {0} : {1}", a, b);
       case Function::Power:
         return fmt::format("pow{}({}, {})", options_.double_precision ? "" : "f", a, b);
+      case Function::Fmod:
+        return fmt::format("fmod{}({}, {})", options_.double_precision ? "" : "f", a, b);
       case Function::And:
         return fmt::format("(real)({} != 0 && {} != 0)", a, b);
       case Function::Or:

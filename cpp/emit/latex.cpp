@@ -223,6 +223,16 @@ class LatexWriter {
         return fmt::format("\\ln\\left({}\\right)", a);
       case Function::Tanh:
         return fmt::format("\\tanh\\left({}\\right)", a);
+      case Function::Floor:
+        return fmt::format("\\left\\lfloor {} \\right\\rfloor", a);
+      case Function::Ceil:
+        return fmt::format("\\left\\lceil {} \\right\\rceil", a);
+      case Function::Sin:
+        return fmt::format("\\sin\\left({}\\right)", a);
+      case Function::Cos:
+        return fmt::format("\\cos\\left({}\\right)", a);
+      case Function::Atan:
+        return fmt::format("\\arctan\\left({}\\right)", a);
       default:
         return fmt::format("\\operatorname{{{}}}\\left({}\\right)", program::name_of(scalar.function), a);
     }
@@ -280,6 +290,9 @@ class LatexWriter {
         return call("max");
       case Function::Minimum:
         return call("min");
+      case Function::Fmod:
+        return fmt::format("\\operatorname{{fmod}}\\left({}, {}\\right)", body(scalar.a, kOr),
+                           body(scalar.b, kOr));
       default:  // 1 where it holds and 0 elsewhere (Iverson's brackets)
         return fmt::format("\\left[{}\\right]", compared(scalar, sign_of(scalar.function)));
     }

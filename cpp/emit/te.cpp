@@ -145,6 +145,8 @@ class TeWriter {
             "te.const(0.5, DTYPE) * {0} * (te.const(1.0, DTYPE) + "
             "te.erf({0} * te.const(0.7071067811865476, DTYPE)))",
             a);
+      case Function::Round:
+        return fmt::format("te.nearbyint({})", a);
       default:
         return fmt::format("te.{}({})", program::name_of(function), a);
     }
@@ -158,6 +160,8 @@ class TeWriter {
         return fmt::format("te.if_then_else(te.any({0} < {1}, te.isnan({0})), {0}, {1})", a, b);
       case Function::Power:
         return fmt::format("te.power({}, {})", a, b);
+      case Function::Fmod:
+        fail<KernelError>("to_te", "an fmod: TVM has no exact remainder; write it with floor or trunc");
       case Function::And:
         return truth(fmt::format("te.all({}, {})", differs(a, zero), differs(b, zero)));
       case Function::Or:

@@ -563,7 +563,11 @@ class ScopeWriter {
         {Function::Sqrt, "torch.sqrt"},       {Function::Rsqrt, "torch.rsqrt"},
         {Function::Erf, "torch.erf"},         {Function::Tanh, "torch.tanh"},
         {Function::Sigmoid, "torch.sigmoid"}, {Function::Relu, "torch.relu"},
-        {Function::Abs, "torch.abs"},         {Function::Gelu, "F.gelu"}};
+        {Function::Abs, "torch.abs"},         {Function::Gelu, "F.gelu"},
+        {Function::Floor, "torch.floor"},     {Function::Ceil, "torch.ceil"},
+        {Function::Round, "torch.round"},     {Function::Trunc, "torch.trunc"},
+        {Function::Sin, "torch.sin"},         {Function::Cos, "torch.cos"},
+        {Function::Atan, "torch.atan"}};
     return {fmt::format("{}({})", kNames.at(function), tensor_of(a))};
   }
 
@@ -590,6 +594,8 @@ class ScopeWriter {
         // A number that is not whole would become a square root, which knows no -inf.
         if (b.number && b.text.ends_with(".0")) return {fmt::format("torch.pow({}, {})", operand(a), b.text)};
         return {fmt::format("torch.pow({}, {})", operand(a), tensor_of(b))};
+      case Function::Fmod:
+        return {fmt::format("torch.fmod({}, {})", tensor_of(a), tensor_of(b))};
       case Function::And:
         return {fmt::format("{} & {}", truth(a), truth(b)), false, true};
       default:

@@ -179,6 +179,20 @@ std::string TileBody::unary(Function function, const std::string& a) {
       return fmt::format("tl.abs({})", a);
     case Function::Gelu:
       return fmt::format("{0} * (0.5 * (1.0 + tl.erf({0} * 0.7071067811865476)))", a);
+    case Function::Floor:
+      return fmt::format("tl.floor({})", a);
+    case Function::Ceil:
+      return fmt::format("tl.ceil({})", a);
+    case Function::Trunc:
+      return helper("_trunc", a);
+    case Function::Round:
+      return helper("_round", a);
+    case Function::Sin:
+      return fmt::format("tl.sin({})", a);
+    case Function::Cos:
+      return fmt::format("tl.cos({})", a);
+    case Function::Atan:
+      return helper(single ? "_atan" : "_atan_wide", a);
     default:
       return a;
   }
@@ -212,6 +226,8 @@ std::string TileBody::binary(const Scalar& scalar, const Known& known, const Kno
       return helper("_minimum", fmt::format("{}, {}", a, b));
     case Function::Power:
       return power(indices_.assign(known.at(scalar.a), "v").text, program_.scalar(scalar.b));
+    case Function::Fmod:
+      fail<KernelError>("to_triton", "an fmod: Triton has no exact remainder; write it with floor or trunc");
     case Function::And:
       return fmt::format("(({} != 0) & ({} != 0)).to(tl.{})", a, b, context_.compute);
     case Function::Or:

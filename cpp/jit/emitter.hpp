@@ -67,6 +67,10 @@ class MathEmitter {
   llvm::Value* sigmoid(llvm::Value* x);
   llvm::Value* gelu(llvm::Value* x);
   llvm::Value* power(llvm::Value* x, llvm::Value* y);
+  llvm::Value* rounded(program::Function function, llvm::Value* x);
+  llvm::Value* wave(program::Function function, llvm::Value* x);  ///< sine or cosine
+  llvm::Value* atan(llvm::Value* x);
+  llvm::Value* fmod(llvm::Value* x, llvm::Value* y);
   llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* maximum(llvm::Value* a, llvm::Value* b);  ///< not a number when either is
   llvm::Value* minimum(llvm::Value* a, llvm::Value* b);
@@ -93,6 +97,20 @@ class MathEmitter {
   llvm::Value* tail_ratio(llvm::Value* a);
   llvm::Value* power_of_size(llvm::Value* x, llvm::Value* y);
   llvm::Value* with_signs(llvm::Value* x, llvm::Value* y, llvm::Value* made);
+  /// What `body` makes of arguments of one type, in a function of its own, a register at a time: for code
+  /// with branches, which values of loops have no place for.
+  llvm::Value* outlined(const std::string& name, llvm::ArrayRef<llvm::Value*> arguments,
+                        llvm::function_ref<llvm::Value*(llvm::ArrayRef<llvm::Value*>)> body);
+  /// x = quarter * pi / 2 + high + low, of doubles x >= 0; low may be null.
+  struct Quarter {
+    llvm::Value* high;
+    llvm::Value* low;
+    llvm::Value* quarter;
+  };
+  Quarter reduce_quarter(llvm::Value* size, bool twice);
+  Quarter reduce_large(llvm::Value* size);
+  llvm::Value* wave_of(program::Function function, llvm::Value* x);
+  llvm::Value* remainder(llvm::Value* x, llvm::Value* y);
   llvm::Value* erf_by_table(llvm::Value* x);  ///< null where a table does not fit a vector
   llvm::Value* expm1(llvm::Value* x);
   llvm::Value* absolute(llvm::Value* x);

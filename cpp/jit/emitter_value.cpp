@@ -212,6 +212,16 @@ Lanes Emitter::unary(Function function, Lanes a) {
       return {call(llvm::Intrinsic::fabs), a.vector};
     case Function::Gelu:
       return {math_.gelu(x), a.vector};
+    case Function::Floor:
+    case Function::Ceil:
+    case Function::Round:
+    case Function::Trunc:
+      return {math_.rounded(function, x), a.vector};
+    case Function::Sin:
+    case Function::Cos:
+      return {math_.wave(function, x), a.vector};
+    case Function::Atan:
+      return {math_.atan(x), a.vector};
     default:
       break;
   }
@@ -245,6 +255,8 @@ Lanes Emitter::binary(Function function, Lanes a, Lanes b) {
       return {math_.minimum(x, y), vector};
     case Function::Power:
       return {math_.power(x, y), vector};
+    case Function::Fmod:
+      return {math_.fmod(x, y), vector};
     case Function::Less:
       return truth_value(b_.CreateFCmpOLT(x, y));
     case Function::LessEqual:

@@ -54,9 +54,9 @@ class Adjoints {
       case ScalarKind::Read:
         return wanted_.contains(scalar.tensor);
       case ScalarKind::Unary:
-        return depends_[scalar.a];
+        return !program::rounds(scalar.function) && depends_[scalar.a];  // steps have no slope
       case ScalarKind::Binary:
-        return scalar.function < Function::Less && (depends_[scalar.a] || depends_[scalar.b]);
+        return !program::gives_truth(scalar.function) && (depends_[scalar.a] || depends_[scalar.b]);
       case ScalarKind::Select:
         return depends_[scalar.b] || depends_[scalar.c];
       default:
@@ -119,6 +119,12 @@ class Adjoints {
                   p_.unary(Function::Exp, p_.unary(Function::Negate, times(scaled, scaled))));
         return p_.binary(Function::Add, normal, times(a, density));
       }
+      case Function::Sin:
+        return p_.unary(Function::Cos, a);
+      case Function::Cos:
+        return p_.unary(Function::Negate, p_.unary(Function::Sin, a));
+      case Function::Atan:
+        return p_.binary(Function::Divide, one, p_.binary(Function::Add, one, times(a, a)));
       default:
         break;
     }
@@ -159,6 +165,13 @@ class Adjoints {
           const ScalarId still = p_.binary(Function::And, p_.binary(Function::Equal, s.a, number(0)),
                                            p_.binary(Function::LessEqual, number(0), s.b));
           return times(g, p_.select(still, number(0), times(y, p_.unary(Function::Log, s.a))));
+        });
+        return;
+      case Function::Fmod:  // a - trunc(a / b) * b
+        to(s.a, [&] { return g; });
+        to(s.b, [&] {
+          const ScalarId whole = p_.unary(Function::Trunc, p_.binary(Function::Divide, s.a, s.b));
+          return p_.unary(Function::Negate, times(g, whole));
         });
         return;
       default:

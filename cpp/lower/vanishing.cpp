@@ -34,9 +34,9 @@ bool finite(const Program& p, ScalarId id) {
     case ScalarKind::Select:
       return finite(p, scalar.b) && finite(p, scalar.c);
     case ScalarKind::Unary:
-      return scalar.function == Function::Negate && finite(p, scalar.a);
+      return (scalar.function == Function::Negate || program::rounds(scalar.function)) && finite(p, scalar.a);
     case ScalarKind::Binary:
-      if (scalar.function >= Function::Less) return true;
+      if (program::gives_truth(scalar.function)) return true;
       if (scalar.function != Function::Add && scalar.function != Function::Subtract &&
           scalar.function != Function::Multiply) {
         return false;

@@ -33,6 +33,8 @@ struct TargetInfo {
   bool interleaves = false;         ///< two vectors, element by element: zip1, zip2, whatever their width
   bool shuffles_one_vector =
       false;  ///< a shuffle of two by any pattern goes through memory: SVE's tbl takes one
+  /// Rounding to a whole number is one instruction: SSE4.1's, which whatever has wider vectors has.
+  bool rounds() const { return architecture != Architecture::X86_64 || vector_bits > 128; }
   int lanes(nest::Dtype dtype) const { return vector_bits / static_cast<int>(8 * nest::byte_size(dtype)); }
 };
 

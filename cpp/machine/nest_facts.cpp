@@ -22,7 +22,10 @@ using program::Function;
 double cost_of(Function function) {
   switch (function) {
     case Function::Divide:
+    case Function::Atan:
       return 4;
+    case Function::Fmod:
+      return 15;
     case Function::Sqrt:
       return 7;
     case Function::Rsqrt:
@@ -47,6 +50,13 @@ double polynomial_of(Function function, bool wide) {
       return wide ? 11 : 58;
     case Function::Gelu:
       return wide ? 14 : 63;
+    case Function::Sin:
+    case Function::Cos:
+      return 60;
+    case Function::Atan:
+      return 20;
+    case Function::Fmod:
+      return 80;
     case Function::Power:
       return 200;
     default:

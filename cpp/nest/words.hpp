@@ -29,17 +29,17 @@ inline constexpr Words<StoreMode, 5> kStoreWords{{{StoreMode::Assign, "="},
                                                   {StoreMode::Min, "min="},
                                                   {StoreMode::Multiply, "*="}}};
 /// Functions written as calls; + - * / are written between their operands.
-inline constexpr Words<program::Function, 20> kFunctionWords{
-    {{program::Function::Negate, "negate"}, {program::Function::Exp, "exp"},
-     {program::Function::Log, "log"},       {program::Function::Sqrt, "sqrt"},
-     {program::Function::Rsqrt, "rsqrt"},   {program::Function::Erf, "erf"},
-     {program::Function::Tanh, "tanh"},     {program::Function::Sigmoid, "sigmoid"},
-     {program::Function::Relu, "relu"},     {program::Function::Abs, "abs"},
-     {program::Function::Gelu, "gelu"},     {program::Function::Maximum, "max"},
-     {program::Function::Minimum, "min"},   {program::Function::Power, "power"},
-     {program::Function::Less, "less"},     {program::Function::LessEqual, "less_equal"},
-     {program::Function::Equal, "equal"},   {program::Function::NotEqual, "not_equal"},
-     {program::Function::And, "and"},       {program::Function::Or, "or"}}};
+inline constexpr auto kFunctionWords = [] {
+  Words<program::Function, program::kFunctions.size() - 4> words{};
+  std::size_t at = 0;
+  for (const program::FunctionRow& row : program::kFunctions) {
+    if (row.function >= program::Function::Add && row.function <= program::Function::Divide) continue;
+    words[at++] = {row.function, row.function == program::Function::Negate  ? "negate"
+                                 : row.function == program::Function::Power ? "power"
+                                                                            : row.word};
+  }
+  return words;
+}();
 
 template <class Enum, std::size_t n>
 std::string_view word_of(const Words<Enum, n>& words, Enum value) {
@@ -49,6 +49,6 @@ std::string_view word_of(const Words<Enum, n>& words, Enum value) {
 }
 
 /// Unary functions of a nest take one operand, all others two.
-constexpr bool takes_one(program::Function function) { return function <= program::Function::Gelu; }
+inline bool takes_one(program::Function function) { return program::is_unary(function); }
 
 }  // namespace syno::nest

@@ -14,20 +14,6 @@ using detail::numbered;
 using detail::require_positive;
 using detail::Shape;
 
-constexpr std::pair<std::string_view, Function> kFunctions[] = {
-    {"neg", Function::Negate},   {"exp", Function::Exp},
-    {"log", Function::Log},      {"sqrt", Function::Sqrt},
-    {"rsqrt", Function::Rsqrt},  {"erf", Function::Erf},
-    {"tanh", Function::Tanh},    {"sigmoid", Function::Sigmoid},
-    {"relu", Function::Relu},    {"abs", Function::Abs},
-    {"gelu", Function::Gelu},    {"add", Function::Add},
-    {"sub", Function::Subtract}, {"mul", Function::Multiply},
-    {"div", Function::Divide},   {"max", Function::Maximum},
-    {"min", Function::Minimum},  {"pow", Function::Power},
-    {"less", Function::Less},    {"less_equal", Function::LessEqual},
-    {"equal", Function::Equal},  {"not_equal", Function::NotEqual},
-    {"and", Function::And},      {"or", Function::Or}};
-
 std::vector<Iterator> concat(std::vector<Iterator> a, const std::vector<Iterator>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -42,9 +28,9 @@ std::vector<Iterator> without(std::vector<Iterator> iterators, std::size_t posit
 
 Function function_named(std::string_view name) {
   std::vector<std::string> names;
-  for (const auto& [word, function] : kFunctions) {
-    if (word == name) return function;
-    names.emplace_back(word);
+  for (const FunctionRow& row : kFunctions) {
+    if (row.word == name) return row.function;
+    names.emplace_back(row.word);
   }
   throw UnknownName("elementwise", unknown_name("function", name, names));
 }

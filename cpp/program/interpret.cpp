@@ -70,6 +70,22 @@ double apply(Function function, double a, double b) {
       return a != 0 && b != 0;
     case Function::Or:
       return a != 0 || b != 0;
+    case Function::Floor:
+      return std::floor(a);
+    case Function::Ceil:
+      return std::ceil(a);
+    case Function::Round:
+      return std::nearbyint(a);
+    case Function::Trunc:
+      return std::trunc(a);
+    case Function::Sin:
+      return std::sin(a);
+    case Function::Cos:
+      return std::cos(a);
+    case Function::Atan:
+      return std::atan(a);
+    case Function::Fmod:
+      return std::fmod(a, b);
   }
   return 0;
 }
@@ -79,7 +95,25 @@ namespace detail {
 namespace {
 
 constexpr const char* kDivisionByZero = "a division by zero";
+constexpr const char* kEndless = "a remainder of infinity";
 constexpr const char* kPower = "a power whose exponent is not an integer";
+
+Rational floor(Rational x) {
+  const std::int64_t quotient = x.num() / x.den();
+  return x.num() % x.den() < 0 ? quotient - 1 : quotient;
+}
+
+/// What `rounds(function)` makes of a number; halves go to the even one of their neighbours.
+Rational rounded(Function function, Rational x) {
+  const Rational below = floor(x);
+  if (x == below || function == Function::Floor) return below;
+  const Rational above = below + Rational(1);
+  if (function == Function::Ceil) return above;
+  if (function == Function::Trunc) return x < Rational(0) ? above : below;
+  const Rational rest = x - below, half{1, 2};
+  if (rest == half) return below.num() % 2 == 0 ? below : above;
+  return rest < half ? below : above;
+}
 
 Exact power(Rational base, Rational exponent) {
   if (!exponent.integral()) return {Rational(), kPower};
@@ -132,6 +166,16 @@ Exact Numbers<Exact>::function(Function f, const Exact& a, const Exact& b) {
       return {Rational(x != zero && y != zero)};
     case Function::Or:
       return {Rational(x != zero || y != zero)};
+    case Function::Floor:
+    case Function::Ceil:
+    case Function::Round:
+    case Function::Trunc:
+      if (!x.finite()) return a;
+      return {rounded(f, x)};
+    case Function::Fmod:
+      if (y == zero || !x.finite()) return {Rational(), y == zero ? kDivisionByZero : kEndless};
+      if (!y.finite()) return a;
+      return {x - rounded(Function::Trunc, x / y) * y};
     default:
       return {Rational(), "a function that is not rational"};
   }
@@ -143,7 +187,7 @@ constexpr std::string_view kWhere = "interpret";
 
 bool rational(Function function) {
   return function == Function::Negate || function == Function::Relu || function == Function::Abs ||
-         !is_unary(function);
+         rounds(function) || !is_unary(function);
 }
 
 void require_rational(const Program& program) {

@@ -1,25 +1,15 @@
 #include "program/program.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "program/scalars.hpp"
 #include "support/error.hpp"
 #include "symbolic/simplify.hpp"
 
 namespace syno::program {
-namespace {
+bool is_unary(Function function) { return row_of(function).operands == 1; }
 
-// In the order of the enumeration.
-constexpr std::array<std::string_view, 24> kFunctionNames = {
-    "-", "exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "relu", "abs", "gelu", "+",
-    "-", "*",   "/",   "max",  "min",   "pow", "<",    "<=",      "==",   "!=",  "and",  "or"};
-
-}  // namespace
-
-bool is_unary(Function function) { return function <= Function::Gelu; }
-
-std::string_view name_of(Function function) { return kFunctionNames.at(static_cast<std::size_t>(function)); }
+std::string_view name_of(Function function) { return row_of(function).symbol; }
 
 std::vector<TensorId> Program::inputs() const {
   std::vector<TensorId> result;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "program/functions.hpp"
 #include "support/rational.hpp"
 #include "symbolic/expr.hpp"
 
@@ -41,37 +42,6 @@ struct Iterator {
 };
 
 enum class Reduction : std::uint8_t { None, Sum, Max, Min, Product, Mean };
-
-/// Scalar functions. Unary: Negate..Gelu (Gelu is the exact erf form). Binary: Add..Power. Comparisons give 0
-/// or 1.
-enum class Function : std::uint8_t {
-  Negate,
-  Exp,
-  Log,
-  Sqrt,
-  Rsqrt,
-  Erf,
-  Tanh,
-  Sigmoid,
-  Relu,
-  Abs,
-  Gelu,
-  Add,
-  Subtract,
-  Multiply,
-  Divide,
-  Maximum,
-  Minimum,
-  Power,
-  Less,
-  LessEqual,
-  Equal,
-  NotEqual,
-  And,
-  Or,
-};
-bool is_unary(Function function);
-std::string_view name_of(Function function);  ///< the word in the text form: "exp", "max", ...
 
 enum class ScalarKind : std::uint8_t { Literal, Read, Index, Unary, Binary, Select };
 

@@ -28,22 +28,15 @@ constexpr std::array<std::pair<std::string_view, Reduction>, 5> kReductions = {{
                                                                                 {"min", Reduction::Min},
                                                                                 {"prod", Reduction::Product},
                                                                                 {"mean", Reduction::Mean}}};
-constexpr std::array<std::pair<std::string_view, Function>, 16> kCalls = {{{"exp", Function::Exp},
-                                                                           {"log", Function::Log},
-                                                                           {"sqrt", Function::Sqrt},
-                                                                           {"rsqrt", Function::Rsqrt},
-                                                                           {"erf", Function::Erf},
-                                                                           {"tanh", Function::Tanh},
-                                                                           {"sigmoid", Function::Sigmoid},
-                                                                           {"relu", Function::Relu},
-                                                                           {"abs", Function::Abs},
-                                                                           {"gelu", Function::Gelu},
-                                                                           {"max", Function::Maximum},
-                                                                           {"min", Function::Minimum},
-                                                                           {"maximum", Function::Maximum},
-                                                                           {"minimum", Function::Minimum},
-                                                                           {"pow", Function::Power},
-                                                                           {"neg", Function::Negate}}};
+/// Functions that are called, but for those whose row says so itself.
+constexpr std::array<std::pair<std::string_view, Function>, 3> kCalls = {
+    {{"maximum", Function::Maximum}, {"minimum", Function::Minimum}, {"neg", Function::Negate}}};
+
+std::optional<Function> called(std::string_view word) {
+  for (const FunctionRow& row : kFunctions)
+    if (row.symbol == word && is_call(row.function)) return row.function;
+  return lookup(kCalls, word);
+}
 
 class Parser {
  public:
@@ -471,7 +464,7 @@ class Parser {
     std::size_t wanted = 3;
     if (function.text == "select") {
       result->kind = NodeKind::Select;
-    } else if (const auto known = lookup(kCalls, function.text)) {
+    } else if (const auto known = called(function.text)) {
       result->function = *known;
       wanted = is_unary(*known) ? 1 : 2;
       if (wanted == 2) result->kind = NodeKind::Binary;
@@ -481,6 +474,8 @@ class Parser {
                               function.text));
     } else {
       std::vector<std::string> names = {"select", "index", "ratio", "size"};
+      for (const FunctionRow& row : kFunctions)
+        if (is_call(row.function)) names.emplace_back(row.symbol);
       for (const auto& [word, unused] : kCalls) names.emplace_back(word);
       parse_error(text_, function.position, unknown_name("function", function.text, names));
     }

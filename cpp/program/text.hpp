@@ -33,11 +33,12 @@ struct ParseOptions {
 /// returned.
 ///
 /// Bodies have `+ - * / **`, comparisons, `and`, `or`, `select(condition, a, b)`, exp log sqrt rsqrt erf tanh
-/// sigmoid relu abs gelu, max(a, b), min(a, b); iterators and `index(i % 4)` as numbers; `ratio(1, 3)`,
-/// `inf`. Reductions `sum max min prod mean` take the product on their right, so that `sum[k] a[k] * b[k] +
-/// c` adds c once; what a reduction inside an expression sums becomes a scope of its own, one element for
-/// every value of the outer iterators it uses: `y[i,j] = exp(x[i,j]) / sum[k] exp(x[i,k])` has two scopes.
-/// `y[h + r] += x[h] * w[r]` accumulates over the iterators of its left side.
+/// sigmoid relu abs gelu floor ceil round trunc sin cos atan, max(a, b), min(a, b), fmod(a, b); iterators and
+/// `index(i % 4)` as numbers; `ratio(1, 3)`, `inf`. Reductions `sum max min prod mean` take the product on
+/// their right, so that `sum[k] a[k] * b[k] + c` adds c once; what a reduction inside an expression sums
+/// becomes a scope of its own, one element for every value of the outer iterators it uses: `y[i,j] =
+/// exp(x[i,j]) / sum[k] exp(x[i,k])` has two scopes. `y[h + r] += x[h] * w[r]` accumulates over the iterators
+/// of its left side.
 ///
 /// The full form, as to_text prints it, states every range, shape, role and fill:
 ///

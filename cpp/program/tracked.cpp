@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 namespace syno::program {
 namespace detail {
@@ -57,6 +58,12 @@ double units_of(Function f) {
       return 2;
     case Function::Divide:
       return 4;
+    case Function::Floor:
+    case Function::Ceil:
+    case Function::Round:
+    case Function::Trunc:
+    case Function::Fmod:
+      return 0;
     case Function::Gelu:
       return 12;
     case Function::Power:
@@ -68,7 +75,42 @@ double units_of(Function f) {
 
 bool increases(Function f) {
   return f == Function::Exp || f == Function::Log || f == Function::Sqrt || f == Function::Erf ||
-         f == Function::Tanh || f == Function::Sigmoid;
+         f == Function::Tanh || f == Function::Sigmoid || f == Function::Atan || rounds(f);
+}
+
+/// The extremes of a sine or cosine between two numbers.
+void include_wave(Tracked& made, Function f, double low, double high) {
+  if (std::isinf(low) || std::isinf(high)) made.nan = true;
+  constexpr double kHalf = std::numbers::pi, kSlack = 1e-6;  // far more than multiples of pi are off
+  const double first = f == Function::Sin ? kHalf / 2 : 0;   // an extreme; others are whole turns from it
+  const double turns_low = (low - first) / kHalf, turns_high = (high - first) / kHalf;
+  if (!(turns_high - turns_low < 2 && std::abs(turns_low) < 1e9 && std::abs(turns_high) < 1e9)) {
+    include(made, -1);
+    include(made, 1);
+    return;
+  }
+  include(made, apply(f, low));
+  include(made, apply(f, high));
+  for (double turn = std::ceil(turns_low - kSlack); turn <= turns_high + kSlack; ++turn)
+    include(made, std::fmod(turn, 2) == 0 ? 1 : -1);
+}
+
+/// fmod keeps within its divisor, below its dividend, and on that one's side of zero.
+void include_remainder(Tracked& made, const Tracked& a, const Tracked& b) {
+  if (contains(b, 0) || std::isinf(a.low) || std::isinf(a.high)) made.nan = true;
+  if (point(b) && std::isfinite(b.value) && b.value != 0 && std::isfinite(a.low) && std::isfinite(a.high) &&
+      (a.low >= 0 || a.high <= 0)) {
+    // Between the same multiples it grows with its dividend.
+    const double low = std::fmod(a.low, b.value), high = std::fmod(a.high, b.value);
+    if (a.high - a.low < std::abs(b.value) && low <= high && (low < 0) == (high < 0)) {
+      include(made, low);
+      include(made, high);
+      return;
+    }
+  }
+  const double most = std::max(std::abs(b.low), std::abs(b.high));
+  include(made, std::min(0.0, std::max(a.low, -most)));
+  include(made, std::max(0.0, std::min(a.high, most)));
 }
 
 }  // namespace
@@ -172,6 +214,8 @@ Tracked TrackedNumbers::elementary(Function f, const Tracked& a) const {
       if (increases(f)) {
         include(made, apply(f, low));
         include(made, apply(f, high));
+      } else if (f == Function::Sin || f == Function::Cos) {
+        include_wave(made, f, low, high);
       } else if (f == Function::Rsqrt) {
         include(made, apply(f, high));
         include(made, apply(f, low));
@@ -185,7 +229,7 @@ Tracked TrackedNumbers::elementary(Function f, const Tracked& a) const {
       }
     }
   }
-  if (f == Function::Negate || f == Function::Relu || f == Function::Abs) return made;
+  if (f == Function::Negate || f == Function::Relu || f == Function::Abs || rounds(f)) return made;
   if (!(point(a) && std::isinf(a.value))) widen(made, units_of(f), p_.least);
   return made;
 }
@@ -242,7 +286,7 @@ Tracked TrackedNumbers::rational(Function f, const Tracked& a, const Tracked& b)
   if (point(a) && point(b)) {
     exactly(made);
     const bool infinite = std::isinf(a.value) || std::isinf(b.value);
-    if (!extreme && !infinite) widen(made, units_of(f), p_.least);
+    if (!extreme && !infinite && f != Function::Fmod) widen(made, units_of(f), p_.least);
     return made;
   }
   if (empty(a) || empty(b)) {
@@ -260,6 +304,10 @@ Tracked TrackedNumbers::rational(Function f, const Tracked& a, const Tracked& b)
   }
   made.low = kInfinity;
   made.high = -kInfinity;
+  if (f == Function::Fmod) {
+    include_remainder(made, a, b);
+    return made;
+  }
   bool known = true;
   if (f == Function::Divide) known = !contains(b, 0);
   if (f == Function::Power) {
@@ -286,7 +334,7 @@ Tracked TrackedNumbers::rational(Function f, const Tracked& a, const Tracked& b)
 
 Tracked TrackedNumbers::function(Function f, const Tracked& a, const Tracked& b) const {
   if (is_unary(f)) return elementary(f, a);
-  return f >= Function::Less ? compared(f, a, b) : rational(f, a, b);
+  return gives_truth(f) ? compared(f, a, b) : rational(f, a, b);
 }
 
 Tracked TrackedNumbers::select(const Tracked& condition, const Tracked& yes, const Tracked& no) const {

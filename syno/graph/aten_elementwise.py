@@ -24,6 +24,10 @@ def _of_alpha(function: Any) -> Row:
     return lambda build, a: function(build, a["self"], a.other, a.alpha)
 
 
+def _div_mode(build: Builder, a: Arguments) -> Value:
+    return f.div(build, a["self"], a.other, a.rounding_mode)
+
+
 def _power(build: Builder, a: Arguments) -> Value:
     return f.pow(build, a["self"], a.exponent)
 
@@ -93,7 +97,7 @@ def _bitwise(word: str) -> Row:
 ELEMENTWISE: dict[str, Row] = {
     **{
         f"{name}.default": _of_self(name)
-        for name in (*f.UNARY, *f.UNARY_OF_FLOATS, *f.TESTS)
+        for name in (*f.UNARY, *f.UNARY_OF_FLOATS, *f.ROUNDING, *f.TESTS)
         if name not in ("softsign", "tanhshrink")
     },
     "special_expm1.default": _of_self("expm1"),
@@ -122,6 +126,13 @@ ELEMENTWISE: dict[str, Row] = {
     **{f"mul.{overload}": _of_two(f.mul) for overload in ("Tensor", "Scalar")},
     **{f"div.{overload}": _of_two(f.div) for overload in ("Tensor", "Scalar")},
     "true_divide.Tensor": _of_two(f.div),
+    **{f"div.{overload}": _div_mode for overload in ("Tensor_mode", "Scalar_mode")},
+    **{f"floor_divide.{overload}": _of_two(f.floor_divide) for overload in ("default", "Scalar")},
+    **{f"fmod.{overload}": _of_two(f.fmod) for overload in ("Tensor", "Scalar")},
+    **{f"remainder.{overload}": _of_two(f.remainder) for overload in ("Tensor", "Scalar", "Scalar_Tensor")},
+    "atan2.default": _of_two(f.atan2),
+    "round.decimals": lambda build, a: f.round_to(build, a["self"], a.decimals),
+    "special_round.default": lambda build, a: f.round_to(build, a["self"], a.decimals),
     "maximum.default": _of_two(f.maximum),
     "minimum.default": _of_two(f.minimum),
     "max.other": _of_two(f.maximum),

@@ -109,6 +109,9 @@ the read takes its fill where `e` is not in 0 … n-1.
 |---|---|
 | `select(x[i] > 0, x[i], 0.1 * x[i])` | the second where the first is not 0, else the third |
 | `exp(x[i])` `log(x[i])` `sqrt(x[i])` `rsqrt(x[i])` | rsqrt is 1 / sqrt |
+| `sin(x[i])` `cos(x[i])` `atan(x[i])` | in radians |
+| `floor(x[i])` `ceil(x[i])` `trunc(x[i])` `round(x[i])` | halves round to the even number |
+| `fmod(x[i], 3)` | what a division leaves, exactly; of the first one's sign |
 | `erf(x[i])` `tanh(x[i])` `sigmoid(x[i])` `gelu(x[i])` | gelu by erf, not by tanh |
 | `relu(x[i])` `abs(x[i])` `neg(x[i])` | |
 | `max(x[i], 0)` `min(x[i], 1)` `maximum(x[i], 0)` `minimum(x[i], 1)` | of two values; a NaN stays one |

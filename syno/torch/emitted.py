@@ -36,8 +36,8 @@ def _items(*values: Any) -> tuple[Any, ...]:
 
 
 _TORCH = (
-    "abs", "arange", "as_tensor", "einsum", "empty", "erf", "exp", "full", "log", "maximum", "minimum", "pow", "relu",
-    "rsqrt", "sigmoid", "sqrt", "tanh", "tensor", "where",
+    "abs", "arange", "as_tensor", "atan", "ceil", "cos", "einsum", "empty", "erf", "exp", "floor", "fmod", "full", "log",
+    "maximum", "minimum", "pow", "relu", "round", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "tensor", "trunc", "where",
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"torch.{name}": getattr(torch, name) for name in _TORCH},

@@ -18,7 +18,16 @@ _INFIX = {
     r"\ne": "!=",
     "=": "==",
 }
-_CALLS = {r"\exp": "exp", r"\ln": "log", r"\tanh": "tanh", r"\max": "max", r"\min": "min"}
+_CALLS = {
+    r"\exp": "exp",
+    r"\ln": "log",
+    r"\tanh": "tanh",
+    r"\sin": "sin",
+    r"\cos": "cos",
+    r"\arctan": "atan",
+    r"\max": "max",
+    r"\min": "min",
+}
 _REDUCTIONS = {r"\sum": "sum", r"\prod": "prod", r"\max": "max", r"\min": "min"}
 
 

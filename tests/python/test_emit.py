@@ -59,6 +59,16 @@ CASES = {
         {"x": [9]},
         {},
     ),
+    "turns": (
+        "y[i] = sin(x[i]) + cos(3 * x[i]) * atan(x[i])",
+        {"x": [9]},
+        {},
+    ),
+    "steps": (
+        "y[i] = floor(x[i] * 5) + ceil(x[i] * 3) - round(x[i] * 7) * trunc(x[i] * 2)",
+        {"x": [9]},
+        {},
+    ),
     "roots": ("y[i] = sqrt(abs(x[i])) + log(abs(x[i]) + 1) * rsqrt(abs(x[i]) + 2)", {"x": [9]}, {}),
     "comparisons": (
         "y[i] = select(x[i] < b[7-i], max(x[i], b[i]), min(x[i], 2))",

@@ -54,7 +54,12 @@ def of_torch(name: str) -> Callable[..., Tensor]:
     return found  # type: ignore[no-any-return]
 
 
-UNARY = [*elementwise.UNARY, *elementwise.UNARY_OF_FLOATS, *elementwise.TESTS]
+UNARY = [
+    *elementwise.UNARY,
+    *elementwise.UNARY_OF_FLOATS,
+    *elementwise.ROUNDING,
+    *elementwise.TESTS,
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -81,7 +86,8 @@ def test_functions_of_an_element_take_any_rank(name: str, shape: tuple[int, ...]
 BINARY = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "maximum": torch.maximum,
     "minimum": torch.minimum, "fmax": torch.fmax, "fmin": torch.fmin, "pow": torch.pow, "logaddexp": torch.logaddexp,
-    "xlogy": torch.xlogy, "heaviside": torch.heaviside, "rsub": torch.rsub,
+    "xlogy": torch.xlogy, "heaviside": torch.heaviside, "rsub": torch.rsub, "fmod": torch.fmod,
+    "remainder": torch.remainder, "floor_divide": torch.floor_divide, "atan2": torch.atan2,
 }  # fmt: skip
 SHAPES = [
     ((), (3,)),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from syno.errors import ShapeError
-from syno.graph.building import Builder, NotCovered, Value
+from syno.graph.building import FLOATS, Builder, NotCovered, Value
 from syno.graph.functions.formulas import (
     Number,
     Operand,
@@ -62,6 +62,13 @@ UNARY: dict[str, str] = {
     "rsqrt": "rsqrt({x})",
     "reciprocal": "1 / {x}",
     "erf": "erf({x})",
+    "sin": "sin({x})",
+    "cos": "cos({x})",
+    "tan": "sin({x}) / cos({x})",
+    "asin": "atan({x} / sqrt((1 - {x}) * (1 + {x})))",
+    "acos": "2 * atan(sqrt((1 - {x}) / (1 + {x})))",
+    "atan": "atan({x})",
+    "sinc": "select({x} == 0, 1, sin(3.141592653589793 * {x}) / (3.141592653589793 * {x}))",
     "sigmoid": "sigmoid({x})",
     "tanh": "tanh({x})",
     "sinh": f"select(abs({{x}}) < 1, {_SINH_NEAR}, select({{x}} < 0, -{_SINH_FAR}, {_SINH_FAR}))",
@@ -91,6 +98,15 @@ UNARY_OF_FLOATS: dict[str, str] = {
     "relu6": "min(max({x}, 0), 6)",
     "square": "{x} * {x}",
     "sign": "({x} > 0) - ({x} < 0)",
+    "frac": "{x} - trunc({x})",
+}
+
+#: Whole numbers next to numbers; of whole ones, themselves.
+ROUNDING: dict[str, str] = {
+    "floor": "floor({x})",
+    "ceil": "ceil({x})",
+    "round": "round({x})",
+    "trunc": "trunc({x})",
 }
 
 #: Truth values of one tensor.
@@ -121,13 +137,16 @@ Binary = Callable[[Builder, Operand, Operand], Value]
 
 
 def unary(name: str) -> Unary:
-    """The function of a name of `UNARY`, `UNARY_OF_FLOATS` or `TESTS`."""
+    """The function of a name of `UNARY`, `UNARY_OF_FLOATS`, `ROUNDING` or `TESTS`."""
 
     def function(build: Builder, x: Value) -> Value:
         if name in TESTS:
             return pointwise(build, TESTS[name], name=name, boolean=True, whole="truth", x=x)
         if name in UNARY:
             return pointwise(build, UNARY[name], name=name, whole="float", x=x)
+        if name in ROUNDING:
+            whole = "int" in x.dtype and not is_truth(x)
+            return x if whole else pointwise(build, ROUNDING[name], name=name, x=x)
         return pointwise(build, UNARY_OF_FLOATS[name], name=name, x=x)
 
     function.__name__ = name
@@ -163,9 +182,59 @@ def mul(build: Builder, x: Operand, y: Operand) -> Value:
 
 
 def div(build: Builder, x: Operand, y: Operand, rounding_mode: str | None = None) -> Value:
+    if rounding_mode == "floor":
+        return floor_divide(build, x, y)
+    if rounding_mode == "trunc":
+        return pointwise(build, "trunc({x} / {y})", name="div", x=x, y=y)
     if rounding_mode is not None:
         raise NotCovered(f"[graph] division rounded to {rounding_mode}")
     return pointwise(build, "{x} / {y}", name="div", whole="float", x=x, y=y)
+
+
+_FMOD = "fmod({x}, {y})"
+#: Whether the remainder is not 0 and of the other sign than the divisor.
+_OTHER_SIGN = f"({_FMOD} != 0 and ({{y}} < 0) != ({_FMOD} < 0))"
+#: Of what is left without the remainder, nearly a whole number.
+_WITHOUT = f"(({{x}} - {_FMOD}) / {{y}} - {_OTHER_SIGN})"
+
+
+def fmod(build: Builder, x: Operand, y: Operand) -> Value:
+    return pointwise(build, _FMOD, name="fmod", x=x, y=y)
+
+
+def remainder(build: Builder, x: Operand, y: Operand) -> Value:
+    """Python's: of the divisor's sign."""
+    body = f"select({_OTHER_SIGN}, {_FMOD} + {{y}}, {_FMOD})"
+    return pointwise(build, body, name="remainder", x=x, y=y)
+
+
+def floor_divide(build: Builder, x: Operand, y: Operand) -> Value:
+    """Python's: by the exact remainder, for the quotient may round up to a whole number."""
+    whole = f"floor({_WITHOUT}) + ({_WITHOUT} - floor({_WITHOUT}) > 0.5)"
+    body = (
+        f"select({{y}} == 0, {{x}} / {{y}}, select({_WITHOUT} == 0, 0 * ({{x}} / {{y}}), {whole}))"
+    )
+    return pointwise(build, body, name="floor_divide", x=x, y=y)
+
+
+def atan2(build: Builder, x: Operand, y: Operand) -> Value:
+    """The angle of the point (y, x): `torch.atan2(x, y)`."""
+    ratio = "select({x} == 0 and {y} == 0, 0, select(abs({x}) == inf and abs({y}) == inf, 1, abs({x}) / abs({y})))"
+    angle = f"select({_NEGATIVE.format(v='{y}')}, 3.141592653589793 - atan({ratio}), atan({ratio}))"
+    body = f"select({_NEGATIVE.format(v='{x}')}, -{angle}, {angle})"
+    return pointwise(build, body, name="atan2", whole="float", x=x, y=y)
+
+
+#: Also zero with a sign.
+_NEGATIVE = "({v} < 0 or ({v} == 0 and 1 / {v} < 0))"
+
+
+def round_to(build: Builder, x: Value, decimals: int) -> Value:
+    """Rounded in the decimal system, by powers of ten as PyTorch does it."""
+    if decimals == 0 or x.dtype not in FLOATS:
+        return unary("round")(build, x)
+    body = "round({x} * {ten}) / {ten}" if decimals > 0 else "round({x} / {ten}) * {ten}"
+    return pointwise(build, body, name="round", x=x, ten=float(10 ** abs(decimals)))
 
 
 def maximum(build: Builder, x: Operand, y: Operand) -> Value:

@@ -33,6 +33,14 @@ inline long double exact_gelu(long double x) {
   return x * (0.5L * std::erfc(-x / std::numbers::sqrt2_v<long double>));
 }
 
+inline long double exact_floor(long double x) { return std::floor(x); }
+inline long double exact_ceil(long double x) { return std::ceil(x); }
+inline long double exact_round(long double x) { return std::nearbyint(x); }
+inline long double exact_trunc(long double x) { return std::trunc(x); }
+inline long double exact_sin(long double x) { return std::sin(x); }
+inline long double exact_cos(long double x) { return std::cos(x); }
+inline long double exact_atan(long double x) { return std::atan(x); }
+
 inline const std::vector<ElementaryCase>& elementary_cases() {
   static const std::vector<ElementaryCase> all{ElementaryCase{"exp", exact_exp, -100, 88, 3, 3},
                                                ElementaryCase{"log", exact_log, 0, 50, 3, 3},
@@ -41,7 +49,14 @@ inline const std::vector<ElementaryCase>& elementary_cases() {
                                                ElementaryCase{"sigmoid", exact_sigmoid, -100, 30, 3, 3},
                                                ElementaryCase{"gelu", exact_gelu, -14, 8, 8, 8},
                                                ElementaryCase{"sqrt", exact_sqrt, 0, 1000, 0.5, 0.5},
-                                               ElementaryCase{"rsqrt", exact_rsqrt, 0, 1000, 2, 2}};
+                                               ElementaryCase{"rsqrt", exact_rsqrt, 0, 1000, 2, 2},
+                                               ElementaryCase{"floor", exact_floor, -9, 9, 0, 0},
+                                               ElementaryCase{"ceil", exact_ceil, -9, 9, 0, 0},
+                                               ElementaryCase{"round", exact_round, -9, 9, 0, 0},
+                                               ElementaryCase{"trunc", exact_trunc, -9, 9, 0, 0},
+                                               ElementaryCase{"sin", exact_sin, -1e4, 1e4, 0.51, 1},
+                                               ElementaryCase{"cos", exact_cos, -1e4, 1e4, 0.51, 1},
+                                               ElementaryCase{"atan", exact_atan, -20, 20, 2, 2}};
   return all;
 }
 

@@ -211,7 +211,8 @@ class RandomNest {
     switch (random_.below(8)) {
       case 0: {
         constexpr std::array kFunctions{Function::Negate,  Function::Tanh, Function::Erf, Function::Abs,
-                                        Function::Sigmoid, Function::Relu, Function::Gelu};
+                                        Function::Sigmoid, Function::Relu, Function::Gelu, Function::Sin,
+                                        Function::Cos, Function::Atan};
         return nest_.unary(kFunctions[random_.below(kFunctions.size())], part());
       }
       case 1: {

@@ -255,7 +255,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Value{"sqrt(x[0] + 1)", 2}, Value{"rsqrt(x[0] + 1)", 0.5}, Value{"exp(0)", 1},
                       Value{"log(1)", 0}, Value{"tanh(0)", 0}, Value{"sigmoid(0)", 0.5}, Value{"erf(0)", 0},
                       Value{"gelu(0)", 0}, Value{"m[5] fill 7", 7}, Value{"m[2*i] fill 1 / 2", 0.5},
-                      Value{"pow(x[0], 2)", 9}));
+                      Value{"pow(x[0], 2)", 9}, Value{"floor(-1.5)", -2}, Value{"ceil(-1.5)", -1},
+                      Value{"round(-1.5) + round(2.5)", 0}, Value{"trunc(-1.5)", -1}, Value{"sin(0)", 0},
+                      Value{"cos(0)", 1}, Value{"atan(0)", 0}, Value{"fmod(-7, 4)", -3}));
 
 TEST(Body, FillsReachTheEdges) {
   ParseOptions options = sizes({{"r", 3}});
