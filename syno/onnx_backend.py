@@ -87,7 +87,8 @@ class SynoRep(BackendRep):
         return self._prepared(inputs)[0]
 
     def _prepared(self, feeds: Mapping[str, Array]) -> tuple[OnnxModel, Any]:
-        for _ in range(3):
+        # Each attempt may find one more input that decides about shapes.
+        for _ in range(len(feeds) + 1):
             constants = {name: feeds[name] for name in self._needed}
             key = (
                 tuple((name, array.shape) for name, array in feeds.items()),

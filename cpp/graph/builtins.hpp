@@ -32,6 +32,10 @@ using BoundBuiltin = std::function<void(void* const* pointers)>;
 ///   is not 0, and of NaN true.
 /// - argmax(x), {"axis": a, "keepdim": false}: where along an axis the greatest element is, as int64: the
 ///   first of several; NaN counts as the greatest. Without an axis, or where it is null: in the whole tensor.
+/// - scatter(table, indices, rows), {"reduce": "set", "negative": false}: the table, where row indices[i...]
+/// is
+///   rows[i...], or with "add", "mul", "max", "min" is combined with it, one i after the other. ShapeError as
+///   gather has it.
 /// - copy(x): the same elements in the same row-major order, in any shape.
 struct Builtin {
   std::string_view name;

@@ -10,8 +10,9 @@ import numpy as np
 
 from syno.graph.aten_rows import Arguments, Made, Row
 from syno.graph.building import Array, Builder, NotCovered, Value
-from syno.graph.functions import shapes
+from syno.graph.functions import elementwise, sampling, scattering, shapes
 from syno.graph.functions.copying import copy
+from syno.graph.functions.formulas import is_truth
 
 
 def _to_shape(function: Any) -> Row:
@@ -187,12 +188,72 @@ def _slice_scatter(build: Builder, a: Arguments) -> Value:
     x: Value = a["self"]
     extent = x.shape[a.dim]
     start, stop = (_place(n, extent, usual) for n, usual in ((a.start, 0), (a.end, extent)))
-    if a.step != 1 or stop <= start:
-        raise NotCovered("[graph] every other element replaced, or none")
-    src = shapes.expand(
-        build, a.src, [stop - start if d == a.dim % x.rank else n for d, n in enumerate(x.shape)]
-    )
+    if stop <= start:
+        return x
+    dim, count = a.dim % x.rank, -(-(stop - start) // a.step)
+    src = shapes.expand(build, a.src, [count if d == dim else n for d, n in enumerate(x.shape)])
+    if a.step != 1:
+        return scattering.slice_put(build, x, src, dim, start, stop, a.step)
     return _scattered(build, a, start, stop, src)
+
+
+def _index_put(build: Builder, a: Arguments) -> Value:
+    x: Value = a["self"]
+    mask = a.indices[0] if len(a.indices) == 1 else None
+    one = math.prod(a["values"].shape) == 1
+    if isinstance(mask, Value) and build.fixed(mask) is None and is_truth(mask):
+        if not one or a.accumulate or mask.rank > x.rank:
+            raise NotCovered("[graph] elements written where a mask is true that is no constant")
+        mask = shapes.reshape(build, mask, [*mask.shape, *[1] * (x.rank - mask.rank)])
+        return elementwise.where(build, mask, shapes.reshape(build, a["values"], []), x)
+    picked = [None if value is None else _indices(build, value) for value in a.indices]
+    reduce = "add" if a.accumulate else "set"
+    return scattering.index_put(build, x, picked, a["values"], reduce)
+
+
+def _scatter(reduce: str) -> Row:
+    def row(build: Builder, a: Arguments) -> Value:
+        x: Value = a["self"]
+        at = _indices(build, a.index)
+        src = a.named.get("src")
+        if src is None:
+            src = build.literal(np.full(at.shape, a.value), x.dtype, "value")
+        return scattering.scatter(build, x, a.dim, at, src, reduce)
+
+    return row
+
+
+_BY_NAME = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def _scatter_reduce(build: Builder, a: Arguments) -> Made:
+    if not a.include_self or a.reduce not in _BY_NAME:
+        raise NotCovered(f"[graph] elements combined by {a.reduce}, or without those there are")
+    made: Made = _scatter(_BY_NAME[a.reduce])(build, a)
+    return made
+
+
+def _index_add(reduce: str) -> Row:
+    def row(build: Builder, a: Arguments) -> Value:
+        src: Value = a.source
+        if a.named.get("alpha", 1) != 1:
+            src = elementwise.mul(build, src, a.alpha)
+        return scattering.index_add(build, a["self"], a.dim, _indices(build, a.index), src, reduce)
+
+    return row
+
+
+def _embedding_gradient(build: Builder, a: Arguments) -> Value:
+    if a.scale_grad_by_freq:
+        raise NotCovered("[graph] gradients of a table by how often a row is used")
+    at = _indices(build, a.named["indices"])
+    return scattering.embedding_gradient(build, a.grad_output, at, a.num_weights, a.padding_idx)
+
+
+def _grid_sampler(build: Builder, a: Arguments) -> Value:
+    mode = sampling.MODES[a.interpolation_mode]
+    padding = sampling.PADDINGS[a.padding_mode]
+    return sampling.grid_sample(build, a.named["input"], a.grid, mode, padding, a.align_corners)
 
 
 def _upsample(mode: str) -> Row:
@@ -269,6 +330,16 @@ SHAPES: dict[str, Row] = {
     "as_strided.default": _as_strided,
     "select_scatter.default": _select_scatter,
     "slice_scatter.default": _slice_scatter,
+    "index_put.default": _index_put,
+    "_unsafe_index_put.default": _index_put,
+    "scatter.src": _scatter("set"),
+    "scatter.value": _scatter("set"),
+    "scatter_add.default": _scatter("add"),
+    "scatter_reduce.two": _scatter_reduce,
+    "index_add.default": _index_add("add"),
+    "index_copy.default": _index_add("set"),
+    "embedding_dense_backward.default": _embedding_gradient,
+    **{f"grid_sampler{kind}.default": _grid_sampler for kind in ("", "_2d", "_3d")},
     **{
         f"{name.format(rank)}.{overload}": _upsample(mode)
         for name, (mode, ranks) in _MODES.items()

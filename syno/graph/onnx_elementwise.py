@@ -10,17 +10,16 @@ import numpy as np
 
 from syno.graph.building import FLOATS, Builder, NotCovered, Value
 from syno.graph.functions import elementwise
-from syno.graph.functions.formulas import float_of, formula_of, is_truth, pointwise
-from syno.graph.functions.shapes import reshape
+from syno.graph.functions.formulas import is_truth, pointwise
 from syno.graph.onnx_file import type_name
 from syno.graph.onnx_op import Op, Tensor, ones, row
 
 #: Operators of one tensor by the names of functions.
 UNARY = {
-    "Abs": "abs", "Acosh": "acosh", "Asinh": "asinh", "Atanh": "atanh", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
-    "HardSwish": "hardswish", "IsNaN": "isnan", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
-    "Reciprocal": "reciprocal", "Relu": "relu", "Sigmoid": "sigmoid", "Sign": "sign", "Sinh": "sinh",
-    "Softsign": "softsign", "Sqrt": "sqrt", "Tanh": "tanh",
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish": "hardswish", "IsNaN": "isnan", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
+    "Sinh": "sinh", "Softsign": "softsign", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
 }  # fmt: skip
 
 #: Operators of two tensors that give truth values.
@@ -86,7 +85,25 @@ def _exact(op: Op, x: Value) -> Value:
 
 
 def _binary(op: Op) -> Tensor:
-    return BINARY[op.kind](op.build, op.x(0), op.x(1))
+    x, y = op.x(0), op.x(1)
+    kind = x.dtype
+    if kind not in _BITS or y.dtype != kind or is_truth(x):
+        return BINARY[op.kind](op.build, x, y)
+    if op.kind == "Mul" and kind == "int32":
+        raise NotCovered("[onnx] products of int32: double precision does not hold them")
+    wide = [op.build.cast(each, "float64") for each in (x, y)]
+    return op.build.cast(_wrapped(op.build, BINARY[op.kind](op.build, *wide), kind), kind)
+
+
+#: Types of whole numbers whose sums double precision holds exactly, and their bits.
+_BITS = {"int8": 8, "uint8": 8, "int16": 16, "int32": 32}
+
+
+def _wrapped(build: Builder, x: Value, kind: str) -> Value:
+    """Whole numbers as two's complement of so many bits keeps them."""
+    numbers = {"turn": 2 ** _BITS[kind], "low": 0 if kind == "uint8" else -(2 ** (_BITS[kind] - 1))}
+    body = "{x} - {turn} * floor(({x} - {low}) / {turn})"
+    return pointwise(build, body, name="wrapped", x=x, **numbers)
 
 
 def _formula(op: Op) -> Tensor:
@@ -104,9 +121,26 @@ row(*FORMULAS)(_formula)
 @row("Div")
 def _div(op: Op) -> Tensor:
     x, y = op.x(0), op.x(1)
+    if x.dtype in _BITS and y.dtype == x.dtype and not is_truth(x):
+        # Rounding keeps quotients of such numbers on their side of the next whole one.
+        wide = [op.build.cast(each, "float64") for each in (x, y)]
+        whole = pointwise(op.build, "trunc({x} / {y})", name="div", x=wide[0], y=wide[1])
+        return op.build.cast(_wrapped(op.build, whole, x.dtype), x.dtype)
     if x.dtype not in FLOATS:
         raise NotCovered(f"[onnx] quotients of whole numbers ({x.dtype})")
     return elementwise.div(op.build, x, y)
+
+
+@row("Mod")
+def _mod(op: Op) -> Tensor:
+    x, y, kind = op.x(0), op.x(1), op.x(0).dtype
+    function = elementwise.fmod if op.get("fmod", 0) else elementwise.remainder
+    if kind in FLOATS:
+        return function(op.build, x, y)
+    if kind not in _BITS or y.dtype != kind:
+        raise NotCovered(f"[onnx] remainders of numbers of type {kind}")
+    wide = [op.build.cast(each, "float64") for each in (x, y)]
+    return op.build.cast(function(op.build, *wide), kind)
 
 
 @row("Softplus")
@@ -167,12 +201,23 @@ def _clip(op: Op) -> Tensor:
     bounds: dict[str, Any] = {
         name: v for name, v in (("low", low), ("high", high)) if v is not None
     }
+    kind = x.dtype
+    if kind in _BITS and all(v.dtype == kind for v in bounds.values()):
+        wide: dict[str, Any] = {
+            name: op.build.cast(v, "float64") for name, v in {"x": x, **bounds}.items()
+        }
+        return op.build.cast(pointwise(op.build, body, name="clip", **wide), kind)
     return pointwise(op.build, body, name="clip", x=x, **bounds)
 
 
 @row("Where")
 def _where(op: Op) -> Tensor:
-    return elementwise.where(op.build, op.x(0), op.x(1), op.x(2))
+    condition, x, y = op.x(0), op.x(1), op.x(2)
+    kind = x.dtype
+    if kind in _BITS and y.dtype == kind and not (is_truth(x) or is_truth(y)):
+        wide = [op.build.cast(each, "float64") for each in (x, y)]
+        return op.build.cast(elementwise.where(op.build, condition, *wide), kind)
+    return elementwise.where(op.build, condition, x, y)
 
 
 @row("IsInf")
@@ -220,60 +265,3 @@ def cast(build: Builder, x: Value, wanted: str) -> Value:
     if {x.dtype, wanted} & {"float16"} and {x.dtype, wanted} & {"int8", "uint8", "int16"}:
         raise NotCovered(f"[onnx] a cast from {x.dtype} to {wanted}")
     return build.cast(x, wanted)
-
-
-# Rounding: by whole numbers and back; what is too large for them is whole already, or not a number.
-
-
-def truncated(build: Builder, x: Value) -> Value:
-    """The whole number next to each element towards zero."""
-    dtype = float_of(build, [x])
-    limit = "4503599627370496" if dtype == "float64" else "8388608"
-    whole = build.cast(build.cast(x, "int64"), dtype)
-    body = f"select(abs({{x}}) < {limit}, {{whole}}, {{x}})"
-    return formula_of(build, body, {"x": x, "whole": whole}, dtype=dtype, name="trunc")
-
-
-@row("Floor", "Ceil")
-def _floor(op: Op) -> Tensor:
-    x = op.x()
-    body = {"Floor": "{t} - ({t} > {x})", "Ceil": "{t} + ({t} < {x})"}[op.kind]
-    t = truncated(op.build, x)
-    return pointwise(op.build, body, name=op.kind.lower(), x=x, t=t)
-
-
-@row("Round")
-def _round(op: Op) -> Tensor:
-    x = op.x()
-    t = truncated(op.build, x)
-    half = truncated(op.build, elementwise.mul(op.build, t, 0.5))
-    # Halves to the even neighbour.
-    body = (
-        "select(abs({x} - {t}) < 0.5, {t}, select(abs({x} - {t}) == 0.5 and {t} == 2 * {h}, {t}, "
-        "select({x} == {t}, {t}, {t} + select({x} < 0, -1, 1))))"
-    )
-    return pointwise(op.build, body, name="round", x=x, t=t, h=half)
-
-
-@row("DequantizeLinear")
-def _dequantize(op: Op) -> Tensor:
-    x, scale = op.x(0), op.x(1)
-    if (
-        op.get("block_size", 0)
-        or x.dtype not in ("int8", "uint8", "int16")
-        or scale.dtype not in FLOATS
-    ):
-        raise NotCovered(f"[onnx] quantised numbers of type {x.dtype}")
-    axis = op.get("axis", 1)
-    rank = x.rank
-    shape = [1] * rank
-    if scale.rank == 1 and scale.shape != (1,):
-        shape[axis % rank if rank else 0] = scale.shape[0]
-    scale = reshape(op.build, scale, shape if scale.rank else [])
-    operands: dict[str, Any] = {"x": op.build.cast(x, scale.dtype), "s": scale}
-    body = "{x} * {s}"
-    if op.has(2):
-        zero = op.build.cast(op.x(2), scale.dtype)
-        operands["z"] = reshape(op.build, zero, shape if zero.rank else [])
-        body = "({x} - {z}) * {s}"
-    return pointwise(op.build, body, name="dequantize", **operands)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from syno.graph import (
     onnx_elementwise,
     onnx_layers,
+    onnx_quantised,
     onnx_recurrent,
     onnx_reductions,
     onnx_resize,
@@ -17,6 +18,7 @@ __all__ = ["ROWS", "Row"]
 _MODULES = (
     onnx_elementwise,
     onnx_layers,
+    onnx_quantised,
     onnx_recurrent,
     onnx_reductions,
     onnx_resize,

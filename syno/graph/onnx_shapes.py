@@ -9,7 +9,7 @@ import numpy as np
 
 from syno.errors import ShapeError, shown
 from syno.graph.building import FLOATS, Array, NotCovered, Value
-from syno.graph.functions import shapes
+from syno.graph.functions import sampling, scattering, shapes
 from syno.graph.functions.copying import dimension, iterators, over
 from syno.graph.onnx_file import MOST_ELEMENTS, bad
 from syno.graph.onnx_op import Op, Tensor, row
@@ -216,6 +216,42 @@ def _gather_nd(op: Op) -> Tensor:
     return shapes.index(op.build, op.x(), given)
 
 
+_COMBINED = {"none": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+@row("ScatterElements")
+def _scatter_elements(op: Op) -> Tensor:
+    array = op.known(1)
+    at = op.x(1) if array is None else _indices(op, 1)
+    reduce = _COMBINED[op.get("reduction", "none")]
+    return scattering.scatter(op.build, op.x(0), op.get("axis", 0), at, op.x(2), reduce)
+
+
+@row("ScatterND")
+def _scatter_nd(op: Op) -> Tensor:
+    computed = op.known(1) is None
+    indices: Array | Tensor = op.x(1) if computed else _indices(op, 1)
+    depth, rank = (tuple(indices.shape) or (0,))[-1], op.rank()
+    if not 1 <= depth <= rank:
+        raise ShapeError(f"[onnx] indices of shape {list(indices.shape)} of {list(op.shape())}")
+    picked: list[Array | Tensor | None] = [
+        indices[..., d]
+        if isinstance(indices, np.ndarray)
+        else shapes.select(op.build, indices, -1, d)
+        for d in range(depth)
+    ]
+    reduce = _COMBINED[op.get("reduction", "none")]
+    return scattering.index_put(op.build, op.x(0), picked, op.x(2), reduce)
+
+
+@row("GridSample")
+def _grid_sample(op: Op) -> Tensor:
+    modes = {"linear": "bilinear", "cubic": "bicubic"}
+    mode = op.get("mode", "linear")
+    padding, align = op.get("padding_mode", "zeros"), bool(op.get("align_corners", 0))
+    return sampling.grid_sample(op.build, op.x(0), op.x(1), modes.get(mode, mode), padding, align)
+
+
 @row("Pad")
 def _pad(op: Op) -> Tensor:
     x, pads = op.x(), op.ints(1)
@@ -309,8 +345,3 @@ def _hardmax(op: Op) -> Tensor:
     return op.build.formula(
         f"y[{extents}] = select(p[{read}] == index({names[axis]}), 1, 0)", {"p": place}
     )
-
-
-@row("Mod")
-def _mod(op: Op) -> Tensor:
-    raise NotCovered(f"[onnx] remainders of numbers of type {op.x().dtype}")

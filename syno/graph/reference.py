@@ -116,6 +116,9 @@ def _builtin(
     attributes: dict[str, Any] = json.loads(node.attributes)
     if node.function == "gather":
         return given[0][given[1].long()]
+    if node.function == "scatter":
+        table, places, rows = given
+        return _scattered(table, places, rows, attributes.get("reduce", "set"))
     if node.function == "cast":
         wanted = TYPES[network.values[node.outputs[0]].dtype]
         if dtype is not None and wanted.is_floating_point:
@@ -126,3 +129,20 @@ def _builtin(
         return numbers.argmax(attributes.get("axis"), attributes.get("keepdim", False))
     assert node.function == "copy", node.function
     return given[0].clone().reshape(network.values[node.outputs[0]].shape)
+
+
+def _scattered(table: Tensor, places: Tensor, rows: Tensor, reduce: str) -> Tensor:
+    """Rows put to places of a table, or combined with what is there; of several set to one place the last stays."""
+    result, at = table.clone(), places.long().reshape(-1) % max(len(table), 1)
+    given = rows.reshape(len(at), *table.shape[1:])
+    if reduce == "add":
+        return result.index_add_(0, at, given)
+    if reduce != "set":
+        name = {"mul": "prod", "max": "amax", "min": "amin"}[reduce]
+        every = at.reshape(-1, *[1] * (given.ndim - 1)).expand_as(given)
+        return result.scatter_reduce_(0, every, given, name, include_self=True)
+    order = torch.arange(len(at))
+    last = torch.full((len(table),), -1).scatter_reduce_(0, at, order, "amax")
+    stays = last[at] == order
+    result[at[stays]] = given[stays]
+    return result

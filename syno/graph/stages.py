@@ -22,7 +22,7 @@ from syno.support.machine import usable_cores
 Derive = Callable[[Operator, Sequence[str], str], "tuple[Operator, str, float] | None"]
 
 #: Functions of the engine.
-ENGINE = ("gather", "cast", "argmax", "copy")
+ENGINE = ("gather", "scatter", "cast", "argmax", "copy")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Stage:
 
     name: str
     kind: str
-    """"kernel"; "view" (the same elements, no work; of several inputs: they lie in the output); "engine" (gather, cast, argmax, copy); "host" (a function of
+    """"kernel"; "view" (the same elements, no work; of several inputs: they lie in the output); "engine" (gather, scatter, cast, argmax, copy); "host" (a function of
     PyTorch)."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

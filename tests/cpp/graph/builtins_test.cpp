@@ -241,6 +241,62 @@ TEST(Builtins, GatherTakesRows) {
   }
 }
 
+TEST(Builtins, ScatterPutsRowsOrCombinesThem) {
+  const double nan = std::nan("");
+  const std::vector<Operand> three{{F::F32, {3, 2}}, {F::I64, {2}}, {F::F32, {2, 2}}};
+  EXPECT_EQ(run("scatter", three, "{}", {{0, 1, 2, 3, 4, 5}, {2, 0}, {6, 7, 8, 9}}), (D{8, 9, 2, 3, 6, 7}));
+  EXPECT_EQ(run("scatter", three, "{}", {{0, 1, 2, 3, 4, 5}, {1, 1}, {6, 7, 8, 9}}), (D{0, 1, 8, 9, 4, 5}));
+  EXPECT_EQ(run("scatter", {{F::U8, {2}}, {F::I32, {2}}, {F::U8, {2}}}, R"({"reduce": "add"})",
+                {{250, 1}, {0, 0}, {4, 5}}),
+            (D{3, 1}));
+  EXPECT_EQ(
+      run("scatter", {{F::I8, {1}}, {F::I32, {1}}, {F::I8, {1}}}, R"({"reduce": "mul"})", {{100}, {0}, {-2}}),
+      (D{56}));
+  EXPECT_EQ(run("scatter", {{F::Bool, {3}}, {F::I64, {1}}, {F::Bool, {1}}}, "{}", {{0, 1, 0}, {2}, {1}}),
+            (D{0, 1, 1}));
+  EXPECT_TRUE(std::isnan(run("scatter", {{F::F32, {1}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"reduce": "max"})",
+                             {{1}, {0, 0}, {nan, 2}})[0]));
+  EXPECT_EQ(run("scatter", {{F::F64, {0, 2}}, {F::I64, {0}}, {F::F64, {0, 2}}}, "{}", {{}, {}, {}}), D{});
+  Random random(5);
+  for (int i = 0; i < 100; ++i) {
+    const auto rows = 1 + static_cast<std::int64_t>(random.below(5)),
+               columns = static_cast<std::int64_t>(random.below(4)),
+               count = static_cast<std::int64_t>(random.below(9));
+    const ElementType type = kTypes[random.below(10)];
+    const std::string words[] = {"set", "add", "mul", "max", "min"};
+    const std::string word = words[type == F::Bool ? 0 : random.below(5)];
+    const auto number = [&] { return static_cast<double>(random.below(2)); };
+    D table, indices, given;
+    for (std::int64_t e = 0; e < rows * columns; ++e) table.push_back(number());
+    for (std::int64_t e = 0; e < count * columns; ++e) given.push_back(number());
+    D wanted = table;
+    for (std::int64_t e = 0; e < count; ++e) {
+      const auto row = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(rows)));
+      indices.push_back(static_cast<double>(random.below(2) == 0 ? row : row - rows));
+      for (std::int64_t c = 0; c < columns; ++c) {
+        double& to = wanted[static_cast<std::size_t>(row * columns + c)];
+        const double from = given[static_cast<std::size_t>(e * columns + c)];
+        to = word == "add"   ? to + from
+             : word == "mul" ? to * from
+             : word == "max" ? std::max(to, from)
+             : word == "min" ? std::min(to, from)
+                             : from;
+      }
+    }
+    EXPECT_EQ(
+        run("scatter",
+            {{type, {rows, columns}}, {i % 2 == 0 ? F::I64 : F::I32, {count}}, {type, {count, columns}}},
+            R"({"negative": true, "reduce": ")" + word + "\"}", {table, indices, given}),
+        wanted)
+        << word;
+  }
+  float values[3] = {0, 1, 2}, result[3] = {};
+  std::int64_t outside[1] = {3};
+  void* pointers[] = {values, outside, values, result};
+  const auto function = find_builtin("scatter")->bind({{F::F32, {3}}, {F::I64, {1}}, {F::F32, {1}}}, "{}");
+  EXPECT_THROW(function(pointers), ShapeError);
+}
+
 TEST(Builtins, GatherNamesIndicesThatAreOutside) {
   const std::int64_t extremes[] = {3, -1, std::numeric_limits<std::int64_t>::max(),
                                    std::numeric_limits<std::int64_t>::min()};
@@ -343,6 +399,16 @@ TEST(Builtins, WhatDoesNotFitIsRefused) {
       {"argmax", {{F::F32, {2, 0}}}, R"({"axis": 1})"},
       {"argmax", {{F::F32, {0}}}, "{}"},
       {"argmax", {{F::F32, {}}}, R"({"axis": 0})"},
+      {"scatter", {x, i}, "{}"},
+      {"scatter", {x, x, x}, "{}"},
+      {"scatter", {x, i, x, x}, "{}"},
+      {"scatter", {{F::F32, {}}, i, x}, "{}"},
+      {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {3}}}, "{}"},
+      {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F64, {2}}}, "{}"},
+      {"scatter", {{F::Bool, {4}}, {F::I64, {2}}, {F::Bool, {2}}}, R"({"reduce": "add"})"},
+      {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"reduce": "mean"})"},
+      {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"reduce": 1})"},
+      {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"axis": 0})"},
       {"copy", {x}, R"({"shape": [5]})"},
       {"copy", {x}, R"({"shape": [-6]})"},
       {"copy", {x}, R"({"shape": [6.0]})"},
@@ -357,7 +423,7 @@ TEST(Builtins, WhatDoesNotFitIsRefused) {
         << row.name << row.attributes;
   }
   EXPECT_EQ(find_builtin("gathers"), nullptr);
-  EXPECT_EQ(builtins().size(), 4u);
+  EXPECT_EQ(builtins().size(), 5u);
 }
 
 TEST(GraphInterpret, MistakesAreErrors) {
