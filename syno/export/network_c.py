@@ -215,6 +215,47 @@ static int {name}(const char* table, const {kind}* indices, char* result, int64_
             "return SYNO_BAD_INDEX;\n"
         )
 
+    def _scatter(self, step: Step, tensors: Sequence[Tensor], places: Sequence[str]) -> str:
+        table, indices = step.shapes[0], step.shapes[1]
+        attributes = json.loads(step.attributes)
+        negative, reduce = attributes.get("negative") is True, attributes.get("reduce", "set")
+        dtype, index = tensors[0].dtype, tensors[1].dtype
+        kind, name = _TYPES[dtype], f"scatter_{reduce}_{dtype}_{index}"
+        wide = _WIDE.get(dtype, "int64_t")
+        old, value = _widened(dtype, "*to"), _widened(dtype, "from[j]")
+        if reduce == "set":
+            made = "from[j]"
+        elif reduce in ("add", "mul"):
+            sign = "+" if reduce == "add" else "*"
+            whole = f"(uint64_t){old} {sign} (uint64_t){value}"
+            made = f"({kind})({whole})" if wide == "int64_t" else f"{old} {sign} {value}"
+        else:
+            stays = f"{old} {'>' if reduce == 'max' else '<'} {value}"
+            stays += "" if wide == "int64_t" else f" || {old} != {old}"
+            made = f"{stays} ? {old} : {value}"
+        if reduce != "set" and dtype in ("bfloat16", "float16"):
+            made = f"to_{dtype}({made})"
+        self.functions[name] = f"""\
+static int {name}(const {kind}* table, const {_TYPES[index]}* indices, const {kind}* given, {kind}* result,
+                  int64_t count, int64_t rows, int64_t row, int64_t least) {{
+  if (rows * row != 0) memcpy(result, table, (size_t)(rows * row) * sizeof(*result));
+  for (int64_t i = 0; i < count; ++i) {{
+    const {kind}* from = given + i * row;
+    int64_t at = indices[i];
+    if (at < least || at >= rows) return SYNO_BAD_INDEX;
+    if (at < 0) at += rows;
+    for (int64_t j = 0; j < row; ++j) {{
+      {kind}* to = result + at * row + j;
+      *to = {made};
+    }}
+  }}
+  return SYNO_OK;
+}}
+"""
+        count, row = (int(np.prod(part, dtype=np.int64)) for part in (indices, table[1:]))
+        sizes = f"{count}, {table[0]}, {row}, {-table[0] if negative else 0}"
+        return f"  if ({name}({', '.join(places)}, {sizes}) != SYNO_OK) return SYNO_BAD_INDEX;\n"
+
     def _cast(self, step: Step, tensors: Sequence[Tensor], places: Sequence[str]) -> str:
         source, target = tensors[0].dtype, tensors[1].dtype
         name = f"cast_{source}_{target}"
@@ -257,6 +298,7 @@ static void {name}(const {_TYPES[dtype]}* from, int64_t* result, int64_t outer, 
 _FUNCTIONS: dict[str, Any] = {
     "copy": _Program._copy,
     "gather": _Program._gather,
+    "scatter": _Program._scatter,
     "cast": _Program._cast,
     "argmax": _Program._argmax,
 }

@@ -125,6 +125,17 @@ def test_functions_of_the_engine_compute_the_same_for_every_type(tmp_path: Path)
             attributes = f'{{"negative": {negative}}}'
             kind = [((3,), "float32")]
             outputs += build.call("gather", [given["float32"], index], kind, attributes=attributes)
+    for name in DTYPES:
+        for reduce in ("set", "add", "mul", "max", "min") if name != "bool" else ("set",):
+            index = indices["int32" if reduce in ("add", "set") else "int64"]
+            rows_of = build.call(
+                "gather", [given[name], index], [((3,), name)], attributes='{"negative": true}'
+            )
+            attributes = f'{{"negative": true, "reduce": "{reduce}"}}'
+            kind = [((count,), name)]
+            outputs += build.call(
+                "scatter", [given[name], index, *rows_of], kind, attributes=attributes
+            )
     # PyTorch agrees where no number is at an edge.
     plain = [
         np.arange(count) == 4 if n == "bool" else np.arange(count).astype(DTYPES[n]) for n in DTYPES

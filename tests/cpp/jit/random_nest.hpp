@@ -210,9 +210,9 @@ class RandomNest {
     const auto part = [&] { return value(variables, depth - 1); };
     switch (random_.below(8)) {
       case 0: {
-        constexpr std::array kFunctions{Function::Negate,  Function::Tanh, Function::Erf, Function::Abs,
+        constexpr std::array kFunctions{Function::Negate,  Function::Tanh, Function::Erf,  Function::Abs,
                                         Function::Sigmoid, Function::Relu, Function::Gelu, Function::Sin,
-                                        Function::Cos, Function::Atan};
+                                        Function::Cos,     Function::Atan};
         return nest_.unary(kFunctions[random_.below(kFunctions.size())], part());
       }
       case 1: {
