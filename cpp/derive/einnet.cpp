@@ -276,7 +276,7 @@ class Search {
         options_.rates.element_bytes * (2 * result + outer) / options_.rates.memory_bytes_per_s +
         copied * options_.rates.scope_s;
     const std::pair ranked(seconds, node);
-    const auto most = static_cast<std::size_t>(4 * std::max(options_.keep, 1));
+    const auto most = 4 * static_cast<std::size_t>(std::max(options_.keep, 1));
     if (kept_.size() == most && !(ranked < *kept_.rbegin())) return;
     kept_.insert(ranked);
     if (kept_.size() > most) kept_.erase(std::prev(kept_.end()));

@@ -34,6 +34,15 @@ def _rules(texts: Optional[list[str]]) -> None:  # noqa: UP045 (typer reads anno
             raise unknown_name("rule", text, _rule_names())
 
 
+def _target(text: str) -> None:
+    from syno.deriving.einnet import TARGETS
+    from syno.errors import unknown_name
+
+    name = text.partition(":")[0]
+    if name not in TARGETS:  # its attributes are the engine's
+        raise unknown_name("target", name, TARGETS)
+
+
 @guarded
 def derive(
     operator: Annotated[
@@ -74,7 +83,8 @@ def derive(
     target: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Operator looked for with --preset einnet: matmul, bmm, conv, g2bmm, any, conv:kernel=3x3."
+            callback=parsed_by(_target),
+            help="Operator looked for with --preset einnet: matmul, bmm, conv, g2bmm, any, conv:kernel=3x3.",
         ),
     ] = None,
     exact: Annotated[

@@ -10,6 +10,8 @@ from syno import _core
 #: The step of a derivation that holds all moves of such a search; four numbers a move, the first says which.
 STEP = "einnet"
 STATEMENT = "EINNET's rules over one sum of products; what is read outside of a range is 0"
+#: What may be looked for, before a colon and attributes.
+TARGETS = ("any", "matmul", "bmm", "conv", "g2bmm")
 DEPTH = 7
 """Steps that are taken one after the other where nobody says how many: the paper's."""
 

@@ -389,6 +389,10 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         lambda **given: _core.search_derivations(program(), machine(), **given, seconds=0.02),
         {"depth": 1, "states": 20, "keep": 2, "element_bytes": 4},
     ),
+    "search_einnet": (
+        lambda **given: _core.search_einnet(program(), machine(), **given, seconds=0.02),
+        {"depth": 1, "states": 20, "bytes": 1 << 24, "keep": 2, "element_bytes": 4},
+    ),
     "softmax": (lambda **given: used(_core.softmax(**given)), {"shape": [2, 3], "dim": 1}),
     "verify_prepacked": (None, {}),  # type: ignore[dict-item]  # as Kernel.verify
     "run_on_openmp": (None, {}),  # type: ignore[dict-item]  # takes addresses
