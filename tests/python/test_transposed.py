@@ -20,7 +20,7 @@ from syno.operators.operator import Operator  # noqa: E402
 from syno.session import Prune  # noqa: E402
 from syno.torch.layers import describe, output_shape  # noqa: E402
 
-LAYERS = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+LAYERS: dict[int, Any] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
 @st.composite
