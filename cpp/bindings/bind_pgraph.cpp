@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "bindings/unlocked.hpp"
 #include "lower/lower.hpp"
 #include "lower/operator_key.hpp"
 #include "pgraph/named.hpp"
@@ -17,13 +18,8 @@ using namespace pybind11::literals;
 namespace {
 
 using namespace syno;
+using bindings::unlocked;
 using pgraph::CompleteGraph;
-
-template <class Work>
-auto unlocked(Work&& work) {
-  const py::gil_scoped_release release;
-  return work();
-}
 
 std::vector<std::string> lines_of(const CompleteGraph& graph) {
   std::vector<std::string> lines;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "bindings/unlocked.hpp"
 #include "equality/keys.hpp"
 #include "lower/derivative.hpp"
 #include "program/builders.hpp"
@@ -25,17 +26,11 @@ using namespace pybind11::literals;
 namespace {
 
 using namespace syno;
+using bindings::unlocked;
 using namespace syno::program;
 
 using Array = py::array_t<double, py::array::c_style | py::array::forcecast>;
 using Shape = std::vector<std::int64_t>;
-
-// Runs C++ work without the interpreter lock; exceptions pass through.
-template <class Work>
-auto unlocked(Work&& work) {
-  const py::gil_scoped_release release;
-  return work();
-}
 
 lower::Tangled tangled(bool in_two_steps) {
   return in_two_steps ? lower::Tangled::InTwoSteps : lower::Tangled::AtOnce;

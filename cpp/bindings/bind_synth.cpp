@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "bindings/unlocked.hpp"
 #include "support/error.hpp"
 #include "synth/empty.hpp"
 #include "synth/enumerate.hpp"
@@ -18,13 +19,8 @@ using namespace pybind11::literals;
 namespace {
 
 using namespace syno;
+using bindings::unlocked;
 using namespace syno::synth;
-
-template <class Work>
-auto unlocked(Work&& work) {
-  const py::gil_scoped_release release;
-  return work();
-}
 
 std::vector<pgraph::CompleteGraph> graphs_of(const Enumeration& result) {
   std::vector<pgraph::CompleteGraph> graphs;

@@ -10,6 +10,13 @@
 
 namespace syno::derive {
 
+ScalarId product_of(Program& program, const std::vector<ScalarId>& factors) {
+  ScalarId product = factors[0];
+  for (std::size_t k = 1; k < factors.size(); ++k)
+    product = program.binary(program::Function::Multiply, product, factors[k]);
+  return product;
+}
+
 TensorId constant_tensor(Program& program, const std::string& name, const std::vector<std::int64_t>& shape,
                          std::vector<Rational> values) {
   for (std::uint32_t t = 0; t < program.tensors.size(); ++t) {

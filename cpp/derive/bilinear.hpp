@@ -11,6 +11,9 @@
 
 namespace syno::derive {
 
+/// factors[0] * factors[1] * ...
+ScalarId product_of(Program& program, const std::vector<ScalarId>& factors);
+
 /// A constant tensor of this shape, the one there is where there is one. Its name begins with `name`.
 TensorId constant_tensor(Program& program, const std::string& name, const std::vector<std::int64_t>& shape,
                          std::vector<Rational> values);

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "derive/packed.hpp"
+#include "support/checked.hpp"
 
 namespace syno::derive::packed {
 
@@ -11,7 +12,6 @@ namespace {
 constexpr std::int64_t kGreatest = std::int64_t{1} << 30;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
-std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
 struct Interval {
   std::int64_t least = 0, greatest = 0;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "support/checked.hpp"
+
 namespace syno::derive::packed {
 
 namespace {
-
-std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
   std::uint64_t h = (a ^ (b + 0x9e3779b97f4a7c15ULL)) * 0xff51afd7ed558ccdULL;

@@ -60,13 +60,6 @@ std::optional<Matrices> matrices(const Program& program, const Scope& scope, con
   return found;
 }
 
-ScalarId product_of(Program& program, const std::vector<ScalarId>& factors) {
-  ScalarId product = factors[0];
-  for (std::size_t f = 1; f < factors.size(); ++f)
-    product = program.binary(Function::Multiply, product, factors[f]);
-  return product;
-}
-
 bool even(const Program& program, const Scope& scope, const Iterator& i) {
   const auto [begin, end] = range_of(program, i.range);
   return end - begin >= kLeast && (end - begin) % 2 == 0 && named_once(scope, i);

@@ -54,13 +54,6 @@ std::vector<std::int64_t> tiles_for(std::int64_t extent, std::int64_t window) {
   return tiles;
 }
 
-ScalarId product_of(Program& program, const std::vector<ScalarId>& factors) {
-  ScalarId product = factors[0];
-  for (std::size_t k = 1; k < factors.size(); ++k)
-    product = program.binary(Function::Multiply, product, factors[k]);
-  return product;
-}
-
 }  // namespace
 
 std::vector<Site> find_toom_cook(const Program& program, std::size_t at) {

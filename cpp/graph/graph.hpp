@@ -28,6 +28,7 @@ bool is_float(ElementType type);
 bool computes(ElementType type);  ///< whether programs compute on it
 
 enum class TensorId : std::uint32_t {};
+inline std::size_t place(TensorId id) { return static_cast<std::size_t>(id); }
 enum class Role : std::uint8_t { Input, Weight, Computed };
 
 /// An edge. Extents may be 0, and there may be none of them. Memory is row-major over `shape`; where there is

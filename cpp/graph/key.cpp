@@ -11,8 +11,6 @@ namespace syno::graph {
 
 namespace {
 
-std::size_t place(TensorId id) { return static_cast<std::size_t>(id); }
-
 /// Writes nodes in the order in which the outputs, first to last, come to need them: one that no name and no
 /// order of the nodes has a part in. Tensors are numbered in the order in which they are met.
 class StructuralKey {

@@ -17,8 +17,6 @@ namespace {
 
 constexpr std::string_view kWhere = "layout";
 
-std::size_t place(TensorId id) { return static_cast<std::size_t>(id); }
-
 /// y[i...] = x[i...].
 Program copy_program(const Shape& shape) {
   Program program;

@@ -95,8 +95,6 @@ class Spreading {
     }
   }
 
-  static std::size_t place(TensorId id) { return static_cast<std::size_t>(id); }
-
   const Graph& graph_;
   Propagation rules_;
   std::map<TensorId, Layout> layouts_;

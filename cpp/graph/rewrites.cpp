@@ -21,8 +21,6 @@ namespace {
 
 constexpr std::string_view kWhere = "graph rewrite";
 
-std::size_t place(TensorId id) { return static_cast<std::size_t>(id); }
-
 /// One program of the first one's input where both only read: the indices of the first read, over the
 /// iterators of the second.
 Program composed(const Program& first, const Program& second) {

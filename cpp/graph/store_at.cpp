@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::string_view kWhere = "store_at";
 
-std::size_t place(TensorId id) { return static_cast<std::size_t>(id); }
-
 /// y[i.., c, ...] = c < C ? host[i.., c, ...] : guest[i..] at the first place of what follows c, 0 elsewhere.
 Program stored(const Shape& host, std::size_t dim) {
   Program program;

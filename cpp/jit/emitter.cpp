@@ -27,8 +27,6 @@ constexpr std::int64_t kAlignment = 64;
 /// Instructions of a function, from which another one is begun: passes over one take longer than in
 /// proportion to it, from there on noticeably.
 constexpr std::size_t kLongFunction = 4096;
-std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
-
 std::int64_t bytes_of(const Buffer& buffer) {
   std::int64_t count = static_cast<std::int64_t>(nest::byte_size(buffer.dtype));
   for (const std::int64_t extent : buffer.extents) count *= extent;

@@ -13,12 +13,6 @@ using nest::ValueId;
 using nest::ValueKind;
 using program::Function;
 
-namespace {
-
-std::uint32_t raw(nest::BufferId id) { return static_cast<std::uint32_t>(id); }
-
-}  // namespace
-
 bool takes_long(const Value& node) {
   if (node.kind == ValueKind::Binary)
     return node.function == Function::Divide || node.function == Function::Power;

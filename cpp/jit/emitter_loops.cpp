@@ -24,8 +24,6 @@ constexpr std::int64_t kLargestUnrolledChunks = 8;
 constexpr double kCrowded = 0.75;
 constexpr double kFewLeft = 6;
 
-std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
-
 /// How often `expr` holds the variable, and whether only as a plain summand.
 struct Occurrence {
   int count = 0;

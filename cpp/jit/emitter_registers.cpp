@@ -19,12 +19,6 @@ using nest::StatementKind;
 using nest::StoreMode;
 using symbolic::ExprId;
 
-namespace {
-
-std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
-
-}  // namespace
-
 /// The slot and lane of one element, when every index is constant.
 std::optional<std::size_t> Emitter::tile_slot(const Tile& tile, const Buffer& buffer,
                                               const std::vector<Form>& at, int* lane) const {

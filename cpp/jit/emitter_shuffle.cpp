@@ -20,8 +20,6 @@ namespace {
 
 enum Tag : std::int64_t { kBlock = 200 };
 
-std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
-
 std::int64_t down_to(std::int64_t value, std::int64_t multiple) {
   return value - floor_modulo(value, multiple);
 }

@@ -27,8 +27,6 @@ using symbolic::ExprId;
 
 namespace {
 
-std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
-
 /// Whether memory of this dtype keeps all digits that are computed with.
 bool can_hold(Dtype dtype, double value) {
   if (dtype != Dtype::BF16 || std::isnan(value)) return true;

@@ -22,6 +22,7 @@ std::string_view name_of(Dtype dtype);
 std::size_t byte_size(Dtype dtype);
 
 enum class BufferId : std::uint32_t {};
+inline std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
 enum class StatementId : std::uint32_t {};
 enum class ValueId : std::uint32_t {};
 

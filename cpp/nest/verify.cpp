@@ -12,8 +12,6 @@
 namespace syno::nest {
 namespace {
 
-std::uint32_t raw(BufferId id) { return static_cast<std::uint32_t>(id); }
-
 constexpr std::int64_t kMostCopies = std::int64_t{1}
                                      << 17;  // by unrolled loops: code that is compiled in minutes
 constexpr std::size_t kMostLoops = 100;

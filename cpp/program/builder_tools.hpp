@@ -36,6 +36,12 @@ inline Shape per_dimension(std::string_view where, std::string_view what, const 
   return values;
 }
 
+template <class T>
+std::vector<T> concat(std::vector<T> a, const std::vector<T>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 /// Adds tensors and scopes to a concrete program with less ceremony.
 class Composer {
  public:

@@ -10,14 +10,10 @@ namespace syno::program {
 namespace {
 
 using detail::Composer;
+using detail::concat;
 using detail::numbered;
 using detail::require_positive;
 using detail::Shape;
-
-std::vector<Iterator> concat(std::vector<Iterator> a, const std::vector<Iterator>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 std::vector<Iterator> without(std::vector<Iterator> iterators, std::size_t position) {
   iterators.erase(iterators.begin() + static_cast<std::ptrdiff_t>(position));

@@ -9,6 +9,7 @@ namespace syno::program {
 namespace {
 
 using detail::Composer;
+using detail::concat;
 using detail::numbered;
 using detail::per_dimension;
 using detail::require_positive;
@@ -77,16 +78,6 @@ ExprId input_channel(Program& program, ExprId o, ExprId c, const ConvAttributes&
   if (a.groups == 1) return c;
   const ExprId group = program.arena.divide(o, Size(a.out_channels / a.groups));
   return program.arena.add(program.arena.multiply(group, a.in_channels / a.groups), c);
-}
-
-std::vector<Iterator> concat(std::vector<Iterator> a, const std::vector<Iterator>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-Shape concat(Shape a, const Shape& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
 }
 
 // stride*h + dilation*r - pad for every spatial dimension.

@@ -8,7 +8,7 @@
 namespace syno::symbolic {
 namespace {
 
-std::size_t raw(ExprId id) { return static_cast<std::size_t>(id); }
+std::size_t at(ExprId id) { return static_cast<std::size_t>(id); }
 
 template <class T>
 int three_way(const T& a, const T& b) {
@@ -47,12 +47,12 @@ bool Facts::less_equal(const Size& a, const Size& b) {
 }
 
 std::span<const Interval> Facts::bounds_of(ExprId id) {
-  if (raw(id) >= bounded_.size()) {
+  if (at(id) >= bounded_.size()) {
     bounded_.resize(arena_.node_count(), 0);
     bounds_.resize(bounded_.size() * valuations_);
   }
-  Interval* const place = bounds_.data() + raw(id) * valuations_;
-  if (!bounded_[raw(id)]) {
+  Interval* const place = bounds_.data() + at(id) * valuations_;
+  if (!bounded_[at(id)]) {
     const Expr node = arena_[id];
     if (node.op == Op::Add) {  // the others are short chains; sums repeat in every partial sum
       const auto a = bounds_of(node.a);
@@ -63,7 +63,7 @@ std::span<const Interval> Facts::bounds_of(ExprId id) {
     } else {
       for (std::size_t v = 0; v < valuations_; ++v) place[v] = bounds(arena_, id, context_, v);
     }
-    bounded_[raw(id)] = 1;
+    bounded_[at(id)] = 1;
   }
   return {place, valuations_};
 }

@@ -8,8 +8,8 @@
 namespace syno::synth {
 namespace {
 
-constexpr std::size_t kMemoSize = 1U << 12;   ///< entries at first; doubles when half full
-constexpr std::size_t kMemoLimit = 1U << 18;  ///< entries at most; beyond them the memo starts afresh
+constexpr std::size_t kDistances = 1U << 12;       ///< entries at first; doubles when half full
+constexpr std::size_t kDistancesLimit = 1U << 18;  ///< entries at most; beyond them the memo starts afresh
 
 bool any_negative(PackedSize size) {
   constexpr std::uint64_t kSigns = 0x8080808080808080ULL;
@@ -25,13 +25,13 @@ ShapeDistance::ShapeDistance(SizePool& sizes, const Spec& spec, std::vector<Size
       wanted_(std::move(wanted)),
       freedom_(freedom),
       connections_(sizes, spec, freedom),
-      memo_(kMemoSize) {
+      memo_(kDistances) {
   std::sort(wanted_.begin(), wanted_.end());  // equal ones are neighbours
 }
 
 ShapeDistance::MemoEntry& ShapeDistance::memo_slot(std::uint64_t key) {
   if (2 * memo_used_ >= memo_.size()) {
-    std::vector<MemoEntry> old(memo_.size() < kMemoLimit ? 2 * memo_.size() : memo_.size());
+    std::vector<MemoEntry> old(memo_.size() < kDistancesLimit ? 2 * memo_.size() : memo_.size());
     old.swap(memo_);
     memo_used_ = 0;
     if (memo_.size() > old.size()) {

@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "jit/kernel.hpp"
+#include "support/clock.hpp"
 #include "support/error.hpp"
 #include "support/interrupt.hpp"
 #include "support/random.hpp"
@@ -33,10 +34,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using jit::Kernel;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::int64_t bytes_of(const nest::Buffer& buffer) {
   std::int64_t count = static_cast<std::int64_t>(nest::byte_size(buffer.dtype));

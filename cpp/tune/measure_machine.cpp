@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "jit/kernel.hpp"
+#include "support/clock.hpp"
 #include "support/random.hpp"
 
 namespace syno::tune {
@@ -21,10 +22,6 @@ using machine::MemoryLevel;
 
 using Clock = std::chrono::steady_clock;
 using Floats = std::vector<float>;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Seconds of one call: the fastest of several samples, since disturbances only ever add.
 double fastest(const std::function<void()>& call, double sample_s = 4e-3, int samples = 12) {

@@ -1,0 +1,15 @@
+// bindings/unlocked.hpp — work that leaves the interpreter to other threads.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace syno::bindings {
+
+/// Runs C++ work without the interpreter lock; exceptions pass through.
+template <class Work>
+auto unlocked(Work&& work) {
+  const pybind11::gil_scoped_release release;
+  return work();
+}
+
+}  // namespace syno::bindings

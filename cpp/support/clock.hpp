@@ -1,0 +1,12 @@
+// support/clock.hpp — elapsed time.
+#pragma once
+
+#include <chrono>
+
+namespace syno {
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace syno
