@@ -147,14 +147,28 @@ TEST(Derivative, AgreesWithDifferencesOnUsualOperators) {
 }
 
 TEST(Derivative, AgreesWithDifferencesForEveryFunction) {
-  for (const char* text :
-       {"y[i] = exp(x[i])", "y[i] = log(x[i])", "y[i] = sqrt(x[i])", "y[i] = rsqrt(x[i])", "y[i] = erf(x[i])",
-        "y[i] = tanh(x[i])", "y[i] = sigmoid(x[i])", "y[i] = gelu(x[i])", "y[i] = relu(x[i] - 0.375)",
-        "y[i] = abs(x[i] - 0.375)", "y[i] = a[i] / b[i]", "y[i] = a[i] - 2 * b[i]",
-        "y[i] = max(a[i], b[7-i])", "y[i] = min(a[i], b[7-i])", "y[i] = pow(a[i], b[i])",
-        "y[i] = select(a[i] < b[7-i], a[i] * a[i], b[i])", "y[i] = -x[i] * x[7-i]", "y[i] = sin(x[i])",
-        "y[i] = cos(x[i]) * x[7-i]", "y[i] = atan(x[i])", "y[i] = fmod(a[i], b[i])",
-        "y[i] = floor(x[i]) + ceil(x[i]) * x[7-i] - round(x[i]) + trunc(x[i])"}) {
+  for (const char* text : {"y[i] = exp(x[i])",
+                           "y[i] = log(x[i])",
+                           "y[i] = sqrt(x[i])",
+                           "y[i] = rsqrt(x[i])",
+                           "y[i] = erf(x[i])",
+                           "y[i] = tanh(x[i])",
+                           "y[i] = sigmoid(x[i])",
+                           "y[i] = gelu(x[i])",
+                           "y[i] = relu(x[i] - 0.375)",
+                           "y[i] = abs(x[i] - 0.375)",
+                           "y[i] = a[i] / b[i]",
+                           "y[i] = a[i] - 2 * b[i]",
+                           "y[i] = max(a[i], b[7-i])",
+                           "y[i] = min(a[i], b[7-i])",
+                           "y[i] = pow(a[i], b[i])",
+                           "y[i] = select(a[i] < b[7-i], a[i] * a[i], b[i])",
+                           "y[i] = -x[i] * x[7-i]",
+                           "y[i] = sin(x[i])",
+                           "y[i] = cos(x[i]) * x[7-i]",
+                           "y[i] = atan(x[i])",
+                           "y[i] = fmod(a[i], b[i])",
+                           "y[i] = floor(x[i]) + ceil(x[i]) * x[7-i] - round(x[i]) + trunc(x[i])"}) {
     check(parsed(text, {{"i", 8}}), 9, 0.1);
   }
   check(parsed("y[i] = prod[r] x[i,r]", {{"i", 3}, {"r", 4}}), 10, 0.1);
