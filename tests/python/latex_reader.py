@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 _TOKEN = re.compile(
-    r"\\left\\lfloor|\\right\\rfloor|\\left.|\\right.|\\begin\{\w+\}|\\end\{\w+\}|\\operatorname\{\w+\}|\\math(?:rm|tt)\{[^}]*\}"
+    r"\\left\\lfloor|\\right\\rfloor|\\left\\lceil|\\right\\rceil|\\left.|\\right.|\\begin\{\w+\}|\\end\{\w+\}|\\operatorname\{\w+\}|\\math(?:rm|tt)\{[^}]*\}"
     r"|\\text\{[^}]*\}|\\\\|\\[a-zA-Z]+|\d+|[a-zA-Z]|\S"
 )
 _INFIX = {
@@ -151,12 +151,16 @@ class LatexReader:
             self._at += 1
             return "abs(" + self._until(r"\right|") + ")"
         if token == r"\left\lfloor":
-            self._take(r"\left\lfloor", r"\frac", "{")
-            quotient = f"({self._until('}')}) / "
-            self._take("{")
-            quotient += f"({self._until('}')})"
-            self._take(r"\right\rfloor")
-            return f"({quotient})" if self._in_index else f"index({quotient})"
+            self._at += 1
+            inside = self._until(r"\right\rfloor")
+            if self._in_index:
+                return f"({inside})"
+            # A quotient of indices alone is one; of what is read, the function.
+            return f"floor({inside})" if "[" in inside else f"index({inside})"
+        if token == r"\left\lceil":
+            self._at += 1
+            inside = self._until(r"\right\rceil")
+            return f"ceil({inside})"
         if token == r"\frac":
             self._take(r"\frac", "{")
             above = self._until("}")
