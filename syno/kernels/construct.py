@@ -85,7 +85,7 @@ def construct(
         ScheduleError: a function answered something else, or what cannot be built.
     """
     threads = whole("construct", "threads", threads, 1, MOST_THREADS)
-    if not callable(policy) and policy not in policies():
+    if not callable(policy) and policy not in list(policies()):
         raise unknown_name("policy", policy, policies())
     program = (
         operator

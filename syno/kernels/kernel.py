@@ -558,7 +558,7 @@ def compile(
 def _by_policy(operator: Operator, policy: Policy, dtype: str, threads: int) -> Chosen:
     """What a policy makes now, whatever is on record or kept."""
     if callable(policy) or policy != "search":
-        if not callable(policy) and policy not in policies():
+        if not callable(policy) and policy not in list(policies()):
             raise unknown_name("policy", policy, ["search", *policies()])
         made = construct(operator, threads=threads, dtype=dtype, policy=policy, explain=True)
         return Chosen(made.schedule, "constructed", made=made)
