@@ -14,7 +14,7 @@ namespace {
 constexpr double kCut = 0.5;        ///< of a scope's work that one tile of a single element may need at most
 constexpr double kNoRepeat = 1.02;  ///< work over work without tiles that counts as none done again
 constexpr double kMostRepeated = 2;
-constexpr double kClearGain = 0.97;  ///< of the time predicted without, that is worth a change
+constexpr double kClearGain = 1.03;  ///< times as fast as predicted without, that is worth a change
 constexpr std::size_t kMostScopes = 24;
 /// Parts of the second cache that intermediate results of a tile may take.
 constexpr std::array kShares = {0.7, 0.35, 0.15, 0.05};
