@@ -36,7 +36,10 @@ std::vector<std::string> atan_helper(const std::string& name, const std::array<s
     lines.push_back(
         fmt::format("    series = series * z {} {}", minus ? "-" : "+", series[i].substr(minus ? 1 : 0)));
   }
-  lines.emplace_back("    base = tl.where(far, 1.5707963267948966, tl.where(mid, 0.7853981633974483, 0.0))");
+  // A choice between two numbers is of float32 in Triton, whatever the tensors are.
+  lines.emplace_back("    none = tl.zeros_like(a)");
+  lines.emplace_back(
+      "    base = tl.where(far, none + 1.5707963267948966, tl.where(mid, none + 0.7853981633974483, none))");
   lines.emplace_back("    value = base + (u + u * z * series)");
   lines.emplace_back("    return tl.where(x < 0, -value, value)");
   return lines;

@@ -294,6 +294,7 @@ class Emitter {
   bool loads_masked(nest::Dtype dtype) const;
   std::optional<Row> row_of(nest::BufferId id, const std::vector<symbolic::ExprId>& indices);
   bool readable(const Apart& load, std::int64_t from, std::int64_t to) const;
+  void take_off(Apart& load);
   llvm::Value* wanted_mask(const Apart& load, std::int64_t start, int width);
   llvm::Value* block_load(const Apart& load, std::int64_t start, int width, llvm::Value* mask);
   llvm::Value* shuffled(llvm::Value* a, llvm::Value* b, const std::vector<int>& mask);

@@ -67,27 +67,58 @@ bool Emitter::readable(const Apart& load, std::int64_t from, std::int64_t to) co
   return range.least + from >= low && range.greatest + to <= high;
 }
 
-/// Of the elements [start, start + width) beyond lane 0's, those of lanes that are on; null where one of the
-/// conditions says more than where a lane begins.
-llvm::Value* Emitter::wanted_mask(const Apart& load, std::int64_t start, int width) {
-  const auto size = static_cast<std::size_t>(width);
-  std::vector<std::size_t> lane(size, 0);
-  std::vector<llvm::Constant*> any(size, b_.getFalse());
-  for (std::size_t l = 0; l < load.on.size(); ++l) {
-    const std::int64_t at = (*load.offsets)[l] - start;
-    if (!load.on[l] || at < 0 || at >= width || any[static_cast<std::size_t>(at)]->isOneValue()) continue;
-    lane[static_cast<std::size_t>(at)] = l;
-    any[static_cast<std::size_t>(at)] = b_.getTrue();
-  }
-  llvm::Value* mask = llvm::ConstantVector::get(any);
+/// Takes the lanes off for which a condition fails wherever the loops are.
+void Emitter::take_off(Apart& load) {
   for (const auto& [about, condition] : load.conditions) {
     const LaneForm lanes = over_lanes(about);
-    if (!lanes.same_terms) return nullptr;
-    std::vector<std::int64_t> offsets(size);
-    for (std::size_t e = 0; e < size; ++e) offsets[e] = lanes.offsets[lane[e]];
-    mask = both(mask, offsets_mask(lanes.first, offsets, condition, forms_.bounds_without_facts(about)));
+    if (!lanes.same_terms || !lanes.first.is_constant()) continue;
+    for (std::size_t l = 0; l < load.on.size(); ++l) {
+      const std::int64_t value = lanes.first.constant + lanes.offsets[l];
+      if (value < condition.begin || value >= condition.end) load.on[l] = false;
+    }
   }
-  return mask;
+}
+
+/// Of the elements [start, start + width) beyond lane 0's, those of lanes that are on; null where one of the
+/// conditions says more than where a lane begins, or lanes of many minds share an element.
+llvm::Value* Emitter::wanted_mask(const Apart& load, std::int64_t start, int width) {
+  std::vector<LaneForm> about;
+  for (const LaneCondition& each : load.conditions) {
+    about.push_back(over_lanes(each.about));
+    if (!about.back().same_terms) return nullptr;
+  }
+  const auto agree = [&](std::size_t a, std::size_t b) {
+    return std::all_of(about.begin(), about.end(),
+                       [&](const LaneForm& form) { return form.offsets[a] == form.offsets[b]; });
+  };
+  // An element is wanted where one of its lanes is: each layer holds one lane of an element.
+  constexpr std::size_t kOff = static_cast<std::size_t>(-1), kMostLayers = 2;
+  const auto size = static_cast<std::size_t>(width);
+  std::vector<std::vector<std::size_t>> layers(1, std::vector<std::size_t>(size, kOff));
+  for (std::size_t l = 0; l < load.on.size(); ++l) {
+    const std::int64_t place = (*load.offsets)[l] - start;
+    if (!load.on[l] || place < 0 || place >= width) continue;
+    const auto at = static_cast<std::size_t>(place);
+    std::size_t layer = 0;
+    while (layer < layers.size() && layers[layer][at] != kOff && !agree(layers[layer][at], l)) ++layer;
+    if (layer == kMostLayers) return nullptr;
+    if (layer == layers.size()) layers.emplace_back(size, kOff);
+    if (layers[layer][at] == kOff) layers[layer][at] = l;
+  }
+  llvm::Value* any = nullptr;
+  for (const std::vector<std::size_t>& lane : layers) {
+    std::vector<llvm::Constant*> held;
+    for (const std::size_t l : lane) held.push_back(b_.getInt1(l != kOff));
+    llvm::Value* mask = llvm::ConstantVector::get(held);
+    for (std::size_t c = 0; c < about.size(); ++c) {
+      std::vector<std::int64_t> offsets(size);
+      for (std::size_t e = 0; e < size; ++e) offsets[e] = about[c].offsets[lane[e] == kOff ? 0 : lane[e]];
+      mask = both(mask, offsets_mask(about[c].first, offsets, load.conditions[c].condition,
+                                     forms_.bounds_without_facts(load.conditions[c].about)));
+    }
+    any = any ? b_.CreateOr(any, mask) : mask;
+  }
+  return any;
 }
 
 llvm::Value* Emitter::block_load(const Apart& load, std::int64_t start, int width, llvm::Value* mask) {

@@ -409,6 +409,7 @@ Lanes Emitter::load_memory(BufferId id, const std::vector<ExprId>& indices, llvm
       if (!on) {
         apart.conditions = simd_->conditions;
         apart.conditions.insert(apart.conditions.end(), guards.begin(), guards.end());
+        take_off(apart);
       }
       llvm::Value* found = shuffled_load(apart, where->stride.value_or(1));
       if (found && guard_mask) found = b_.CreateSelect(mask, found, off);

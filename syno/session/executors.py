@@ -20,7 +20,7 @@ import msgspec
 from syno.errors import SessionError
 from syno.session.config import Component
 from syno.session.memory import show_bytes, tree_bytes
-from syno.session.worker import Parts, code_of, describe, frame, perform, take_frame
+from syno.session.worker import Parts, call_mark, code_of, describe, frame, perform, take_frame
 from syno.support.fresh import python_command, python_environment
 
 Reported = Callable[[int, int, dict[str, float]], None]
@@ -292,7 +292,11 @@ class _Worker:
         return status.st_ino, status.st_mtime_ns
 
     def last_words(self) -> str:
-        """The last line it wrote to its log."""
+        """The last line it wrote to its log in its call.
+
+        What an earlier call wrote may reach the log after that call's answer, but before the line that
+        begins this call.
+        """
         if self.log is None:
             return ""
         try:
@@ -301,9 +305,12 @@ class _Worker:
                 same = self.log_start <= size and self._put_aside() == self.log_before
                 start = self.log_start if same else 0  # a new file since
                 log.seek(max(start, size - 2_000))
-                lines = log.read().decode(errors="replace").strip().splitlines()
+                text = log.read().decode(errors="replace")
         except OSError:
             return ""
+        if self.index is not None:
+            text = text.rpartition(f"{call_mark(self.index)}\n")[2]
+        lines = text.strip().splitlines()
         return lines[-1].strip()[:300] if lines else ""
 
 

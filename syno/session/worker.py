@@ -28,6 +28,11 @@ from syno.support.streams import Stream
 _LENGTH = struct.Struct(">I")
 
 
+def call_mark(number: int) -> str:
+    """The line of a worker's log that begins a call: what comes before it says nothing of that call."""
+    return f"[syno] call {number}"
+
+
 def frame(message: Any) -> bytes:
     """One message as it travels."""
     payload = msgspec.msgpack.encode(message)
@@ -177,6 +182,10 @@ def main() -> None:
     while True:
         call = calls.get()
         number = call["call"]
+        with contextlib.suppress(
+            OSError, ValueError, AttributeError
+        ):  # a call may have closed or replaced it
+            print(call_mark(number), file=sys.stderr, flush=True)
         channel.send({"taken": number})
 
         def report(step: int, _number: int = number, **metrics: float) -> None:

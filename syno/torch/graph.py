@@ -41,7 +41,10 @@ _TYPES = re.compile(
 )
 _LAYERS = {kind: (layer, rank) for layer, (kind, rank) in CONVOLUTIONS.items()}
 _FUNCTIONS = {f"conv{rank}d.{how}" for rank in (1, 2, 3) for how in ("default", "padding")} | {
-    "linear.default"
+    "linear.default",
+    "conv_transpose1d.default",
+    "conv_transpose2d.input",
+    "conv_transpose3d.input",
 }
 
 
@@ -462,8 +465,9 @@ def _module_of(layer: Layer) -> nn.Module:
     if any(before != after for before, after in layer.pad):
         raise CannotRecord("a layer is padded by more on one side than on the other")
     made, _ = _LAYERS[layer.kind]
+    more = {"output_padding": layer.output_pad} if layer.transposed else {}
     module: nn.Module = made(
         layer.in_channels, layer.out_channels, layer.kernel, layer.stride, tuple(p for p, _ in layer.pad),
-        layer.dilation, layer.groups, layer.bias, device="meta",
+        dilation=layer.dilation, groups=layer.groups, bias=layer.bias, device="meta", **more,
     )  # fmt: skip
     return module

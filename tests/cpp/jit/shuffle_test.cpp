@@ -1,5 +1,6 @@
 // Loads of lanes that lie apart: whole vectors and shuffles give what a gather gives, read nothing outside
 // the arrays, and take the place of gathers where they should.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -76,6 +77,46 @@ TEST_P(ShuffledLoad, TakesThePlaceOfAGather) {
   options.cpu = &cpu;
   const auto kernel = compile(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), options);
   EXPECT_EQ(kernel->llvm().find("masked.gather") != std::string::npos, GetParam().gathers) << kernel->llvm();
+}
+
+/// A load whose lanes lie in rows that overlap or lie apart, some of them outside the array, on conditions of
+/// lanes, of loops, and of both.
+std::string random_load(Random& random) {
+  const auto pick = [&](std::uint64_t least, std::uint64_t most) {
+    return least + random.below(most - least + 1);
+  };
+  const std::uint64_t lanes = std::uint64_t{4} << pick(0, 2), row = pick(1, lanes), step = pick(0, 9);
+  const std::uint64_t stride = pick(0, 3), more = pick(0, 9), loops = pick(1, 5), before = pick(0, 4);
+  const std::uint64_t size = pick(1, loops * more + (lanes / row) * step + row * stride + 1);
+  const std::string at =
+      fmt::format("{} * (i / {}) + {} * (i % {}) + {} * o - {}", step, row, stride, row, more, before);
+  std::string conditions = fmt::format("{} in 0..{}", at, size);
+  const auto maybe = [&](const std::string& about, std::uint64_t most) {
+    if (random.below(2) == 0) return;
+    const std::uint64_t begin = pick(0, most / 2);
+    conditions += fmt::format(", {} in {}..{}", about, begin, pick(begin + 1, most + 1));
+  };
+  maybe(fmt::format("i % {}", row), row);
+  maybe(fmt::format("i / {} + o", row), lanes / row + loops);
+  maybe("i + o", lanes + loops);
+  maybe("o", loops);
+  return fmt::format(
+      "input x: T[{}]\noutput y: T[{}, {}]\nfor o in 0..{}\n  for i in 0..{} vector\n"
+      "    y[o, i] = x[{}] {{{} else {}}}\n",
+      size, loops, lanes, loops, lanes, at, conditions, random.below(3));
+}
+
+TEST(RandomShuffledLoad, ComputesWhatTheInterpreterDoes) {
+  const Cpu v3 = cpu_named("x86-64-v3"), generic = cpu_named("generic");
+  Random random(20261124);
+  for (int round = 0; round < 150; ++round) {
+    const ShuffledCase drawn{"random", random_load(random)};
+    SCOPED_TRACE(drawn.text);
+    const std::string dtype = std::vector<std::string>{"f32", "f64", "bf16"}[random.below(3)];
+    const LoopNest nest = nest::parse_loop_nest(with_dtype(drawn, dtype));
+    for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
+      expect_as_interpreted(nest, 100 + static_cast<std::uint64_t>(round), cpu, 1);
+  }
 }
 
 class SizedLoad : public testing::TestWithParam<ShuffledCase> {};

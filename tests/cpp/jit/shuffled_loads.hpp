@@ -42,6 +42,14 @@ inline const std::vector<ShuffledCase>& shuffled_cases() {
       {"constant_borders",
        "input x: T[30]\noutput y: T[16]\nfor i in 0..16 vector\n"
        "  y[i] = x[2 * i - 1] {2 * i - 1 in 0..30 else -3}\n"},
+      {"padded_rows",
+       "input x: T[24, 3, 3]\noutput y: T[24, 4, 4]\nfor c in 0..24\n  for o in 0..2\n    for i in 0..8 "
+       "vector\n"
+       "      y[c, i / 4 + 2 * o, i % 4] = x[c, i / 4 + 2 * o, i % 4] "
+       "{i / 4 + 2 * o in 0..3, i % 4 in 0..3 else 0}\n"},
+      {"shared_by_lanes_of_two_minds",
+       "input x: T[40]\noutput y: T[5, 16]\nfor o in 0..5\n  for i in 0..16 vector\n"
+       "    y[o, i] = x[i / 2 + 4 * o] {i + o in 2..17 else 7}\n"},
       {"rows_on_a_condition",
        "input x: T[4, 64]\noutput y: T[6, 32]\nfor r in 0..6\n  for i in 0..32 vector\n"
        "    y[r, i] = x[r - 1, 2 * i] {r - 1 in 0..4 else 2}\n"},
