@@ -289,6 +289,9 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
                         const Chooser& chooser, const std::vector<std::string>& constants = {},
                         const Strides& strides = {}, Phases phases = Phases::Together,
                         const TiledFusions& fusions = {});
+/// The same of what is prepared() already.
+Finished construct_from(const Construction& prepared, const Chooser& chooser,
+                        const TiledFusions& fusions = {});
 /// The construction before loops are decided: what is cheap inlined, sums solved, epilogues fused.
 Construction prepared(const program::Program& concrete, Dtype dtype, const Target& target,
                       const std::vector<std::string>& constants, const Strides& strides, Phases phases,

@@ -556,11 +556,8 @@ Construction prepared(const program::Program& concrete, Dtype dtype, const Targe
   return c;
 }
 
-Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
-                        const Chooser& chooser, const std::vector<std::string>& constants,
-                        const Strides& strides, Phases phases, const TiledFusions& fusions) {
-  bool separable = false;
-  Construction c = prepared(concrete, dtype, target, constants, strides, phases, &separable);
+Finished construct_from(const Construction& prepared, const Chooser& chooser, const TiledFusions& fusions) {
+  Construction c = prepared;
   stage_tiles(c, fusions);
   const Construction inlined = c;
   const std::vector<std::string> names = scope_names(c);
@@ -579,15 +576,21 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
                                           Attempt{&by_count, false}, Attempt{&plain, false}}) {
     write_scopes(c, names, names.size(), chosen, in_pieces, fusions);
     try {
-      Finished made = finished(c);
-      made.separable = separable;
-      return made;
+      return finished(c);
     } catch (const ScheduleError&) {
       c = inlined;
     }
   }
   write_scopes(c, names, names.size(), nullptr, false, fusions);
-  Finished made = finished(c);
+  return finished(c);
+}
+
+Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
+                        const Chooser& chooser, const std::vector<std::string>& constants,
+                        const Strides& strides, Phases phases, const TiledFusions& fusions) {
+  bool separable = false;
+  const Construction c = prepared(concrete, dtype, target, constants, strides, phases, &separable);
+  Finished made = construct_from(c, chooser, fusions);
   made.separable = separable;
   return made;
 }

@@ -297,23 +297,22 @@ TiledFusions predicted_fusions(const program::Program& concrete, Dtype dtype, co
   const Construction c = prepared(concrete, dtype, target, constants, strides, phases);
   const std::size_t count = c.plan.program.scopes.size();
   if (count < 2 || count > kMostScopes) return chosen;
-  const auto made_with = [&](const TiledFusions& fusions) {
-    return construct_with(concrete, dtype, target, counted, constants, strides, phases, fusions);
-  };
-  const auto seconds = [&](const Finished& made) {
-    return machine::predict(made.nest, machine, options).seconds;
-  };
+  const auto made_with = [&](const TiledFusions& fusions) { return construct_from(c, counted, fusions); };
+  const auto predicted = [&](const Finished& made) { return machine::predict(made.nest, machine, options); };
   const Finished whole = made_with({});
   const std::int64_t kept = intermediate_bytes(whole.nest);
   if (kept <= target.l1_bytes) return chosen;
   const double gain = least_gain(kept, machine);
-  double best = seconds(whole);
+  const machine::Prediction without = predicted(whole);
+  // Tiles save moving data, never work.
+  if ((without.compute_s + without.overhead_s) * kClearGain >= without.seconds) return chosen;
+  double best = without.seconds;
   for (std::size_t s = count; s-- > 0;) {
     std::optional<TiledFusion> better;
     for (const TiledFusion& fusion : tiled_fusions_of(c, name_of(c, s))) {
       TiledFusions with = chosen;
       with.push_back(fusion);
-      const double now = seconds(made_with(with));
+      const double now = predicted(made_with(with)).seconds;
       if (now * gain >= best) continue;
       best = now;
       better = fusion;

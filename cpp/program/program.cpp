@@ -92,19 +92,21 @@ ScalarId Program::select(ScalarId condition, ScalarId yes, ScalarId no) {
 }
 
 std::vector<ScalarId> scalars_of(const Program& program, ScalarId root) {
-  std::vector<bool> reached(static_cast<std::size_t>(root) + 1, false);
-  reached[static_cast<std::size_t>(root)] = true;
-  for (std::size_t i = static_cast<std::size_t>(root) + 1; i-- > 0;) {
-    if (!reached[i]) continue;
-    const Scalar& scalar = program.scalars[i];
-    over_operands(scalar, [&](ScalarId id) {
-      SYNO_ASSERT(static_cast<std::size_t>(id) < i, "operands precede the scalar that uses them");
-      reached[static_cast<std::size_t>(id)] = true;
+  // Largest first, from a heap: a body costs what is in it, however many scalars the program has.
+  std::vector<ScalarId> result, waiting{root};
+  while (!waiting.empty()) {
+    std::pop_heap(waiting.begin(), waiting.end());
+    const ScalarId id = waiting.back();
+    waiting.pop_back();
+    if (!result.empty() && result.back() == id) continue;
+    result.push_back(id);
+    over_operands(program.scalar(id), [&](ScalarId operand) {
+      SYNO_ASSERT(operand < id, "operands precede the scalar that uses them");
+      waiting.push_back(operand);
+      std::push_heap(waiting.begin(), waiting.end());
     });
   }
-  std::vector<ScalarId> result;
-  for (std::size_t i = 0; i < reached.size(); ++i)
-    if (reached[i]) result.push_back(ScalarId{static_cast<std::uint32_t>(i)});
+  std::reverse(result.begin(), result.end());
   return result;
 }
 
