@@ -125,6 +125,8 @@ def test_inside_a_row_nothing_is_asked(
         sums = [line for line in lines[:end] if "+=" in line]
         assert sums
         assert not any("{" in line for line in sums), sums
-        # Rows of padding are left out whole: the one question that is left, asked around the columns.
+        # Rows of padding are left out whole: the one question that is left, asked around the columns. Where sums go
+        # on from block to block of channels, the first block is another one.
         asked = [line.strip() for line in lines[:end] if line.strip().startswith("if ")]
+        asked = [line for line in asked if not re.fullmatch(r"if c_o in \d+\.\.\d+", line)]
         assert all("r + " in line or "2 * r" in line for line in asked), asked

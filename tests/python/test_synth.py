@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import subprocess
@@ -160,6 +161,12 @@ def test_deep_operators_are_sampled_on_request() -> None:
         _core.sample_operators(where, n=1, seed=2, seconds=-1)
 
 
+@functools.cache
+def enumerated_whole() -> Any:
+    """All operators of at most seven steps, found at once."""
+    return _core.enumerate_operators(spec(max_steps=8), max_steps=7)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_enumeration_that_a_signal_ended_goes_on(
@@ -187,7 +194,7 @@ def test_an_enumeration_that_a_signal_ended_goes_on(
         assert "KeyboardInterrupt" in messages
     lines = kept.read_bytes().count(b"\n")
     again = _core.enumerate_operators(where, max_steps=7, checkpoint=str(kept))
-    whole = _core.enumerate_operators(where, max_steps=7)
+    whole = enumerated_whole()
     assert [g.text() for g in again.operators] == [g.text() for g in whole.operators]
     assert {**again.stats, "seconds": 0} == {**whole.stats, "seconds": 0}
     assert kept.read_bytes().count(b"\n") > lines, "nothing was left to do"
