@@ -119,7 +119,9 @@ class SynoRep(BackendRep):
 
         def function(feeds: Mapping[str, Array]) -> dict[str, Array]:
             if compiled is not None:
-                made = compiled.run([np.ascontiguousarray(feeds[v.name]) for v in network.inputs])
+                given = [feeds[value.name] for value in network.inputs]
+                # A number becomes a vector in ascontiguousarray().
+                made = compiled.run([np.ascontiguousarray(a).reshape(a.shape) for a in given])
                 return dict(zip([value.name for value in network.outputs], made, strict=True))
             tensors = {
                 name: tensor_of(np.ascontiguousarray(a)).reshape(a.shape)

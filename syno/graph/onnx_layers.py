@@ -69,15 +69,21 @@ def _kernel(op: Op, n: int) -> list[int]:
 
 @row("Conv")
 def _conv(op: Op) -> Tensor:
-    size = _spatial(op)
+    return convolved(op, op.x(0), op.x(1), op.x_or_none(2))
+
+
+def convolved(op: Op, x: Value, w: Value, b: Value | None) -> Value:
+    """A convolution of these tensors by the attributes of a node of Conv's kind."""
+    if x.rank < 3 or w.rank != x.rank:
+        raise ShapeError(f"[onnx] {op.kind} of {list(x.shape)} by {list(w.shape)}")
+    size = x.shape[2:]
     n = len(size)
-    kernel = _kernel(op, n)
+    kernel = [int(k) for k in op.get("kernel_shape") or w.shape[2:]]
+    if kernel != list(w.shape[2:]):
+        raise ShapeError(f"[onnx] kernel_shape is {shown(kernel)}")
     stride, dilation = _list(op, "strides", n, 1), _list(op, "dilations", n, 1)
     begin, end = _paddings(op, size, kernel, stride, dilation)
-    groups = op.get("group", 1)
-    return windows.conv(
-        op.build, op.x(0), op.x(1), op.x_or_none(2), stride, begin, end, dilation, groups
-    )
+    return windows.conv(op.build, x, w, b, stride, begin, end, dilation, op.get("group", 1))
 
 
 @row("ConvTranspose")
@@ -134,7 +140,9 @@ def _pool(op: Op) -> Tensor:
     ceil = bool(op.get("ceil_mode", 0))
     x = op.x()
     if op.kind == "MaxPool":
-        return windows.max_pool(op.build, x, kernel, stride, begin, end, dilation, ceil)
+        numbers = op.build.cast(x, "float32") if x.dtype in ("int8", "uint8") else x
+        made = windows.max_pool(op.build, numbers, kernel, stride, begin, end, dilation, ceil)
+        return op.build.cast(made, str(x.dtype)) if numbers is not x else made
     if op.kind == "LpPool":
         return windows.lp_pool(
             op.build, x, op.get("p", 2), kernel, stride, begin, end, ceil, dilation

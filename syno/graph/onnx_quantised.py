@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from syno.graph.building import FLOATS, NotCovered, Value
 from syno.graph.functions.formulas import pointwise
+from syno.graph.functions.products import matmul
 from syno.graph.functions.shapes import reshape
 from syno.graph.onnx_file import type_name
+from syno.graph.onnx_layers import convolved
 from syno.graph.onnx_op import Op, Tensor, row
 
 #: Quantised numbers, which single precision holds exactly.
@@ -63,3 +66,110 @@ def _quantize(op: Op) -> Tensor:
         body += " + {z}"
     made = pointwise(op.build, f"min(max({body}, {{low}}), {{high}})", name="quantize", **operands)
     return op.build.cast(made, wanted)
+
+
+# Products and convolutions of quantised numbers
+
+#: Whole numbers of 8 bits, less a zero point, have products of at most 16 bits; single precision holds sums of so many.
+_EXACT_TERMS = 1 << 8
+
+
+def _along(rank: int, axis: int | None, shape: tuple[int, ...]) -> list[int]:
+    """The shape in which a scale or zero point of `shape` broadcasts: one for all, or one for each place of an axis."""
+    if math.prod(shape) == 1:
+        return []
+    if len(shape) == 1:
+        if axis is None:
+            raise NotCovered(f"[onnx] {shape[0]} scales or zero points where one is asked for")
+        return [shape[0] if d == axis % rank else 1 for d in range(rank)]
+    return list(shape)
+
+
+def _centred(op: Op, i: int, zero: int, dtype: str, axis: int | None) -> Value:
+    """Quantised numbers less their zero point."""
+    x = op.x(i)
+    if x.dtype not in ("int8", "uint8"):
+        raise NotCovered(f"[onnx] quantised numbers of type {x.dtype}")
+    if not op.has(zero):
+        return op.build.cast(x, dtype)
+    about = op.x(zero)
+    shape = _along(x.rank, axis, about.shape)
+    numbers, known = op.known(i), op.known(zero)
+    if known is not None and not known.any():
+        return op.build.cast(x, dtype)
+    if numbers is not None and known is not None:
+        apart = numbers.astype(np.float64) - known.astype(np.float64).reshape(shape)
+        return op.build.literal(apart, dtype, f"{x.name}_centred")
+    off = reshape(op.build, op.build.cast(about, dtype), shape)
+    return pointwise(op.build, "{x} - {z}", name="centred", x=op.build.cast(x, dtype), z=off)
+
+
+def _scale(op: Op, i: int, rank: int, axis: int | None) -> Value:
+    value = op.x(i)
+    if value.dtype not in (*FLOATS, "float16"):
+        raise NotCovered(f"[onnx] scales of type {value.dtype}")
+    return reshape(op.build, op.build.cast(value, "float32"), _along(rank, axis, value.shape))
+
+
+def _requantised(op: Op, sums: Value, scales: tuple[Value, Value], out: int, axis: int) -> Tensor:
+    """Sums of products in the numbers that `out`, a scale, and the zero point behind it say."""
+    zero = op.x(out + 1)
+    if zero.dtype not in ("int8", "uint8"):
+        raise NotCovered(f"[onnx] sums quantised to {zero.dtype}")
+    ends = np.iinfo(zero.dtype)
+    made = pointwise(
+        op.build,
+        "min(max(round({x} * ({a} * {b} / {s})) + {z}, {low}), {high})",
+        name="quantize",
+        x=sums,
+        a=scales[0],
+        b=scales[1],
+        s=_scale(op, out, sums.rank, axis),
+        z=reshape(op.build, op.build.cast(zero, "float32"), _along(sums.rank, axis, zero.shape)),
+        low=int(ends.min),
+        high=int(ends.max),
+    )
+    return op.build.cast(made, str(zero.dtype))
+
+
+def _exact(terms: int) -> str:
+    """The element type in which sums of so many products of 8-bit numbers are exact."""
+    return "float32" if terms <= _EXACT_TERMS else "float64"
+
+
+@row("MatMulInteger")
+def _matmul_integer(op: Op) -> Tensor:
+    """Exact: where single precision does not hold the sums, they are computed in double precision."""
+    dtype = _exact(op.shape(0)[-1] if op.rank(0) else 1)
+    a = _centred(op, 0, 2, dtype, -2 if op.rank(0) > 1 else None)
+    b = _centred(op, 1, 3, dtype, -1 if op.rank(1) > 1 else None)
+    return op.build.cast(matmul(op.build, a, b), "int32")
+
+
+@row("QLinearMatMul")
+def _qlinear_matmul(op: Op) -> Tensor:
+    """Sums in single precision, as after DequantizeLinear; halves round to the even number."""
+    if op.rank(0) < 2 or op.rank(3) < 2:
+        raise NotCovered("[onnx] QLinearMatMul of vectors")
+    a, b = _centred(op, 0, 2, "float32", -2), _centred(op, 3, 5, "float32", -1)
+    sums = matmul(op.build, a, b)
+    scales = _scale(op, 1, sums.rank, -2), _scale(op, 4, sums.rank, -1)
+    return _requantised(op, sums, scales, 6, -2)
+
+
+@row("ConvInteger")
+def _conv_integer(op: Op) -> Tensor:
+    """Exact, as MatMulInteger; the border is the zero point."""
+    dtype = _exact(math.prod(op.shape(1)[1:]))
+    x, w = _centred(op, 0, 2, dtype, None), _centred(op, 1, 3, dtype, 0)
+    return op.build.cast(convolved(op, x, w, None), "int32")
+
+
+@row("QLinearConv")
+def _qlinear_conv(op: Op) -> Tensor:
+    """Sums in single precision, as after DequantizeLinear; the border is the zero point."""
+    x, w = _centred(op, 0, 2, "float32", None), _centred(op, 3, 5, "float32", 0)
+    bias = op.build.cast(op.x(8), "float32") if op.has(8) else None
+    sums = convolved(op, x, w, bias)
+    scales = _scale(op, 1, sums.rank, None), _scale(op, 4, sums.rank, 1)
+    return _requantised(op, sums, scales, 6, 1)

@@ -1,0 +1,191 @@
+"""Products and convolutions of quantised numbers in ONNX: whole results to the last digit, quantised ones to one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+from torch.nn import functional as F
+
+from syno import onnx_backend
+from syno.errors import ShapeError, UnsupportedOp
+
+KINDS = {"int8": np.int8, "uint8": np.uint8}
+
+
+def drawn(random: np.random.Generator, kind: str, shape: tuple[int, ...] | list[int]) -> Any:
+    ends = np.iinfo(KINDS[kind])
+    return random.integers(ends.min, ends.max + 1, shape).astype(KINDS[kind])
+
+
+def run(op: str, inputs: list[Any], kind: str, *, fixed: int = 0, **attributes: Any) -> Any:
+    """One node's result, compiled; the inputs from number `fixed` on are the model's own."""
+    names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
+    own = range(fixed, len(inputs)) if fixed else range(0)
+    element = helper.np_dtype_to_tensor_dtype
+    graph = helper.make_graph(
+        [helper.make_node(op, names, ["y"], **attributes)],
+        "g",
+        [
+            helper.make_tensor_value_info(names[k], element(x.dtype), x.shape)
+            for k, x in enumerate(inputs)
+            if x is not None and k not in own
+        ],
+        [
+            helper.make_tensor_value_info(
+                "y", element(np.dtype(kind)), [f"d{d}" for d in range(inputs[0].ndim)]
+            )
+        ],
+        [numpy_helper.from_array(inputs[k], names[k]) for k in own if inputs[k] is not None],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    given = [x for k, x in enumerate(inputs) if x is not None and k not in own]
+    (result,) = onnx_backend.prepare(model, compiled=True).run(given)
+    assert str(result.dtype) == kind
+    return np.asarray(result)
+
+
+def quantised(sums: Any, scale: Any, zero: Any, kind: str) -> Any:
+    ends = np.iinfo(KINDS[kind])
+    return np.clip(np.rint(sums * scale) + zero, ends.min, ends.max)
+
+
+def assert_within_a_step(result: Any, exact: Any) -> None:
+    apart = np.abs(result.astype(np.int64) - exact.astype(np.int64))
+    assert apart.max(initial=0) <= 1 and (apart != 0).mean() <= 0.01, apart
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    kinds=st.tuples(*[st.sampled_from(sorted(KINDS))] * 2),
+    batch=st.sampled_from([(), (2,), (2, 3)]),
+    m=st.integers(1, 5),
+    k=st.sampled_from([1, 3, 256, 257, 3000]),
+    n=st.integers(1, 5),
+    by_row=st.booleans(),
+    zeros=st.booleans(),
+    fixed=st.booleans(),
+)
+def test_whole_products_are_exact(
+    seed: int,
+    kinds: Any,
+    batch: Any,
+    m: int,
+    k: int,
+    n: int,
+    by_row: bool,
+    zeros: bool,
+    fixed: bool,
+) -> None:
+    random = np.random.default_rng(seed)
+    a, b = drawn(random, kinds[0], [*batch, m, k]), drawn(random, kinds[1], [k, n])
+    za = drawn(random, kinds[0], [m] if by_row else []) if zeros else None
+    zb = drawn(random, kinds[1], [n] if by_row else []) if zeros else None
+    inputs = [a, b, za, zb] if zeros else [a, b]
+    result = run("MatMulInteger", inputs, "int32", fixed=int(fixed))
+    left = a.astype(np.int64) - (0 if za is None else za.astype(np.int64)[..., None])
+    right = b.astype(np.int64) - (0 if zb is None else zb.astype(np.int64))
+    np.testing.assert_array_equal(result, left @ right)
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    kinds=st.tuples(*[st.sampled_from(sorted(KINDS))] * 3),
+    rank=st.integers(1, 2),
+    groups=st.sampled_from([1, 2]),
+    stride=st.integers(1, 2),
+    dilation=st.integers(1, 2),
+    padding=st.integers(0, 2),
+    by_channel=st.booleans(),
+    bias=st.booleans(),
+    fixed=st.booleans(),
+)
+def test_convolutions_are_those_of_the_numbers_meant(
+    seed: int, kinds: Any, rank: int, groups: int, stride: int, dilation: int, padding: int,
+    by_channel: bool, bias: bool, fixed: bool,
+) -> None:  # fmt: skip
+    random = np.random.default_rng(seed)
+    inside, out = 3 * groups, 2 * groups
+    x = drawn(random, kinds[0], [2, inside, *[7] * rank])
+    w = drawn(random, kinds[1], [out, inside // groups, *[3] * rank])
+    zx = drawn(random, kinds[0], [])
+    zw = drawn(random, kinds[1], [out] if by_channel else [])
+    b = random.integers(-5000, 5000, out).astype(np.int32) if bias else None
+    how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    convolution: Any = F.conv1d if rank == 1 else F.conv2d
+
+    def centred(values: Any, zero: Any) -> torch.Tensor:
+        zero = zero.astype(float).reshape([-1, *[1] * (values.ndim - 1)] if zero.ndim else [])
+        return torch.from_numpy(values.astype(float) - zero)
+
+    exact = convolution(centred(x, zx), centred(w, zw), **how).numpy()
+    attributes = {
+        "strides": [stride] * rank,
+        "dilations": [dilation] * rank,
+        "pads": [padding] * (2 * rank),
+        "group": groups,
+    }
+    own = 3 if fixed else 0
+    if zw.ndim == 0:  # ConvInteger's weights have one zero point in the standard's own evaluator
+        whole = run("ConvInteger", [x, w, zx, zw], "int32", fixed=1 if fixed else 0, **attributes)
+        np.testing.assert_array_equal(whole, exact)
+
+    sx = np.float32(random.uniform(0.01, 0.1))
+    sw = random.uniform(0.01, 0.1, [out] if by_channel else []).astype(np.float32)
+    sy, zy = np.float32(random.uniform(1, 4)), drawn(random, kinds[2], [])
+    inputs = [x, np.asarray(sx), zx, w, sw, zw, np.asarray(sy), zy, b]
+    result = run("QLinearConv", inputs, kinds[2], fixed=own, **attributes)
+    channels = [1, -1, *[1] * rank]
+    sums = exact + (0 if b is None else b.reshape(channels))
+    scale = sx.astype(float) * (sw.astype(float).reshape(channels) if sw.ndim else sw) / sy
+    assert_within_a_step(result, quantised(sums, scale, zy.astype(float), kinds[2]))
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    kinds=st.tuples(*[st.sampled_from(sorted(KINDS))] * 3),
+    k=st.sampled_from([1, 5, 700]),
+    apart=st.booleans(),
+)
+def test_products_are_quantised_by_row_and_column(
+    seed: int, kinds: Any, k: int, apart: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    m, n = 3, 4
+    a, b = drawn(random, kinds[0], [2, m, k]), drawn(random, kinds[1], [k, n])
+    za, zb = (drawn(random, kinds[i], [s] if apart else []) for i, s in ((0, m), (1, n)))
+    sa, sb = (random.uniform(0.01, 0.1, [s] if apart else []).astype("f4") for s in (m, n))
+    sy, zy = np.asarray(np.float32(k**0.5)), drawn(random, kinds[2], [])
+    result = run("QLinearMatMul", [a, sa, za, b, sb, zb, sy, zy], kinds[2])
+    left = a.astype(float) - za.astype(float)[..., None]
+    sums = left @ (b.astype(float) - zb)
+    scale = sa.astype(float)[..., None] * sb.astype(float) / float(sy)
+    assert_within_a_step(result, quantised(sums, scale, zy.astype(float), kinds[2]))
+
+
+def test_the_greatest_of_quantised_numbers_is_one_of_them() -> None:
+    for kind in KINDS:
+        x = drawn(np.random.default_rng(1), kind, [1, 2, 6, 6])
+        result = run("MaxPool", [x], kind, kernel_shape=[2, 2], strides=[2, 2])
+        np.testing.assert_array_equal(result, x.reshape(1, 2, 3, 2, 3, 2).max((3, 5)))
+
+
+def test_what_has_no_quantised_product_is_refused() -> None:
+    random = np.random.default_rng(2)
+    a, b = drawn(random, "uint8", [3, 4]), drawn(random, "uint8", [4, 2])
+    with pytest.raises(UnsupportedOp, match="type int16"):
+        run("MatMulInteger", [a.astype(np.int16), b], "int32")
+    x, w = drawn(random, "uint8", [1, 2, 5]), drawn(random, "uint8", [3, 2, 3])
+    two = drawn(random, "uint8", [2])
+    with pytest.raises(UnsupportedOp, match="2 scales or zero points where one"):
+        run("ConvInteger", [x, w, two], "int32")
+    with pytest.raises((ShapeError, UnsupportedOp)):
+        run("ConvInteger", [x, w], "int32", kernel_shape=[2])
