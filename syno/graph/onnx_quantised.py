@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from syno.errors import ShapeError
 from syno.graph.building import FLOATS, NotCovered, Value
 from syno.graph.functions.formulas import pointwise
 from syno.graph.functions.products import matmul
-from syno.graph.functions.shapes import reshape
+from syno.graph.functions.shapes import permute, reshape
 from syno.graph.onnx_file import type_name
 from syno.graph.onnx_layers import convolved
-from syno.graph.onnx_op import Op, Tensor, row
+from syno.graph.onnx_op import ROWS, Op, Tensor, row
 
 #: Quantised numbers, which single precision holds exactly.
 _TYPES = ("int8", "uint8", "int16")
+#: Those that numbers are made of, too: the biases of quantised layers, rounded to 24 bits as the result is.
+_READ = (*_TYPES, "int32")
 
 
 def _scaled(op: Op, value: Value, like: Value) -> Value:
@@ -32,7 +36,7 @@ def _scaled(op: Op, value: Value, like: Value) -> Value:
 @row("DequantizeLinear")
 def _dequantize(op: Op) -> Tensor:
     x, scale = op.x(0), op.x(1)
-    if x.dtype not in _TYPES or scale.dtype not in FLOATS:
+    if x.dtype not in _READ or scale.dtype not in FLOATS:
         raise NotCovered(f"[onnx] quantised numbers of type {x.dtype}")
     operands: dict[str, Any] = {
         "x": op.build.cast(x, scale.dtype),
@@ -111,25 +115,30 @@ def _scale(op: Op, i: int, rank: int, axis: int | None) -> Value:
     return reshape(op.build, op.build.cast(value, "float32"), _along(rank, axis, value.shape))
 
 
-def _requantised(op: Op, sums: Value, scales: tuple[Value, Value], out: int, axis: int) -> Tensor:
-    """Sums of products in the numbers that `out`, a scale, and the zero point behind it say."""
-    zero = op.x(out + 1)
-    if zero.dtype not in ("int8", "uint8"):
-        raise NotCovered(f"[onnx] sums quantised to {zero.dtype}")
-    ends = np.iinfo(zero.dtype)
-    made = pointwise(
-        op.build,
-        "min(max(round({x} * ({a} * {b} / {s})) + {z}, {low}), {high})",
-        name="quantize",
-        x=sums,
-        a=scales[0],
-        b=scales[1],
-        s=_scale(op, out, sums.rank, axis),
-        z=reshape(op.build, op.build.cast(zero, "float32"), _along(sums.rank, axis, zero.shape)),
-        low=int(ends.min),
-        high=int(ends.max),
-    )
-    return op.build.cast(made, str(zero.dtype))
+def _requantised(
+    op: Op, sums: Value, scales: tuple[Value, Value], out: int, axis: int, usual: str = ""
+) -> Tensor:
+    """Sums of products in the numbers that `out`, a scale, and the zero point behind it say; `usual` is the type without one."""
+    zero = op.x(out + 1) if op.has(out + 1) or not usual else None
+    kind = zero.dtype if zero is not None else usual
+    if kind not in ("int8", "uint8"):
+        raise NotCovered(f"[onnx] sums quantised to {kind}")
+    ends = np.iinfo(kind)
+    operands: dict[str, Any] = {
+        "x": sums,
+        "a": scales[0],
+        "b": scales[1],
+        "s": _scale(op, out, sums.rank, axis),
+        "low": int(ends.min),
+        "high": int(ends.max),
+    }
+    body = "round({x} * ({a} * {b} / {s}))"
+    if zero is not None:
+        shape = _along(sums.rank, axis, zero.shape)
+        operands["z"] = reshape(op.build, op.build.cast(zero, "float32"), shape)
+        body += " + {z}"
+    made = pointwise(op.build, f"min(max({body}, {{low}}), {{high}})", name="quantize", **operands)
+    return op.build.cast(made, str(kind))
 
 
 def _exact(terms: int) -> str:
@@ -173,3 +182,85 @@ def _qlinear_conv(op: Op) -> Tensor:
     sums = convolved(op, x, w, bias)
     scales = _scale(op, 1, sums.rank, None), _scale(op, 4, sums.rank, 1)
     return _requantised(op, sums, scales, 6, 1)
+
+
+# ONNX Runtime's operators on quantised numbers: those of the standard, on the numbers that are meant
+
+_RUNTIME = "com.microsoft"
+#: The standard's operator by ONNX Runtime's, each of whose tensors is three inputs: numbers, scale, zero point.
+_STANDARD = {
+    "QLinearAdd": "Add",
+    "QLinearAveragePool": "AveragePool",
+    "QLinearConcat": "Concat",
+    "QLinearGlobalAveragePool": "GlobalAveragePool",
+    "QLinearLeakyRelu": "LeakyRelu",
+    "QLinearMul": "Mul",
+    "QLinearReduceMean": "ReduceMean",
+    "QLinearSigmoid": "Sigmoid",
+    "QLinearSoftmax": "Softmax",
+}
+
+
+def _meant(op: Op, i: int) -> Value:
+    """The numbers that inputs `i` to `i + 2` stand for."""
+    x = _centred(op, i, i + 2, "float32", None)
+    return pointwise(op.build, "{x} * {s}", name="meant", x=x, s=_scale(op, i + 1, x.rank, None))
+
+
+@row(*_STANDARD, domain=_RUNTIME)
+def _of_the_numbers_meant(op: Op) -> Tensor:
+    """Computed in single precision on the numbers meant, and quantised."""
+    kind = _STANDARD[op.kind]
+    if op.get("channels_last", 0):
+        raise NotCovered(f"[onnx] {op.kind} with the channels last")
+    joins = kind == "Concat"  # its result's scale and zero point come first
+    count = 6 if kind in ("Add", "Mul") else 3
+    first = [
+        (k, k + 1, k + 2) for k in range(2 if joins else 0, len(op.inputs) if joins else count, 3)
+    ]
+    values = [_meant(op, k) for k, _, _ in first]
+    version = 13
+    if kind == "Softmax":
+        old = op.get("opset", 13) < 13
+        if old and op.get("axis", 1) % values[0].rank != values[0].rank - 1:
+            raise NotCovered("[onnx] QLinearSoftmax over several axes, as before operator set 13")
+    plain = replace(
+        op,
+        kind=kind,
+        version=version,
+        names=[""] * len(values),
+        inputs=values,
+        outputs=1,
+        used=[True],
+    )
+    made = ROWS["", kind](plain)
+    assert isinstance(made, Value)
+    return _quantised(op, made, 0 if joins else count, op.x(first[0][0]))
+
+
+def _quantised(op: Op, value: Value, out: int, like: Value) -> Tensor:
+    """In the numbers of the scale that input `out` is; without a zero point, in those of another tensor's type."""
+    one = op.build.literal(np.float32(1), "float32", "one")
+    return _requantised(op, value, (one, one), out, 0, like.dtype)
+
+
+@row("QGemm", domain=_RUNTIME)
+def _qgemm(op: Op) -> Tensor:
+    """alpha (A B + C), A and B less their zero points; C has the scale of both and of alpha."""
+    if op.rank(0) != 2 or op.rank(3) != 2:
+        raise ShapeError(f"[onnx] QGemm of {list(op.shape(0))} and {list(op.shape(3))}")
+    left, right = bool(op.get("transA", 0)), bool(op.get("transB", 0))
+    a = _centred(op, 0, 2, "float32", None)
+    b = _centred(op, 3, 5, "float32", 0 if right else 1)
+    a, b = (permute(op.build, x, [1, 0]) if way else x for x, way in ((a, left), (b, right)))
+    sums = matmul(op.build, a, b)
+    if op.has(6):
+        sums = pointwise(
+            op.build, "{x} + {c}", name="sums", x=sums, c=op.build.cast(op.x(6), "float32")
+        )
+    scales = _scale(op, 1, 2, None), _scale(op, 4, 2, 1)
+    alpha = op.build.literal(np.float32(op.get("alpha", 1.0)), "float32", "alpha")
+    sums = pointwise(op.build, "{x} * {alpha}", name="sums", x=sums, alpha=alpha)
+    if op.has(7):
+        return _requantised(op, sums, scales, 7, 1, op.x(0).dtype)
+    return pointwise(op.build, "{x} * {a} * {b}", name="scaled", x=sums, a=scales[0], b=scales[1])

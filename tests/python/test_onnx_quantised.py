@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from torch import nn
 from torch.nn import functional as F
 
+import syno
 from syno import onnx_backend
 from syno.errors import ShapeError, UnsupportedOp
 
@@ -23,7 +26,15 @@ def drawn(random: np.random.Generator, kind: str, shape: tuple[int, ...] | list[
     return random.integers(ends.min, ends.max + 1, shape).astype(KINDS[kind])
 
 
-def run(op: str, inputs: list[Any], kind: str, *, fixed: int = 0, **attributes: Any) -> Any:
+def run(
+    op: str,
+    inputs: list[Any],
+    kind: str,
+    *,
+    fixed: int = 0,
+    rank: int | None = None,
+    **attributes: Any,
+) -> Any:
     """One node's result, compiled; the inputs from number `fixed` on are the model's own."""
     names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
     own = range(fixed, len(inputs)) if fixed else range(0)
@@ -38,12 +49,15 @@ def run(op: str, inputs: list[Any], kind: str, *, fixed: int = 0, **attributes: 
         ],
         [
             helper.make_tensor_value_info(
-                "y", element(np.dtype(kind)), [f"d{d}" for d in range(inputs[0].ndim)]
+                "y",
+                element(np.dtype(kind)),
+                [f"d{d}" for d in range(inputs[0].ndim if rank is None else rank)],
             )
         ],
         [numpy_helper.from_array(inputs[k], names[k]) for k in own if inputs[k] is not None],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets)
     given = [x for k, x in enumerate(inputs) if x is not None and k not in own]
     (result,) = onnx_backend.prepare(model, compiled=True).run(given)
     assert str(result.dtype) == kind
@@ -176,6 +190,112 @@ def test_the_greatest_of_quantised_numbers_is_one_of_them() -> None:
         x = drawn(np.random.default_rng(1), kind, [1, 2, 6, 6])
         result = run("MaxPool", [x], kind, kernel_shape=[2, 2], strides=[2, 2])
         np.testing.assert_array_equal(result, x.reshape(1, 2, 3, 2, 3, 2).max((3, 5)))
+
+
+def meant(numbers: Any, scale: Any, zero: Any) -> torch.Tensor:
+    zero = 0.0 if zero is None else zero.astype(float)
+    return torch.from_numpy((numbers.astype(float) - zero) * float(scale))
+
+
+#: What ONNX Runtime's operator is of the numbers meant, and its attributes.
+RUNTIME: dict[str, tuple[Any, dict[str, Any]]] = {
+    "QLinearAdd": (torch.add, {}),
+    "QLinearMul": (torch.mul, {}),
+    "QLinearConcat": (lambda *x: torch.cat(x, 1), {"axis": 1}),
+    "QLinearGlobalAveragePool": (lambda x: x.mean((2, 3), keepdim=True), {}),
+    "QLinearAveragePool": (
+        lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    ),
+    "QLinearReduceMean": (lambda x: x.mean(1), {"axes": [1], "keepdims": 0}),
+    "QLinearSigmoid": (torch.sigmoid, {}),
+    "QLinearLeakyRelu": (lambda x: F.leaky_relu(x, 0.25), {"alpha": 0.25}),
+    "QLinearSoftmax": (lambda x: torch.softmax(x, -1), {"opset": 13, "axis": -1}),
+}
+TENSORS = {"QLinearAdd": 2, "QLinearMul": 2, "QLinearConcat": 3}
+
+
+@pytest.mark.parametrize("op", RUNTIME)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("zeros", [True, False])
+def test_operators_of_onnx_runtime_compute_on_the_numbers_meant(
+    op: str, kind: str, zeros: bool
+) -> None:
+    random = np.random.default_rng(len(op))
+    function, attributes = RUNTIME[op]
+    tensors: list[Any] = []
+    values = []
+    for _ in range(TENSORS.get(op, 1)):
+        x, zero = drawn(random, kind, [2, 3, 5, 4]), drawn(random, kind, []) if zeros else None
+        scale = np.asarray(random.uniform(0.005, 0.02), np.float32)
+        tensors += [x, scale, zero]
+        values.append(meant(x, scale, zero))
+    exact = function(*values).numpy()
+    sy = np.asarray(max(1e-3, np.abs(exact).max() / 98.37), np.float32)  # few halves
+    zy = drawn(random, kind, []) if zeros else None
+    given = [sy, zy, *tensors] if op == "QLinearConcat" else [*tensors, sy, zy]
+    result = run(op, given, kind, rank=exact.ndim, domain="com.microsoft", **attributes)
+    assert_within_a_step(
+        result, quantised(exact, 1 / float(sy), 0 if zy is None else zy.astype(float), kind)
+    )
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("kind", ["int8", "float32"])
+def test_a_general_product_of_onnx_runtime(turned: bool, biased: bool, kind: str) -> None:
+    random = np.random.default_rng(7)
+    a, b = drawn(random, "uint8", [3, 40]), drawn(random, "int8", [40, 5])
+    za, zb = drawn(random, "uint8", []), drawn(random, "int8", [5])
+    sa, sb = np.asarray(0.02, np.float32), random.uniform(0.01, 0.03, 5).astype(np.float32)
+    c = random.integers(-3000, 3000, 5).astype(np.int32) if biased else None
+    sums = (a.astype(float) - za) @ (b.astype(float) - zb) + (0 if c is None else c)
+    out = [np.asarray(0.7, np.float32), drawn(random, "int8", [])] if kind == "int8" else []
+    left, right = (a.T.copy(), b.T.copy()) if turned else (a, b)
+    inputs = [left, sa, za, right, sb, zb, c, *out]
+    how = {"transA": int(turned), "transB": int(turned), "alpha": 0.5}
+    result = run("QGemm", inputs, kind, domain="com.microsoft", **how)
+    scale = 0.5 * sa.astype(float) * sb.astype(float)
+    if kind == "float32":
+        np.testing.assert_allclose(result, sums * scale, 1e-5, 1e-5)
+    else:
+        exact = quantised(sums, scale / np.float64(out[0]), out[1].astype(float), kind)
+        assert_within_a_step(result, exact)
+
+
+@pytest.mark.parametrize("form", ["QOperator", "QDQ", "dynamic"])
+def test_what_onnx_runtime_quantises_gives_its_results(form: str, tmp_path: Any) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    tools = pytest.importorskip("onnxruntime.quantization")
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 12, 3, 2, 1, groups=2), nn.LeakyReLU(0.2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 5),
+    ).eval()  # fmt: skip
+    x = torch.randn(1, 3, 12, 12)
+    plain, small = str(tmp_path / "plain.onnx"), str(tmp_path / "small.onnx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (x,), plain, dynamo=False, input_names=["x"], opset_version=17)
+
+    class Reader(tools.CalibrationDataReader):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.left = [{"x": torch.randn(1, 3, 12, 12).numpy()} for _ in range(4)]
+
+        def get_next(self) -> Any:
+            return self.left.pop() if self.left else None
+
+    if form == "dynamic":
+        tools.quantize_dynamic(plain, small)
+    else:
+        tools.quantize_static(
+            plain, small, Reader(), quant_format=tools.QuantFormat[form], per_channel=True
+        )
+    options = runtime.SessionOptions()  # optimised, its own results lie several steps from these
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (expected,) = runtime.InferenceSession(small, options).run(None, {"x": x.numpy()})
+    result = np.asarray(syno.compile(syno.load_onnx(small))(x))
+    np.testing.assert_allclose(result, expected, atol=0.02 * np.abs(expected).max())
 
 
 def test_what_has_no_quantised_product_is_refused() -> None:
