@@ -108,6 +108,17 @@ def test_whole_products_are_exact(
     np.testing.assert_array_equal(result, left @ right)
 
 
+def test_sums_beyond_single_precision_are_exact() -> None:
+    a, b = np.full((1, 3001), 255, np.uint8), np.full((3001, 2), 253, np.uint8)
+    a[0, 0], b[-1, 1] = 254, 252
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    assert (exact.astype(np.float32) != exact).any()
+    np.testing.assert_array_equal(run("MatMulInteger", [a, b], "int32"), exact)
+    x, w = a.reshape(1, 3001, 1), b.T.reshape(2, 3001, 1).copy()
+    whole = run("ConvInteger", [x, w], "int32")
+    np.testing.assert_array_equal(whole.reshape(1, 2), exact)
+
+
 @settings(max_examples=6, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
