@@ -15,8 +15,9 @@ from syno.graph.functions import shapes
 from syno.graph.functions.copying import dimension
 from syno.graph.onnx_file import STANDARD, array_of, bad, shown_text, type_name
 from syno.graph.onnx_folding import folded
+from syno.graph.onnx_host import HOSTED
 from syno.graph.onnx_nodes import attributes_of, bound, live, names_used
-from syno.graph.onnx_op import NeedsConstant, Op, Tensor, check_attributes, floats
+from syno.graph.onnx_op import NeedsConstant, Op, Row, Tensor, check_attributes, floats
 from syno.graph.onnx_rows import ROWS
 
 #: Results that are drawn, or that need more than NumPy: never computed while importing.
@@ -110,11 +111,10 @@ class Importer:
         for name in outputs:
             if name:
                 self.sources[name] = sources
-        known_op = (domain, node.op_type) in ROWS or node.op_type in (
-            "If",
-            "Loop",
-            "Scan",
-            "Constant",
+        known_op = (
+            (domain, node.op_type) in ROWS
+            or node.op_type in ("If", "Loop", "Scan", "Constant")
+            or (not domain and node.op_type in HOSTED)
         )
         if any(isinstance(each, Missing) for each in inputs):
             if not known_op and self._body(node, domain, [], check=True) is None:
@@ -207,7 +207,8 @@ class Importer:
         half = node.op_type not in _OF_ANY_TYPE and any(
             each is not None and str(each.dtype) == "float16" for each in inputs
         )
-        if written is not None:
+        hosted = HOSTED.get(node.op_type) if not domain else None
+        if written is not None or hosted is not None:
             op = Op(
                 self.build,
                 node.op_type,
@@ -219,17 +220,23 @@ class Importer:
                 [bool(name) and name in used for name in node.output],
                 self.value_of,
             )
-            mark = self.build.mark()
-            try:
-                made = written(op)
+
+            def made_by(row: Row) -> list[Any]:
+                made = row(op)
                 check_attributes(op)
                 results: list[Any] = list(made) if isinstance(made, (list, tuple)) else [made]
                 return [self._halved(each) for each in results] if half else results
-            except NeedsConstant:
-                raise
-            except NotCovered as error:
-                self._back_to(mark)
-                refused = error
+
+            mark = self.build.mark()
+            for row in (written, hosted):
+                try:
+                    if row is not None:
+                        return made_by(row)
+                except NeedsConstant:
+                    raise
+                except NotCovered as error:
+                    self._back_to(mark)
+                    refused = refused or error
         body = self._body(node, domain, inputs)
         if body is None:
             raise refused or NotCovered("[onnx] there is no row for it")
