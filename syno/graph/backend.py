@@ -102,7 +102,22 @@ def syno_backend(
         inference_compiler=inference,
         decompositions=_decompositions(),
     )
-    return compiled(graph, example_inputs)
+    with _recurrences_step_by_step(graph):
+        return compiled(graph, example_inputs)
+
+
+@contextmanager
+def _recurrences_step_by_step(graph: fx.GraphModule) -> Iterator[None]:
+    """oneDNN has an LSTM of its own, in single precision alone, which tells nothing of its steps: it is off meanwhile."""
+    fused = any(getattr(node.target, "__name__", "") == "lstm" for node in graph.graph.nodes)
+    if not fused or not torch._C._get_mkldnn_enabled():
+        yield
+        return
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(True)
 
 
 def _settings(options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -243,3 +243,46 @@ def test_what_no_network_is_runs_in_pytorch(caplog: pytest.LogCaptureFixture) ->
 def test_options_that_are_none_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(SynoError):
         backend.syno_backend(torch.fx.symbolic_trace(nn.ReLU()), [torch.ones(1)], options=options)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: str, **how: Any) -> None:
+        super().__init__()
+        how = {"batch_first": True, **how}
+        self.steps: Any = getattr(nn, kind)(6, 8, **how)
+        self.last = nn.Linear(16 if how.get("bidirectional") else 8, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        y, state = self.steps(x)
+        return self.last(y), state
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "training"),
+    [
+        ("LSTM", {"bidirectional": True}, True),
+        ("LSTM", {"num_layers": 2, "bias": False}, False),
+        ("GRU", {}, True),
+        ("RNN", {"nonlinearity": "relu", "bidirectional": True}, False),
+    ],
+)
+def test_recurrences_are_compiled_where_dynamo_gives_them(
+    kind: str, how: dict[str, Any], training: bool
+) -> None:
+    model, x = Recurrent(kind, **how).train(training), torch.randn(3, 2, 6)
+    ours = copy.deepcopy(model)
+    enabled = torch._C._get_mkldnn_enabled()
+    with torch._dynamo.config.patch(allow_rnn=True), backend.graphs_compiled() as graphs:
+        with torch.set_grad_enabled(training):
+            result, wanted = compiled(ours)(x), model(x)
+            close(result, wanted)
+        if training:
+            for made in (result, wanted):
+                made[0].square().mean().backward()
+            for a, b in zip(ours.parameters(), model.parameters(), strict=True):
+                close(a.grad, b.grad)
+    assert torch._C._get_mkldnn_enabled() == enabled
+    assert len(graphs) == (2 if training else 1)
+    for graph in graphs:
+        assert not isinstance(graph, str), graph
+        assert not graph.fallbacks and sum(s.kind == "kernel" for s in graph.stages) > 2
