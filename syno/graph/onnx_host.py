@@ -161,10 +161,26 @@ def _triangle(op: Op) -> Sequence[Value]:
 @_hosted("CumSum")
 def _running(op: Op) -> Sequence[Value]:
     (x,) = _whole(op, 1)
-    if op.get("exclusive", 0) or op.get("reverse", 0):
-        raise NotCovered("[onnx] running sums that leave elements out or run backwards")
     axis = dimension(int(op.number(1)), x.rank, "axis")
-    return _called(op, _aten.cumsum.default, x, axis, dtype=getattr(torch, x.dtype))
+    backwards = bool(op.get("reverse", 0))
+    if backwards:
+        (x,) = _called(op, _aten.flip.default, x, [axis])
+    (sums,) = _called(op, _aten.cumsum.default, x, axis, dtype=getattr(torch, x.dtype))
+    if op.get("exclusive", 0):
+        (sums,) = _called(op, _aten.sub.Tensor, sums, x)
+    return _called(op, _aten.flip.default, sums, [axis]) if backwards else [sums]
+
+
+@_hosted("Pow")
+def _power(op: Op) -> Sequence[Value]:
+    """In double precision, which holds whole results up to 2^53; what is no whole number is cut off."""
+    (base,), exponent = _whole(op, 1), op.x(1)
+    if exponent.dtype not in ("int64", "int32", "int16", "int8", "uint8", "float32", "float64"):
+        raise NotCovered(f"[onnx] powers with exponents of type {exponent.dtype}")
+    both = (op.build.cast(value, "float64") for value in (base, exponent))
+    (made,) = _called(op, _aten.pow.Tensor_Tensor, *both)
+    # By the function that made them: what no whole number holds becomes the same number in any run.
+    return _called(op, _aten._to_copy.default, made, dtype=getattr(torch, base.dtype))
 
 
 @_hosted("TopK")
