@@ -110,14 +110,15 @@ def syno_backend(
 def _recurrences_step_by_step(graph: fx.GraphModule) -> Iterator[None]:
     """oneDNN has an LSTM of its own, in single precision alone, which tells nothing of its steps: it is off meanwhile."""
     fused = any(getattr(node.target, "__name__", "") == "lstm" for node in graph.graph.nodes)
-    if not fused or not torch._C._get_mkldnn_enabled():
+    if not fused:
         yield
         return
-    torch._C._set_mkldnn_enabled(False)
+    set_flags: Any = torch.backends.mkldnn.set_flags
+    enabled = set_flags(False, _fp32_precision=None)[0]
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(True)
+        set_flags(enabled, _fp32_precision=None)
 
 
 def _settings(options: Mapping[str, Any] | None) -> dict[str, Any]:

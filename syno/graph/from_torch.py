@@ -21,15 +21,12 @@ from torch import Tensor, fx, nn
 
 from syno.errors import ShapeError, SynoError
 from syno.graph.aten_rows import Arguments, rows
-from syno.graph.building import DTYPES, Builder, NotCovered, Value
+from syno.graph.building import Builder, NotCovered, Value
 from syno.graph.calls import Arrangement, Given, Imported
-from syno.graph.host import HostCall, Result, Slot
+from syno.graph.host import NAMES, HostCall, Result, add_call, slots
 from syno.graph.operator_rows import operator_row
 from syno.graph.tensors import array_of
 from syno.support.inputs import arguments, unwrapped
-
-#: Element types of a graph's tensors by PyTorch's.
-_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in DTYPES}
 
 #: Functions without a result that matters.
 _CHECKS = re.compile(
@@ -286,7 +283,7 @@ class Importer:
                 raise CannotImport(f"[import] {name} is a size that is not known")
             self.given.append(Given(name, constant=leaf))
             return leaf
-        dtype = _NAMES.get(leaf.dtype)
+        dtype = NAMES.get(leaf.dtype)
         if dtype is None:
             raise CannotImport(
                 f"[import] input {name} is of type {leaf.dtype}, which no network holds"
@@ -311,7 +308,7 @@ class Importer:
             return self.known[key]
         kept = tensor.detach()
         made: Any
-        if tensor.dtype not in _NAMES:
+        if tensor.dtype not in NAMES:
             made = kept
         elif not tensor.is_floating_point():
             self.frozen.append((source, tensor, tensor._version))
@@ -324,7 +321,7 @@ class Importer:
 
     def literal(self, tensor: Tensor) -> Value:
         """A constant as a tensor of the graph."""
-        dtype = _NAMES.get(tensor.dtype)
+        dtype = NAMES.get(tensor.dtype)
         if dtype is None:
             raise NotCovered(f"[graph] no tensor has elements of type {tensor.dtype}")
         return self.build.literal(array_of(tensor.detach().contiguous()), dtype, "constant")
@@ -429,7 +426,7 @@ class Importer:
         many = isinstance(results, (tuple, list))
         metas: list[Any] = list(results) if isinstance(results, (tuple, list)) else [results]
         shapes = tuple(self.shape(target, m) if isinstance(m, Tensor) else None for m in metas)
-        dtypes = tuple(_NAMES.get(m.dtype) if isinstance(m, Tensor) else None for m in metas)
+        dtypes = tuple(NAMES.get(m.dtype) if isinstance(m, Tensor) else None for m in metas)
         if any(
             isinstance(m, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)) for m in metas
         ):
@@ -501,27 +498,15 @@ class Importer:
         many: bool,
         reason: str,
     ) -> Any:
-        def as_slot(leaf: Any) -> Any:
-            return Slot(leaf) if isinstance(leaf, Value) else leaf
-
-        args, named = pytree.tree_map(as_slot, (args, named))
+        args, named = slots((args, named))
         call = HostCall(target, args, named, self.strides(node, target))
         tensors = [m for m in metas if isinstance(m, Tensor)]
-        if any(m.dtype not in _NAMES for m in tensors):
+        if any(m.dtype not in NAMES for m in tensors):
             return Result(call, None)
         note = f"{target} runs in PyTorch: {reason}"
-        if note not in self.build.notes:
-            self.build.notes.append(note)
-        values = iter(
-            self.build.call(
-                str(target),
-                call.values,
-                [(self.shape(target, m), _NAMES[m.dtype]) for m in tensors],
-                attributes=call.attributes(random=_is_random(target)),
-                host=call,
-                name=node.name,
-            )
-        )
+        outputs = [(self.shape(target, m), NAMES[m.dtype]) for m in tensors]
+        random = _is_random(target)
+        values = iter(add_call(self.build, call, outputs, note, name=node.name, random=random))
         made = [next(values) if isinstance(m, Tensor) else None for m in metas]
         return made if many else made[0]
 

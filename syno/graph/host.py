@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,10 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
-from syno.graph.building import Value
+from syno.graph.building import DTYPES, Builder, Value
+
+#: Element types of a graph's tensors by PyTorch's.
+NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in DTYPES}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +98,36 @@ class HostCall:
         both = {**dict(zip(names, self.args, strict=False)), **self.named}
         plain = {name: _plain(value) for name, value in both.items() if not _holds_tensor(value)}
         return json.dumps({**plain, "random": True} if random else plain)
+
+
+def slots(arguments: Any) -> Any:
+    """Arguments with the places of a graph's tensors in the tensors' stead."""
+    return pytree.tree_map(
+        lambda leaf: Slot(leaf) if isinstance(leaf, Value) else leaf,
+        arguments,
+    )
+
+
+def add_call(
+    build: Builder,
+    call: HostCall,
+    outputs: Sequence[tuple[Sequence[int], str]],
+    note: str,
+    *,
+    name: str,
+    random: bool = False,
+) -> tuple[Value, ...]:
+    """The node of a call, with its results; `note` says, once, what runs in PyTorch and why."""
+    if note not in build.notes:
+        build.notes.append(note)
+    return build.call(
+        str(call.function),
+        call.values,
+        outputs,
+        attributes=call.attributes(random=random),
+        host=call,
+        name=name,
+    )
 
 
 def _slots(arguments: Any) -> Iterator[Slot]:

@@ -118,13 +118,19 @@ row(*BINARY)(_binary)
 row(*FORMULAS)(_formula)
 
 
+def _divisor(op: Op, y: Value) -> Value:
+    """Zeros as ones: what a whole number by zero is, nobody says, and no whole number holds what floats say."""
+    wide = op.build.cast(y, "float64")
+    return pointwise(op.build, "select({y} == 0, 1, {y})", name="divisor", y=wide)
+
+
 @row("Div")
 def _div(op: Op) -> Tensor:
     x, y = op.x(0), op.x(1)
     if x.dtype in _BITS and y.dtype == x.dtype and not is_truth(x):
         # Rounding keeps quotients of such numbers on their side of the next whole one.
-        wide = [op.build.cast(each, "float64") for each in (x, y)]
-        whole = pointwise(op.build, "trunc({x} / {y})", name="div", x=wide[0], y=wide[1])
+        wide = op.build.cast(x, "float64")
+        whole = pointwise(op.build, "trunc({x} / {y})", name="div", x=wide, y=_divisor(op, y))
         return op.build.cast(_wrapped(op.build, whole, x.dtype), x.dtype)
     if x.dtype not in FLOATS:
         raise NotCovered(f"[onnx] quotients of whole numbers ({x.dtype})")
@@ -139,8 +145,8 @@ def _mod(op: Op) -> Tensor:
         return function(op.build, x, y)
     if kind not in _BITS or y.dtype != kind:
         raise NotCovered(f"[onnx] remainders of numbers of type {kind}")
-    wide = [op.build.cast(each, "float64") for each in (x, y)]
-    return op.build.cast(function(op.build, *wide), kind)
+    wide = op.build.cast(x, "float64")
+    return op.build.cast(function(op.build, wide, _divisor(op, y)), kind)
 
 
 @row("Softplus")

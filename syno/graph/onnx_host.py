@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from syno.errors import ShapeError
-from syno.graph.building import DTYPES, NotCovered, Value
+from syno.errors import ShapeError, shown
+from syno.graph.building import NotCovered, Value
 from syno.graph.functions.copying import dimension
-from syno.graph.host import HostCall, Slot
-from syno.graph.onnx_op import Op
+from syno.graph.host import NAMES, HostCall, add_call, slots
+from syno.graph.onnx_op import Op, row
 
-_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in DTYPES}
-#: Functions by operator, which write the calls of one node.
-HOSTED: dict[str, Callable[[Op], Sequence[Value]]] = {}
-
-Hosted = Callable[[Op], Sequence[Value]]
-
-
-def _hosted(*kinds: str) -> Callable[[Hosted], Hosted]:
-    def add(function: Hosted) -> Hosted:
-        HOSTED.update(dict.fromkeys(kinds, function))
-        return function
-
-    return add
+_hosted = partial(row, host=True)
 
 
 def _called(op: Op, function: Any, *args: Any, **named: Any) -> list[Value]:
@@ -43,31 +32,19 @@ def _called(op: Op, function: Any, *args: Any, **named: Any) -> list[Value]:
 
     try:
         made = function(*map(empty, args), **{key: empty(value) for key, value in named.items()})
-    except (RuntimeError, TypeError, IndexError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, IndexError) as error:
         reason = str(error).split("\n", 1)[0]
         raise NotCovered(f"[onnx] {function} of these tensors: {reason}") from None
     metas = list(made) if isinstance(made, (tuple, list)) else [made]
-    if any(meta.dtype not in _NAMES for meta in metas):
+    if any(meta.dtype not in NAMES for meta in metas):
         raise NotCovered(f"[onnx] {op.kind} gives numbers of a type that graphs have not")
-    call = HostCall(
-        function,
-        tuple(Slot(each) if isinstance(each, Value) else each for each in args),
-        {key: Slot(each) if isinstance(each, Value) else each for key, each in named.items()},
-    )
+    outputs = [(tuple(meta.shape), NAMES[meta.dtype]) for meta in metas]
     note = f"{op.kind} runs in PyTorch: no program computes it on these numbers"
-    if note not in op.build.notes:
-        op.build.notes.append(note)
-    outputs = [(tuple(meta.shape), _NAMES[meta.dtype]) for meta in metas]
-    return list(
-        op.build.call(
-            str(function),
-            call.values,
-            outputs,
-            attributes=call.attributes(),
-            host=call,
-            name=op.kind.lower(),
-        )
-    )
+    call = HostCall(function, *slots((args, named)))
+    return list(add_call(op.build, call, outputs, note, name=op.kind.lower()))
+
+
+_WHOLE = {"int64", "int32", "int16", "int8", "uint8"}
 
 
 def _whole(op: Op, count: int) -> list[Value]:
@@ -78,7 +55,7 @@ def _whole(op: Op, count: int) -> list[Value]:
     """
     values = [op.x(i) for i in range(count)]
     kinds = {"bool" if value.boolean else value.dtype for value in values}
-    if len(kinds) > 1 or not kinds <= {"int64", "int32", "int16", "int8", "uint8"}:
+    if len(kinds) > 1 or not kinds <= _WHOLE:
         raise NotCovered(f"[onnx] {op.kind} of numbers of types {', '.join(sorted(kinds))}")
     return values
 
@@ -110,8 +87,8 @@ def _many(op: Op) -> Sequence[Value]:
     return [first]
 
 
-def _dividend_and_divisor(op: Op) -> list[Value]:
-    """Zeros as ones: what a whole number by zero is, nobody says, and processors stop there."""
+def _without_zeros(op: Op) -> list[Value]:
+    """Dividend and divisor, zeros as ones: what a whole number by zero is, nobody says, and processors stop there."""
     a, b = _whole(op, 2)
     known = op.known(1)
     if known is None or not known.all():
@@ -122,23 +99,31 @@ def _dividend_and_divisor(op: Op) -> list[Value]:
 
 @_hosted("Div")
 def _divided(op: Op) -> Sequence[Value]:
-    """Towards zero."""
-    return _called(op, _aten.div.Tensor_mode, *_dividend_and_divisor(op), rounding_mode="trunc")
+    """Towards zero. Processors stop at the least number by -1, too: the quotient by 1 is negated there."""
+    a, b = _without_zeros(op)
+    known = op.known(1)
+    if known is not None and (known != -1).all():
+        return _called(op, _aten.div.Tensor_mode, a, b, rounding_mode="trunc")
+    (minus,) = _called(op, _aten.eq.Scalar, b, -1)
+    (b,) = _called(op, _aten.add.Tensor, b, minus, alpha=2)
+    (quotient,) = _called(op, _aten.div.Tensor_mode, a, b, rounding_mode="trunc")
+    (turned,) = _called(op, _aten.neg.default, quotient)
+    return _called(op, _aten.where.self, minus, turned, quotient)
 
 
 @_hosted("Mod")
 def _remainder(op: Op) -> Sequence[Value]:
     """With the sign of the divisor, or with `fmod` of the dividend."""
     function = _aten.fmod.Tensor if op.get("fmod", 0) else _aten.remainder.Tensor
-    return _called(op, function, *_dividend_and_divisor(op))
+    return _called(op, function, *_without_zeros(op))
 
 
 @_hosted("BitShift")
 def _shifted(op: Op) -> Sequence[Value]:
     way = op.get("direction")
-    if way not in ("LEFT", b"LEFT", "RIGHT", b"RIGHT"):
-        raise ShapeError(f"[onnx] direction of BitShift is {way!r}; it is LEFT or RIGHT")
-    left = way in ("LEFT", b"LEFT")
+    if way not in ("LEFT", "RIGHT"):
+        raise ShapeError(f"[onnx] direction of BitShift is {shown(way)}; it is LEFT or RIGHT")
+    left = way == "LEFT"
     function = _aten.bitwise_left_shift.Tensor if left else _aten.bitwise_right_shift.Tensor
     return _called(op, function, *_whole(op, 2))
 
@@ -173,11 +158,13 @@ def _running(op: Op) -> Sequence[Value]:
 
 @_hosted("Pow")
 def _power(op: Op) -> Sequence[Value]:
-    """In double precision, which holds whole results up to 2^53; what is no whole number is cut off."""
+    """By whole numbers exact; else in double precision, cut off to whole numbers."""
     (base,), exponent = _whole(op, 1), op.x(1)
-    if exponent.dtype not in ("int64", "int32", "int16", "int8", "uint8", "float32", "float64"):
+    if exponent.boolean or exponent.dtype not in (*_WHOLE, "float32", "float64"):
         raise NotCovered(f"[onnx] powers with exponents of type {exponent.dtype}")
-    both = (op.build.cast(value, "float64") for value in (base, exponent))
+    both = [base, exponent]
+    if exponent.dtype not in _WHOLE:
+        both = [op.build.cast(value, "float64") for value in both]
     (made,) = _called(op, _aten.pow.Tensor_Tensor, *both)
     # By the function that made them: what no whole number holds becomes the same number in any run.
     return _called(op, _aten._to_copy.default, made, dtype=getattr(torch, base.dtype))

@@ -15,10 +15,9 @@ from syno.graph.functions import shapes
 from syno.graph.functions.copying import dimension
 from syno.graph.onnx_file import STANDARD, array_of, bad, shown_text, type_name
 from syno.graph.onnx_folding import folded
-from syno.graph.onnx_host import HOSTED
 from syno.graph.onnx_nodes import attributes_of, bound, live, names_used
 from syno.graph.onnx_op import NeedsConstant, Op, Row, Tensor, check_attributes, floats
-from syno.graph.onnx_rows import ROWS
+from syno.graph.onnx_rows import HOST_ROWS, ROWS
 
 #: Results that are drawn, or that need more than NumPy: never computed while importing.
 _NEVER = {
@@ -114,7 +113,7 @@ class Importer:
         known_op = (
             (domain, node.op_type) in ROWS
             or node.op_type in ("If", "Loop", "Scan", "Constant")
-            or (not domain and node.op_type in HOSTED)
+            or (domain, node.op_type) in HOST_ROWS
         )
         if any(isinstance(each, Missing) for each in inputs):
             if not known_op and self._body(node, domain, [], check=True) is None:
@@ -207,7 +206,7 @@ class Importer:
         half = node.op_type not in _OF_ANY_TYPE and any(
             each is not None and str(each.dtype) == "float16" for each in inputs
         )
-        hosted = HOSTED.get(node.op_type) if not domain else None
+        hosted = HOST_ROWS.get((domain, node.op_type))
         if written is not None or hosted is not None:
             op = Op(
                 self.build,

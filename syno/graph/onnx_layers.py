@@ -56,15 +56,14 @@ def _spatial(op: Op, least: int = 3) -> tuple[int, ...]:
     return op.shape()[2:]
 
 
-def _kernel(op: Op, n: int) -> list[int]:
+def _kernel(op: Op, n: int, weights: Sequence[int]) -> list[int]:
+    """The extents of windows, by the shape of the weights, which `kernel_shape` may repeat."""
+    if len(weights) != n + 2:
+        raise ShapeError(f"[onnx] {op.kind} with weights of shape {list(weights)}")
     kernel = op.get("kernel_shape")
-    if kernel is None:
-        if op.rank(1) != n + 2:
-            raise ShapeError(f"[onnx] {op.kind} with weights of shape {list(op.shape(1))}")
-        return list(op.shape(1)[2:])
-    if len(kernel) != n or (op.kind.startswith("Conv") and list(op.shape(1)[2:]) != list(kernel)):
+    if kernel is not None and list(kernel) != list(weights[2:]):
         raise ShapeError(f"[onnx] kernel_shape is {shown(list(kernel))}")
-    return [int(k) for k in kernel]
+    return list(weights[2:])
 
 
 @row("Conv")
@@ -74,13 +73,9 @@ def _conv(op: Op) -> Tensor:
 
 def convolved(op: Op, x: Value, w: Value, b: Value | None) -> Value:
     """A convolution of these tensors by the attributes of a node of Conv's kind."""
-    if x.rank < 3 or w.rank != x.rank:
-        raise ShapeError(f"[onnx] {op.kind} of {list(x.shape)} by {list(w.shape)}")
-    size = x.shape[2:]
+    size = _spatial(op)
     n = len(size)
-    kernel = [int(k) for k in op.get("kernel_shape") or w.shape[2:]]
-    if kernel != list(w.shape[2:]):
-        raise ShapeError(f"[onnx] kernel_shape is {shown(kernel)}")
+    kernel = _kernel(op, n, w.shape)
     stride, dilation = _list(op, "strides", n, 1), _list(op, "dilations", n, 1)
     begin, end = _paddings(op, size, kernel, stride, dilation)
     return windows.conv(op.build, x, w, b, stride, begin, end, dilation, op.get("group", 1))
@@ -90,7 +85,7 @@ def convolved(op: Op, x: Value, w: Value, b: Value | None) -> Value:
 def _conv_transposed(op: Op) -> Tensor:
     size = _spatial(op)
     n = len(size)
-    kernel = _kernel(op, n)
+    kernel = _kernel(op, n, op.shape(1))
     stride, dilation = _list(op, "strides", n, 1), _list(op, "dilations", n, 1)
     more, wanted = _list(op, "output_padding", n, 0), op.get("output_shape")
     auto = op.get("auto_pad", "NOTSET")
@@ -142,7 +137,7 @@ def _pool(op: Op) -> Tensor:
     if op.kind == "MaxPool":
         numbers = op.build.cast(x, "float32") if x.dtype in ("int8", "uint8") else x
         made = windows.max_pool(op.build, numbers, kernel, stride, begin, end, dilation, ceil)
-        return op.build.cast(made, str(x.dtype)) if numbers is not x else made
+        return op.build.cast(made, x.dtype) if numbers is not x else made
     if op.kind == "LpPool":
         return windows.lp_pool(
             op.build, x, op.get("p", 2), kernel, stride, begin, end, ceil, dilation

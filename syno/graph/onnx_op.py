@@ -148,13 +148,19 @@ Row = Callable[[Op], Sequence[Tensor | None] | Tensor]
 ROWS: dict[tuple[str, str], Row] = {}
 
 
-def row(*kinds: str, domain: str = "") -> Callable[[Row], Row]:
+#: Those that PyTorch's functions compute, where a row refuses or there is none.
+HOST_ROWS: dict[tuple[str, str], Row] = {}
+
+
+def row(*kinds: str, domain: str = "", host: bool = False) -> Callable[[Row], Row]:
     """Adds a function to the table of operators."""
+
+    table = HOST_ROWS if host else ROWS
 
     def add(function: Row) -> Row:
         for kind in kinds:
-            assert (domain, kind) not in ROWS, kind
-            ROWS[domain, kind] = function
+            assert (domain, kind) not in table, kind
+            table[domain, kind] = function
         return function
 
     return add

@@ -23,14 +23,41 @@ _TYPES = ("int8", "uint8", "int16")
 _READ = (*_TYPES, "int32")
 
 
+def _along(rank: int, axis: int | None, shape: tuple[int, ...]) -> list[int]:
+    """The shape in which a scale or zero point of `shape` broadcasts: one for all, or one for each place of an axis."""
+    if math.prod(shape) == 1:
+        return []
+    if len(shape) == 1:
+        if axis is None:
+            raise NotCovered(f"[onnx] {shape[0]} scales or zero points where one is asked for")
+        return [shape[0] if d == axis % rank else 1 for d in range(rank)]
+    return list(shape)
+
+
 def _scaled(op: Op, value: Value, like: Value) -> Value:
     """A scale or zero point so that it broadcasts against the tensor it is of."""
     if op.get("block_size", 0):
         raise NotCovered("[onnx] numbers quantised in blocks")
-    shape = [1] * like.rank
-    if value.rank == 1 and value.shape != (1,):
-        shape[op.get("axis", 1) % like.rank if like.rank else 0] = value.shape[0]
-    return reshape(op.build, value, shape if value.rank else [])
+    axis = op.get("axis", 1) if like.rank else None
+    return reshape(op.build, value, _along(like.rank, axis, value.shape))
+
+
+def _in_steps(op: Op, body: str, zero: Value | None, kind: str, **operands: Any) -> Value:
+    """A formula rounded, halves to the even number, moved by a zero point, and within the ends of its type."""
+    ends = np.iinfo(kind)
+    body = f"round({body})"
+    if zero is not None:
+        body += " + {z}"
+        operands["z"] = zero
+    made = pointwise(
+        op.build,
+        f"min(max({body}, {{low}}), {{high}})",
+        name="quantize",
+        low=int(ends.min),
+        high=int(ends.max),
+        **operands,
+    )
+    return op.build.cast(made, kind)
 
 
 @row("DequantizeLinear")
@@ -57,36 +84,16 @@ def _quantize(op: Op) -> Tensor:
     wanted = zero.dtype if zero is not None else type_name(op.get("output_dtype", 0)) or "uint8"
     if wanted not in _TYPES or x.dtype not in FLOATS or scale.dtype != x.dtype:
         raise NotCovered(f"[onnx] numbers of type {x.dtype} quantised to {wanted}")
-    ends = np.iinfo(wanted)
-    operands: dict[str, Any] = {
-        "x": x,
-        "s": _scaled(op, scale, x),
-        "low": ends.min,
-        "high": ends.max,
-    }
-    body = "round({x} / {s})"
-    if zero is not None:
-        operands["z"] = _scaled(op, op.build.cast(zero, x.dtype), x)
-        body += " + {z}"
-    made = pointwise(op.build, f"min(max({body}, {{low}}), {{high}})", name="quantize", **operands)
-    return op.build.cast(made, wanted)
+    moved = None if zero is None else _scaled(op, op.build.cast(zero, x.dtype), x)
+    return _in_steps(op, "{x} / {s}", moved, wanted, x=x, s=_scaled(op, scale, x))
 
 
 # Products and convolutions of quantised numbers
 
 #: Whole numbers of 8 bits, less a zero point, have products of at most 16 bits; single precision holds sums of so many.
 _EXACT_TERMS = 1 << 8
-
-
-def _along(rank: int, axis: int | None, shape: tuple[int, ...]) -> list[int]:
-    """The shape in which a scale or zero point of `shape` broadcasts: one for all, or one for each place of an axis."""
-    if math.prod(shape) == 1:
-        return []
-    if len(shape) == 1:
-        if axis is None:
-            raise NotCovered(f"[onnx] {shape[0]} scales or zero points where one is asked for")
-        return [shape[0] if d == axis % rank else 1 for d in range(rank)]
-    return list(shape)
+#: Sums of products by the scales of both sides and of the result.
+_SUMS = "{x} * ({a} * {b} / {s})"
 
 
 def _centred(op: Op, i: int, zero: int, dtype: str, axis: int | None) -> Value:
@@ -116,29 +123,19 @@ def _scale(op: Op, i: int, rank: int, axis: int | None) -> Value:
 
 
 def _requantised(
-    op: Op, sums: Value, scales: tuple[Value, Value], out: int, axis: int, usual: str = ""
+    op: Op, body: str, out: int, axis: int | None, usual: str = "", **operands: Value
 ) -> Tensor:
-    """Sums of products in the numbers that `out`, a scale, and the zero point behind it say; `usual` is the type without one."""
+    """A formula of `{s}`, the scale that input `out` is, in numbers of the zero point behind it; `usual` is the type without one."""
     zero = op.x(out + 1) if op.has(out + 1) or not usual else None
     kind = zero.dtype if zero is not None else usual
     if kind not in ("int8", "uint8"):
         raise NotCovered(f"[onnx] sums quantised to {kind}")
-    ends = np.iinfo(kind)
-    operands: dict[str, Any] = {
-        "x": sums,
-        "a": scales[0],
-        "b": scales[1],
-        "s": _scale(op, out, sums.rank, axis),
-        "low": int(ends.min),
-        "high": int(ends.max),
-    }
-    body = "round({x} * ({a} * {b} / {s}))"
+    rank = operands["x"].rank
+    operands["s"] = _scale(op, out, rank, axis)
     if zero is not None:
-        shape = _along(sums.rank, axis, zero.shape)
-        operands["z"] = reshape(op.build, op.build.cast(zero, "float32"), shape)
-        body += " + {z}"
-    made = pointwise(op.build, f"min(max({body}, {{low}}), {{high}})", name="quantize", **operands)
-    return op.build.cast(made, str(kind))
+        shape = _along(rank, axis, zero.shape)
+        zero = reshape(op.build, op.build.cast(zero, "float32"), shape)
+    return _in_steps(op, body, zero, kind, **operands)
 
 
 def _exact(terms: int) -> str:
@@ -162,8 +159,8 @@ def _qlinear_matmul(op: Op) -> Tensor:
         raise NotCovered("[onnx] QLinearMatMul of vectors")
     a, b = _centred(op, 0, 2, "float32", -2), _centred(op, 3, 5, "float32", -1)
     sums = matmul(op.build, a, b)
-    scales = _scale(op, 1, sums.rank, -2), _scale(op, 4, sums.rank, -1)
-    return _requantised(op, sums, scales, 6, -2)
+    a, b = _scale(op, 1, sums.rank, -2), _scale(op, 4, sums.rank, -1)
+    return _requantised(op, _SUMS, 6, -2, x=sums, a=a, b=b)
 
 
 @row("ConvInteger")
@@ -180,8 +177,8 @@ def _qlinear_conv(op: Op) -> Tensor:
     x, w = _centred(op, 0, 2, "float32", None), _centred(op, 3, 5, "float32", 0)
     bias = op.build.cast(op.x(8), "float32") if op.has(8) else None
     sums = convolved(op, x, w, bias)
-    scales = _scale(op, 1, sums.rank, None), _scale(op, 4, sums.rank, 1)
-    return _requantised(op, sums, scales, 6, 1)
+    a, b = _scale(op, 1, sums.rank, None), _scale(op, 4, sums.rank, 1)
+    return _requantised(op, _SUMS, 6, 1, x=sums, a=a, b=b)
 
 
 # ONNX Runtime's operators on quantised numbers: those of the standard, on the numbers that are meant
@@ -215,33 +212,18 @@ def _of_the_numbers_meant(op: Op) -> Tensor:
         raise NotCovered(f"[onnx] {op.kind} with the channels last")
     joins = kind == "Concat"  # its result's scale and zero point come first
     count = 6 if kind in ("Add", "Mul") else 3
-    first = [
-        (k, k + 1, k + 2) for k in range(2 if joins else 0, len(op.inputs) if joins else count, 3)
-    ]
-    values = [_meant(op, k) for k, _, _ in first]
-    version = 13
-    if kind == "Softmax":
-        old = op.get("opset", 13) < 13
-        if old and op.get("axis", 1) % values[0].rank != values[0].rank - 1:
-            raise NotCovered("[onnx] QLinearSoftmax over several axes, as before operator set 13")
+    places = range(2, len(op.inputs), 3) if joins else range(0, count, 3)
+    values = [_meant(op, place) for place in places]
+    old = kind == "Softmax" and op.get("opset", 13) < 13
+    if old and op.get("axis", -1) % values[0].rank != values[0].rank - 1:
+        raise NotCovered("[onnx] QLinearSoftmax over several axes, as before operator set 13")
     plain = replace(
-        op,
-        kind=kind,
-        version=version,
-        names=[""] * len(values),
-        inputs=values,
-        outputs=1,
-        used=[True],
+        op, kind=kind, version=13, names=[""] * len(values), inputs=values, outputs=1, used=[True]
     )
     made = ROWS["", kind](plain)
     assert isinstance(made, Value)
-    return _quantised(op, made, 0 if joins else count, op.x(first[0][0]))
-
-
-def _quantised(op: Op, value: Value, out: int, like: Value) -> Tensor:
-    """In the numbers of the scale that input `out` is; without a zero point, in those of another tensor's type."""
-    one = op.build.literal(np.float32(1), "float32", "one")
-    return _requantised(op, value, (one, one), out, 0, like.dtype)
+    usual = op.x(places[0]).dtype
+    return _requantised(op, "{x} / {s}", 0 if joins else count, None, usual, x=made)
 
 
 @row("QGemm", domain=_RUNTIME)
@@ -258,9 +240,9 @@ def _qgemm(op: Op) -> Tensor:
         sums = pointwise(
             op.build, "{x} + {c}", name="sums", x=sums, c=op.build.cast(op.x(6), "float32")
         )
-    scales = _scale(op, 1, 2, None), _scale(op, 4, 2, 1)
     alpha = op.build.literal(np.float32(op.get("alpha", 1.0)), "float32", "alpha")
-    sums = pointwise(op.build, "{x} * {alpha}", name="sums", x=sums, alpha=alpha)
+    scales: dict[str, Any] = {"a": _scale(op, 1, 2, None), "b": _scale(op, 4, 2, 1), "alpha": alpha}
     if op.has(7):
-        return _requantised(op, sums, scales, 7, 1, op.x(0).dtype)
-    return pointwise(op.build, "{x} * {a} * {b}", name="scaled", x=sums, a=scales[0], b=scales[1])
+        usual = op.x(0).dtype
+        return _requantised(op, "{x} * ({alpha} * {a} * {b} / {s})", 7, 1, usual, x=sums, **scales)
+    return pointwise(op.build, "{x} * ({alpha} * {a} * {b})", name="scaled", x=sums, **scales)

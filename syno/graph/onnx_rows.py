@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from syno.graph import (
     onnx_elementwise,
+    onnx_host,
     onnx_layers,
     onnx_quantised,
     onnx_recurrent,
@@ -11,12 +12,13 @@ from syno.graph import (
     onnx_resize,
     onnx_shapes,
 )
-from syno.graph.onnx_op import ROWS, Row
+from syno.graph.onnx_op import HOST_ROWS, ROWS, Row
 
-__all__ = ["ROWS", "Row"]
+__all__ = ["HOST_ROWS", "ROWS", "Row"]
 
 _MODULES = (
     onnx_elementwise,
+    onnx_host,
     onnx_layers,
     onnx_quantised,
     onnx_recurrent,

@@ -182,9 +182,8 @@ def main() -> None:
     while True:
         call = calls.get()
         number = call["call"]
-        with contextlib.suppress(
-            OSError, ValueError, AttributeError
-        ):  # a call may have closed or replaced it
+        # An earlier call may have closed or replaced it.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             print(call_mark(number), file=sys.stderr, flush=True)
         channel.send({"taken": number})
 

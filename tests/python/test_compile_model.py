@@ -218,8 +218,7 @@ def test_equal_layers_share_a_kernel_that_is_checked_once(monkeypatch: pytest.Mo
     convolutions = [stage for stage in network.stages if stage.kernel and stage.kernel.constants]
     assert len(convolutions) == 4
     # The first convolution may be a kernel of its own where the others are joined with what is before them.
-    alike = [stage for stage in convolutions[1:] if stage.kernel]
-    assert len({id(stage.kernel) for stage in alike}) == 1
+    assert len({id(stage.kernel) for stage in convolutions[1:]}) == 1
     assert len({id(stage.packed) for stage in convolutions}) == 4
     assert len(checked) == len(set(checked)) <= 2
     with torch.no_grad():

@@ -285,4 +285,4 @@ def test_recurrences_are_compiled_where_dynamo_gives_them(
     assert len(graphs) == (2 if training else 1)
     for graph in graphs:
         assert not isinstance(graph, str), graph
-        assert not graph.fallbacks and any(s.kind == "kernel" for s in graph.stages)
+        assert not graph.fallbacks and sum(s.kind == "kernel" for s in graph.stages) > 2

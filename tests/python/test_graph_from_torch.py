@@ -83,9 +83,7 @@ def test_models_are_programs_throughout(name: str) -> None:
     example = (
         torch.randint(50, (1, 8))
         if name == "gpt"
-        else torch.randn(
-            1, 1 if "fashion" in name else 3, *([16, 16] if "v2" in name else [32, 32])
-        )
+        else torch.randn(1, 1 if "fashion" in name else 3, 32, 32)
     )
     imported = assert_agrees(
         seeded(models.make(name)), example, 1e-6

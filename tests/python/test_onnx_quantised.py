@@ -10,12 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx_node import run as node
 from torch import nn
 from torch.nn import functional as F
 
 import syno
-from syno import onnx_backend
 from syno.errors import ShapeError, UnsupportedOp
 
 KINDS = {"int8": np.int8, "uint8": np.uint8}
@@ -26,41 +25,9 @@ def drawn(random: np.random.Generator, kind: str, shape: tuple[int, ...] | list[
     return random.integers(ends.min, ends.max + 1, shape).astype(KINDS[kind])
 
 
-def run(
-    op: str,
-    inputs: list[Any],
-    kind: str,
-    *,
-    fixed: int = 0,
-    rank: int | None = None,
-    **attributes: Any,
-) -> Any:
-    """One node's result, compiled; the inputs from number `fixed` on are the model's own."""
-    names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
-    own = range(fixed, len(inputs)) if fixed else range(0)
-    element = helper.np_dtype_to_tensor_dtype
-    graph = helper.make_graph(
-        [helper.make_node(op, names, ["y"], **attributes)],
-        "g",
-        [
-            helper.make_tensor_value_info(names[k], element(x.dtype), x.shape)
-            for k, x in enumerate(inputs)
-            if x is not None and k not in own
-        ],
-        [
-            helper.make_tensor_value_info(
-                "y",
-                element(np.dtype(kind)),
-                [f"d{d}" for d in range(inputs[0].ndim if rank is None else rank)],
-            )
-        ],
-        [numpy_helper.from_array(inputs[k], names[k]) for k in own if inputs[k] is not None],
-    )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets)
-    given = [x for k, x in enumerate(inputs) if x is not None and k not in own]
-    (result,) = onnx_backend.prepare(model, compiled=True).run(given)
-    assert str(result.dtype) == kind
+def run(op: str, inputs: list[Any], kind: str, *, fixed: int = 0, **how: Any) -> Any:
+    """One node's result; the inputs from number `fixed` on, if any, are the model's own."""
+    (result,) = node(op, inputs, kind, known=fixed or None, **how)
     return np.asarray(result)
 
 
@@ -69,12 +36,12 @@ def quantised(sums: Any, scale: Any, zero: Any, kind: str) -> Any:
     return np.clip(np.rint(sums * scale) + zero, ends.min, ends.max)
 
 
-def assert_within_a_step(result: Any, exact: Any) -> None:
-    apart = np.abs(result.astype(np.int64) - exact.astype(np.int64))
-    few = max(
-        2, apart.size // 50
-    )  # sums in single precision near a half, another one on each processor
-    assert apart.max(initial=0) <= 1 and np.count_nonzero(apart) <= few, apart
+def assert_quantised(result: Any, sums: Any, scale: Any, zero: Any, kind: str) -> None:
+    """It is what the exact sums give; where these lie at a half, it may be the step beside."""
+    apart = np.abs(result.astype(np.int64) - quantised(sums, scale, zero, kind).astype(np.int64))
+    steps = np.asarray(sums * scale)
+    half = np.abs(np.abs(steps - np.trunc(steps)) - 0.5) <= 1e-5 * (1 + np.abs(steps))
+    assert (apart <= half).all(), (apart, steps)
 
 
 @settings(max_examples=6, deadline=None)
@@ -173,7 +140,7 @@ def test_convolutions_are_those_of_the_numbers_meant(
     channels = [1, -1, *[1] * rank]
     sums = exact + (0 if b is None else b.reshape(channels))
     scale = sx.astype(float) * (sw.astype(float).reshape(channels) if sw.ndim else sw) / sy
-    assert_within_a_step(result, quantised(sums, scale, zy.astype(float), kinds[2]))
+    assert_quantised(result, sums, scale, zy.astype(float), kinds[2])
 
 
 @settings(max_examples=6, deadline=None)
@@ -196,7 +163,7 @@ def test_products_are_quantised_by_row_and_column(
     left = a.astype(float) - za.astype(float)[..., None]
     sums = left @ (b.astype(float) - zb)
     scale = sa.astype(float)[..., None] * sb.astype(float) / float(sy)
-    assert_within_a_step(result, quantised(sums, scale, zy.astype(float), kinds[2]))
+    assert_quantised(result, sums, scale, zy.astype(float), kinds[2])
 
 
 def test_the_greatest_of_quantised_numbers_is_one_of_them() -> None:
@@ -249,9 +216,8 @@ def test_operators_of_onnx_runtime_compute_on_the_numbers_meant(
     zy = drawn(random, kind, []) if zeros else None
     given = [sy, zy, *tensors] if op == "QLinearConcat" else [*tensors, sy, zy]
     result = run(op, given, kind, rank=exact.ndim, domain="com.microsoft", **attributes)
-    assert_within_a_step(
-        result, quantised(exact, 1 / float(sy), 0 if zy is None else zy.astype(float), kind)
-    )
+    zero = 0 if zy is None else zy.astype(float)
+    assert_quantised(result, exact, 1 / float(sy), zero, kind)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -273,8 +239,7 @@ def test_a_general_product_of_onnx_runtime(turned: bool, biased: bool, kind: str
     if kind == "float32":
         np.testing.assert_allclose(result, sums * scale, 1e-5, 1e-5)
     else:
-        exact = quantised(sums, scale / np.float64(out[0]), out[1].astype(float), kind)
-        assert_within_a_step(result, exact)
+        assert_quantised(result, sums, scale / np.float64(out[0]), out[1].astype(float), kind)
 
 
 @pytest.mark.parametrize("form", ["QOperator", "QDQ", "dynamic"])
@@ -309,7 +274,7 @@ def test_what_onnx_runtime_quantises_gives_its_results(form: str, tmp_path: Any)
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     (expected,) = runtime.InferenceSession(small, options).run(None, {"x": x.numpy()})
     result = np.asarray(syno.compile(syno.load_onnx(small))(x))
-    np.testing.assert_allclose(result, expected, atol=0.05 * np.abs(expected).max())
+    np.testing.assert_allclose(result, expected, atol=0.02 * np.abs(expected).max())
 
 
 def test_what_has_no_quantised_product_is_refused() -> None:
