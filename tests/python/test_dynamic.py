@@ -14,6 +14,7 @@ import syno
 from syno import Operator, _core
 from syno.errors import ArgumentError, KernelError, ShapeError, UnknownName
 from syno.kernels.dynamic import Bucket, DynamicKernel, Family, _tried
+from syno.machines.model import machine_model
 
 SOFTMAX = "m[i] = max[j] x[i,j]; e[i,j] = exp(x[i,j] - m[i]); s[i] = sum[j] e[i,j]; y[i,j] = e[i,j] / s[i]"
 
@@ -259,7 +260,7 @@ def test_loops_fused_to_one_end_with_the_size() -> None:
         threads=1, dynamic={"i": (1, 512)}
     )
     assert len(kernel.buckets) == 1  # none is needed where nothing runs for nothing
-    lanes = syno.machine_model().vector_bits // 32
+    lanes = machine_model().vector_bits // 32
     assert f"in 0..{96 // lanes} * i\n" in kernel.loops(i=5)
 
 
