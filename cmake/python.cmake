@@ -2,7 +2,14 @@ find_package(Python COMPONENTS Interpreter Development.Module REQUIRED)
 find_package(pybind11 CONFIG REQUIRED)
 
 file(GLOB bindings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cpp/bindings/*.cpp)
+list(FILTER bindings EXCLUDE REGEX "/(arrays|bind_jit|bind_torch)\\.cpp$")
 pybind11_add_module(_core MODULE NO_EXTRAS ${bindings})
+# A call of a kernel goes through these, so they get the last optimisations, too.
+add_library(_core_calls OBJECT ${PROJECT_SOURCE_DIR}/cpp/bindings/arrays.cpp ${PROJECT_SOURCE_DIR}/cpp/bindings/bind_jit.cpp
+            ${PROJECT_SOURCE_DIR}/cpp/bindings/bind_torch.cpp)
+target_link_libraries(_core_calls PRIVATE pybind11::module)
+target_compile_options(_core_calls PRIVATE -Wall -Wextra -Wno-shadow)
+target_link_libraries(_core PRIVATE _core_calls)
 # Which sources the engine was built from: a checkout whose files have changed since says so when it is imported.
 set(digest ${CMAKE_CURRENT_BINARY_DIR}/generated/source_digest.hpp)
 file(GLOB_RECURSE engine_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cpp/*.cpp ${PROJECT_SOURCE_DIR}/cpp/*.hpp)
@@ -14,14 +21,10 @@ add_custom_command(
   VERBATIM)
 target_sources(_core PRIVATE ${digest})
 target_include_directories(_core PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
-target_compile_options(_core PRIVATE -Wall -Wextra -Wno-shadow)
-# A call of a kernel goes through three of them.
-foreach(source ${bindings})
-  if(NOT source MATCHES "/(arrays|bind_jit|bind_torch)\\.cpp$")
-    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS ${SYNO_LIGHT})
-  endif()
+target_compile_options(_core PRIVATE -Wall -Wextra -Wno-shadow ${SYNO_LIGHT})
+foreach(target _core _core_calls)
+  target_link_libraries(${target} PRIVATE syno_synth syno_emit syno_tune syno_graph)
 endforeach()
-target_link_libraries(_core PRIVATE syno_synth syno_emit syno_tune syno_graph)
 # Exported: PyInit__core, and the two names by which gdb finds functions compiled at run time. A version script
 # and not only --exclude-libs, because templates instantiated here would leak otherwise.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/exports.map
@@ -33,5 +36,5 @@ target_link_options(_core PRIVATE -static-libstdc++ -Wl,--gc-sections -Wl,-Bsymb
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   target_link_options(_core PRIVATE -Wl,--strip-all)
 endif()
-set_target_properties(_core PROPERTIES LINK_DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/exports.map)
+set_target_properties(_core PROPERTIES UNITY_BUILD_BATCH_SIZE 6 LINK_DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/exports.map)
 install(TARGETS _core LIBRARY DESTINATION syno)

@@ -21,7 +21,6 @@ using namespace pybind11::literals;
 namespace {
 
 using namespace syno;
-using derive::Found;
 using derive::Rewrite;
 using derive::SearchOptions;
 using derive::Site;
@@ -90,7 +89,7 @@ class Watcher {
 };
 
 struct Result {
-  Found found;
+  derive::Found found;
   bool interrupted = false;
 };
 

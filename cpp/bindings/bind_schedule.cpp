@@ -33,9 +33,9 @@ Schedule schedule_from_text(const std::string& text) {
   return schedule_from_json(parse_json("schedule", text));
 }
 
-using Size = std::tuple<std::string, std::int64_t, std::int64_t>;
+using NamedRange = std::tuple<std::string, std::int64_t, std::int64_t>;
 
-std::vector<nest::Parameter> parameters_of(const std::vector<Size>& sizes) {
+std::vector<nest::Parameter> parameters_of(const std::vector<NamedRange>& sizes) {
   std::vector<nest::Parameter> made;
   for (const auto& [name, least, greatest] : sizes) made.push_back({name, 0, least, greatest});
   return made;
@@ -238,12 +238,13 @@ void bind_schedule(py::module_& m) {
   m.def(
       "apply_prepacked",
       [](const program::Program& program, const Schedule& schedule,
-         const std::vector<Size>& sizes) -> std::optional<std::pair<LoopNest, LoopNest>> {
+         const std::vector<NamedRange>& sizes) -> std::optional<std::pair<LoopNest, LoopNest>> {
         auto nests = apply_prepacked(program, schedule, parameters_of(sizes));
         if (!nests) return std::nullopt;
         return std::pair{std::move(nests->prepack), std::move(nests->call)};
       },
-      "program"_a, "schedule"_a, "sizes"_a = std::vector<Size>(), py::call_guard<py::gil_scoped_release>(),
+      "program"_a, "schedule"_a, "sizes"_a = std::vector<NamedRange>(),
+      py::call_guard<py::gil_scoped_release>(),
       R"doc(
     Make two loop nests of a program under a schedule: what its `prepack` decisions compute once, and the rest.
 
@@ -280,10 +281,11 @@ void bind_schedule(py::module_& m) {
 )doc");
   m.def(
       "apply_schedule",
-      [](const program::Program& program, const Schedule& schedule, const std::vector<Size>& sizes) {
+      [](const program::Program& program, const Schedule& schedule, const std::vector<NamedRange>& sizes) {
         return schedule::apply(program, schedule, parameters_of(sizes));
       },
-      "program"_a, "schedule"_a, "sizes"_a = std::vector<Size>(), py::call_guard<py::gil_scoped_release>(),
+      "program"_a, "schedule"_a, "sizes"_a = std::vector<NamedRange>(),
+      py::call_guard<py::gil_scoped_release>(),
       R"doc(
     Make the loop nest of a program under a schedule.
 

@@ -41,11 +41,6 @@ py::dict stats_of(const Enumeration& result) {
 }
 
 /// Lets Ctrl-C end a search: KeyboardInterrupt, or whatever a signal's handler raises.
-void check_signals() {
-  const py::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-}
-
 template <class Field>
 py::object each(const Enumeration& result, Field field) {
   py::list list;
@@ -165,7 +160,7 @@ void bind_synth(py::module_& m) {
                                   .shape_distance = shape_distance,
                                   .memory_limit = static_cast<std::size_t>(memory_mb * 1e6),
                                   .checkpoint = checkpoint.value_or(""),
-                                  .poll = &check_signals});
+                                  .poll = &bindings::check_signals});
         });
       },
       "spec"_a, py::kw_only(), "max_steps"_a, "threads"_a = 1, "limit"_a = py::none(),
@@ -190,7 +185,7 @@ void bind_synth(py::module_& m) {
   m.def(
       "why_empty",
       [](const Spec& spec, int max_steps, std::uint64_t most_children) {
-        return unlocked([&] { return why_empty(spec, max_steps, most_children, &check_signals); });
+        return unlocked([&] { return why_empty(spec, max_steps, most_children, &bindings::check_signals); });
       },
       "spec"_a, py::kw_only(), "max_steps"_a = 0, "most_children"_a = 20'000'000, R"doc(
     Why a spec has no operator of at most ``max_steps`` steps (0: its own limit), or None where it has one.
@@ -214,7 +209,7 @@ void bind_synth(py::module_& m) {
           options.threads = threads;
           options.seconds = seconds;
           options.patience = patience;
-          options.poll = &check_signals;
+          options.poll = &bindings::check_signals;
           return sample(spec, n, options);
         });
         return graphs_of(result);

@@ -4,6 +4,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "bindings/unlocked.hpp"
 #include "source_digest.hpp"  // generated
 #include "support/error.hpp"
 #include "support/interrupt.hpp"
@@ -28,11 +29,6 @@ void bind_layout(py::module_& m);
 namespace {
 
 /// Raises what a signal's handler raises: KeyboardInterrupt.
-void check_signals() {
-  const py::gil_scoped_acquire lock;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-}
-
 void bind_errors(py::module_& m) {
   static py::exception<syno::Error> base(m, "SynoError", PyExc_RuntimeError);
 #define SYNO_BIND_ERROR(Name) static py::exception<syno::Name> error_##Name(m, #Name, base.ptr())
@@ -95,7 +91,7 @@ PYBIND11_MODULE(_core, m) {
       "source_digest", [] { return kSourceDigest; },
       "A digest of the C++ sources that this engine was built from.");
   bind_errors(m);
-  syno::set_interruption_handler(check_signals);
+  syno::set_interruption_handler(syno::bindings::check_signals);
   bind_program(m);
   bind_pgraph(m);
   bind_lower(m);

@@ -12,4 +12,10 @@ auto unlocked(Work&& work) {
   return work();
 }
 
+/// Throws what an interruption by Ctrl-C raises; asked by work that runs unlocked.
+inline void check_signals() {
+  const pybind11::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+}
+
 }  // namespace syno::bindings

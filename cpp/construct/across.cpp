@@ -4,18 +4,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "construct/caches.hpp"
 #include "construct/construct.hpp"
 
 namespace syno::construct {
 
 namespace {
 
-constexpr std::int64_t kFewest = 4;             ///< of a side: less is not worth a transposition
-constexpr std::int64_t kRows = 16, kWide = 64;  ///< of a block: lines of a cache both ways
-
-std::int64_t up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
+constexpr std::int64_t kLeastSide = 4;                ///< of a side: less is not worth a transposition
+constexpr std::int64_t kTurnedRows = 16, kWide = 64;  ///< of a block: lines of a cache both ways
 
 struct AcrossPlan {
   std::size_t row = 0;                         ///< the loop that what lies across is contiguous along
@@ -26,7 +23,7 @@ struct AcrossPlan {
 std::optional<AcrossPlan> plan_across(const ScopeFacts& facts) {
   if (facts.traversal < 2 || facts.reads.size() < 2) return std::nullopt;
   const std::size_t last = facts.traversal - 1;
-  if (facts.extents[last] < kFewest) return std::nullopt;
+  if (facts.extents[last] < kLeastSide) return std::nullopt;
   AcrossPlan plan;
   plan.copies.resize(facts.reads.size());
   bool any = false;
@@ -34,7 +31,7 @@ std::optional<AcrossPlan> plan_across(const ScopeFacts& facts) {
     const ReadFacts& read = facts.reads[r];
     if (!read.linear || !read.depends[last] || std::abs(read.address[last]) <= 1) continue;
     for (std::size_t i = 0; i < last; ++i) {
-      if (!read.depends[i] || read.address[i] != 1 || facts.extents[i] < kFewest) continue;
+      if (!read.depends[i] || read.address[i] != 1 || facts.extents[i] < kLeastSide) continue;
       if (any && plan.row != i) continue;
       if (auto copy = plan_row_copy(facts, read, 1)) {
         plan.row = i;
@@ -75,8 +72,8 @@ bool write_across(Construction& c, const std::string& name) {
     if (i != plan->row) order.push_back(loops[i]);
   const std::int64_t wide = facts.extents[last], blocks = up(wide, kWide) / kWide;
   std::vector<std::pair<std::string, bool>> peeled;
-  for (const auto& [loop, size] :
-       {std::pair{loops[plan->row], kRows}, std::pair{loops[last], up(up(wide, blocks) / blocks, c.lanes)}}) {
+  for (const auto& [loop, size] : {std::pair{loops[plan->row], kTurnedRows},
+                                   std::pair{loops[last], up(up(wide, blocks) / blocks, c.lanes)}}) {
     const std::int64_t extent = c.extent(name, loop);
     if (extent <= size) {
       block.push_back(loop);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "construct/caches.hpp"
 #include "construct/construct.hpp"
 #include "construct/in_place.hpp"
 #include "support/error.hpp"
@@ -41,21 +42,17 @@ struct ChannelPlan {
   double far_cycles = 0;  ///< to bring them in
 };
 
-/// Cycles to move an element by blocks that are transposed in registers: within the second cache, from beyond
-/// it, there and back, and to and from main memory.
-constexpr double kMoved = 0.6, kMovedNear = 0.8, kMovedFar = 1.2, kMovedFarthest = 5;
+/// Cycles to move an element by blocks that are transposed in registers, from beyond the second cache one
+/// way, and to and from main memory.
+constexpr double kMovedNear = 0.8, kMovedFarthest = 5;
 /// Rows that are broadcast from lines of their own cost about a line's transfer each; a copy pays once that
 /// many multiply-adds use an element of it.
 constexpr double kUsesWorthACopy = 24;
 /// Cycles that a vector of a panel costs again and again when it does not stay in the second cache, and the
 /// part of the cache that it may take.
 constexpr double kFarPanel = 0.3, kPanelShare = 0.7;
-/// Cycles that a line of the other operands costs, for each block of channels.
-constexpr double kFarLine = 0.3, kApartLine = 12;  ///< the latter where each lies on a page of its own
-constexpr double kGuarded = 0.5;                 ///< more for a copy that has to look where the operand ends
-constexpr double kLine = 64;                     ///< bytes
-constexpr std::int64_t kPage = 4096, kWays = 8;  ///< of the first cache
-constexpr std::int64_t kFewRows = 12;            ///< that are worth joining with the loop around them
+constexpr double kGuarded = 0.5;       ///< more for a copy that has to look where the operand ends
+constexpr std::int64_t kFewRows = 12;  ///< that are worth joining with the loop around them
 
 /// What is broadcast of a row lies together: its lines come once for all of them.
 bool rows_in_order(const ScopeFacts& facts, const ReadFacts& read) {

@@ -9,7 +9,7 @@ namespace syno::construct {
 
 namespace {
 
-constexpr std::int64_t kMostTaps = 32, kMostVectors = 8, kMostSteps = 128;
+constexpr std::int64_t kMostTapsOfARow = 32, kMostVectors = 8, kMostOfARow = 128;
 /// Of one multiply-add with a masked load: the mask is a constant that is moved to its register first.
 constexpr double kMaskedCycles = 2;
 
@@ -52,10 +52,10 @@ std::optional<ImagePlan> plan_image(const Construction& c, const ScopeFacts& fac
   for (std::size_t i = 0; i < plan.first; ++i) plan.outer *= static_cast<double>(facts.extents[i]);
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
     plan.taps *= facts.extents[i];
-    if (plan.taps > kMostTaps) return std::nullopt;
+    if (plan.taps > kMostTapsOfARow) return std::nullopt;
   }
   plan.vectors = (plan.positions + c.lanes - 1) / c.lanes;
-  if (plan.vectors * plan.taps > kMostSteps) return std::nullopt;
+  if (plan.vectors * plan.taps > kMostOfARow) return std::nullopt;
   return plan;
 }
 

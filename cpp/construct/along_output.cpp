@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "construct/caches.hpp"
 #include "construct/construct.hpp"
 #include "construct/in_place.hpp"
 #include "support/error.hpp"
@@ -52,21 +53,16 @@ struct OutputPlan {
   double cycles = 0;
 };
 
-constexpr std::int64_t kPage = 4096, kWays = 8, kFarApart = 2048;
+constexpr std::int64_t kFarApart = 2048;
 /// Cycles that a vector from beyond the second cache costs where each row begins on another page: no
 /// prefetcher follows.
 constexpr double kFarRow = 8;
-/// The same for a line in the order it lies in, for one that is broadcast from, and how much slower main
-/// memory is; the part of the cache that operands may take.
-constexpr double kFarLine = 0.3, kApartLine = 12, kFarthest = 5, kCacheShare = 0.7;
+/// How much slower main memory is; the part of the cache that operands may take.
+constexpr double kFarthest = 5, kCacheShare = 0.7;
 constexpr std::int64_t kMostUnrolled = 160;  ///< multiply-adds with entries of a constant matrix
 constexpr double kUsualVectors = 2;          ///< of a tile, before it is chosen
 
 bool broadcast(Way way) { return way == Way::Broadcast || way == Way::Blocked; }
-
-std::int64_t up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
                                   std::size_t flattened) {
@@ -99,8 +95,7 @@ std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts
   return plan;
 }
 
-constexpr double kLine = 64, kOften = 16;  ///< bytes; of the steps that share a line, so that it comes once
-constexpr double kMoved = 0.6, kMovedFar = 1.2;  ///< cycles to copy an element into blocks
+constexpr double kOften = 16;  ///< of the steps that share a line, so that it comes once
 
 /// Bytes from one broadcast element to the next one, of the same row or of the next; none where it stays.
 double step_bytes(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row) {

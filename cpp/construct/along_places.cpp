@@ -7,6 +7,7 @@
 #include <limits>
 #include <tuple>
 
+#include "construct/caches.hpp"
 #include "construct/construct.hpp"
 #include "support/error.hpp"
 
@@ -14,11 +15,11 @@ namespace syno::construct {
 
 namespace {
 
-enum class Way : std::uint8_t { Broadcast, Direct, Staged };
+enum class Copying : std::uint8_t { Broadcast, Direct, Staged };
 
 /// How one operand comes as vectors.
-struct Operand {
-  Way way = Way::Broadcast;
+struct PlacedOperand {
+  Copying way = Copying::Broadcast;
   std::size_t dim = 0;             ///< Staged: of the copy, moved by the positions
   std::optional<std::size_t> far;  ///< and by the loop that fills the vector
   double loads = 1;                ///< cycles of one vector: 2 where lanes are shuffled
@@ -31,25 +32,20 @@ struct PlacesPlan {
   std::optional<std::size_t> rows, columns;
   std::int64_t row_count = 1, column_count = 1, vectors = 1;
   std::int64_t most_rows = kMostRows, most_columns = kMostRows;
-  bool turned = false;            ///< the result's dimensions are not in the order of the lanes
-  bool staged = false;            ///< the result is copied out: the caller's memory has an order of its own
-  bool relaxed = false;           ///< the last vector is filled with dead iterations
-  std::vector<Operand> operands;  ///< by read
+  bool turned = false;   ///< the result's dimensions are not in the order of the lanes
+  bool staged = false;   ///< the result is copied out: the caller's memory has an order of its own
+  bool relaxed = false;  ///< the last vector is filled with dead iterations
+  std::vector<PlacedOperand> operands;     ///< by read
   double row_loads = 0, column_loads = 0;  ///< cycles of the loads of one row, one column
   double steps = 1, copy_cycles = 0;
   std::int64_t part = 0;  ///< steps of a part of the reduction; 0: all of them
 };
 
-constexpr std::int64_t kPage = 4096, kWays = 8;
 /// Cycles to copy an element in blocks that are transposed in registers, and along vectors.
 constexpr double kTurned = 0.6, kCopied = 0.25;
 /// Steps that each read from a page of their own, of which all loops inside read on: prefetchers follow about
 /// as many.
 constexpr std::int64_t kFollowed = 32;
-
-std::int64_t up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 bool moves(const ReadFacts& read, const ScopeFacts& facts, std::size_t loop) {
   return read.depends[loop] && facts.extents[loop] > 1;
@@ -67,9 +63,9 @@ std::optional<std::size_t> moved_by(const BoxFacts& box, std::size_t loop) {
   return found;
 }
 
-std::optional<Operand> plan_operand(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
-                                    const PlacesPlan& plan) {
-  Operand operand;
+std::optional<PlacedOperand> plan_operand(const Construction& c, const ScopeFacts& facts,
+                                          const ReadFacts& read, const PlacesPlan& plan) {
+  PlacedOperand operand;
   const bool fills = plan.fill && moves(read, facts, *plan.fill);
   if (!moves(read, facts, plan.places)) {
     if (fills) return std::nullopt;
@@ -80,11 +76,11 @@ std::optional<Operand> plan_operand(const Construction& c, const ScopeFacts& fac
   const std::int64_t width = facts.extents[plan.places];
   if (plain && !read.guarded && read.linear && read.address[plan.places] == 1 &&
       (!fills || (read.address[*plan.fill] == width && !plan.relaxed))) {
-    operand.way = Way::Direct;
+    operand.way = Copying::Direct;
     operand.loads = plan.fill && !fills ? 2 : 1;
     return operand;
   }
-  operand.way = Way::Staged;
+  operand.way = Copying::Staged;
   const auto dim = moved_by(read.copy, plan.places);
   if (!dim || read.copy.coefficients[*dim][plan.places] != 1) return std::nullopt;
   operand.dim = *dim;
@@ -133,7 +129,7 @@ std::int64_t most_of(const Construction& c, const ScopeFacts& facts, const Place
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
   std::int64_t most = std::min(count_of(facts, plan, loop), kMostRows);
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (plan.operands[r].way == Way::Direct && facts.reads[r].address[loop] != 0 &&
+    if (plan.operands[r].way == Copying::Direct && facts.reads[r].address[loop] != 0 &&
         facts.reads[r].address[loop] * bytes % kPage == 0)
       most = std::min(most, kWays);  // all of them on the same lines of the first cache
   return most;
@@ -145,7 +141,7 @@ bool leafs_through(const Construction& c, const ScopeFacts& facts, const PlacesP
     return false;  // sums of parts; one thread has them
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (plan.operands[r].way == Way::Direct && facts.reads[r].box.elements * bytes > c.target.l2_bytes &&
+    if (plan.operands[r].way == Copying::Direct && facts.reads[r].box.elements * bytes > c.target.l2_bytes &&
         steps_far_apart(c, facts, facts.reads[r]))
       return true;
   return false;
@@ -171,8 +167,8 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
     const auto operand = plan_operand(c, facts, read, plan);
     if (!operand) return std::nullopt;
     plan.operands.push_back(*operand);
-    along += operand->way != Way::Broadcast;
-    direct += operand->way == Way::Direct;
+    along += operand->way != Copying::Broadcast;
+    direct += operand->way == Copying::Direct;
   }
   if (along < 2) return std::nullopt;
 
@@ -207,8 +203,8 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
   if (plan.turned || plan.staged) plan.copy_cycles += outputs * kTurned;
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     const ReadFacts& read = facts.reads[r];
-    const Operand& operand = plan.operands[r];
-    if (operand.way == Way::Staged && !c.constant(read.tensor))
+    const PlacedOperand& operand = plan.operands[r];
+    if (operand.way == Copying::Staged && !c.constant(read.tensor))
       plan.copy_cycles += static_cast<double>(read.copy.elements) *
                           (read.address[places] == 1 && read.linear ? kCopied : kTurned);
     const bool by_rows = read.depends[*plan.rows], by_columns = read.depends[*plan.columns];
@@ -230,7 +226,7 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
 
 /// Lays a copy out with the positions innermost, then what fills a vector with them, the rest in the order in
 /// which the loops move it.
-void write_copy(Construction& c, const std::string& copy, const Operand& operand,
+void write_copy(Construction& c, const std::string& copy, const PlacedOperand& operand,
                 const std::vector<std::size_t>& position) {
   std::vector<std::int64_t> permutation;
   for (std::size_t d = 0; d < position.size(); ++d)
@@ -286,7 +282,7 @@ void write_places(Construction& c, const std::string& name, const ScopeFacts& fa
            {}});
   c.apply(heavy, facts.splits);
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (plan.operands[r].way == Way::Staged) copies[r] = c.stage_read(heavy, facts.reads[r], "_pad");
+    if (plan.operands[r].way == Copying::Staged) copies[r] = c.stage_read(heavy, facts.reads[r], "_pad");
 
   const std::vector<std::string> loops = c.leaves(heavy);
   std::vector<std::string> order, tile(2), peeled;

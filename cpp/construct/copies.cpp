@@ -10,7 +10,7 @@ namespace syno::construct {
 
 namespace {
 
-constexpr std::int64_t kFewest = 4;  ///< of the side of a block that is transposed
+constexpr std::int64_t kFewestOfASide = 4;  ///< of the side of a block that is transposed
 
 /// How far apart in memory two iterations of each leaf loop read, near the beginning of all loops.
 std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::ScalarId read) {
@@ -74,7 +74,7 @@ void Construction::vectorize_copy(const std::string& scope, std::string read) {
     }
     const std::vector<std::string> all = leaves(scope);
     for (std::size_t i = 0; all.size() == steps.size() && i + 1 < all.size(); ++i)
-      if (steps[i] == 1 && extent(scope, all[i]) >= kFewest) read = all[i];
+      if (steps[i] == 1 && extent(scope, all[i]) >= kFewestOfASide) read = all[i];
   }
   if (read.empty()) return vectorize_innermost(scope);
   vectorize_across(scope, read);
@@ -85,7 +85,7 @@ void Construction::vectorize_across(const std::string& scope, const std::string&
       std::min<std::int64_t>(lanes, 8);  // larger ones move no faster but take more code
   const std::vector<std::string> names = leaves(scope);
   const std::string written = names.back();
-  if (read == written || extent(scope, written) < kFewest || extent(scope, read) < kFewest)
+  if (read == written || extent(scope, written) < kFewestOfASide || extent(scope, read) < kFewestOfASide)
     return vectorize_innermost(scope);
   std::vector<std::string> order, block;
   struct Peeled {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "construct/caches.hpp"
 #include "schedule/outside.hpp"
 #include "support/error.hpp"
 
@@ -12,10 +13,9 @@ namespace syno::construct {
 namespace {
 
 constexpr double kWorthABranch = 0.01, kWorthUnrolling = 0.03;  ///< parts of all terms that are left out
-constexpr std::int64_t kMostRepeated = 256;                     ///< multiply-adds of unrolled taps
-constexpr std::int64_t kMostCut = 320;               ///< the same in all nests of a loop that is cut
-constexpr std::int64_t kWays = 16, kFewerWays = 8;   ///< of the second cache, and as many may be used
-constexpr std::int64_t kPage = 4096, kNearWays = 8;  ///< of the first cache
+constexpr std::int64_t kMostUnrolledTaps = 256;                 ///< multiply-adds of unrolled taps
+constexpr std::int64_t kMostCut = 320;                    ///< the same in all nests of a loop that is cut
+constexpr std::int64_t kSecondWays = 16, kFewerWays = 8;  ///< of the second cache, and as many may be used
 constexpr std::int64_t kMostCombinations = 1 << 12;
 
 /// A condition over the loops of a scope, by how much of the reduction it leaves out.
@@ -86,9 +86,9 @@ std::optional<InPlace> in_place(Construction& c, const std::string& scope, const
   const std::vector<Condition> conditions = terms_inside(c.plan, s, read.id);
   if (conditions.empty() || !read.linear || last < facts.traversal) return std::nullopt;
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
-  if (read.address[along] * bytes % kPage == 0 && rows > kNearWays) return std::nullopt;
+  if (read.address[along] * bytes % kPage == 0 && rows > kWays) return std::nullopt;
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
-    const std::int64_t way = c.target.l2_bytes / kWays;
+    const std::int64_t way = c.target.l2_bytes / kSecondWays;
     const std::int64_t places =
         way / std::gcd(std::max<std::int64_t>(std::abs(read.address[i]) * bytes, 1), way);
     if (read.address[i] != 0 && facts.extents[i] > places * kFewerWays) return std::nullopt;
@@ -99,7 +99,7 @@ std::optional<InPlace> in_place(Construction& c, const std::string& scope, const
   SYNO_ASSERT(slots.size() == facts.extents.size(), "the scope has the loops that its facts are about");
   const std::int64_t extent = facts.extents[along], taps = facts.extents[last],
                      tiles = (extent + rows - 1) / rows;
-  if (std::min(rows, extent) * vectors * taps > kMostRepeated) return std::nullopt;
+  if (std::min(rows, extent) * vectors * taps > kMostUnrolledTaps) return std::nullopt;
   InPlace made;
   const symbolic::Sizes sizes;
   std::vector<std::int64_t> values(c.plan.program.next_slot);
@@ -155,7 +155,7 @@ void skip_outside(Construction& c, const std::string& scope, bool guarded) {
     const bool among = std::find(gain.around.begin(), gain.around.end(), taps_of) != gain.around.end();
     if (!(guarded && among) && (gain.all - gain.whole < kWorthUnrolling || !alone)) continue;
     const PlannedLoop& taps = plan.loops[static_cast<std::size_t>(last)];
-    if (!taps.reduction || repeated * taps.extent > kMostRepeated) continue;
+    if (!taps.reduction || repeated * taps.extent > kMostUnrolledTaps) continue;
     worth = true;
     if (taps.kind == LoopKind::Serial) c.add({"unroll", scope, {taps.name}, {}, "", {}});
   }

@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "construct/caches.hpp"
 #include "construct/construct.hpp"
 
 namespace syno::construct {
 
 namespace {
 
-constexpr std::int64_t kLeast = 128, kMost = 4096;  ///< steps of a part
+constexpr std::int64_t kLeastOfAPart = 128, kMostOfAPart = 4096;  ///< steps of a part
 
 }  // namespace
 
 bool steps_far_apart(const Construction& c, const ScopeFacts& facts, const ReadFacts& read) {
-  constexpr std::int64_t kPage = 4096;
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
   for (std::size_t i = facts.extents.size(); read.linear && i-- > facts.traversal;)
     if (read.depends[i] && facts.extents[i] > 1) return std::abs(read.address[i]) * bytes >= kPage;
@@ -28,7 +28,8 @@ std::vector<std::int64_t> steps_of_parts(const Construction& c, const ScopeFacts
   for (const ReadFacts& read : facts.reads) bytes += read.box.elements * c.target.vector_bits / 8 / c.lanes;
   if (2 * bytes <= c.target.l2_bytes) return values;  // everything stays near
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) steps *= facts.extents[i];
-  for (std::int64_t part = kLeast; part <= kMost && 2 * part <= steps; part *= 2) values.push_back(part);
+  for (std::int64_t part = kLeastOfAPart; part <= kMostOfAPart && 2 * part <= steps; part *= 2)
+    values.push_back(part);
   return values;
 }
 

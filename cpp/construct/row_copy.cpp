@@ -4,16 +4,13 @@
 #include <cmath>
 #include <tuple>
 
+#include "construct/caches.hpp"
 #include "construct/construct.hpp"
 #include "support/error.hpp"
 
 namespace syno::construct {
 
 namespace {
-
-std::int64_t up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 /// Elements two or three apart go to as many places: one block of code takes them all from the vectors that
 /// hold them, which each place would load again by itself. False where there are no such few places.

@@ -25,7 +25,7 @@ using packed::Space;
 using packed::State;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWatchEvery = 2048;  // applications
+constexpr int kStatesBetweenWatches = 2048;  // applications
 
 /// Numbers in blocks, so that growing moves none of them.
 template <class T>
@@ -179,9 +179,9 @@ Start start_of(const Program& given) {
       reasons);
 }
 
-class Search {
+class EinnetSearch {
  public:
-  Search(const Program& program, const EinnetOptions& options, const Watch& watch)
+  EinnetSearch(const Program& program, const EinnetOptions& options, const Watch& watch)
       : options_(options),
         watch_(watch),
         began_(Clock::now()),
@@ -219,7 +219,7 @@ class Search {
   void look() {
     if (options_.states > 0 && static_cast<std::int64_t>(store_.size()) >= options_.states)
       found_.found.ended = Ended::States;
-    if (++since_ < kWatchEvery) return;
+    if (++since_ < kStatesBetweenWatches) return;
     since_ = 0;
     const double seconds = elapsed();
     if (options_.seconds > 0 && seconds >= options_.seconds) found_.found.ended = Ended::Seconds;
@@ -408,7 +408,7 @@ Space space_of(const Program& program, std::size_t scope) {
 }  // namespace
 
 EinnetFound search_einnet(const Program& program, const EinnetOptions& options, const Watch& watch) {
-  return Search(program, options, watch).run();
+  return EinnetSearch(program, options, watch).run();
 }
 
 void apply_einnet(Program& program, const Site& site) {

@@ -13,8 +13,6 @@ namespace syno::derive::packed {
 
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 /// Groups of iterators by (first operand, second operand, result), EINNET's table 2.
 enum Group : std::uint8_t { kBatch, kRows, kColumns, kSummed, kOther };
 

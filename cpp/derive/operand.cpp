@@ -26,7 +26,7 @@ Iterators movers(const Program& program, const Scope& scope, const Scalar& read)
   return found;
 }
 
-std::int64_t points_of(const Program& program, const Iterators& iterators) {
+std::int64_t count_of(const Program& program, const Iterators& iterators) {
   std::int64_t points = 1;
   for (const Iterator& iterator : iterators) {
     const auto [begin, end] = range_of(program, iterator.range);
@@ -54,7 +54,7 @@ std::vector<Site> find_operands(const Program& program, std::size_t at) {
     if (reads[k] == scope.body || !rearranges(program, read)) continue;
     const Iterators iterators = movers(program, scope, read);
     const std::int64_t elements = program::checked_product(kWhere, program::shape_of(program, read.tensor));
-    if (iterators.empty() || points_of(program, iterators) > kMostCopies * elements) continue;
+    if (iterators.empty() || count_of(program, iterators) > kMostCopies * elements) continue;
     found.push_back(
         {name_of(program, scope), {}, program.tensor(read.tensor).name, {}, {static_cast<std::int64_t>(k)}});
   }

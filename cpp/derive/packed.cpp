@@ -13,8 +13,6 @@ namespace syno::derive::packed {
 
 namespace {
 
-constexpr std::int64_t kGreatest = std::int64_t{1} << 30;
-
 /// Reads the indices of a scope into terms.
 class Packer {
  public:

@@ -34,6 +34,10 @@ struct Dim {
   std::int16_t first = 0, count = 0;     ///< of terms
 };
 
+inline constexpr std::int64_t kGreatest = std::int64_t{1} << 30;  ///< of coefficients and divisors
+
+inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
 inline constexpr int kIterators = 20, kDims = 28, kTerms = 72, kOuter = 8, kGuards = 4;
 
 struct State {

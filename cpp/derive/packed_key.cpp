@@ -8,13 +8,6 @@ namespace syno::derive::packed {
 
 namespace {
 
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t h = (a ^ (b + 0x9e3779b97f4a7c15ULL)) * 0xff51afd7ed558ccdULL;
-  h ^= h >> 32;
-  h *= 0xc4ceb9fe1a85ec53ULL;
-  return h ^ (h >> 29);
-}
-
 bool before(const Term& a, const Term& b) {
   if (a.iterator != b.iterator) return a.iterator < b.iterator;
   if (a.over != b.over) return a.over < b.over;

@@ -11,8 +11,6 @@ namespace syno::derive::packed {
 
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 class Writer {
  public:
   Writer(const Program& program, std::size_t scope, const Space& space, const State& state)

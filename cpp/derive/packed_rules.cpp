@@ -9,10 +9,6 @@ namespace syno::derive::packed {
 
 namespace {
 
-constexpr std::int64_t kGreatest = std::int64_t{1} << 30;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 struct Interval {
   std::int64_t least = 0, greatest = 0;
 };

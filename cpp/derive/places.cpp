@@ -8,13 +8,6 @@ namespace syno::derive::packed {
 
 namespace {
 
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t h = (a ^ (b + 0x9e3779b97f4a7c15ULL)) * 0xff51afd7ed558ccdULL;
-  h ^= h >> 32;
-  h *= 0xc4ceb9fe1a85ec53ULL;
-  return h ^ (h >> 29);
-}
-
 void add_term(Places::Terms& terms, std::uint32_t atom, std::int64_t coefficient) {
   const auto at = std::lower_bound(terms.begin(), terms.end(), atom,
                                    [](const auto& term, std::uint32_t id) { return term.first < id; });

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "program/program.hpp"
 #include "symbolic/expr.hpp"
 
 namespace syno::emit {
@@ -26,5 +27,7 @@ std::string index_text(const symbolic::Arena& arena, symbolic::ExprId root, cons
 /// Adds what the guards of an index demand, the inner ones first.
 void guard_texts(const symbolic::Arena& arena, symbolic::ExprId root, const IndexLanguage& language,
                  std::vector<std::string>& conditions);
+
+inline std::size_t index_of(program::TensorId id) { return static_cast<std::size_t>(id); }
 
 }  // namespace syno::emit

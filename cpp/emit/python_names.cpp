@@ -1,5 +1,8 @@
 #include "emit/python_names.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cctype>
 
 namespace syno::emit {
@@ -17,6 +20,10 @@ std::string python_name(std::string_view wanted, std::set<std::string>& used) {
   while (kTaken.contains(name) || used.contains(name)) name += "_";
   used.insert(name);
   return name;
+}
+
+std::string tuple(const std::vector<std::string>& items) {
+  return fmt::format("({}{})", fmt::join(items, ", "), items.size() == 1 ? "," : "");
 }
 
 }  // namespace syno::emit

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "emit/emit.hpp"
+#include "emit/index_text.hpp"
 #include "emit/python_names.hpp"
 #include "emit/torch_scope.hpp"
 #include "program/scalars.hpp"
@@ -19,8 +20,6 @@ using program::Program;
 using program::Role;
 using program::Scope;
 using program::TensorId;
-
-std::size_t index_of(TensorId id) { return static_cast<std::size_t>(id); }
 
 /// Which tensor dimensions only pass through: the first dimension of every Input and whatever iterators
 /// connect to it, when all of them walk whole dimensions and nothing else is computed from them.

@@ -26,10 +26,6 @@ using program::TensorId;
 using symbolic::Expr;
 using symbolic::Op;
 
-std::string tuple(const std::vector<std::string>& items) {
-  return fmt::format("({}{})", fmt::join(items, ", "), items.size() == 1 ? "," : "");
-}
-
 class TeWriter {
  public:
   TeWriter(const Program& program, std::string dtype)

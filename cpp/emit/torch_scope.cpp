@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "emit/index_text.hpp"
+#include "emit/python_names.hpp"
 #include "program/scalars.hpp"
 #include "support/checked.hpp"
 #include "support/error.hpp"
@@ -30,10 +31,6 @@ std::string number(Rational value) {
   return text;
 }
 
-std::string tuple(const std::vector<std::string>& items) {
-  return fmt::format("({}{})", fmt::join(items, ", "), items.size() == 1 ? "," : "");
-}
-
 /// A value as Python text with one dimension per iterator of `slots`; a plain number when `slots` is nothing.
 struct Value {
   std::string text;
@@ -41,9 +38,9 @@ struct Value {
   bool boolean = false;  ///< a tensor of truth values
 };
 
-class ScopeWriter {
+class TorchScopeWriter {
  public:
-  ScopeWriter(TorchContext& context, const program::Scope& scope, std::vector<std::string>& lines)
+  TorchScopeWriter(TorchContext& context, const program::Scope& scope, std::vector<std::string>& lines)
       : context_(context), program_(*context.program), scope_(scope), lines_(lines), indices_(program_) {}
 
   void write() {
@@ -61,8 +58,6 @@ class ScopeWriter {
   }
 
  private:
-  static std::size_t index_of(program::TensorId id) { return static_cast<std::size_t>(id); }
-
   /// Iterators walk from 0 from here on; `shift_` has what indices must add.
   Slot start_at_zero(Slot slot) {
     const std::int64_t begin = indices_.range(slot).begin;
@@ -742,7 +737,7 @@ class ScopeWriter {
 }  // namespace
 
 void write_torch_scope(TorchContext& context, const program::Scope& scope, std::vector<std::string>& lines) {
-  ScopeWriter(context, scope, lines).write();
+  TorchScopeWriter(context, scope, lines).write();
 }
 
 }  // namespace syno::emit

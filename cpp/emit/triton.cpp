@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "emit/emit.hpp"
+#include "emit/index_text.hpp"
 #include "emit/indices.hpp"
 #include "emit/python_names.hpp"
 #include "emit/triton_scope.hpp"
@@ -18,12 +19,6 @@ using program::Program;
 using program::Role;
 using program::Scope;
 using program::TensorId;
-
-std::size_t index_of(TensorId id) { return static_cast<std::size_t>(id); }
-
-std::string tuple_of(const std::vector<std::string>& items) {
-  return fmt::format("({}{})", fmt::join(items, ", "), items.size() == 1 ? "," : "");
-}
 
 /// Lines of a comment: nothing in a program's names can end it.
 std::vector<std::string> comment(const std::string& text) {
@@ -104,7 +99,7 @@ class TritonWriter {
     std::vector<std::string> extents;
     for (const std::int64_t extent : program::shape_of(program_, id))
       extents.push_back(std::to_string(extent));
-    return tuple_of(extents);
+    return tuple(extents);
   }
 
   void head() {
@@ -182,7 +177,7 @@ class TritonWriter {
     const bool guarded = !parameters.empty() && !launches.empty();
     if (guarded) line(fmt::format("    with torch.cuda.device_of({}):", parameters[0]));
     for (const std::string& text : launches) line((guarded ? "        " : "    ") + text);
-    line(fmt::format("    return {}", tuple_of(results)));
+    line(fmt::format("    return {}", tuple(results)));
   }
 
   const Program& program_;

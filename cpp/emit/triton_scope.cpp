@@ -45,9 +45,9 @@ struct Operands {
   bool narrow = false;  ///< both as they are loaded, 16 bits
 };
 
-class ScopeWriter {
+class TritonScopeWriter {
  public:
-  ScopeWriter(TritonContext& context, const Scope& scope, const std::string& name)
+  TritonScopeWriter(TritonContext& context, const Scope& scope, const std::string& name)
       : context_(context),
         program_(*context.program),
         scope_(scope),
@@ -530,7 +530,7 @@ class ScopeWriter {
 }  // namespace
 
 ScopeKernel write_triton_scope(TritonContext& context, const Scope& scope, const std::string& name) {
-  return ScopeWriter(context, scope, name).write();
+  return TritonScopeWriter(context, scope, name).write();
 }
 
 }  // namespace syno::emit

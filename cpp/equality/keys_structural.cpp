@@ -20,7 +20,7 @@ constexpr std::uint32_t kOther = 0xffff0000;  ///< a summation iterator that is 
 constexpr std::uint32_t kSelf = 0xffff0001;
 
 /// The canonical number of each slot: traversal by dimension, then sums in the order under test.
-using Numbers = std::vector<std::uint32_t>;
+using SlotNumbers = std::vector<std::uint32_t>;
 
 class StructuralKey {
  public:
@@ -92,7 +92,7 @@ class StructuralKey {
   }
 
   /// Sums of expressions do not depend on the order of their terms.
-  Hash128 expr_hash(ExprId id, const Numbers& numbers) const {
+  Hash128 expr_hash(ExprId id, const SlotNumbers& numbers) const {
     const Expr& node = arena_[id];
     if (node.op == Op::Add) {
       std::vector<Hash128> terms;
@@ -136,7 +136,7 @@ class StructuralKey {
     }
     return out.finish();
   }
-  void add_expr(Hasher& out, ExprId id, const Numbers& numbers) const { out.add(expr_hash(id, numbers)); }
+  void add_expr(Hasher& out, ExprId id, const SlotNumbers& numbers) const { out.add(expr_hash(id, numbers)); }
 
   static bool commutes(Function function) {
     switch (function) {
@@ -152,7 +152,7 @@ class StructuralKey {
     }
   }
 
-  Hash128 scalar_hash(ScalarId id, const Numbers& numbers, bool simplified) {
+  Hash128 scalar_hash(ScalarId id, const SlotNumbers& numbers, bool simplified) {
     const Scalar& scalar = program_.scalar(id);
     const auto expr = [&](ExprId e) { return simplified ? simple_[static_cast<std::size_t>(e)] : e; };
     Hasher out;
@@ -207,14 +207,14 @@ class StructuralKey {
 
   Hash128 scope_hash(const Scope& scope) {
     simplify(scope);
-    Numbers numbers(program_.next_slot, kOther);
+    SlotNumbers numbers(program_.next_slot, kOther);
     for (std::size_t d = 0; d < scope.traversal.size(); ++d) {
       numbers[scope.traversal[d].slot] = static_cast<std::uint32_t>(d);
     }
     // Sums in the order of what the body looks like around each; ties are tried in every order.
     std::vector<std::pair<Hash128, std::uint32_t>> sums;
     for (const Iterator& sum : scope.sums) {
-      Numbers marked = numbers;
+      SlotNumbers marked = numbers;
       marked[sum.slot] = kSelf;
       Hasher out;
       add_bound(out, sum.range.begin);
@@ -263,7 +263,7 @@ class StructuralKey {
     return false;
   }
 
-  Hash128 written(const Scope& scope, const Numbers& numbers) {
+  Hash128 written(const Scope& scope, const SlotNumbers& numbers) {
     Hasher out;
     for (const ExprId target : scope.target)
       add_expr(out, simple_[static_cast<std::size_t>(target)], numbers);

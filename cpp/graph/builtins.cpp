@@ -6,9 +6,8 @@
 #include <cstring>
 #include <set>
 
+#include "graph/elements.hpp"
 #include "graph/scatter.hpp"
-#include "support/bfloat16.hpp"
-#include "support/float16.hpp"
 #include "support/json.hpp"
 
 namespace syno::graph {
@@ -72,13 +71,6 @@ Operand gather_result(const std::vector<Operand>& inputs, std::string_view attri
   return result;
 }
 
-std::int64_t row_at(std::int64_t index, std::int64_t rows, bool negative) {
-  if (index < (negative ? -rows : 0) || index >= rows)
-    fail<ShapeError>(kGather, "index {} is outside of {}..{}: the table has {} rows", index,
-                     negative ? -rows : 0, rows, rows);
-  return index < 0 ? index + rows : index;
-}
-
 template <class Index>
 BoundBuiltin bind_gather(std::int64_t rows, std::int64_t bytes, std::int64_t count, bool negative) {
   return [=](void* const* pointers) {
@@ -86,7 +78,7 @@ BoundBuiltin bind_gather(std::int64_t rows, std::int64_t bytes, std::int64_t cou
     const auto* indices = static_cast<const Index*>(pointers[1]);
     auto* result = static_cast<char*>(pointers[2]);
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t row = row_at(indices[i], rows, negative);
+      const std::int64_t row = row_at(kGather, indices[i], rows, negative);
       if (bytes != 0) std::memcpy(result + i * bytes, table + row * bytes, static_cast<std::size_t>(bytes));
     }
   };
@@ -109,7 +101,7 @@ Values gather_interpret(const std::vector<Operand>& inputs, std::string_view att
   Values result{gather_result(inputs, attributes).shape, {}};
   for (const double index : values[1].data) {
     const std::int64_t first =
-        row_at(static_cast<std::int64_t>(index), shape[0], counts_from_the_end(attributes)) * row;
+        row_at(kGather, static_cast<std::int64_t>(index), shape[0], counts_from_the_end(attributes)) * row;
     result.data.insert(result.data.end(), values[0].data.begin() + first,
                        values[0].data.begin() + first + row);
   }
@@ -198,14 +190,8 @@ template <class T>
 auto compared(T value) {
   return value;
 }
-struct BrainBits {
-  std::uint16_t bits;
-};
-struct HalfBits {
-  std::uint16_t bits;
-};
-float compared(BrainBits value) { return from_bfloat16(value.bits); }
-float compared(HalfBits value) { return from_float16(value.bits); }
+float compared(Brain value) { return Brain::read(value); }
+float compared(Half value) { return Half::read(value); }
 
 template <class Element>
 BoundBuiltin bind_argmax(Along at) {
@@ -236,9 +222,9 @@ BoundBuiltin argmax_bind(const std::vector<Operand>& inputs, std::string_view at
     case ElementType::F64:
       return bind_argmax<double>(std::move(at));
     case ElementType::BF16:
-      return bind_argmax<BrainBits>(std::move(at));
+      return bind_argmax<Brain>(std::move(at));
     case ElementType::F16:
-      return bind_argmax<HalfBits>(std::move(at));
+      return bind_argmax<Half>(std::move(at));
     case ElementType::I64:
       return bind_argmax<std::int64_t>(std::move(at));
     case ElementType::I32:

@@ -6,19 +6,12 @@
 #include <utility>
 
 #include "graph/builtins.hpp"
-#include "support/bfloat16.hpp"
-#include "support/float16.hpp"
+#include "graph/elements.hpp"
 
 namespace syno::graph {
 
 namespace {
 
-struct Brain {
-  std::uint16_t bits;
-};
-struct Half {
-  std::uint16_t bits;
-};
 struct Truth {
   std::uint8_t bits;
 };
@@ -26,15 +19,15 @@ struct Truth {
 // In the order of ElementType.
 using Types = std::tuple<float, double, Brain, Half, std::int64_t, std::int32_t, std::int16_t, std::int8_t,
                          std::uint8_t, Truth>;
-constexpr std::size_t kTypes = std::tuple_size_v<Types>;
+constexpr std::size_t kTypeCount = std::tuple_size_v<Types>;
 
 /// A float, double or int64 of the same value.
 template <class T>
 auto widened(T value) {
   if constexpr (std::is_same_v<T, Brain>)
-    return from_bfloat16(value.bits);
+    return Brain::read(value);
   else if constexpr (std::is_same_v<T, Half>)
-    return from_float16(value.bits);
+    return Half::read(value);
   else if constexpr (std::is_same_v<T, Truth>)
     return static_cast<std::int64_t>(value.bits != 0);
   else if constexpr (std::is_floating_point_v<T>)
@@ -58,9 +51,9 @@ To saturated(Float value) {
 template <class To, class Wide>
 To narrowed(Wide value) {
   if constexpr (std::is_same_v<To, Brain>)
-    return {to_bfloat16(static_cast<float>(value))};
+    return Brain::write(static_cast<float>(value));
   else if constexpr (std::is_same_v<To, Half>)
-    return {to_float16(static_cast<float>(value))};
+    return Half::write(static_cast<float>(value));
   else if constexpr (std::is_same_v<To, Truth>)
     return {static_cast<std::uint8_t>(value != 0)};
   else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<Wide>)
@@ -71,8 +64,8 @@ To narrowed(Wide value) {
 
 template <std::size_t Pair>
 void convert(const void* from, void* to, std::int64_t count) {
-  using From = std::tuple_element_t<Pair / kTypes, Types>;
-  using To = std::tuple_element_t<Pair % kTypes, Types>;
+  using From = std::tuple_element_t<Pair / kTypeCount, Types>;
+  using To = std::tuple_element_t<Pair % kTypeCount, Types>;
   const auto* source = static_cast<const From*>(from);
   auto* target = static_cast<To*>(to);
   for (std::int64_t i = 0; i < count; ++i) target[i] = narrowed<To>(widened(source[i]));
@@ -82,7 +75,7 @@ template <std::size_t... Pairs>
 constexpr std::array<CastFunction*, sizeof...(Pairs)> table(std::index_sequence<Pairs...>) {
   return {convert<Pairs>...};
 }
-constexpr auto kTable = table(std::make_index_sequence<kTypes * kTypes>());
+constexpr auto kTable = table(std::make_index_sequence<kTypeCount * kTypeCount>());
 
 /// Bits of the integers.
 int bits_of(ElementType type) { return static_cast<int>(8 * byte_size(type)); }
@@ -90,7 +83,7 @@ int bits_of(ElementType type) { return static_cast<int>(8 * byte_size(type)); }
 }  // namespace
 
 CastFunction* cast_function(ElementType from, ElementType to) {
-  return kTable.at(static_cast<std::size_t>(from) * kTypes + static_cast<std::size_t>(to));
+  return kTable.at(static_cast<std::size_t>(from) * kTypeCount + static_cast<std::size_t>(to));
 }
 
 double cast_value(double value, ElementType from, ElementType to) {

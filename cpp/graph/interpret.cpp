@@ -7,12 +7,12 @@ namespace syno::graph {
 
 namespace {
 
-constexpr std::string_view kWhere = "interpret";
+constexpr std::string_view kInterpret = "interpret";
 
 void require_shape(const Tensor& tensor, const Values& value) {
   if (value.shape != tensor.shape ||
-      static_cast<std::int64_t>(value.data.size()) != program::checked_product(kWhere, tensor.shape))
-    fail<ShapeError>(kWhere, "'{}' has shape [{}], but the value has shape [{}] and {} elements",
+      static_cast<std::int64_t>(value.data.size()) != program::checked_product(kInterpret, tensor.shape))
+    fail<ShapeError>(kInterpret, "'{}' has shape [{}], but the value has shape [{}] and {} elements",
                      shown(tensor.name), fmt::join(tensor.shape, ", "), fmt::join(value.shape, ", "),
                      value.data.size());
 }
@@ -37,7 +37,7 @@ std::vector<Values> of_call(const Graph& graph, const Node& node, const std::vec
     return {builtin->interpret(operands, node.attributes, inputs)};
   }
   if (!call)
-    fail<KernelError>(kWhere, "call '{}' of \"{}\" needs a host; pass the function that runs it",
+    fail<KernelError>(kInterpret, "call '{}' of \"{}\" needs a host; pass the function that runs it",
                       shown(node.name), shown(node.function));
   return call(node, inputs);
 }
@@ -51,7 +51,7 @@ std::map<std::string, Values> interpret(const Graph& graph, const std::map<std::
     const Tensor& tensor = graph.tensors()[t];
     if (tensor.role == Role::Computed) continue;
     const auto found = given.find(tensor.name);
-    if (found == given.end()) fail<ShapeError>(kWhere, "no value is given for '{}'", shown(tensor.name));
+    if (found == given.end()) fail<ShapeError>(kInterpret, "no value is given for '{}'", shown(tensor.name));
     require_shape(tensor, found->second);
     values[t] = found->second;
   }
@@ -61,7 +61,7 @@ std::map<std::string, Values> interpret(const Graph& graph, const std::map<std::
     std::vector<Values> results =
         node.is_call() ? of_call(graph, node, inputs, call) : of_program(node.program->program, inputs);
     if (results.size() != node.outputs.size())
-      fail<ShapeError>(kWhere, "call '{}' gives {} values for its {} outputs", shown(node.name),
+      fail<ShapeError>(kInterpret, "call '{}' gives {} values for its {} outputs", shown(node.name),
                        results.size(), node.outputs.size());
     for (std::size_t i = 0; i < results.size(); ++i) {
       require_shape(graph.tensor(node.outputs[i]), results[i]);

@@ -15,7 +15,7 @@ namespace syno::graph {
 
 namespace {
 
-constexpr std::string_view kWhere = "layout";
+constexpr std::string_view kLayout = "layout";
 
 /// y[i...] = x[i...].
 Program copy_program(const Shape& shape) {
@@ -41,10 +41,11 @@ Program copy_program(const Shape& shape) {
 void check_tensor(const Graph& graph, TensorId id) {
   const Tensor& tensor = graph.tensor(id);
   if (!computes(tensor.type))
-    fail<ScheduleError>(kWhere, "'{}' is {}; programs, and so layouts, are for float32, float64 and bfloat16",
+    fail<ScheduleError>(kLayout,
+                        "'{}' is {}; programs, and so layouts, are for float32, float64 and bfloat16",
                         shown(tensor.name), name_of(tensor.type));
   if (element_count(tensor) == 0)
-    fail<ShapeError>(kWhere, "'{}' of shape [{}] has no elements to lay out", shown(tensor.name),
+    fail<ShapeError>(kLayout, "'{}' of shape [{}] has no elements to lay out", shown(tensor.name),
                      fmt::join(tensor.shape, ", "));
 }
 
@@ -218,7 +219,7 @@ Graph lay_out(const Graph& graph, const std::map<TensorId, Layout>& layouts, boo
   std::map<TensorId, Layout> wanted;
   for (const auto& [tensor, layout] : layouts) {
     if (place(tensor) >= graph.tensors().size())
-      fail<ShapeError>(kWhere, "tensor {} asked for, but the graph has {}", place(tensor),
+      fail<ShapeError>(kLayout, "tensor {} asked for, but the graph has {}", place(tensor),
                        graph.tensors().size());
     if (layout.empty()) continue;
     check_tensor(graph, tensor);
@@ -231,14 +232,14 @@ Graph lay_out(const Graph& graph, const std::map<TensorId, Layout>& layouts, boo
 Graph row_major(const Graph& graph, const std::vector<TensorId>& tensors) {
   for (const TensorId tensor : tensors)
     if (place(tensor) >= graph.tensors().size() || graph.tensor(tensor).layout.empty())
-      fail<ScheduleError>(kWhere, "'{}' has no layout; it is row-major already",
+      fail<ScheduleError>(kLayout, "'{}' has no layout; it is row-major already",
                           place(tensor) < graph.tensors().size() ? shown(graph.tensor(tensor).name) : "");
   const auto changed = [&](TensorId tensor) {
     return std::find(tensors.begin(), tensors.end(), tensor) != tensors.end();
   };
   for (const TensorId tensor : tensors)
     if (graph.tensor(tensor).role != Role::Computed)
-      fail<ScheduleError>(kWhere,
+      fail<ScheduleError>(kLayout,
                           "weight '{}' is given as it lies; only what programs compute can be written "
                           "otherwise",
                           shown(graph.tensor(tensor).name));
@@ -274,7 +275,7 @@ Graph row_major(const Graph& graph, const std::vector<TensorId>& tensors) {
 Graph with_copy(const Graph& graph, TensorId tensor, const std::vector<std::size_t>& for_nodes,
                 TensorId& made) {
   if (place(tensor) >= graph.tensors().size())
-    fail<ShapeError>(kWhere, "tensor {} asked for, but the graph has {}", place(tensor),
+    fail<ShapeError>(kLayout, "tensor {} asked for, but the graph has {}", place(tensor),
                      graph.tensors().size());
   check_tensor(graph, tensor);
   for (const std::size_t n : for_nodes) {
@@ -282,7 +283,7 @@ Graph with_copy(const Graph& graph, TensorId tensor, const std::vector<std::size
                        std::find(graph.nodes()[n].inputs.begin(), graph.nodes()[n].inputs.end(), tensor) !=
                            graph.nodes()[n].inputs.end();
     if (!reads)
-      fail<ScheduleError>(kWhere, "node {} is no program that reads '{}'",
+      fail<ScheduleError>(kLayout, "node {} is no program that reads '{}'",
                           n < graph.nodes().size() ? shown(graph.nodes()[n].name) : std::to_string(n),
                           shown(graph.tensor(tensor).name));
   }

@@ -14,7 +14,7 @@ namespace syno::graph {
 
 namespace {
 
-constexpr std::string_view kWhere = "merge";
+constexpr std::string_view kMerge = "merge";
 
 /// Which nodes are after some of `nodes`, themselves not among them unless by a path through others.
 struct After {
@@ -201,13 +201,13 @@ std::string reason_against(const Graph& graph, const std::vector<std::size_t>& n
 
 std::variant<Graph, std::string> merged(const Graph& graph, std::vector<std::size_t> nodes,
                                         const std::string& name) {
-  if (nodes.empty()) fail<ShapeError>(kWhere, "there are no nodes to merge");
+  if (nodes.empty()) fail<ShapeError>(kMerge, "there are no nodes to merge");
   std::sort(nodes.begin(), nodes.end());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (nodes[i] >= graph.nodes().size())
-      fail<ShapeError>(kWhere, "node {} asked for, but the graph has {}", nodes[i], graph.nodes().size());
+      fail<ShapeError>(kMerge, "node {} asked for, but the graph has {}", nodes[i], graph.nodes().size());
     if (i > 0 && nodes[i] == nodes[i - 1])
-      fail<ShapeError>(kWhere, "node '{}' is there twice", shown(graph.nodes()[nodes[i]].name));
+      fail<ShapeError>(kMerge, "node '{}' is there twice", shown(graph.nodes()[nodes[i]].name));
   }
   if (std::string reason = reason_against(graph, nodes); !reason.empty()) return reason;
   std::vector<bool> member(graph.nodes().size(), false);

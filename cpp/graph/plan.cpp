@@ -12,7 +12,7 @@ namespace syno::graph {
 
 namespace {
 
-constexpr std::string_view kWhere = "memory plan";
+constexpr std::string_view kPlan = "memory plan";
 
 /// What is placed: an item that lies in no other, living as long as all that lie in it.
 struct Block {
@@ -35,19 +35,19 @@ Blocks blocks_of(const std::vector<MemoryItem>& items, std::int64_t alignment) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const MemoryItem& item = items[i];
     if (item.bytes < 0 || item.bytes > std::int64_t{1} << 50)
-      fail<ShapeError>(kWhere, "item {} has {} bytes", i, item.bytes);
+      fail<ShapeError>(kPlan, "item {} has {} bytes", i, item.bytes);
     if (item.last < item.first)
-      fail<ShapeError>(kWhere, "item {} lives from step {} to step {}", i, item.first, item.last);
+      fail<ShapeError>(kPlan, "item {} lives from step {} to step {}", i, item.first, item.last);
     std::size_t root = i;
     for (std::size_t hops = 0; items[root].of; ++hops) {
       const MemoryItem& part = items[root];
       if (*part.of >= items.size())
-        fail<ShapeError>(kWhere, "item {} lies in item {}, but there are {}", root, *part.of, items.size());
-      if (hops > items.size()) fail<ShapeError>(kWhere, "item {} lies in itself", i);
+        fail<ShapeError>(kPlan, "item {} lies in item {}, but there are {}", root, *part.of, items.size());
+      if (hops > items.size()) fail<ShapeError>(kPlan, "item {} lies in itself", i);
       const MemoryItem& whole = items[*part.of];
       if (part.offset < 0 || part.bytes < 0 || part.offset > whole.bytes ||
           part.bytes > whole.bytes - part.offset)
-        fail<ShapeError>(kWhere, "item {} of {} bytes at byte {} reaches beyond item {} of {} bytes", root,
+        fail<ShapeError>(kPlan, "item {} of {} bytes at byte {} reaches beyond item {} of {} bytes", root,
                          part.bytes, part.offset, *part.of, whole.bytes);
       made.within[i] = checked_add(made.within[i], part.offset);
       root = *part.of;
@@ -184,7 +184,7 @@ Placed improved(const Blocks& blocks, Order order, Placed best, std::int64_t bou
 }  // namespace
 
 MemoryPlan plan_memory(const std::vector<MemoryItem>& items, std::int64_t alignment) {
-  if (alignment < 1 || alignment > 1 << 21) fail<ShapeError>(kWhere, "alignment is {} bytes", alignment);
+  if (alignment < 1 || alignment > 1 << 21) fail<ShapeError>(kPlan, "alignment is {} bytes", alignment);
   const Blocks blocks = blocks_of(items, alignment);
   MemoryPlan plan;
   plan.largest_live = largest_live_of(blocks.all);

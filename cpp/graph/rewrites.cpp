@@ -19,7 +19,7 @@ namespace syno::graph {
 
 namespace {
 
-constexpr std::string_view kWhere = "graph rewrite";
+constexpr std::string_view kRewrite = "graph rewrite";
 
 /// One program of the first one's input where both only read: the indices of the first read, over the
 /// iterators of the second.
@@ -90,7 +90,7 @@ using Computation =
 Computation computation(const Graph& graph, const Node& node, const ProgramPointer& program,
                         const std::vector<TensorId>& inputs) {
   Computation made{program ? program->text : node.function, "", inputs, {}};
-  if (!program) std::get<1>(made) = parse_json(kWhere, node.attributes).dump();
+  if (!program) std::get<1>(made) = parse_json(kRewrite, node.attributes).dump();
   for (const TensorId output : node.outputs)
     std::get<3>(made).emplace_back(graph.tensor(output).shape, graph.tensor(output).type);
   return made;
@@ -280,7 +280,7 @@ std::pair<std::size_t, std::size_t> nodes_of(const GraphRewrite& row, const Grap
                                              const GraphSite& site) {
   const auto sites = row.find(graph);
   if (std::find(sites.begin(), sites.end(), site) == sites.end())
-    fail<ScheduleError>(kWhere, "`{}` does not apply at node '{}'{}; it applies at {} others", row.name,
+    fail<ScheduleError>(kRewrite, "`{}` does not apply at node '{}'{}; it applies at {} others", row.name,
                         shown(site.node),
                         site.other.empty() ? "" : fmt::format(" and '{}'", shown(site.other)), sites.size());
   return {graph.node_named(site.node), site.other.empty() ? 0 : graph.node_named(site.other)};
@@ -296,7 +296,7 @@ const GraphRewrite& graph_rewrite_named(std::string_view name) {
     if (row.name == name) return row;
     valid.emplace_back(row.name);
   }
-  throw UnknownName(kWhere, unknown_name("graph rewrite", name, valid));
+  throw UnknownName(kRewrite, unknown_name("graph rewrite", name, valid));
 }
 
 Graph cleaned(const Graph& graph) {

@@ -6,8 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "support/bfloat16.hpp"
-#include "support/float16.hpp"
+#include "graph/elements.hpp"
 #include "support/json.hpp"
 
 namespace syno::graph {
@@ -80,13 +79,6 @@ Operand scatter_result(const std::vector<Operand>& inputs, std::string_view attr
 
 namespace {
 
-std::int64_t row_at(std::int64_t index, std::int64_t rows, bool negative) {
-  if (index < (negative ? -rows : 0) || index >= rows)
-    fail<ShapeError>(kScatter, "index {} is outside of {}..{}: the table has {} rows", index,
-                     negative ? -rows : 0, rows, rows);
-  return index < 0 ? index + rows : index;
-}
-
 /// Of numbers, what is none staying one.
 template <class T>
 T combined(Combine how, T old, T given) {
@@ -109,19 +101,6 @@ T combined(Combine how, T old, T given) {
   return old;
 }
 
-struct Brain {
-  using Number = float;
-  std::uint16_t bits;
-  static float read(Brain value) { return from_bfloat16(value.bits); }
-  static Brain write(float value) { return {to_bfloat16(value)}; }
-};
-struct Half {
-  using Number = float;
-  std::uint16_t bits;
-  static float read(Half value) { return from_float16(value.bits); }
-  static Half write(float value) { return {to_float16(value)}; }
-};
-
 template <class Element>
 Element both(Combine how, Element old, Element given) {
   if constexpr (std::is_arithmetic_v<Element>)
@@ -139,7 +118,7 @@ BoundBuiltin bound(Options options, std::int64_t rows, std::int64_t row, std::in
     if (rows * row != 0)
       std::memcpy(result, pointers[0], static_cast<std::size_t>(rows * row) * sizeof(Element));
     for (std::int64_t i = 0; i < count; ++i) {
-      Element* to = result + row_at(indices[i], rows, options.negative) * row;
+      Element* to = result + row_at(kScatter, indices[i], rows, options.negative) * row;
       const Element* from = given + i * row;
       if (options.combine == Combine::Set) {
         std::copy(from, from + row, to);
@@ -200,7 +179,7 @@ Values scatter_interpret(const std::vector<Operand>& inputs, std::string_view at
   Values made{result.shape, values[0].data};
   for (std::size_t i = 0; i < values[1].data.size(); ++i) {
     const std::int64_t at =
-        row_at(static_cast<std::int64_t>(values[1].data[i]), result.shape[0], options.negative);
+        row_at(kScatter, static_cast<std::int64_t>(values[1].data[i]), result.shape[0], options.negative);
     for (std::size_t j = 0; j < row; ++j) {
       double& to = made.data[static_cast<std::size_t>(at) * row + j];
       to = combined(options.combine, to, values[2].data[i * row + j]);

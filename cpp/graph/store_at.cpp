@@ -17,7 +17,7 @@ namespace syno::graph {
 
 namespace {
 
-constexpr std::string_view kWhere = "store_at";
+constexpr std::string_view kStoreAt = "store_at";
 
 /// y[i.., c, ...] = c < C ? host[i.., c, ...] : guest[i..] at the first place of what follows c, 0 elsewhere.
 Program stored(const Shape& host, std::size_t dim) {
@@ -67,7 +67,7 @@ void check(const Graph& graph, TensorId guest, TensorId host, std::size_t dim,
   const auto made = producers(graph);
   for (const TensorId id : {guest, host}) {
     if (place(id) >= graph.tensors().size())
-      fail<ShapeError>(kWhere, "tensor {} asked for, but the graph has {}", place(id),
+      fail<ShapeError>(kStoreAt, "tensor {} asked for, but the graph has {}", place(id),
                        graph.tensors().size());
     const Tensor& tensor = graph.tensor(id);
     const auto maker = made[place(id)];
@@ -75,10 +75,10 @@ void check(const Graph& graph, TensorId guest, TensorId host, std::size_t dim,
         tensor.role == Role::Weight ||
         (maker && std::find(constant.begin(), constant.end(), graph.nodes()[*maker].name) != constant.end());
     if (!stays)
-      fail<ScheduleError>(kWhere, "'{}' is no constant: it is stored with another once, before any run",
+      fail<ScheduleError>(kStoreAt, "'{}' is no constant: it is stored with another once, before any run",
                           shown(tensor.name));
     if (!computes(tensor.type) || !tensor.layout.empty())
-      fail<ScheduleError>(kWhere,
+      fail<ScheduleError>(kStoreAt,
                           "'{}' is {}; row-major tensors that programs compute on are stored together",
                           shown(tensor.name), described(tensor));
   }
@@ -89,7 +89,7 @@ void check(const Graph& graph, TensorId guest, TensorId host, std::size_t dim,
       one.shape == Shape(other.shape.begin(), other.shape.begin() + static_cast<std::ptrdiff_t>(dim));
   if (!fits)
     fail<ShapeError>(
-        kWhere,
+        kStoreAt,
         "'{}', {}, cannot be stored behind dimension {} of '{}', {}: it needs the same type and the "
         "shape of the dimensions before that one, of which there is at least one",
         shown(one.name), described(one), dim, shown(other.name), described(other));

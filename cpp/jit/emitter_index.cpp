@@ -16,7 +16,7 @@ using symbolic::ExprId;
 
 namespace {
 
-enum Tag : std::int64_t { kAtom, kSum, kPointer, kCondition, kMask, kBoth };
+enum IndexTag : std::int64_t { kAtom, kSum, kPointer, kCondition, kMask, kBoth };
 
 }  // namespace
 

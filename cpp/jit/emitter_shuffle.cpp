@@ -18,7 +18,7 @@ using symbolic::Interval;
 
 namespace {
 
-enum Tag : std::int64_t { kBlock = 200 };
+enum ShuffleTag : std::int64_t { kBlock = 200 };
 
 std::int64_t down_to(std::int64_t value, std::int64_t multiple) {
   return value - floor_modulo(value, multiple);

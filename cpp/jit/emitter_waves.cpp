@@ -15,7 +15,7 @@ using program::Function;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kEndless = std::numeric_limits<double>::infinity();
 
 // (sin(r) / r - 1) / r^2, (cos(r) - 1 + r^2 / 2) / r^4 for |r| <= pi / 4 and (atan(u) / u - 1) / u^2 for
 // |u| <= tan(pi / 8), in the square: Chebyshev interpolation at 60 digits; largest relative errors 2e-11 (for
@@ -42,7 +42,7 @@ constexpr double kQuarterFirst = 0x1.921fb54400000p+0, kQuarterSecond = 0x1.0b46
                  kQuarterThird = 0x1.3198a2e037073p-69;
 /// From here on the products with the parts are not exact, nor are the parts enough.
 constexpr double kLarge = 1e6;
-constexpr double kMagic = 6755399441055744.0;  ///< x + magic - magic rounds x to an integer
+constexpr double kRounding = 6755399441055744.0;  ///< x + magic - magic rounds x to an integer
 /// The bits of 2 / pi after the point, behind 64 zeros.
 constexpr std::array<std::uint64_t, 20> kTwoOverPi{0,
                                                    0xa2f9836e4e441529,
@@ -169,14 +169,14 @@ llvm::Value* MathEmitter::wave_of(Function function, llvm::Value* x) {
     sign = b_.CreateXor(sign, b_.CreateAnd(b_.CreateBitCast(wide, integers),
                                            integer(wide, std::numeric_limits<std::int64_t>::min())));
   made = b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(made, integers), sign), wide->getType());
-  made = b_.CreateSelect(b_.CreateFCmpOLT(size, number(wide, kInfinity)), made, b_.CreateFSub(wide, wide));
+  made = b_.CreateSelect(b_.CreateFCmpOLT(size, number(wide, kEndless)), made, b_.CreateFSub(wide, wide));
   return doubles ? made : b_.CreateFPTrunc(made, x->getType());
 }
 
 /// Cody and Waite's below `kLarge`; where any lane is larger, those lanes are reduced by themselves.
 MathEmitter::Quarter MathEmitter::reduce_quarter(llvm::Value* size, bool twice) {
   llvm::Type* integers = integer_type(size);
-  llvm::Value* magic = number(size, kMagic);
+  llvm::Value* magic = number(size, kRounding);
   llvm::Value* shifted = multiply_add(size, number(size, 0.63661977236758134308), magic);
   Quarter made{nullptr, nullptr, b_.CreateBitCast(shifted, integers)};
   llvm::Value* n = b_.CreateFSub(shifted, magic);
@@ -197,7 +197,7 @@ MathEmitter::Quarter MathEmitter::reduce_quarter(llvm::Value* size, bool twice) 
   }
 
   llvm::Value* large = b_.CreateAnd(b_.CreateFCmpOGE(size, number(size, kLarge)),
-                                    b_.CreateFCmpOLT(size, number(size, kInfinity)));
+                                    b_.CreateFCmpOLT(size, number(size, kEndless)));
   const unsigned lanes = lanes_of(size);
   llvm::BasicBlock* before = b_.GetInsertBlock();
   llvm::Function* function = before->getParent();
@@ -336,9 +336,9 @@ llvm::Value* MathEmitter::fmod(llvm::Value* x, llvm::Value* y) {
 llvm::Value* MathEmitter::remainder(llvm::Value* x, llvm::Value* y) {
   llvm::Type* integers = integer_type(x);
   llvm::Value *dividend = absolute(x), *divisor = absolute(y);
-  llvm::Value* finite = b_.CreateFCmpOLT(dividend, number(x, kInfinity));
+  llvm::Value* finite = b_.CreateFCmpOLT(dividend, number(x, kEndless));
   llvm::Value* valid = b_.CreateAnd(finite, b_.CreateAnd(b_.CreateFCmpOGT(divisor, number(x, 0)),
-                                                         b_.CreateFCmpOLT(divisor, number(x, kInfinity))));
+                                                         b_.CreateFCmpOLT(divisor, number(x, kEndless))));
   dividend = b_.CreateSelect(valid, dividend, number(x, 0));
   divisor = b_.CreateSelect(valid, divisor, number(x, 1));
   const auto exponent = [&](llvm::Value* of) {
@@ -382,7 +382,7 @@ llvm::Value* MathEmitter::remainder(llvm::Value* x, llvm::Value* y) {
   rest->addIncoming(dividend, before);
   rest->addIncoming(next, again);
   llvm::Value* made = with_sign_of(rest, x);
-  llvm::Value* endless = b_.CreateAnd(finite, b_.CreateFCmpOEQ(absolute(y), number(x, kInfinity)));
+  llvm::Value* endless = b_.CreateAnd(finite, b_.CreateFCmpOEQ(absolute(y), number(x, kEndless)));
   made = b_.CreateSelect(valid, made, number(x, std::numeric_limits<double>::quiet_NaN()));
   return b_.CreateSelect(endless, x, made);
 }

@@ -88,7 +88,7 @@ void make_what_is_made_once() {
   }
 }
 
-[[maybe_unused]] const bool hooked =
+[[maybe_unused]] const bool made_before_forks =
     add_fork_hooks({.before = make_what_is_made_once, .in_child = remove_forgotten});
 
 bool same_strides(const nest::Buffer& buffer, const std::vector<std::int64_t>& strides) {

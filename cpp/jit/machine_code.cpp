@@ -126,14 +126,14 @@ void add(LoopCode& sum, const LoopCode& one) {
 }
 
 /// Instructions that follow one another without a jump in or out, in the order of the code.
-struct Block {
+struct BasicBlock {
   LoopCode code;
   bool reached = false;
   std::vector<std::size_t> next, before;
 };
 
 /// `functions`: where they begin. What pads the code between blocks is never reached and leads nowhere.
-std::vector<Block> blocks_of(const std::vector<Seen>& code, const std::set<std::uint64_t>& functions) {
+std::vector<BasicBlock> blocks_of(const std::vector<Seen>& code, const std::set<std::uint64_t>& functions) {
   std::map<std::uint64_t, std::size_t> begins;  // by address
   for (const std::uint64_t function : functions) begins[function] = 0;
   for (std::size_t i = 0; i < code.size(); ++i) {
@@ -143,7 +143,7 @@ std::vector<Block> blocks_of(const std::vector<Seen>& code, const std::set<std::
   }
   std::size_t count = 0;
   for (auto& [at, index] : begins) index = count++;
-  std::vector<Block> blocks(count);
+  std::vector<BasicBlock> blocks(count);
   std::size_t block = 0;
   for (std::size_t i = 0; i < code.size(); ++i) {
     if (const auto found = begins.find(code[i].at); found != begins.end()) block = found->second;
@@ -170,7 +170,7 @@ std::vector<Block> blocks_of(const std::vector<Seen>& code, const std::set<std::
 
 /// By block, whether every way to it comes through each other one. Functions begin at blocks nothing leads
 /// to.
-std::vector<std::vector<bool>> dominators(const std::vector<Block>& blocks) {
+std::vector<std::vector<bool>> dominators(const std::vector<BasicBlock>& blocks) {
   std::vector<std::vector<bool>> all(blocks.size(), std::vector<bool>(blocks.size(), true));
   for (bool changed = true; changed;) {
     changed = false;
@@ -190,7 +190,7 @@ std::vector<std::vector<bool>> dominators(const std::vector<Block>& blocks) {
 
 /// A loop: what leads back to a block through which all ways to it come. An innermost one holds no other.
 std::vector<LoopCode> loops_of(const std::vector<Seen>& code, const std::set<std::uint64_t>& functions) {
-  const std::vector<Block> blocks = blocks_of(code, functions);
+  const std::vector<BasicBlock> blocks = blocks_of(code, functions);
   const auto dominates = dominators(blocks);
   std::map<std::size_t, std::vector<bool>> bodies;  // by header
   for (std::size_t from = 0; from < blocks.size(); ++from)

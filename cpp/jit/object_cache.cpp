@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kMagic = "SYNOKRN3";
+constexpr std::string_view kRecordMagic = "SYNOKRN3";
 constexpr std::string_view kSuffix = ".kernel";
 constexpr std::size_t kDigestBytes = LLVM_BLAKE3_OUT_LEN;
 constexpr std::int64_t kLargestEntry = std::int64_t{256} << 20;
@@ -91,14 +91,14 @@ class Writer {
   std::string content() { return std::move(bytes_); }
 
  private:
-  std::string bytes_{kMagic};
+  std::string bytes_{kRecordMagic};
 };
 
-class Reader {
+class RecordReader {
  public:
-  explicit Reader(std::string_view content) : rest_(content) {
-    ok_ = rest_.starts_with(kMagic);
-    if (ok_) rest_.remove_prefix(kMagic.size());
+  explicit RecordReader(std::string_view content) : rest_(content) {
+    ok_ = rest_.starts_with(kRecordMagic);
+    if (ok_) rest_.remove_prefix(kRecordMagic.size());
   }
   std::int64_t number() {
     std::int64_t value = 0;
@@ -140,7 +140,7 @@ struct Entry {
 };
 
 std::optional<Entry> parse(std::string_view content) {
-  Reader reader(content);
+  RecordReader reader(content);
   Entry entry;
   entry.key_text = reader.text();
   entry.object.symbol = reader.text();

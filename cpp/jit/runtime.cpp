@@ -95,7 +95,7 @@ void forget_pool() {  // its threads stayed in the parent, and so did those of O
   openmp_parallel.store(nullptr);
 }
 
-[[maybe_unused]] const bool hooked = add_fork_hooks({.before = nullptr, .in_child = forget_pool});
+[[maybe_unused]] const bool pool_forgotten = add_fork_hooks({.before = nullptr, .in_child = forget_pool});
 
 WorkerPool& the_pool() {
   WorkerPool* found = pool.load();

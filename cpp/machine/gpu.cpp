@@ -7,15 +7,15 @@
 namespace syno::machine {
 namespace {
 
-constexpr const char* kFormat = "syno gpu";
-constexpr int kVersion = 1;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
+constexpr const char* kGpuFormat = "syno gpu";
+constexpr int kGpuVersion = 1;
+constexpr std::int64_t kGpuMostBytes = std::int64_t{1} << 40;
 
 }  // namespace
 
 nlohmann::json to_json(const Gpu& gpu) {
-  return {{"format", kFormat},
-          {"version", kVersion},
+  return {{"format", kGpuFormat},
+          {"version", kGpuVersion},
           {"name", gpu.name},
           {"source", gpu.source},
           {"multiprocessors", gpu.multiprocessors},
@@ -41,7 +41,7 @@ nlohmann::json to_json(const Gpu& gpu) {
 
 Gpu gpu_from_json(const nlohmann::json& json) {
   FileReader root(json, "");
-  root.head(kFormat, kVersion);
+  root.head(kGpuFormat, kGpuVersion);
   Gpu gpu;
   gpu.name = root.text("name");
   gpu.source = root.optional_text("source");
@@ -53,9 +53,9 @@ Gpu gpu_from_json(const nlohmann::json& json) {
   gpu.int32_tops = root.positive("int32_tops");
   gpu.memory_gbs = root.positive("memory_gbs");
   gpu.l2_gbs = root.positive("l2_gbs");
-  gpu.l2_bytes = root.integer<std::int64_t>("l2_bytes", 1, kMostBytes);
-  gpu.shared_bytes = root.integer<std::int64_t>("shared_bytes", 1 << 10, kMostBytes);
-  gpu.shared_bytes_per_block = root.integer<std::int64_t>("shared_bytes_per_block", 1 << 10, kMostBytes);
+  gpu.l2_bytes = root.integer<std::int64_t>("l2_bytes", 1, kGpuMostBytes);
+  gpu.shared_bytes = root.integer<std::int64_t>("shared_bytes", 1 << 10, kGpuMostBytes);
+  gpu.shared_bytes_per_block = root.integer<std::int64_t>("shared_bytes_per_block", 1 << 10, kGpuMostBytes);
   if (gpu.shared_bytes_per_block > gpu.shared_bytes)
     wrong("/shared_bytes_per_block", fmt::format("is {}, more than the {} of a multiprocessor",
                                                  gpu.shared_bytes_per_block, gpu.shared_bytes));

@@ -7,16 +7,16 @@
 namespace syno::program {
 namespace {
 
-constexpr std::string_view kWhere = "cost";
+constexpr std::string_view kCost = "cost";
 
 std::int64_t checked_add(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
-  if (__builtin_add_overflow(a, b, &sum)) fail<ShapeError>(kWhere, "{} + {} does not fit 64 bits", a, b);
+  if (__builtin_add_overflow(a, b, &sum)) fail<ShapeError>(kCost, "{} + {} does not fit 64 bits", a, b);
   return sum;
 }
 
 std::int64_t elements(const Program& program, TensorId tensor, std::size_t valuation) {
-  return checked_product(kWhere, shape_of(program, tensor, valuation));
+  return checked_product(kCost, shape_of(program, tensor, valuation));
 }
 
 bool literal(const Program& program, ScalarId id) { return program.scalar(id).kind == ScalarKind::Literal; }
@@ -49,7 +49,7 @@ std::int64_t point_flops(const Program& program, const Scope& scope, ScalarId bo
 
 Cost cost(const Program& program, std::size_t valuation) {
   if (valuation >= program.sizes.valuation_count())
-    fail<ShapeError>(kWhere, "valuation {} asked for, but the program has {}", valuation,
+    fail<ShapeError>(kCost, "valuation {} asked for, but the program has {}", valuation,
                      program.sizes.valuation_count());
   Cost total;
   for (const Scope& scope : program.scopes) {
@@ -64,20 +64,20 @@ Cost cost(const Program& program, std::size_t valuation) {
         const Extent extent = extent_of(program, iterator.range, valuation);
         results.push_back(extent.end - extent.begin);
       }
-      total.flops = checked_add(total.flops, checked_product(kWhere, results));
+      total.flops = checked_add(total.flops, checked_product(kCost, results));
     }
     for (const auto* iterators : {&scope.traversal, &scope.sums})
       for (const Iterator& iterator : *iterators) {
         const Extent extent = extent_of(program, iterator.range, valuation);
         factors.push_back(extent.end - extent.begin);
       }
-    total.flops = checked_add(total.flops, checked_product(kWhere, factors));
+    total.flops = checked_add(total.flops, checked_product(kCost, factors));
 
     std::set<TensorId> touched = {scope.output};
     over_reads(program, scope.body, [&](ScalarId, const Scalar& read) { touched.insert(read.tensor); });
     for (const TensorId tensor : touched)
       total.bytes =
-          checked_add(total.bytes, checked_product(kWhere, {4, elements(program, tensor, valuation)}));
+          checked_add(total.bytes, checked_product(kCost, {4, elements(program, tensor, valuation)}));
   }
   for (std::uint32_t t = 0; t < program.tensors.size(); ++t)
     if (program.tensors[t].role == Role::Weight)

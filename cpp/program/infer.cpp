@@ -12,7 +12,7 @@
 namespace syno::program::detail {
 namespace {
 
-constexpr std::string_view kWhere = "parse";
+constexpr std::string_view kParse = "parse";
 constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxEnumerated = std::int64_t{1} << 18;
 
@@ -25,7 +25,7 @@ Interval plus(Interval a, Interval b) {
   Interval result;
   if (__builtin_add_overflow(a.least, b.least, &result.least) ||
       __builtin_add_overflow(a.greatest, b.greatest, &result.greatest))
-    fail<ShapeError>(kWhere, "an index does not fit 64 bits");
+    fail<ShapeError>(kParse, "an index does not fit 64 bits");
   return result;
 }
 
@@ -33,7 +33,7 @@ Interval times(Interval a, std::int64_t factor) {
   Interval result;
   if (__builtin_mul_overflow(a.least, factor, &result.least) ||
       __builtin_mul_overflow(a.greatest, factor, &result.greatest))
-    fail<ShapeError>(kWhere, "an index does not fit 64 bits");
+    fail<ShapeError>(kParse, "an index does not fit 64 bits");
   if (factor < 0) std::swap(result.least, result.greatest);
   return result;
 }
@@ -291,7 +291,7 @@ class Inference {
     };
     if (fits(1) == false)
       fail<ShapeError>(
-          kWhere, "dimension {} of '{}' has size {}, which is less than the indices need even when '{}' is 1",
+          kParse, "dimension {} of '{}' has size {}, which is less than the indices need even when '{}' is 1",
           d, tensor.name, dim.end - dim.begin, iterators_[slot].name);
     std::int64_t yes = 1, no = 2;
     for (;; yes = no, no *= 2) {
@@ -339,7 +339,7 @@ class Inference {
   Range assumed(const TensorFacts& tensor, std::size_t d) {
     const std::vector<ExprId>& uses = tensor.uses[d];
     if (uses.empty())
-      fail<ShapeError>(kWhere, "'{}' is never read, so that its shape is unknown: give its shape",
+      fail<ShapeError>(kParse, "'{}' is never read, so that its shape is unknown: give its shape",
                        tensor.name);
     if (!numeric_) {
       const std::optional<Range> first = single(uses[0]) ? range(*single(uses[0])) : std::nullopt;
@@ -347,7 +347,7 @@ class Inference {
         if (!first || !single(use) || range(*single(use)) != first ||
             program_.arena.constant(0) != first->begin)
           fail<ShapeError>(
-              kWhere,
+              kParse,
               "the size of dimension {} of '{}' does not follow from single iterators: declare it, "
               "as in `input {}[N, ...]`",
               d, tensor.name, tensor.name);
@@ -356,13 +356,13 @@ class Inference {
     const std::optional<Extent> needed = needed_extent(uses);
     if (!needed)
       fail<ShapeError>(
-          kWhere,
+          kParse,
           "the indices of dimension {} of '{}' are too intricate to find its size: give the shape "
           "of '{}'",
           d, tensor.name, tensor.name);
     if (needed->end < 1)
       fail<ShapeError>(
-          kWhere,
+          kParse,
           "the indices of dimension {} of '{}' lie outside any tensor (the padding rule gives size {}): "
           "give the shape of '{}'",
           d, tensor.name, needed->end, tensor.name);
@@ -381,7 +381,7 @@ class Inference {
       if (tensor.traversal.empty() && !tensor.accumulated && !tensor.given && !tensor.dims.empty())
         inputs.push_back(tensor.name);
     fail<ShapeError>(
-        kWhere, "the size of {} is not given and does not follow from the rest: give {}=... in sizes{}",
+        kParse, "the size of {} is not given and does not follow from the rest: give {}=... in sizes{}",
         fmt::join(missing, ", "), fmt::join(missing, "=..., "),
         inputs.empty() ? std::string() : fmt::format(", or shapes of {}", fmt::join(inputs, ", ")));
   }
@@ -401,7 +401,7 @@ class Inference {
     }
     if (greatest != dim.end)
       fail<ShapeError>(
-          kWhere,
+          kParse,
           "'{}' has size {}, but it indexes dimension {} of '{}', which has size {}; to read a part "
           "of a dimension or beyond it, state the range in the text, as in `{}: {}`",
           name, greatest, d, tensor.name, dim.end - dim.begin, name, greatest);

@@ -183,7 +183,7 @@ Exact Numbers<Exact>::function(Function f, const Exact& a, const Exact& b) {
 
 namespace {
 
-constexpr std::string_view kWhere = "interpret";
+constexpr std::string_view kInterpret = "interpret";
 
 bool rational(Function function) {
   return function == Function::Negate || function == Function::Relu || function == Function::Abs ||
@@ -195,7 +195,7 @@ void require_rational(const Program& program) {
     for (const ScalarId id : scalars_of(program, scope.body)) {
       const Scalar& scalar = program.scalar(id);
       if (scalar.kind == ScalarKind::Unary && !rational(scalar.function))
-        fail<VerifyError>(kWhere,
+        fail<VerifyError>(kInterpret,
                           "'{}' in the scope of '{}' is not a rational function: interpret it in float64",
                           name_of(scalar.function), program.tensor(scope.output).name);
     }
@@ -204,7 +204,7 @@ void require_rational(const Program& program) {
 template <class T>
 void check_inputs(const Program& program, const std::map<std::string, Values<T>>& inputs) {
   if (!program.concrete())
-    fail<ShapeError>(kWhere, "the program has symbolic sizes: choose one of its {} valuations with at()",
+    fail<ShapeError>(kInterpret, "the program has symbolic sizes: choose one of its {} valuations with at()",
                      program.sizes.valuation_count());
   verify(program);
   std::vector<std::string> names;
@@ -214,17 +214,17 @@ void check_inputs(const Program& program, const std::map<std::string, Values<T>>
     const auto found = inputs.find(tensor.name);
     const std::vector<std::int64_t> shape = shape_of(program, id);
     if (found == inputs.end())
-      fail<ShapeError>(kWhere, "no values for '{}' of shape [{}]", tensor.name, fmt::join(shape, ", "));
+      fail<ShapeError>(kInterpret, "no values for '{}' of shape [{}]", tensor.name, fmt::join(shape, ", "));
     if (found->second.shape != shape)
-      fail<ShapeError>(kWhere, "'{}' has shape [{}], but the program wants [{}]", tensor.name,
+      fail<ShapeError>(kInterpret, "'{}' has shape [{}], but the program wants [{}]", tensor.name,
                        fmt::join(found->second.shape, ", "), fmt::join(shape, ", "));
-    if (static_cast<std::int64_t>(found->second.data.size()) != checked_product(kWhere, shape))
-      fail<ShapeError>(kWhere, "'{}' has {} values, but its shape [{}] needs {}", tensor.name,
-                       found->second.data.size(), fmt::join(shape, ", "), checked_product(kWhere, shape));
+    if (static_cast<std::int64_t>(found->second.data.size()) != checked_product(kInterpret, shape))
+      fail<ShapeError>(kInterpret, "'{}' has {} values, but its shape [{}] needs {}", tensor.name,
+                       found->second.data.size(), fmt::join(shape, ", "), checked_product(kInterpret, shape));
   }
   for (const auto& [name, values] : inputs)
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw UnknownName(kWhere, unknown_name("input", name, names));
+      throw UnknownName(kInterpret, unknown_name("input", name, names));
 }
 
 // Registers hold Exact where tensors hold Rational.
@@ -234,7 +234,7 @@ using RegisterOf = std::conditional_t<std::is_same_v<T, Rational>, Exact, T>;
 double store(double value, const Program&, const Scope&) { return value; }
 Rational store(const Exact& value, const Program& program, const Scope& scope) {
   if (value.undefined)
-    fail<VerifyError>(kWhere, "{} in the scope of '{}' has no exact value", value.undefined,
+    fail<VerifyError>(kInterpret, "{} in the scope of '{}' has no exact value", value.undefined,
                       program.tensor(scope.output).name);
   return value.value;
 }
@@ -242,8 +242,8 @@ Rational store(const Exact& value, const Program& program, const Scope& scope) {
 // How many elements a tensor has; ShapeError where the memory for so many, of `bytes` each, is not there.
 std::size_t element_count(const Program& program, TensorId tensor, std::size_t bytes) {
   const std::vector<std::int64_t> shape = shape_of(program, tensor);
-  const std::int64_t count = checked_product(kWhere, shape);
-  require_memory(kWhere,
+  const std::int64_t count = checked_product(kInterpret, shape);
+  require_memory(kInterpret,
                  fmt::format("'{}' of shape [{}]", program.tensor(tensor).name, fmt::join(shape, ", ")),
                  count, static_cast<std::int64_t>(bytes));
   return static_cast<std::size_t>(count);
@@ -359,8 +359,8 @@ class PointMachine {
       offset += index * state.strides[d];
     }
     if (!inside)
-      fail<ShapeError>(kWhere, "point [{}] is not one of '{}', whose shape is [{}]", fmt::join(point, ", "),
-                       program_.tensor(id).name, fmt::join(state.shape, ", "));
+      fail<ShapeError>(kInterpret, "point [{}] is not one of '{}', whose shape is [{}]",
+                       fmt::join(point, ", "), program_.tensor(id).name, fmt::join(state.shape, ", "));
     return offset;
   }
 
@@ -455,7 +455,7 @@ class PointMachine {
       return computed;
     }
     if (finite && !state.finite) {
-      const double* end = state.values + checked_product(kWhere, state.shape);
+      const double* end = state.values + checked_product(kInterpret, state.shape);
       state.finite = std::all_of(state.values, end, [](double value) { return std::isfinite(value); });
     }
     return {state.values, state.finite.value_or(false), nullptr, nullptr};
@@ -610,7 +610,7 @@ void PointMachine::Memo::set(std::int64_t offset, const Tracked& value, const Te
   };
   if (!dense.empty()) return put(offset, value);
   sparse.emplace(offset, value);
-  const std::int64_t elements = checked_product(kWhere, state.shape);
+  const std::int64_t elements = checked_product(kInterpret, state.shape);
   if (elements > kDenseElements || static_cast<std::int64_t>(sparse.size()) * kPart < elements) return;
   dense.resize(static_cast<std::size_t>(elements));
   known.resize(static_cast<std::size_t>(elements));
@@ -685,7 +685,7 @@ AllowedValues PointReference::at(const std::string& output,
   if (found == program.outputs.end()) {
     std::vector<std::string> names;
     for (const TensorId id : program.outputs) names.push_back(program.tensor(id).name);
-    throw UnknownName(kWhere, unknown_name("output", output, names));
+    throw UnknownName(kInterpret, unknown_name("output", output, names));
   }
   const auto tensor = static_cast<std::uint32_t>(*found);
   std::vector<std::int64_t> offsets;

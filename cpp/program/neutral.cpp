@@ -12,7 +12,7 @@ namespace syno::program {
 
 namespace {
 
-constexpr const char* kWhere = "names";
+constexpr const char* kNeutral = "names";
 
 /// As a float: only compared, and any extents have a product.
 double points_of(const Program& program, const Scope& scope) {
@@ -56,7 +56,8 @@ bool stands_alone(const Program& program, const std::vector<TensorId>& reads) {
 }  // namespace
 
 Neutral neutral(const Program& program) {
-  if (!program.concrete()) fail<ShapeError>(kWhere, "it has sizes that are not numbers; take one valuation");
+  if (!program.concrete())
+    fail<ShapeError>(kNeutral, "it has sizes that are not numbers; take one valuation");
   Neutral made{program, {}, std::nullopt};
   for (const Tensor& tensor : program.tensors) made.names.push_back(tensor.name);
   const Scope* core = nullptr;
@@ -96,11 +97,11 @@ Program renamed(const Program& program, const std::map<std::string, std::string>
     if (!program.find_tensor(from)) {
       std::vector<std::string> valid;
       for (const Tensor& tensor : program.tensors) valid.push_back(tensor.name);
-      fail<UnknownName>(kWhere, "there is no tensor '{}'. Valid: {}", from, fmt::join(valid, ", "));
+      fail<UnknownName>(kNeutral, "there is no tensor '{}'. Valid: {}", from, fmt::join(valid, ", "));
     }
     if (!is_identifier(to) || is_reserved(to))
-      fail<ShapeError>(kWhere, "'{}' cannot be the name of a tensor", to);
-    if (!taken.insert(to).second) fail<ShapeError>(kWhere, "two tensors would be named '{}'", to);
+      fail<ShapeError>(kNeutral, "'{}' cannot be the name of a tensor", to);
+    if (!taken.insert(to).second) fail<ShapeError>(kNeutral, "two tensors would be named '{}'", to);
   }
   std::set<std::string> kept;
   for (const Tensor& tensor : program.tensors)

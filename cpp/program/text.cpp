@@ -19,7 +19,7 @@ using namespace syntax;
 using detail::IteratorFacts;
 using detail::TensorFacts;
 
-constexpr std::string_view kWhere = "parse";
+constexpr std::string_view kParseText = "parse";
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
 
 using Environment = std::vector<std::pair<std::string, std::uint32_t>>;  // names in scope, innermost last
@@ -58,14 +58,14 @@ class Builder {
   void check_options() const {
     for (const auto& [name, value] : options_.sizes)
       if (value < 1 || value > kMaxSize)
-        fail<ShapeError>(kWhere, "size {}={} is not between 1 and 2^40", name, value);
+        fail<ShapeError>(kParseText, "size {}={} is not between 1 and 2^40", name, value);
     for (const auto& [name, shape] : options_.shapes)
       for (const std::int64_t extent : shape)
         if (extent < 1 || extent > kMaxSize)
-          fail<ShapeError>(kWhere, "shape [{}] of '{}': {} is not between 1 and 2^40", fmt::join(shape, ", "),
-                           name, extent);
+          fail<ShapeError>(kParseText, "shape [{}] of '{}': {} is not between 1 and 2^40",
+                           fmt::join(shape, ", "), name, extent);
     if (options_.no_weights && (!options_.weights.empty() || !options_.data.empty()))
-      fail<SpecError>(kWhere, "no_weights is set, but weights or data are named");
+      fail<SpecError>(kParseText, "no_weights is set, but weights or data are named");
   }
 
   void declare_sizes() {
@@ -104,8 +104,8 @@ class Builder {
       used_sizes_.insert(variables[i].name);
       for (const auto& row : valuations)
         if (row[i] != given->second)
-          fail<ShapeError>(kWhere, "size {} is {} in the text, but {} was given", variables[i].name, row[i],
-                           given->second);
+          fail<ShapeError>(kParseText, "size {} is {} in the text, but {} was given", variables[i].name,
+                           row[i], given->second);
     }
     if (!variables.empty() && !with_values) {
       std::vector<std::int64_t> row;
@@ -464,18 +464,19 @@ class Builder {
       const std::optional<std::size_t> id = find_tensor(name);
       if (!id || (drafts_[*id].role == Role::Computed && !tensors_[*id].accumulated)) {
         if (id)
-          fail<ShapeError>(
-              kWhere, "the shape of '{}' follows from the ranges of its iterators and cannot be given", name);
-        throw UnknownName(kWhere, unknown_name("input", name, names_of_inputs()));
+          fail<ShapeError>(kParseText,
+                           "the shape of '{}' follows from the ranges of its iterators and cannot be given",
+                           name);
+        throw UnknownName(kParseText, unknown_name("input", name, names_of_inputs()));
       }
       TensorFacts& tensor = tensors_[*id];
       if (tensor.dims.size() != shape.size())
-        fail<ShapeError>(kWhere, "shape [{}] has {} dimensions, but '{}' is read with {} indices",
+        fail<ShapeError>(kParseText, "shape [{}] has {} dimensions, but '{}' is read with {} indices",
                          fmt::join(shape, ", "), shape.size(), name, tensor.dims.size());
       for (std::size_t d = 0; d < shape.size(); ++d) {
         const Range range{program_.arena.constant(0), program_.arena.constant(shape[d])};
         if (tensor.dims[d] && tensor.dims[d] != range)
-          fail<ShapeError>(kWhere,
+          fail<ShapeError>(kParseText,
                            "dimension {} of '{}' is declared in the text with another size than the {} given",
                            d, name, shape[d]);
         tensor.dims[d] = range;
@@ -498,7 +499,7 @@ class Builder {
     for (const symbolic::Variable& variable : program_.sizes.variables()) names.push_back(variable.name);
     for (const auto& [name, value] : options_.sizes)
       if (!used_sizes_.contains(name))
-        throw UnknownName(kWhere, unknown_name("iterator or size", name, names));
+        throw UnknownName(kParseText, unknown_name("iterator or size", name, names));
   }
 
   void assign_roles() {
@@ -508,11 +509,11 @@ class Builder {
     };
     for (const auto* list : {&options_.weights, &options_.data})
       for (const std::string& name : *list) {
-        if (!named(names, name)) throw UnknownName(kWhere, unknown_name("input", name, names));
+        if (!named(names, name)) throw UnknownName(kParseText, unknown_name("input", name, names));
         const Role role = list == &options_.data ? Role::Input : Role::Weight;
         const std::optional<Role> declared = drafts_[*find_tensor(name)].role;
         if ((declared && declared != role) || (named(options_.weights, name) && named(options_.data, name)))
-          fail<SpecError>(kWhere, "'{}' cannot be both data and a weight", name);
+          fail<SpecError>(kParseText, "'{}' cannot be both data and a weight", name);
       }
     bool first = true;
     for (std::size_t t = 0; t < tensors_.size(); ++t) {

@@ -10,7 +10,7 @@
 namespace syno::program {
 namespace {
 
-constexpr std::string_view kWhere = "verify";
+constexpr std::string_view kVerify = "verify";
 
 class Verifier {
  public:
@@ -27,7 +27,7 @@ class Verifier {
  private:
   template <class... Args>
   [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
-    throw VerifyError(kWhere, place_ + fmt::format(format, std::forward<Args>(args)...));
+    throw VerifyError(kVerify, place_ + fmt::format(format, std::forward<Args>(args)...));
   }
 
   void check_tensors() {
@@ -45,7 +45,7 @@ class Verifier {
           if (const Extent extent = extent_of(program_, tensor.dims[d], v); extent.begin != 0)
             wrong("dimension {} starts at {}, but what the caller passes starts at 0", d, extent.begin);
         if (tensor.role != Role::Constant) continue;
-        const std::int64_t elements = checked_product(kWhere, shape_of(program_, tensor_id(tensor), v));
+        const std::int64_t elements = checked_product(kVerify, shape_of(program_, tensor_id(tensor), v));
         if (elements != static_cast<std::int64_t>(tensor.literal.size()))
           wrong("its shape {} has {} elements, but {} values are given", shape_text(tensor_id(tensor), v),
                 elements, tensor.literal.size());

@@ -11,7 +11,7 @@ namespace syno::program {
 
 namespace {
 
-constexpr const char* kWhere = "empty";
+constexpr const char* kEmpty = "empty";
 
 class Remover {
  public:
@@ -33,7 +33,7 @@ class Remover {
     made_.scopes = std::move(scopes);
     for (const TensorId id : made_.outputs)
       if (empty_[index(id)])
-        fail<ShapeError>(kWhere, "'{}' has no elements to compute", made_.tensor(id).name);
+        fail<ShapeError>(kEmpty, "'{}' has no elements to compute", made_.tensor(id).name);
     drop_tensors();
     verify(made_);
     return std::move(made_);
@@ -43,7 +43,7 @@ class Remover {
   static std::size_t index(TensorId id) { return static_cast<std::size_t>(id); }
 
   [[noreturn]] void differ(const std::string& what) const {
-    fail<ShapeError>(kWhere, "{} is not computed in the same way for every extent, so not for an empty one",
+    fail<ShapeError>(kEmpty, "{} is not computed in the same way for every extent, so not for an empty one",
                      what);
   }
 
@@ -106,7 +106,7 @@ class Remover {
       case Reduction::Min:
         break;
     }
-    fail<ShapeError>(kWhere, "{} is a {} over nothing, which has no value", name(scope),
+    fail<ShapeError>(kEmpty, "{} is a {} over nothing, which has no value", name(scope),
                      scope.reduction == Reduction::Max ? "maximum" : "minimum");
   }
 
@@ -171,7 +171,7 @@ class Remover {
 }  // namespace
 
 Program without_empty(const Program& two, const Program& three) {
-  if (!two.concrete() || !three.concrete()) fail<ShapeError>(kWhere, "the programs have symbolic sizes");
+  if (!two.concrete() || !three.concrete()) fail<ShapeError>(kEmpty, "the programs have symbolic sizes");
   return Remover(two, three).run();
 }
 

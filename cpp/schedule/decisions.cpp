@@ -11,7 +11,7 @@ namespace syno::schedule {
 
 namespace {
 
-constexpr const char* kWhere = "schedule";
+constexpr const char* kDecide = "schedule";
 constexpr std::int64_t kMaxUnroll = 64;
 constexpr std::int64_t kMaxVector = 256;
 constexpr std::int64_t kMaxTransposed = 32;
@@ -35,7 +35,7 @@ std::size_t free_loops_of(Plan& plan, const Decision& decision) {
   const std::size_t scope = loops_of(plan, decision);
   if (plan.scopes[scope].frozen)
     fail<ScheduleError>(
-        kWhere,
+        kDecide,
         "the loops of '{}' already decide what one of its producers computes; put this decision "
         "before the first one about that producer",
         decision.scope);
@@ -48,21 +48,21 @@ PlannedLoop& loop_at(Plan& plan, std::size_t scope, int index) {
 
 void need_loops(const Decision& decision, std::size_t least, std::size_t most = 64) {
   if (decision.loops.size() < least || decision.loops.size() > most)
-    fail<ScheduleError>(kWhere, "{} needs {} loop(s), not {}", decision.name, least, decision.loops.size());
+    fail<ScheduleError>(kDecide, "{} needs {} loop(s), not {}", decision.name, least, decision.loops.size());
 }
 
 std::int64_t one_number(const Decision& decision, std::int64_t least) {
   if (decision.numbers.size() != 1)
-    fail<ScheduleError>(kWhere, "{} needs one number, not {}", decision.name, decision.numbers.size());
+    fail<ScheduleError>(kDecide, "{} needs one number, not {}", decision.name, decision.numbers.size());
   if (decision.numbers[0] < least)
-    fail<ScheduleError>(kWhere, "{} by {}: the number must be at least {}", decision.name,
+    fail<ScheduleError>(kDecide, "{} by {}: the number must be at least {}", decision.name,
                         decision.numbers[0], least);
   return decision.numbers[0];
 }
 
 void need_serial(const Decision& decision, const PlannedLoop& loop) {
   if (loop.kind != LoopKind::Serial || !loop.cuts.empty())
-    fail<ScheduleError>(kWhere,
+    fail<ScheduleError>(kDecide,
                         "loop '{}' is already unrolled, vectorised, parallel or peeled; {} comes before that",
                         loop.name, decision.name);
 }
@@ -80,7 +80,7 @@ void split(Plan& plan, const Decision& decision) {
   const PlannedLoop loop = loop_at(plan, scope, index);
   need_serial(decision, loop);
   if (in_tile(plan, scope, index))
-    fail<ScheduleError>(kWhere, "loop '{}' is part of the register tile; split it before", loop.name);
+    fail<ScheduleError>(kDecide, "loop '{}' is part of the register tile; split it before", loop.name);
   PlannedLoop outer, inner;
   outer.name = plan.fresh_loop_name(scope, decision.words.size() > 0 ? decision.words[0] : loop.name + "_o");
   outer.extent = outer.live = (loop.extent + factor - 1) / factor;
@@ -108,10 +108,10 @@ void fuse(Plan& plan, const Decision& decision) {
   need_serial(decision, first);
   need_serial(decision, second);
   if (plan.position(scope, b) != plan.position(scope, a) + 1)
-    fail<ScheduleError>(kWhere, "loop '{}' is not the loop just outside '{}'; reorder them first", first.name,
-                        second.name);
+    fail<ScheduleError>(kDecide, "loop '{}' is not the loop just outside '{}'; reorder them first",
+                        first.name, second.name);
   if (first.reduction != second.reduction)
-    fail<ScheduleError>(kWhere, "one of '{}' and '{}' is a reduction and the other is not", first.name,
+    fail<ScheduleError>(kDecide, "one of '{}' and '{}' is a reduction and the other is not", first.name,
                         second.name);
   PlannedLoop joint;
   joint.name = plan.fresh_loop_name(
@@ -136,7 +136,7 @@ void reorder(Plan& plan, const Decision& decision) {
   for (const auto& name : decision.loops) {
     const int loop = plan.leaf_named(scope, name);
     if (std::find(wanted.begin(), wanted.end(), loop) != wanted.end())
-      fail<ScheduleError>(kWhere, "reorder names loop '{}' twice", name);
+      fail<ScheduleError>(kDecide, "reorder names loop '{}' twice", name);
     wanted.push_back(loop);
     positions.push_back(plan.position(scope, loop));
   }
@@ -155,12 +155,12 @@ void relax(Plan& plan, const Decision& decision) {
   const std::int64_t extent = one_number(decision, loop.extent);
   need_serial(decision, loop);
   if (loop.reduction)
-    fail<ScheduleError>(kWhere, "'{}' is a reduction: iterations past its range would count", loop.name);
+    fail<ScheduleError>(kDecide, "'{}' is a reduction: iterations past its range would count", loop.name);
   if (loop.parent >= 0)
-    fail<ScheduleError>(kWhere, "'{}' is part of a split; relax the loop before it", loop.name);
+    fail<ScheduleError>(kDecide, "'{}' is part of a split; relax the loop before it", loop.name);
   if (plan.makes_all(scope))
     fail<ScheduleError>(
-        kWhere, "'{}' is the caller's memory, which has no room for iterations past its end; stage it first",
+        kDecide, "'{}' is the caller's memory, which has no room for iterations past its end; stage it first",
         decision.scope);
   loop_at(plan, scope, index).extent = extent;
 }
@@ -171,14 +171,15 @@ void annotate(Plan& plan, const Decision& decision, LoopKind kind, std::int64_t 
   for (const auto& name : decision.loops) {
     PlannedLoop& loop = loop_at(plan, scope, plan.leaf_named(scope, name));
     if (kind != LoopKind::Parallel && hosts(plan, scope, plan.leaf_named(scope, name)))
-      fail<ScheduleError>(kWhere, "another scope is computed inside loop '{}', which must stay a loop", name);
+      fail<ScheduleError>(kDecide, "another scope is computed inside loop '{}', which must stay a loop",
+                          name);
     if (loop.kind != LoopKind::Serial)
-      fail<ScheduleError>(kWhere, "loop '{}' is already unrolled, vectorised or parallel", name);
+      fail<ScheduleError>(kDecide, "loop '{}' is already unrolled, vectorised or parallel", name);
     if (loop.extent > most)
-      fail<ScheduleError>(kWhere, "{} of loop '{}' with {} iterations; split it to at most {} first",
+      fail<ScheduleError>(kDecide, "{} of loop '{}' with {} iterations; split it to at most {} first",
                           decision.name, name, loop.extent, most);
     if (!loop.cuts.empty() && kind != LoopKind::Parallel)
-      fail<ScheduleError>(kWhere, "loop '{}' is peeled; {} one of its parts instead", name, decision.name);
+      fail<ScheduleError>(kDecide, "loop '{}' is peeled; {} one of its parts instead", name, decision.name);
     loop.kind = kind;
   }
 }
@@ -207,12 +208,12 @@ void vectorize(Plan& plan, const Decision& decision) {
   need_loops(decision, 1, 1);
   const int index = plan.leaf_named(scope, decision.loops[0]);
   if (plan.scopes[scope].order.back() != index)
-    fail<ScheduleError>(kWhere,
+    fail<ScheduleError>(kDecide,
                         "only the innermost loop can be vectorised: '{}' has '{}' inside; reorder them first",
                         decision.loops[0], loop_at(plan, scope, plan.scopes[scope].order.back()).name);
   const PlannedLoop& loop = loop_at(plan, scope, index);
   if (!plan.program.scopes[scope].target.empty() && !separates(plan, scope, loop.slot))
-    fail<ScheduleError>(kWhere,
+    fail<ScheduleError>(kDecide,
                         "iterations of '{}' may add to the same element; they cannot be lanes of a vector",
                         loop.name);
   annotate(plan, decision, LoopKind::Vector, kMaxVector);
@@ -225,20 +226,20 @@ void parallel(Plan& plan, const Decision& decision) {
     const int index = plan.leaf_named(scope, name);
     const PlannedLoop& loop = loop_at(plan, scope, index);
     if (loop.reduction)
-      fail<ScheduleError>(kWhere, "'{}' is a reduction; its iterations meet in one sum", name);
+      fail<ScheduleError>(kDecide, "'{}' is a reduction; its iterations meet in one sum", name);
     for (int p = 0; p < plan.position(scope, index); ++p) {
       const PlannedLoop& outside =
           loop_at(plan, scope, plan.scopes[scope].order[static_cast<std::size_t>(p)]);
       if (outside.reduction)
-        fail<ScheduleError>(kWhere, "'{}' runs inside the reduction '{}'; reorder them first", name,
+        fail<ScheduleError>(kDecide, "'{}' runs inside the reduction '{}'; reorder them first", name,
                             outside.name);
     }
     if (plan.scopes[scope].attach_scope >= 0)
-      fail<ScheduleError>(kWhere, "'{}' is computed at a loop of another scope; make that one parallel",
+      fail<ScheduleError>(kDecide, "'{}' is computed at a loop of another scope; make that one parallel",
                           decision.scope);
-    if (in_tile(plan, scope, index)) fail<ScheduleError>(kWhere, "'{}' is part of the register tile", name);
+    if (in_tile(plan, scope, index)) fail<ScheduleError>(kDecide, "'{}' is part of the register tile", name);
     if (!plan.program.scopes[scope].target.empty() && !separates(plan, scope, loop.slot))
-      fail<ScheduleError>(kWhere, "iterations of '{}' may add to the same element", name);
+      fail<ScheduleError>(kDecide, "iterations of '{}' may add to the same element", name);
   }
   annotate(plan, decision, LoopKind::Parallel, std::int64_t{1} << 40);
 }
@@ -248,32 +249,33 @@ void register_tile(Plan& plan, const Decision& decision) {
   need_loops(decision, 1);
   if (plan.program.scopes[scope].reduction == program::Reduction::None ||
       plan.program.scopes[scope].sums.empty())
-    fail<ScheduleError>(kWhere, "'{}' has no reduction whose partial results registers could hold",
+    fail<ScheduleError>(kDecide, "'{}' has no reduction whose partial results registers could hold",
                         decision.scope);
   if (!plan.scopes[scope].tile.empty())
-    fail<ScheduleError>(kWhere, "'{}' has a register tile already", decision.scope);
+    fail<ScheduleError>(kDecide, "'{}' has a register tile already", decision.scope);
   std::int64_t elements = 1;
   std::vector<int> tile;
   for (const auto& name : decision.loops) {
     const int index = plan.leaf_named(scope, name);
     if (std::find(tile.begin(), tile.end(), index) != tile.end())
-      fail<ScheduleError>(kWhere, "register_tile names loop '{}' twice", name);
+      fail<ScheduleError>(kDecide, "register_tile names loop '{}' twice", name);
     if (hosts(plan, scope, index))
-      fail<ScheduleError>(kWhere, "another scope is computed inside loop '{}', which must stay a loop", name);
+      fail<ScheduleError>(kDecide, "another scope is computed inside loop '{}', which must stay a loop",
+                          name);
     if (!loop_at(plan, scope, index).cuts.empty())
-      fail<ScheduleError>(kWhere, "loop '{}' is peeled; a register tile has one size", name);
+      fail<ScheduleError>(kDecide, "loop '{}' is peeled; a register tile has one size", name);
     if (loop_at(plan, scope, index).kind == LoopKind::Parallel)
-      fail<ScheduleError>(kWhere, "loop '{}' is parallel; registers belong to one thread", name);
+      fail<ScheduleError>(kDecide, "loop '{}' is parallel; registers belong to one thread", name);
     if (loop_at(plan, scope, index).kind == LoopKind::Serial &&
         loop_at(plan, scope, index).extent > kMaxUnroll)
-      fail<ScheduleError>(kWhere,
+      fail<ScheduleError>(kDecide,
                           "loop '{}' with {} iterations would be unrolled; split it to at most {} first",
                           name, loop_at(plan, scope, index).extent, kMaxUnroll);
     elements *= loop_at(plan, scope, index).extent;
     tile.push_back(index);
   }
   if (elements > 4096)
-    fail<ScheduleError>(kWhere, "a register tile of {} elements; no machine has that many", elements);
+    fail<ScheduleError>(kDecide, "a register tile of {} elements; no machine has that many", elements);
   plan.scopes[scope].tile = std::move(tile);
 }
 
@@ -282,27 +284,28 @@ void transpose(Plan& plan, const Decision& decision) {
   need_loops(decision, 2, 2);
   const program::Scope& s = plan.program.scopes[scope];
   if (!s.sums.empty() || !s.target.empty())
-    fail<ScheduleError>(kWhere, "'{}' reduces or accumulates; only copies are transposed", decision.scope);
+    fail<ScheduleError>(kDecide, "'{}' reduces or accumulates; only copies are transposed", decision.scope);
   if (!plan.scopes[scope].tile.empty())
-    fail<ScheduleError>(kWhere, "'{}' is transposed already", decision.scope);
+    fail<ScheduleError>(kDecide, "'{}' is transposed already", decision.scope);
   std::vector<int> tile;
   for (const auto& name : decision.loops) {
     const int index = plan.leaf_named(scope, name);
     const PlannedLoop& loop = loop_at(plan, scope, index);
     need_serial(decision, loop);
     if (hosts(plan, scope, index))
-      fail<ScheduleError>(kWhere, "another scope is computed inside loop '{}', which must stay a loop", name);
+      fail<ScheduleError>(kDecide, "another scope is computed inside loop '{}', which must stay a loop",
+                          name);
     if (!tile.empty() && tile[0] == index)
-      fail<ScheduleError>(kWhere, "transpose names loop '{}' twice", name);
+      fail<ScheduleError>(kDecide, "transpose names loop '{}' twice", name);
     if (loop.extent > kMaxTransposed)
-      fail<ScheduleError>(kWhere, "loop '{}' with {} iterations; split it to at most {} first", name,
+      fail<ScheduleError>(kDecide, "loop '{}' with {} iterations; split it to at most {} first", name,
                           loop.extent, kMaxTransposed);
     tile.push_back(index);
   }
   const auto& order = plan.scopes[scope].order;
   for (const int index : tile)
     if (plan.position(scope, index) + 2 < static_cast<int>(order.size()))
-      fail<ScheduleError>(kWhere, "only the two innermost loops can be transposed, not '{}'",
+      fail<ScheduleError>(kDecide, "only the two innermost loops can be transposed, not '{}'",
                           loop_at(plan, scope, index).name);
   plan.scopes[scope].tile = std::move(tile);
 }
@@ -313,15 +316,16 @@ void peel(Plan& plan, const Decision& decision) {
   const int index = plan.leaf_named(scope, decision.loops[0]);
   PlannedLoop& loop = loop_at(plan, scope, index);
   if (loop.kind == LoopKind::Vector || loop.kind == LoopKind::Unroll || loop.kind == LoopKind::Parallel)
-    fail<ScheduleError>(
-        kWhere, "loop '{}' is unrolled, vectorised or parallel; only a serial loop can be peeled", loop.name);
+    fail<ScheduleError>(kDecide,
+                        "loop '{}' is unrolled, vectorised or parallel; only a serial loop can be peeled",
+                        loop.name);
   if (in_tile(plan, scope, index))
-    fail<ScheduleError>(kWhere, "'{}' is part of the register tile", loop.name);
+    fail<ScheduleError>(kDecide, "'{}' is part of the register tile", loop.name);
   std::vector<std::int64_t> cuts = decision.numbers;
   if (cuts.empty()) {
     // The tail of a split: where the first incomplete iteration begins.
     if (loop.parent < 0 || loop_at(plan, scope, loop.parent).outer != index)
-      fail<ScheduleError>(kWhere, "'{}' is no outer loop of a split; give the iterations to cut at",
+      fail<ScheduleError>(kDecide, "'{}' is no outer loop of a split; give the iterations to cut at",
                           loop.name);
     const PlannedLoop& parent = loop_at(plan, scope, loop.parent);
     const std::int64_t full = parent.extent / parent.factor;
@@ -331,7 +335,7 @@ void peel(Plan& plan, const Decision& decision) {
   std::int64_t last = 0;
   for (const auto cut : cuts) {
     if (cut <= last || cut >= loop.extent)
-      fail<ScheduleError>(kWhere, "cut {} of loop '{}': cuts ascend and lie inside (0, {})", cut, loop.name,
+      fail<ScheduleError>(kDecide, "cut {} of loop '{}': cuts ascend and lie inside (0, {})", cut, loop.name,
                           loop.extent);
     last = cut;
   }
@@ -360,15 +364,15 @@ void compute_at(Plan& plan, const Decision& decision) {
   const int loop = plan.leaf_named(consumer, decision.loops[0]);
   const auto tensor = plan.program.scopes[scope].output;
   if (plan.scopes[scope].prepacked)
-    fail<ScheduleError>(kWhere, "'{}' is computed before calls, not at a loop", decision.scope);
+    fail<ScheduleError>(kDecide, "'{}' is computed before calls, not at a loop", decision.scope);
   if (plan.scopes[scope].has_domain || plan.scopes[scope].attach_scope >= 0)
     fail<ScheduleError>(
-        kWhere, "'{}' has its place and loops already: it is an output, or decisions about it came before",
+        kDecide, "'{}' has its place and loops already: it is an output, or decisions about it came before",
         decision.scope);
   if (!plan.program.scopes[scope].target.empty())
-    fail<ScheduleError>(kWhere, "'{}' accumulates; it is computed whole", decision.scope);
+    fail<ScheduleError>(kDecide, "'{}' accumulates; it is computed whole", decision.scope);
   const auto readers = plan.consumers(tensor);
-  if (readers.empty()) fail<ScheduleError>(kWhere, "nothing reads '{}'", decision.scope);
+  if (readers.empty()) fail<ScheduleError>(kDecide, "nothing reads '{}'", decision.scope);
   const int depth = plan.position(consumer, loop);
   for (const std::size_t reader : readers) {
     // Follow the reader outwards until the consumer's loop is met at, or outside of, where it is computed.
@@ -380,13 +384,13 @@ void compute_at(Plan& plan, const Decision& decision) {
       at = static_cast<std::size_t>(plan.scopes[at].attach_scope);
     }
     if (at != consumer || where < depth)
-      fail<ScheduleError>(kWhere, "'{}' is read by '{}', which is not computed inside loop '{}' of '{}'",
+      fail<ScheduleError>(kDecide, "'{}' is read by '{}', which is not computed inside loop '{}' of '{}'",
                           decision.scope, plan.program.tensor(plan.program.scopes[reader].output).name,
                           decision.loops[0], decision.tensor);
   }
   const PlannedLoop& place = loop_at(plan, consumer, loop);
   if (place.kind == LoopKind::Vector || place.kind == LoopKind::Unroll || in_tile(plan, consumer, loop))
-    fail<ScheduleError>(kWhere,
+    fail<ScheduleError>(kDecide,
                         "nothing can be computed inside loop '{}': it is unrolled, vectorised or tiled",
                         decision.loops[0]);
   plan.scopes[scope].attach_scope = static_cast<int>(consumer);
@@ -397,14 +401,14 @@ void compute_at(Plan& plan, const Decision& decision) {
 void prepack(Plan& plan, const Decision& decision) {
   const std::size_t scope = plan.scope_named(decision.scope);
   if (plan.is_argument(plan.program.scopes[scope].output))
-    fail<ScheduleError>(kWhere, "'{}' is an output; it is computed in every call", decision.scope);
+    fail<ScheduleError>(kDecide, "'{}' is an output; it is computed in every call", decision.scope);
   if (plan.scopes[scope].attach_scope >= 0)
-    fail<ScheduleError>(kWhere, "'{}' is computed at a loop of another scope, not before", decision.scope);
+    fail<ScheduleError>(kDecide, "'{}' is computed at a loop of another scope, not before", decision.scope);
   for (const auto read : plan.all_reads(scope)) {
     const auto tensor = plan.program.scalar(read).tensor;
     const auto made_by = plan.producer(tensor);
     if (made_by && !plan.scopes[*made_by].prepacked)
-      fail<ScheduleError>(kWhere, "'{}' reads '{}', which is computed in every call", decision.scope,
+      fail<ScheduleError>(kDecide, "'{}' reads '{}', which is computed in every call", decision.scope,
                           plan.program.tensor(tensor).name);
   }
   plan.scopes[scope].prepacked = true;
@@ -413,10 +417,10 @@ void prepack(Plan& plan, const Decision& decision) {
 void layout(Plan& plan, const Decision& decision) {
   const auto tensor = plan.tensor_named(decision.tensor);
   if (plan.is_argument(tensor))
-    fail<ScheduleError>(kWhere,
+    fail<ScheduleError>(kDecide,
                         "'{}' is the caller's memory and keeps its layout; stage it and lay out the copy",
                         decision.tensor);
-  if (decision.words.size() != 1) fail<ScheduleError>(kWhere, "layout needs one word: the primitive");
+  if (decision.words.size() != 1) fail<ScheduleError>(kDecide, "layout needs one word: the primitive");
   const auto made_by = plan.producer(tensor);
   SYNO_ASSERT(made_by.has_value(), "a computed tensor has a scope");
   plan.need_domain(*made_by);
@@ -425,7 +429,7 @@ void layout(Plan& plan, const Decision& decision) {
   step.numbers = decision.numbers;
   if (step.kind != LayoutKind::Reorder) {
     if (step.numbers.empty() || step.numbers[0] < 0)
-      fail<ScheduleError>(kWhere, "layout {} needs the dimension as its first number", decision.words[0]);
+      fail<ScheduleError>(kDecide, "layout {} needs the dimension as its first number", decision.words[0]);
     step.dim = static_cast<std::size_t>(step.numbers[0]);
     step.numbers.erase(step.numbers.begin());
   }
@@ -437,10 +441,10 @@ void layout(Plan& plan, const Decision& decision) {
 void strides(Plan& plan, const Decision& decision) {
   const auto tensor = plan.tensor_named(decision.tensor);
   if (!plan.is_argument(tensor) || plan.program.tensor(tensor).role == program::Role::Constant)
-    fail<ScheduleError>(kWhere, "'{}' is not the caller's memory; only arguments have strides of their own",
+    fail<ScheduleError>(kDecide, "'{}' is not the caller's memory; only arguments have strides of their own",
                         decision.tensor);
   if (decision.numbers.size() != plan.program.tensor(tensor).dims.size())
-    fail<ScheduleError>(kWhere, "'{}' has {} dimensions, not {}", decision.tensor,
+    fail<ScheduleError>(kDecide, "'{}' has {} dimensions, not {}", decision.tensor,
                         plan.program.tensor(tensor).dims.size(), decision.numbers.size());
   plan.tensors[static_cast<std::size_t>(tensor)].strides = decision.numbers;
 }
@@ -449,10 +453,10 @@ void prefetch(Plan& plan, const Decision& decision) {
   const std::size_t scope = loops_of(plan, decision);
   const auto tensor = plan.tensor_named(decision.tensor);
   if (plan.reads_of(scope, tensor).empty())
-    fail<ScheduleError>(kWhere, "'{}' does not read '{}'", decision.scope, decision.tensor);
+    fail<ScheduleError>(kDecide, "'{}' does not read '{}'", decision.scope, decision.tensor);
   for (const Prefetched& other : plan.scopes[scope].prefetched)
     if (other.tensor == tensor)
-      fail<ScheduleError>(kWhere, "'{}' asks for '{}' ahead already", decision.scope, decision.tensor);
+      fail<ScheduleError>(kDecide, "'{}' asks for '{}' ahead already", decision.scope, decision.tensor);
   plan.scopes[scope].prefetched.push_back({tensor, one_number(decision, 0)});
 }
 
@@ -460,9 +464,9 @@ void skip(Plan& plan, const Decision& decision) {
   const std::size_t scope = loops_of(plan, decision);
   need_loops(decision, 0, 0);
   if (plan.scopes[scope].skips)
-    fail<ScheduleError>(kWhere, "'{}' skips what lies outside already", decision.scope);
+    fail<ScheduleError>(kDecide, "'{}' skips what lies outside already", decision.scope);
   if (terms_inside(plan, scope).empty())
-    fail<ScheduleError>(kWhere, "no term of '{}' is neutral because it reads outside a tensor",
+    fail<ScheduleError>(kDecide, "no term of '{}' is neutral because it reads outside a tensor",
                         decision.scope);
   plan.scopes[scope].skips = true;
 }
@@ -535,7 +539,7 @@ void decide(Plan& plan, const Decision& decision) {
     if (row.name == decision.name) return row.apply(plan, decision);
     valid.emplace_back(row.name);
   }
-  throw UnknownName(kWhere, unknown_name("decision", decision.name, valid));
+  throw UnknownName(kDecide, unknown_name("decision", decision.name, valid));
 }
 
 }  // namespace syno::schedule

@@ -20,10 +20,10 @@ constexpr std::int64_t kMostFirst = 2;                // iterations before an in
 constexpr std::int64_t kMostReach = 16;               // elements that windows read behind a tile
 
 /// floor((times * size + plus) / by) of one size.
-struct Steps {
+struct GrowingSteps {
   std::int64_t times = 1, plus = 0, by = 1;
   /// Whether it is at most `other` whatever the size is; nothing where they grow differently.
-  std::optional<bool> at_most(const Steps& other) const {
+  std::optional<bool> at_most(const GrowingSteps& other) const {
     if (times * other.by != other.times * by) return std::nullopt;
     return plus * other.by <= other.plus * by;
   }
@@ -231,8 +231,8 @@ std::optional<Emission::Interior> Emission::interior(std::size_t s, int index, c
   const PlannedLoop& loop = leaf(s, index);
   if (loop.cuts.empty() || rest_ > 0 || live.times != 1 || live.joined != 1) return std::nullopt;
   symbolic::Arena& arena = nest_.arena;
-  const Steps own{live.end.times, live.end.plus - live.end.by * live.begin, live.end.by * live.step};
-  Steps least = own;
+  const GrowingSteps own{live.end.times, live.end.plus - live.end.by * live.begin, live.end.by * live.step};
+  GrowingSteps least = own;
   Interior found;
   std::vector<std::uint32_t> inside{loop.slot};
   for (const int other : plan_.scopes[s].order)
@@ -260,7 +260,7 @@ std::optional<Emission::Interior> Emission::interior(std::size_t s, int index, c
           std::max(found.first, (std::max<std::int64_t>(begin - rest.least, 0) + times - 1) / times);
       const symbolic::Live& end = dims[d].live;
       if (end.parameter != live.end.parameter) continue;
-      const Steps steps{end.times, end.plus + end.by * (times - 1 - rest.greatest), end.by * times};
+      const GrowingSteps steps{end.times, end.plus + end.by * (times - 1 - rest.greatest), end.by * times};
       if (steps.at_most(least).value_or(false)) least = steps;
     }
   }

@@ -24,14 +24,14 @@ using symbolic::Arena;
 using symbolic::Simplifier;
 using symbolic::Size;
 
-constexpr const char* kWhere = "layout";
+constexpr const char* kLaidOut = "layout";
 constexpr std::int64_t kMostNodes = 80;  ///< of an index, so that texts can be read back
 
 std::vector<Shape> shapes_of(const Layout& layout, const Shape& shape) {
   std::vector<Shape> shapes{shape};
   for (const LayoutStep& step : layout)
     shapes.push_back(layout_primitive(step.kind).shape(step, shapes.back()));
-  static_cast<void>(program::checked_product(kWhere, shapes.back()));
+  static_cast<void>(program::checked_product(kLaidOut, shapes.back()));
   return shapes;
 }
 
@@ -411,7 +411,8 @@ class Laying {
         std::int64_t left = kMostNodes;
         if (exceeds(index, left))
           fail<ScheduleError>(
-              kWhere, "by {} an index of '{}' has more than {} parts; take fewer steps, above all of unfold",
+              kLaidOut,
+              "by {} an index of '{}' has more than {} parts; take fewer steps, above all of unfold",
               to_text(layout_), program_.tensor(program_.scopes[s].output).name, kMostNodes);
       });
     derive::simplify_scope(program_, s);
@@ -497,10 +498,10 @@ class Laying {
 
 void check(const Program& program, TensorId tensor) {
   if (!program.concrete())
-    fail<ShapeError>(kWhere, "the program has size variables; choose a valuation with at()");
+    fail<ShapeError>(kLaidOut, "the program has size variables; choose a valuation with at()");
   if (static_cast<std::size_t>(tensor) >= program.tensors.size())
-    fail<ShapeError>(kWhere, "tensor {} asked for, but the program has {}", static_cast<std::size_t>(tensor),
-                     program.tensors.size());
+    fail<ShapeError>(kLaidOut, "tensor {} asked for, but the program has {}",
+                     static_cast<std::size_t>(tensor), program.tensors.size());
 }
 
 }  // namespace
@@ -516,9 +517,9 @@ Program without_layout(Program concrete, TensorId tensor, const Layout& layout, 
   const Shape places = shape_after(layout, shape), has = program::shape_of(concrete, tensor);
   for (const auto& dim : concrete.tensor(tensor).dims)
     if (program::extent_of(concrete, dim, 0).begin != 0)
-      fail<ShapeError>(kWhere, "'{}' has indices that do not start at 0", concrete.tensor(tensor).name);
+      fail<ShapeError>(kLaidOut, "'{}' has indices that do not start at 0", concrete.tensor(tensor).name);
   if (places != has)
-    fail<ShapeError>(kWhere, "'{}' has shape [{}], but the layout of [{}] has [{}]",
+    fail<ShapeError>(kLaidOut, "'{}' has shape [{}], but the layout of [{}] has [{}]",
                      concrete.tensor(tensor).name, fmt::join(has, ", "), fmt::join(shape, ", "),
                      fmt::join(places, ", "));
   return Laying(concrete, tensor, layout, shape).back();
@@ -530,7 +531,7 @@ bool is_bijective(const Layout& layout, const Shape& shape) {
     const Shape after = layout_primitive(step.kind).shape(step, current);
     const bool grows =
         step.kind == LayoutKind::Unfold || step.kind == LayoutKind::Pad || step.kind == LayoutKind::StoreAt;
-    if (grows && program::checked_product(kWhere, after) != program::checked_product(kWhere, current))
+    if (grows && program::checked_product(kLaidOut, after) != program::checked_product(kLaidOut, current))
       return false;
     current = after;
   }

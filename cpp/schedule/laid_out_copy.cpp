@@ -20,7 +20,7 @@ using program::ScalarKind;
 using program::Scope;
 using program::TensorId;
 
-constexpr const char* kWhere = "layout";
+constexpr const char* kLaidOutCopy = "layout";
 
 bool is_output(const Program& program, TensorId tensor) {
   return std::find(program.outputs.begin(), program.outputs.end(), tensor) != program.outputs.end();
@@ -49,7 +49,7 @@ Program laid_out_copied(Program program, TensorId tensor, const Layout& layout, 
       known && (program.tensor(tensor).role == Role::Input || program.tensor(tensor).role == Role::Weight);
   if (!output && !input) return laid_out(std::move(program), tensor, layout);
   if (copy.empty() || program::fresh_tensor_name(program, std::string(copy)) != copy)
-    fail<ScheduleError>(kWhere, "a copy of '{}' cannot be called '{}': there is such a tensor",
+    fail<ScheduleError>(kLaidOutCopy, "a copy of '{}' cannot be called '{}': there is such a tensor",
                         program.tensor(tensor).name, copy);
   program::Tensor made = program.tensor(tensor);
   made.name = copy;
@@ -88,7 +88,7 @@ Layout layout_of(const Decision& decision) {
     }
     if (count < 1 || count > decision.numbers.end() - next)
       fail<ScheduleError>(
-          kWhere,
+          kLaidOutCopy,
           "lay_out needs a primitive and how many of the numbers are its, 'split:3', not '{}' "
           "with {} left",
           word, decision.numbers.end() - next);
@@ -97,14 +97,14 @@ Layout layout_of(const Decision& decision) {
     step.numbers.assign(next, next + count);
     next += count;
     if (step.kind != LayoutKind::Reorder) {
-      if (step.numbers[0] < 0) fail<ScheduleError>(kWhere, "{}: a dimension is at least 0", word);
+      if (step.numbers[0] < 0) fail<ScheduleError>(kLaidOutCopy, "{}: a dimension is at least 0", word);
       step.dim = static_cast<std::size_t>(step.numbers[0]);
       step.numbers.erase(step.numbers.begin());
     }
     layout.push_back(std::move(step));
   }
   if (next != decision.numbers.end() || layout.empty())
-    fail<ScheduleError>(kWhere, "lay_out has {} numbers that belong to none of its {} primitives",
+    fail<ScheduleError>(kLaidOutCopy, "lay_out has {} numbers that belong to none of its {} primitives",
                         decision.numbers.end() - next, layout.size());
   return layout;
 }
@@ -128,14 +128,14 @@ void lay_out(Plan& plan, const Decision& decision) {
   const Layout layout = layout_of(decision);
   for (std::size_t s = 0; s < plan.scopes.size(); ++s)
     if (!untouched(plan, s) || plan.scopes[s].epilogue)
-      fail<ScheduleError>(kWhere, "decisions about '{}' came before; lay tensors out first",
+      fail<ScheduleError>(kLaidOutCopy, "decisions about '{}' came before; lay tensors out first",
                           plan.program.tensor(plan.program.scopes[s].output).name);
   for (std::size_t t = 0; t < plan.tensors.size(); ++t)
     if (!plan.tensors[t].strides.empty() || !plan.tensors[t].layout.empty())
-      fail<ScheduleError>(kWhere, "decisions about '{}' came before; lay tensors out first",
+      fail<ScheduleError>(kLaidOutCopy, "decisions about '{}' came before; lay tensors out first",
                           plan.program.tensors[t].name);
   if (!plan.sizes.empty())
-    fail<ScheduleError>(kWhere,
+    fail<ScheduleError>(kLaidOutCopy,
                         "a program for a range of sizes keeps its layouts: '{}' would need one a size",
                         decision.tensor);
   plan = Plan(laid_out_copied(plan.program, tensor, layout, decision.scope), plan.dtype);

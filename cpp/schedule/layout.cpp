@@ -16,7 +16,7 @@ namespace {
 using symbolic::Arena;
 using symbolic::Size;
 
-constexpr const char* kWhere = "layout";
+constexpr const char* kLayout = "layout";
 constexpr std::int64_t kMostPassed = 1024;  // starts of tiles that an index is compared with
 
 std::int64_t product(std::span<const std::int64_t> extents) {
@@ -29,13 +29,13 @@ std::string list(std::span<const std::int64_t> numbers) {
 
 void need_dim(const LayoutStep& step, const Shape& shape) {
   if (step.dim >= shape.size())
-    fail<ScheduleError>(kWhere, "{} names dimension {} of a tensor with {} dimensions", to_text(step),
+    fail<ScheduleError>(kLayout, "{} names dimension {} of a tensor with {} dimensions", to_text(step),
                         step.dim, shape.size());
 }
 
 void need_numbers(const LayoutStep& step, std::size_t least, std::size_t most) {
   if (step.numbers.size() < least || step.numbers.size() > most)
-    fail<ScheduleError>(kWhere, "{} takes {} to {} numbers, not {}", layout_primitive(step.kind).name, least,
+    fail<ScheduleError>(kLayout, "{} takes {} to {} numbers, not {}", layout_primitive(step.kind).name, least,
                         most, step.numbers.size());
 }
 
@@ -43,9 +43,9 @@ Shape split_shape(const LayoutStep& step, const Shape& shape) {
   need_dim(step, shape);
   need_numbers(step, 1, 16);
   for (const auto extent : step.numbers)
-    if (extent < 1) fail<ScheduleError>(kWhere, "{} holds an extent below 1", to_text(step));
+    if (extent < 1) fail<ScheduleError>(kLayout, "{} holds an extent below 1", to_text(step));
   if (product(step.numbers) != shape[step.dim])
-    fail<ScheduleError>(kWhere, "{}: the product of {} is not the extent {} of dimension {}; pad it first",
+    fail<ScheduleError>(kLayout, "{}: the product of {} is not the extent {} of dimension {}; pad it first",
                         to_text(step), list(step.numbers), shape[step.dim], step.dim);
   Shape after(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(step.dim));
   after.insert(after.end(), step.numbers.begin(), step.numbers.end());
@@ -97,7 +97,7 @@ Shape reorder_shape(const LayoutStep& step, const Shape& shape) {
   for (std::size_t d = 0; permutation && d < sorted.size(); ++d)
     permutation = sorted[d] == static_cast<std::int64_t>(d);
   if (!permutation)
-    fail<ScheduleError>(kWhere, "{} is no permutation of the {} dimensions", to_text(step), shape.size());
+    fail<ScheduleError>(kLayout, "{} is no permutation of the {} dimensions", to_text(step), shape.size());
   Shape after;
   for (const auto d : step.numbers) after.push_back(shape[static_cast<std::size_t>(d)]);
   return after;
@@ -123,8 +123,8 @@ std::size_t fused_count(const LayoutStep& step, const Shape& shape) {
   need_numbers(step, 1, 1);
   const std::int64_t count = step.numbers[0];
   if (count < 1 || step.dim + static_cast<std::size_t>(count) > shape.size())
-    fail<ScheduleError>(kWhere, "{}: there are no {} dimensions from {} on, the tensor has {}", to_text(step),
-                        count, step.dim, shape.size());
+    fail<ScheduleError>(kLayout, "{}: there are no {} dimensions from {} on, the tensor has {}",
+                        to_text(step), count, step.dim, shape.size());
   return static_cast<std::size_t>(count);
 }
 
@@ -172,12 +172,12 @@ Shape unfold_shape(const LayoutStep& step, const Shape& shape) {
   need_numbers(step, 2, 2);
   const std::int64_t tile = step.numbers[0], stride = step.numbers[1];
   if (stride < 1 || tile < stride)
-    fail<ScheduleError>(kWhere, "{}: tile {} and stride {} leave elements out; need 1 <= stride <= tile",
+    fail<ScheduleError>(kLayout, "{}: tile {} and stride {} leave elements out; need 1 <= stride <= tile",
                         to_text(step), tile, stride);
   const std::int64_t tiles = tiles_of(step, shape[step.dim]);
   const std::int64_t starts = (shape[step.dim] - 1) / stride + 1;
   if (std::min(tiles, starts - tiles) > kMostPassed)
-    fail<ScheduleError>(kWhere, "{}: {} tiles of {} elements reach over {} starts; at most {} may",
+    fail<ScheduleError>(kLayout, "{}: {} tiles of {} elements reach over {} starts; at most {} may",
                         to_text(step), tiles, tile, starts, kMostPassed);
   Shape after = shape;
   after[step.dim] = tiles;
@@ -227,7 +227,7 @@ Shape pad_shape(const LayoutStep& step, const Shape& shape) {
   need_dim(step, shape);
   need_numbers(step, 2, 2);
   if (step.numbers[0] < 0 || step.numbers[1] < 0)
-    fail<ScheduleError>(kWhere, "{} pads by a negative amount", to_text(step));
+    fail<ScheduleError>(kLayout, "{} pads by a negative amount", to_text(step));
   Shape after = shape;
   after[step.dim] = checked_add(after[step.dim], checked_add(step.numbers[0], step.numbers[1]));
   return after;
@@ -249,7 +249,7 @@ std::vector<ExprId> pad_inverse(Arena& arena, const LayoutStep& step, const Shap
 Shape store_at_shape(const LayoutStep& step, const Shape& shape) {
   need_dim(step, shape);
   need_numbers(step, 1, 1);
-  if (step.numbers[0] < 1) fail<ScheduleError>(kWhere, "{} appends no slot", to_text(step));
+  if (step.numbers[0] < 1) fail<ScheduleError>(kLayout, "{} appends no slot", to_text(step));
   Shape after = shape;
   after[step.dim] = checked_add(after[step.dim], step.numbers[0]);
   return after;
@@ -290,7 +290,7 @@ const LayoutRow& layout_primitive(std::string_view name) {
     if (row.name == name) return row;
     valid.emplace_back(row.name);
   }
-  throw UnknownName(kWhere, unknown_name("layout primitive", name, valid));
+  throw UnknownName(kLayout, unknown_name("layout primitive", name, valid));
 }
 
 const LayoutRow& layout_primitive(LayoutKind kind) {
@@ -342,7 +342,7 @@ Layout parse_layout(std::string_view text) {
   Layout layout;
   std::size_t at = 0;
   const auto wrong = [&](std::string_view message) {
-    fail<ParseError>(kWhere,
+    fail<ParseError>(kLayout,
                      "{} at column {} of '{}'; a layout is written as split(1, 4, 8) reorder(0, 1, 3, 2)",
                      message, at + 1, shown(text));
   };

@@ -16,7 +16,7 @@ using symbolic::Live;
 
 namespace {
 
-constexpr const char* kWhere = "sizes";
+constexpr const char* kLive = "sizes";
 constexpr std::int64_t kLargestDivisor = 16;
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 30;
 
@@ -81,7 +81,7 @@ class Comparison {
     std::string sizes;
     for (std::size_t i = 0; i < names_.size(); ++i)
       sizes += fmt::format("{}{} is {}", i ? ", " : "", names_[i], other.sizes.at(i));
-    fail<ShapeError>(kWhere,
+    fail<ShapeError>(kLive,
                      "{} is another where {}: only extents may change with a size; compile for each size",
                      what, sizes);
   }
@@ -151,7 +151,7 @@ class Comparison {
     for (const Instance& instance : instances_)
       ends += fmt::format("{}{}", ends.empty() ? "" : ", ", end_of(instance.program, get(instance.program)));
     fail<ShapeError>(
-        kWhere,
+        kLive,
         "the extent of {} ({} at the sizes tried) is no (a * size + b) / c of one of the sizes {}; "
         "compile for each size",
         what, ends, fmt::join(names_, ", "));
@@ -168,12 +168,12 @@ Program with_live_ends(const std::vector<Instance>& instances, const std::vector
   SYNO_ASSERT(!instances.empty(), "a family has members");
   for (const Instance& instance : instances) {
     if (!instance.program.concrete())
-      fail<ShapeError>(kWhere, "a program has symbolic sizes; take it at() one valuation");
+      fail<ShapeError>(kLive, "a program has symbolic sizes; take it at() one valuation");
     for (const std::int64_t size : instance.sizes)
       if (size < 1 || size > kLargestSize)
-        fail<ShapeError>(kWhere, "a size is {}; sizes are from 1 to 2^30", size);
+        fail<ShapeError>(kLive, "a size is {}; sizes are from 1 to 2^30", size);
     if (instance.sizes.size() != names.size())
-      fail<ShapeError>(kWhere, "{} values for the {} sizes {}", instance.sizes.size(), names.size(),
+      fail<ShapeError>(kLive, "{} values for the {} sizes {}", instance.sizes.size(), names.size(),
                        fmt::join(names, ", "));
   }
   return Comparison(instances, names).run();

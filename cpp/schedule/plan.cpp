@@ -18,7 +18,7 @@ using program::ScalarKind;
 using program::TensorId;
 using symbolic::Op;
 
-constexpr const char* kWhere = "schedule";
+constexpr const char* kPlan = "schedule";
 constexpr std::int64_t kMostElements = std::int64_t{1} << 46;  // of a tensor
 constexpr std::int64_t kMostPoints = std::int64_t{1} << 56;    // of a scope
 
@@ -61,8 +61,8 @@ namespace {
 void require_countable(const program::Program& program) {
   for (std::uint32_t t = 0; t < program.tensors.size(); ++t) {
     const auto shape = program::shape_of(program, TensorId{t});
-    if (program::checked_product(kWhere, shape) > kMostElements)
-      fail<ShapeError>(kWhere, "'{}' of shape [{}] has more than 2^46 elements", program.tensors[t].name,
+    if (program::checked_product(kPlan, shape) > kMostElements)
+      fail<ShapeError>(kPlan, "'{}' of shape [{}] has more than 2^46 elements", program.tensors[t].name,
                        fmt::join(shape, ", "));
   }
   for (const program::Scope& scope : program.scopes) {
@@ -72,8 +72,8 @@ void require_countable(const program::Program& program) {
         const program::Extent extent = program::extent_of(program, iterator.range, 0);
         extents.push_back(extent.end - extent.begin);
       }
-    if (program::checked_product(kWhere, extents) > kMostPoints)
-      fail<ShapeError>(kWhere, "'{}' is computed over {} points, more than 2^56",
+    if (program::checked_product(kPlan, extents) > kMostPoints)
+      fail<ShapeError>(kPlan, "'{}' is computed over {} points, more than 2^56",
                        program.tensor(scope.output).name, fmt::join(extents, " x "));
   }
 }
@@ -84,7 +84,7 @@ Plan::Plan(const program::Program& concrete, Dtype wanted, std::vector<nest::Par
     : program(concrete), sizes(std::move(given)), dtype(wanted) {
   for (nest::Parameter& size : sizes) size.slot = program.next_slot++;
   if (!concrete.concrete())
-    fail<ScheduleError>(kWhere, "the program has symbolic sizes; take one valuation of it with at()");
+    fail<ScheduleError>(kPlan, "the program has symbolic sizes; take one valuation of it with at()");
   require_countable(concrete);
   scopes.resize(program.scopes.size());
   if (dtype == Dtype::BF16) accumulate_in_f32();
@@ -124,14 +124,14 @@ std::size_t Plan::scope_named(std::string_view tensor) const {
     if (program.tensor(program.scopes[s].output).name == tensor) return s;
   std::vector<std::string> valid;
   for (const program::Scope& scope : program.scopes) valid.push_back(program.tensor(scope.output).name);
-  throw ScheduleError(kWhere, unknown_name("scope", tensor, valid));
+  throw ScheduleError(kPlan, unknown_name("scope", tensor, valid));
 }
 
 TensorId Plan::tensor_named(std::string_view name) const {
   if (const auto id = program.find_tensor(name)) return *id;
   std::vector<std::string> valid;
   for (const auto& tensor : program.tensors) valid.push_back(tensor.name);
-  throw ScheduleError(kWhere, unknown_name("tensor", name, valid));
+  throw ScheduleError(kPlan, unknown_name("tensor", name, valid));
 }
 
 int Plan::leaf_named(std::size_t scope, std::string_view loop) const {
@@ -141,7 +141,7 @@ int Plan::leaf_named(std::size_t scope, std::string_view loop) const {
   std::vector<std::string> valid;
   for (const int leaf : plan.order) valid.push_back(plan.loops[static_cast<std::size_t>(leaf)].name);
   throw ScheduleError(
-      kWhere,
+      kPlan,
       unknown_name("loop of scope '" + program.tensor(program.scopes[scope].output).name + "'", loop, valid));
 }
 

@@ -25,19 +25,20 @@ bool untouched(const Plan& plan, std::size_t scope) {
 
 namespace {
 
-constexpr const char* kWhere = "schedule";
+constexpr const char* kRewrites = "schedule";
 using Moves = std::vector<std::pair<std::uint32_t, ExprId>>;  ///< iterators, and what takes their place
 
 void stage_write(Plan& plan, std::size_t at, const std::string& name) {
   Program& program = plan.program;
   const program::Scope scope = program.scopes[at];
   if (!scope.target.empty())
-    fail<ScheduleError>(kWhere, "'{}' accumulates; its result cannot be staged", name);
+    fail<ScheduleError>(kRewrites, "'{}' accumulates; its result cannot be staged", name);
   const program::Tensor written = program.tensor(scope.output);
-  if (plan.scopes[at].total) fail<ScheduleError>(kWhere, "'{}' is a staged copy already", written.name);
+  if (plan.scopes[at].total) fail<ScheduleError>(kRewrites, "'{}' is a staged copy already", written.name);
   if (plan.scopes[at].frozen || plan.scopes[at].attach_scope >= 0 ||
       plan.scopes[at].loops.size() != (plan.scopes[at].has_domain ? plan.iterator_count(at) : 0))
-    fail<ScheduleError>(kWhere, "decisions about '{}' came before; stage what it writes first", written.name);
+    fail<ScheduleError>(kRewrites, "decisions about '{}' came before; stage what it writes first",
+                        written.name);
   program::Tensor copy = written;
   copy.name = name;
   copy.role = program::Role::Computed;
@@ -73,24 +74,25 @@ void stage(Plan& plan, const Decision& decision) {
   const std::string name = program::fresh_tensor_name(
       program, decision.words.empty() ? decision.tensor + "_s" : decision.words[0]);
   if (!decision.words.empty() && name != decision.words[0])
-    fail<ScheduleError>(kWhere, "there is a tensor '{}' already", decision.words[0]);
+    fail<ScheduleError>(kRewrites, "there is a tensor '{}' already", decision.words[0]);
   if (source == program.scopes[at].output) return stage_write(plan, at, name);
   // How far the loops of a tensor's scope run follows from its readers, of which the copy will be one.
   if (const auto made_by = plan.producer(source);
       made_by && !plan.makes_all(*made_by) &&
       (plan.scopes[*made_by].has_domain || plan.scopes[*made_by].attach_scope >= 0))
-    fail<ScheduleError>(kWhere, "'{}' has its place already; stage it before deciding about it",
+    fail<ScheduleError>(kRewrites, "'{}' has its place already; stage it before deciding about it",
                         decision.tensor);
   const auto reads = plan.reads_of(at, source);
-  if (reads.empty()) fail<ScheduleError>(kWhere, "'{}' does not read '{}'", decision.scope, decision.tensor);
+  if (reads.empty())
+    fail<ScheduleError>(kRewrites, "'{}' does not read '{}'", decision.scope, decision.tensor);
   std::size_t which = 0;
   if (!decision.numbers.empty()) {
     if (decision.numbers[0] < 0 || decision.numbers[0] >= static_cast<std::int64_t>(reads.size()))
-      fail<ScheduleError>(kWhere, "'{}' reads '{}' at {} places; there is no number {}", decision.scope,
+      fail<ScheduleError>(kRewrites, "'{}' reads '{}' at {} places; there is no number {}", decision.scope,
                           decision.tensor, reads.size(), decision.numbers[0]);
     which = static_cast<std::size_t>(decision.numbers[0]);
   } else if (reads.size() > 1) {
-    fail<ScheduleError>(kWhere, "'{}' reads '{}' at {} places; give the number of one", decision.scope,
+    fail<ScheduleError>(kRewrites, "'{}' reads '{}' at {} places; give the number of one", decision.scope,
                         decision.tensor, reads.size());
   }
   const Scalar read = program.scalar(reads[which]);
@@ -139,13 +141,13 @@ namespace {
 /// The row may change the scope: nothing was decided about it.
 void check_untouched(const Plan& plan, std::size_t scope, bool epilogue = false) {
   if (!untouched(plan, scope) || (plan.scopes[scope].epilogue && !epilogue))
-    fail<ScheduleError>(kWhere, "decisions about '{}' came before; rewrite it first",
+    fail<ScheduleError>(kRewrites, "decisions about '{}' came before; rewrite it first",
                         plan.program.tensor(plan.program.scopes[scope].output).name);
 }
 
 const std::string& the_loop(const Decision& decision) {
   if (decision.loops.size() != 1)
-    fail<ScheduleError>(kWhere, "{} needs one loop, not {}", decision.name, decision.loops.size());
+    fail<ScheduleError>(kRewrites, "{} needs one loop, not {}", decision.name, decision.loops.size());
   return decision.loops[0];
 }
 
@@ -214,18 +216,18 @@ void inline_scope(Plan& plan, const Decision& decision) {
   const std::size_t at = plan.scope_named(decision.scope);
   const program::Scope producer = program.scopes[at];
   if (plan.is_argument(producer.output))
-    fail<ScheduleError>(kWhere, "'{}' is an output; it must be written", decision.scope);
+    fail<ScheduleError>(kRewrites, "'{}' is an output; it must be written", decision.scope);
   if (!producer.sums.empty() || !producer.target.empty())
-    fail<ScheduleError>(kWhere, "'{}' reduces or accumulates; every read of it would repeat that",
+    fail<ScheduleError>(kRewrites, "'{}' reduces or accumulates; every read of it would repeat that",
                         decision.scope);
   if (plan.scopes[at].has_domain || plan.scopes[at].attach_scope >= 0)
-    fail<ScheduleError>(kWhere, "decisions about '{}' came before; inline it first", decision.scope);
+    fail<ScheduleError>(kRewrites, "decisions about '{}' came before; inline it first", decision.scope);
   const auto readers = plan.consumers(producer.output);
   bool plain = !plan.scopes[at].total && !plan.scopes[at].epilogue;
   for (const std::size_t reader : readers) {
     const ScopePlan& s = plan.scopes[reader];
     if (s.frozen)
-      fail<ScheduleError>(kWhere, "'{}' already has a producer placed by its loops; inline '{}' before",
+      fail<ScheduleError>(kRewrites, "'{}' already has a producer placed by its loops; inline '{}' before",
                           program.tensor(program.scopes[reader].output).name, decision.scope);
     plain = plain && !s.epilogue && !(s.total && !s.has_domain);
   }
@@ -344,7 +346,8 @@ void put_into_epilogue(Plan& plan, std::size_t at, program::TensorId tensor) {
 void fuse_epilogue(Plan& plan, const Decision& decision) {
   const std::size_t at = plan.scope_named(decision.scope);
   const auto tensor = plan.tensor_named(decision.tensor);
-  if (const auto obstacle = epilogue_obstacle(plan, at, tensor)) fail<ScheduleError>(kWhere, "{}", *obstacle);
+  if (const auto obstacle = epilogue_obstacle(plan, at, tensor))
+    fail<ScheduleError>(kRewrites, "{}", *obstacle);
   put_into_epilogue(plan, at, tensor);
   const std::size_t joint = plan.scope_named(decision.scope);
   if (plan.is_argument(plan.program.scopes[joint].output)) plan.need_domain(joint);

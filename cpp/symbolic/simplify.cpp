@@ -9,7 +9,7 @@ namespace syno::symbolic {
 namespace {
 
 constexpr ExprId kUnseen{0xffffffff};
-std::size_t raw(ExprId id) { return static_cast<std::size_t>(id); }
+std::size_t position(ExprId id) { return static_cast<std::size_t>(id); }
 
 }  // namespace
 
@@ -29,12 +29,13 @@ Simplifier::Simplifier(Arena& arena, Context context, const SimplifyOptions& opt
 }
 
 void Simplifier::remember(ExprId id, ExprId result) {
-  if (raw(id) >= memo_.size()) memo_.resize(std::max(raw(id) + 1, facts_.arena().node_count()), kUnseen);
-  memo_[raw(id)] = result;
+  if (position(id) >= memo_.size())
+    memo_.resize(std::max(position(id) + 1, facts_.arena().node_count()), kUnseen);
+  memo_[position(id)] = result;
 }
 
 ExprId Simplifier::operator()(ExprId root) {
-  if (raw(root) < memo_.size() && memo_[raw(root)] != kUnseen) return memo_[raw(root)];
+  if (position(root) < memo_.size() && memo_[position(root)] != kUnseen) return memo_[position(root)];
   const ExprId result = rewrite(rebuild(root));
   remember(root, result);
   remember(result, result);

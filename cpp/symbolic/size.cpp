@@ -28,7 +28,7 @@ Rational power(Rational base, int exponent) {
   return result;
 }
 
-constexpr std::size_t kMaxNesting = 100;
+constexpr std::size_t kMostSizeNesting = 100;
 
 bool name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool name_part(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
@@ -90,7 +90,7 @@ class SizeParser {
   }
   Size atom() {
     if (accept('(')) {
-      if (++nesting_ > kMaxNesting) wrong("this is nested too deeply");
+      if (++nesting_ > kMostSizeNesting) wrong("this is nested too deeply");
       const Size result = product();
       if (!accept(')')) wrong("expected ')'");
       --nesting_;

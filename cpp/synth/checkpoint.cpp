@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kCheckpointFormat = 1;
 constexpr std::size_t kCheckDigits = 32;
 
 std::string check_of(std::string_view line) { return to_hex(hash_text(line)); }
@@ -56,9 +56,12 @@ Checkpoint::Checkpoint(std::string path, const Spec& spec, const Space& space)
     if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
       fail<SpecError>("checkpoint", "'{}' is in use by another enumeration; give another file", path_);
     }
-    const Json header = {{"syno_enumeration", kFormat},  {"spec", to_hex(hash_text(spec_to_json(spec)))},
-                         {"max_steps", space.max_steps}, {"shape_distance", space.shape_distance},
-                         {"branches", space.branches},   {"space", to_hex(space.fingerprint)}};
+    const Json header = {{"syno_enumeration", kCheckpointFormat},
+                         {"spec", to_hex(hash_text(spec_to_json(spec)))},
+                         {"max_steps", space.max_steps},
+                         {"shape_distance", space.shape_distance},
+                         {"branches", space.branches},
+                         {"space", to_hex(space.fingerprint)}};
     read(whole(file_, path_), header.dump() + "\n");
   } catch (...) {
     ::close(file_);
@@ -83,7 +86,7 @@ void Checkpoint::read(std::string_view text, const std::string& header) {
     const Json wanted = Json::parse(header);
     if (given["syno_enumeration"] != wanted["syno_enumeration"]) {
       fail<FormatError>("checkpoint", "'{}' has version {}, not one that this build reads ({})", path_,
-                        described(given["syno_enumeration"]), kFormat);
+                        described(given["syno_enumeration"]), kCheckpointFormat);
     }
     for (const char* key : {"spec", "max_steps", "shape_distance", "branches", "space"}) {
       if (given.contains(key) && given[key] == wanted[key]) continue;

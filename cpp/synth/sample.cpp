@@ -19,7 +19,7 @@
 namespace syno::synth {
 namespace {
 
-constexpr std::size_t kBatch = 64;     ///< draws between two looks at the results; independent of the threads
+constexpr std::size_t kDraws = 64;     ///< draws between two looks at the results; independent of the threads
 constexpr std::size_t kRestart = 200;  ///< states; the unit of patience of one walk
 
 /// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 …: within a logarithmic factor of the best restarts, whatever the
@@ -177,19 +177,19 @@ Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& opt
   const Random seed = Random(options.seed).fork("sample");
   std::size_t fruitless = 0;
   for (std::size_t done = 0; result.operators.size() < count && fruitless < options.patience;
-       done += kBatch) {
+       done += kDraws) {
     if (options.poll) options.poll();
     for (int steps = min_steps; steps <= max_steps; ++steps) {
       if (barren.states(Walker::barren_key(kRootKey, steps, steps)) != 0) aims.close(steps);
     }
     if (aims.all_closed() || (options.seconds > 0 && elapsed() >= options.seconds)) break;
-    std::array<Aim, kBatch> aim;
-    std::array<Draw, kBatch> drawn;
-    for (std::size_t i = 0; i < kBatch; ++i) {
+    std::array<Aim, kDraws> aim;
+    std::array<Draw, kDraws> drawn;
+    for (std::size_t i = 0; i < kDraws; ++i) {
       Random random = seed.fork(done + i);
       aim[i] = aims.draw(random);
     }
-    threads.for_each(kBatch, [&](std::size_t i) {
+    threads.for_each(kDraws, [&](std::size_t i) {
       auto searcher = searchers.borrow();
       Engine& engine = searcher->engine;
       const auto kept = static_cast<std::size_t>(aim[i].kept);
@@ -205,7 +205,7 @@ Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& opt
       drawn[i].looked = searcher->walker.looked();
       searchers.give_back(std::move(searcher));
     });
-    for (std::size_t i = 0; i < kBatch; ++i) {
+    for (std::size_t i = 0; i < kDraws; ++i) {
       for (const Barren& fact : drawn[i].learnt) barren.add(fact);
       aims.account(aim[i], drawn[i].looked);
       fruitless += drawn[i].looked + 1;

@@ -11,12 +11,12 @@
 namespace syno::synth {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// A JSON value and the path to it; every complaint names the path.
 class Node {
  public:
-  Node(const Json& value, std::string path) : value_(value), path_(std::move(path)) {}
+  Node(const OrderedJson& value, std::string path) : value_(value), path_(std::move(path)) {}
 
   template <class... Args>
   [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
@@ -77,10 +77,10 @@ class Node {
     if (!value_.is_number()) wrong("expected a number, not {}", described(value_));
     field = value_.get<double>();
   }
-  const Json& value() const { return value_; }
+  const OrderedJson& value() const { return value_; }
 
  private:
-  const Json& value_;
+  const OrderedJson& value_;
   std::string path_;
 };
 
@@ -211,7 +211,7 @@ pgraph::FixedPairs read_fixed(const Node& node) {
 }  // namespace
 
 Spec spec_from_json(std::string_view json) {
-  const auto document = parse_json<Json>("spec", json);
+  const auto document = parse_json<OrderedJson>("spec", json);
   const Node root(document, "");
   root.object({"format", "name", "variables", "valuations", "weights", "output", "input", "fixed",
                "further_inputs", "budgets", "thresholds", "extensions", "disabled_rules"});
@@ -261,10 +261,10 @@ Spec spec_from_json(std::string_view json) {
 
 std::string spec_to_json(const Spec& spec) {
   const Sizes& sizes = spec.signature.sizes;
-  Json json;
+  OrderedJson json;
   json["format"] = 1;
   json["name"] = spec.name;
-  json["variables"] = Json::array();
+  json["variables"] = OrderedJson::array();
   for (std::size_t i = 0; i < sizes.variables().size(); ++i) {
     const auto& variable = sizes.variables()[i];
     json["variables"].push_back(
@@ -272,15 +272,15 @@ std::string spec_to_json(const Spec& spec) {
          {"kind", variable.kind == symbolic::VariableKind::Primary ? "primary" : "coefficient"},
          {"occurrences", spec.occurrences[i]}});
   }
-  json["valuations"] = Json::array();
+  json["valuations"] = OrderedJson::array();
   for (std::size_t v = 0; !sizes.variables().empty() && v < sizes.valuation_count(); ++v) {
-    Json row = Json::object();
+    OrderedJson row = OrderedJson::object();
     for (std::size_t i = 0; i < sizes.variables().size(); ++i)
       row[sizes.variables()[i].name] = sizes.valuation(v)[i];
     json["valuations"].push_back(std::move(row));
   }
   const auto dims_json = [&](const std::vector<pgraph::Dim>& dims) {
-    Json list = Json::array();
+    OrderedJson list = OrderedJson::array();
     for (const auto& dim : dims) {
       list.push_back(
           {{"name", dim.name}, {"extent", sizes.to_text(dim.extent)}, {"unordered", dim.unordered}});
@@ -288,8 +288,8 @@ std::string spec_to_json(const Spec& spec) {
     return list;
   };
   const auto fixed_json = [](const pgraph::FixedPairs& fixed) {
-    Json list = Json::array();
-    for (const auto& [out, in] : fixed) list.push_back(Json::array({out, in}));
+    OrderedJson list = OrderedJson::array();
+    for (const auto& [out, in] : fixed) list.push_back(OrderedJson::array({out, in}));
     return list;
   };
   if (!spec.weights.empty()) json["weights"] = spec.weights;
@@ -298,18 +298,18 @@ std::string spec_to_json(const Spec& spec) {
   json["fixed"] = fixed_json(spec.signature.fixed);
   for (const pgraph::FurtherInput& input : spec.signature.further)
     json["further_inputs"].push_back({{"dims", dims_json(input.dims)}, {"fixed", fixed_json(input.fixed)}});
-  const auto write = [](Json& object) {
+  const auto write = [](OrderedJson& object) {
     return [&object](const char* key, const auto& value) {
       if constexpr (std::is_same_v<std::decay_t<decltype(value)>, int>) {
-        object[key] = value == kNoLimit ? Json() : Json(value);
+        object[key] = value == kNoLimit ? OrderedJson() : OrderedJson(value);
       } else {
-        object[key] = std::isinf(value) ? Json() : Json(value);
+        object[key] = std::isinf(value) ? OrderedJson() : OrderedJson(value);
       }
     };
   };
-  json["budgets"] = Json::object();
+  json["budgets"] = OrderedJson::object();
   visit_budgets(write(json["budgets"]), spec.budgets);
-  json["thresholds"] = Json::object();
+  json["thresholds"] = OrderedJson::object();
   visit_thresholds(write(json["thresholds"]), spec.thresholds);
   json["extensions"] = spec.extensions;
   json["disabled_rules"] = spec.disabled_rules;

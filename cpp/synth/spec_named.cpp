@@ -14,8 +14,8 @@ struct Variable {
   VariableKind kind;
   int occurrences;
 };
-constexpr auto P = VariableKind::Primary;
-constexpr auto C = VariableKind::Coefficient;
+constexpr auto kPrimary = VariableKind::Primary;
+constexpr auto kCoefficient = VariableKind::Coefficient;
 
 Spec make(std::string name, const std::vector<Variable>& table,
           std::vector<std::vector<std::int64_t>> valuations) {
@@ -72,14 +72,14 @@ Spec resnet18() {
       rows.push_back({kBatch, layer.in, layer.out, layer.size, 3, 7, 2, 32});
   }
   Spec spec = make("resnet18",
-                   {{"N", P, 0},
-                    {"C_in", P, 2},
-                    {"C_out", P, 4},
-                    {"H", P, 0},
-                    {"k_1", C, 2},
-                    {"k_2", C, 2},
-                    {"s", C, 2},
-                    {"g", C, 3}},
+                   {{"N", kPrimary, 0},
+                    {"C_in", kPrimary, 2},
+                    {"C_out", kPrimary, 4},
+                    {"H", kPrimary, 0},
+                    {"k_1", kCoefficient, 2},
+                    {"k_2", kCoefficient, 2},
+                    {"s", kCoefficient, 2},
+                    {"g", kCoefficient, 3}},
                    std::move(rows));
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "H"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "H"});
@@ -98,10 +98,15 @@ Spec resnet18() {
 }
 
 Spec test() {
-  Spec spec = make(
-      "test",
-      {{"N", P, 0}, {"C_in", P, 2}, {"C_out", P, 2}, {"H", P, 0}, {"W", P, 0}, {"k_1", C, 4}, {"s_1", C, 0}},
-      {{3, 3, 8, 64, 64, 3, 2}});
+  Spec spec = make("test",
+                   {{"N", kPrimary, 0},
+                    {"C_in", kPrimary, 2},
+                    {"C_out", kPrimary, 2},
+                    {"H", kPrimary, 0},
+                    {"W", kPrimary, 0},
+                    {"k_1", kCoefficient, 4},
+                    {"s_1", kCoefficient, 0}},
+                   {{3, 3, 8, 64, 64, 3, 2}});
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "W"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "W"});
   spec.signature.fixed = {{0, 0}};
@@ -123,14 +128,14 @@ Spec test() {
 
 Spec simple() {
   Spec spec = make("simple",
-                   {{"N", P, 0},
-                    {"C_in", P, 2},
-                    {"C_out", P, 2},
-                    {"H", P, 0},
-                    {"W", P, 0},
-                    {"k_1", C, 2},
-                    {"s", C, 2},
-                    {"g", C, 2}},
+                   {{"N", kPrimary, 0},
+                    {"C_in", kPrimary, 2},
+                    {"C_out", kPrimary, 2},
+                    {"H", kPrimary, 0},
+                    {"W", kPrimary, 0},
+                    {"k_1", kCoefficient, 2},
+                    {"s", kCoefficient, 2},
+                    {"g", kCoefficient, 2}},
                    {{1, 64, 64, 56, 56, 3, 2, 4}});
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "W"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "W"});
@@ -154,13 +159,13 @@ Spec vit() {
     rows.push_back({1, 197, 3072, 768, 3, 3, 384});
   }
   Spec spec = make("vit",
-                   {{"N", P, 0},
-                    {"seq_len", P, 0},
-                    {"H_in", P, 2},
-                    {"H_out", P, 3},
-                    {"k_1", C, 3},
-                    {"s", C, 3},
-                    {"g", C, 3}},
+                   {{"N", kPrimary, 0},
+                    {"seq_len", kPrimary, 0},
+                    {"H_in", kPrimary, 2},
+                    {"H_out", kPrimary, 3},
+                    {"k_1", kCoefficient, 3},
+                    {"s", kCoefficient, 3},
+                    {"g", kCoefficient, 3}},
                    std::move(rows));
   for (auto* side : {&spec.signature.output, &spec.signature.input}) {
     *side = dims(spec, {"N", "seq_len", side == &spec.signature.output ? "H_out*" : "H_in*"});
@@ -184,10 +189,15 @@ Spec resnext() {
   for (const auto& [width, size] : {std::pair{128, 32}, {256, 16}, {512, 8}}) {
     for (int i = 0; i < 3; ++i) rows.push_back({128, width, width, size, 3, 2, 32});
   }
-  Spec spec = make(
-      "resnext",
-      {{"N", P, 0}, {"C_in", P, 2}, {"C_out", P, 4}, {"H", P, 0}, {"k_1", C, 2}, {"s", C, 2}, {"g", C, 3}},
-      std::move(rows));
+  Spec spec = make("resnext",
+                   {{"N", kPrimary, 0},
+                    {"C_in", kPrimary, 2},
+                    {"C_out", kPrimary, 4},
+                    {"H", kPrimary, 0},
+                    {"k_1", kCoefficient, 2},
+                    {"s", kCoefficient, 2},
+                    {"g", kCoefficient, 3}},
+                   std::move(rows));
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "H"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "H"});
   spec.signature.fixed = {{0, 0}};
@@ -208,13 +218,13 @@ Spec resnext() {
 /// GPT-2 (117M): the QKV projection of each of 12 blocks, 2048 tokens.
 Spec gpt2() {
   Spec spec = make("gpt2",
-                   {{"N", P, 0},
-                    {"seq_len", P, 0},
-                    {"H_in", P, 2},
-                    {"H_out", P, 3},
-                    {"k_1", C, 3},
-                    {"s", C, 3},
-                    {"g", C, 3}},
+                   {{"N", kPrimary, 0},
+                    {"seq_len", kPrimary, 0},
+                    {"H_in", kPrimary, 2},
+                    {"H_out", kPrimary, 3},
+                    {"k_1", kCoefficient, 3},
+                    {"s", kCoefficient, 3},
+                    {"g", kCoefficient, 3}},
                    std::vector<std::vector<std::int64_t>>(12, {1, 2048, 768, 2304, 3, 2, 32}));
   spec.signature.output = dims(spec, {"N", "seq_len", "H_out*"});
   spec.signature.input = dims(spec, {"N", "seq_len", "H_in*"});
@@ -237,14 +247,14 @@ Spec gpt2() {
 /// Three widths of a small residual network for 28x28 images; limits relative to its dense 3x3 convolutions.
 Spec conv() {
   Spec spec = make("conv",
-                   {{"N", P, 0},
-                    {"C_in", P, 2},
-                    {"C_out", P, 4},
-                    {"H", P, 0},
-                    {"W", P, 0},
-                    {"k", C, 2},
-                    {"s", C, 2},
-                    {"g", C, 3}},
+                   {{"N", kPrimary, 0},
+                    {"C_in", kPrimary, 2},
+                    {"C_out", kPrimary, 4},
+                    {"H", kPrimary, 0},
+                    {"W", kPrimary, 0},
+                    {"k", kCoefficient, 2},
+                    {"s", kCoefficient, 2},
+                    {"g", kCoefficient, 3}},
                    {{1, 16, 16, 28, 28, 3, 2, 4}, {1, 32, 32, 14, 14, 3, 2, 4}, {1, 64, 64, 7, 7, 3, 2, 4}});
   spec.signature.output = dims(spec, {"N", "C_out*", "H", "W"});
   spec.signature.input = dims(spec, {"N", "C_in*", "H", "W"});
@@ -264,9 +274,14 @@ Spec conv() {
 /// Scores of queries and keys in ViT-S/16's attention at 224 and at 384, where the batch is fixed; heads are
 /// not, so that weights may mix them.
 Spec attention() {
-  Spec spec =
-      make("attention", {{"N", P, 0}, {"heads", P, 1}, {"L", P, 1}, {"D", P, 3}, {"k", C, 1}, {"s", C, 1}},
-           {{1, 6, 196, 64, 3, 2}, {1, 6, 576, 64, 3, 2}});
+  Spec spec = make("attention",
+                   {{"N", kPrimary, 0},
+                    {"heads", kPrimary, 1},
+                    {"L", kPrimary, 1},
+                    {"D", kPrimary, 3},
+                    {"k", kCoefficient, 1},
+                    {"s", kCoefficient, 1}},
+                   {{1, 6, 196, 64, 3, 2}, {1, 6, 576, 64, 3, 2}});
   const auto dims = [&](std::initializer_list<std::pair<const char*, const char*>> list) {
     std::vector<pgraph::Dim> result;
     for (const auto& [name, extent] : list) result.push_back({name, spec.signature.sizes.parse(extent)});

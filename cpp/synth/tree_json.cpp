@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 3;
+constexpr int kTreeFormat = 3;
 constexpr std::uint64_t kMostFruitless = 0xffffffffU;
 
 std::string spec_key(const Spec& spec) { return to_hex(hash_text(spec_to_json(spec))); }
@@ -36,7 +36,7 @@ T field(const Json& object, const char* key) {
 std::string Tree::to_json() const {
   const Impl& tree = *impl_;
   Json json;
-  json["format"] = kFormat;
+  json["format"] = kTreeFormat;
   json["spec"] = spec_key(tree.spec);
   json["seed"] = std::to_string(tree.seed);
   json["attempts"] = tree.attempts;
@@ -66,8 +66,8 @@ std::string Tree::to_json() const {
 
 Tree Tree::from_json(const Spec& spec, std::string_view text) {
   const Json json = parse_json("tree", text);
-  if (const int format = field<int>(json, "format"); format != kFormat) {
-    fail<FormatError>("tree", "version {} is not one this build reads ({})", format, kFormat);
+  if (const int format = field<int>(json, "format"); format != kTreeFormat) {
+    fail<FormatError>("tree", "version {} is not one this build reads ({})", format, kTreeFormat);
   }
   if (field<std::string>(json, "spec") != spec_key(spec)) {
     fail<SpecError>("tree", "this tree was grown for another spec than '{}'", spec.name);

@@ -17,7 +17,7 @@ struct Mixed {
 };
 void PrintTo(const Mixed& m, std::ostream* out) { *out << m.name; }
 
-class EveryMixed : public testing::TestWithParam<Mixed> {};
+class EveryMixed : public ::testing::TestWithParam<Mixed> {};
 
 TEST_P(EveryMixed, KeepsTheMeaning) {
   Random random(71);
@@ -43,12 +43,13 @@ TEST_P(EveryMixed, KeepsTheMeaning) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, EveryMixed,
-                         testing::Values(Mixed{"sum", "y[i,j] = a[i,j] + b[j,i]", true},
-                                         Mixed{"two_across", "y[i,j] = a[i,j] * b[j,i] + d[j,i]", true},
-                                         Mixed{"planes", "y[c,i,j] = a[c,i,j] * b[j,c,i] + d[c]", true},
-                                         Mixed{"at_a_border", "y[i,j] = a[i,j] - b[j-2,i-1]", true},
-                                         Mixed{"strided_columns", "y[i,j] = a[i,j] - b[2*j,i]", true},
-                                         Mixed{"channels_last", "y[c,i,j] = x[c,j,i] * g[i] + b[i]", false}),
+                         ::testing::Values(Mixed{"sum", "y[i,j] = a[i,j] + b[j,i]", true},
+                                           Mixed{"two_across", "y[i,j] = a[i,j] * b[j,i] + d[j,i]", true},
+                                           Mixed{"planes", "y[c,i,j] = a[c,i,j] * b[j,c,i] + d[c]", true},
+                                           Mixed{"at_a_border", "y[i,j] = a[i,j] - b[j-2,i-1]", true},
+                                           Mixed{"strided_columns", "y[i,j] = a[i,j] - b[2*j,i]", true},
+                                           Mixed{"channels_last", "y[c,i,j] = x[c,j,i] * g[i] + b[i]",
+                                                 false}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Across, LeavesAloneWhatLiesAlong) {

@@ -20,7 +20,7 @@ struct Channels {
 };
 void PrintTo(const Channels& c, std::ostream* out) { *out << c.name; }
 
-class EveryChannels : public testing::TestWithParam<Channels> {};
+class EveryChannels : public ::testing::TestWithParam<Channels> {};
 
 TEST_P(EveryChannels, KeepsTheMeaning) {
   Random random(83);
@@ -58,7 +58,7 @@ TEST_P(EveryChannels, KeepsTheMeaning) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, EveryChannels,
-    testing::Values(
+    ::testing::Values(
         Channels{"by_column",
                  "y[c,h,w] = sum[d,r] x[d,h+r-1,w] * k[c,r,d,w]",
                  {{"h", {2, 9}}, {"w", {1, 9}}, {"r", {3, 3}}}},
@@ -209,7 +209,7 @@ TEST(AlongChannels, PanelsOfFarWeightsAreReadForAllRows) {
 /// do not divide a group stay in it, and so do rows that are computed together while the panels of a group
 /// are near.
 TEST(AlongChannels, PanelsOfGroupsAreReadForAllRows) {
-  struct Case {
+  struct ChannelsCase {
     const char* text;
     std::int64_t channels, size, l2_bytes;
     bool cut;
@@ -229,9 +229,10 @@ TEST(AlongChannels, PanelsOfGroupsAreReadForAllRows) {
     return choice;
   };
   Random random(97);
-  for (const Case& each : {Case{square, 96, 9, large, true}, Case{strided, 96, 5, large, true},
-                           Case{upright, 96, 7, large, false}, Case{upright, 96, 7, 4 << 10, true},
-                           Case{uneven, 80, 9, large, false}}) {
+  for (const ChannelsCase& each :
+       {ChannelsCase{square, 96, 9, large, true}, ChannelsCase{strided, 96, 5, large, true},
+        ChannelsCase{upright, 96, 7, large, false}, ChannelsCase{upright, 96, 7, 4 << 10, true},
+        ChannelsCase{uneven, 80, 9, large, false}}) {
     program::ParseOptions options;
     options.sizes = {{"c", each.channels}, {"h", each.size}, {"w", each.size}, {"d", 16}, {"r", 3}};
     if (each.text != upright) options.sizes.insert_or_assign("s", 3);

@@ -25,7 +25,7 @@ bool packs(const LoopNest& nest) {
                      [](const Buffer& buffer) { return buffer.name.ends_with("_pack"); });
 }
 
-class EveryPixel : public testing::TestWithParam<Pixels> {};
+class EveryPixel : public ::testing::TestWithParam<Pixels> {};
 
 TEST_P(EveryPixel, KeepsTheMeaning) {
   Random random(97);
@@ -60,7 +60,7 @@ TEST_P(EveryPixel, KeepsTheMeaning) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, EveryPixel,
-    testing::Values(
+    ::testing::Values(
         Pixels{"window",
                "y[n,c,h,w] = sum[r,s,d] x[n,d,h+r-1,w+s-1] * k[c,d,r,s]",
                {{"n", {1, 2}},

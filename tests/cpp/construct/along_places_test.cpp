@@ -21,7 +21,7 @@ struct Places {
 };
 void PrintTo(const Places& p, std::ostream* out) { *out << p.name; }
 
-class EveryPlace : public testing::TestWithParam<Places> {};
+class EveryPlace : public ::testing::TestWithParam<Places> {};
 
 TEST_P(EveryPlace, KeepsTheMeaning) {
   Random random(97);
@@ -63,7 +63,7 @@ TEST_P(EveryPlace, KeepsTheMeaning) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, EveryPlace,
-    testing::Values(
+    ::testing::Values(
         Places{"by_column",
                "y[c,h,w] = sum[d,r] x[d,h+r-1,w] * k[c,r,d,w]",
                {{"c", {2, 20}}, {"d", {1, 5}}, {"h", {2, 9}}, {"w", {2, 9}}, {"r", {3, 3}}}},

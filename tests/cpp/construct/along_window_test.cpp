@@ -25,7 +25,7 @@ std::string written(const Window& w, std::int64_t stride, std::int64_t dilation,
                      fmt::arg("pad", pad));
 }
 
-class EveryWindow : public testing::TestWithParam<Window> {};
+class EveryWindow : public ::testing::TestWithParam<Window> {};
 
 TEST_P(EveryWindow, KeepsTheMeaning) {
   Random random(53);
@@ -109,7 +109,7 @@ TEST(AlongWindow, LargestWindowsReadAPaddedCopy) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, EveryWindow,
-    testing::Values(
+    ::testing::Values(
         Window{
             "depthwise",
             "y[c,h,w] = sum[r,s] x[c,{stride}*h+{dilation}*r-{pad},{stride}*w+{dilation}*s-{pad}] * k[c,r,s]",

@@ -41,7 +41,7 @@ Choosing random_blocks(const Sketches& sketches, const ScopeFacts& facts, Random
   return made;
 }
 
-class EveryProgram : public testing::TestWithParam<schedule::Template> {};
+class EveryProgram : public ::testing::TestWithParam<schedule::Template> {};
 
 TEST_P(EveryProgram, KeepsItsMeaningInBlocks) {
   Random random(7);
@@ -62,7 +62,7 @@ TEST_P(EveryProgram, KeepsItsMeaningInBlocks) {
     if (HasFatalFailure()) return;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Blocks, EveryProgram, testing::ValuesIn(schedule::templates()),
+INSTANTIATE_TEST_SUITE_P(Blocks, EveryProgram, ::testing::ValuesIn(schedule::templates()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// Trips of every loop of a scope by name, and the factor of the split that made it.

@@ -16,7 +16,7 @@ namespace syno::construct {
 using namespace schedule;
 namespace {
 
-class EveryDefault : public testing::TestWithParam<Template> {};
+class EveryDefault : public ::testing::TestWithParam<Template> {};
 
 TEST_P(EveryDefault, KeepsTheMeaning) {
   Random random(31);
@@ -98,7 +98,7 @@ TEST_P(EveryDefault, DependsOnProgramAndTargetOnly) {
   EXPECT_EQ(default_schedule(p, Dtype::F32, Target{}), default_schedule(p, Dtype::F32, Target{}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, EveryDefault, testing::ValuesIn(templates()),
+INSTANTIATE_TEST_SUITE_P(Programs, EveryDefault, ::testing::ValuesIn(templates()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// Every builder, with odd attributes.
@@ -200,11 +200,11 @@ TEST(DefaultSchedule, StridesThatAreNoArgumentsAreRefused) {
 
 /// The loops of a nest that run innermost in a reduction: what time is spent in.
 TEST(DefaultSchedule, DenseKernelsKeepRegistersFullAndGuardsOut) {
-  struct Case {
+  struct DefaultCase {
     const char* text;
     std::map<std::string, std::int64_t, std::less<>> sizes;
   };
-  const Case cases[] = {
+  const DefaultCase cases[] = {
       {"y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
        {{"o", 64}, {"h", 56}, {"w", 56}, {"c", 64}, {"r", 3}, {"s", 3}}},
       {"y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",

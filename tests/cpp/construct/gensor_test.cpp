@@ -141,7 +141,7 @@ TEST(Etir, EveryTileHasAWayBack) {
 
 // ---- Constructions
 
-class EveryConstruction : public testing::TestWithParam<schedule::Template> {};
+class EveryConstruction : public ::testing::TestWithParam<schedule::Template> {};
 
 TEST_P(EveryConstruction, KeepsTheMeaning) {
   Random random(41);
@@ -165,7 +165,7 @@ TEST_P(EveryConstruction, KeepsTheMeaning) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Programs, EveryConstruction, testing::ValuesIn(schedule::templates()),
+INSTANTIATE_TEST_SUITE_P(Programs, EveryConstruction, ::testing::ValuesIn(schedule::templates()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Construct, DependsOnProgramMachineAndSeedOnly) {

@@ -83,7 +83,7 @@ bool has_parts(const program::Program& p, const Schedule& schedule) {
   return false;
 }
 
-class PartsOf : public testing::TestWithParam<Template> {};
+class PartsOf : public ::testing::TestWithParam<Template> {};
 
 /// Every sketch with any numbers, its reductions in parts of a few steps.
 TEST_P(PartsOf, EverySketchKeepsTheMeaning) {
@@ -112,7 +112,7 @@ TEST_P(PartsOf, EverySketchKeepsTheMeaning) {
   if (name.ends_with("conv") || name.ends_with("matmul")) EXPECT_GT(parted, 0) << "hardly any was in parts";
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, PartsOf, testing::ValuesIn(templates()),
+INSTANTIATE_TEST_SUITE_P(Programs, PartsOf, ::testing::ValuesIn(templates()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Parts, ALongReductionIsCutWhereItsOperandsWouldNotStayNear) {

@@ -13,15 +13,15 @@ namespace syno::construct {
 using namespace schedule;
 namespace {
 
-struct Case {
+struct PlacementCase {
   const char* name;
   const char* text;
   std::map<std::string, std::int64_t, std::less<>> sizes;
   std::int64_t largest;  ///< elements of the largest temporary, when scheduled for a thread
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const PlacementCase& c, std::ostream* out) { *out << c.name; }
 
-class Placement : public testing::TestWithParam<Case> {};
+class Placement : public ::testing::TestWithParam<PlacementCase> {};
 
 TEST_P(Placement, KeepsTemporariesAsSmallAsTheyCanBe) {
   const auto p = program::parse(GetParam().text, {.sizes = GetParam().sizes});
@@ -58,27 +58,28 @@ TEST_P(Placement, KeepsTheMeaningAtAnySize) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, Placement,
-    testing::Values(
-        Case{"softmax",
-             "m[b,i] = max[k] x[b,i,k]; e[b,i,j] = exp(x[b,i,j] - m[b,i]); s[b,i] = sum[k] e[b,i,k]; "
-             "y[b,i,j] = e[b,i,j] / s[b,i]",
-             {{"b", 12}, {"i", 128}, {"j", 128}, {"k", 128}},
-             4 * 128},  // the lanes of several rows are added up side by side
-        Case{"layer_norm",
-             "m[i] = mean[k] x[i,k]; v[i] = mean[k] (x[i,k]-m[i])*(x[i,k]-m[i]); "
-             "y[i,j] = (x[i,j]-m[i]) * rsqrt(v[i] + 0.1) * g[j] + b[j]",
-             {{"i", 128}, {"j", 768}, {"k", 768}},
-             2},
-        Case{
+    ::testing::Values(
+        PlacementCase{
+            "softmax",
+            "m[b,i] = max[k] x[b,i,k]; e[b,i,j] = exp(x[b,i,j] - m[b,i]); s[b,i] = sum[k] e[b,i,k]; "
+            "y[b,i,j] = e[b,i,j] / s[b,i]",
+            {{"b", 12}, {"i", 128}, {"j", 128}, {"k", 128}},
+            4 * 128},  // the lanes of several rows are added up side by side
+        PlacementCase{"layer_norm",
+                      "m[i] = mean[k] x[i,k]; v[i] = mean[k] (x[i,k]-m[i])*(x[i,k]-m[i]); "
+                      "y[i,j] = (x[i,j]-m[i]) * rsqrt(v[i] + 0.1) * g[j] + b[j]",
+                      {{"i", 128}, {"j", 768}, {"k", 768}},
+                      2},
+        PlacementCase{
             "attention",
             "s[b,i,j] = sum[d] q[b,i,d]*c[b,j,d]; m[b,i] = max[j] s[b,i,j]; e[b,i,j] = exp(s[b,i,j]-m[b,i]); "
             "z[b,i] = sum[j] e[b,i,j]; o[b,i,d] = sum[j] e[b,i,j]*v[b,j,d]; y[b,i,d] = o[b,i,d]/z[b,i]",
             {{"b", 12}, {"i", 128}, {"j", 128}, {"d", 64}},
             130 * 128},  // one head: rows one by one would fill no registers
-        Case{"a_window_would_be_repeated",
-             "t[c,h,w] = exp(x[c,h,w]); y[c,h,w] = sum[r,s] t[c,h+r,w+s] * k[r,s]",
-             {{"c", 8}, {"h", 40}, {"w", 40}, {"r", 3}, {"s", 3}},
-             40 * 40}),  // whole channels, never rows
+        PlacementCase{"a_window_would_be_repeated",
+                      "t[c,h,w] = exp(x[c,h,w]); y[c,h,w] = sum[r,s] t[c,h+r,w+s] * k[r,s]",
+                      {{"c", 8}, {"h", 40}, {"w", 40}, {"r", 3}, {"s", 3}},
+                      40 * 40}),  // whole channels, never rows
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Placement, RowsThatArePutTogetherStayTogether) {

@@ -16,7 +16,7 @@ namespace syno::construct {
 using namespace schedule;
 namespace {
 
-class EverySketch : public testing::TestWithParam<Template> {};
+class EverySketch : public ::testing::TestWithParam<Template> {};
 
 /// Sketches and numbers by lot; `seen` counts the sketches that were there to choose from.
 Policy by_lot(Random& random, std::size_t& seen) {
@@ -49,7 +49,7 @@ TEST_P(EverySketch, KeepsTheMeaning) {
     EXPECT_GT(seen, 24U) << "hardly any sketch to choose from";
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, EverySketch, testing::ValuesIn(templates()),
+INSTANTIATE_TEST_SUITE_P(Programs, EverySketch, ::testing::ValuesIn(templates()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// Reads by quotients and remainders of a divisor about as long as the loop: whether a copy of them has a

@@ -11,15 +11,15 @@ namespace {
 
 using namespace testing;
 
-struct Step {
+struct DerivedStep {
   std::string row, scope, iterator, other;
   std::vector<std::int64_t> numbers = {};
 };
 
 /// One step after the other; every program on the way computes what the first one did.
-Program derived(Program p, const std::vector<Step>& steps) {
+Program derived(Program p, const std::vector<DerivedStep>& steps) {
   const Program first = p;
-  for (const Step& step : steps) {
+  for (const DerivedStep& step : steps) {
     const Rewrite& row = rewrite_named(step.row);
     const Site site{step.scope, step.iterator, step.other, {}, step.numbers};
     const std::string before = program::to_text(p);
@@ -73,9 +73,10 @@ TEST(Derivations, MakeAProductOfMatricesOfAConvolution) {
 }
 
 TEST(Derivations, MakeWinogradOfEveryKindOfConvolution) {
-  const auto products = [](const char* text, std::vector<Step> before, std::vector<Step> tiles) {
+  const auto products = [](const char* text, std::vector<DerivedStep> before,
+                           std::vector<DerivedStep> tiles) {
     Program p = derived(program::parse(text), before);
-    for (const Step& step : tiles) p = derived(p, {step});
+    for (const DerivedStep& step : tiles) p = derived(p, {step});
     return p;
   };
   // One dimension, of windows as they are in practice; tiles that do not divide.

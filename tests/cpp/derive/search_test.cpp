@@ -54,7 +54,7 @@ void expect_same(const Inputs& wanted, const Inputs& got, const std::string& abo
 Program random_program(std::uint64_t seed) {
   for (std::uint64_t more = 0;; ++more) {
     try {
-      return program::parse(testing::RandomChain(seed + 1'000'003 * more)());
+      return program::parse(syno::testing::RandomChain(seed + 1'000'003 * more)());
     } catch (const Error&) {  // sizes at which a tensor would be empty
     }
   }

@@ -97,7 +97,7 @@ TEST(GraphMerge, RandomSubsetsComputeTheSameOrHaveAReason) {
   EXPECT_GT(refused, 100);
 }
 
-struct Chain {
+struct MergedChain {
   Graph graph{"chain"};
   TensorId x = graph.add_input("x", {2}, ElementType::F32);
   TensorId w = graph.add_weight("w", {2}, ElementType::F32);
@@ -109,7 +109,7 @@ struct Chain {
 };
 
 TEST(GraphMerge, InputsAndOutputsAreThoseOfTheHeader) {
-  Chain c;
+  MergedChain c;
   const TensorId a = c.add("a", "X * B", {c.x, c.w});
   const TensorId b = c.add("b", "X + B", {a, c.x});
   c.graph.outputs = {b};
@@ -126,7 +126,7 @@ TEST(GraphMerge, InputsAndOutputsAreThoseOfTheHeader) {
 }
 
 TEST(GraphMerge, WhatOthersReadStays) {
-  Chain c;
+  MergedChain c;
   const TensorId a = c.add("a", "X * B", {c.x, c.w});
   const TensorId b = c.add("b", "X + B", {a, c.x});
   const TensorId d = c.add("d", "X - 1", {a});
@@ -137,7 +137,7 @@ TEST(GraphMerge, WhatOthersReadStays) {
 }
 
 TEST(GraphMerge, DeadNodesKeepAnOutput) {
-  Chain c;
+  MergedChain c;
   const TensorId a = c.add("a", "X * B", {c.x, c.w});
   c.add("b", "X + B", {a, c.x});
   const Graph made = std::get<Graph>(merged(c.graph, {0, 1}));
@@ -146,7 +146,7 @@ TEST(GraphMerge, DeadNodesKeepAnOutput) {
 }
 
 TEST(GraphMerge, APathOutAndBackIsRefused) {
-  Chain c;
+  MergedChain c;
   const TensorId a = c.add("a", "X * 2", {c.x});
   const TensorId b = c.add("b", "X + 1", {a});
   c.graph.outputs = {c.add("d", "X - B", {a, b})};
@@ -156,7 +156,7 @@ TEST(GraphMerge, APathOutAndBackIsRefused) {
 }
 
 TEST(GraphMerge, TooManyScopesAreRefused) {
-  Chain c;
+  MergedChain c;
   std::vector<std::size_t> nodes;
   TensorId at = c.x;
   for (std::size_t n = 0; n <= kMostScopes; ++n) {
@@ -170,7 +170,7 @@ TEST(GraphMerge, TooManyScopesAreRefused) {
 }
 
 TEST(GraphMerge, NamesThatAreNoWordsOfProgramsAreMade) {
-  Chain c;
+  MergedChain c;
   const TensorId odd = c.graph.add_input("sum", {2}, ElementType::F32);
   const TensorId more = c.graph.add_input("a b", {2}, ElementType::F32);
   const TensorId same = c.graph.add_input("a_b", {2}, ElementType::F32);
@@ -183,7 +183,7 @@ TEST(GraphMerge, NamesThatAreNoWordsOfProgramsAreMade) {
 }
 
 TEST(GraphMerge, MistakesAreErrors) {
-  Chain c;
+  MergedChain c;
   c.add("a", "X * 2", {c.x});
   EXPECT_THROW(merged(c.graph, {}), ShapeError);
   EXPECT_THROW(merged(c.graph, {0, 0}), ShapeError);

@@ -25,7 +25,7 @@ struct Emulation {
 };
 void PrintTo(const Emulation& value, std::ostream* out) { *out << value.name; }
 
-class EmulatedKernels : public testing::TestWithParam<Emulation> {
+class EmulatedKernels : public ::testing::TestWithParam<Emulation> {
  protected:
   void SetUp() override {
     if (const std::string names = Emulated::missing(); !names.empty())
@@ -36,7 +36,7 @@ class EmulatedKernels : public testing::TestWithParam<Emulation> {
   }
   void add(const LoopNest& nest, std::uint64_t seed, std::string name) {
     Random random(seed);
-    Case made;
+    EmulatedCase made;
     made.nest = nest;
     made.name = std::move(name);
     made.run = random_arguments(nest, random);
@@ -51,15 +51,15 @@ class EmulatedKernels : public testing::TestWithParam<Emulation> {
   }
   void run_and_compare() {
     emulated_->run();
-    if (testing::Test::HasFatalFailure()) return;
-    for (Case& each : cases_) {
+    if (::testing::Test::HasFatalFailure()) return;
+    for (EmulatedCase& each : cases_) {
       SCOPED_TRACE(each.name + "\n" + nest::to_text(each.nest));
       expect_results(each.nest, each.run, each.reference);
-      if (testing::Test::HasFatalFailure()) return;
+      if (::testing::Test::HasFatalFailure()) return;
     }
   }
 
-  struct Case {
+  struct EmulatedCase {
     LoopNest nest;
     std::string name;
     NestRun run;
@@ -67,7 +67,7 @@ class EmulatedKernels : public testing::TestWithParam<Emulation> {
   };
   Cpu cpu_;
   std::unique_ptr<Emulated> emulated_;
-  std::deque<Case> cases_;
+  std::deque<EmulatedCase> cases_;
 };
 
 TEST_P(EmulatedKernels, ComputeWhatTheInterpreterDoes) {
@@ -141,7 +141,7 @@ TEST_P(EmulatedKernels, OfElementaryFunctionsAreWithinTheirBounds) {
   }
   emulated_->add(*compiled(power_nest()), power, "power");
   emulated_->run();
-  if (testing::Test::HasFatalFailure()) return;
+  if (::testing::Test::HasFatalFailure()) return;
   std::vector<double> powers;
   for (std::size_t i = 0; i < points.x.size(); ++i)
     powers.push_back(power[2].get(static_cast<std::int64_t>(i)));
@@ -162,10 +162,10 @@ TEST_P(EmulatedKernels, OfElementaryFunctionsAreWithinTheirBounds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpus, EmulatedKernels,
-                         testing::Values(Emulation{"neon", "cortex-a76", "cortex-a76"},
-                                         Emulation{"sve128", "generic+sve128", "max,sve128=on"},
-                                         Emulation{"sve256", "neoverse-v1", "max,sve256=on"},
-                                         Emulation{"sve512", "generic+sve512", "max,sve512=on"}),
+                         ::testing::Values(Emulation{"neon", "cortex-a76", "cortex-a76"},
+                                           Emulation{"sve128", "generic+sve128", "max,sve128=on"},
+                                           Emulation{"sve256", "neoverse-v1", "max,sve256=on"},
+                                           Emulation{"sve512", "generic+sve512", "max,sve512=on"}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -9,14 +9,14 @@ namespace {
 
 using namespace testing_nests;
 
-struct Case {
+struct InvariantCase {
   std::string name, text;
   bool moves = false;  ///< out of the loop called `j`
 };
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+void PrintTo(const InvariantCase& value, std::ostream* out) { *out << value.name; }
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all{
+const std::vector<InvariantCase>& cases() {
+  static const std::vector<InvariantCase> all{
       {"root_of_a_row",
        "input x: T[5, 40]\ninput s: T[5]\noutput y: T[5, 40]\nfor i in 0..5\n  for j in 0..40\n"
        "    y[i, j] = x[i, j] * sqrt(abs(s[i]))\n",
@@ -63,13 +63,13 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-std::string with_dtype(const Case& value, const std::string& dtype) {
+std::string with_dtype(const InvariantCase& value, const std::string& dtype) {
   std::string text = "nest " + value.name + "\n" + value.text;
   for (std::size_t at = 0; (at = text.find(": T[", at)) != std::string::npos;) text.replace(at + 2, 1, dtype);
   return text;
 }
 
-class BeforeLoops : public testing::TestWithParam<Case> {};
+class BeforeLoops : public ::testing::TestWithParam<InvariantCase> {};
 
 TEST_P(BeforeLoops, ComputesWhatTheInterpreterDoes) {
   const Cpu v3 = cpu_named("x86-64-v3"), generic = cpu_named("generic");
@@ -89,7 +89,7 @@ TEST_P(BeforeLoops, LeavesNothingSlowInTheLoopThatNeedNotBe) {
   EXPECT_EQ(!slow, GetParam().moves) << ir;
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, BeforeLoops, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Table, BeforeLoops, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -292,7 +292,7 @@ TEST(Compile, ShowsItsWork) {
   EXPECT_GT(kernel->report().code_bytes, 0);
 }
 
-class Cache : public testing::Test {
+class Cache : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = (fs::temp_directory_path() / "syno-cache-XXXXXX").string();

@@ -9,15 +9,15 @@ namespace {
 
 using namespace testing_nests;
 
-struct Case {
+struct LoadOnceCase {
   std::string name, text;
   int vectors = 0;   ///< loaded of `b`
   int products = 0;  ///< that nothing is added to
 };
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+void PrintTo(const LoadOnceCase& value, std::ostream* out) { *out << value.name; }
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all{
+const std::vector<LoadOnceCase>& load_once_cases() {
+  static const std::vector<LoadOnceCase> all{
       {"rows_of_a_tile",
        "input a: T[6]\ninput b: T[8]\noutput y: T[6, 8]\nregister s: T[6, 8]\nallocate s\n"
        "  for i in 0..6 unroll\n    for l in 0..8 vector\n      s[i, l] = 0\n"
@@ -50,7 +50,7 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-std::string with_dtype(const Case& value, const std::string& dtype) {
+std::string typed(const LoadOnceCase& value, const std::string& dtype) {
   std::string text = "nest " + value.name + "\n" + value.text;
   for (std::size_t at = 0; (at = text.find(": T[", at)) != std::string::npos;) text.replace(at + 2, 1, dtype);
   return text;
@@ -62,19 +62,19 @@ int occurrences(const std::string& text, const std::string& wanted) {
   return count;
 }
 
-class LoadOnce : public testing::TestWithParam<Case> {};
+class LoadOnce : public ::testing::TestWithParam<LoadOnceCase> {};
 
 TEST_P(LoadOnce, ComputesWhatTheInterpreterDoes) {
   const Cpu v3 = cpu_named("x86-64-v3"), generic = cpu_named("generic");
   std::uint64_t seed = 1;
   for (const std::string dtype : {"f32", "f64"})
     for (const Cpu* cpu : {static_cast<const Cpu*>(nullptr), &v3, &generic})
-      expect_as_interpreted(nest::parse_loop_nest(with_dtype(GetParam(), dtype)), seed++, cpu, 1);
+      expect_as_interpreted(nest::parse_loop_nest(typed(GetParam(), dtype)), seed++, cpu, 1);
 }
 
 TEST_P(LoadOnce, LoadsEachVectorOnce) {
   const Cpu v3 = cpu_named("x86-64-v3");
-  const auto nest = nest::parse_loop_nest(with_dtype(GetParam(), "f32"));
+  const auto nest = nest::parse_loop_nest(typed(GetParam(), "f32"));
   const std::string ir = compile(nest, {.cpu = &v3})->llvm();
   EXPECT_EQ(occurrences(ir, "= load <8 x float>") + occurrences(ir, "= call <8 x float> @llvm.masked.load"),
             GetParam().vectors)
@@ -82,7 +82,7 @@ TEST_P(LoadOnce, LoadsEachVectorOnce) {
   EXPECT_EQ(occurrences(ir, "fmul <8 x float>"), GetParam().products) << ir;
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, LoadOnce, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Table, LoadOnce, ::testing::ValuesIn(load_once_cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing_nests;
 
-class ElementaryFunction : public testing::TestWithParam<ElementaryCase> {};
+class ElementaryFunction : public ::testing::TestWithParam<ElementaryCase> {};
 
 template <class T>
 double measure(const ElementaryCase& value, const std::string& dtype) {
@@ -33,7 +33,7 @@ TEST_P(ElementaryFunction, IsWithinItsBound) {
   EXPECT_LE(wide, value.double_ulps);
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, ElementaryFunction, testing::ValuesIn(elementary_cases()),
+INSTANTIATE_TEST_SUITE_P(Table, ElementaryFunction, ::testing::ValuesIn(elementary_cases()),
                          [](const auto& info) { return info.param.word; });
 
 TEST(Power, IsWithinTwoUnits) {

@@ -11,7 +11,7 @@ namespace {
 
 using namespace testing_nests;
 
-class RandomNests : public testing::TestWithParam<int> {};
+class RandomNests : public ::testing::TestWithParam<int> {};
 
 TEST_P(RandomNests, ComputeWhatTheInterpreterDoes) {
   static const std::vector<Cpu> cpus{host_cpu(), cpu_named("x86-64-v3"), cpu_named("generic")};
@@ -23,7 +23,7 @@ TEST_P(RandomNests, ComputeWhatTheInterpreterDoes) {
     const std::string text = nest::to_text(nest);
     ASSERT_EQ(nest::to_text(nest::parse_loop_nest(text)), text);
     expect_as_interpreted(nest, seed, &cpus[static_cast<std::size_t>(i / 5) % 3 * (i % 2)], 1 + i % 3);
-    if (testing::Test::HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
     ++made;
   }
   EXPECT_EQ(made, 30);
@@ -34,7 +34,7 @@ int batches() {
   const char* times = std::getenv("SYNO_FUZZ");
   return 5 * (times == nullptr ? 1 : std::max(1, std::atoi(times)));
 }
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomNests, testing::Range(0, batches()));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomNests, ::testing::Range(0, batches()));
 
 }  // namespace
 }  // namespace syno::jit

@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing_nests;
 
-class ShuffledLoad : public testing::TestWithParam<ShuffledCase> {};
+class ShuffledLoad : public ::testing::TestWithParam<ShuffledCase> {};
 
 TEST_P(ShuffledLoad, ComputesWhatTheInterpreterDoes) {
   const Cpu v3 = cpu_named("x86-64-v3"), generic = cpu_named("generic");
@@ -119,7 +119,7 @@ TEST(RandomShuffledLoad, ComputesWhatTheInterpreterDoes) {
   }
 }
 
-class SizedLoad : public testing::TestWithParam<ShuffledCase> {};
+class SizedLoad : public ::testing::TestWithParam<ShuffledCase> {};
 
 TEST_P(SizedLoad, ComputesWhatTheInterpreterDoesAndReadsNothingOutside) {
   std::uint64_t seed = 1;
@@ -153,10 +153,10 @@ TEST_P(SizedLoad, TakesThePlaceOfAGather) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, SizedLoad, testing::ValuesIn(sized_cases()),
+INSTANTIATE_TEST_SUITE_P(Sizes, SizedLoad, ::testing::ValuesIn(sized_cases()),
                          [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(Table, ShuffledLoad, testing::ValuesIn(shuffled_cases()),
+INSTANTIATE_TEST_SUITE_P(Table, ShuffledLoad, ::testing::ValuesIn(shuffled_cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

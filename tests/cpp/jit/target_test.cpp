@@ -105,7 +105,7 @@ struct Tile {
 };
 void PrintTo(const Tile& value, std::ostream* out) { *out << value.cpu << " " << value.rows; }
 
-class RegisterTile : public testing::TestWithParam<Tile> {};
+class RegisterTile : public ::testing::TestWithParam<Tile> {};
 
 TEST_P(RegisterTile, IsMultiplyAddsAndTheLoadsTheyNeed) {
   const Tile& tile = GetParam();
@@ -138,11 +138,12 @@ TEST_P(RegisterTile, SpillsAreCountedWhereItDoesNotFit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpus, RegisterTile,
-                         testing::Values(Tile{"x86-64-v3", "x86_64-linux-gnu", 6, 2},
-                                         Tile{"x86-64-v4", "x86_64-linux-gnu", 14, 2},
-                                         Tile{"cortex-a76", kAArch64, 8, 3},
-                                         Tile{"cortex-a76", kAArch64, 14, 2},
-                                         Tile{"neoverse-v1", kAArch64, 8, 3}, Tile{"a64fx", kAArch64, 14, 2}),
+                         ::testing::Values(Tile{"x86-64-v3", "x86_64-linux-gnu", 6, 2},
+                                           Tile{"x86-64-v4", "x86_64-linux-gnu", 14, 2},
+                                           Tile{"cortex-a76", kAArch64, 8, 3},
+                                           Tile{"cortex-a76", kAArch64, 14, 2},
+                                           Tile{"neoverse-v1", kAArch64, 8, 3},
+                                           Tile{"a64fx", kAArch64, 14, 2}),
                          [](const auto& info) {
                            std::string name = info.param.cpu + "_" + std::to_string(info.param.rows);
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -15,7 +15,7 @@ struct Block {
 };
 void PrintTo(const Block& value, std::ostream* out) { *out << value.rows << "x" << value.columns; }
 
-class EveryBlock : public testing::TestWithParam<Block> {};
+class EveryBlock : public ::testing::TestWithParam<Block> {};
 
 TEST_P(EveryBlock, IsTransposed) {
   const auto [rows, columns] = GetParam();
@@ -42,8 +42,8 @@ TEST_P(EveryBlock, IsTransposed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Blocks, EveryBlock,
-                         testing::Values(Block{1, 1}, Block{2, 8}, Block{3, 5}, Block{4, 16}, Block{8, 8},
-                                         Block{16, 4}, Block{16, 16}, Block{5, 17}, Block{19, 32}));
+                         ::testing::Values(Block{1, 1}, Block{2, 8}, Block{3, 5}, Block{4, 16}, Block{8, 8},
+                                           Block{16, 4}, Block{16, 16}, Block{5, 17}, Block{19, 32}));
 
 }  // namespace
 }  // namespace syno::jit

@@ -18,13 +18,13 @@ program::Program parsed(const std::string& text, const std::map<std::string, std
   return program::parse(text, options);
 }
 
-struct Case {
+struct ScheduledCase {
   std::string name, text;
   std::map<std::string, std::int64_t> sizes;
 };
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+void PrintTo(const ScheduledCase& value, std::ostream* out) { *out << value.name; }
 
-class ScheduledKernel : public testing::TestWithParam<Case> {};
+class ScheduledKernel : public ::testing::TestWithParam<ScheduledCase> {};
 
 TEST_P(ScheduledKernel, PassesInEveryDtypeOnEveryCpu) {
   const program::Program program = parsed(GetParam().text, GetParam().sizes);
@@ -45,43 +45,45 @@ TEST_P(ScheduledKernel, PassesInEveryDtypeOnEveryCpu) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, ScheduledKernel,
-    testing::Values(
-        Case{"matmul", "c[i,j] = sum[k] a[i,k] * b[k,j]", {{"i", 37}, {"j", 45}, {"k", 29}}},
-        Case{"conv",
-             "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
-             {{"n", 1}, {"o", 19}, {"c", 5}, {"h", 9}, {"w", 11}, {"r", 3}, {"s", 3}}},
-        Case{"strided_conv",
-             "y[n,o,h,w] = sum[c,r,s] x[n,c,2*h+r-1,2*w+s-1] * k[o,c,r,s]",
-             {{"n", 2}, {"o", 6}, {"c", 3}, {"h", 7}, {"w", 5}, {"r", 3}, {"s", 3}}},
-        Case{"grouped_conv",
-             "y[g,o,h,w] = sum[c,r,s] x[g,c,h+r-1,w+s-1] * k[g,o,c,r,s]",
-             {{"g", 4}, {"o", 3}, {"c", 2}, {"h", 6}, {"w", 13}, {"r", 3}, {"s", 3}}},
-        Case{"conv_residual",
-             "y[n,o,h,w] = max(sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s] + b[o] + z[n,o,h,w], 0)",
-             {{"n", 2}, {"o", 21}, {"c", 5}, {"h", 9}, {"w", 11}, {"r", 3}, {"s", 3}}},
-        Case{"small_conv_residual",
-             "y[o,h,w] = max(sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s] + b[o] + z[o,h,w], 0)",
-             {{"o", 39}, {"c", 17}, {"h", 5}, {"w", 5}, {"r", 3}, {"s", 3}}},
-        Case{
+    ::testing::Values(
+        ScheduledCase{"matmul", "c[i,j] = sum[k] a[i,k] * b[k,j]", {{"i", 37}, {"j", 45}, {"k", 29}}},
+        ScheduledCase{"conv",
+                      "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
+                      {{"n", 1}, {"o", 19}, {"c", 5}, {"h", 9}, {"w", 11}, {"r", 3}, {"s", 3}}},
+        ScheduledCase{"strided_conv",
+                      "y[n,o,h,w] = sum[c,r,s] x[n,c,2*h+r-1,2*w+s-1] * k[o,c,r,s]",
+                      {{"n", 2}, {"o", 6}, {"c", 3}, {"h", 7}, {"w", 5}, {"r", 3}, {"s", 3}}},
+        ScheduledCase{"grouped_conv",
+                      "y[g,o,h,w] = sum[c,r,s] x[g,c,h+r-1,w+s-1] * k[g,o,c,r,s]",
+                      {{"g", 4}, {"o", 3}, {"c", 2}, {"h", 6}, {"w", 13}, {"r", 3}, {"s", 3}}},
+        ScheduledCase{"conv_residual",
+                      "y[n,o,h,w] = max(sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s] + b[o] + z[n,o,h,w], 0)",
+                      {{"n", 2}, {"o", 21}, {"c", 5}, {"h", 9}, {"w", 11}, {"r", 3}, {"s", 3}}},
+        ScheduledCase{"small_conv_residual",
+                      "y[o,h,w] = max(sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s] + b[o] + z[o,h,w], 0)",
+                      {{"o", 39}, {"c", 17}, {"h", 5}, {"w", 5}, {"r", 3}, {"s", 3}}},
+        ScheduledCase{
             "linear_gelu", "y[m,n] = gelu(sum[k] x[m,k] * w[n,k] + b[n])", {{"m", 19}, {"n", 45}, {"k", 29}}},
-        Case{"two_stages",
-             "t[i,j] = sum[k] a[i,k] * b[k,j]; y[i,l] = sum[j] t[i,j] * d[j,l]",
-             {{"i", 11}, {"j", 21}, {"k", 9}, {"l", 17}}},
-        Case{"max_pool",
-             "y[c,h,w] = max[r,s] x[c,2*h+r,2*w+s]",
-             {{"c", 5}, {"h", 7}, {"w", 9}, {"r", 2}, {"s", 2}}},
-        Case{"softmax",
-             "m[i] = max[j] x[i,j]; s[i] = sum[j] exp(x[i,j] - m[i]); y[i,j] = exp(x[i,j] - m[i]) / s[i]",
-             {{"i", 7}, {"j", 33}}},
-        Case{"outputs_of_outputs",
-             "t[i,j] = sum[k] a[i,k] * b[k,j]; u[i,l] = sum[j] t[i,j] * d[j,l]; v[i] = sum[l] u[i,l]; "
-             "return t, u, v",
-             {{"i", 11}, {"j", 21}, {"k", 9}, {"l", 17}}},
-        Case{"fill_of_many_digits", "y[i] = sum[r] x[i+r-1] fill 1/3", {{"i", 37}, {"r", 3}}},
-        Case{"constant_of_many_digits",
-             "constant c[3] = {1/3, 1/10, 7/9}; y[i] = sum[r] x[i+r-1] * c[r]",
-             {{"i", 37}}},
-        Case{"shifted", "y[i] = x[(i + 3) % 20] * 2", {{"i", 20}}}),
+        ScheduledCase{"two_stages",
+                      "t[i,j] = sum[k] a[i,k] * b[k,j]; y[i,l] = sum[j] t[i,j] * d[j,l]",
+                      {{"i", 11}, {"j", 21}, {"k", 9}, {"l", 17}}},
+        ScheduledCase{"max_pool",
+                      "y[c,h,w] = max[r,s] x[c,2*h+r,2*w+s]",
+                      {{"c", 5}, {"h", 7}, {"w", 9}, {"r", 2}, {"s", 2}}},
+        ScheduledCase{
+            "softmax",
+            "m[i] = max[j] x[i,j]; s[i] = sum[j] exp(x[i,j] - m[i]); y[i,j] = exp(x[i,j] - m[i]) / s[i]",
+            {{"i", 7}, {"j", 33}}},
+        ScheduledCase{
+            "outputs_of_outputs",
+            "t[i,j] = sum[k] a[i,k] * b[k,j]; u[i,l] = sum[j] t[i,j] * d[j,l]; v[i] = sum[l] u[i,l]; "
+            "return t, u, v",
+            {{"i", 11}, {"j", 21}, {"k", 9}, {"l", 17}}},
+        ScheduledCase{"fill_of_many_digits", "y[i] = sum[r] x[i+r-1] fill 1/3", {{"i", 37}, {"r", 3}}},
+        ScheduledCase{"constant_of_many_digits",
+                      "constant c[3] = {1/3, 1/10, 7/9}; y[i] = sum[r] x[i+r-1] * c[r]",
+                      {{"i", 37}}},
+        ScheduledCase{"shifted", "y[i] = x[(i + 3) % 20] * 2", {{"i", 20}}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Verification, FindsAMistakeAtOneElementOfABorder) {

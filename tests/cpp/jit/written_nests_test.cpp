@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing_nests;
 
-class WrittenNest : public testing::TestWithParam<WrittenCase> {};
+class WrittenNest : public ::testing::TestWithParam<WrittenCase> {};
 
 TEST_P(WrittenNest, ComputesWhatTheInterpreterDoes) {
   const Cpu v3 = cpu_named("x86-64-v3"), generic = cpu_named("generic");
@@ -23,7 +23,7 @@ TEST_P(WrittenNest, ComputesWhatTheInterpreterDoes) {
   expect_as_interpreted(nest::parse_loop_nest(with_dtype(GetParam(), "f32")), seed++, nullptr, 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, WrittenNest, testing::ValuesIn(written_cases()),
+INSTANTIATE_TEST_SUITE_P(Table, WrittenNest, ::testing::ValuesIn(written_cases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(WrittenNestBf16, StoresHalvesAndAccumulatesInFloat) {

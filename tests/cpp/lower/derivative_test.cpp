@@ -232,18 +232,19 @@ TEST(Derivative, GathersWhereATermIsThereForItsGuardOnly) {
 }
 
 TEST(Derivative, OfATangledReadSumsBeforeItGathers) {
-  struct Case {
+  struct DerivativeCase {
     const char* text;
     std::map<std::string, std::int64_t, std::less<>> sizes;
   };
   const std::map<std::string, std::int64_t, std::less<>> blocks = {{"c", 8}, {"c2", 4}, {"h", 3}, {"k", 3}};
   const std::map<std::string, std::int64_t, std::less<>> places = {{"c", 6}, {"c2", 4}, {"h", 14}, {"k", 3}};
-  for (const Case& each : {
-           Case{"y[c,h] = sum[k,c2] x[k+c2+4*(c/4)-1,(h+1)%3] * w[c%4,k,c2+4*(c/4)]", blocks},
-           Case{"y[c,h] = sum[k,c2] x[k+2*c2+c/4-1,h] * w[c%4,k,2*c2+c/4]", blocks},
-           Case{"y[c,h] = sum[k,c2] x[c2,h/7+2*inside(k+h%7-1,7)] * w[c,k,c2,h%7]", places},
-           Case{"y[c,h] = sum[k,c2] x[c2,h%2+2*((inside(k+h/2-1,7)+1)%7)] * w[c,k,c2,h/2]", places},
-           Case{"y[c,h] = sum[k,c2] x[c2,7*(h/7)+inside(k+(h+1)%7-1,7)] * w[c,k,c2,(h+1)%7]", places},
+  for (const DerivativeCase& each : {
+           DerivativeCase{"y[c,h] = sum[k,c2] x[k+c2+4*(c/4)-1,(h+1)%3] * w[c%4,k,c2+4*(c/4)]", blocks},
+           DerivativeCase{"y[c,h] = sum[k,c2] x[k+2*c2+c/4-1,h] * w[c%4,k,2*c2+c/4]", blocks},
+           DerivativeCase{"y[c,h] = sum[k,c2] x[c2,h/7+2*inside(k+h%7-1,7)] * w[c,k,c2,h%7]", places},
+           DerivativeCase{"y[c,h] = sum[k,c2] x[c2,h%2+2*((inside(k+h/2-1,7)+1)%7)] * w[c,k,c2,h/2]", places},
+           DerivativeCase{"y[c,h] = sum[k,c2] x[c2,7*(h/7)+inside(k+(h+1)%7-1,7)] * w[c,k,c2,(h+1)%7]",
+                          places},
        }) {
     const auto program = parsed(each.text, each.sizes);
     check(program, 11);

@@ -127,13 +127,13 @@ TEST(IndexInverse, VisitsExactlyThePointsOfRandomMaps) {
 }
 
 TEST(IndexInverse, GathersStridedAndDilatedWindowsWithoutSpareWork) {
-  struct Case {
+  struct InverseCase {
     std::int64_t stride, dilation, taps;
     std::size_t free;
     std::int64_t turns;
   };
-  for (const Case& c :
-       {Case{1, 1, 3, 1, 3}, {2, 1, 3, 1, 2}, {3, 2, 5, 1, 2}, {2, 1, 2, 0, 1}, {4, 1, 3, 0, 1}}) {
+  for (const InverseCase& c :
+       {InverseCase{1, 1, 3, 1, 3}, {2, 1, 3, 1, 2}, {3, 2, 5, 1, 2}, {2, 1, 2, 0, 1}, {4, 1, 3, 0, 1}}) {
     Map map(1);
     const Slot h = map.slot(0, 8), r = map.slot(0, c.taps);
     const ExprId index = map.arena().add(map.arena().add(map.arena().multiply(map.it(h), c.stride),

@@ -22,7 +22,7 @@ struct Block {
   std::vector<CoordinateId> dims;
   std::vector<double> data;
 };
-using Point = std::map<CoordinateId, std::int64_t>;
+using CoordinatePoint = std::map<CoordinateId, std::int64_t>;
 
 class TopDown {
  public:
@@ -43,15 +43,15 @@ class TopDown {
         }
         block.dims.insert(block.dims.end(), come.begin(), come.end());
       };
-      const auto fill = [&](const std::function<double(Point)>& value) {
+      const auto fill = [&](const std::function<double(CoordinatePoint)>& value) {
         block.data.clear();
-        each(block.dims, [&](const Point& point) { block.data.push_back(value(point)); });
+        each(block.dims, [&](const CoordinatePoint& point) { block.data.push_back(value(point)); });
       };
       const auto& ops = step.operands;
       switch (step.primitive) {
         case Primitive::Reduce:
           below(results, {});
-          fill([&](Point p) {
+          fill([&](CoordinatePoint p) {
             double sum = 0;
             for (p[results[0]] = 0; p[results[0]] < extent(results[0]); ++p[results[0]]) sum += at(in, p);
             return sum;
@@ -59,11 +59,11 @@ class TopDown {
           break;
         case Primitive::Expand:
           below({}, ops);
-          fill([&](const Point& p) { return at(in, p); });
+          fill([&](const CoordinatePoint& p) { return at(in, p); });
           break;
         case Primitive::Merge:
           below(results, ops);
-          fill([&](Point p) {
+          fill([&](CoordinatePoint p) {
             const std::int64_t i = p.at(ops[0]), block_size = extent(results[1]);
             p[results[0]] = i / block_size;
             p[results[1]] = i % block_size;
@@ -72,14 +72,14 @@ class TopDown {
           break;
         case Primitive::Split:
           below(results, ops);
-          fill([&](Point p) {
+          fill([&](CoordinatePoint p) {
             p[results[0]] = p.at(ops[0]) * extent(ops[1]) + p.at(ops[1]);
             return at(in, p);
           });
           break;
         case Primitive::Shift:
           below(results, ops);
-          fill([&](Point p) {
+          fill([&](CoordinatePoint p) {
             const std::int64_t n = extent(ops[0]);
             p[results[0]] = ((p.at(ops[0]) + step.amount) % n + n) % n;
             return at(in, p);
@@ -87,14 +87,14 @@ class TopDown {
           break;
         case Primitive::Stride:
           below(results, ops);
-          fill([&](Point p) {
+          fill([&](CoordinatePoint p) {
             p[results[0]] = p.at(ops[0]) * step.size.factor().num();
             return at(in, p);
           });
           break;
         case Primitive::Unfold:
           below(results, ops);
-          fill([&](Point p) {
+          fill([&](CoordinatePoint p) {
             const std::int64_t place = p.at(ops[0]) + p.at(ops[1]) - extent(ops[1]) / 2;
             p[results[0]] = place;
             return place < 0 || place >= extent(results[0]) ? 0.0 : at(in, p);
@@ -108,7 +108,7 @@ class TopDown {
           const Block w{data ? graph.further[step.source - 1] : graph_.weights()[weight],
                         inputs.at(name).data};
           below({}, step.matched);
-          fill([&](const Point& p) { return at(in, p) * at(w, p); });
+          fill([&](const CoordinatePoint& p) { return at(in, p) * at(w, p); });
           break;
         }
       }
@@ -116,14 +116,14 @@ class TopDown {
     std::vector<double> y;
     std::vector<CoordinateId> outputs;
     for (std::uint32_t d = 0; d < graph_.signature().output.size(); ++d) outputs.push_back(CoordinateId{d});
-    each(outputs, [&](const Point& p) { y.push_back(at(block, p)); });
+    each(outputs, [&](const CoordinatePoint& p) { y.push_back(at(block, p)); });
     return y;
   }
 
  private:
   std::int64_t extent(CoordinateId id) const { return graph_.coordinate(id).extent.factor().num(); }
 
-  double at(const Block& block, const Point& point) const {
+  double at(const Block& block, const CoordinatePoint& point) const {
     std::size_t offset = 0;
     for (const auto id : block.dims) {
       offset = offset * static_cast<std::size_t>(extent(id)) + static_cast<std::size_t>(point.at(id));
@@ -131,8 +131,9 @@ class TopDown {
     return block.data.at(offset);
   }
 
-  void each(const std::vector<CoordinateId>& dims, const std::function<void(const Point&)>& visit) const {
-    Point point;
+  void each(const std::vector<CoordinateId>& dims,
+            const std::function<void(const CoordinatePoint&)>& visit) const {
+    CoordinatePoint point;
     for (const auto id : dims) point[id] = 0;
     for (;;) {
       visit(point);

@@ -16,9 +16,9 @@ using lower::ExprId;
 using lower::Slot;
 using symbolic::Size;
 
-class Map {
+class ViewMap {
  public:
-  explicit Map(std::uint64_t seed = 0) : iterators(program), random_(seed) {}
+  explicit ViewMap(std::uint64_t seed = 0) : iterators(program), random_(seed) {}
 
   symbolic::Arena& arena() { return program.arena; }
   std::int64_t pick(std::int64_t n) {
@@ -90,7 +90,7 @@ class Map {
 
 TEST(ReadView, ReadsTheSameAtEveryPointOfRandomMaps) {
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
-    Map map(seed);
+    ViewMap map(seed);
     for (std::int64_t i = 0, n = 1 + map.pick(4); i < n; ++i)
       map.slot(map.pick(4) == 0 ? -1 : 0, std::vector<std::int64_t>{1, 2, 3, 4, 6, 8}[map.pick(6)]);
     std::vector<ExprId> indices;
@@ -100,7 +100,7 @@ TEST(ReadView, ReadsTheSameAtEveryPointOfRandomMaps) {
 }
 
 TEST(ReadView, LeavesOutWhatTheReadStandsStillForAndJoinsBlocks) {
-  Map map;  // x[k + c2 + 4 * (c / 4)], c over [0, 8): c % 4 is the rest, c2 and c / 4 one coordinate
+  ViewMap map;  // x[k + c2 + 4 * (c / 4)], c over [0, 8): c % 4 is the rest, c2 and c / 4 one coordinate
   const ExprId c = map.slot(0, 8), k = map.slot(0, 3), c2 = map.slot(0, 4);
   auto& arena = map.arena();
   const ExprId block = arena.multiply(arena.divide(c, Size(4)), 4);
@@ -113,7 +113,7 @@ TEST(ReadView, LeavesOutWhatTheReadStandsStillForAndJoinsBlocks) {
 }
 
 TEST(ReadView, TurnsARotationUnderAGuardIntoACoordinate) {
-  Map map;  // x[inside(k + (h + 1) % 7 - 1, 7)]
+  ViewMap map;  // x[inside(k + (h + 1) % 7 - 1, 7)]
   const ExprId h = map.slot(0, 7), k = map.slot(0, 3);
   auto& arena = map.arena();
   const ExprId turned = arena.modulo(arena.add(h, arena.constant(1)), Size(7));

@@ -55,7 +55,7 @@ struct Damage {
 };
 void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.name; }
 
-class DamagedMachine : public testing::TestWithParam<Damage> {};
+class DamagedMachine : public ::testing::TestWithParam<Damage> {};
 
 TEST_P(DamagedMachine, IsRefusedByPath) {
   nlohmann::json json = to_json(describe_machine(jit::host_cpu()));
@@ -69,17 +69,17 @@ TEST_P(DamagedMachine, IsRefusedByPath) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, DamagedMachine,
-                         testing::Values(Damage{"other_format", R"({"format": "a list"})", "/format"},
-                                         Damage{"newer", R"({"version": 99})", "newer"},
-                                         Damage{"missing", R"({"cores": null})", "/cores is missing"},
-                                         Damage{"unknown", R"({"gpus": 1})", "/gpus is unknown"},
-                                         Damage{"type", R"({"ghz": "fast"})", "/ghz"},
-                                         Damage{"zero", R"({"fma_per_cycle": 0})", "/fma_per_cycle"},
-                                         Damage{"negative", R"({"cores": -1})", "/cores"},
-                                         Damage{"huge", R"({"cores": 18446744073709551615})", "/cores"},
-                                         Damage{"odd_vector", R"({"vector_bits": 96})", "/vector_bits"},
-                                         Damage{"no_levels", R"({"levels": []})", "/levels"},
-                                         Damage{"level_type", R"({"levels": [1, 2]})", "/levels/0"}),
+                         ::testing::Values(Damage{"other_format", R"({"format": "a list"})", "/format"},
+                                           Damage{"newer", R"({"version": 99})", "newer"},
+                                           Damage{"missing", R"({"cores": null})", "/cores is missing"},
+                                           Damage{"unknown", R"({"gpus": 1})", "/gpus is unknown"},
+                                           Damage{"type", R"({"ghz": "fast"})", "/ghz"},
+                                           Damage{"zero", R"({"fma_per_cycle": 0})", "/fma_per_cycle"},
+                                           Damage{"negative", R"({"cores": -1})", "/cores"},
+                                           Damage{"huge", R"({"cores": 18446744073709551615})", "/cores"},
+                                           Damage{"odd_vector", R"({"vector_bits": 96})", "/vector_bits"},
+                                           Damage{"no_levels", R"({"levels": []})", "/levels"},
+                                           Damage{"level_type", R"({"levels": [1, 2]})", "/levels/0"}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Machine, LevelsMustGrow) {

@@ -143,7 +143,7 @@ struct Traffic {
 };
 void PrintTo(const Traffic& t, std::ostream* out) { *out << t.name; }
 
-class PredictedTraffic : public testing::TestWithParam<Traffic> {};
+class PredictedTraffic : public ::testing::TestWithParam<Traffic> {};
 
 TEST_P(PredictedTraffic, IsCloseToASimulatedCache) {
   const auto p = parsed(GetParam().text, GetParam().sizes);
@@ -162,7 +162,7 @@ TEST_P(PredictedTraffic, IsCloseToASimulatedCache) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, PredictedTraffic,
-    testing::Values(
+    ::testing::Values(
         Traffic{"copy", "y[i,j] = x[i,j]", {{"i", 64}, {"j", 128}}, ""},
         Traffic{"copy_that_stays", "y[i,j] = x[i,j]", {{"i", 16}, {"j", 16}}, ""},
         Traffic{"transpose", "y[j,i] = x[i,j]", {{"i", 64}, {"j", 96}}, ""},

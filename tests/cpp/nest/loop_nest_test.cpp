@@ -66,7 +66,7 @@ struct Wrong {
 };
 void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.name; }
 
-class WrongText : public testing::TestWithParam<Wrong> {};
+class WrongText : public ::testing::TestWithParam<Wrong> {};
 TEST_P(WrongText, SaysWhatAndWhere) {
   try {
     parse_loop_nest(GetParam().text);
@@ -78,22 +78,22 @@ TEST_P(WrongText, SaysWhatAndWhere) {
 const std::string kHead = "nest n\ninput x: f32[4]\noutput y: f32[4]\n";
 INSTANTIATE_TEST_SUITE_P(
     Table, WrongText,
-    testing::Values(Wrong{"empty", "", "empty"}, Wrong{"no_name", "nest\n", "expected a name"},
-                    Wrong{"dtype", "nest n\ninput x: f31[4]\n", "one of f32, f64, bf16"},
-                    Wrong{"two_buffers", "nest n\ninput x: f32[4]\ninput x: f32[4]\n", "second buffer"},
-                    Wrong{"no_buffer", kHead + "for i in 0..4\n  z[i] = 1\n", "no buffer is called `z`"},
-                    Wrong{"function", kHead + "for i in 0..4\n  y[i] = expp(x[i])\n", "exp"},
-                    Wrong{"iterator", kHead + "for i in 0..4\n  y[j] = 1\n", "'j'"},
-                    Wrong{"left_scope", kHead + "for i in 0..4\n  y[i] = 1\ny[i] = 2\n", "'i'"},
-                    Wrong{"no_body", kHead + "for i in 0..4\n", "indented body"},
-                    Wrong{"indentation", kHead + "for i in 0..4\n    y[i] = 1\n  y[i] = 2\n", "indent"},
-                    Wrong{"rest", kHead + "for i in 0..4\n  y[i] = 1 2\n", "end of the line"},
-                    Wrong{"kind", kHead + "for i in 0..4 fast\n  y[i] = 1\n", "fast"},
-                    Wrong{"guard", kHead + "for i in 0..4\n  y[i] = x[i] {i in 0..4}\n", "else"},
-                    Wrong{"extent", "nest n\ninput x: f32[-4]\n", "not negative"}),
+    ::testing::Values(Wrong{"empty", "", "empty"}, Wrong{"no_name", "nest\n", "expected a name"},
+                      Wrong{"dtype", "nest n\ninput x: f31[4]\n", "one of f32, f64, bf16"},
+                      Wrong{"two_buffers", "nest n\ninput x: f32[4]\ninput x: f32[4]\n", "second buffer"},
+                      Wrong{"no_buffer", kHead + "for i in 0..4\n  z[i] = 1\n", "no buffer is called `z`"},
+                      Wrong{"function", kHead + "for i in 0..4\n  y[i] = expp(x[i])\n", "exp"},
+                      Wrong{"iterator", kHead + "for i in 0..4\n  y[j] = 1\n", "'j'"},
+                      Wrong{"left_scope", kHead + "for i in 0..4\n  y[i] = 1\ny[i] = 2\n", "'i'"},
+                      Wrong{"no_body", kHead + "for i in 0..4\n", "indented body"},
+                      Wrong{"indentation", kHead + "for i in 0..4\n    y[i] = 1\n  y[i] = 2\n", "indent"},
+                      Wrong{"rest", kHead + "for i in 0..4\n  y[i] = 1 2\n", "end of the line"},
+                      Wrong{"kind", kHead + "for i in 0..4 fast\n  y[i] = 1\n", "fast"},
+                      Wrong{"guard", kHead + "for i in 0..4\n  y[i] = x[i] {i in 0..4}\n", "else"},
+                      Wrong{"extent", "nest n\ninput x: f32[-4]\n", "not negative"}),
     [](const auto& info) { return info.param.name; });
 
-class WrongNest : public testing::TestWithParam<Wrong> {};
+class WrongNest : public ::testing::TestWithParam<Wrong> {};
 TEST_P(WrongNest, IsRefusedWithTheReason) {
   const LoopNest nest = parse_loop_nest(GetParam().text);
   try {
@@ -105,7 +105,7 @@ TEST_P(WrongNest, IsRefusedWithTheReason) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Table, WrongNest,
-    testing::Values(
+    ::testing::Values(
         Wrong{"outside", kHead + "for i in 0..5\n  y[i] = 1\n", "outside [0, 4)"},
         Wrong{"outside_below", kHead + "for i in 0..4\n  y[i] = x[i - 1]\n", "[-1, 2]"},
         Wrong{"weak_guard", kHead + "for i in 0..4\n  y[i] = x[i - 1] {i in 0..4 else 0}\n", "[-1, 2]"},

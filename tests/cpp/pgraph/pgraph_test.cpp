@@ -43,9 +43,9 @@ Signature scores_signature(bool pooled) {
   return signature;
 }
 
-CoordinateId c(std::uint32_t id) { return static_cast<CoordinateId>(id); }
+CoordinateId coordinate(std::uint32_t id) { return static_cast<CoordinateId>(id); }
 
-std::string reason(const PGraph& graph, const Step& step) {
+std::string refusal_of(const PGraph& graph, const Step& step) {
   const auto result = graph.apply(step);
   const auto* illegal = std::get_if<Illegal>(&result);
   return illegal == nullptr ? "" : illegal->reason;
@@ -53,46 +53,51 @@ std::string reason(const PGraph& graph, const Step& step) {
 
 TEST(PGraph, FixedDimensionsAreNotInTheFrontier) {
   const PGraph graph(conv_signature());
-  EXPECT_EQ(graph.frontier(), (std::vector{c(1), c(2), c(3)}));
+  EXPECT_EQ(graph.frontier(), (std::vector{coordinate(1), coordinate(2), coordinate(3)}));
 }
 
 TEST(PGraph, AMergeYieldsGroupAndBlock) {
   const Signature signature = conv_signature();
-  const PGraph graph = apply_all(PGraph(signature), {Step::merge(c(1), signature.sizes.parse("C_out/g"))});
-  ASSERT_EQ(graph.frontier(), (std::vector{c(2), c(3), c(4), c(5)}));
-  EXPECT_EQ(graph.coordinate(c(4)).extent, signature.sizes.parse("g"));
-  EXPECT_EQ(graph.coordinate(c(5)).extent, signature.sizes.parse("C_out*g^-1"));
+  const PGraph graph =
+      apply_all(PGraph(signature), {Step::merge(coordinate(1), signature.sizes.parse("C_out/g"))});
+  ASSERT_EQ(graph.frontier(), (std::vector{coordinate(2), coordinate(3), coordinate(4), coordinate(5)}));
+  EXPECT_EQ(graph.coordinate(coordinate(4)).extent, signature.sizes.parse("g"));
+  EXPECT_EQ(graph.coordinate(coordinate(5)).extent, signature.sizes.parse("C_out*g^-1"));
 }
 
 TEST(PGraph, IllegalStepsSayWhy) {
   const Signature signature = conv_signature();
   const PGraph graph(signature);
-  EXPECT_NE(reason(graph, Step::merge(c(2), signature.sizes.parse("k"))).find("does not divide"),
+  EXPECT_NE(refusal_of(graph, Step::merge(coordinate(2), signature.sizes.parse("k"))).find("does not divide"),
             std::string::npos);
-  EXPECT_NE(reason(graph, Step::merge(c(2), signature.sizes.parse("k^-1"))).find("not an integer"),
+  EXPECT_NE(
+      refusal_of(graph, Step::merge(coordinate(2), signature.sizes.parse("k^-1"))).find("not an integer"),
+      std::string::npos);
+  EXPECT_NE(refusal_of(graph, Step::split(coordinate(1), coordinate(1))).find("named twice"),
             std::string::npos);
-  EXPECT_NE(reason(graph, Step::split(c(1), c(1))).find("named twice"), std::string::npos);
-  EXPECT_NE(reason(graph, Step::split(c(0), c(1))).find("not in the frontier"), std::string::npos);
-  EXPECT_NE(reason(graph, Step::shift(c(2), 0)).find("does nothing"), std::string::npos);
-  EXPECT_NE(reason(graph, Step::contraction({}, {})).find("at least one coordinate"), std::string::npos);
-  EXPECT_NE(reason(graph, Step::reduce(signature.sizes.parse("k/s"))).find("not over an integer"),
+  EXPECT_NE(refusal_of(graph, Step::split(coordinate(0), coordinate(1))).find("not in the frontier"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(graph, Step::shift(coordinate(2), 0)).find("does nothing"), std::string::npos);
+  EXPECT_NE(refusal_of(graph, Step::contraction({}, {})).find("at least one coordinate"), std::string::npos);
+  EXPECT_NE(refusal_of(graph, Step::reduce(signature.sizes.parse("k/s"))).find("not over an integer"),
             std::string::npos);
   const PGraph wide = apply_all(graph, {Step::reduce(signature.sizes.parse("k*H"))});
-  EXPECT_NE(reason(wide, Step::unfold(c(2), c(4))).find("larger than the dimension"), std::string::npos);
-  Step lonely = Step::split(c(1), c(2));
+  EXPECT_NE(refusal_of(wide, Step::unfold(coordinate(2), coordinate(4))).find("larger than the dimension"),
+            std::string::npos);
+  Step lonely = Step::split(coordinate(1), coordinate(2));
   lonely.operands.pop_back();
-  EXPECT_NE(reason(graph, lonely).find("takes 2"), std::string::npos);
+  EXPECT_NE(refusal_of(graph, lonely).find("takes 2"), std::string::npos);
 }
 
 TEST(PGraph, CompletionsAreAllAssignmentsOfEqualExtents) {
   Signature signature = conv_signature();
   signature.output[3].extent = signature.input[3].extent = signature.sizes.parse("H");
-  const PGraph graph = apply_all(
-      PGraph(signature), {Step::reduce(signature.sizes.parse("C_in")), Step::contraction({c(4)}, {c(1)})});
+  const PGraph graph = apply_all(PGraph(signature), {Step::reduce(signature.sizes.parse("C_in")),
+                                                     Step::contraction({coordinate(4)}, {coordinate(1)})});
   const auto completions = graph.completions();
   ASSERT_EQ(completions.size(), 2U);
-  EXPECT_EQ(completions[0].input, (std::vector{c(0), c(4), c(2), c(3)}));
-  EXPECT_EQ(completions[1].input, (std::vector{c(0), c(4), c(3), c(2)}));
+  EXPECT_EQ(completions[0].input, (std::vector{coordinate(0), coordinate(4), coordinate(2), coordinate(3)}));
+  EXPECT_EQ(completions[1].input, (std::vector{coordinate(0), coordinate(4), coordinate(3), coordinate(2)}));
   EXPECT_TRUE(PGraph(signature).completions().empty());
 }
 
@@ -101,16 +106,21 @@ TEST(PGraph, HashIgnoresTheOrderOfCommutingSteps) {
   const auto k = signature.sizes.parse("k");
   const auto channels = signature.sizes.parse("C_in");
   // Reduces in another order, unfold before shift, and the windows' roles exchanged.
-  const PGraph a = apply_all(PGraph(signature), {Step::reduce(channels), Step::reduce(k), Step::reduce(k),
-                                                 Step::contraction({c(4), c(5), c(6)}, {c(1)}),
-                                                 Step::unfold(c(2), c(5)), Step::unfold(c(3), c(6))});
-  const PGraph b = apply_all(PGraph(signature), {Step::reduce(k), Step::reduce(channels), Step::reduce(k),
-                                                 Step::contraction({c(6), c(5), c(4)}, {c(1)}),
-                                                 Step::unfold(c(3), c(4)), Step::unfold(c(2), c(6))});
+  const PGraph a =
+      apply_all(PGraph(signature),
+                {Step::reduce(channels), Step::reduce(k), Step::reduce(k),
+                 Step::contraction({coordinate(4), coordinate(5), coordinate(6)}, {coordinate(1)}),
+                 Step::unfold(coordinate(2), coordinate(5)), Step::unfold(coordinate(3), coordinate(6))});
+  const PGraph b =
+      apply_all(PGraph(signature),
+                {Step::reduce(k), Step::reduce(channels), Step::reduce(k),
+                 Step::contraction({coordinate(6), coordinate(5), coordinate(4)}, {coordinate(1)}),
+                 Step::unfold(coordinate(3), coordinate(4)), Step::unfold(coordinate(2), coordinate(6))});
   EXPECT_EQ(a.hash(), b.hash());
-  const PGraph other = apply_all(PGraph(signature), {Step::reduce(k), Step::reduce(channels), Step::reduce(k),
-                                                     Step::contraction({c(6), c(5), c(4)}, {c(1)}),
-                                                     Step::unfold(c(3), c(4)), Step::shift(c(2), 1)});
+  const PGraph other = apply_all(
+      PGraph(signature), {Step::reduce(k), Step::reduce(channels), Step::reduce(k),
+                          Step::contraction({coordinate(6), coordinate(5), coordinate(4)}, {coordinate(1)}),
+                          Step::unfold(coordinate(3), coordinate(4)), Step::shift(coordinate(2), 1)});
   EXPECT_NE(a.hash(), other.hash());
 }
 
@@ -124,7 +134,7 @@ TEST(Signature, AFixedPairOfDifferentExtentsIsRefused) {
   EXPECT_THROW(PGraph{signature}, SpecError);
 }
 
-class EveryNamedOperator : public testing::TestWithParam<std::string> {
+class EveryNamedOperator : public ::testing::TestWithParam<std::string> {
  protected:
   bool of_several_inputs() const { return GetParam().ends_with("scores"); }
   CompleteGraph build(Signature signature) const {
@@ -178,7 +188,7 @@ TEST_P(EveryNamedOperator, IsDrawn) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, EveryNamedOperator, testing::ValuesIn([] {
+INSTANTIATE_TEST_SUITE_P(Table, EveryNamedOperator, ::testing::ValuesIn([] {
                            std::vector<std::string> names;
                            for (const NamedOperator& row : named_operators()) names.emplace_back(row.name);
                            return names;

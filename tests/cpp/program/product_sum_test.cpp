@@ -103,12 +103,12 @@ std::string random_index(Random& random, const std::vector<std::string>& iterato
              : index;
 }
 
-struct Case {
+struct ProductSumCase {
   Program program;
   Data data;
 };
 
-Case random_case(std::uint64_t seed) {
+ProductSumCase random_case(std::uint64_t seed) {
   Random random(seed);
   std::string text = "input x[7, 9]; input k[5, 6]; y[i: 3, j: 4] = ";
   text += random.below(3) == 0 ? "mean" : "sum";
@@ -126,7 +126,7 @@ Case random_case(std::uint64_t seed) {
   text += "[" + loops + "] " + read("x");
   const std::uint64_t kind = random.below(4);
   if (kind > 0) text += " * " + read(kind == 1 ? "x" : "k");
-  Case made{parse(text), {}};
+  ProductSumCase made{parse(text), {}};
   for (std::size_t t = 0; t < made.program.tensors.size(); ++t) {
     std::vector<double>& values = made.data.emplace_back();
     std::int64_t count = 1;
@@ -161,7 +161,7 @@ bool same(const Tracked& got, const Tracked& wanted) {
 TEST(ProductSum, IsWhatFoldingTermByTermGives) {
   EXPECT_TRUE(rc::check("rows of products == terms one by one", [](std::uint64_t start) {
     for (std::uint64_t n = 0; n < 6; ++n) {
-      const Case random = random_case(Random(start).fork(n)());
+      const ProductSumCase random = random_case(Random(start).fork(n)());
       for (const Precision& precision : {Precision{}, single_precision()}) {
         const Scope& scope = random.program.scopes[0];
         Evaluator<Tracked> rows(random.program, scope, Numbers<Tracked>(precision));

@@ -387,17 +387,18 @@ TEST(Decisions, APeeledAndStagedNestHasNoGuards) {
 }
 
 TEST(Emission, ConstantFactorsLeaveTheReduction) {
-  struct Case {
+  struct AppliedCase {
     const char* text;
     const char* update;   ///< of the accumulator
     const char* written;  ///< to the output
   };
-  for (const Case& test : {Case{"y[i] = sum[k] a[i,k] * 0.5 * b[k] * 4", "+= a[i, k] * b[k]", "y_acc[] * 2"},
-                           Case{"y[i] = mean[k] 3 * a[i,k]", "+= a[i, k]\n", "y_acc[] * 0.75"},
-                           Case{"y[i] = sum[k] a[i,k] * 0", "+= a[i, k] * 0", "= y_acc[]\n"},
-                           Case{"y[i] = max[k] a[i,k] * -2", "max= a[i, k] * -2", "= y_acc[]\n"},
-                           Case{"y[i] = prod[k] a[i,k] * 2", "*= a[i, k] * 2", "= y_acc[]\n"},
-                           Case{"y[i] = sum[k] (a[i,k] + 2)", "+= a[i, k] + 2", "= y_acc[]\n"}}) {
+  for (const AppliedCase& test :
+       {AppliedCase{"y[i] = sum[k] a[i,k] * 0.5 * b[k] * 4", "+= a[i, k] * b[k]", "y_acc[] * 2"},
+        AppliedCase{"y[i] = mean[k] 3 * a[i,k]", "+= a[i, k]\n", "y_acc[] * 0.75"},
+        AppliedCase{"y[i] = sum[k] a[i,k] * 0", "+= a[i, k] * 0", "= y_acc[]\n"},
+        AppliedCase{"y[i] = max[k] a[i,k] * -2", "max= a[i, k] * -2", "= y_acc[]\n"},
+        AppliedCase{"y[i] = prod[k] a[i,k] * 2", "*= a[i, k] * 2", "= y_acc[]\n"},
+        AppliedCase{"y[i] = sum[k] (a[i,k] + 2)", "+= a[i, k] + 2", "= y_acc[]\n"}}) {
     program::ParseOptions options{.sizes = {{"i", 5}, {"k", 4}}};
     const auto p = program::parse(test.text, options);
     const LoopNest nest = apply(p, Schedule{});

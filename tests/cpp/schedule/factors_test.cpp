@@ -11,7 +11,7 @@
 namespace syno::schedule {
 namespace {
 
-class Factored : public testing::TestWithParam<const char*> {};
+class Factored : public ::testing::TestWithParam<const char*> {};
 
 program::Program instance_of(const std::string& text, Random& random) {
   const auto size = [&] { return draw(random, 1, 19); };
@@ -40,10 +40,10 @@ TEST_P(Factored, KeepsTheMeaning) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, Factored,
-    testing::Values("y[i,j] = sum[k] a[i,k] * b[j,k] / 8", "y[i,j] = sum[k] a[i,k] * b[j,k] / (3 + j)",
-                    "y[i,j] = sum[k] -(g[i] * a[i,k]) * b[k,j]", "y[i,j] = mean[k] s[] * (a[i,k] + b[j,k])",
-                    "y[i,j] = max(sum[k] 0.25 * a[i,k] * b[j,k] + z[j], 0)",
-                    "t[i,j] = sum[k] g[j] * a[i,k] * b[j,k+1]; y[i,j] = t[i,j] / (2 + exp(t[i,j]))"));
+    ::testing::Values("y[i,j] = sum[k] a[i,k] * b[j,k] / 8", "y[i,j] = sum[k] a[i,k] * b[j,k] / (3 + j)",
+                      "y[i,j] = sum[k] -(g[i] * a[i,k]) * b[k,j]", "y[i,j] = mean[k] s[] * (a[i,k] + b[j,k])",
+                      "y[i,j] = max(sum[k] 0.25 * a[i,k] * b[j,k] + z[j], 0)",
+                      "t[i,j] = sum[k] g[j] * a[i,k] * b[j,k+1]; y[i,j] = t[i,j] / (2 + exp(t[i,j]))"));
 
 TEST(Factors, AreRefusedWhereThereAreNone) {
   Random random(3);

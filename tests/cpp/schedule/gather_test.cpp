@@ -86,12 +86,12 @@ TEST(Gather, ACopyHoldsWhatIsReadAndNothingBetween) {
 }
 
 TEST(Gather, ACopyHasADimensionAPart) {
-  struct Case {
+  struct GatheredCase {
     const char* text;
     program::ParseOptions options;
     std::size_t dimensions;
   };
-  const Case cases[] = {
+  const GatheredCase cases[] = {
       {"y[h,w] = sum[c] x[c,h+c-1,w]",
        {.sizes = {{"h", 4}, {"w", 5}, {"c", 3}}, .shapes = {{"x", {3, 4, 5}}}},
        3},

@@ -44,15 +44,15 @@ class Terms {
   std::vector<std::int64_t> variables_;
 };
 
-struct Case {
+struct OutsideCase {
   const char* name;
   const char* text;
   std::map<std::string, std::int64_t, std::less<>> sizes;
   std::int64_t inside;  ///< how many terms are: counted by hand
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const OutsideCase& c, std::ostream* out) { *out << c.name; }
 
-class Outside : public testing::TestWithParam<Case> {};
+class Outside : public ::testing::TestWithParam<OutsideCase> {};
 
 TEST_P(Outside, IsLeftOutTermByTermInPlainLoops) {
   const auto p = program::parse(GetParam().text, {.sizes = GetParam().sizes});
@@ -90,38 +90,38 @@ TEST_P(Outside, KeepsTheMeaningOfConstructedSchedulesAtAnySize) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, Outside,
-    testing::Values(
+    ::testing::Values(
         // Of three taps at five places, (2 + 3 * 3 + 2) are inside, in each direction.
-        Case{"image",
-             "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
-             {{"o", 2}, {"h", 5}, {"w", 5}, {"c", 3}, {"r", 3}, {"s", 3}},
-             2 * 3 * 13 * 13},
+        OutsideCase{"image",
+                    "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+                    {{"o", 2}, {"h", 5}, {"w", 5}, {"c", 3}, {"r", 3}, {"s", 3}},
+                    2 * 3 * 13 * 13},
         // Rows 2h + r - 1 of nine: all but the first of h = 0 and the last of h = 4.
-        Case{"stride",
-             "y[o,h,w] = sum[c,r,s] x[c,2*h+r-1,w+s-1] * k[o,c,r,s]",
-             {{"o", 1}, {"h", 5}, {"w", 5}, {"c", 2}, {"r", 3}, {"s", 3}},
-             2 * 13 * 13},
-        Case{"dilation",
-             "y[o,h] = sum[c,rr] x[c,h+2*rr-2] * k[o,c,rr]",
-             {{"o", 2}, {"h", 6}, {"c", 1}, {"rr", 3}},
-             2 * (4 + 6 + 4)},
-        Case{"volume",
-             "y[o,d,h,w] = sum[c,q,r,s] x[c,d+q-1,h+r-1,w+s-1] * k[o,c,q,r,s]",
-             {{"o", 1}, {"d", 3}, {"h", 4}, {"w", 4}, {"c", 1}, {"q", 3}, {"r", 3}, {"s", 3}},
-             7 * 10 * 10},
-        Case{"gradient",
-             "y[c,h,w] = sum[o,r,s] x[o,h-r+1,w-s+1] * k[o,c,r,s]",
-             {{"o", 2}, {"h", 5}, {"w", 5}, {"c", 3}, {"r", 3}, {"s", 3}},
-             2 * 3 * 13 * 13},
-        Case{"unfold",
-             "y[o,i] = sum[c,r] x[c,inside(i+r-1,6)%6] * k[o,c,r]",
-             {{"o", 2}, {"i", 6}, {"c", 2}, {"r", 3}},
-             2 * 2 * 16},
-        Case{"greatest",
-             "y[o,h,w] = max[r,s] x[o,h+r-1,w+s-1] fill -inf",
-             {{"o", 2}, {"h", 5}, {"w", 5}, {"r", 3}, {"s", 3}},
-             2 * 13 * 13},
-        Case{"mean", "y[o,h] = mean[r] x[o,h+r-1]", {{"o", 2}, {"h", 5}, {"r", 3}}, 2 * 13}),
+        OutsideCase{"stride",
+                    "y[o,h,w] = sum[c,r,s] x[c,2*h+r-1,w+s-1] * k[o,c,r,s]",
+                    {{"o", 1}, {"h", 5}, {"w", 5}, {"c", 2}, {"r", 3}, {"s", 3}},
+                    2 * 13 * 13},
+        OutsideCase{"dilation",
+                    "y[o,h] = sum[c,rr] x[c,h+2*rr-2] * k[o,c,rr]",
+                    {{"o", 2}, {"h", 6}, {"c", 1}, {"rr", 3}},
+                    2 * (4 + 6 + 4)},
+        OutsideCase{"volume",
+                    "y[o,d,h,w] = sum[c,q,r,s] x[c,d+q-1,h+r-1,w+s-1] * k[o,c,q,r,s]",
+                    {{"o", 1}, {"d", 3}, {"h", 4}, {"w", 4}, {"c", 1}, {"q", 3}, {"r", 3}, {"s", 3}},
+                    7 * 10 * 10},
+        OutsideCase{"gradient",
+                    "y[c,h,w] = sum[o,r,s] x[o,h-r+1,w-s+1] * k[o,c,r,s]",
+                    {{"o", 2}, {"h", 5}, {"w", 5}, {"c", 3}, {"r", 3}, {"s", 3}},
+                    2 * 3 * 13 * 13},
+        OutsideCase{"unfold",
+                    "y[o,i] = sum[c,r] x[c,inside(i+r-1,6)%6] * k[o,c,r]",
+                    {{"o", 2}, {"i", 6}, {"c", 2}, {"r", 3}},
+                    2 * 2 * 16},
+        OutsideCase{"greatest",
+                    "y[o,h,w] = max[r,s] x[o,h+r-1,w+s-1] fill -inf",
+                    {{"o", 2}, {"h", 5}, {"w", 5}, {"r", 3}, {"s", 3}},
+                    2 * 13 * 13},
+        OutsideCase{"mean", "y[o,h] = mean[r] x[o,h+r-1]", {{"o", 2}, {"h", 5}, {"r", 3}}, 2 * 13}),
     [](const auto& info) { return std::string(info.param.name); });
 
 /// Rows of taps above and below an image are skipped as a whole, columns of it element by element of the

@@ -64,7 +64,7 @@ class Lines {
   std::set<std::int64_t> read_, on_their_way_;
 };
 
-struct Case {
+struct PrefetchCase {
   const char* name;
   const char* text;
   std::map<std::string, std::int64_t, std::less<>> sizes;
@@ -72,9 +72,9 @@ struct Case {
   double in_time;   ///< part of its lines that have been asked for before they are read
   std::vector<std::string> constants;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const PrefetchCase& c, std::ostream* out) { *out << c.name; }
 
-class Prefetch : public testing::TestWithParam<Case> {
+class Prefetch : public ::testing::TestWithParam<PrefetchCase> {
  protected:
   /// A machine whose second cache is small, so that small programs reach beyond it.
   static Target small_caches() {
@@ -119,36 +119,36 @@ TEST_P(Prefetch, KeepsTheMeaningAtAnySize) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, Prefetch,
-    testing::Values(Case{"rows_of_a_batch",
-                         "y[b,i,j] = sum[k] a[b,i,k] * c[b,k,j]",
-                         {{"b", 6}, {"i", 64}, {"j", 32}, {"k", 64}},
-                         "a",
-                         0.7,
-                         {}},
-                    Case{"small_operand_of_a_batch",
-                         "y[b,i,j] = sum[k] a[b,i,k] * c[b,k,j]",
-                         {{"b", 12}, {"i", 64}, {"j", 32}, {"k", 32}},
-                         "c",
-                         0.85,
-                         {}},
-                    Case{"pieces_of_rows",
-                         "y[m,n] = sum[k] a[m,k] * b[k,n]",
-                         {{"m", 30}, {"n", 560}, {"k", 64}},
-                         "b",
-                         0.7,
-                         {}},
-                    Case{"packed_panels",
-                         "y[m,n] = sum[k] a[m,k] * b[k,n]",
-                         {{"m", 60}, {"n", 640}, {"k", 160}},
-                         "b_pack",
-                         0.7,
-                         {"b"}},
-                    Case{"packed_weights_of_a_convolution",
-                         "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
-                         {{"n", 1}, {"o", 128}, {"h", 7}, {"w", 7}, {"c", 32}, {"r", 3}, {"s", 3}},
-                         "k_pack",
-                         0.6,
-                         {"k"}}),
+    ::testing::Values(PrefetchCase{"rows_of_a_batch",
+                                   "y[b,i,j] = sum[k] a[b,i,k] * c[b,k,j]",
+                                   {{"b", 6}, {"i", 64}, {"j", 32}, {"k", 64}},
+                                   "a",
+                                   0.7,
+                                   {}},
+                      PrefetchCase{"small_operand_of_a_batch",
+                                   "y[b,i,j] = sum[k] a[b,i,k] * c[b,k,j]",
+                                   {{"b", 12}, {"i", 64}, {"j", 32}, {"k", 32}},
+                                   "c",
+                                   0.85,
+                                   {}},
+                      PrefetchCase{"pieces_of_rows",
+                                   "y[m,n] = sum[k] a[m,k] * b[k,n]",
+                                   {{"m", 30}, {"n", 560}, {"k", 64}},
+                                   "b",
+                                   0.7,
+                                   {}},
+                      PrefetchCase{"packed_panels",
+                                   "y[m,n] = sum[k] a[m,k] * b[k,n]",
+                                   {{"m", 60}, {"n", 640}, {"k", 160}},
+                                   "b_pack",
+                                   0.7,
+                                   {"b"}},
+                      PrefetchCase{"packed_weights_of_a_convolution",
+                                   "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
+                                   {{"n", 1}, {"o", 128}, {"h", 7}, {"w", 7}, {"c", 32}, {"r", 3}, {"s", 3}},
+                                   "k_pack",
+                                   0.6,
+                                   {"k"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(PrefetchDecision, LeavesMemoryThatStaysNearAlone) {

@@ -19,7 +19,7 @@ struct Common {
 };
 void PrintTo(const Common& c, std::ostream* out) { *out << c.name; }
 
-class EveryCommon : public testing::TestWithParam<Common> {};
+class EveryCommon : public ::testing::TestWithParam<Common> {};
 
 TEST_P(EveryCommon, IsComputedOnceAndKeepsTheMeaning) {
   Random random(83);
@@ -46,7 +46,7 @@ TEST_P(EveryCommon, IsComputedOnceAndKeepsTheMeaning) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, EveryCommon,
-    testing::Values(
+    ::testing::Values(
         Common{"softmax", "y[i,j] = exp(x[i,j]) / sum[k] exp(x[i,k])", "ijk"},
         Common{"first_axis", "y[j,i] = exp(x[j,i]) / sum[k] exp(x[k,i])", "ijk"},
         Common{"less_the_greatest",

@@ -19,7 +19,7 @@ struct Solved {
 };
 void PrintTo(const Solved& s, std::ostream* out) { *out << s.name; }
 
-class EverySum : public testing::TestWithParam<Solved> {};
+class EverySum : public ::testing::TestWithParam<Solved> {};
 
 TEST_P(EverySum, KeepsItsValueOverTheTermsThatAreLeft) {
   Random random(71);
@@ -47,7 +47,7 @@ TEST_P(EverySum, KeepsItsValueOverTheTermsThatAreLeft) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, EverySum,
-    testing::Values(
+    ::testing::Values(
         Solved{"transposed", "y[h] = sum[c,r] x[c,(h+{t}-r)/{m} + inside((h+{t}-r)%{m},1)] * w[c,r]", 0},
         Solved{"forward", "y[h] = sum[c,r] x[c,(h+{t}+r)/{m} + inside((h+{t}+r)%{m},1)] * w[r,c]", 0},
         Solved{"dilated", "y[h] = sum[c,r] x[c,(h+{t}-2*r)/{m} + inside((h+{t}-2*r)%{m},1)] * w[c,r]", 3},

@@ -16,7 +16,7 @@ struct Turned {
   const char* straight;  ///< a part of the loop nest's text: how the weights are read then
 };
 
-class EveryTurn : public testing::TestWithParam<Turned> {};
+class EveryTurn : public ::testing::TestWithParam<Turned> {};
 
 TEST_P(EveryTurn, KeepsTheMeaningAndReadsInOrder) {
   Random random(5);
@@ -40,7 +40,7 @@ TEST_P(EveryTurn, KeepsTheMeaningAndReadsInOrder) {
 
 INSTANTIATE_TEST_SUITE_P(
     Programs, EveryTurn,
-    testing::Values(
+    ::testing::Values(
         Turned{"y[c: 20,h: 5,w: 7] = sum[d: 6] x[d,h,(w+1)%7] * k[c,d,(w+1)%7]", "w", "k[c, d, w]"},
         Turned{"y[c: 20,h: 5,w: 7] = sum[d: 6,r: 3] x[d,(w+6)%7,h+r-1] * k[c,r,d,(w+6)%7]", "w",
                "k[c, r, d, w]"},

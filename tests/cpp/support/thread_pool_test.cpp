@@ -13,7 +13,7 @@
 namespace syno {
 namespace {
 
-class Pool : public testing::TestWithParam<std::size_t> {};
+class Pool : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Pool, RunsEveryPieceOnceInEachOfManyRounds) {
   ThreadPool pool(GetParam());
@@ -66,7 +66,7 @@ TEST(ThreadPool, HearsInterruptionsWhileItWaits) {
   EXPECT_EQ(done, 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, Pool, testing::Values(1, 2, 4));
+INSTANTIATE_TEST_SUITE_P(Threads, Pool, ::testing::Values(1, 2, 4));
 
 }  // namespace
 }  // namespace syno

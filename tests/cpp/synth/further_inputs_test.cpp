@@ -24,11 +24,11 @@ using pgraph::CoordinateId;
 using pgraph::Step;
 using symbolic::VariableKind;
 
-constexpr const char* kSizes =
+constexpr const char* kFurtherSizes =
     "size B, I, J, D : primary = (2, 12, 20, 8), (2, 20, 12, 8)\n"
     "size k, s : coefficient = (3, 2), (3, 2)\n";
 
-std::vector<pgraph::Dim> dims(const Sizes& sizes, const std::vector<const char*>& extents) {
+std::vector<pgraph::Dim> dims_of(const Sizes& sizes, const std::vector<const char*>& extents) {
   std::vector<pgraph::Dim> result;
   for (const char* extent : extents)
     result.push_back({std::string(1, static_cast<char>('a' + result.size())), sizes.parse(extent), false});
@@ -49,10 +49,10 @@ Spec attention_spec(const std::vector<const char*>& output, const std::vector<co
                                {{2, 12, 20, 8, 3, 2}, {2, 20, 12, 8, 3, 2}});
   spec.occurrences = {0, 1, 1, 2, 1, 1};
   const Sizes& sizes = spec.signature.sizes;
-  spec.signature.output = dims(sizes, output);
-  spec.signature.input = dims(sizes, input);
+  spec.signature.output = dims_of(sizes, output);
+  spec.signature.input = dims_of(sizes, input);
   spec.signature.fixed = {{0, 0}};
-  spec.signature.further = {{dims(sizes, further), {{0, 0}}}};
+  spec.signature.further = {{dims_of(sizes, further), {{0, 0}}}};
   spec.budgets.max_steps = max_steps;
   spec.budgets.max_weights = 0;
   spec.budgets.max_reductions = 2;
@@ -65,14 +65,14 @@ Spec scores_spec(int max_steps) {
   return attention_spec({"B", "I", "J"}, {"B", "I", "D"}, {"B", "J", "D"}, max_steps);
 }
 
-std::set<Hash128> keys_of(const Enumeration& result) {
+std::set<Hash128> further_keys(const Enumeration& result) {
   OperatorKeys key_of;
   std::set<Hash128> keys;
   for (const Found& found : result.operators) keys.insert(key_of(found.graph));
   return keys;
 }
 
-std::set<Hash128> built(const Enumeration& result) {
+std::set<Hash128> built_further(const Enumeration& result) {
   std::set<Hash128> hashes;
   for (const Found& found : result.operators) hashes.insert(pgraph::hash_of(found.graph));
   return hashes;
@@ -140,7 +140,7 @@ class EveryAttention : public ::testing::TestWithParam<Wanted> {};
 
 TEST_P(EveryAttention, IsFoundVerifiedAndLowered) {
   const Wanted& one = GetParam();
-  const program::Program formula = program::parse(std::string(kSizes) + one.formula + "\nreturn y\n");
+  const program::Program formula = program::parse(std::string(kFurtherSizes) + one.formula + "\nreturn y\n");
   equality::OperatorKeyCache cache;
   const Hash128 key = equality::operator_key(formula, {}, &cache);
   std::optional<Found> met;
@@ -232,7 +232,7 @@ TEST(FurtherInputs, AreFoundInEveryWayThereIs) {
   };
   Spec two = scores_spec(4);
   two.signature.further.push_back(two.signature.further[0]);
-  two.signature.further.push_back({dims(two.signature.sizes, {"J"}), {}});
+  two.signature.further.push_back({dims_of(two.signature.sizes, {"J"}), {}});
   for (const auto& [given, operators] : {
            Space{scores_spec(3), 2},
            Space{attention_spec({"B", "I", "J"}, {"B", "I", "D"}, {"B", "s*J", "D"}, 4), 2},
@@ -245,7 +245,7 @@ TEST(FurtherInputs, AreFoundInEveryWayThereIs) {
     const Size d = spec.signature.sizes.parse("D"), s = spec.signature.sizes.parse("s");
     const auto all = BruteForce({d, s, s * d}, true).keys(spec.signature, spec.budgets.max_steps);
     const Enumeration found = enumerate(spec);
-    EXPECT_EQ(keys_of(found), all);
+    EXPECT_EQ(further_keys(found), all);
     EXPECT_EQ(found.operators.size(), all.size()) << "one twice";
     EXPECT_EQ(all.size(), operators);
   }
@@ -270,11 +270,11 @@ Spec rich_pooled(int max_steps, int max_weights) {
 
 TEST(FurtherInputs, ShapeDistanceLosesNothing) {
   Spec two = rich(4, 0);
-  two.signature.further.push_back({dims(two.signature.sizes, {"J"}), {}});
+  two.signature.further.push_back({dims_of(two.signature.sizes, {"J"}), {}});
   for (const Spec& spec : {rich(5, 0), rich(5, 1), rich_pooled(5, 0), rich_pooled(5, 1), two}) {
     const Enumeration with = enumerate(spec, all_ways());
     const Enumeration without = enumerate(spec, all_ways(false));
-    EXPECT_EQ(built(with), built(without));
+    EXPECT_EQ(built_further(with), built_further(without));
     EXPECT_LT(10 * with.statistics.states, without.statistics.states);
     EXPECT_GT(with.operators.size(), 3U) << spec_to_json(spec);
   }
@@ -291,7 +291,7 @@ TEST(FurtherInputs, ExactRulesRemoveOnlyWhatEqualsSomethingKept) {
     wide.budgets.max_reduction_ratio = kUnbounded;
     wide.occurrences = {0, 1, 1, 3, 1, 2};
     wide.disabled_rules = {"unfold-window-unshared"};
-    const std::set<Hash128> kept = keys_of(enumerate(wide));
+    const std::set<Hash128> kept = further_keys(enumerate(wide));
     Spec free = spec;
     for (const Rule& rule : rules()) {
       if (rule.kind == RuleClass::Exact) free.disabled_rules.emplace(rule.name);
@@ -311,7 +311,7 @@ TEST(FurtherInputs, ExactRulesRemoveOnlyWhatEqualsSomethingKept) {
 TEST(FurtherInputs, AreMetOnceAndTheSameForAnyNumberOfThreads) {
   const Spec spec = rich(5, 1);
   const Enumeration one = enumerate(spec);
-  EXPECT_EQ(keys_of(one).size(), one.operators.size());
+  EXPECT_EQ(further_keys(one).size(), one.operators.size());
   EnumerationOptions options;
   options.threads = 3;
   const Enumeration three = enumerate(spec, options);
@@ -323,11 +323,11 @@ TEST(FurtherInputs, AreMetOnceAndTheSameForAnyNumberOfThreads) {
 
 TEST(FurtherInputs, AreDrawnBySamplesAndTrees) {
   const Spec spec = rich(4, 1);
-  const std::set<Hash128> all = keys_of(enumerate(spec));
+  const std::set<Hash128> all = further_keys(enumerate(spec));
   SampleOptions options;
   options.seed = 2;
   const Enumeration one = sample(spec, 1000, options);
-  EXPECT_EQ(keys_of(one), all);
+  EXPECT_EQ(further_keys(one), all);
   options.threads = 3;
   const Enumeration three = sample(spec, 1000, options);
   ASSERT_EQ(one.operators.size(), three.operators.size());

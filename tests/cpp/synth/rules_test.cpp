@@ -471,7 +471,7 @@ INSTANTIATE_TEST_SUITE_P(Table, SimilarRule, ::testing::ValuesIn(kSimilar), [](c
 // ------------------------------------------------------------------------------------------------------
 
 /// An operator the rule removes and a neighbour it keeps.
-struct Case {
+struct RuleCase {
   const char* rule;
   const char* output;
   const char* input;
@@ -480,7 +480,7 @@ struct Case {
   const char* without = "";  ///< an extension to take away, so that the rule holds
 };
 
-constexpr Case kCases[] = {
+constexpr RuleCase kCases[] = {
     {"merge-above-uneven-split", "N B", "q*B N/q",
      "c2 = split c0 c1\nc3 c4 = merge c2 block N/q\ninput = c3 c4", "", "uneven_blocks"},
     {"unfold-window-unshared", "N", "N", "c1 = reduce k\nc2 = unfold c0 window c1\ninput = c2",
@@ -530,7 +530,7 @@ constexpr Case kCases[] = {
     {"has-no-weight", "N", "N", "c1 = shift c0 by 1\ninput = c1", "", "weightless"},
 };
 
-class FutileRule : public ::testing::TestWithParam<Case> {
+class FutileRule : public ::testing::TestWithParam<RuleCase> {
  protected:
   Spec spec(const char* output, const char* input) const {
     Spec result = pair_spec({GetParam().rule, output, input, "", "", 0});
@@ -579,7 +579,7 @@ INSTANTIATE_TEST_SUITE_P(Table, FutileRule, ::testing::ValuesIn(kCases), [](cons
 
 TEST(FutileRules, AllStandInTheTableOfCases) {
   std::set<std::string> tested;
-  for (const Case& test : kCases) tested.insert(test.rule);
+  for (const RuleCase& test : kCases) tested.insert(test.rule);
   for (const RuleClass kind : {RuleClass::Futile, RuleClass::Limit})
     for (const std::string& rule : names_of(kind)) EXPECT_TRUE(tested.contains(rule)) << rule;
 }

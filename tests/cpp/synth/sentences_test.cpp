@@ -30,7 +30,7 @@ using testing::Draft;
 using testing::pick;
 
 /// How many operators of a rule are looked at.
-std::size_t wanted() {
+std::size_t wanted_of_each() {
   const char* text = std::getenv("SYNO_TEST_REFUSED");
   return text == nullptr ? 5 : static_cast<std::size_t>(std::atoll(text));
 }
@@ -55,7 +55,7 @@ struct Refusal {
   std::string by;
   std::size_t step = 0;
 };
-Refusal refusal(const Spec& spec, const CompleteGraph& complete) {
+Refusal refused_for(const Spec& spec, const CompleteGraph& complete) {
   Engine engine(spec);
   State state = engine.root();
   std::vector<Coordinate> coordinates = engine.root_coordinates(state);
@@ -69,11 +69,11 @@ Refusal refusal(const Spec& spec, const CompleteGraph& complete) {
     Engine::record_results(next, coordinates);
     state = next;
   }
-  const Hash128 wanted = pgraph::hash_of(complete);
+  const Hash128 wanted_of_each = pgraph::hash_of(complete);
   const Counters before = engine.counters;
   bool kept = false;
   engine.completions(state, [&](const State& s, std::span<const std::uint8_t> position, const Work&) {
-    kept = kept || pgraph::hash_of(engine.to_graph(s, position)) == wanted;
+    kept = kept || pgraph::hash_of(engine.to_graph(s, position)) == wanted_of_each;
   });
   if (kept) return {};
   for (std::size_t r = 0; r < before.rejected.size(); ++r) {
@@ -123,7 +123,7 @@ class Drawer {
     }
     const WalkOptions options{.min_steps = state.step_count, .max_steps = most, .patience = 400};
     const auto accept = [&](const Found& found) {
-      return rule_.removes != nullptr || refusal(spec_, found.graph).by == rule_.name;
+      return rule_.removes != nullptr || refused_for(spec_, found.graph).by == rule_.name;
     };
     if (walker_.walk(state, options, random.fork(random()), barren_, accept) != Outcome::Found)
       return std::nullopt;
@@ -368,7 +368,7 @@ std::string is_approximated(const Look& look) {
     std::optional<CompleteGraph> kept = other_order(graph, t);
     if (kept) kept = without_matched_shifts(*kept);
     if (!kept) return "what stands for it cannot be written";
-    const Refusal next = refusal(look.one.spec, *kept);
+    const Refusal next = refused_for(look.one.spec, *kept);
     if (next.by.empty()) return {};
     const auto rule =
         std::find_if(rules().begin(), rules().end(), [&](const Rule& r) { return r.name == next.by; });
@@ -494,7 +494,7 @@ std::string is_kept_in_another_order(const Look& look) {
   OperatorKeys keys;
   if (keys(*kept) != keys(look.one.graph))
     return "it does more than scale, and in another order it is another operator";
-  const Refusal next = refusal(look.one.spec, *kept);
+  const Refusal next = refused_for(look.one.spec, *kept);
   const auto rule =
       std::find_if(rules().begin(), rules().end(), [&](const Rule& r) { return r.name == next.by; });
   if (next.by.empty() || (rule != rules().end() && rule->kind != RuleClass::Similar)) return {};
@@ -762,7 +762,7 @@ class SentenceHolds : public ::testing::TestWithParam<Sentence> {};
 
 TEST_P(SentenceHolds, OfRandomOperatorsThatOnlyTheRuleRefuses) {
   const Rule& rule = rule_named(GetParam().rule);
-  const std::vector<Refused> refused = refused_by(rule, wanted());
+  const std::vector<Refused> refused = refused_by(rule, wanted_of_each());
   std::size_t wrong = 0;
   for (const Refused& one : refused) {
     const std::string why = GetParam().holds(Look{one});
@@ -771,7 +771,7 @@ TEST_P(SentenceHolds, OfRandomOperatorsThatOnlyTheRuleRefuses) {
                   << pgraph::to_text(one.graph);
   }
   EXPECT_EQ(wrong, 0U) << "of " << refused.size();
-  EXPECT_GE(refused.size(), wanted());
+  EXPECT_GE(refused.size(), wanted_of_each());
 }
 INSTANTIATE_TEST_SUITE_P(Table, SentenceHolds, ::testing::ValuesIn(kSentences), [](const auto& info) {
   std::string name = info.param.rule;

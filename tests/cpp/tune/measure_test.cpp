@@ -115,7 +115,7 @@ TEST(Measure, ProgramThatTheSystemHasNoMemoryFor) {
 
 /// Machine code that is not what its schedule says, as from a damaged cache or a mistake of the code
 /// generator.
-class DoctoredCode : public testing::Test {
+class DoctoredCode : public ::testing::Test {
  protected:
   void SetUp() override {
     directory_ = std::filesystem::temp_directory_path() / fmt::format("syno-doctored-{}", ::getpid());

@@ -18,7 +18,7 @@ namespace {
 
 using nest::Dtype;
 
-class EveryCandidate : public testing::TestWithParam<schedule::Template> {};
+class EveryCandidate : public ::testing::TestWithParam<schedule::Template> {};
 
 TEST_P(EveryCandidate, KeepsTheMeaning) {
   Random random(43);
@@ -43,10 +43,10 @@ TEST_P(EveryCandidate, KeepsTheMeaning) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Programs, EveryCandidate, testing::ValuesIn(schedule::templates()),
+INSTANTIATE_TEST_SUITE_P(Programs, EveryCandidate, ::testing::ValuesIn(schedule::templates()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-class EveryTraceMutation : public testing::TestWithParam<TraceMutation> {};
+class EveryTraceMutation : public ::testing::TestWithParam<TraceMutation> {};
 
 TEST_P(EveryTraceMutation, KeepsTheMeaningAndIsReached) {
   Random random(47);
@@ -81,7 +81,7 @@ TEST_P(EveryTraceMutation, KeepsTheMeaningAndIsReached) {
   EXPECT_GT(applied, 0) << "no trace could be changed so: the property was not tested";
 }
 INSTANTIATE_TEST_SUITE_P(Table, EveryTraceMutation,
-                         testing::ValuesIn(trace_mutations().begin(), trace_mutations().end()),
+                         ::testing::ValuesIn(trace_mutations().begin(), trace_mutations().end()),
                          [](const auto& info) {
                            std::string name(info.param.name);
                            std::replace(name.begin(), name.end(), '-', '_');
