@@ -44,6 +44,7 @@ struct Construction {
   std::int64_t lanes = 1;              ///< of a vector of the dtype computed in
   std::vector<std::string> constants;  ///< inputs whose copies are made before calls
   std::vector<TileLoop> tile_loops;    ///< made by now
+  bool separable = false;  ///< something in it is computed by its place in a block: Phases can be either
 
   void add(Decision decision);
   std::pair<std::string, std::string> split(const std::string& scope, const std::string& loop,
@@ -255,7 +256,7 @@ Choosing fewest_cycles(const Construction& c, const std::string& scope, const Sk
 struct Finished {
   Schedule schedule;
   LoopNest nest;
-  bool separable = false;  ///< something in it is computed by its place in a block: Phases can be either
+  bool separable = false;  ///< as Construction has it
 };
 /// What is computed by its place in a block, as a strided transposed convolution is: place by place where it
 /// lies, or as channels of its own that are put in their places by a copy (decision `polyphase`).
@@ -294,7 +295,6 @@ Finished construct_from(const Construction& prepared, const Chooser& chooser,
                         const TiledFusions& fusions = {});
 /// The construction before loops are decided: what is cheap inlined, sums solved, epilogues fused.
 Construction prepared(const program::Program& concrete, Dtype dtype, const Target& target,
-                      const std::vector<std::string>& constants, const Strides& strides, Phases phases,
-                      bool* separable = nullptr);
+                      const std::vector<std::string>& constants, const Strides& strides, Phases phases);
 
 }  // namespace syno::construct

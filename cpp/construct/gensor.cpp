@@ -61,8 +61,11 @@ class Constructor {
 
   Constructed run() {
     const auto start = std::chrono::steady_clock::now();
-    Built built = constructed(Phases::Together, {});
-    Phases phases = Phases::Together;
+    const auto prepared_with = [&](Phases phases) {
+      return prepared(program_, dtype_, target_, options_.constants, options_.strides, phases);
+    };
+    Construction chosen = prepared_with(Phases::Together);
+    Built built = constructed(chosen, {});
     const auto take_if_faster = [&](Built other, double gain) {
       const double counted_s = std::min(other.made.counted_s, built.made.counted_s);
       const bool faster = other.made.prediction.seconds * gain < built.made.prediction.seconds;
@@ -70,13 +73,15 @@ class Constructor {
       if (faster) built.made.counted_s = counted_s;
       return faster;
     };
-    if (built.separable && take_if_faster(constructed(Phases::Apart, {}), 1)) phases = Phases::Apart;
+    if (chosen.separable) {
+      Construction apart = prepared_with(Phases::Apart);
+      if (take_if_faster(constructed(apart, {}), 1)) chosen = std::move(apart);
+    }
     TiledFusions fusions;
     if (!options_.chooser)  // who is asked about each scope of the program as it is
-      fusions = predicted_fusions(program_, dtype_, machine_, {options_.threads, options_.cold},
-                                  options_.constants, options_.strides, phases);
+      fusions = predicted_fusions(chosen, machine_, {options_.threads, options_.cold});
     if (!fusions.empty())
-      take_if_faster(constructed(phases, fusions), least_gain(built.intermediate_bytes, machine_));
+      take_if_faster(constructed(chosen, fusions), least_gain(built.intermediate_bytes, machine_));
     Constructed& made = built.made;
     made.construct_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -103,22 +108,20 @@ class Constructor {
 
   struct Built {
     Constructed made;
-    bool separable = false;  ///< phases can be separated in it
     std::int64_t intermediate_bytes = 0;
   };
-  Built constructed(Phases phases, const TiledFusions& fusions) const {
+  Built constructed(const Construction& from, const TiledFusions& fusions) const {
     Constructed made;
     const auto chooser = [&](const Question& question) {
       const bool many = question.construction.plan.scopes.size() > kMostScopes;
       if (options_.chooser) return asked(question, made);
       return policy_.walk == nullptr || many ? counted(question) : choose(question, made);
     };
-    Finished finished = construct_with(program_, dtype_, target_, chooser, options_.constants,
-                                       options_.strides, phases, fusions);
+    Finished finished = construct_from(from, chooser, fusions);
     made.prediction = predict(finished.nest, machine_, {options_.threads, options_.cold});
     made.schedule = std::move(finished.schedule);
     if (made.scopes.empty() || !std::isfinite(made.counted_s)) made.counted_s = made.prediction.seconds;
-    return {std::move(made), finished.separable, intermediate_bytes(finished.nest)};
+    return {std::move(made), intermediate_bytes(finished.nest)};
   }
 
   static Choosing counted(const Question& question) {

@@ -285,23 +285,19 @@ double least_gain(std::int64_t intermediate_bytes, const Machine& machine) {
   return intermediate_bytes > last.bytes / std::max(1, last.shared_by) ? 1 : kClearGain;
 }
 
-TiledFusions predicted_fusions(const program::Program& concrete, Dtype dtype, const Machine& machine,
-                               const machine::PredictOptions& options,
-                               const std::vector<std::string>& constants, const Strides& strides,
-                               Phases phases) {
-  const Target target = machine.target(options.threads);
+TiledFusions predicted_fusions(const Construction& c, const Machine& machine,
+                               const machine::PredictOptions& options) {
   const Chooser counted = [](const Question& question) {
     return fewest_cycles(question.construction, question.scope, question.sketches);
   };
   TiledFusions chosen;
-  const Construction c = prepared(concrete, dtype, target, constants, strides, phases);
   const std::size_t count = c.plan.program.scopes.size();
   if (count < 2 || count > kMostScopes) return chosen;
   const auto made_with = [&](const TiledFusions& fusions) { return construct_from(c, counted, fusions); };
   const auto predicted = [&](const Finished& made) { return machine::predict(made.nest, machine, options); };
   const Finished whole = made_with({});
   const std::int64_t kept = intermediate_bytes(whole.nest);
-  if (kept <= target.l1_bytes) return chosen;
+  if (kept <= c.target.l1_bytes) return chosen;
   const double gain = least_gain(kept, machine);
   const machine::Prediction without = predicted(whole);
   // Tiles save moving data, never work.

@@ -37,9 +37,7 @@ double least_gain(std::int64_t intermediate_bytes, const Machine& machine);
 
 /// The fusions that are predicted to make the counted schedule faster, chosen scope by scope, the last one
 /// first; none where whole stages are as fast, or their intermediate results fit the first cache.
-TiledFusions predicted_fusions(const program::Program& concrete, Dtype dtype, const Machine& machine,
-                               const machine::PredictOptions& options,
-                               const std::vector<std::string>& constants, const Strides& strides,
-                               Phases phases);
+TiledFusions predicted_fusions(const Construction& prepared, const Machine& machine,
+                               const machine::PredictOptions& options);
 
 }  // namespace syno::construct

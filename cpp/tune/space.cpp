@@ -152,24 +152,23 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const
       dtype_(dtype),
       machine_(machine),
       threads_(threads),
-      constants_(std::move(constants)) {
+      prepared_(construct::prepared(program_, dtype_, machine_.target(threads), constants, {},
+                                    construct::Phases::Together)) {
   const auto predicted_s = [&](const construct::Finished& finished) {
     return machine::predict(finished.nest, machine_, {threads_, false}).seconds;
   };
-  const construct::Finished together = counted(construct::Phases::Together);
-  if (together.separable && predicted_s(counted(construct::Phases::Apart)) < predicted_s(together))
-    phases_ = construct::Phases::Apart;
-  fusions_ =
-      construct::predicted_fusions(program_, dtype_, machine_, {threads_, false}, constants_, {}, phases_);
+  if (prepared_.separable) {
+    construct::Construction apart = construct::prepared(program_, dtype_, machine_.target(threads), constants,
+                                                        {}, construct::Phases::Apart);
+    if (predicted_s(counted(apart)) < predicted_s(counted(prepared_))) prepared_ = std::move(apart);
+  }
+  fusions_ = construct::predicted_fusions(prepared_, machine_, {threads_, false});
 }
 
-construct::Finished ScheduleSpace::counted(construct::Phases phases) const {
-  return construct::construct_with(
-      program_, dtype_, machine_.target(threads_),
-      [](const construct::Question& question) {
-        return construct::fewest_cycles(question.construction, question.scope, question.sketches);
-      },
-      constants_, {}, phases);
+construct::Finished ScheduleSpace::counted(const construct::Construction& prepared) const {
+  return construct::construct_from(prepared, [](const construct::Question& question) {
+    return construct::fewest_cycles(question.construction, question.scope, question.sketches);
+  });
 }
 
 std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule, Choices choices) const {
@@ -210,8 +209,8 @@ std::optional<Choosing> ScheduleSpace::random_choice(const Sketches& sketches, R
 
 std::optional<Candidate> ScheduleSpace::build(Choices choices, const Choose& choose) const {
   try {
-    construct::Finished finished = construct::construct_with(
-        program_, dtype_, machine_.target(threads_),
+    construct::Finished finished = construct::construct_from(
+        prepared_,
         [&](const construct::Question& question) {
           const Choosing counted =
               construct::fewest_cycles(question.construction, question.scope, question.sketches);
@@ -220,7 +219,7 @@ std::optional<Candidate> ScheduleSpace::build(Choices choices, const Choose& cho
           choose(question.scope, question.sketches, choice);
           return choice;
         },
-        constants_, {}, phases_, fusions_);
+        fusions_);
     return candidate(std::move(finished), std::move(choices));
   } catch (const Error&) {
     return std::nullopt;
@@ -239,7 +238,7 @@ std::vector<Candidate> ScheduleSpace::starts() const {
     for (std::size_t s = 0; s < sketches.size(); ++s)
       if (s != choice.sketch) others.emplace_back(scope, s);
   }));
-  if (!fusions_.empty()) keep(candidate(counted(phases_), {}));
+  if (!fusions_.empty()) keep(candidate(counted(prepared_), {}));
   for (const auto& [named, sketch] : others)
     keep(build({}, [&, at = sketch, &name = named](const std::string& scope, const Sketches& sketches,
                                                    Choosing& choice) {

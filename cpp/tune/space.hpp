@@ -63,7 +63,7 @@ class ScheduleSpace {
   using Choose =
       std::function<void(const std::string& scope, const construct::Sketches&, construct::Choosing&)>;
   /// Whole stages, every scope as counted.
-  construct::Finished counted(construct::Phases phases) const;
+  construct::Finished counted(const construct::Construction& prepared) const;
   std::optional<Candidate> build(Choices choices, const Choose& choose) const;
   std::optional<Candidate> candidate(construct::Finished finished, Choices choices) const;
   void change(const construct::Sketches& sketches, construct::Choosing& choice, Random& random) const;
@@ -73,9 +73,8 @@ class ScheduleSpace {
   nest::Dtype dtype_;
   Machine machine_;
   int threads_;
-  std::vector<std::string> constants_;
   // What is predicted to take less time.
-  construct::Phases phases_ = construct::Phases::Together;
+  construct::Construction prepared_;
   construct::TiledFusions fusions_;
 };
 

@@ -155,7 +155,7 @@ TEST(TiledFusion, KeepsTheMeaningOfRandomChains) {
   EXPECT_GT(hosted, 60) << "of " << tried;
 }
 
-class EveryTile : public testing::TestWithParam<Template> {};
+class EveryTile : public ::testing::TestWithParam<Template> {};
 
 TEST_P(EveryTile, KeepsTheMeaning) {
   Random random(83);
@@ -175,7 +175,7 @@ TEST_P(EveryTile, KeepsTheMeaning) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, EveryTile, testing::ValuesIn(templates()),
+INSTANTIATE_TEST_SUITE_P(Programs, EveryTile, ::testing::ValuesIn(templates()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 constexpr const char* kAttention =
@@ -285,10 +285,10 @@ TEST(TiledFusion, LeavesTheScheduleAsItIsWhereNoClearGainIsPredicted) {
 }
 
 TEST(TiledFusion, LeavesAloneWhatFitsTheFirstCache) {
-  EXPECT_TRUE(predicted_fusions(program::parse("t[i] = sum[k] x[i,k]; y[i,j] = exp(t[i]) * x[i,j]",
-                                               {.sizes = {{"i", 64}, {"k", 64}, {"j", 64}}}),
-                                Dtype::F32, server(), {1, false}, {}, {}, Phases::Together)
-                  .empty());
+  const auto p = program::parse("t[i] = sum[k] x[i,k]; y[i,j] = exp(t[i]) * x[i,j]",
+                                {.sizes = {{"i", 64}, {"k", 64}, {"j", 64}}});
+  const Construction made = prepared(p, Dtype::F32, server().target(1), {}, {}, Phases::Together);
+  EXPECT_TRUE(predicted_fusions(made, server(), {1, false}).empty());
 }
 
 }  // namespace

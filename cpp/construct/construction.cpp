@@ -1,0 +1,147 @@
+// The plan and the trace that strategies write: the decisions they share.
+#include <algorithm>
+#include <numeric>
+
+#include "construct/construct.hpp"
+#include "support/error.hpp"
+
+namespace syno::construct {
+
+namespace {
+
+/// Iterations of scalar work below which starting threads costs more than it gives.
+constexpr double kParallelWork = 60'000;
+
+}  // namespace
+
+Construction::Construction(const program::Program& concrete, Dtype dtype, const Target& machine,
+                           std::vector<std::string> constant_names, const Strides& strides)
+    : plan(concrete, dtype), target(machine), constants(std::move(constant_names)) {
+  for (const auto& name : constants) {
+    const auto tensor = plan.tensor_named(name);
+    if (plan.program.tensor(tensor).role == program::Role::Computed)
+      fail<ScheduleError>("construct", "'{}' is computed; only inputs can be constant over calls", name);
+  }
+  schedule.dtype = dtype;
+  lanes = std::max<std::int64_t>(1, machine.vector_bits / (dtype == Dtype::F64 ? 64 : 32));
+  for (const auto& [name, numbers] : strides) add({"strides", "", {}, numbers, name, {}});
+}
+
+void Construction::add(Decision decision) {
+  decide(plan, decision);
+  schedule.trace.push_back(std::move(decision));
+}
+
+std::pair<std::string, std::string> Construction::split(const std::string& scope, const std::string& loop,
+                                                        std::int64_t factor) {
+  add({"split", scope, {loop}, {factor}, "", {}});
+  const auto& loops = plan.scopes[index(scope)].loops;
+  return {loops[loops.size() - 2].name, loops.back().name};
+}
+
+std::string Construction::fuse(const std::string& scope, const std::string& a, const std::string& b) {
+  add({"fuse", scope, {a, b}, {}, "", {}});
+  return plan.scopes[index(scope)].loops.back().name;
+}
+
+void Construction::apply(const std::string& scope, const Splits& splits) {
+  for (const auto& [loop, factor] : splits) {
+    const auto names = leaves(scope);
+    if (std::find(names.begin(), names.end(), loop) != names.end())
+      split(scope, loop, std::min(factor, extent(scope, loop)));  // a piece may be less than a block
+  }
+}
+
+bool Construction::constant(program::TensorId tensor) const {
+  const auto& name = plan.program.tensor(tensor).name;
+  return std::find(constants.begin(), constants.end(), name) != constants.end();
+}
+
+std::string Construction::stage_read(const std::string& scope, const ReadFacts& read,
+                                     const std::string& suffix) {
+  const std::string& source = plan.program.tensor(read.tensor).name;
+  const std::string copy = program::fresh_tensor_name(plan.program, source + suffix);
+  const auto reads = plan.reads_of(index(scope), read.tensor);
+  const auto which = std::find(reads.begin(), reads.end(), read.id) - reads.begin();
+  add({"stage", scope, {}, {which}, source, {copy}});
+  // Loops that run further than the analysed ones, as a tile's do, may leave t[i / 18, i % 18] a copy by i
+  // alone.
+  const auto staged = plan.program.find_tensor(copy);
+  const std::size_t rank = plan.program.tensor(*staged).dims.size();
+  if (rank != read.copy.extents.size())
+    fail<ScheduleError>("construct", "a copy of '{}' for '{}' has {} dimensions where {} were analysed",
+                        source, scope, rank, read.copy.extents.size());
+  return copy;
+}
+
+void Construction::prepack(const std::string& copy, program::TensorId source) {
+  if (constant(source)) add({"prepack", copy, {}, {}, "", {}});
+}
+
+std::vector<std::string> Construction::leaves(const std::string& scope) {
+  const std::size_t s = index(scope);
+  plan.need_domain(s);
+  const ScopePlan& current = plan.scopes[s];
+  std::vector<std::string> names;
+  for (const int loop : current.order) names.push_back(current.loops[static_cast<std::size_t>(loop)].name);
+  return names;
+}
+
+std::int64_t Construction::extent(const std::string& scope, const std::string& loop) const {
+  const std::size_t s = index(scope);
+  return plan.scopes[s].loops[static_cast<std::size_t>(plan.leaf_named(s, loop))].extent;
+}
+
+void Construction::vectorize_innermost(const std::string& scope) {
+  const std::size_t s = index(scope);
+  plan.need_domain(s);
+  const auto innermost = [&] {
+    return plan.scopes[s].loops[static_cast<std::size_t>(plan.scopes[s].order.back())];
+  };
+  if (plan.scopes[s].order.empty()) return;
+  const PlannedLoop loop = innermost();
+  if (loop.extent == 1 || loop.kind != LoopKind::Serial) return;
+  const ScopePlan before = plan.scopes[s];
+  const std::uint32_t slots = plan.program.next_slot;
+  const std::size_t length = schedule.trace.size();
+  try {
+    std::string lane = loop.name;
+    if (loop.extent > lanes) {
+      const auto [outer, inner] = split(scope, loop.name, lanes);
+      lane = inner;
+      add({"vectorize", scope, {lane}, {}, "", {}});
+      peel_lanes(scope, outer, inner, loop.extent % lanes != 0);
+    } else {
+      add({"vectorize", scope, {lane}, {}, "", {}});
+    }
+  } catch (const ScheduleError&) {  // iterations that meet in one element stay a loop
+    plan.scopes[s] = before;
+    plan.program.next_slot = slots;
+    schedule.trace.resize(length);
+  }
+}
+
+void Construction::parallel_outermost(const std::string& scope, std::int64_t inside) {
+  const std::size_t s = index(scope);
+  plan.need_domain(s);
+  const ScopePlan& current = plan.scopes[s];
+  if (current.attach_scope >= 0) return;
+  double work = 1;
+  for (const int loop : current.order)
+    work *= static_cast<double>(current.loops[static_cast<std::size_t>(loop)].extent);
+  if (work + static_cast<double>(inside) < kParallelWork) return;
+  for (const int index : current.order) {
+    const PlannedLoop& loop = current.loops[static_cast<std::size_t>(index)];
+    if (loop.extent == 1) continue;
+    if (loop.reduction || loop.kind != LoopKind::Serial) return;
+    const ScopePlan before = current;
+    try {
+      add({"parallel", scope, {loop.name}, {}, "", {}});
+    } catch (const ScheduleError&) {
+      plan.scopes[s] = before;
+    }
+    return;
+  }
+}
+
+}  // namespace syno::construct
