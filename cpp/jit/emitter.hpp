@@ -222,7 +222,11 @@ class Emitter {
   void emit_for(const nest::Statement& loop);
   bool loads_again(const nest::Statement& loop);
   void emit_unrolled(const nest::Statement& loop, std::int64_t begin, std::int64_t end);
+  void emit_copies(const nest::Statement& loop, const Form& begin, std::int64_t count);
+  std::optional<std::int64_t> sums_in(nest::StatementId id, std::int64_t times);
   void emit_serial(const nest::Statement& loop, const Form& begin, const Form& end);
+  std::int64_t several_at_once(const nest::Statement& loop, std::int64_t count);
+  void emit_several(const nest::Statement& loop, std::int64_t begin, std::int64_t end, std::int64_t several);
   void emit_between(const nest::Statement& loop, const Form& begin, const Form& end);
   template <class Body>
   void emit_counted(std::uint32_t slot, nest::StatementId body_statement, llvm::Value* begin,

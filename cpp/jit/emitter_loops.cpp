@@ -20,6 +20,8 @@ using symbolic::Interval;
 namespace {
 
 constexpr std::int64_t kLargestUnrolledChunks = 8;
+/// Sums of an iteration that is little work, of those written behind one another, and how many those are.
+constexpr std::int64_t kFewSums = 16, kEnoughSums = 48, kMostAtOnce = 4;
 /// Operands are in want of registers where sums take more than this part of them, or leave fewer.
 constexpr double kCrowded = 0.75;
 constexpr double kFewLeft = 6;
@@ -41,6 +43,19 @@ void count_variable(const symbolic::Arena& arena, symbolic::ExprId id, std::uint
     return;
   count_variable(arena, node.a, slot, plain && node.op == symbolic::Op::Add, found);
   if (node.op == symbolic::Op::Add) count_variable(arena, node.b, slot, plain, found);
+}
+
+/// Calls `visit` for a value and those it is made of.
+template <class Visit>
+void visit_values(const nest::LoopNest& nest, nest::ValueId id, const Visit& visit) {
+  const nest::Value& node = nest.value(id);
+  visit(node);
+  if (node.kind == nest::ValueKind::Select) visit_values(nest, node.c, visit);
+  if (node.kind == nest::ValueKind::Select || node.kind == nest::ValueKind::Binary)
+    visit_values(nest, node.b, visit);
+  if (node.kind == nest::ValueKind::Select || node.kind == nest::ValueKind::Binary ||
+      node.kind == nest::ValueKind::Unary)
+    visit_values(nest, node.a, visit);
 }
 
 /// Calls `visit(buffer, indices)` for every access in a statement and below.
@@ -98,6 +113,10 @@ void Emitter::emit_for(const Statement& loop) {
     if (loop.loop == LoopKind::Vector) return emit_vector(loop, begin.constant, end.constant);
   }
   if (loop.loop == LoopKind::Parallel && !f_.parallel && !simd_) return emit_parallel(loop, begin, end);
+  if (begin.is_constant() && end.is_constant()) {
+    const std::int64_t several = several_at_once(loop, end.constant - begin.constant);
+    if (several > 1) return emit_several(loop, begin.constant, end.constant, several);
+  }
   emit_serial(loop, begin, end);
 }
 
@@ -113,17 +132,86 @@ bool Emitter::loads_again(const Statement& loop) {
   return false;
 }
 
-void Emitter::emit_unrolled(const Statement& loop, std::int64_t begin, std::int64_t end) {
-  const bool apart = end - begin > 1 && loads_again(loop);
-  for (std::int64_t i = begin; i < end; ++i) {
-    forms_.bind_constant(loop.slot, i);
+/// `begin` is a form of variables that are bound, so the body is written for `begin`, `begin` + 1, ...
+void Emitter::emit_copies(const Statement& loop, const Form& begin, std::int64_t count) {
+  const bool apart = count > 1 && loads_again(loop);
+  for (std::int64_t i = 0; i < count; ++i) {
+    forms_.bind_form(loop.slot, nest::with_constant(begin, i));
     const std::size_t locals = f_.local_log.size();
     emit(loop.children[0]);
-    if (!apart || i + 1 == end) continue;
+    if (!apart || i + 1 == count) continue;
     forget_locals(locals);
     b_.CreateFence(llvm::AtomicOrdering::AcquireRelease, llvm::SyncScope::SingleThread);  // no instruction
   }
   forms_.unbind(loop.slot);
+}
+
+void Emitter::emit_unrolled(const Statement& loop, std::int64_t begin, std::int64_t end) {
+  emit_copies(loop, {{}, begin}, end - begin);
+}
+
+/// Iterations of a serial loop that are written one after the other: a core that starts two multiply-adds of
+/// such vectors a cycle has few places left for counting and addresses, which several iterations share then.
+std::int64_t Emitter::several_at_once(const Statement& loop, std::int64_t count) {
+  if (simd_) return 1;
+  const std::optional<std::int64_t> sums = sums_in(loop.children[0], 1);
+  if (!sums || *sums == 0 || *sums > kFewSums) return 1;
+  std::int64_t several = 1;
+  while (several < kMostAtOnce && 2 * several * *sums <= kEnoughSums && 4 * several <= count) several *= 2;
+  return several;
+}
+
+/// Vectors that are added to registers in one execution of a statement that has no branch and no loop in it;
+/// nothing for another one.
+std::optional<std::int64_t> Emitter::sums_in(StatementId id, std::int64_t times) {
+  const Statement& statement = nest_.statement(id);
+  switch (statement.kind) {
+    case StatementKind::Sequence: {
+      std::int64_t all = 0;
+      for (const StatementId child : statement.children) {
+        const auto one = sums_in(child, times);
+        if (!one) return std::nullopt;
+        all += *one;
+      }
+      return all;
+    }
+    case StatementKind::For: {
+      const Form begin = form(statement.begin), end = form(statement.end);
+      if (!begin.is_constant() || !end.is_constant()) return std::nullopt;
+      std::int64_t count = std::max<std::int64_t>(0, end.constant - begin.constant);
+      if (statement.loop == LoopKind::Vector) count = (count + native_lanes_ - 1) / native_lanes_;
+      if (count != 1 && statement.loop != LoopKind::Unroll && statement.loop != LoopKind::Vector)
+        return std::nullopt;
+      return sums_in(statement.children[0], times * count);
+    }
+    case StatementKind::Store: {
+      if (nest_.buffer(statement.buffer).kind != BufferKind::Register) return std::nullopt;
+      bool branches = false;
+      visit_values(nest_, statement.value, [&](const nest::Value& value) {
+        branches = branches || value.kind == nest::ValueKind::Select || !value.guards.empty();
+      });
+      if (branches) return std::nullopt;
+      return statement.mode == nest::StoreMode::Add ? times : 0;
+    }
+    case StatementKind::Prefetch:
+      return 0;
+    case StatementKind::If:
+    case StatementKind::Allocate:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+void Emitter::emit_several(const Statement& loop, std::int64_t begin, std::int64_t end,
+                           std::int64_t several) {
+  const std::uint32_t chunk = next_slot_++;
+  const std::int64_t chunks = (end - begin) / several, rest = begin + chunks * several;
+  emit_counted(chunk, loop.children[0], b_.getInt64(0), b_.getInt64(static_cast<std::uint64_t>(chunks)),
+               false, {0, chunks - 1}, loop.name, [&] {
+                 const Form first = nest::multiply(forms_.slot_form(chunk), several);
+                 emit_copies(loop, nest::with_constant(first, begin), several);
+               });
+  if (rest < end) emit_unrolled(loop, rest, end);
 }
 
 /// The loop of a runtime variable: one phi for it and one for every register slot its body writes.
