@@ -1283,6 +1283,11 @@ class MachineModel:
         Vector multiply-adds a cycle, sustained.
         """
     @property
+    def fma_pipes(self) -> float:
+        """
+        Vector multiply-adds that a cycle starts: what was measured, in whole ports.
+        """
+    @property
     def ghz(self) -> float:
         ...
     @property

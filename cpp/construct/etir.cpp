@@ -226,7 +226,7 @@ double EtirGraph::benefit_of_vthreads(const Etir& before, const Etir& after, std
   const double width = static_cast<double>(dims_[dim].unit), x = static_cast<double>(dims_[dim].extent);
   const auto threads = [&](const Etir& s) { return static_cast<double>(s.vthreads[dim]); };
   const double banks = ceil_divide(x, threads(before) * width) / ceil_divide(x, threads(after) * width);
-  const double needed = machine_.fma_latency_cycles * machine_.fma_per_cycle;
+  const double needed = machine_.fma_latency_cycles * machine_.fma_pipes();
   const double chains = ceil_divide(needed, accumulators(before)) / ceil_divide(needed, accumulators(after));
   return after.vthreads[dim] > before.vthreads[dim] ? std::max(banks, chains) : std::min(banks, chains);
 }

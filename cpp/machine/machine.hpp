@@ -42,6 +42,10 @@ struct Machine {
   bool operator==(const Machine&) const = default;
 
   std::int64_t lanes(std::int64_t element_bytes) const { return vector_bits / (8 * element_bytes); }
+  /// Vectors of multiply-adds that a cycle starts: whole ones, or one half of each. Less is measured where
+  /// something else used the core, another program or another machine on the same one; schedules are made for
+  /// the core.
+  double fma_pipes() const;
   /// Multiply-add peak of one core, 1e9 floating-point operations a second (one multiply-add is two).
   double peak_gflops(std::int64_t element_bytes) const;
   /// The nearest level that holds `bytes`, as an index; main memory where none does.
@@ -49,6 +53,9 @@ struct Machine {
   /// What schedules may assume of it.
   Target target(int threads) const;
 };
+
+/// The ports that a rate a cycle, measured or not, is of: whole ones, or one that takes two cycles.
+double whole_pipes(double per_cycle);
 
 /// What the system says about this machine and the CPU code is generated for; rates are typical ones. Of a
 /// CPU of another architecture everything is typical, but for its vectors.

@@ -153,7 +153,7 @@ class Model {
     const double per_cycle = machine_.ghz;
     const double load = vector_bytes * per_cycle / machine_.levels[0].read_gbs;
     const double store = vector_bytes * per_cycle / machine_.levels[0].write_gbs;
-    made.fma = (work.fma + work.costly) / machine_.fma_per_cycle;
+    made.fma = (work.fma + work.costly) / machine_.fma_pipes();
     // A vector that crosses lines is two accesses; one as wide as a line nearly always does.
     const double crossing = kCrossing * vector_bytes / static_cast<double>(machine_.levels[0].line_bytes);
     made.loads = (work.vector_loads + crossing * work.crossing_loads) * load +

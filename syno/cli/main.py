@@ -400,6 +400,8 @@ def doctor(
                 f"{model['fma_per_cycle']:.2f} multiply-adds of {model['vector_bits']} bits a cycle",
             ]
         )
+        if model["disturbed"]:
+            rows.append(["disturbed", model["disturbed"]])
         rows += [
             [
                 level["name"],

@@ -19,6 +19,7 @@ from syno.timing.measuring import measuring
 
 MachineModel = _core.MachineModel
 _LARGEST_BYTES = 1 << 20
+_UNDISTURBED = 0.93
 
 
 def machine_file() -> Path | None:
@@ -193,4 +194,20 @@ def describe(machine: MachineModel) -> dict[str, Any]:
 
     facts: dict[str, Any] = json.loads(machine.to_json())
     facts["peak_gflops"] = machine.peak_gflops()
+    facts["disturbed"] = disturbed(machine)
     return facts
+
+
+def disturbed(machine: MachineModel) -> str:
+    """What was wrong while it was measured, as a sentence; empty where nothing was.
+
+    A core starts whole multiply-adds a cycle. Where fewer were reached, something else used it: another program, or on a
+    virtual machine a neighbour. Schedules are made for the core as it is without; rates of caches may be too low.
+    """
+    reached, pipes = machine.fma_per_cycle, machine.fma_pipes
+    if not machine.measured or reached >= _UNDISTURBED * pipes:
+        return ""
+    return (
+        f"{reached:.2f} of {pipes:g} multiply-adds a cycle were reached: something else used the core; "
+        "'syno doctor --measure' measures again"
+    )

@@ -62,6 +62,34 @@ def test_measured_once_then_read(tmp_path: Path) -> None:
         assert machine_model() == typical  # a damaged file of the cache is no file
 
 
+def test_a_model_measured_beside_something_else_says_so() -> None:
+    facts = json.loads(_core.describe_machine().to_json()) | {"measured": True}
+    said = {}
+    for reached in (2.0, 1.9, 1.47):
+        model = _core.MachineModel.from_json(json.dumps(facts | {"fma_per_cycle": reached}))
+        assert model.fma_pipes == 2
+        said[reached] = describe(model)["disturbed"]
+    assert said[2.0] == said[1.9] == ""
+    assert said[1.47].startswith("1.47 of 2 multiply-adds a cycle were reached")
+    assert describe(_core.describe_machine())["disturbed"] == ""  # typical rates were not measured
+
+
+def test_schedules_are_those_of_the_core_however_disturbed_it_was() -> None:
+    facts = json.loads(_core.describe_machine().to_json())
+    program = _core.Program.parse(
+        "y[o,h] = sum[c] x[c,h] * k[o,c]", shapes={"x": [512, 784], "k": [128, 512]}
+    )
+    made = {
+        str(
+            _core.construct_schedule(
+                program, _core.MachineModel.from_json(json.dumps(facts | rate))
+            ).schedule
+        )
+        for rate in ({"fma_per_cycle": 2.0}, {"fma_per_cycle": 1.47}, {"fma_per_cycle": 1.6})
+    }
+    assert len(made) == 1
+
+
 def test_environment_names_another_machine(tmp_path: Path) -> None:
     facts = json.loads(_core.describe_machine().to_json())
     facts["name"] = "another machine"

@@ -29,6 +29,26 @@ TEST(Machine, DescriptionHasCachesAndMemory) {
   EXPECT_EQ(machine.target(1).l1_bytes, machine.levels[0].bytes);
 }
 
+TEST(Machine, PortsAreWholeWhateverUsedTheCoreBesideIt) {
+  for (const auto& [measured, pipes] : {std::pair{0.3, 0.5},
+                                        {0.5, 0.5},
+                                        {0.7, 1.0},
+                                        {0.98, 1.0},
+                                        {1.05, 1.0},
+                                        {1.47, 2.0},
+                                        {1.6, 2.0},
+                                        {2.02, 2.0},
+                                        {2.12, 2.0},
+                                        {2.5, 3.0},
+                                        {4.0, 4.0}})
+    EXPECT_EQ(whole_pipes(measured), pipes) << measured;
+  Machine machine = describe_machine(jit::host_cpu());
+  machine.fma_per_cycle = 1.47;
+  EXPECT_EQ(machine.target(1).fma_per_cycle, 2) << "schedules are made for the core";
+  EXPECT_DOUBLE_EQ(machine.peak_gflops(4), 4.0 * static_cast<double>(machine.lanes(4)) * machine.ghz);
+  EXPECT_EQ(machine_from_json(to_json(machine)).fma_per_cycle, 1.47) << "the file keeps what was measured";
+}
+
 TEST(Machine, BytesTakeWhatReadingWritingAndCopyingTake) {
   MemoryLevel level;
   level.read_gbs = 10, level.write_gbs = 2, level.copy_gbs = 4;
