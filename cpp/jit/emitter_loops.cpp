@@ -132,7 +132,7 @@ bool Emitter::loads_again(const Statement& loop) {
   return false;
 }
 
-/// `begin` is a form of variables that are bound, so the body is written for `begin`, `begin` + 1, ...
+/// The body of so many iterations, one behind the other; `begin` is a form of variables that are bound.
 void Emitter::emit_copies(const Statement& loop, const Form& begin, std::int64_t count) {
   const bool apart = count > 1 && loads_again(loop);
   for (std::int64_t i = 0; i < count; ++i) {
