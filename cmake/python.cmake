@@ -2,11 +2,12 @@ find_package(Python COMPONENTS Interpreter Development.Module REQUIRED)
 find_package(pybind11 CONFIG REQUIRED)
 
 file(GLOB bindings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cpp/bindings/*.cpp)
-list(FILTER bindings EXCLUDE REGEX "/(arrays|bind_jit|bind_torch)\\.cpp$")
-pybind11_add_module(_core MODULE NO_EXTRAS ${bindings})
 # A call of a kernel goes through these, so they get the last optimisations, too.
-add_library(_core_calls OBJECT ${PROJECT_SOURCE_DIR}/cpp/bindings/arrays.cpp ${PROJECT_SOURCE_DIR}/cpp/bindings/bind_jit.cpp
-            ${PROJECT_SOURCE_DIR}/cpp/bindings/bind_torch.cpp)
+set(calls ${bindings})
+list(FILTER calls INCLUDE REGEX "/(arrays|bind_jit|bind_torch)\\.cpp$")
+list(REMOVE_ITEM bindings ${calls})
+pybind11_add_module(_core MODULE NO_EXTRAS ${bindings})
+add_library(_core_calls OBJECT ${calls})
 target_link_libraries(_core_calls PRIVATE pybind11::module)
 target_compile_options(_core_calls PRIVATE -Wall -Wextra -Wno-shadow)
 target_link_libraries(_core PRIVATE _core_calls)
@@ -36,5 +37,6 @@ target_link_options(_core PRIVATE -static-libstdc++ -Wl,--gc-sections -Wl,-Bsymb
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   target_link_options(_core PRIVATE -Wl,--strip-all)
 endif()
+# Slow to compile, and the last of the build: smaller groups keep both cores busy.
 set_target_properties(_core PROPERTIES UNITY_BUILD_BATCH_SIZE 6 LINK_DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/exports.map)
 install(TARGETS _core LIBRARY DESTINATION syno)

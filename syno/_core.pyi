@@ -1275,6 +1275,11 @@ class MachineModel:
     def cores(self) -> int:
         ...
     @property
+    def disturbed(self) -> bool:
+        """
+        Whether it was measured while something else used the core.
+        """
+    @property
     def fma_latency_cycles(self) -> float:
         ...
     @property

@@ -74,6 +74,8 @@ void bind_machine(py::module_& m) {
       .def_readonly("fma_per_cycle", &Machine::fma_per_cycle, "Vector multiply-adds a cycle, sustained.")
       .def_property_readonly("fma_pipes", &Machine::fma_pipes,
                              "Vector multiply-adds that a cycle starts: what was measured, in whole ports.")
+      .def_property_readonly("disturbed", &Machine::disturbed,
+                             "Whether it was measured while something else used the core.")
       .def_readonly("fma_latency_cycles", &Machine::fma_latency_cycles)
       .def_readonly("levels", &Machine::levels, "Nearest to the core first; the last one is main memory.")
       .def_readonly("measured", &Machine::measured, "By micro-benchmarks; otherwise rates are typical ones.")

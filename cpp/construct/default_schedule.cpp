@@ -12,11 +12,6 @@ namespace syno::construct {
 
 namespace {
 
-using program::Function;
-using program::Scalar;
-using program::ScalarId;
-using program::ScalarKind;
-
 /// Loops that follow each other in every tensor become one.
 void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts& facts) {
   c.apply(name, facts.splits);

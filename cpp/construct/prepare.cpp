@@ -173,6 +173,7 @@ void turn_places(Construction& c) {
     c.add(schedule::decision_for("turn", loops.front()));
   }
 }
+
 constexpr std::size_t kMostIntermediate = 3000;  // results in memory; the nest has one allocation in another
 
 void require_few(const program::Program& program) {

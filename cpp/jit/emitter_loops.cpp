@@ -60,30 +60,12 @@ void visit_values(const nest::LoopNest& nest, nest::ValueId id, const Visit& vis
 
 /// Calls `visit(buffer, indices)` for every access in a statement and below.
 template <class Visit>
-void visit_value(const nest::LoopNest& nest, nest::ValueId id, const Visit& visit) {
-  const nest::Value& node = nest.value(id);
-  switch (node.kind) {
-    case nest::ValueKind::Literal:
-    case nest::ValueKind::Index:
-      return;
-    case nest::ValueKind::Load:
-      visit(node.buffer, node.indices);
-      return;
-    case nest::ValueKind::Select:
-      visit_value(nest, node.c, visit);
-      [[fallthrough]];
-    case nest::ValueKind::Binary:
-      visit_value(nest, node.b, visit);
-      [[fallthrough]];
-    case nest::ValueKind::Unary:
-      visit_value(nest, node.a, visit);
-  }
-}
-template <class Visit>
 void visit_accesses(const nest::LoopNest& nest, StatementId id, const Visit& visit) {
   const Statement& statement = nest.statement(id);
   if (statement.kind == StatementKind::Store) {
-    visit_value(nest, statement.value, visit);
+    visit_values(nest, statement.value, [&](const nest::Value& value) {
+      if (value.kind == nest::ValueKind::Load) visit(value.buffer, value.indices);
+    });
     visit(statement.buffer, statement.indices);
   }
   for (const StatementId child : statement.children) visit_accesses(nest, child, visit);

@@ -109,14 +109,19 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
 }  // namespace
 
+/// A measured rate may be off by that much, either way: the clock has changed in between.
+constexpr double kAbout = 0.93;
+
 double whole_pipes(double per_cycle) {
-  constexpr double kMeasured =
-      0.93;  // what is measured may be that much too fast: the clock has changed in between
-  const double least = kMeasured * per_cycle;
+  const double least = kAbout * per_cycle;
   return least <= 0.5 ? 0.5 : std::ceil(least);
 }
 
+bool undisturbed(double per_cycle) { return per_cycle >= kAbout * whole_pipes(per_cycle); }
+
 double Machine::fma_pipes() const { return whole_pipes(fma_per_cycle); }
+
+bool Machine::disturbed() const { return measured && !undisturbed(fma_per_cycle); }
 
 double Machine::peak_gflops(std::int64_t element_bytes) const {
   return 2 * static_cast<double>(lanes(element_bytes)) * fma_pipes() * ghz;

@@ -46,6 +46,8 @@ struct Machine {
   /// something else used the core, another program or another machine on the same one; schedules are made for
   /// the core.
   double fma_pipes() const;
+  /// Whether it was measured while something else used the core.
+  bool disturbed() const;
   /// Multiply-add peak of one core, 1e9 floating-point operations a second (one multiply-add is two).
   double peak_gflops(std::int64_t element_bytes) const;
   /// The nearest level that holds `bytes`, as an index; main memory where none does.
@@ -56,6 +58,8 @@ struct Machine {
 
 /// The ports that a rate a cycle, measured or not, is of: whole ones, or one that takes two cycles.
 double whole_pipes(double per_cycle);
+/// Whether a measured rate is about what whole ports do.
+bool undisturbed(double per_cycle);
 
 /// What the system says about this machine and the CPU code is generated for; rates are typical ones. Of a
 /// CPU of another architecture everything is typical, but for its vectors.

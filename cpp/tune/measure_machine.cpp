@@ -64,9 +64,6 @@ double measure_ghz() {
   return kRounds * kChain / seconds * 1e-9;
 }
 
-/// Of what whole ports do: less is measured where something else uses the core.
-constexpr double kUndisturbed = 0.93;
-
 constexpr std::int64_t kDepth = 128, kRepeats = 200;
 
 /// Multiply-adds of vectors a second, of the register tile kernels are made of.
@@ -178,12 +175,12 @@ double measure_latency(std::int64_t bytes, std::int64_t line, float* memory) {
 }
 
 /// The most of several times, until it is what whole ports do: what uses the core beside us comes and goes.
-double undisturbed(const std::function<double()>& per_cycle) {
+double most_of(const std::function<double()>& per_cycle) {
   constexpr int kTimes = 8;
   double most = 0;
   for (int i = 0; i < kTimes; ++i) {
     most = std::max(most, per_cycle());
-    if (most >= kUndisturbed * machine::whole_pipes(most)) break;
+    if (machine::undisturbed(most)) break;
   }
   return most;
 }
@@ -196,7 +193,7 @@ Machine measure_machine(const machine::Cpu& cpu) {
   Machine machine = describe_machine(cpu);
   const std::int64_t lanes = machine.lanes(4);
   machine.ghz = measure_ghz();
-  machine.fma_per_cycle = undisturbed([&] { return measure_fma(cpu, lanes) / (machine.ghz * 1e9); });
+  machine.fma_per_cycle = most_of([&] { return measure_fma(cpu, lanes) / (machine.ghz * 1e9); });
   machine.fma_latency_cycles = measure_fma_latency(cpu, lanes) * machine.ghz * 1e9;
   std::vector<std::int64_t> probes;
   std::int64_t below = 0;
@@ -219,7 +216,7 @@ Machine measure_machine(const machine::Cpu& cpu) {
     level.write_gbs = measure_write(cpu, lanes, probes[l], aligned);
     const auto read = [&] { return measure_read(cpu, lanes, probes[l], aligned); };
     const double vectors = machine.ghz * machine.vector_bits / 8.0;  // GB/s of one a cycle
-    level.read_gbs = l > 0 ? read() : vectors * undisturbed([&] { return read() / vectors; });
+    level.read_gbs = l > 0 ? read() : vectors * most_of([&] { return read() / vectors; });
     level.copy_gbs = measure_copy(cpu, lanes, probes[l], aligned);
     level.latency_ns = measure_latency(probes[l], level.line_bytes, aligned);
   }

@@ -19,7 +19,6 @@ from syno.timing.measuring import measuring
 
 MachineModel = _core.MachineModel
 _LARGEST_BYTES = 1 << 20
-_UNDISTURBED = 0.93
 
 
 def machine_file() -> Path | None:
@@ -204,10 +203,9 @@ def disturbed(machine: MachineModel) -> str:
     A core starts whole multiply-adds a cycle. Where fewer were reached, something else used it: another program, or on a
     virtual machine a neighbour. Schedules are made for the core as it is without; rates of caches may be too low.
     """
-    reached, pipes = machine.fma_per_cycle, machine.fma_pipes
-    if not machine.measured or reached >= _UNDISTURBED * pipes:
+    if not machine.disturbed:
         return ""
     return (
-        f"{reached:.2f} of {pipes:g} multiply-adds a cycle were reached: something else used the core; "
+        f"{machine.fma_per_cycle:.2f} of {machine.fma_pipes:g} multiply-adds a cycle were reached: something else used the core; "
         "'syno doctor --measure' measures again"
     )
