@@ -15,6 +15,7 @@
 #include "graph/merge.hpp"
 #include "graph/plan.hpp"
 #include "graph/rewrites.hpp"
+#include "graph/scales.hpp"
 #include "graph/text.hpp"
 #include "graph/views.hpp"
 #include "jit/native_library.hpp"
@@ -146,12 +147,12 @@ void bind_rewrites(py::module_& m) {
   m.def(
       "graph_rows",
       [] {
-        std::vector<std::tuple<std::string, std::string>> rows;
+        std::vector<std::tuple<std::string, std::string, bool>> rows;
         for (const graph::GraphRewrite& row : graph::graph_rewrites())
-          rows.emplace_back(std::string(row.name), std::string(row.statement));
+          rows.emplace_back(std::string(row.name), std::string(row.statement), row.reassociates);
         return rows;
       },
-      "(name, statement) of each rewrite of graphs.");
+      "(name, statement, whether it is exact over the reals alone) of each rewrite of graphs.");
   m.def(
       "graph_sites",
       [](const Graph& g, const std::string& row) {
@@ -305,7 +306,9 @@ void bind_graphs(py::module_& m) {
            "32 hexadecimal digits: equal for graphs that are equal up to names and the order of independent "
            "nodes.")
       .def("cleaned", &graph::cleaned, py::call_guard<py::gil_scoped_release>(),
-           "The graph after all rewrites of `graph_rows`, until none applies.")
+           "The graph after all rewrites of `graph_rows` that do not reassociate, until none applies.")
+      .def("scales_in_weights", &graph::scales_in_weights, py::call_guard<py::gil_scoped_release>(),
+           "The graph after the rewrite `scales`, until it applies nowhere.")
       .def("interpret", &interpreted, "values"_a, "call"_a = py::none(), R"doc(
     The outputs by name, in double precision: slow, and what everything else is held to.
 

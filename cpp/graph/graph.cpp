@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/fresh_name.hpp"
 #include "program/text.hpp"
 #include "program/verify.hpp"
 #include "support/json.hpp"
@@ -113,13 +114,6 @@ void check_node(const Graph& graph, const Node& node, const std::vector<Tensor>&
   check_name("function", node.function);
 }
 
-template <class Find>
-std::string fresh(std::string_view wanted, Find&& taken) {
-  std::string name(wanted);
-  for (int i = 2; taken(name); ++i) name = fmt::format("{}.{}", wanted, i);
-  return name;
-}
-
 }  // namespace
 
 Graph::Graph(std::string graph_name) : name(std::move(graph_name)) {
@@ -158,10 +152,10 @@ std::size_t Graph::node_named(std::string_view node_name) const {
 }
 
 std::string Graph::fresh_tensor_name(std::string_view wanted) const {
-  return fresh(wanted, [&](const std::string& tried) { return find_tensor(tried).has_value(); });
+  return fresh_name(wanted, [&](const std::string& tried) { return find_tensor(tried).has_value(); });
 }
 std::string Graph::fresh_node_name(std::string_view wanted) const {
-  return fresh(wanted, [&](const std::string& tried) { return find_node(tried).has_value(); });
+  return fresh_name(wanted, [&](const std::string& tried) { return find_node(tried).has_value(); });
 }
 
 TensorId Graph::add_tensor(Tensor tensor) {

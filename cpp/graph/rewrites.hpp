@@ -28,13 +28,14 @@ struct GraphRewrite {
   /// ScheduleError where find() does not give the site. Inputs, weights and how many outputs there are and in
   /// which order stay; an output may come to be another tensor of the same values.
   Graph (*apply)(const Graph& graph, const GraphSite& site);
+  bool reassociates = false;  ///< exact over the reals alone
 };
 
-/// The rows, by name: common, dead, same, transposes.
+/// The rows, by name: common, dead, same, scales, transposes.
 std::span<const GraphRewrite> graph_rewrites();
 const GraphRewrite& graph_rewrite_named(std::string_view name);  ///< UnknownName lists them
 
-/// What is left when none of the rows applies any more, made in one pass.
+/// What is left when none of the rows that do not reassociate applies any more, made in one pass.
 Graph cleaned(const Graph& graph);
 
 }  // namespace syno::graph

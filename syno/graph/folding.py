@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from syno.graph.building import Array, Network, Node
+from syno.graph.building import Array, Network, Node, Value
 from syno.graph.reference import run_reference
 from syno.graph.tensors import array_of, tensor_of
 
@@ -33,11 +33,36 @@ def is_random(node: Node) -> bool:
     return node.program is None and json.loads(node.attributes).get("random") is True
 
 
+def scaled(network: Network) -> Network:
+    """The network with factors that weights alone give in the weights of the layers before them, where these can take
+    them: batch normalisation in a convolution's. Its inputs, outputs and weights stay."""
+    graph = network.graph().scales_in_weights()
+    before = {node.name: node for node in network.nodes}
+    if len(graph.nodes) == len(
+        before
+    ):  # each layer that takes a factor has a node for each of its weights
+        return network
+    values = dict(network.values)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        was = before.get(node.name)
+        inputs, outputs = tuple(node.inputs), tuple(node.outputs)
+        if was is not None:
+            nodes.append(replace(was, program=node.program, inputs=inputs, outputs=outputs))
+            continue
+        nodes.append(Node(node.name, node.program, inputs, outputs))
+        for name in outputs:
+            shape, dtype, _ = graph.tensor(name)
+            values[name] = Value(name, tuple(shape), dtype)
+    return replace(network, nodes=nodes, values=values)
+
+
 def folded(network: Network) -> Folded:
-    """Parts a network; all its nodes are of `call` where none depends on weights alone.
+    """Parts a network, after :func:`scaled`; all its nodes are of `call` where none depends on weights alone.
 
     What draws random numbers is computed in every call.
     """
+    network = scaled(network)
     constant = set(network.weights)
     once: list[Node] = []
     call: list[Node] = []

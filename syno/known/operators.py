@@ -158,10 +158,13 @@ def _bottleneck_in_space(place: Place, **sizes: str) -> _core.PGraph:
 
 
 def _shift(place: Place, **sizes: str) -> _core.PGraph:
-    """A pointwise convolution of the neighbour one place on along every axis."""
+    """A pointwise convolution of the neighbour one place on along every axis; of layers that stride, of the mean over
+    the places that an output stands for: alone, a place would leave the others without any use."""
     from syno import _core
 
     made = Steps.of(_core.named_operator("conv1x1", place.spec))
+    if not _leaves_out(place.spec):
+        made.steps = [part for step in made.steps for part in _meant(made, step)]
     fixed = {i for _, i in _fixed(place.spec)}
     summed = {name for weight in made.weights for name in weight.of}
     moved = [i for i, name in enumerate(made.input) if i not in fixed and name not in summed]
@@ -172,6 +175,21 @@ def _shift(place: Place, **sizes: str) -> _core.PGraph:
         made.steps.append(Step("shift", made=(name,), of=(made.input[i],), size="1"))
         made.input[i] = name
     return made.graph()
+
+
+def _leaves_out(spec: _core.Spec) -> bool:
+    """Whether the layers themselves leave places out: a window narrower than its stride."""
+    return "discards-data" in json.loads(spec.to_json())["disabled_rules"]
+
+
+def _meant(made: Steps, step: Step) -> Iterator[Step]:
+    """In the place of a Stride, the sum over the places that it leaves out; any other step as it is."""
+    if step.kind != "stride":
+        yield step
+        return
+    part = made.new()
+    yield Step("reduce", made=(part,), size=step.size)
+    yield Step("split", made=step.made, of=(step.of[0], part))
 
 
 def _extent_of(made: Steps, name: str) -> str:

@@ -165,12 +165,24 @@ class RandomGraph {
         const auto columns = 1 + static_cast<std::int64_t>(below(3));
         const TensorId w = graph_.add_weight(tensor_name(fmt::format("w{}", graph_.tensors().size())),
                                              {s.back(), columns}, type);
-        const Shape to(s.begin(), s.end() - 1);
-        return add(
-            parsed(fmt::format(
+        Shape to(s.begin(), s.end() - 1);
+        add(parsed(fmt::format(
                 "input x[{}]\nweight w[{}, {}]\ny[{}, j: {}] = sum[k: {}] x[{}, k] * w[k, j]\n",
                 fmt::join(s, ", "), s.back(), columns, ranges(to), columns, s.back(), iterators(to.size()))),
             {x, w});
+        if (below(2) == 0) return;
+        // ... whose result has a scale and a shift
+        const TensorId made = graph_.nodes().back().outputs[0];
+        to.push_back(columns);
+        const auto further = [&] {
+          return graph_.add_weight(tensor_name(fmt::format("s{}", graph_.tensors().size())), {columns}, type);
+        };
+        const TensorId scale = further(), shift = further();
+        const std::string at = iterators(to.size()), last = fmt::format("i{}", to.size() - 1);
+        return add(
+            parsed(fmt::format("input x[{}]\ninput s[{}]\ninput t[{}]\ny[{}] = x[{}] * s[{}] + t[{}]\n",
+                               fmt::join(to, ", "), columns, columns, ranges(to), at, last, last)),
+            {made, scale, shift});
       }
       case 6:
       case 7: {
@@ -280,12 +292,14 @@ inline std::vector<Values> outputs_of(const Graph& graph, const std::map<std::st
   return all;
 }
 
-inline bool equal(const std::vector<Values>& a, const std::vector<Values>& b) {
+/// `about`: up to the rounding of a few operations.
+inline bool equal(const std::vector<Values>& a, const std::vector<Values>& b, bool about = false) {
   if (a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (a[i].shape != b[i].shape || a[i].data.size() != b[i].data.size()) return false;
     for (std::size_t j = 0; j < a[i].data.size(); ++j)
-      if (!(a[i].data[j] == b[i].data[j] || (std::isnan(a[i].data[j]) && std::isnan(b[i].data[j]))))
+      if (!(a[i].data[j] == b[i].data[j] || (std::isnan(a[i].data[j]) && std::isnan(b[i].data[j])) ||
+            (about && std::abs(a[i].data[j] - b[i].data[j]) <= 1e-9 * (1 + std::abs(a[i].data[j])))))
         return false;
   }
   return true;

@@ -37,7 +37,7 @@ struct Small {
 
 TEST(GraphRewrites, EveryRowKeepsWhatRandomGraphsCompute) {
   std::map<std::string_view, int> applied;
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+  for (std::uint64_t seed = 0; seed < 160; ++seed) {
     const Graph graph = RandomGraph(seed)();
     const auto given = random_values(graph, seed);
     const auto wanted = outputs_of(graph, given);
@@ -47,7 +47,7 @@ TEST(GraphRewrites, EveryRowKeepsWhatRandomGraphsCompute) {
         const Graph made = row.apply(graph, sites[i]);
         verify(made);
         ++applied[row.name];
-        ASSERT_TRUE(equal(wanted, outputs_of(made, given)))
+        ASSERT_TRUE(equal(wanted, outputs_of(made, given), row.reassociates))
             << seed << ' ' << row.name << ' ' << sites[i].node;
         const auto left = row.find(made);
         ASSERT_EQ(std::count(left.begin(), left.end(), sites[i]), 0) << seed << ' ' << row.name;
@@ -65,7 +65,7 @@ TEST(GraphRewrites, CleanedKeepsWhatGraphsComputeAndLeavesNoSite) {
     const auto given = random_values(graph, seed);
     ASSERT_TRUE(equal(outputs_of(graph, given), outputs_of(made, given))) << seed;
     for (const GraphRewrite& row : graph_rewrites())
-      ASSERT_TRUE(row.find(made).empty()) << seed << ' ' << row.name;
+      if (!row.reassociates) ASSERT_TRUE(row.find(made).empty()) << seed << ' ' << row.name;
     ASSERT_EQ(made.with_role(Role::Input).size(), graph.with_role(Role::Input).size());
     ASSERT_EQ(made.with_role(Role::Weight).size(), graph.with_role(Role::Weight).size());
   }
@@ -78,7 +78,7 @@ TEST(GraphRewrites, CleanedIsWhatTheRowsLeaveOneByOne) {
     for (bool any = true; any;) {
       any = false;
       for (const GraphRewrite& row : graph_rewrites())
-        if (const auto sites = row.find(stepped); !sites.empty()) {
+        if (const auto sites = row.find(stepped); !sites.empty() && !row.reassociates) {
           stepped = row.apply(stepped, sites[0]);
           any = true;
         }
