@@ -1290,7 +1290,12 @@ class MachineModel:
     @property
     def fma_pipes(self) -> float:
         """
-        Vector multiply-adds that a cycle starts: what was measured, in whole ports.
+        Vector multiply-adds that a cycle starts: what was measured, in whole ports, no fewer than `fma_ports`.
+        """
+    @property
+    def fma_ports(self) -> float:
+        """
+        Those that every CPU of its name starts in a cycle; 0: not known, or not the same on all.
         """
     @property
     def ghz(self) -> float:
@@ -1927,7 +1932,7 @@ class Graph:
         """
     def cleaned(self) -> Graph:
         """
-        The graph after all rewrites of `graph_rows`, until none applies.
+        The graph after all rewrites of `graph_rows` that do not reassociate, until none applies.
         """
     def constant_nodes(self) -> list[str]:
         """
@@ -2030,6 +2035,10 @@ class Graph:
     def row_major(self, tensors: collections.abc.Sequence[str]) -> Graph:
         """
         The graph in which these tensors have no layout; ScheduleError where one has none.
+        """
+    def scales_in_weights(self) -> Graph:
+        """
+        The graph after the rewrite `scales`, until it applies nowhere.
         """
     def set_outputs(self, names: collections.abc.Sequence[str]) -> None:
         """
@@ -2572,9 +2581,9 @@ def graph_rewrite(graph: Graph, row: str, site: GraphSite) -> Graph:
             ScheduleError: the rewrite does not apply there.
             UnknownName: no rewrite has this name.
     """
-def graph_rows() -> list[tuple[str, str]]:
+def graph_rows() -> list[tuple[str, str, bool]]:
     """
-    (name, statement) of each rewrite of graphs.
+    (name, statement, whether it is exact over the reals alone) of each rewrite of graphs.
     """
 def graph_sites(graph: Graph, row: str) -> list[GraphSite]:
     """

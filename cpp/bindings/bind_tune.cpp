@@ -72,8 +72,13 @@ void bind_machine(py::module_& m) {
       .def_readonly("vector_registers", &Machine::vector_registers)
       .def_readonly("ghz", &Machine::ghz)
       .def_readonly("fma_per_cycle", &Machine::fma_per_cycle, "Vector multiply-adds a cycle, sustained.")
-      .def_property_readonly("fma_pipes", &Machine::fma_pipes,
-                             "Vector multiply-adds that a cycle starts: what was measured, in whole ports.")
+      .def_property_readonly(
+          "fma_pipes", &Machine::fma_pipes,
+          "Vector multiply-adds that a cycle starts: what was measured, in whole ports, no fewer than "
+          "`fma_ports`.")
+      .def_readonly(
+          "fma_ports", &Machine::fma_ports,
+          "Those that every CPU of its name starts in a cycle; 0: not known, or not the same on all.")
       .def_property_readonly("disturbed", &Machine::disturbed,
                              "Whether it was measured while something else used the core.")
       .def_readonly("fma_latency_cycles", &Machine::fma_latency_cycles)

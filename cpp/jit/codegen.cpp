@@ -50,6 +50,8 @@ void initialise_targets() {
   static_cast<void>(done);
 }
 
+}  // namespace
+
 const llvm::Target& target_of(const Cpu& cpu) {
   initialise_targets();
   std::string error;
@@ -57,6 +59,8 @@ const llvm::Target& target_of(const Cpu& cpu) {
   if (target == nullptr) fail<KernelError>("compile", "no code generator for {}: {}", cpu.triple, error);
   return *target;
 }
+
+namespace {
 
 std::unique_ptr<llvm::TargetMachine> target_machine(const Cpu& cpu) {
   llvm::TargetOptions options;

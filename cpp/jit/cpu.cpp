@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "jit/codegen.hpp"
 #include "jit/kernel.hpp"
 #include "jit/target_info.hpp"
 #include "support/error.hpp"
@@ -40,11 +41,12 @@ std::vector<std::string> enabled_of(const Features& features) {
 }
 
 /// What schedules may assume where no machine file says more: of this machine, the caches it has.
-machine::Target schedule_target(const TargetInfo& info, bool here) {
-  machine::Target target;
-  target.vector_bits = info.vector_bits;
-  target.vector_registers = info.vector_registers;
-  if (!here) return target;
+void schedule_target(Cpu& cpu) {
+  machine::Target& target = cpu.target;
+  target.vector_bits = cpu.info.vector_bits;
+  target.vector_registers = cpu.info.vector_registers;
+  if (const double ports = fma_ports(cpu); ports > 0) target.fma_per_cycle = ports;
+  if (!cpu.here) return;
   const auto cache = [](int name, std::int64_t otherwise) {
     const long size = ::sysconf(name);
     return size > 0 ? static_cast<std::int64_t>(size) : otherwise;
@@ -53,7 +55,6 @@ machine::Target schedule_target(const TargetInfo& info, bool here) {
   target.l2_bytes = cache(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
   target.l3_bytes = cache(_SC_LEVEL3_CACHE_SIZE, target.l3_bytes);
   target.threads = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
-  return target;
 }
 
 /// By whole words: LLVM reads the beginnings of them only, and takes `gnuu` for `gnu`.
@@ -88,7 +89,7 @@ Cpu detected() {
   cpu.features = feature_text(features);
   cpu.enabled = enabled_of(features);
   cpu.info = target_info(host_architecture(), features, scalable_bits(cpu.name));
-  cpu.target = schedule_target(cpu.info, true);
+  schedule_target(cpu);
   return cpu;
 }
 
@@ -176,8 +177,8 @@ Cpu cpu_named(const std::string& name, const std::string& triple) {
   cpu.triple = parsed.str();
   cpu.name = name;
   cpu.info = named_info(cpu, *architecture);
-  cpu.target = schedule_target(cpu.info, here);
   cpu.here = here;
+  schedule_target(cpu);
   return cpu;
 }
 

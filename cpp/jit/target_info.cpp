@@ -14,9 +14,9 @@ TargetInfo target_info(Architecture architecture, const std::map<std::string, bo
   info.architecture = architecture;
   switch (architecture) {
     case Architecture::X86_64: {
-      // A CPU's list leaves out what its entries imply: avx512f, avx.
+      // A CPU's list leaves out what its entries imply: avx512f, avx; of Alder Lake avx2, too.
       const bool wide = has("avx512vl") && has("avx512dq") && has("avx512bw");
-      info.vector_bits = wide ? 512 : has("avx") || has("avx2") ? 256 : 128;
+      info.vector_bits = wide ? 512 : has("avx") || has("avx2") || has("fma") ? 256 : 128;
       info.vector_registers = wide ? 32 : 16;
       info.scales_by_exponent = info.looks_up_lanes = wide;
       break;

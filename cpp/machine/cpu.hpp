@@ -9,7 +9,7 @@
 
 namespace syno::machine {
 
-/// What a schedule may assume of its target; jit fills it from the host.
+/// What a schedule may assume of its target; jit fills it from the host, and from what LLVM knows of the CPU.
 struct Target {
   int vector_bits = 512;
   int vector_registers = 32;

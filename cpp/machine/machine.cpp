@@ -117,11 +117,13 @@ double whole_pipes(double per_cycle) {
   return least <= 0.5 ? 0.5 : std::ceil(least);
 }
 
-bool undisturbed(double per_cycle) { return per_cycle >= kAbout * whole_pipes(per_cycle); }
+bool undisturbed(double per_cycle, double ports) {
+  return per_cycle >= kAbout * std::max(ports, whole_pipes(per_cycle));
+}
 
-double Machine::fma_pipes() const { return whole_pipes(fma_per_cycle); }
+double Machine::fma_pipes() const { return std::max(fma_ports, whole_pipes(fma_per_cycle)); }
 
-bool Machine::disturbed() const { return measured && !undisturbed(fma_per_cycle); }
+bool Machine::disturbed() const { return measured && fma_per_cycle < kAbout * fma_pipes(); }
 
 double Machine::peak_gflops(std::int64_t element_bytes) const {
   return 2 * static_cast<double>(lanes(element_bytes)) * fma_pipes() * ghz;
@@ -163,6 +165,9 @@ Machine describe_machine(const Cpu& cpu) {
   machine.name = cpu_name(cpu);
   machine.vector_bits = cpu.target.vector_bits;
   machine.vector_registers = cpu.target.vector_registers;
+  machine.fma_per_cycle = cpu.target.fma_per_cycle;
+  // Of CPUs with 512-bit vectors some have one unit for them, some two, under one name.
+  if (machine.vector_bits < 512) machine.fma_ports = cpu.target.fma_per_cycle;
   const bool here = cpu.here;
   const std::string siblings =
       here ? first_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list") : "";
@@ -215,6 +220,7 @@ nlohmann::json to_json(const Machine& machine) {
                       {"measured", machine.measured},
                       {"levels", std::move(levels)}};
   if (!machine.source.empty()) made["source"] = machine.source;
+  if (machine.fma_ports > 0) made["fma_ports"] = machine.fma_ports;
   return made;
 }
 
@@ -232,6 +238,7 @@ Machine machine_from_json(const nlohmann::json& json) {
   machine.vector_registers = root.integer<int>("vector_registers", 4, 1 << 10);
   machine.ghz = root.positive("ghz");
   machine.fma_per_cycle = root.positive("fma_per_cycle");
+  machine.fma_ports = root.optional_positive("fma_ports", 0);
   machine.fma_latency_cycles = root.positive("fma_latency_cycles");
   machine.measured = root.truth("measured");
   const auto& levels = root.at("levels");

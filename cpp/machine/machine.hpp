@@ -34,17 +34,19 @@ struct Machine {
   int threads_per_core = 1;
   int vector_bits = 512;
   int vector_registers = 32;
-  double ghz = 3;                   ///< under load
-  double fma_per_cycle = 1;         ///< vectors of vector_bits, sustained
+  double ghz = 3;            ///< under load
+  double fma_per_cycle = 1;  ///< vectors of vector_bits, sustained
+  /// Vectors that start in a cycle on every CPU of its name; 0: not known, or not the same on all.
+  double fma_ports = 0;
   double fma_latency_cycles = 4;    ///< until a sum can be added to again
   std::vector<MemoryLevel> levels;  ///< nearest to the core first; the last one is main memory
   bool measured = false;            ///< by micro-benchmarks; otherwise rates are typical ones
   bool operator==(const Machine&) const = default;
 
   std::int64_t lanes(std::int64_t element_bytes) const { return vector_bits / (8 * element_bytes); }
-  /// Vectors of multiply-adds that a cycle starts: whole ones, or one half of each. Less is measured where
-  /// something else used the core, another program or another machine on the same one; schedules are made for
-  /// the core.
+  /// Vectors of multiply-adds that a cycle starts: whole ones, or one half of each, no less than the CPU is
+  /// known to have. Less is measured where something else used the core, another program or another machine
+  /// on the same one; schedules are made for the core.
   double fma_pipes() const;
   /// Whether it was measured while something else used the core.
   bool disturbed() const;
@@ -58,8 +60,8 @@ struct Machine {
 
 /// The ports that a rate a cycle, measured or not, is of: whole ones, or one that takes two cycles.
 double whole_pipes(double per_cycle);
-/// Whether a measured rate is about what whole ports do.
-bool undisturbed(double per_cycle);
+/// Whether a measured rate is about what whole ports do, or these, where there are as many.
+bool undisturbed(double per_cycle, double ports = 0);
 
 /// What the system says about this machine and the CPU code is generated for; rates are typical ones. Of a
 /// CPU of another architecture everything is typical, but for its vectors.

@@ -175,12 +175,12 @@ double measure_latency(std::int64_t bytes, std::int64_t line, float* memory) {
 }
 
 /// The most of several times, until it is what whole ports do: what uses the core beside us comes and goes.
-double most_of(const std::function<double()>& per_cycle) {
+double most_of(const std::function<double()>& per_cycle, double ports = 0) {
   constexpr int kTimes = 8;
   double most = 0;
   for (int i = 0; i < kTimes; ++i) {
     most = std::max(most, per_cycle());
-    if (machine::undisturbed(most)) break;
+    if (machine::undisturbed(most, ports)) break;
   }
   return most;
 }
@@ -193,7 +193,8 @@ Machine measure_machine(const machine::Cpu& cpu) {
   Machine machine = describe_machine(cpu);
   const std::int64_t lanes = machine.lanes(4);
   machine.ghz = measure_ghz();
-  machine.fma_per_cycle = most_of([&] { return measure_fma(cpu, lanes) / (machine.ghz * 1e9); });
+  machine.fma_per_cycle =
+      most_of([&] { return measure_fma(cpu, lanes) / (machine.ghz * 1e9); }, machine.fma_ports);
   machine.fma_latency_cycles = measure_fma_latency(cpu, lanes) * machine.ghz * 1e9;
   std::vector<std::int64_t> probes;
   std::int64_t below = 0;

@@ -89,16 +89,18 @@ def machine_model(*, measure: bool = False, fresh: bool = False) -> MachineModel
         FormatError: the file that ``SYNO_MACHINE`` names is damaged; a damaged file of the cache is
             measured again or ignored.
     """
+    given = os.environ.get("SYNO_MACHINE")
+    described = _described(os.environ.get("SYNO_CPU", ""))
     if deterministic() and not fresh:
-        given = os.environ.get("SYNO_MACHINE")
-        return load_machine(given) if given else _described(os.environ.get("SYNO_CPU", ""))
+        return load_machine(given) if given else described
     path = machine_file()
     if not fresh and path is not None and path.is_file():
         found = _loaded(str(path), path.stat().st_mtime_ns)
-        if found is not None:
+        # A file of an earlier version does not say what the CPU is known to have: measured again.
+        if found is not None and (given or found.fma_ports == described.fma_ports):
             return found
     if not (measure or fresh):
-        return _described(os.environ.get("SYNO_CPU", ""))
+        return described
     if path is None and not fresh:
         return _measured(os.environ.get("SYNO_CPU", ""))
     with measuring():

@@ -65,13 +65,31 @@ def test_measured_once_then_read(tmp_path: Path) -> None:
 def test_a_model_measured_beside_something_else_says_so() -> None:
     facts = json.loads(_core.describe_machine().to_json()) | {"measured": True}
     said = {}
-    for reached in (2.0, 1.9, 1.47):
-        model = _core.MachineModel.from_json(json.dumps(facts | {"fma_per_cycle": reached}))
+    for reached in (2.0, 1.9, 1.47, 0.98):
+        rates = {"fma_per_cycle": reached, "fma_ports": 2}
+        model = _core.MachineModel.from_json(json.dumps(facts | rates))
         assert model.fma_pipes == 2
         said[reached] = describe(model)["disturbed"]
     assert said[2.0] == said[1.9] == ""
+    assert said[0.98].startswith("0.98 of 2 multiply-adds a cycle were reached")
     assert said[1.47].startswith("1.47 of 2 multiply-adds a cycle were reached")
     assert describe(_core.describe_machine())["disturbed"] == ""  # typical rates were not measured
+
+
+def test_a_file_that_does_not_know_the_ports_is_measured_again(tmp_path: Path) -> None:
+    with syno.config.config(cache=str(tmp_path)):
+        measured = machine_model(measure=True)
+        if not measured.fma_ports:
+            pytest.skip("of this CPU they are not known")
+        facts = json.loads(measured.to_json())
+        del facts["fma_ports"]
+        machine_file().write_text(json.dumps(facts | {"ghz": 1.25}))
+        assert machine_model() == _core.describe_machine()
+        assert machine_model(measure=True).ghz != 1.25
+        given = tmp_path / "given.json"  # another's file is what it says
+        given.write_text(json.dumps(facts | {"ghz": 1.25}))
+        with syno.config.config(machine=str(given)):
+            assert machine_model().ghz == 1.25
 
 
 def test_schedules_are_those_of_the_core_however_disturbed_it_was() -> None:

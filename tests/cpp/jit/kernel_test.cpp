@@ -281,6 +281,18 @@ TEST(Compile, KnowsTheVectorsOfNamedCpus) {
   EXPECT_EQ(cpu_named("x86-64-v3").target.vector_registers, 16);
   EXPECT_EQ(cpu_named("x86-64-v4").target.vector_bits, 512);
   EXPECT_EQ(cpu_named("znver4").target.vector_registers, 32);
+  EXPECT_EQ(cpu_named("alderlake").target.vector_bits, 256) << "its list leaves out avx2, which others imply";
+  // Vectors of multiply-adds a cycle, by the makers' optimisation guides.
+  for (const auto& [name, ports] : {std::pair{"znver1", 1},
+                                    {"znver3", 2},
+                                    {"haswell", 2},
+                                    {"skylake", 2},
+                                    {"alderlake", 2},
+                                    {"x86-64-v3", 2},
+                                    {"znver4", 1},
+                                    {"x86-64", 1}})
+    EXPECT_EQ(cpu_named(name).target.fma_per_cycle, ports) << name;
+  EXPECT_EQ(cpu_named("neoverse-n1", "aarch64-linux-gnu").target.fma_per_cycle, 2);
 }
 
 TEST(Compile, ShowsItsWork) {

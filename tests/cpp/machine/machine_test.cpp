@@ -49,6 +49,26 @@ TEST(Machine, PortsAreWholeWhateverUsedTheCoreBesideIt) {
   EXPECT_EQ(machine_from_json(to_json(machine)).fma_per_cycle, 1.47) << "the file keeps what was measured";
 }
 
+TEST(Machine, ACpuHasThePortsItIsKnownToHave) {
+  Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
+  EXPECT_EQ(machine.fma_ports, 2);
+  machine.measured = true;
+  // Half of the rate looks like whole ports, too: another thread of the core had the other half.
+  for (const double reached : {0.5, 0.98, 1.5}) {
+    machine.fma_per_cycle = reached;
+    EXPECT_EQ(machine.fma_pipes(), 2) << reached;
+    EXPECT_TRUE(machine.disturbed()) << reached;
+    EXPECT_EQ(machine_from_json(to_json(machine)), machine);
+  }
+  machine.fma_per_cycle = 1.93;
+  EXPECT_FALSE(machine.disturbed());
+  machine.fma_per_cycle = 3.9;  // more than is known
+  EXPECT_EQ(machine.fma_pipes(), 4);
+  EXPECT_FALSE(machine.disturbed());
+  // Some Xeons have one unit for 512-bit vectors, some two.
+  EXPECT_EQ(describe_machine(jit::cpu_named("skylake-avx512")).fma_ports, 0);
+}
+
 TEST(Machine, BytesTakeWhatReadingWritingAndCopyingTake) {
   MemoryLevel level;
   level.read_gbs = 10, level.write_gbs = 2, level.copy_gbs = 4;
