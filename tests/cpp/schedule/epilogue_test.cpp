@@ -60,7 +60,7 @@ TEST(Epilogue, GoesWithTheCopyOfATileThatIsWrittenLater) {
   // Small images: lanes along channels, transposed on the way out; rows at a wider pitch than the output's.
   const std::string text = "y[o,h,w] = max(sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s] + b[o] + z[o,h,w], 0)";
   int copies = 0, in_pieces = 0;
-  for (const std::int64_t side : {7, 14, 22}) {
+  for (const std::int64_t side : {7, 14, 22, 29, 56}) {
     const auto p =
         program::parse(text, {.sizes = {{"o", 28}, {"h", side}, {"w", side}, {"c", 9}, {"r", 3}, {"s", 3}}});
     for (const Target target : {Target{}, Target{256, 16, 2}}) {
