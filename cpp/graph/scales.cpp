@@ -22,7 +22,6 @@ using program::Scalar;
 using program::ScalarId;
 using program::ScalarKind;
 using program::Scope;
-using Slots = std::set<std::uint32_t>;
 
 /// Which tensors weights alone give, by id.
 std::vector<bool> constants(const Graph& graph) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "machine/nest_facts.hpp"
+#include "machine/tile_cost.hpp"
 
 namespace syno::machine {
 
@@ -20,9 +21,6 @@ constexpr double kEnterCycles = 1;     ///< of a loop: its bounds
 constexpr double kMissCycles = 10;     ///< of a branch that ends a loop longer than predictors remember
 constexpr double kRemembered = 24;     ///< iterations
 constexpr double kParallelS = 1.5e-6;  ///< to hand work to other threads and wait for them
-/// Cycles of a number that is loaded into all lanes: ports that load two a cycle do so from an idle cache,
-/// and share them with what fills it. Ranks 960 measured schedules of twelve operators best.
-constexpr double kScalarLoad = 0.8;
 constexpr double kGather = 1.4, kScatter = 1.5, kMask = 1;
 constexpr double kCrossing = 0.3;
 constexpr double kPage = 4096;         ///< bytes; prefetchers stop at its end

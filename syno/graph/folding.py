@@ -38,9 +38,7 @@ def scaled(network: Network) -> Network:
     them: batch normalisation in a convolution's. Its inputs, outputs and weights stay."""
     graph = network.graph().scales_in_weights()
     before = {node.name: node for node in network.nodes}
-    if len(graph.nodes) == len(
-        before
-    ):  # each layer that takes a factor has a node for each of its weights
+    if len(graph.nodes) == len(before):  # a layer that takes a factor brings a node a weight
         return network
     values = dict(network.values)
     nodes: list[Node] = []

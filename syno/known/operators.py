@@ -158,13 +158,13 @@ def _bottleneck_in_space(place: Place, **sizes: str) -> _core.PGraph:
 
 
 def _shift(place: Place, **sizes: str) -> _core.PGraph:
-    """A pointwise convolution of the neighbour one place on along every axis; of layers that stride, of the mean over
+    """A pointwise convolution of the neighbour one place on along every axis; of layers that stride, of the sum over
     the places that an output stands for: alone, a place would leave the others without any use."""
     from syno import _core
 
     made = Steps.of(_core.named_operator("conv1x1", place.spec))
     if not _leaves_out(place.spec):
-        made.steps = [part for step in made.steps for part in _meant(made, step)]
+        made.steps = [part for step in made.steps for part in _summed(made, step)]
     fixed = {i for _, i in _fixed(place.spec)}
     summed = {name for weight in made.weights for name in weight.of}
     moved = [i for i, name in enumerate(made.input) if i not in fixed and name not in summed]
@@ -182,7 +182,7 @@ def _leaves_out(spec: _core.Spec) -> bool:
     return "discards-data" in json.loads(spec.to_json())["disabled_rules"]
 
 
-def _meant(made: Steps, step: Step) -> Iterator[Step]:
+def _summed(made: Steps, step: Step) -> Iterator[Step]:
     """In the place of a Stride, the sum over the places that it leaves out; any other step as it is."""
     if step.kind != "stride":
         yield step
