@@ -20,8 +20,9 @@ using symbolic::Interval;
 namespace {
 
 constexpr std::int64_t kLargestUnrolledChunks = 8;
-/// Sums of an iteration that is little work, of those written behind one another, and how many those are.
-constexpr std::int64_t kFewSums = 16, kEnoughSums = 48, kMostAtOnce = 4;
+/// Sums of an iteration that is little work, of those written behind one another, and how many those are; and
+/// sums of a loop that is written as a whole: the taps of a window.
+constexpr std::int64_t kFewSums = 16, kEnoughSums = 48, kMostAtOnce = 4, kShortLoop = 64;
 /// Operands are in want of registers where sums take more than this part of them, or leave fewer.
 constexpr double kCrowded = 0.75;
 constexpr double kFewLeft = 6;
@@ -96,7 +97,8 @@ void Emitter::emit_for(const Statement& loop) {
   }
   if (loop.loop == LoopKind::Parallel && !f_.parallel && !simd_) return emit_parallel(loop, begin, end);
   if (begin.is_constant() && end.is_constant()) {
-    const std::int64_t several = several_at_once(loop, end.constant - begin.constant);
+    const std::int64_t count = end.constant - begin.constant, several = several_at_once(loop, count);
+    if (several == count) return emit_unrolled(loop, begin.constant, end.constant);
     if (several > 1) return emit_several(loop, begin.constant, end.constant, several);
   }
   emit_serial(loop, begin, end);
@@ -138,6 +140,7 @@ std::int64_t Emitter::several_at_once(const Statement& loop, std::int64_t count)
   if (simd_) return 1;
   const std::optional<std::int64_t> sums = sums_in(loop.children[0], 1);
   if (!sums || *sums == 0 || *sums > kFewSums) return 1;
+  if (count * *sums <= kShortLoop) return count;
   std::int64_t several = 1;
   while (several < kMostAtOnce && 2 * several * *sums <= kEnoughSums && 4 * several <= count) several *= 2;
   return several;

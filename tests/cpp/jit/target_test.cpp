@@ -74,10 +74,10 @@ TEST(Target, KernelsForAnotherArchitectureAreNotCalled) {
 }
 
 /// A matrix product with a register tile of rows x columns vectors.
-LoopNest tile_of(int rows, int columns, int lanes) {
+LoopNest tile_of(int rows, int columns, int lanes, int steps = 64) {
   const std::string text = fmt::format(R"(nest gemm
-input a: f32[{0}, 64]
-input b: f32[64, {2}]
+input a: f32[{0}, {4}]
+input b: f32[{4}, {2}]
 output c: f32[{0}, {2}]
 register acc: f32[{0}, {2}]
 allocate acc
@@ -85,7 +85,7 @@ allocate acc
     for j in 0..{1} unroll
       for v in 0..{3} vector
         acc[i, {3} * j + v] = 0
-  for k in 0..64
+  for k in 0..{4}
     for i in 0..{0} unroll
       for j in 0..{1} unroll
         for v in 0..{3} vector
@@ -95,7 +95,7 @@ allocate acc
       for v in 0..{3} vector
         c[i, {3} * j + v] = acc[i, {3} * j + v]
 )",
-                                       rows, columns, columns * lanes, lanes);
+                                       rows, columns, columns * lanes, lanes, steps);
   return nest::parse_loop_nest(text);
 }
 
@@ -126,6 +126,20 @@ TEST_P(RegisterTile, IsMultiplyAddsAndTheLoadsTheyNeed) {
   EXPECT_EQ(loops[0].stores, 0);
   EXPECT_LE(loops[0].loads, steps * operands) << kernel->assembly();
   EXPECT_LE(loops[0].instructions, steps * (products + operands) + around) << kernel->assembly();
+}
+
+TEST_P(RegisterTile, AFewStepsAreWrittenWithoutALoop) {
+  const Tile& tile = GetParam();
+  const Cpu cpu = cpu_named(tile.cpu, tile.triple);
+  CompileOptions options;
+  options.cpu = &cpu;
+  const int lanes = cpu.info.lanes(nest::Dtype::F32), products = tile.rows * tile.columns;
+  for (const int steps : {2, 3, 5}) {
+    const auto kernel = compile(tile_of(tile.rows, tile.columns, lanes, steps), options);
+    const bool whole = products <= 16 && steps * products <= 64;
+    EXPECT_EQ(innermost_loops(kernel->object(), cpu).size(), whole ? 0U : 1U) << steps << kernel->assembly();
+    EXPECT_EQ(kernel->report().spills, 0) << steps << kernel->assembly();
+  }
 }
 
 TEST_P(RegisterTile, SpillsAreCountedWhereItDoesNotFit) {
