@@ -132,8 +132,8 @@ void Construction::parallel_outermost(const std::string& scope, std::int64_t ins
   if (work + static_cast<double>(inside) < kParallelWork) return;
   for (const int index : current.order) {
     const PlannedLoop& loop = current.loops[static_cast<std::size_t>(index)];
-    if (loop.extent == 1) continue;
-    if (loop.reduction || loop.kind != LoopKind::Serial) return;
+    if (loop.extent == 1 || loop.reduction) continue;  // threads share the work of each part of a reduction
+    if (loop.kind != LoopKind::Serial) return;
     const ScopePlan before = current;
     try {
       add({"parallel", scope, {loop.name}, {}, "", {}});

@@ -230,7 +230,8 @@ void parallel(Plan& plan, const Decision& decision) {
     for (int p = 0; p < plan.position(scope, index); ++p) {
       const PlannedLoop& outside =
           loop_at(plan, scope, plan.scopes[scope].order[static_cast<std::size_t>(p)]);
-      if (outside.reduction)
+      // Around a register tile the output keeps the sums of each part: threads share the work of every one.
+      if (outside.reduction && plan.scopes[scope].tile.empty())
         fail<ScheduleError>(kDecide, "'{}' runs inside the reduction '{}'; reorder them first", name,
                             outside.name);
     }

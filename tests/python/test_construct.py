@@ -119,6 +119,24 @@ def test_schedules_for_constants_are_kept_apart(tmp_path: Path) -> None:
         construct(program, constants=["q"])
 
 
+def test_threads_share_each_part_of_a_reduction() -> None:
+    def in_parts(question: ScopeQuestion) -> tuple[str, dict[str, int]]:
+        for sketch in question.sketches:
+            if sketch.name == "along_output/1":
+                return sketch.name, {"steps": sketch.choices["steps"][1], "vectors_outer": 1, "packed": 0}
+        raise AssertionError([sketch.name for sketch in question.sketches])
+
+    operator = syno.Operator("y[m,n] = sum[k] a[m,k] * b[k,n]", {"m": 37, "n": 530, "k": 700})
+    schedule = construct(operator, policy=in_parts, counted=False).schedule
+    text = str(schedule)
+    assert "reorder y loops=k_o," in text and "parallel y" in text
+    kernel = operator.compile(schedule=schedule, threads=2)
+    assert kernel.verify().passed
+    random = np.random.default_rng(3)
+    a, b = (random.standard_normal(shape, np.float32) for shape in ((37, 700), (700, 530)))
+    np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-4, atol=1e-4)
+
+
 def test_a_function_is_a_policy() -> None:
     asked: list[ScopeQuestion] = []
 

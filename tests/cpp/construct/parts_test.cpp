@@ -34,7 +34,8 @@ TEST(Parts, AnyReductionIsTheSameInParts) {
   for (const char* body : {"sum[k] a[m,k] * b[k,n]", "mean[k] a[m,k] * b[k,n]", "max[k] (a[m,k] + b[k,n])",
                            "min[k] (a[m,k] + b[k,n])", "prod[k] (a[m,k] + b[k,n])"})
     for (const std::int64_t k : {2, 3, 7, 12})
-      for (const char* peel : {"", "peel y loops=k_o numbers=1\n", "peel y loops=n_o\n"}) {
+      for (const char* peel :
+           {"", "peel y loops=k_o numbers=1\n", "peel y loops=n_o\n", "parallel y loops=m\n"}) {
         if (k < 4 && std::string(peel).find("k_o") != std::string::npos) continue;
         const auto p = reduction(body, k);
         const LoopNest nest = in_parts_by_hand(p, peel);
@@ -42,6 +43,18 @@ TEST(Parts, AnyReductionIsTheSameInParts) {
         expect_same(p, nest, random_arguments(p, random), peel);
         if (HasFatalFailure()) return;
       }
+}
+
+TEST(Parts, ThreadsShareEachOfThemAroundARegisterTile) {
+  const auto p = reduction("sum[k] a[m,k] * b[k,n]", 12);
+  EXPECT_NE(to_text(in_parts_by_hand(p, "parallel y loops=m\n")).find("for m in 0..3 parallel"),
+            std::string::npos);
+  try {
+    apply(p, parse_schedule("schedule f32\nreorder y loops=k,m,n\nparallel y loops=m\n"));
+    FAIL() << "each multiply-add would hand out work";
+  } catch (const ScheduleError& error) {
+    EXPECT_NE(std::string(error.what()).find("inside the reduction 'k'"), std::string::npos) << error.what();
+  }
 }
 
 TEST(Parts, AnEpilogueComesWithTheLastOne) {
