@@ -9,6 +9,7 @@
 #include "construct/caches.hpp"
 #include "construct/construct.hpp"
 #include "construct/in_place.hpp"
+#include "construct/near.hpp"
 #include "support/error.hpp"
 
 namespace syno::construct {
@@ -40,6 +41,10 @@ struct ChannelPlan {
   double panel_bytes = 0;           ///< of the packed operand, for a vector of channels
   double far_bytes = 0;   ///< of other operands, which do not stay in the second cache from block to block
   double far_cycles = 0;  ///< to bring them in
+  std::vector<std::int64_t> extents;  ///< by loop
+  std::size_t traversal = 0;
+  std::vector<BoxFacts> boxes;  ///< of what is broadcast
+  std::int64_t lanes = 1;
 };
 
 /// Cycles to move an element by blocks that are transposed in registers, from beyond the second cache one
@@ -228,9 +233,44 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
     plan.reduction *= static_cast<double>(facts.extents[i]);
   plan.outputs = outputs / static_cast<double>(c.lanes);
+  plan.extents = facts.extents;
+  plan.traversal = facts.traversal;
+  plan.lanes = c.lanes;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    if (r != plan.operand)
+      plan.boxes.push_back(plan.others[r].copied ? facts.reads[r].copy : facts.reads[r].box);
   plan.parts = steps_of_parts(c, facts);
   plan.tiles = tiles_of(c, facts, plan);
   return plan;
+}
+
+/// Cycles to bring operands into the first cache: panels outermost, rows pass by.
+double near_cycles(const Target& target, const ChannelPlan& plan, const Numbers& numbers) {
+  const double bytes = static_cast<double>(target.vector_bits) / 8 / static_cast<double>(plan.lanes);
+  double everything = plan.panel_bytes * static_cast<double>(plan.vector_count);
+  for (const BoxFacts& box : plan.boxes) everything += bytes * static_cast<double>(box.elements);
+  if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
+  const auto begin = plan.extents.begin() + static_cast<std::ptrdiff_t>(plan.traversal);
+  const auto part = iterations_of_part({begin, plan.extents.end()}, numbers.steps);
+  std::vector<std::int64_t> tile(plan.extents.size(), 1);
+  std::copy(part.begin(), part.end(), tile.begin() + static_cast<std::ptrdiff_t>(plan.traversal));
+  double steps = 1;
+  for (const std::int64_t iterations : part) steps *= static_cast<double>(iterations);
+  std::vector<std::int64_t> range = tile;
+  const std::int64_t few = plan.extents[plan.rows];
+  tile[plan.rows] = std::min(numbers.rows, few);
+  if (plan.over) tile[*plan.over] = up(numbers.rows, few) / few;
+  range[plan.rows] = few;
+  if (plan.over) range[*plan.over] = plan.extents[*plan.over];
+
+  const Touched panel =
+      run_of(plan.panel_bytes * static_cast<double>(numbers.vectors) * steps / plan.reduction);
+  std::vector<NearOperand> operands{{panel, panel, true}};
+  for (const BoxFacts& box : plan.boxes)
+    operands.push_back({touched(box, tile, bytes), touched(box, range, bytes), false});
+  const double panels = static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
+  const double visits = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
+  return construct::near_cycles(target, operands, visits, panels * plan.steps / steps);
 }
 
 double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& numbers) {
@@ -245,12 +285,13 @@ double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& n
   const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
   const bool near = plan.panel_bytes * part * static_cast<double>(numbers.vectors) <=
                     kPanelShare * static_cast<double>(target.l2_bytes);
-  cycles += (1 / part - 1) * kKeptCycles * plan.outputs;
+  cycles +=
+      kept_cycles(target, plan.outputs, static_cast<double>(plan.row_count * plan.vector_count), 1 / part);
   const std::int64_t visits = (plan.row_count + numbers.rows - 1) / numbers.rows;
   const bool again = 2 * plan.far_bytes * part > static_cast<double>(target.l2_bytes);
   cycles += plan.far_cycles * static_cast<double>(again ? panels : 1);
   if (!near) cycles += kFarPanel * plan.steps * static_cast<double>(visits * plan.vector_count);
-  return cycles;
+  return cycles + near_cycles(target, plan, numbers);
 }
 
 /// Whether the channels of a group, which are a part of their iterator, are cut into such blocks as all

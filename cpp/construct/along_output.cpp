@@ -8,6 +8,7 @@
 #include "construct/caches.hpp"
 #include "construct/construct.hpp"
 #include "construct/in_place.hpp"
+#include "construct/near.hpp"
 #include "support/error.hpp"
 
 namespace syno::construct {
@@ -31,6 +32,8 @@ struct Operand {
   double bytes = 0;
   bool far_apart = false;  ///< each step of the reduction begins on another page
   bool panels = false;     ///< they can be packed
+  bool in_order = false;   ///< of a copy in the order of the tiles
+  BoxFacts box;
 };
 
 struct OutputPlan {
@@ -40,12 +43,14 @@ struct OutputPlan {
   std::int64_t vector_extent = 1;
   bool relaxed = false;
   std::optional<std::size_t> row;  ///< iterator whose iterations share the vector operands
-  std::int64_t row_count = 1, vector_count = 1, most_rows = kMostRows;
+  std::int64_t row_count = 1, vector_count = 1, most_rows = kMostRows, lanes = 1;
   double steps = 1;                   ///< multiply-adds a result
   double copy_cycles = 0;             ///< of staged operands, of the result and of operands that lie badly
   double pack_cycles = 0;             ///< of panels, where they are packed
   double outputs = 1, reduction = 1;  ///< vectors of results, and multiply-adds of one
   double around = 1;                  ///< iterations of the loops around rows and vectors
+  std::vector<std::int64_t> extents;  ///< by loop
+  std::size_t traversal = 0;
   std::vector<Operand> operands;
   std::vector<std::int64_t> parts;  ///< steps that a part of the reduction may have
   std::vector<bool> panels;  ///< by read: contiguous, with rows so far apart that packing panels may pay
@@ -176,19 +181,57 @@ double far_cycles(const Target& target, const OutputPlan& plan, const Numbers& n
   return cycles;
 }
 
+/// Cycles to bring operands from there into the first cache.
+double near_cycles(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
+  const std::size_t first = plan.traversal - plan.flattened;
+  double everything = 0;
+  for (const Operand& operand : plan.operands) everything += operand.bytes;
+  if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
+  const bool packed = numbers.packed != 0, vectors_outer = packed || numbers.vectors_outer != 0;
+  std::vector<std::int64_t> tile(plan.extents.size(), 1);
+  const auto begin = plan.extents.begin() + static_cast<std::ptrdiff_t>(plan.traversal);
+  const auto part = iterations_of_part({begin, plan.extents.end()}, numbers.steps);
+  std::copy(part.begin(), part.end(), tile.begin() + static_cast<std::ptrdiff_t>(plan.traversal));
+  std::vector<std::int64_t> range = tile;
+  if (plan.row) tile[*plan.row] = std::min(numbers.rows, plan.row_count);
+  std::int64_t width = numbers.vectors * plan.lanes;
+  for (std::size_t i = plan.traversal; i-- > first; width = up(width, plan.extents[i]) / plan.extents[i])
+    tile[i] = std::min(width, plan.extents[i]);
+  for (std::size_t i = first; i < plan.traversal; ++i) range[i] = vectors_outer ? tile[i] : plan.extents[i];
+  if (plan.row) range[*plan.row] = vectors_outer ? plan.row_count : tile[*plan.row];
+  double steps = 1;
+  for (const std::int64_t iterations : part) steps *= static_cast<double>(iterations);
+  const double bytes = static_cast<double>(target.vector_bits) / 8 / static_cast<double>(plan.lanes);
+
+  std::vector<NearOperand> operands;
+  for (const Operand& operand : plan.operands) {
+    const bool in_order = operand.in_order || (operand.panels && packed);
+    const auto moved = [&](const std::vector<std::int64_t>& iterations) {
+      const Touched found = touched(operand.box, iterations, bytes);
+      return in_order ? run_of(found.lines * kLine) : found;
+    };
+    operands.push_back({moved(tile), moved(range), operand.by_vectors == vectors_outer});
+  }
+  const double row_tiles = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
+  const double panels = static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
+  return construct::near_cycles(target, operands, vectors_outer ? row_tiles : panels,
+                                (vectors_outer ? panels : row_tiles) * plan.around * plan.reduction / steps);
+}
+
 double cycles_of(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
   if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
   const double parts = numbers.steps > 0 ? plan.reduction / static_cast<double>(numbers.steps) : 1;
   return tile_cycles(target, plan.row_count, plan.vector_count, plan.steps, numbers.rows, numbers.vectors) +
          plan.copy_cycles + (numbers.packed ? plan.pack_cycles : 0) + far_cycles(target, plan, numbers) +
-         (parts - 1) * kKeptCycles * plan.outputs;
+         near_cycles(target, plan, numbers) +
+         kept_cycles(target, plan.outputs, plan.outputs / plan.around, parts);
 }
 
 /// The order of the loops over tiles, parts, and a tile for them: the fewest cycles by count.
 void count_numbers(const Construction& c, OutputPlan& plan) {
   Numbers best = plan.counted;
   double least = cycles_of(c.target, plan, best);
-  if (far_cycles(c.target, plan, best) == 0) return;
+  if (far_cycles(c.target, plan, best) + near_cycles(c.target, plan, best) == 0) return;
   for (std::int64_t vectors = 1; vectors <= std::min(plan.vector_count, kMostVectors); ++vectors) {
     Numbers numbers = plan.counted;
     if (vectors != plan.counted.vectors) {
@@ -219,6 +262,9 @@ void count_numbers(const Construction& c, OutputPlan& plan) {
 std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& facts, std::size_t flattened) {
   OutputPlan plan;
   plan.flattened = flattened;
+  plan.extents = facts.extents;
+  plan.traversal = facts.traversal;
+  plan.lanes = c.lanes;
   const std::size_t first = facts.traversal - flattened;
   for (std::size_t i = first; i < facts.traversal; ++i) plan.pitch.push_back(facts.extents[i]);
   bool staged = false, direct = false;
@@ -311,6 +357,8 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
     operand.bytes = static_cast<double>(read.box.elements * bytes) / pieces;
     operand.far_apart = plan.reads[r].way == Way::Broadcast ? steps_far_apart(c, facts, read) : far_apart[r];
     operand.panels = plan.panels[r];
+    operand.in_order = plan.reads[r].way == Way::Blocked;
+    operand.box = plan.reads[r].way == Way::Staged ? read.copy : read.box;
     plan.operands.push_back(operand);
   }
   plan.parts = steps_of_parts(c, facts);

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <limits>
 
+#include "construct/caches.hpp"
 #include "construct/construct.hpp"
+#include "construct/near.hpp"
 
 namespace syno::construct {
 
@@ -25,6 +27,7 @@ struct WindowPlan {
   std::optional<std::size_t> blocked;          ///< sum of which blocks are unrolled
   std::vector<std::optional<RowCopy>> copies;  ///< by read: padded
   double copy_cycles = 0;
+  std::int64_t lanes = 1;
 };
 
 /// Cycles by count, over those of the other forms, with which copies are worth it: guards at the borders and
@@ -102,6 +105,7 @@ bool plan_copies(const Construction& c, const ScopeFacts& facts, WindowPlan& pla
 std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& facts, Form form) {
   WindowPlan plan;
   plan.form = form;
+  plan.lanes = c.lanes;
   const std::size_t last = facts.traversal - 1;
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) plan.taps *= facts.extents[i];
   if (facts.extents[last] < 2 || (form != Form::Padded && plan.taps > kMostTaps)) return std::nullopt;
@@ -185,6 +189,33 @@ std::int64_t block_of(const Target& target, const ScopeFacts& facts, const Windo
   return 1;
 }
 
+/// Cycles to bring operands into the first cache: rows outside, vectors pass by.
+double near_cycles(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
+                   std::int64_t v) {
+  const std::size_t last = facts.traversal - 1;
+  const double bytes = static_cast<double>(target.vector_bits) / 8 / static_cast<double>(plan.lanes);
+  const auto box = [&](std::size_t r) -> const BoxFacts& {
+    return r < plan.copies.size() && plan.copies[r] ? facts.reads[r].copy : facts.reads[r].box;
+  };
+  double everything = 0;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    everything += bytes * static_cast<double>(box(r).elements);
+  if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
+  std::vector<std::int64_t> tile(facts.extents.size(), 1);
+  std::copy(facts.extents.begin() + static_cast<std::ptrdiff_t>(facts.traversal), facts.extents.end(),
+            tile.begin() + static_cast<std::ptrdiff_t>(facts.traversal));
+  if (plan.rows) tile[*plan.rows] = std::min(m, plan.row_count);
+  std::vector<std::int64_t> range = tile;
+  tile[last] = std::min(v * plan.lanes, facts.extents[last]);
+  range[last] = facts.extents[last];
+  std::vector<NearOperand> operands;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r)
+    operands.push_back(
+        {touched(box(r), tile, bytes), touched(box(r), range, bytes), !facts.reads[r].depends[last]});
+  return construct::near_cycles(target, operands, static_cast<double>((plan.vectors + v - 1) / v),
+                                plan.outer * static_cast<double>((plan.row_count + m - 1) / m));
+}
+
 double cycles_of(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
                  std::int64_t v) {
   const std::int64_t block = block_of(target, facts, plan, m, v), body = plan.body * block;
@@ -200,7 +231,7 @@ double cycles_of(const Target& target, const ScopeFacts& facts, const WindowPlan
     return static_cast<double>(plan.vectors / v) * step(rows, v) + (rest ? step(rows, rest) : 0);
   };
   const std::int64_t rest = plan.row_count % m;
-  return plan.copy_cycles +
+  return plan.copy_cycles + near_cycles(target, facts, plan, m, v) +
          plan.outer * (static_cast<double>(plan.row_count / m) * line(m) + (rest ? line(rest) : 0));
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+#include "construct/caches.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/gather.hpp"
 #include "support/checked.hpp"
@@ -183,6 +184,21 @@ std::optional<std::size_t> dimension_of(const ScopeFacts& facts, const BoxFacts&
 }
 
 }  // namespace
+
+Touched touched(const BoxFacts& box, const std::vector<std::int64_t>& iterations, double element_bytes) {
+  double run = 1, pieces = 1;
+  bool whole = true;  // of the dimensions within: the next one lengthens the run
+  for (std::size_t d = box.extents.size(); d-- > 0;) {
+    std::int64_t span = 1;
+    for (std::size_t i = 0; i < iterations.size(); ++i)
+      span += std::abs(box.coefficients[d][i]) * (iterations[i] - 1);
+    span = std::min(box.linear[d] ? span : box.extents[d], box.whole[d]);
+    (whole ? run : pieces) *= static_cast<double>(span);
+    whole = whole && span == box.whole[d];
+  }
+  const double lines = run * element_bytes / kLine;
+  return {pieces * std::max(1.0, lines > 1 ? lines + 0.5 : lines), pieces};
+}
 
 std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop) {
   return dimension_of(facts, box, loop, false);

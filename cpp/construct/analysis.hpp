@@ -58,6 +58,13 @@ std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFac
 /// The same where other loops of the traversal may move it by whole parts: multiples of the loop's extent.
 std::optional<std::size_t> dimension_in_parts(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop);
 
+/// What a read touches while each loop runs so many iterations: lines, in pieces that lie apart. Of x[64, 56,
+/// 56], three rows of 24 numbers in 8 channels are 24 pieces of two lines each.
+struct Touched {
+  double lines = 0, pieces = 0;
+};
+Touched touched(const BoxFacts& box, const std::vector<std::int64_t>& iterations, double element_bytes);
+
 /// Where to cut the range of a leaf loop so that the iterations between need none of the guards that it
 /// decides: up to two places, none where every iteration is alike.
 std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::string& loop);

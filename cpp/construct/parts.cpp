@@ -5,12 +5,13 @@
 
 #include "construct/caches.hpp"
 #include "construct/construct.hpp"
+#include "construct/near.hpp"
 
 namespace syno::construct {
 
 namespace {
 
-constexpr std::int64_t kLeastOfAPart = 128, kMostOfAPart = 4096;  ///< steps of a part
+constexpr std::int64_t kLeastOfAPart = 32, kMostOfAPart = 4096;  ///< steps of a part
 
 }  // namespace
 
@@ -26,27 +27,31 @@ std::vector<std::int64_t> steps_of_parts(const Construction& c, const ScopeFacts
   if (c.schedule.dtype == Dtype::BF16) return values;  // the output would round what it keeps
   std::int64_t steps = 1, bytes = 0;
   for (const ReadFacts& read : facts.reads) bytes += read.box.elements * c.target.vector_bits / 8 / c.lanes;
-  if (2 * bytes <= c.target.l2_bytes) return values;  // everything stays near
+  if (2 * bytes <= c.target.l1_bytes) return values;  // everything stays near
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) steps *= facts.extents[i];
   for (std::int64_t part = kLeastOfAPart; part <= kMostOfAPart && 2 * part <= steps; part *= 2)
     values.push_back(part);
   return values;
 }
 
+double kept_cycles(const Target& target, double vectors, double inside, double parts) {
+  const bool far =
+      2 * inside * static_cast<double>(target.vector_bits) / 8 > static_cast<double>(target.l2_bytes);
+  return (parts - 1) * vectors * (kKeptCycles + (far ? kKeptFar : 0));
+}
+
 ReductionLoops in_parts(Construction& c, const std::string& scope, const std::vector<std::string>& loops,
                         std::int64_t steps) {
   ReductionLoops made;
-  std::int64_t inside = 1;
-  bool full = false;
+  std::vector<std::int64_t> extents;
+  for (const std::string& loop : loops) extents.push_back(c.extent(scope, loop));
+  const std::vector<std::int64_t> parts = iterations_of_part(extents, steps);
   for (std::size_t i = loops.size(); i-- > 0;) {
-    const std::int64_t extent = c.extent(scope, loops[i]);
-    if (steps == 0 || (!full && inside * extent <= steps)) {
+    const std::int64_t extent = extents[i], part = parts[i];
+    if (part == extent && made.around.empty()) {
       made.inside.insert(made.inside.begin(), loops[i]);
-      inside *= extent;
       continue;
     }
-    const std::int64_t part = full ? 1 : even_part(extent, steps / inside);
-    full = true;
     if (part == 1) {
       made.around.insert(made.around.begin(), loops[i]);
       continue;

@@ -58,6 +58,7 @@ class Model {
         lines_(facts_.accesses.size(), 0),
         into_(machine.levels.size() - 1, std::vector<double>(facts_.accesses.size(), 0)),
         surprises_(facts_.accesses.size(), 0),
+        pieces_(facts_.accesses.size(), 0),
         asked_(nest.buffers.size(), false),
         first_alike_(facts_.accesses.size()) {
     for (std::size_t a = 0; a < first_alike_.size(); ++a) {
@@ -98,11 +99,14 @@ class Model {
       memory += made.memory_s[l];
     }
     const double cycle = 1e-9 / machine_.ghz;
+    double pieces = 0;
+    for (const std::size_t a : all.accesses) pieces += into_[0][a] * pieces_[a];
     made.compute_s = (all.cycles.total - all.cycles.overhead) * cycle / all.speed_up;
+    const double waiting = kNearPiece * pieces * cycle / all.speed_up;  // that nothing hides
     made.overhead_s = all.cycles.overhead * cycle / all.speed_up + all.starts * kParallelS;
     made.flops = all.flops;
-    made.seconds =
-        std::max(made.compute_s, memory) + (1 - kHidden) * std::min(made.compute_s, memory) + made.overhead_s;
+    made.seconds = std::max(made.compute_s, memory) + (1 - kHidden) * std::min(made.compute_s, memory) +
+                   made.overhead_s + waiting;
     const double peak = machine_.peak_gflops(computed_bytes(nest_)) * 1e9 * all.speed_up;
     made.fraction_of_peak = made.seconds > 0 ? made.flops / peak / made.seconds : 0;
     made.bottleneck = bottleneck(made, all.cycles, memory);
@@ -248,6 +252,27 @@ class Model {
     return 0;
   }
 
+  /// Of the lines an access brings in, the share that begins a piece apart from the one before, short enough
+  /// for the first cache to wait for it.
+  double short_pieces(const Access& access) const {
+    double pieces = 1;
+    const auto line = static_cast<double>(machine_.levels[0].line_bytes);
+    double run = lines(access, &pieces) / pieces * line;
+    for (std::size_t i = path_.size(); i-- > 0;) {
+      double step = 0, trips = 1;
+      for (const AddressTerm& term : access.terms)
+        for (const auto& [slot, count] : term.loops)
+          if (slot == path_[i]) {
+            step += static_cast<double>(std::abs(term.coefficient * access.element_bytes));
+            trips = count;
+          }
+      if (step == 0) continue;
+      if (step > run + line) break;
+      run += step * (trips - 1);
+    }
+    return run < kFollowedLines * line ? line / run : 0;
+  }
+
   /// Lines that fall on so few places of a cache that its ways do not hold them.
   bool conflicts(const Access& access, const MemoryLevel& level) const {
     if (level.ways == 0) return false;
@@ -299,6 +324,7 @@ class Model {
         made.accesses = node.accesses;
         for (const std::size_t a : node.accesses) {
           lines_[a] = lines(facts_.accesses[a]);
+          pieces_[a] = short_pieces(facts_.accesses[a]);
           surprises_[a] = asked_[buffer_of(a)] ? 0 : surprises(facts_.accesses[a]);
           for (auto& level : into_) level[a] = lines_[a];
         }
@@ -376,6 +402,7 @@ class Model {
   std::vector<double> by_buffer_;
   std::vector<std::uint32_t> path_;  ///< slots of the loops around, outermost first
   std::vector<double> surprises_;    ///< by access
+  std::vector<double> pieces_;       ///< by access
   std::vector<double> counted_;      ///< by access, the first of those alike: lines
   std::vector<bool> asked_;          ///< by buffer: the nest asks ahead for what it reads of it
   std::vector<std::size_t> first_alike_;

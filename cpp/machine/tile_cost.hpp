@@ -12,6 +12,11 @@ namespace syno::machine {
 /// whose times 0.75 and 0.85 rank best of 0.5 to 1.0.
 constexpr double kScalarLoad = 0.8;
 
+/// Cycles that a piece of less than kFollowedLines costs, beside its lines, where it comes from the second
+/// cache and lies apart from the one before. From schedules of 14 products and convolutions on the same core,
+/// whole reductions beside parts that stay in the first cache.
+constexpr double kNearPiece = 0.6, kFollowedLines = 4;
+
 /// Registers: `rows` broadcast operands times `vectors` vector operands.
 struct Tile {
   std::int64_t rows = 1, vectors = 1;

@@ -91,7 +91,13 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(AlongChannels, PackedWeightsLieInTheOrderTheyAreReadIn) {
   const auto p = program::parse("y[c,h,w] = sum[d] x[d,h,w] * k[c,d,w]",
                                 {.sizes = {{"c", 64}, {"h", 7}, {"w", 7}, {"d", 64}}});
-  const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, {"k"});
+  const Policy channels = [](const Construction&, const std::string&, const Sketches& sketches) {
+    const auto found = std::find_if(sketches.begin(), sketches.end(), [](const Sketch& sketch) {
+      return sketch.name.starts_with("along_channels/0");
+    });
+    return Choosing{static_cast<std::size_t>(found - sketches.begin()), found->counted};
+  };
+  const Schedule schedule = construct(p, Dtype::F32, Target{}, channels, {"k"});
   const auto parts = apply_prepacked(p, schedule);
   ASSERT_TRUE(parts.has_value()) << to_text(schedule);
   const auto packed = std::find_if(parts->call.buffers.begin(), parts->call.buffers.end(),
@@ -179,11 +185,13 @@ TEST(AlongChannels, PanelsOfFarWeightsAreReadForAllRows) {
           text, {.sizes = {{"h", size}, {"w", size}, {"c", 48}, {"d", 16}, {"r", 3}, {"s", 3}}});
       Target target;
       target.l2_bytes = far ? 32 << 10 : 1 << 20;
-      const Policy channels = [](const Construction&, const std::string&, const Sketches& sketches) {
+      const Policy channels = [size](const Construction&, const std::string&, const Sketches& sketches) {
         Choosing choice;
         for (std::size_t i = 0; i < sketches.size(); ++i)
           if (sketches[i].name.starts_with("along_channels/2")) choice = {i, sketches[i].counted};
         choice.numbers.vectors = 1;
+        if (size == 7) choice.numbers.rows = 14;  // two rows of the image
+        choice.numbers.steps = 0;
         return choice;
       };
       const Schedule schedule = construct(p, Dtype::F32, target, channels, {"k"});

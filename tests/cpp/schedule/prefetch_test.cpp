@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
                                    {}},
                       PrefetchCase{"pieces_of_rows",
                                    "y[m,n] = sum[k] a[m,k] * b[k,n]",
-                                   {{"m", 30}, {"n", 560}, {"k", 64}},
+                                   {{"m", 28}, {"n", 560}, {"k", 64}},
                                    "b",
                                    0.7,
                                    {}},
@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(PrefetchDecision, LeavesMemoryThatStaysNearAlone) {
   const auto p =
-      program::parse("y[m,n] = sum[k] a[m,k] * b[k,n]", {.sizes = {{"m", 64}, {"n", 64}, {"k", 64}}});
+      program::parse("y[m,n] = sum[k] a[m,k] * b[k,n]", {.sizes = {{"m", 28}, {"n", 560}, {"k", 64}}});
   const LoopNest nest = apply(p, default_schedule(p, Dtype::F32, Target{}));
   EXPECT_EQ(to_text(nest).find("prefetch"), std::string::npos) << to_text(nest);
 }
