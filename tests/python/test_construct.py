@@ -123,10 +123,10 @@ def test_threads_share_each_part_of_a_reduction() -> None:
     def in_parts(question: ScopeQuestion) -> tuple[str, dict[str, int]]:
         for sketch in question.sketches:
             if sketch.name == "along_output/1":
-                return sketch.name, {"steps": sketch.choices["steps"][1], "vectors_outer": 1, "packed": 0}
+                return sketch.name, {"steps": sketch.choices["steps"][1], "vectors_outer": 1}
         raise AssertionError([sketch.name for sketch in question.sketches])
 
-    operator = syno.Operator("y[m,n] = sum[k] a[m,k] * b[k,n]", {"m": 37, "n": 530, "k": 700})
+    operator = syno.Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=37, n=530, k=700)
     schedule = construct(operator, policy=in_parts, counted=False).schedule
     text = str(schedule)
     assert "reorder y loops=k_o," in text and "parallel y" in text
