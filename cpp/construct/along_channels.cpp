@@ -30,6 +30,7 @@ struct ChannelPlan {
   std::int64_t part =
       0;  ///< of that dimension: what the lanes run over, where other loops pick one of several
   bool packed = true, turned = true;
+  std::vector<std::size_t> behind;  ///< loops around the rows that a panel may serve all of, or one at a time
   std::vector<BroadcastPlan> others;  ///< by read
   std::int64_t row_count = 1, vector_count = 1;
   double steps = 1;                 ///< multiply-adds of the loops around the rows and channels
@@ -236,12 +237,29 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   plan.extents = facts.extents;
   plan.traversal = facts.traversal;
   plan.lanes = c.lanes;
+  // Channels of groups are copied out for all groups together: a piece of all rows would be all of the
+  // result.
+  if (plan.turned && plan.rows + 1 == facts.traversal && !facts.split(plan.rows) && !facts.split(along))
+    for (std::size_t i = along + 1; i < plan.rows; ++i)
+      if (i != plan.over && !facts.split(i) && facts.extents[i] > 1) plan.behind.push_back(i);
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
     if (r != plan.operand)
       plan.boxes.push_back(plan.others[r].copied ? facts.reads[r].copy : facts.reads[r].box);
   plan.parts = steps_of_parts(c, facts);
   plan.tiles = tiles_of(c, facts, plan);
   return plan;
+}
+
+/// Rows of rows that a panel serves while it is near, and how often that begins anew.
+struct Served {
+  double rows = 1, times = 1;
+};
+Served served(const ChannelPlan& plan, const Numbers& numbers) {
+  Served made{1, plan.steps / plan.reduction};
+  for (const std::size_t i : plan.behind)
+    if (numbers.vectors_outer != 0) made.rows *= static_cast<double>(plan.extents[i]);
+  made.times /= made.rows;
+  return made;
 }
 
 /// Cycles to bring operands into the first cache: panels outermost, rows pass by.
@@ -262,15 +280,19 @@ double near_cycles(const Target& target, const ChannelPlan& plan, const Numbers&
   if (plan.over) tile[*plan.over] = up(numbers.rows, few) / few;
   range[plan.rows] = few;
   if (plan.over) range[*plan.over] = plan.extents[*plan.over];
+  for (const std::size_t i : plan.behind)
+    if (numbers.vectors_outer != 0) range[i] = plan.extents[i];
 
   const Touched panel =
       run_of(plan.panel_bytes * static_cast<double>(numbers.vectors) * steps / plan.reduction);
   std::vector<NearOperand> operands{{panel, panel, true}};
   for (const BoxFacts& box : plan.boxes)
     operands.push_back({touched(box, tile, bytes), touched(box, range, bytes), false});
+  const Served rows = served(plan, numbers);
   const double panels = static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
   const double visits = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
-  return construct::near_cycles(target, operands, visits, panels * plan.steps / steps);
+  return construct::near_cycles(target, operands, visits * rows.rows,
+                                panels * rows.times * plan.reduction / steps);
 }
 
 double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& numbers) {
@@ -282,15 +304,24 @@ double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& n
   const std::int64_t vectors = plan.turned ? panels * numbers.vectors : plan.vector_count;
   double cycles = plan.copy_cycles + (incomplete ? kGuarded * plan.pack_cycles : 0) +
                   tile_cycles(target, plan.row_count, vectors, plan.steps, numbers.rows, numbers.vectors);
+  const auto l2_bytes = static_cast<double>(target.l2_bytes);
   const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
-  const bool near = plan.panel_bytes * part * static_cast<double>(numbers.vectors) <=
-                    kPanelShare * static_cast<double>(target.l2_bytes);
-  cycles +=
-      kept_cycles(target, plan.outputs, static_cast<double>(plan.row_count * plan.vector_count), 1 / part);
-  const std::int64_t visits = (plan.row_count + numbers.rows - 1) / numbers.rows;
-  const bool again = 2 * plan.far_bytes * part > static_cast<double>(target.l2_bytes);
+  const Served rows = served(plan, numbers);
+  const double made =
+      rows.rows * static_cast<double>(plan.row_count * (plan.turned ? numbers.vectors : plan.vector_count));
+  cycles += kept_cycles(target, plan.outputs, made, 1 / part);
+  const double bytes = made * static_cast<double>(target.vector_bits) / 8;
+  if (plan.turned && 2 * bytes > l2_bytes)  // it is copied out from farther away
+    cycles += plan.outputs * static_cast<double>(plan.lanes) * (kMovedFar - kMoved);
+  const auto visits = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
+  const bool again = 2 * plan.far_bytes * part > l2_bytes;
   cycles += plan.far_cycles * static_cast<double>(again ? panels : 1);
-  if (!near) cycles += kFarPanel * plan.steps * static_cast<double>(visits * plan.vector_count);
+  // A panel that does not stay near comes again for each tile; if a part of it does, for all rows of it.
+  const double panel = plan.panel_bytes * static_cast<double>(numbers.vectors);
+  const double comes = panel <= kPanelShare * l2_bytes          ? 0
+                       : panel * part <= kPanelShare * l2_bytes ? rows.times - 1
+                                                                : rows.times * rows.rows * visits;
+  cycles += kFarPanel * plan.reduction * comes * static_cast<double>(plan.vector_count);
   return cycles + near_cycles(target, plan, numbers);
 }
 
@@ -314,7 +345,7 @@ bool cut_in_groups(const Construction& c, const ScopeFacts& facts, const Channel
 /// Writes the loops of the output, which is copied from a tile that has the channels innermost, `width` of
 /// them at a time, and computes the tile inside. Parts of other split iterators stay together.
 void write_turned(Construction& c, const std::string& name, const std::string& heavy, const ScopeFacts& facts,
-                  const ChannelPlan& plan, std::int64_t width) {
+                  const ChannelPlan& plan, std::int64_t width, bool all_rows) {
   const std::vector<std::string> names = c.leaves(name);
   const std::size_t along = facts.iterators[plan.along], rows = facts.iterators[plan.rows];
   std::vector<bool> whole(names.size(), false);
@@ -324,9 +355,10 @@ void write_turned(Construction& c, const std::string& name, const std::string& h
     return i == rows || whole[i] || (plan.over && i == facts.iterators[*plan.over]);
   };
   std::vector<std::string> order, outside;
-  // Rows that lie innermost are copied out a tile at a time. Where other dimensions lie further in, all
-  // that follows the channels is copied out together, so that it is written in the order it lies.
-  const bool rows_innermost = rows + 1 == names.size() && !whole[rows];
+  // Rows that lie innermost are copied out a tile at a time, if a panel is not to serve all of them. Where
+  // other dimensions lie further in, all that follows the channels is copied out together, so that it is
+  // written in the order it lies.
+  const bool rows_innermost = rows + 1 == names.size() && !whole[rows] && !all_rows;
   std::string inner = names[along], place;
   if (whole[along] && cut_in_groups(c, facts, plan, width, rows_innermost)) {
     const auto [groups, rest] = c.split(name, inner, facts.extents[plan.along]);
@@ -376,11 +408,12 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
                     const ChannelPlan& plan, const Numbers& numbers) {
   const std::int64_t width =
       std::min(numbers.vectors * c.lanes, (facts.extents[plan.along] + c.lanes - 1) / c.lanes * c.lanes);
+  const bool all_rows = !plan.behind.empty() && numbers.vectors_outer != 0;
   std::string heavy = name;
   if (plan.turned) {
     heavy = program::fresh_tensor_name(c.plan.program, name + "_tile");
     c.add({"stage", name, {}, {}, name, {heavy}});
-    write_turned(c, name, heavy, facts, plan, width);
+    write_turned(c, name, heavy, facts, plan, width, all_rows);
   }
   c.plan.need_domain(c.index(heavy));
   c.apply(heavy, facts.splits);
@@ -436,7 +469,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   const bool near = 2 * operand.copy.elements * bytes <= c.target.l2_bytes;
   const bool panels_outside = !near && !plan.turned && !lane_outer.empty();
   for (const std::size_t i : sequence) {
-    if (panels_outside && !operand.depends[i]) break;
+    if ((panels_outside || all_rows) && !operand.depends[i]) break;
     order.push_back(loops[i]);
   }
   const std::size_t picking = order.size();
@@ -524,6 +557,8 @@ void along_channels(Construction& c, const std::string& scope, const ScopeFacts&
                          &Numbers::vectors,
                          counting_to(std::min(plan->vector_count, kMostVectors)),
                          {plan->along}}};
+      if (!plan->behind.empty())
+        sketch.choices.push_back({"vectors_outer", &Numbers::vectors_outer, {0, 1}, {}});
       add_parts(facts, plan->parts, sketch);
       if (!plan->turned) {  // else it is computed a piece at a time already
         if (plan->over) sketch.blocks.push_back(rows);
@@ -535,16 +570,19 @@ void along_channels(Construction& c, const std::string& scope, const ScopeFacts&
       sketch.cycles = std::numeric_limits<double>::infinity();
       for (const std::int64_t vectors : sketch.choices[1].values) {
         for (const std::int64_t tile : plan->tiles) {
-          for (const std::int64_t steps : plan->parts) {
-            Numbers numbers;
-            numbers.rows = tile;
-            numbers.vectors = vectors;
-            numbers.steps = steps;
-            const double cycles = cycles_of(c.target, *plan, numbers);
-            if (!(cycles < sketch.cycles * (steps > 0 ? 0.98 : 0.999))) continue;
-            sketch.counted = numbers;
-            sketch.cycles = cycles;
-          }
+          for (const std::int64_t steps : plan->parts)
+            for (const std::int64_t all : {0, 1}) {
+              if (all != 0 && plan->behind.empty()) continue;
+              Numbers numbers;
+              numbers.rows = tile;
+              numbers.vectors = vectors;
+              numbers.steps = steps;
+              numbers.vectors_outer = all;
+              const double cycles = cycles_of(c.target, *plan, numbers);
+              if (!(cycles < sketch.cycles * (steps > 0 ? kWorthCutting : 0.999))) continue;
+              sketch.counted = numbers;
+              sketch.cycles = cycles;
+            }
         }
       }
       sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& n) {

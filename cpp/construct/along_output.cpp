@@ -251,7 +251,7 @@ void count_numbers(const Construction& c, OutputPlan& plan) {
         numbers.vectors_outer = outer;
         numbers.steps = steps;
         const double cycles = cycles_of(c.target, plan, numbers);
-        if (!(cycles < least * 0.98)) continue;
+        if (!(cycles < least * kWorthCutting)) continue;
         best = numbers;
         least = cycles;
       }

@@ -156,6 +156,10 @@ inline constexpr double kKeptCycles = 4, kKeptFar = 8;
 /// Cycles of so many vectors of results for so many parts, where `inside` of them are made by a part in turn.
 double kept_cycles(const Target& target, double vectors, double inside, double parts);
 
+/// Cycles by count, over those without it, with which a sum is cut: little, as caches that others use, too,
+/// hold less than is counted.
+inline constexpr double kWorthCutting = 0.995;
+
 /// Whether each step of the sum reads from another page, which no prefetcher foresees.
 bool steps_far_apart(const Construction& c, const ScopeFacts& facts, const ReadFacts& read);
 /// Steps that a part of a reduction may have, 0 first: all of them.

@@ -36,7 +36,9 @@ def built_tiles(schedule: str, nest: str) -> set[int]:
         units[f"{scope} {outer}"] = factor * unit
         units[f"{scope} {found[2]}_i"] = unit
         split_again = f"split {scope} loops={outer} " in schedule
-        cut = f"peel {scope} loops={outer}" in schedule  # one step whole, one of the rest: no loop is left
+        cut = (
+            f"peel {scope} loops={outer}" in schedule
+        )  # one step whole, one of the rest: no loop is left
         if split_again or cut or outer in loops:
             tiles.add(factor * unit)
     return tiles

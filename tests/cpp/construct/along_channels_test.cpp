@@ -213,6 +213,35 @@ TEST(AlongChannels, PanelsOfFarWeightsAreReadForAllRows) {
     }
 }
 
+/// A part of a panel serves one row after the other, or all rows before the next part comes.
+TEST(AlongChannels, PartsOfPanelsAreReadForAllRows) {
+  const auto p = program::parse("y[c,h,w] = sum[d,r,s] x[d,h+r-1,w+s-1] * k[c,d,r,s]",
+                                {.sizes = {{"c", 40}, {"h", 5}, {"w", 14}, {"d", 32}, {"r", 3}, {"s", 3}}});
+  Random random(90);
+  for (const std::int64_t all : {0, 1}) {
+    const Policy channels = [&](const Construction&, const std::string&, const Sketches& sketches) {
+      const auto found = std::find_if(sketches.begin(), sketches.end(),
+                                      [](const Sketch& sketch) { return sketch.name == "along_channels/0"; });
+      EXPECT_TRUE(std::any_of(found->choices.begin(), found->choices.end(),
+                              [](const Choice& choice) { return choice.name == "vectors_outer"; }));
+      Choosing choice{static_cast<std::size_t>(found - sketches.begin()), found->counted};
+      choice.numbers.steps = 72;
+      choice.numbers.vectors = 2;
+      choice.numbers.vectors_outer = all;
+      return choice;
+    };
+    const Schedule schedule = construct(p, Dtype::F32, Target{256, 16, 1}, channels, {"k"});
+    const auto parts = apply_prepacked(p, schedule);
+    ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+    const std::string nest = to_text(parts->call);
+    const std::size_t rows = nest.find("for h"), part = nest.find("for d_o");
+    ASSERT_NE(rows, std::string::npos) << nest;
+    ASSERT_NE(part, std::string::npos) << nest;
+    EXPECT_EQ(part < rows, all == 1) << nest;
+    expect_same_prepacked(p, *parts, random_arguments(p, random), to_text(schedule));
+  }
+}
+
 /// Channels of a group are cut into blocks, too: a panel serves all rows, not one row all panels. Blocks that
 /// do not divide a group stay in it, and so do rows that are computed together while the panels of a group
 /// are near.
