@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "machine/nest_facts.hpp"
 #include "machine/tile_cost.hpp"
@@ -225,6 +226,18 @@ class Model {
     return static_cast<std::size_t>(facts_.accesses[access].buffer);
   }
 
+  /// The bytes by which a step of a loop moves an access, and its trips; no bytes where it does not.
+  static std::pair<double, double> moved_by(const Access& access, std::uint32_t loop) {
+    double step = 0, trips = 1;
+    for (const AddressTerm& term : access.terms)
+      for (const auto& [slot, count] : term.loops)
+        if (slot == loop) {
+          step += static_cast<double>(std::abs(term.coefficient * access.element_bytes));
+          trips = count;
+        }
+    return {step, trips};
+  }
+
   /// Of the lines an access brings in, the share that no prefetcher foresees: those that begin a piece of
   /// their own, on another page or out of order within one.
   double surprises(const Access& access) const {
@@ -232,13 +245,7 @@ class Model {
     const double touched = lines(access, &pieces);
     const double piece = touched / pieces;
     for (std::size_t i = path_.size(); i-- > 0;) {  // the innermost loop that moves it
-      double step = 0, trips = 1;
-      for (const AddressTerm& term : access.terms)
-        for (const auto& [slot, count] : term.loops)
-          if (slot == path_[i]) {
-            step += static_cast<double>(std::abs(term.coefficient * access.element_bytes));
-            trips = count;
-          }
+      const auto [step, trips] = moved_by(access, path_[i]);
       if (step == 0) continue;
       if (step >= kPage) return 1 / piece;
       // Several pieces that each go on in order are streams, if they last.
@@ -259,13 +266,7 @@ class Model {
     const auto line = static_cast<double>(machine_.levels[0].line_bytes);
     double run = lines(access, &pieces) / pieces * line;
     for (std::size_t i = path_.size(); i-- > 0;) {
-      double step = 0, trips = 1;
-      for (const AddressTerm& term : access.terms)
-        for (const auto& [slot, count] : term.loops)
-          if (slot == path_[i]) {
-            step += static_cast<double>(std::abs(term.coefficient * access.element_bytes));
-            trips = count;
-          }
+      const auto [step, trips] = moved_by(access, path_[i]);
       if (step == 0) continue;
       if (step > run + line) break;
       run += step * (trips - 1);
