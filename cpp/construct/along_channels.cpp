@@ -268,12 +268,7 @@ double near_cycles(const Target& target, const ChannelPlan& plan, const Numbers&
   double everything = plan.panel_bytes * static_cast<double>(plan.vector_count);
   for (const BoxFacts& box : plan.boxes) everything += bytes * static_cast<double>(box.elements);
   if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
-  const auto begin = plan.extents.begin() + static_cast<std::ptrdiff_t>(plan.traversal);
-  const auto part = iterations_of_part({begin, plan.extents.end()}, numbers.steps);
-  std::vector<std::int64_t> tile(plan.extents.size(), 1);
-  std::copy(part.begin(), part.end(), tile.begin() + static_cast<std::ptrdiff_t>(plan.traversal));
-  double steps = 1;
-  for (const std::int64_t iterations : part) steps *= static_cast<double>(iterations);
+  auto [tile, steps] = part_of_sum(plan.extents, plan.traversal, numbers.steps);
   std::vector<std::int64_t> range = tile;
   const std::int64_t few = plan.extents[plan.rows];
   tile[plan.rows] = std::min(numbers.rows, few);

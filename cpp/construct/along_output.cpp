@@ -188,10 +188,7 @@ double near_cycles(const Target& target, const OutputPlan& plan, const Numbers& 
   for (const Operand& operand : plan.operands) everything += operand.bytes;
   if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
   const bool packed = numbers.packed != 0, vectors_outer = packed || numbers.vectors_outer != 0;
-  std::vector<std::int64_t> tile(plan.extents.size(), 1);
-  const auto begin = plan.extents.begin() + static_cast<std::ptrdiff_t>(plan.traversal);
-  const auto part = iterations_of_part({begin, plan.extents.end()}, numbers.steps);
-  std::copy(part.begin(), part.end(), tile.begin() + static_cast<std::ptrdiff_t>(plan.traversal));
+  auto [tile, steps] = part_of_sum(plan.extents, plan.traversal, numbers.steps);
   std::vector<std::int64_t> range = tile;
   if (plan.row) tile[*plan.row] = std::min(numbers.rows, plan.row_count);
   std::int64_t width = numbers.vectors * plan.lanes;
@@ -199,8 +196,6 @@ double near_cycles(const Target& target, const OutputPlan& plan, const Numbers& 
     tile[i] = std::min(width, plan.extents[i]);
   for (std::size_t i = first; i < plan.traversal; ++i) range[i] = vectors_outer ? tile[i] : plan.extents[i];
   if (plan.row) range[*plan.row] = vectors_outer ? plan.row_count : tile[*plan.row];
-  double steps = 1;
-  for (const std::int64_t iterations : part) steps *= static_cast<double>(iterations);
   const double bytes = static_cast<double>(target.vector_bits) / 8 / static_cast<double>(plan.lanes);
 
   std::vector<NearOperand> operands;

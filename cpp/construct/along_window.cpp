@@ -201,9 +201,7 @@ double near_cycles(const Target& target, const ScopeFacts& facts, const WindowPl
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
     everything += bytes * static_cast<double>(box(r).elements);
   if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
-  std::vector<std::int64_t> tile(facts.extents.size(), 1);
-  std::copy(facts.extents.begin() + static_cast<std::ptrdiff_t>(facts.traversal), facts.extents.end(),
-            tile.begin() + static_cast<std::ptrdiff_t>(facts.traversal));
+  std::vector<std::int64_t> tile = part_of_sum(facts.extents, facts.traversal, 0).iterations;
   if (plan.rows) tile[*plan.rows] = std::min(m, plan.row_count);
   std::vector<std::int64_t> range = tile;
   tile[last] = std::min(v * plan.lanes, facts.extents[last]);

@@ -1,7 +1,6 @@
 #include "construct/near.hpp"
 
 #include <algorithm>
-#include <vector>
 
 #include "construct/caches.hpp"
 #include "construct/construct.hpp"
@@ -51,6 +50,16 @@ std::vector<std::int64_t> iterations_of_part(std::vector<std::int64_t> extents, 
     }
   }
   return extents;
+}
+
+SumPart part_of_sum(const std::vector<std::int64_t>& extents, std::size_t traversal, std::int64_t steps) {
+  const auto sums = extents.begin() + static_cast<std::ptrdiff_t>(traversal);
+  SumPart made{std::vector<std::int64_t>(traversal, 1), 1};
+  for (const std::int64_t iterations : iterations_of_part({sums, extents.end()}, steps)) {
+    made.iterations.push_back(iterations);
+    made.steps *= static_cast<double>(iterations);
+  }
+  return made;
 }
 
 }  // namespace syno::construct

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "construct/analysis.hpp"
 #include "machine/cpu.hpp"
@@ -28,5 +29,13 @@ Touched run_of(double bytes);
 
 /// How many iterations of each loop of a reduction a part of so many steps takes, 0: all.
 std::vector<std::int64_t> iterations_of_part(std::vector<std::int64_t> extents, std::int64_t steps);
+
+/// A part of a scope's sum for one result: iterations by loop, the first `traversal` of which are over
+/// results, and how many steps that is.
+struct SumPart {
+  std::vector<std::int64_t> iterations;
+  double steps = 1;
+};
+SumPart part_of_sum(const std::vector<std::int64_t>& extents, std::size_t traversal, std::int64_t steps);
 
 }  // namespace syno::construct
