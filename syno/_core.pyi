@@ -1338,7 +1338,7 @@ class Prediction:
     @property
     def bottleneck(self) -> str:
         """
-        'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead' or the name of a level.
+        'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead', 'short pieces' or the name of a level.
         """
     @property
     def compute_s(self) -> float:
@@ -1374,6 +1374,11 @@ class Prediction:
     def seconds(self) -> float:
         """
         Of one call.
+        """
+    @property
+    def waiting_s(self) -> float:
+        """
+        For short pieces of the second cache, which nothing hides.
         """
 class ConstructSketch:
     """

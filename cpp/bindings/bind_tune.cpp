@@ -140,10 +140,12 @@ void bind_predict(py::module_& m) {
       .def_readonly("memory_s", &machine::Prediction::memory_s, "Of what each level of the machine gives.")
       .def_readonly("moved_bytes", &machine::Prediction::moved_bytes, "What each level of the machine gives.")
       .def_readonly("overhead_s", &machine::Prediction::overhead_s, "Entering loops and starting threads.")
+      .def_readonly("waiting_s", &machine::Prediction::waiting_s,
+                    "For short pieces of the second cache, which nothing hides.")
       .def_readonly("flops", &machine::Prediction::flops, "A multiply-add is two.")
       .def_readonly("bottleneck", &machine::Prediction::bottleneck,
-                    "'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead' or "
-                    "the name of a level.")
+                    "'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead', "
+                    "'short pieces' or the name of a level.")
       .def_readonly("fraction_of_peak", &machine::Prediction::fraction_of_peak,
                     "Of the multiply-add peak of the threads used.")
       .def("__repr__", [](const machine::Prediction& made) {

@@ -103,11 +103,11 @@ class Model {
     double pieces = 0;
     for (const std::size_t a : all.accesses) pieces += into_[0][a] * pieces_[a];
     made.compute_s = (all.cycles.total - all.cycles.overhead) * cycle / all.speed_up;
-    const double waiting = kNearPiece * pieces * cycle / all.speed_up;  // that nothing hides
+    made.waiting_s = kNearPiece * pieces * cycle / all.speed_up;
     made.overhead_s = all.cycles.overhead * cycle / all.speed_up + all.starts * kParallelS;
     made.flops = all.flops;
     made.seconds = std::max(made.compute_s, memory) + (1 - kHidden) * std::min(made.compute_s, memory) +
-                   made.overhead_s + waiting;
+                   made.overhead_s + made.waiting_s;
     const double peak = machine_.peak_gflops(computed_bytes(nest_)) * 1e9 * all.speed_up;
     made.fraction_of_peak = made.seconds > 0 ? made.flops / peak / made.seconds : 0;
     made.bottleneck = bottleneck(made, all.cycles, memory);
@@ -134,6 +134,7 @@ class Model {
   };
 
   std::string bottleneck(const Prediction& made, const Cycles& cycles, double memory) const {
+    if (made.waiting_s > std::max({made.compute_s, memory, made.overhead_s})) return "short pieces";
     if (memory > made.compute_s && memory > made.overhead_s) {
       const auto worst = std::max_element(made.memory_s.begin(), made.memory_s.end()) - made.memory_s.begin();
       return machine_.levels[static_cast<std::size_t>(worst)].name;

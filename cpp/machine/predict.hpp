@@ -21,9 +21,10 @@ struct Prediction {
   double compute_s = 0;             ///< with every access in the first cache
   std::vector<double> moved_bytes;  ///< by machine level: what it gives the core beyond nearer levels
   std::vector<double> memory_s;     ///< the time of that
+  double waiting_s = 0;             ///< for short pieces of the second cache, which nothing hides
   double flops = 0;                 ///< a multiply-add is two
   double overhead_s = 0;            ///< entering loops, starting threads
-  std::string bottleneck;           ///< "multiply-adds", "loads", "stores", "latency", ..., or a level's name
+  std::string bottleneck;           ///< "multiply-adds", "loads", "short pieces", ..., or a level's name
   double fraction_of_peak = 0;      ///< flops against the peak of the threads used
 };
 

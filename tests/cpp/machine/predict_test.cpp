@@ -13,6 +13,7 @@
 #include "construct/construct.hpp"
 #include "jit/kernel.hpp"
 #include "machine/nest_facts.hpp"
+#include "machine/tile_cost.hpp"
 #include "program/text.hpp"
 #include "schedule/schedule.hpp"
 #include "support/random.hpp"
@@ -288,6 +289,27 @@ TEST(Predict, OneSumWaitsForItself) {
 double feature(const LoopNest& nest, const Machine& machine, std::string_view name) {
   const auto at = std::find(feature_names().begin(), feature_names().end(), name) - feature_names().begin();
   return std::exp2(score(nest, machine).features.at(static_cast<std::size_t>(at))) - 1;
+}
+
+/// As many lines come from the second cache, one behind the other or each elsewhere: only the latter wait.
+TEST(Predict, ShortPiecesOfTheSecondCacheAreWaitedFor) {
+  const int kRows = 256;  // of a line each: four times the first cache
+  const auto nest = [kRows](int apart) {
+    return nest::parse_loop_nest(
+        fmt::format("nest rows\ninput x: f32[{}]\noutput y: f32[16]\nregister t: f32[16]\nallocate t\n"
+                    "  for l in 0..16 vector\n    t[l] = 0\n  for i in 0..{}\n    for l in 0..16 vector\n"
+                    "      t[l] += x[{} * i + l]\n  for l in 0..16 vector\n    y[l] = t[l]\n",
+                    apart * kRows, kRows, apart));
+  };
+  Machine machine = small_machine();
+  machine.levels[1].bytes = 8 << 20;
+  const Prediction together = predict(nest(16), machine), far = predict(nest(256), machine);
+  EXPECT_LT(together.waiting_s, 0.01 * far.waiting_s);  // for the result's one line
+  EXPECT_NEAR(far.waiting_s, kNearPiece * kRows * 1e-9 / machine.ghz, 0.02 * far.waiting_s);
+  EXPECT_NEAR(far.seconds - together.seconds, far.waiting_s, 0.1 * far.waiting_s);
+  EXPECT_EQ(predict(nest(256), machine, {1, true}).waiting_s, far.waiting_s);  // wherever they lie beyond it
+  machine.levels[0].bytes = 1 << 20;
+  EXPECT_EQ(predict(nest(256), machine).waiting_s, 0);  // what the first cache holds is not brought at all
 }
 
 /// Rows that the taps of a window share are loaded once, masked or not; a mask is computed once for all of
