@@ -6,6 +6,7 @@
 #include <optional>
 #include <tuple>
 
+#include "graph/joins.hpp"
 #include "graph/rebuild.hpp"
 #include "graph/scales.hpp"
 #include "graph/views.hpp"
@@ -269,14 +270,16 @@ Graph compose_transposes(const Graph& graph, const GraphSite& site) {
   return change.made();
 }
 
-constexpr std::array<GraphRewrite, 5> kRows = {{
+constexpr std::array<GraphRewrite, 6> kRows = {{
     {"common", "a = f(x), b = f(x), y = g(b) -> a = f(x), y = g(a)", find_common, share_common},
     {"dead", "a = f(x), which nothing reads and the graph does not return -> nothing", find_dead, drop_dead},
+    {"joins", "q = f(x, a), k = f(x, b) -> y = f(x, a and b side by side), q and k are parts of y",
+     find_joins, join_layers, false, true},
     {"same", "a[i] = x[i], y = g(a) -> y = g(x)", find_same, pass_same},
     {"scales",
      "a[n, o] = sum[k] x[n, k] * w[o, k], y[n, o] = a[n, o] * s[o] -> v[o, k] = w[o, k] * s[o], "
      "a[n, o] = sum[k] x[n, k] * v[o, k], y[n, o] = a[n, o]",
-     find_scales, scale_weights, true},
+     find_scales, scale_weights, true, false},
     {"transposes", "a[i] = x[f(i)], b[j] = a[g(j)] -> a[i] = x[f(i)], b[j] = x[f(g(j))]", find_transposes,
      compose_transposes},
 }};

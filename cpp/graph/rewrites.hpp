@@ -29,13 +29,15 @@ struct GraphRewrite {
   /// which order stay; an output may come to be another tensor of the same values.
   Graph (*apply)(const Graph& graph, const GraphSite& site);
   bool reassociates = false;  ///< exact over the reals alone
+  bool by_choice = false;     ///< made where it pays, and not by cleaned()
 };
 
-/// The rows, by name: common, dead, same, scales, transposes.
+/// The rows, by name: common, dead, joins, same, scales, transposes.
 std::span<const GraphRewrite> graph_rewrites();
 const GraphRewrite& graph_rewrite_named(std::string_view name);  ///< UnknownName lists them
 
-/// What is left when none of the rows that do not reassociate applies any more, made in one pass.
+/// What is left when none of the rows applies any more, but for those that reassociate or are made by choice;
+/// in one pass.
 Graph cleaned(const Graph& graph);
 
 }  // namespace syno::graph

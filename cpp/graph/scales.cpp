@@ -55,7 +55,7 @@ bool reads_in_place(const Program& program, const Scope& scope, const Scalar& re
 // ---------------------------------------------------------------------------------------------------
 
 /// What one element of a node's input is multiplied by.
-struct Factor {
+struct Scaling {
   std::vector<ScalarId> scalars;   ///< of the node's body: their product ...
   std::vector<ScalarId> divisors;  ///< ... divided by these
   std::set<std::size_t> dims;      ///< of the input, along which it differs
@@ -63,17 +63,17 @@ struct Factor {
   std::vector<ScalarId> left;      ///< what is left of the term
 };
 
-class FactorOf {
+class ScalingOf {
  public:
-  FactorOf(const Program& program, program::TensorId input, const std::vector<bool>& constant)
+  ScalingOf(const Program& program, program::TensorId input, const std::vector<bool>& constant)
       : program_(program), input_(input), constant_(constant) {}
 
-  std::optional<Factor> find() {
+  std::optional<Scaling> find() {
     const Scope& scope = program_.scopes[0];
     if (program_.scopes.size() != 1 || scope.reduction != program::Reduction::None || !is_plain(program_) ||
         program_.outputs.size() != 1 || program::count_reads(program_, scope.body, input_) != 1)
       return std::nullopt;
-    Factor made;
+    Scaling made;
     if (!look(scope.body, made) || (made.scalars.empty() && made.divisors.empty())) return std::nullopt;
     return made;
   }
@@ -81,7 +81,7 @@ class FactorOf {
  private:
   bool has_input(ScalarId id) const { return program::reads_tensor(program_, id, input_); }
 
-  bool look(ScalarId id, Factor& made) const {
+  bool look(ScalarId id, Scaling& made) const {
     const Scalar& scalar = program_.scalar(id);
     using enum program::Function;
     if (program::is_call(scalar, Add) || program::is_call(scalar, Subtract))
@@ -98,7 +98,7 @@ class FactorOf {
     return program::is_call(scalar, Multiply) && product(id, made);
   }
 
-  bool product(ScalarId id, Factor& made) const {
+  bool product(ScalarId id, Scaling& made) const {
     for (const ScalarId factor : program::factors_of(program_, id)) {
       if (has_input(factor)) {
         const Scalar& read = program_.scalar(factor);
@@ -246,7 +246,7 @@ class Takers {
 struct Site {
   std::size_t scaled = 0, layer = 0;  ///< nodes
   std::size_t input = 0;              ///< of the scaled one: the layer's result
-  Factor factor;
+  Scaling factor;
   std::vector<Taker> takers;
 };
 
@@ -281,7 +281,7 @@ class Search {
           std::find(graph_.outputs.begin(), graph_.outputs.end(), tensor) != graph_.outputs.end() ||
           type_of(graph_, node) != type_of(graph_, graph_.nodes()[*layer]))
         continue;
-      auto factor = FactorOf(program, inputs[i], constants_of(node, constant_)).find();
+      auto factor = ScalingOf(program, inputs[i], constants_of(node, constant_)).find();
       if (!factor) continue;
       const Node& made = graph_.nodes()[*layer];
       auto takers = Takers(made.program->program, constants_of(made, constant_), factor->dims).find();

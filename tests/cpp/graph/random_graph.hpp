@@ -163,13 +163,16 @@ class RandomGraph {
       case 5: {  // with a weight, which later nodes may read, too
         if (rank < 2) return;
         const auto columns = 1 + static_cast<std::int64_t>(below(3));
-        const TensorId w = graph_.add_weight(tensor_name(fmt::format("w{}", graph_.tensors().size())),
-                                             {s.back(), columns}, type);
         Shape to(s.begin(), s.end() - 1);
-        add(parsed(fmt::format(
-                "input x[{}]\nweight w[{}, {}]\ny[{}, j: {}] = sum[k: {}] x[{}, k] * w[k, j]\n",
-                fmt::join(s, ", "), s.back(), columns, ranges(to), columns, s.back(), iterators(to.size()))),
-            {x, w});
+        const Program layer = parsed(fmt::format(
+            "input x[{}]\nweight w[{}, {}]\ny[{}, j: {}] = sum[k: {}] x[{}, k] * w[k, j]\n",
+            fmt::join(s, ", "), s.back(), columns, ranges(to), columns, s.back(), iterators(to.size())));
+        for (std::uint64_t layers = below(3) == 0 ? 2 : 1; layers > 0;
+             --layers) {  // alone, or beside another
+          const TensorId w = graph_.add_weight(tensor_name(fmt::format("w{}", graph_.tensors().size())),
+                                               {s.back(), columns}, type);
+          add(layer, {x, w});
+        }
         if (below(2) == 0) return;
         // ... whose result has a scale and a shift
         const TensorId made = graph_.nodes().back().outputs[0];
