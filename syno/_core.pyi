@@ -2041,6 +2041,10 @@ class Graph:
         """
         The graph in which these tensors have no layout; ScheduleError where one has none.
         """
+    def run_of(self, node: str) -> int | None:
+        """
+        The element of a node's one input from which on its output is a run of that, in row-major order; None where it is none.
+        """
     def scales_in_weights(self) -> Graph:
         """
         The graph after the rewrite `scales`, until it applies nowhere.

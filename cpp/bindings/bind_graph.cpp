@@ -329,6 +329,16 @@ void bind_graphs(py::module_& m) {
           },
           "node"_a, "Whether a node's output has its one input's elements in the same row-major order.")
       .def(
+          "run_of",
+          [](const Graph& g, const std::string& node) {
+            const auto& found = g.nodes()[g.node_named(node)];
+            return found.program ? graph::run_of(found.program->program) : std::nullopt;
+          },
+          "node"_a,
+          "The element of a node's one input from which on its output is a run of that, in row-major order; "
+          "None "
+          "where it is none.")
+      .def(
           "only_reads",
           [](const Graph& g, const std::string& node) {
             const auto& found = g.nodes()[g.node_named(node)];

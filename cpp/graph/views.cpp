@@ -18,7 +18,11 @@ using symbolic::ExprId;
 
 constexpr std::int64_t kMostEnumerated = std::int64_t{1} << 20;
 
-enum class Answer { No, Yes, Unknown };
+/// Whether an output is a run of its input, and from which element on.
+struct Answer {
+  enum class Kind { No, Yes, Unknown } kind = Kind::Unknown;
+  std::int64_t begin = 0;
+};
 
 /// The one read that a program consists of.
 const Scalar* sole_read(const Program& program) {
@@ -73,9 +77,10 @@ std::int64_t elements_of(const Program& program, program::TensorId tensor) {
   return program::checked_product("graph", program::shape_of(program, tensor));
 }
 
-Answer proven_view(const Program& program, const Scalar& read) {
+Answer proven_run(const Program& program, const Scalar& read) {
+  using enum Answer::Kind;
   Indices indices(program, read);
-  if (!indices.inside) return Answer::Unknown;
+  if (!indices.inside) return {Unknown};
   auto& arena = indices.arena;
   const auto linear = [&](const std::vector<ExprId>& at, const std::vector<std::int64_t>& shape) {
     ExprId sum = arena.constant(0);
@@ -90,14 +95,14 @@ Answer proven_view(const Program& program, const Scalar& read) {
   const ExprId apart = arena.subtract(linear(indices.all, program::shape_of(program, read.tensor)),
                                       linear(place, program::shape_of(program, program.scopes[0].output)));
   const ExprId simple = symbolic::simplify(arena, apart, indices.context);
-  if (simple == arena.constant(0)) return Answer::Yes;
-  // An affine form in which iterators of several values are left is not 0 everywhere.
-  if (!symbolic::is_affine(arena, simple)) return Answer::Unknown;
+  if (arena[simple].op == symbolic::Op::Constant) return {Yes, arena[simple].value};
+  // An affine form in which iterators of several values are left is not the same everywhere.
+  if (!symbolic::is_affine(arena, simple)) return {Unknown};
   for (const std::uint32_t slot : arena.iterators(simple)) {
     const auto extent = program::extent_of(program, indices.context.range(slot), 0);
-    if (extent.end - extent.begin < 2) return Answer::Unknown;
+    if (extent.end - extent.begin < 2) return {Unknown};
   }
-  return Answer::No;
+  return {No};
 }
 
 }  // namespace
@@ -112,20 +117,31 @@ bool only_reads(const Program& program) {
   return all;
 }
 
+std::optional<std::int64_t> run_of(const Program& program) {
+  const Scalar* read = sole_read(program);
+  if (read == nullptr) return std::nullopt;
+  const std::int64_t elements = elements_of(program, program.scopes[0].output);
+  if (elements == 0)
+    return elements_of(program, read->tensor) == 0 ? std::optional<std::int64_t>(0) : std::nullopt;
+  const Answer proven = proven_run(program, *read);
+  if (proven.kind == Answer::Kind::Yes) return proven.begin;
+  if (proven.kind == Answer::Kind::No || elements > kMostEnumerated) return std::nullopt;
+  std::optional<std::int64_t> begin, next;
+  over_elements(program, [&](const std::optional<std::int64_t>& place) {
+    if (!begin) begin = next = place;
+    const bool follows = place && place == next;
+    if (!follows) return begin.reset(), false;
+    next = *next + 1;
+    return true;
+  });
+  return begin;
+}
+
 bool is_view(const Program& program) {
   const Scalar* read = sole_read(program);
-  if (read == nullptr) return false;
-  const std::int64_t elements = elements_of(program, program.scopes[0].output);
-  if (elements != elements_of(program, read->tensor)) return false;
-  const Answer proven = proven_view(program, *read);
-  if (proven != Answer::Unknown) return proven == Answer::Yes;
-  if (elements > kMostEnumerated) return false;
-  bool same = true;
-  std::int64_t next = 0;
-  over_elements(program, [&](const std::optional<std::int64_t>& place) {
-    return same = place == std::optional(next++);
-  });
-  return same;
+  return read != nullptr &&
+         elements_of(program, program.scopes[0].output) == elements_of(program, read->tensor) &&
+         run_of(program).has_value();
 }
 
 bool is_copy(const Program& program) {

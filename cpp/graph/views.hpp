@@ -1,6 +1,8 @@
 // graph/views.hpp — which nodes only arrange elements, and which every call computes alike.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +14,11 @@ namespace syno::graph {
 /// of it. x.T, x[:, 2:4], x.reshape(6, 2), x.expand(3, 4), and a copy of x are such.
 bool only_reads(const Program& program);
 
-/// Whether the output holds the elements of the one input in their row-major order: x.reshape(6, 2) does.
-/// Proven by the simplifier, or, up to about a million elements, by looking at each; otherwise it is false.
+/// Of a program whose output is a run of the one input's elements in row-major order: at which element it
+/// begins. x[2:4] of x[8, 3] begins at 6. Proven by the simplifier, or, up to about a million elements, by
+/// looking at each; otherwise there is none.
+std::optional<std::int64_t> run_of(const Program& program);
+/// Whether that is all of the input: x.reshape(6, 2) is.
 bool is_view(const Program& program);
 /// The same with equal shapes: y[i] = x[i].
 bool is_copy(const Program& program);

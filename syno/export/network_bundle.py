@@ -285,7 +285,7 @@ class _Steps:
         self._views = {
             s.outputs[0]: s.inputs[0]
             for s in network.stages
-            if s.kind == "view" and len(s.inputs) == 1
+            if s.kind == "view" and len(s.inputs) == 1 and network.graph.is_view(s.name)
         }
         self._count = len(network.graph.inputs)
         for name in network.graph.inputs:

@@ -18,8 +18,9 @@ from syno.graph.checking import Check, Expected, Sample, judged, relative_error
 from syno.graph.compiled import CompiledNetwork
 from syno.graph.deriving import Deriving, Wanted, fastest_in_place
 from syno.graph.folding import Folded, folded, is_random
-from syno.graph.fusing import Cost, Joined, PredictedCost, constants_of, fused
-from syno.graph.in_place import is_free_view, joined_in_place
+from syno.graph.fusing import Cost, Joined, PredictedCost, constants_of, fused, predicted
+from syno.graph.in_place import free_slices, is_free_view, joined_in_place
+from syno.graph.joined_layers import with_layers_joined
 from syno.graph.layout_names import ROW_MAJOR
 from syno.graph.layouts import chosen, timing
 from syno.graph.reference import run_reference
@@ -89,21 +90,12 @@ def compile_network(
     """
     settings = settings or Compiling()
     threads = whole("compile", "threads", settings.threads, 1, MOST_THREADS)
-    parts = folded(network)
-    graph = parts.call.graph().cleaned()
-    dtype = _main_type(graph)
-    names: dict[str, tuple[str, ...]] = {node.name: (node.name,) for node in graph.nodes}
-    decisions: list[Joined] = []
     if settings.fuse:
-        graph, names, decisions = fused(
-            graph,
-            cost or PredictedCost(dtype, threads),
-            dtype=dtype,
-            threads=threads,
-            directory=usable_cache() if settings.cache and cost is None else None,
-            in_place=joined_in_place(graph).nodes if settings.layouts == ROW_MAJOR else (),
-        )
-    for decision in decisions:
+        _, plan = with_layers_joined(network, _Planning(settings, threads, cost))
+    else:
+        plan = _Plan.of(folded(network))
+    parts, graph, dtype, names = plan.parts, plan.graph, plan.dtype, plan.names
+    for decision in plan.decisions:
         _log.debug("joined %s", decision)
     layouts = None
     if settings.layouts != ROW_MAJOR:
@@ -129,6 +121,62 @@ def compile_network(
     if settings.verify:
         _verify(compiled, network, telling(network, example), settings)
     return compiled, parts
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is compiled of a network."""
+
+    parts: Folded
+    graph: _core.Graph
+    dtype: str
+    names: dict[str, tuple[str, ...]]
+    """The nodes of `parts` that each node of the graph holds."""
+    decisions: Sequence[Joined] = ()
+
+    @staticmethod
+    def of(parts: Folded) -> _Plan:
+        """Each node by itself."""
+        graph = parts.call.graph().cleaned()
+        names: dict[str, tuple[str, ...]] = {node.name: (node.name,) for node in graph.nodes}
+        return _Plan(parts, graph, _main_type(graph), names)
+
+
+class _Planning:
+    """From a network to the predicted seconds of a call, and what is compiled of it then."""
+
+    def __init__(self, settings: Compiling, threads: int, cost: Cost | None) -> None:
+        self._settings, self._threads, self._given = settings, threads, cost
+        self._costs: dict[str, Cost] = {}
+
+    def __call__(self, network: Network) -> tuple[float, _Plan]:
+        settings, threads = self._settings, self._threads
+        plan = _Plan.of(folded(network))
+        cost = self._given or self._costs.setdefault(plan.dtype, PredictedCost(plan.dtype, threads))
+        graph, names, decisions = fused(
+            plan.graph,
+            cost,
+            dtype=plan.dtype,
+            threads=threads,
+            directory=usable_cache() if settings.cache and self._given is None else None,
+            in_place=joined_in_place(plan.graph).nodes if settings.layouts == ROW_MAJOR else (),
+        )
+        free = _without_work(graph, settings)
+        seconds = sum(
+            predicted(graph, node, cost)
+            for node in graph.nodes
+            if node.program is not None and node.name not in free
+        )
+        return seconds, replace(plan, graph=graph, names=names, decisions=decisions)
+
+
+def _without_work(graph: _core.Graph, settings: Compiling) -> set[str]:
+    """The nodes whose results lie where others are written or read. Where tensors lie otherwise than row-major, a part is no
+    run of the whole."""
+    if settings.layouts != ROW_MAJOR:
+        return set()
+    joined = joined_in_place(graph)
+    return {*joined.nodes, *free_slices(graph, joined)}
 
 
 def _verify(
@@ -175,8 +223,7 @@ class _Maker:
         self._settings, self._threads = settings, threads
         self._hosts = {node.name: node.host for node in network.nodes}
         self._nodes = {node.name: node for node in graph.nodes}
-        # Where tensors lie otherwise than row-major, a part is no run of the whole.
-        self._joined = joined_in_place(graph).nodes if settings.layouts == ROW_MAJOR else {}
+        self._free = _without_work(graph, settings)
 
     def stages(self) -> list[Stage]:
         """In the order of the graph."""
@@ -209,7 +256,7 @@ class _Maker:
                 for node in self._graph.nodes
                 if node.program is not None
                 and not self._graph.is_view(node.name)
-                and node.name not in self._joined
+                and node.name not in self._free
                 for dtype in [str(self._graph.tensor(node.outputs[0])[1])]
             ]
         )
@@ -232,7 +279,7 @@ class _Maker:
     def _is_kernel(self, node: _core.GraphNode) -> bool:
         if node.program is None:
             return False
-        return node.name not in self._joined and not is_free_view(self._graph, node)
+        return node.name not in self._free and not is_free_view(self._graph, node)
 
 
 def _reason(network: Network, node: _core.GraphNode) -> str:

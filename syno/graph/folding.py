@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from syno import _core
 from syno.graph.building import Array, Network, Node, Value
 from syno.graph.reference import run_reference
 from syno.graph.tensors import array_of, tensor_of
@@ -37,9 +38,14 @@ def scaled(network: Network) -> Network:
     """The network with factors that weights alone give in the weights of the layers before them, where these can take
     them: batch normalisation in a convolution's. Its inputs, outputs and weights stay."""
     graph = network.graph().scales_in_weights()
-    before = {node.name: node for node in network.nodes}
-    if len(graph.nodes) == len(before):  # a layer that takes a factor brings a node a weight
+    if len(graph.nodes) == len(network.nodes):  # a layer that takes a factor brings a node a weight
         return network
+    return rewritten(network, graph)
+
+
+def rewritten(network: Network, graph: _core.Graph) -> Network:
+    """The network whose graph became another one: what its new nodes make is not of the network that was imported."""
+    before = {node.name: node for node in network.nodes}
     values = dict(network.values)
     nodes: list[Node] = []
     for node in graph.nodes:

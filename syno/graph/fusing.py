@@ -16,6 +16,7 @@ from pathlib import Path
 
 from syno import _core
 from syno.errors import SynoError
+from syno.graph.in_place import byte_of_run
 from syno.kernels.cache import read_entry, write_entry
 from syno.kernels.prepack import prepacked_seconds
 from syno.machines.model import machine_model
@@ -249,12 +250,12 @@ def _first_gain(
             refused.add(pair)
             continue
         name = _name_of(joined, nodes.keys(), pair)
-        apart = _seconds(graph, one, cost) + _seconds(graph, other, cost)
+        apart = predicted(graph, one, cost) + predicted(graph, other, cost)
         if _are_busy(one, other) and _trip_seconds(graph, one, other) < _LEAST_TRIP * apart:
             refused.add(pair)
             continue
         made = next(node for node in joined.nodes if node.name == name)
-        together = _seconds(joined, made, cost)
+        together = predicted(joined, made, cost)
         if together < apart * (1 - _LEAST_GAIN):
             return (first, second, apart, together), joined
         refused.add(pair)
@@ -310,11 +311,21 @@ def _elements(program: _core.Program, name: str) -> int:
     return count
 
 
-def _seconds(graph: _core.Graph, node: _core.GraphNode, cost: Cost) -> float:
-    if graph.is_view(node.name):
+def predicted(graph: _core.Graph, node: _core.GraphNode, cost: Cost) -> float:
+    """The seconds of a program node in a call of the network."""
+    if _needs_no_work(graph, node):
         return 0.0
     assert node.program is not None
     return cost(node.program, constants_of(graph, node)) + _CALL_S
+
+
+def _needs_no_work(graph: _core.Graph, node: _core.GraphNode) -> bool:
+    """Of a view, or a slice that its readers find where it lies."""
+    if graph.is_view(node.name):
+        return True
+    if node.outputs[0] in graph.outputs or node.inputs[0] in graph.inputs:
+        return False
+    return byte_of_run(graph, node) is not None
 
 
 def call_seconds() -> float:

@@ -1,4 +1,5 @@
-"""Concatenations without work: the tensors that are joined are written where the joined one lies.
+"""Concatenations and slices without work: the tensors that are joined are written where the joined one lies, and a slice that
+is a run of a tensor's memory is read there.
 
 A node that puts tensors one behind the other is a step of its own, or part of one that reads them, as long as one of them
 lies elsewhere. Otherwise each part's producer writes straight into the whole, and whatever reads the whole reads it as any
@@ -64,6 +65,44 @@ class Views:
 def is_free_view(graph: _core.Graph, node: _core.GraphNode) -> bool:
     """Whether a node's output is its input's memory."""
     return graph.is_view(node.name) and all(0 not in graph.tensor(name)[0] for name in node.inputs)
+
+
+def byte_of_run(graph: _core.Graph, node: _core.GraphNode) -> int | None:
+    """From which byte of its input on a node's output could be read there, in whole lines; None where it could not."""
+    if node.program is None or any(0 in graph.tensor(name)[0] for name in node.inputs):
+        return None
+    first = graph.run_of(node.name)
+    if first is None:
+        return None
+    byte = int(first) * DTYPES[str(graph.tensor(node.inputs[0])[1])].itemsize
+    return None if byte % _ALIGNMENT else byte
+
+
+def free_slices(graph: _core.Graph, joined: InPlace | None = None) -> dict[str, int]:
+    """The nodes that need no work since their outputs are runs of memory within a tensor that the network computes, and
+    from which byte of their inputs on.
+
+    Args:
+        joined: concatenations that need no work; what lies in them is written there.
+    """
+    views = Views(graph)
+    written = {name for block in (joined.blocks if joined else ()) for name in block.written}
+    fixed = {views.root(name) for name in (*graph.inputs, *graph.outputs)} | set(graph.weights)
+    found: dict[str, int] = {}
+    within: dict[str, str] = {}  # of a slice's memory, the tensor that it is a slice of
+    for node in graph.nodes:
+        if node.program is None or is_free_view(graph, node):
+            continue
+        byte = byte_of_run(graph, node)
+        if byte is None or {views.root(node.outputs[0])} & (fixed | written):
+            continue
+        base = views.root(node.inputs[0])
+        while base in within:
+            base = views.root(within[base])
+        if base not in fixed:
+            found[node.name] = byte
+            within[node.outputs[0]] = node.inputs[0]
+    return found
 
 
 def joined_in_place(graph: _core.Graph, only: Collection[str] | None = None) -> InPlace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,16 +40,21 @@ def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
     """Places for all tensors; the caller's arrays are the graph's inputs, then its outputs."""
     inputs, outputs = list(graph.inputs), list(graph.outputs)
     weights = set(graph.weights)
-    root: dict[str, str] = {}
+    shown: dict[
+        str, tuple[str, int]
+    ] = {}  # of a view: the tensor that it is of, and from which byte on
 
     def root_of(name: str) -> str:
-        while name in root:
-            name = root[name]
+        while name in shown:
+            name = shown[name][0]
         return name
 
     for stage in stages:
         if stage.kind == "view" and len(stage.inputs) == 1:
-            root[stage.outputs[0]] = stage.inputs[0]
+            begin = (graph.run_of(stage.name) or 0) * bytes_of(
+                (1,), graph.tensor(stage.inputs[0])[1]
+            )
+            shown[stage.outputs[0]] = stage.inputs[0], begin
     joins = [stage.name for stage in stages if stage.kind == "view" and len(stage.inputs) > 1]
     blocks = joined_in_place(graph, joins).blocks if joins else []
     block_of = {name: number for number, block in enumerate(blocks) for name in block.at}
@@ -92,6 +97,7 @@ def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
     for item, at in zip(items, offsets, strict=True):
         inside = blocks[item].at if isinstance(item, int) else {item: 0}
         places |= {name: Place("arena", at + begin) for name, begin in inside.items()}
-    for name in list(root):
-        places[name] = places[root_of(name)]
+    for name in shown:  # each behind the tensor that it is of
+        base, begin = shown[name]
+        places[name] = replace(places[base], at=places[base].at + begin) if begin else places[base]
     return Storage(places, tuple(copies), int(arena), int(live))

@@ -27,7 +27,8 @@ class Net(nn.Module):
 
     def __init__(self, made: Callable[[Any, Tensor], Any]) -> None:
         super().__init__()
-        self.a, self.b, self.c = (nn.Conv2d(3, 8, 3, padding=1) for _ in range(3))
+        # Not alike: layers of one input that are would become one.
+        self.a, self.b, self.c = (nn.Conv2d(3, 8, 3, padding=n, dilation=n) for n in (1, 2, 3))
         self.made = made
 
     def forward(self, x: Tensor) -> Any:

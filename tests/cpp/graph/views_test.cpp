@@ -41,6 +41,11 @@ void expect_as_enumerated(const Program& program) {
   const std::string text = program::to_text(program);
   EXPECT_EQ(only_reads(program), std::find(made.begin(), made.end(), 0.0) == made.end()) << text;
   EXPECT_EQ(is_view(program), view) << text;
+  std::optional<std::int64_t> begin;
+  if (made.empty() || made[0] > 0) begin = made.empty() ? 0 : static_cast<std::int64_t>(made[0]) - 1;
+  for (std::size_t i = 0; i < made.size() && begin; ++i)
+    if (made[i] != static_cast<double>(*begin + 1) + static_cast<double>(i)) begin.reset();
+  EXPECT_EQ(run_of(program), begin) << text;
   EXPECT_EQ(is_copy(program), view && input == output) << text;
 }
 
@@ -85,6 +90,28 @@ TEST(GraphViews, PermutationsAndReshapesAreWhatEnumerationSays) {
       order.insert(order.begin() + static_cast<std::ptrdiff_t>(random.below(d + 1)), d);
     }
     expect_as_enumerated(permuted(shape, order));
+  }
+}
+
+TEST(GraphViews, SlicesAreRunsWhereNothingLiesBetween) {
+  EXPECT_EQ(run_of(reading({8, 3}, {2, 3}, {"i0 + 2", "i1"})), 6);
+  EXPECT_EQ(run_of(reading({1, 8, 3}, {1, 2, 3}, {"i0", "i1 + 5", "i2"})), 15);
+  EXPECT_EQ(run_of(reading({2, 8, 3}, {8, 3}, {"1", "i0", "i1"})), 24);
+  EXPECT_EQ(run_of(reading({2, 8, 3}, {24}, {"1", "i0 / 3", "i0 % 3"})), 24);
+  EXPECT_EQ(run_of(reading({2, 8, 3}, {2, 2, 3}, {"i0", "i1 + 2", "i2"})), std::nullopt);
+  EXPECT_EQ(run_of(reading({4096, 4096}, {2048, 4096}, {"i0 + 7", "i1"})), 7 * 4096);
+  EXPECT_EQ(run_of(reading({4096, 4096}, {4096, 2048}, {"i0", "i1 + 7"})), std::nullopt);
+  Random random(9);
+  for (int i = 0; i < 200; ++i) {
+    Shape from, to;
+    std::vector<std::string> indices;
+    for (std::size_t d = 0, rank = 1 + random.below(4); d < rank; ++d) {
+      from.push_back(1 + static_cast<std::int64_t>(random.below(4)));
+      to.push_back(1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(from[d]))));
+      indices.push_back(
+          fmt::format("i{} + {}", d, random.below(static_cast<std::uint64_t>(from[d] - to[d] + 1))));
+    }
+    expect_as_enumerated(reading(from, to, indices));
   }
 }
 
