@@ -23,6 +23,7 @@ from syno.errors import ShapeError, SynoError
 from syno.graph.aten_rows import Arguments, rows
 from syno.graph.building import Builder, NotCovered, Value
 from syno.graph.calls import Arrangement, Given, Imported
+from syno.graph.functionalised import functionalise
 from syno.graph.host import NAMES, HostCall, Result, add_call, slots
 from syno.graph.operator_rows import operator_row
 from syno.graph.tensors import array_of
@@ -116,10 +117,12 @@ def exported(
                 raise CannotImport(
                     f"[import] the model changes {', '.join(changed)} while it runs; return the new values instead"
                 )
-            table: Any = torch.export.default_decompositions()
-            for function in [f for f in table if str(f) in _rows()]:
-                table.pop(function)
-            program = program.run_decompositions(table)
+            functionalise(program.graph_module)
+            if not all(_has_row(node) for node in program.graph.nodes):
+                table: Any = torch.export.default_decompositions()
+                for function in [f for f in table if str(f) in _rows()]:
+                    table.pop(function)
+                program = program.run_decompositions(table)
     except SynoError:
         raise
     except Exception as error:  # whatever a model's own code, and the exporter, raise
@@ -135,6 +138,15 @@ def exported(
             f"[import] the model changes {', '.join(changed)} while it runs; return the new values instead"
         )
     return program
+
+
+def _has_row(node: fx.Node) -> bool:
+    """Whether nothing is left to take apart in what a node calls: recording a model again takes longer than the rest."""
+    if node.op != "call_function":
+        return True
+    function = node.target
+    schema = getattr(function, "_schema", None)
+    return schema is not None and not schema.is_mutable and str(function) in _rows()
 
 
 def _changed(signature: Any) -> list[str]:
