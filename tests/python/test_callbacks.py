@@ -99,6 +99,7 @@ def test_what_is_no_callback_is_refused_before_any_work(
     assert as_callbacks(None) == as_callbacks([]) == []
 
 
+@pytest.mark.nightly
 def test_a_search_tells_its_callbacks(tmp_path: Path) -> None:
     import torch
 

@@ -160,6 +160,7 @@ def copied(whole: Path, place: Path) -> Path:
     return place / "run"
 
 
+@pytest.mark.nightly
 def test_damaged_files_change_no_answer_silently(
     whole: Path, expected: dict[str, Answer], tmp_path: Path
 ) -> None:

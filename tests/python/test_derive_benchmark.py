@@ -28,6 +28,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 def test_the_spaces_of_einnet_are_counted() -> None:
     done = run(
         "--einnet", "--depths", "2-4", "--seconds", "60", "--filter", "conv3", "g2bmm", "--json"
@@ -65,6 +66,7 @@ def cases(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.nightly
 def test_a_file_of_cases_is_derived_and_timed(cases: Path) -> None:
     done = run(
         "--cases", str(cases), "--peers", "eager", "--seconds", "0.3", "--turns", "3", "--json"

@@ -41,6 +41,7 @@ def test_the_readme_names_the_task_file_with_its_arguments() -> None:
     assert command in readme and command in source
 
 
+@pytest.mark.nightly
 def test_the_cluster_example_trains_on_its_nodes(tmp_path: Path) -> None:
     from patience import PATIENCE_S
 

@@ -117,7 +117,10 @@ def test_the_documentation_lists_every_extra() -> None:
     assert set(re.findall(r"`([a-z]+)`", table)) == set(EXTRAS) - {"test"}
 
 
-@pytest.mark.parametrize("extra", sorted(PROGRAMS))
+@pytest.mark.parametrize(
+    "extra",
+    [e if e == "torch" else pytest.param(e, marks=pytest.mark.nightly) for e in sorted(PROGRAMS)],
+)
 def test_an_extra_alone_does_what_it_is_named_for(extra: str, tmp_path: Path) -> None:
     try:
         hidden(extra)

@@ -34,6 +34,7 @@ def test_wrong_options_are_said(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_small_shapes_are_checked_in_the_interpreter(capsys: pytest.CaptureFixture[str]) -> None:
     assert gpu.main(["--interpret", "--cases", "2", "--json", "--gpu", "a100"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -408,6 +408,7 @@ def test_inductor_keeps_its_code_where_it_is_told_or_in_the_users_cache(
         assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith(expected)
 
 
+@pytest.mark.nightly
 def test_training_is_timed_beside_compiled_forms() -> None:
     case = Case("gather", GATHERED.expr, {"n": 1, "o": 3, "c": 4, "h": 5}, training=True)
     # On a busy machine no peer is left out for its one slow call.
@@ -452,6 +453,7 @@ def test_threads_that_begin_under_a_limit_keep_it_and_no_others() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_terminated_prints_what_it_has(tmp_path: Path) -> None:
     path = tmp_path / "cases.json"
     sizes = {"n": 1, "o": 4, "c": 4, "h": 6, "w": 6, "r": 3, "s": 3}
@@ -468,6 +470,7 @@ def test_a_run_that_is_terminated_prints_what_it_has(tmp_path: Path) -> None:
     assert "interrupted" in problems and running.returncode == 1
 
 
+@pytest.mark.nightly
 def test_a_peer_that_crashes_costs_its_own_column_only() -> None:
     settings = Settings(["eager", "openvino", "xla"], 1, 3, "")
     with Worker(settings, measured_by_a_system_that_crashes) as worker:  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 def test_a_network_is_compiled_and_timed(tmp_path: Path) -> None:
     written = tmp_path / "networks.json"
     words = ["--networks", "conv1d", "--peers", "eager", "--turns", "3", "--batch", "2", "--json"]

@@ -315,6 +315,7 @@ def test_a_cluster_without_nodes_is_given_up_resumably(
 # --- latencies
 
 
+@pytest.mark.nightly
 def test_latencies_are_those_of_a_node_that_is_the_target(
     tmp_path: Path, machines: Machines, expected: list[Any]
 ) -> None:

@@ -19,7 +19,6 @@ SEED = int(os.environ.get("FUZZ_SEED", "20261122"))
 FUZZERS = {"reader_fuzzer.py": 1.0, "session_fuzzer.py": 0.4}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fuzzer", FUZZERS)
 def test_damaged_input_ends_in_a_typed_error(fuzzer: str, tmp_path: Path) -> None:
     last = tmp_path / "last"

@@ -73,12 +73,14 @@ def test_the_summary_of_pairs_compares_where_a_search_gains() -> None:
     assert _summary({}) == {}
 
 
+@pytest.mark.nightly
 def test_every_selection_of_a_set_is_measured_and_compared() -> None:
     found = sets(["BERT-Base"], threads=1, trials=4, times=16, show=False)["sets"]["BERT-Base"]
     assert set(found["selections"]) == set(SELECTIONS)
     assert all(row["quality"] > 0 for row in found["selections"].values())
 
 
+@pytest.mark.nightly
 def test_contestants_at_changing_sizes_are_compared_with_each_other() -> None:
     pytest.importorskip("transformers")
     document = changing(

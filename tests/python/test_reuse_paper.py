@@ -226,7 +226,6 @@ def test_costs_of_bert_are_within_the_papers_sampling() -> None:
     assert bridged.gap == 0
 
 
-@pytest.mark.slow
 def test_eight_convolutions_of_resnet_reuse_nothing_without_bridges() -> None:
     members = operator_set("ResNet50")
     graph = choice_graph(

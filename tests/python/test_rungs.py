@@ -155,6 +155,7 @@ def test_ties_and_nothing_to_rank() -> None:
     assert correlation_interval((tuple(tied[:3]),), ("x",)) == (None, None, None)
 
 
+@pytest.mark.nightly
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(3)
     truth = 6 / math.pi * math.asin(0.7 / 2)  # Spearman's of normal pairs with correlation 0.7

@@ -392,6 +392,7 @@ def plain(document: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "chosen": document["chosen"], "resolution": resolution}
 
 
+@pytest.mark.nightly
 def test_images_are_searched_judged_once_and_go_on_after_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,6 +446,7 @@ def test_images_are_searched_judged_once_and_go_on_after_kills(
         searched.run(options("images", tmp_path / "one", TINY_IMAGES, "--data", data))
 
 
+@pytest.mark.nightly
 def test_language_is_searched_on_texts_of_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 def test_a_training_step_is_measured_beside_eager(tmp_path: Path) -> None:
     written = tmp_path / "training.json"
     done = run("--networks", "fashion_resnet:2", "--turns", "3", "--json", "-o", str(written))

@@ -1,7 +1,7 @@
 // Property: whatever program somebody writes, it and its derivative compile for every CPU and compute what
 // the interpreter says. Each run is in a child process: a crash names its program and its seed.
 //
-//   RANDOM_PROGRAMS=5000 build/release/test_whole     as many programs; 300 otherwise
+//   RANDOM_PROGRAMS=5000 build/release/test_whole     as many programs; 150 otherwise
 //   RANDOM_PROGRAMS_SEED=1234                         the first seed, to see one again: RANDOM_PROGRAMS=1
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -202,7 +202,7 @@ class RandomPrograms : public ::testing::TestWithParam<std::int64_t> {};
 TEST_P(RandomPrograms, ComputeWhatTheInterpreterSays) {
   const auto first = static_cast<std::uint64_t>(number_from_environment("RANDOM_PROGRAMS_SEED", 1));
   const auto count =
-      static_cast<std::uint64_t>(std::max<std::int64_t>(0, number_from_environment("RANDOM_PROGRAMS", 300)));
+      static_cast<std::uint64_t>(std::max<std::int64_t>(0, number_from_environment("RANDOM_PROGRAMS", 150)));
   constexpr unsigned kMostSeconds = 600;  // for one program; a guard against hanging only
   void* memory = ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
