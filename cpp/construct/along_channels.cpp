@@ -517,12 +517,8 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     else if (!constant)
       place_beside(c, copies[r], heavy);
     if (r == plan.operand) {
-      std::vector<std::size_t> position(operand.copy.extents.size(),
-                                        0);  // of the innermost loop that moves it
-      for (std::size_t at = 0; at < sequence.size(); ++at)
-        for (std::size_t d = 0; d < position.size(); ++d)
-          if (operand.copy.coefficients[d][sequence[at]] != 0) position[d] = at;
-      write_blocks(c, copies[r], {.dim = plan.dim, .part = plan.part, .width = width}, position);
+      write_blocks(c, copies[r], {.dim = plan.dim, .part = plan.part, .width = width}, operand, sequence,
+                   heavy);
     } else {
       write_broadcast(c, copies[r], plan.others[r]);
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "construct/caches.hpp"
 #include "construct/construct.hpp"
@@ -362,13 +363,10 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   return plan;
 }
 
-/// By dimension of a copy: the innermost loop that moves it.
-std::vector<std::size_t> positions(const ScopeFacts& facts, const ReadFacts& read) {
-  std::vector<std::size_t> position(read.copy.extents.size(), 0);
-  for (std::size_t i = 0; i < facts.extents.size(); ++i)
-    for (std::size_t d = 0; d < position.size(); ++d)
-      if (read.copy.coefficients[d][i] != 0) position[d] = i;
-  return position;
+std::vector<std::size_t> all_loops(const ScopeFacts& facts) {
+  std::vector<std::size_t> all(facts.extents.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
 }
 
 /// Whether a staged copy is better cut into panels as wide as the tile: the vectors move its rows alone, and
@@ -540,8 +538,8 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
       const std::int64_t rows = facts.extents[*plan.row];
       if (!c.constant(read.tensor)) place_beside(c, copies[r], heavy);
       write_blocks(c, copies[r],
-                   {.dim = plan.reads[r].row_dim, .part = rows, .width = std::min(numbers.rows, rows)},
-                   positions(facts, read));
+                   {.dim = plan.reads[r].row_dim, .part = rows, .width = std::min(numbers.rows, rows)}, read,
+                   all_loops(facts), heavy);
       c.prepack(copies[r], read.tensor);
       continue;
     }

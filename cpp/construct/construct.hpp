@@ -231,10 +231,12 @@ struct Blocks {
   std::size_t dim = 0;
   std::int64_t part = 0, width = 1;
 };
-/// Lays a copy out as [parts][blocks][other dimensions by `position`, one for each dimension][a block], the
-/// last block of a part padded, and writes its loops.
-void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks,
-                  const std::vector<std::size_t>& position);
+/// Lays a copy of a read of `reader` out as [parts][blocks][other dimensions][a block], the last block of a
+/// part padded, and writes its loops. The other dimensions follow each other as the loops that move them do,
+/// which are given from the outermost on. One of which inner loops take every second element, say, and an
+/// outer loop chooses which (as taps of a transposed convolution), is two: what is taken together lies so.
+void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks, const ReadFacts& read,
+                  const std::vector<std::size_t>& loops, const std::string& reader);
 
 /// Lays a copy out with its dimensions in this order, outermost first, and writes its loops.
 void write_permuted(Construction& c, const std::string& copy, const std::vector<std::int64_t>& permutation);
