@@ -78,6 +78,10 @@ INSTANTIATE_TEST_SUITE_P(
         Channels{"transposed",
                  "y[c,h] = sum[d,r] x[d,(h+1-r)/2 + inside((h+1-r)%2,1)] * k[d,c,r]",
                  {{"h", {10, 16}}, {"r", {2, 4}}}},
+        Channels{"transposed_image",
+                 "y[c,h,w] = sum[d,r,s] x[d,(h+1-r)/2 + inside((h+1-r)%2,1),(w-s)/3 + inside((w-s)%3,1)] * "
+                 "k[d,c,r,s]",
+                 {{"h", {6, 9}}, {"r", {2, 5}}, {"w", {7, 13}}, {"s", {3, 7}}}},
         Channels{"of_a_group",
                  "y[c,e,r] = sum[h,d] x[e,h+r-1,d] * k[c+40*(e/4),h,d]",
                  {{"e", {8, 8}}, {"h", {5, 9}}, {"r", {3, 3}}, {"c", {40, 40}}}},
@@ -106,6 +110,37 @@ TEST(AlongChannels, PackedWeightsLieInTheOrderTheyAreReadIn) {
   ASSERT_EQ(packed->extents.size(), 4U);
   EXPECT_EQ(packed->extents[1], 7) << "places outside";
   EXPECT_EQ(packed->extents[2], 64) << "the sum inside";
+}
+
+/// Taps that an outer loop chooses every second of are two dimensions: which, and the taps of each.
+TEST(AlongChannels, PackedWeightsOfAPhaseLieTogether) {
+  const auto packed = [](const std::string& index, std::int64_t taps) {
+    const auto p = program::parse(fmt::format("y[c,h] = sum[d,r] x[d,{}] * k[d,c,r]", index),
+                                  {.sizes = {{"c", 64}, {"h", 36}, {"d", 64}, {"r", taps}}});
+    const Policy channels = [](const Construction&, const std::string&, const Sketches& sketches) {
+      const auto found = std::find_if(sketches.begin(), sketches.end(), [](const Sketch& sketch) {
+        return sketch.name.starts_with("along_channels");
+      });
+      if (found == sketches.end()) return Choosing{0, sketches[0].counted};
+      return Choosing{static_cast<std::size_t>(found - sketches.begin()), found->counted};
+    };
+    const Schedule schedule = construct(p, Dtype::F32, Target{}, channels, {"k"});
+    const auto parts = apply_prepacked(p, schedule);
+    EXPECT_TRUE(parts.has_value()) << to_text(schedule);
+    for (const Buffer& buffer : parts->call.buffers)
+      if (buffer.name == "k_pack")
+        return std::vector<std::int64_t>(buffer.extents.begin() + 1, buffer.extents.end() - 1);
+    return std::vector<std::int64_t>{};
+  };
+  using Extents = std::vector<std::int64_t>;
+  const auto strided = [](std::int64_t pad, std::int64_t stride) {
+    return fmt::format("(h+{0}-r)/{1} + inside((h+{0}-r)%{1},1)", pad, stride);
+  };
+  EXPECT_EQ(packed(strided(1, 2), 4), (Extents{2, 64, 2}));
+  EXPECT_EQ(packed(strided(0, 2), 4), (Extents{2, 64, 2}));
+  EXPECT_EQ(packed(strided(0, 2), 3), (Extents{2, 64, 2})) << "a tap that is not there";
+  EXPECT_EQ(packed(strided(0, 3), 6), (Extents{3, 64, 2}));
+  EXPECT_EQ(packed("h+1-r", 4), (Extents{64, 4})) << "all of them, one after the other";
 }
 
 /// Rows of a small image fill a tile together, whole rows at a time: where their parts lie is known.
