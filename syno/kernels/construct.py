@@ -109,6 +109,8 @@ KEPT_SCHEDULES = 2048
 
 _Key = tuple[str, str, int, tuple[str, ...], str]
 _constructed: Bounded[_Key, _core.Schedule] = Bounded(KEPT_SCHEDULES)
+#: The same as they were constructed, with the seconds predicted: what a search predicts, it often compiles next.
+_predicted: Bounded[_Key, tuple[_core.Schedule, float]] = Bounded(KEPT_SCHEDULES)
 
 
 def choose_schedule(
@@ -143,6 +145,7 @@ def choose_schedule(
 
     def forget() -> None:
         _constructed.discard(key)
+        _predicted.discard(key)
         if path:
             with contextlib.suppress(OSError):
                 remove(path)
@@ -155,19 +158,32 @@ def choose_schedule(
     schedule = _read(path) if path else None
     new = schedule is None
     if schedule is None:
-        schedule = construct(
-            program,
-            threads=threads,
-            dtype=dtype,
-            machine=machine,
-            constants=list(constants),
-            explain=False,
-        ).schedule
+        schedule, _ = _made(program, key, machine)
         if mend is not None:
             schedule = mend(schedule)
         if path:
             write_entry(path, schedule.to_json().encode())
     return Chosen(_constructed.setdefault(key, schedule), "constructed", new, forget)
+
+
+def predicted_seconds(
+    program: _core.Program, dtype: str, threads: int, constants: Sequence[str]
+) -> float:
+    """What the machine model says of the schedule that is constructed for a concrete program."""
+    machine = machine_model()
+    key = (str(program.text()), dtype, threads, tuple(constants), _identity(machine))
+    return _made(program, key, machine)[1]
+
+
+def _made(program: _core.Program, key: _Key, machine: MachineModel) -> tuple[_core.Schedule, float]:
+    known = _predicted.get(key)
+    if known is not None:
+        return known
+    _, dtype, threads, constants, _ = key
+    made = construct(
+        program, threads=threads, dtype=dtype, machine=machine, constants=list(constants), explain=False
+    )  # fmt: skip
+    return _predicted.setdefault(key, (made.schedule, made.predicted_s))
 
 
 def _digest(key: _Key) -> str:

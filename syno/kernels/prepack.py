@@ -22,7 +22,7 @@ import numpy as np
 from syno import _core
 from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
 from syno.kernels.cache import usable_cache
-from syno.kernels.construct import Chosen, construct
+from syno.kernels.construct import Chosen, predicted_seconds
 from syno.kernels.kernel import (
     DTYPES,
     KEPT_KERNELS,
@@ -448,8 +448,8 @@ def prepacked_seconds(
     """
     kept = tuple(operator.weights if constants is None else constants)
     operator, kept = parts_of_calls(operator, kept, dtype)
-    made = construct(operator, dtype=dtype, threads=threads, constants=list(kept), explain=False)
-    return made.predicted_s
+    program = operator._one_valuation("schedules").program
+    return predicted_seconds(program, dtype, threads, kept)
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
