@@ -45,6 +45,13 @@ struct Column {
 
 using JoinGroup = std::vector<Column>;
 
+/// Whether an input is not the same tensor for all nodes of a column.
+bool varies(const Graph& graph, const Column& column, std::size_t input) {
+  return std::any_of(column.nodes.begin(), column.nodes.end(), [&](std::size_t n) {
+    return graph.nodes()[n].inputs[input] != graph.nodes()[column.nodes[0]].inputs[input];
+  });
+}
+
 class JoinSearch {
  public:
   explicit JoinSearch(const Graph& graph)
@@ -185,14 +192,6 @@ class JoinSearch {
     return any;
   }
 
- public:
-  static bool varies(const Graph& graph, const Column& column, std::size_t input) {
-    return std::any_of(column.nodes.begin(), column.nodes.end(), [&](std::size_t n) {
-      return graph.nodes()[n].inputs[input] != graph.nodes()[column.nodes[0]].inputs[input];
-    });
-  }
-
- private:
   /// Takes what follows each of the layers alone and alike.
   void follow(JoinGroup& group) {
     for (;;) {
@@ -305,7 +304,7 @@ class Joining {
       const auto tensor = static_cast<std::size_t>(own[i]);
       const bool before = column.before == i;
       differ[tensor] = before || (column.form.lane ? column.form.lane->dims[tensor].has_value()
-                                                   : JoinSearch::varies(graph_, column, i));
+                                                   : varies(graph_, column, i));
       inputs.push_back(before ? joined_ : differ[tensor] ? weight(column, i) : result_.at(first.inputs[i]));
     }
     std::int64_t length = 0;

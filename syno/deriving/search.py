@@ -17,6 +17,7 @@ from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 from syno.support.arguments import checked
 from syno.support.numbers import MOST_THREADS, whole
+from syno.support.together import together
 
 #: What of a search is predicted: schedules of so many programs are constructed.
 _PREDICTED = 18
@@ -328,14 +329,9 @@ def _judged(
     """Predicts what is guessed best, and compiles, compares and times what is predicted best."""
     original, *derived = found
     tried = max(_PREDICTED, measure)
-    for number, one in enumerate([original, *derived[:tried]]):
-        say(f"predicting {number + 1} of {min(len(derived), tried) + 1}")
-        try:
-            one.predicted_us = 1e6 * prepacked_seconds(
-                one.operator, dtype=one.dtype, threads=one.threads, constants=one.constants
-            )
-        except SynoError as error:
-            one.note = f"no schedule: {error}"
+    judged = [original, *derived[:tried]]
+    say(f"predicting {len(judged)}")
+    together(_predict, judged)
     ranked = sorted((one for one in derived if one.predicted_us is not None), key=_rank)
     if not ranked:
         return
@@ -368,6 +364,15 @@ def _judged(
         kernels, judge.times([kernel for _, kernel in kernels], _TURNS), strict=True
     ):
         one.measured_us = us
+
+
+def _predict(one: Derived) -> None:
+    try:
+        one.predicted_us = 1e6 * prepacked_seconds(
+            one.operator, dtype=one.dtype, threads=one.threads, constants=one.constants
+        )
+    except SynoError as error:
+        one.note = f"no schedule: {error}"
 
 
 def _rank(one: Derived) -> tuple[float, float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,7 @@ from syno.graph.checking import same_bytes
 from syno.graph.fusing import constants_of
 from syno.kernels.prepack import Packed, PrepackedKernel, prepacked
 from syno.operators.operator import Operator
-from syno.support.machine import usable_cores
+from syno.support.together import together
 
 #: From an operator, its constants and element type to an equal one with its rules and its error; None where there is
 #: no better one.
@@ -146,8 +145,7 @@ def make_together(asked: Iterable[AskedKernel], *, threads: int, cache: bool) ->
     """Makes kernels that stages will ask for, each once, on as many cores as there are. What goes wrong is told who asks
     again. An interruption leaves those that nobody began."""
     different = {each.key(): each for each in asked}
-    workers = min(usable_cores(), len(different))
-    if workers < 2:
+    if len(different) < 2:
         return
 
     def make(each: AskedKernel) -> None:
@@ -155,13 +153,7 @@ def make_together(asked: Iterable[AskedKernel], *, threads: int, cache: bool) ->
             prepacked(each.operator, each.constants, dtype=each.dtype, threads=threads, cache=cache)
 
     # Those with most work first: the last ones are short.
-    ordered = sorted(different.values(), key=lambda each: each.operator.flops, reverse=True)
-    pool = ThreadPoolExecutor(max_workers=workers)
-    try:
-        for done in [pool.submit(make, each) for each in ordered]:
-            done.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    together(make, sorted(different.values(), key=lambda each: each.operator.flops, reverse=True))
 
 
 def _machine() -> Any:
