@@ -85,8 +85,13 @@ class JoinSearch {
         return std::pair(a[0].nodes[0], a[0].form.dim) < std::pair(b[0].nodes[0], b[0].form.dim);
       });
       for (JoinGroup& group : all) {
+        const std::size_t first = group[0].nodes[0];
         std::erase_if(group[0].nodes, [&](std::size_t n) { return taken[n]; });
-        if (group[0].nodes.size() < 2 || group[0].nodes.size() > kMostJoined || !differ(group[0])) continue;
+        if (group[0].nodes.size() < 2 || group[0].nodes.size() > kMostJoined) continue;
+        if (group[0].nodes[0] != first)  // a form speaks of its own node's program
+          for (Form& form : forms(group[0].nodes[0]))
+            if (form.text == group[0].form.text) group[0].form = std::move(form);
+        if (!differ(group[0])) continue;
         for (const std::size_t n : group[0].nodes) taken[n] = true;
         follow(group);
         found.emplace(group[0].nodes[0], std::move(group));

@@ -148,6 +148,25 @@ TEST(Joins, WhatFollowsWithAWeightOfItsOwnStaysBehind) {
   }
 }
 
+/// What could go with several others goes with those that are found first; these stay together without it.
+TEST(Joins, ALayerIsOfOneGroup) {
+  Branches made;
+  const TensorId x = made.input("x", {2, 3});
+  const auto layer = [&](const std::string& name, std::int64_t o, std::int64_t p) {
+    return made.node(name,
+                     parsed(fmt::format("input x[2, 3]\nweight w[{0}, {1}, 3]\n"
+                                        "y[n: 2, o: {0}, p: {1}] = sum[k: 3] x[n, k] * w[o, p, k]\n",
+                                        o, p)),
+                     {x, made.weight(name + "_w", {o, p, 3})});
+  };
+  made.graph.outputs = {layer("a", 2, 3), layer("b", 4, 3), layer("c", 2, 5), layer("d", 2, 7)};
+  ASSERT_EQ(find_joins(made.graph), (std::vector<GraphSite>{{"a", "b"}, {"c", "d"}}));
+  const Graph joined = join_layers(join_layers(made.graph, {"a", "b"}), {"c", "d"});
+  expect_unchanged(made.graph, joined);
+  EXPECT_EQ(shown(joined.tensor(joined.tensor_named("a_y_joined"))), "float32[2,6,3]");
+  EXPECT_EQ(shown(joined.tensor(joined.tensor_named("c_y_joined"))), "float32[2,2,12]");
+}
+
 TEST(Joins, WhatIsNotAlikeIsLeft) {
   const auto sites = [](const std::function<std::vector<TensorId>(Branches&, TensorId)>& outputs,
                         Shape shape) {
