@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,7 @@ from syno.graph.stages import (
 )
 from syno.graph.tensors import array_of, tensor_of
 from syno.kernels.cache import usable_cache
+from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 from syno.support.numbers import MOST_THREADS, whole
 
@@ -91,7 +94,8 @@ def compile_network(
     settings = settings or Compiling()
     threads = whole("compile", "threads", settings.threads, 1, MOST_THREADS)
     if settings.fuse:
-        _, plan = with_layers_joined(network, _Planning(settings, threads, cost))
+        planning = _Planning(settings, threads, cost)
+        plan = with_layers_joined(network, planning.plan, planning.seconds, planning.kept(network))
     else:
         plan = _Plan.of(folded(network))
     parts, graph, dtype, names = plan.parts, plan.graph, plan.dtype, plan.names
@@ -143,31 +147,53 @@ class _Plan:
 
 
 class _Planning:
-    """From a network to the predicted seconds of a call, and what is compiled of it then."""
+    """From a network to what is compiled of it, and to the predicted seconds of a call."""
 
     def __init__(self, settings: Compiling, threads: int, cost: Cost | None) -> None:
         self._settings, self._threads, self._given = settings, threads, cost
         self._costs: dict[str, Cost] = {}
+        self._directory = usable_cache() if settings.cache and cost is None else None
 
-    def __call__(self, network: Network) -> tuple[float, _Plan]:
-        settings, threads = self._settings, self._threads
+    def plan(self, network: Network) -> _Plan:
+        settings = self._settings
         plan = _Plan.of(folded(network))
-        cost = self._given or self._costs.setdefault(plan.dtype, PredictedCost(plan.dtype, threads))
         graph, names, decisions = fused(
             plan.graph,
-            cost,
+            self._cost(plan.dtype),
             dtype=plan.dtype,
-            threads=threads,
-            directory=usable_cache() if settings.cache and self._given is None else None,
+            threads=self._threads,
+            directory=self._directory,
             in_place=joined_in_place(plan.graph).nodes if settings.layouts == ROW_MAJOR else (),
         )
-        free = _without_work(graph, settings)
-        seconds = sum(
+        return replace(plan, graph=graph, names=names, decisions=decisions)
+
+    def seconds(self, plan: _Plan) -> float:
+        cost, graph = self._cost(plan.dtype), plan.graph
+        free = _without_work(graph, self._settings)
+        return sum(
             predicted(graph, node, cost)
             for node in graph.nodes
             if node.program is not None and node.name not in free
         )
-        return seconds, replace(plan, graph=graph, names=names, decisions=decisions)
+
+    def kept(self, network: Network) -> Path | None:
+        """Where it is kept which layers of a network are joined."""
+        if self._directory is None:
+            return None
+        about = (
+            _core.build_id(),
+            str(network.graph().text()),
+            self._threads,
+            self._settings.layouts,
+            machine_model().to_json(),
+        )
+        digest = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
+        return self._directory / f"{digest}.layers"
+
+    def _cost(self, dtype: str) -> Cost:
+        if self._given is not None:
+            return self._given
+        return self._costs.setdefault(dtype, PredictedCost(dtype, self._threads))
 
 
 def _without_work(graph: _core.Graph, settings: Compiling) -> set[str]:

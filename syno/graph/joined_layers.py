@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from syno import _core
 from syno.graph.building import Network
 from syno.graph.folding import rewritten
+from syno.kernels.cache import read_entry, write_entry
 
 _log = logging.getLogger("syno.graph")
 
@@ -19,23 +23,33 @@ Made = TypeVar("Made")
 
 
 def with_layers_joined(
-    network: Network, planned: Callable[[Network], tuple[float, Made]]
-) -> tuple[Network, Made]:
-    """The network with layers joined (the rewrite `joins`), those of one kind all or none.
+    network: Network,
+    planned: Callable[[Network], Made],
+    predicted: Callable[[Made], float],
+    path: Path | None = None,
+) -> Made:
+    """What is planned of a network with layers joined (the rewrite `joins`), those of one kind all or none.
 
     Args:
-        planned: of a network, the predicted seconds of a call and what they are of, which is given back for the network
-            that is taken.
+        planned: what is compiled of a network.
+        predicted: the seconds of a call of that; asked only where there are layers to join.
+        path: where the decision about this network is kept, and taken from.
     """
-    seconds, made = planned(network)
+    for accepted in _kept(path):
+        known = _with_kinds(network, accepted)
+        if known is not None:
+            return planned(known)
+    made = planned(network)
+    seconds = -1.0
     refused: set[str] = set()
-    while True:
-        kinds = [kind for kind in _kinds(network.graph()) if kind not in refused]
-        if not kinds:
-            return network, made
+    accepted = []
+    while kinds := [kind for kind in _kinds(network.graph()) if kind not in refused]:
+        if seconds < 0:
+            seconds = predicted(made)
         refused.add(kinds[0])  # or made, and then there is none left of it
         tried = _joined(network, kinds[0])
-        after, then = planned(tried)
+        then = planned(tried)
+        after = predicted(then)
         better = after < seconds * (1 - _LEAST_GAIN)
         _log.debug(
             "%s of kind %s: %.1f us apart, %.1f us joined",
@@ -43,6 +57,36 @@ def with_layers_joined(
         )  # fmt: skip
         if better:
             network, seconds, made = tried, after, then
+            accepted.append(_digest(kinds[0]))
+    if path and refused:
+        write_entry(path, json.dumps(accepted).encode())
+    return made
+
+
+def _digest(kind: str) -> str:
+    return hashlib.blake2b(kind.encode(), digest_size=16).hexdigest()
+
+
+def _kept(path: Path | None) -> list[list[str]]:
+    """The kinds on record, if there is a record."""
+    body = read_entry(path) if path else None
+    try:
+        read = None if body is None else json.loads(body)
+    except ValueError:
+        return []
+    if isinstance(read, list) and all(isinstance(each, str) for each in read):
+        return [read]
+    return []
+
+
+def _with_kinds(network: Network, accepted: Sequence[str]) -> Network | None:
+    """With the layers of these kinds joined; None where one of them is not there."""
+    for digest in accepted:
+        kind = next((k for k in _kinds(network.graph()) if _digest(k) == digest), None)
+        if kind is None:
+            return None
+        network = _joined(network, kind)
+    return network
 
 
 def _kind(graph: _core.Graph, site: _core.GraphSite) -> str:

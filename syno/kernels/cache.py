@@ -1,7 +1,7 @@
 """The cache directory as kernels use it: what is read from it was written by this user's syno, or is made again.
 
 Entries are files ``<32 hexadecimal digits>.<kind>``: ``.kernel`` (machine code, by the engine), ``.schedule``,
-``.verified`` and ``.joined`` (which nodes of a network are one kernel; by :func:`write_entry`). Each carries a keyed digest of its name and content (:mod:`syno.support.secret`). An
+``.verified``, ``.joined`` and ``.layers`` (which nodes and layers of a network are one kernel; by :func:`write_entry`). Each carries a keyed digest of its name and content (:mod:`syno.support.secret`). An
 entry that is damaged, somebody else's, or no file at all counts as absent, and the next one takes its place.
 """
 

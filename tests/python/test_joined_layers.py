@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 import syno
 from syno import _core
-from syno.graph import joined_layers
+from syno.graph import fusing, joined_layers
 from syno.graph.compile import Compiling, compile_network
 from syno.graph.compiled import CompiledNetwork
 from syno.graph.from_torch import from_module
+from syno.kernels.cache import write_entry
 
 
 class Attention(nn.Module):
@@ -165,6 +166,29 @@ def test_what_is_predicted_decides() -> None:
         assert any("_joined" in stage.name for stage in made.stages) == wanted
     alone, _ = compile_network(network, settings=Compiling(fuse=False))
     assert not any("_joined" in stage.name for stage in alone.stages)
+
+
+def test_decisions_are_kept_and_foreign_ones_are_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNO_CACHE", str(tmp_path))
+    torch.manual_seed(0)
+    model, x = Branches([16, 8]).eval(), torch.randn(1, 8, 4, 4)
+    for gain in (-1e9, 1e9):  # all that can be joined, nothing
+        monkeypatch.setattr(joined_layers, "_LEAST_GAIN", gain)
+        first = str(syno.compile(model, x).network.graph.text())
+        (path,) = tmp_path.glob("*.layers")
+
+        def never(*_: object, **__: object) -> float:
+            raise AssertionError("asked again")
+
+        with monkeypatch.context() as context:
+            context.setattr(fusing.PredictedCost, "__call__", never)
+            assert str(syno.compile(model, x).network.graph.text()) == first
+        for content in ("{", "[1]", '["no such kind"]', '{"a": 1}'):
+            write_entry(path, content.encode())
+            assert str(syno.compile(model, x).network.graph.text()) == first
+        path.unlink()
 
 
 # Parts that are read where they lie
