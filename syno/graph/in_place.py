@@ -78,29 +78,27 @@ def byte_of_run(graph: _core.Graph, node: _core.GraphNode) -> int | None:
     return None if byte % _ALIGNMENT else byte
 
 
-def free_slices(graph: _core.Graph, joined: InPlace | None = None) -> dict[str, int]:
-    """The nodes that need no work since their outputs are runs of memory within a tensor that the network computes, and
-    from which byte of their inputs on.
+def free_slices(graph: _core.Graph, joined: InPlace) -> set[str]:
+    """The nodes that need no work since their outputs are runs of memory within a tensor that the network computes.
 
     Args:
         joined: concatenations that need no work; what lies in them is written there.
     """
     views = Views(graph)
-    written = {name for block in (joined.blocks if joined else ()) for name in block.written}
+    written = {name for block in joined.blocks for name in block.written}
     fixed = {views.root(name) for name in (*graph.inputs, *graph.outputs)} | set(graph.weights)
-    found: dict[str, int] = {}
+    found: set[str] = set()
     within: dict[str, str] = {}  # of a slice's memory, the tensor that it is a slice of
     for node in graph.nodes:
         if node.program is None or is_free_view(graph, node):
             continue
-        byte = byte_of_run(graph, node)
-        if byte is None or {views.root(node.outputs[0])} & (fixed | written):
+        if byte_of_run(graph, node) is None or views.root(node.outputs[0]) in fixed | written:
             continue
         base = views.root(node.inputs[0])
         while base in within:
             base = views.root(within[base])
         if base not in fixed:
-            found[node.name] = byte
+            found.add(node.name)
             within[node.outputs[0]] = node.inputs[0]
     return found
 

@@ -35,16 +35,16 @@ def with_layers_joined(
         predicted: the seconds of a call of that; asked only where there are layers to join.
         path: where the decision about this network is kept, and taken from.
     """
-    for accepted in _kept(path):
-        known = _with_kinds(network, accepted)
-        if known is not None:
-            return planned(known)
+    kept = _kept(path)
+    known = None if kept is None else _with_kinds(network, kept)
+    if known is not None:
+        return planned(known)
     made = planned(network)
-    seconds = -1.0
+    seconds: float | None = None
     refused: set[str] = set()
-    accepted = []
+    accepted: list[str] = []
     while kinds := [kind for kind in _kinds(network.graph()) if kind not in refused]:
-        if seconds < 0:
+        if seconds is None:
             seconds = predicted(made)
         refused.add(kinds[0])  # or made, and then there is none left of it
         tried = _joined(network, kinds[0])
@@ -67,16 +67,15 @@ def _digest(kind: str) -> str:
     return hashlib.blake2b(kind.encode(), digest_size=16).hexdigest()
 
 
-def _kept(path: Path | None) -> list[list[str]]:
-    """The kinds on record, if there is a record."""
+def _kept(path: Path | None) -> list[str] | None:
+    """The kinds on record; None without a record."""
     body = read_entry(path) if path else None
     try:
         read = None if body is None else json.loads(body)
     except ValueError:
-        return []
-    if isinstance(read, list) and all(isinstance(each, str) for each in read):
-        return [read]
-    return []
+        return None
+    known = isinstance(read, list) and all(isinstance(each, str) for each in read)
+    return read if known else None
 
 
 def _with_kinds(network: Network, accepted: Sequence[str]) -> Network | None:

@@ -40,9 +40,8 @@ def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
     """Places for all tensors; the caller's arrays are the graph's inputs, then its outputs."""
     inputs, outputs = list(graph.inputs), list(graph.outputs)
     weights = set(graph.weights)
-    shown: dict[
-        str, tuple[str, int]
-    ] = {}  # of a view: the tensor that it is of, and from which byte on
+    # Of a view: the tensor that it is of, and from which byte on.
+    shown: dict[str, tuple[str, int]] = {}
 
     def root_of(name: str) -> str:
         while name in shown:
@@ -51,10 +50,9 @@ def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
 
     for stage in stages:
         if stage.kind == "view" and len(stage.inputs) == 1:
-            begin = (graph.run_of(stage.name) or 0) * bytes_of(
-                (1,), graph.tensor(stage.inputs[0])[1]
-            )
-            shown[stage.outputs[0]] = stage.inputs[0], begin
+            base = stage.inputs[0]
+            element = bytes_of((1,), graph.tensor(base)[1])
+            shown[stage.outputs[0]] = base, (graph.run_of(stage.name) or 0) * element
     joins = [stage.name for stage in stages if stage.kind == "view" and len(stage.inputs) > 1]
     blocks = joined_in_place(graph, joins).blocks if joins else []
     block_of = {name: number for number, block in enumerate(blocks) for name in block.at}
