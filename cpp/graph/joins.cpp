@@ -91,7 +91,7 @@ class JoinSearch {
         if (group[0].nodes[0] != first)  // a form speaks of its own node's program
           for (Form& form : forms(group[0].nodes[0]))
             if (form.text == group[0].form.text) group[0].form = std::move(form);
-        if (!differ(group[0])) continue;
+        if (!differ(group[0]) || !kept_apart(group[0])) continue;
         for (const std::size_t n : group[0].nodes) taken[n] = true;
         follow(group);
         found.emplace(group[0].nodes[0], std::move(group));
@@ -184,17 +184,19 @@ class JoinSearch {
     return static_cast<std::size_t>(found - shape.begin());
   }
 
-  /// Whether the layers compute different things, and each one that is kept apart: weights that are not the
-  /// same for all of them are along the lane.
+  /// Whether each node's weights stay with its own part: those that differ lie along the lane.
+  bool kept_apart(const Column& column) const {
+    const auto inputs = program_of(column.nodes[0]).inputs();
+    for (std::size_t i = 0; i < inputs.size() && column.form.lane; ++i)
+      if (column.before != i && varies(graph_, column, i) &&
+          !column.form.lane->dims[static_cast<std::size_t>(inputs[i])])
+        return false;
+    return true;
+  }
   bool differ(const Column& column) const {
-    bool any = false;
-    for (std::size_t i = 0; i < column.form.constant.size(); ++i) {
-      if (!varies(graph_, column, i)) continue;
-      any = true;
-      const auto input = program_of(column.nodes[0]).inputs()[i];
-      if (column.form.lane && !column.form.lane->dims[static_cast<std::size_t>(input)]) return false;
-    }
-    return any;
+    for (std::size_t i = 0; i < column.form.constant.size(); ++i)
+      if (varies(graph_, column, i)) return true;
+    return false;
   }
 
   /// Takes what follows each of the layers alone and alike.
@@ -234,12 +236,7 @@ class JoinSearch {
         if (next.nodes.empty()) next.form = std::move(form[0]);
         next.nodes.push_back(reader);
       }
-      if (forms.size() != 1) return;
-      for (std::size_t i = 0; i < next.form.constant.size(); ++i) {
-        const auto input = static_cast<std::size_t>(program_of(next.nodes[0]).inputs()[i]);
-        if (i != *next.before && varies(graph_, next, i) && next.form.lane && !next.form.lane->dims[input])
-          return;
-      }
+      if (forms.size() != 1 || !kept_apart(next)) return;
       group.push_back(std::move(next));
     }
   }
